@@ -1,63 +1,59 @@
-"""Find, by DNS, the server that answers for an ARK, and serve the DNS that makes it findable.
+"""maptr finds the server that resolves an ARK by DNS, and serves the DNS zone that makes this possible.
 
-The names below are the public ones; everything else is imported from its module. They load on first use, so that
-``import maptr`` waits for nothing.
+``__all__`` has the public names. They are imported on first use, so that ``import maptr`` is fast.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # typing's own takes ten milliseconds to import
-if TYPE_CHECKING:
-    from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
     from maptr.ark import Ark, find_arks
-    from maptr.asyncclient import discover_async, discover_at_async
-    from maptr.bulk import discover_many, discover_many_async
     from maptr.cache.cache import Cache
-    from maptr.candidate import Candidate
-    from maptr.client import discover, discover_at
-    from maptr.discovery import Discovery
-    from maptr.errors import (
-        ArkSyntaxError,
-        ConfigError,
+    from maptr.client.aio import discover_async, discover_at_async
+    from maptr.client.bulk import discover_many, discover_many_async
+    from maptr.client.stub import Stub
+    from maptr.client.sync import discover, discover_at
+    from maptr.client.validation.validator import Validator
+    from maptr.discovery import (
+        Candidate,
+        Discovery,
         DiscoveryError,
         DiscoveryFailed,
         DiscoveryTimeout,
-        MaptrError,
         NoMappingAuthority,
-        TableError,
-        UnsafePlan,
-        ZoneError,
     )
-    from maptr.stub import Stub
-    from maptr.table import Entry, Table
-    from maptr.trust import Validator
+    from maptr.errors import ArkSyntaxError, ConfigError, MaptrError, TableError, UnsafePlan, ZoneError
+    from maptr.registry.table import Entry, Table
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "maptr.ark": ("Ark", "find_arks"),
-    "maptr.asyncclient": ("discover_async", "discover_at_async"),
-    "maptr.bulk": ("discover_many", "discover_many_async"),
+    "maptr.client.aio": ("discover_async", "discover_at_async"),
+    "maptr.client.bulk": ("discover_many", "discover_many_async"),
     "maptr.cache.cache": ("Cache",),
-    "maptr.candidate": ("Candidate",),
-    "maptr.client": ("discover", "discover_at"),
-    "maptr.discovery": ("Discovery",),
-    "maptr.errors": (
-        "ArkSyntaxError",
-        "ConfigError",
+    "maptr.client.sync": ("discover", "discover_at"),
+    "maptr.discovery": (
+        "Candidate",
+        "Discovery",
         "DiscoveryError",
         "DiscoveryFailed",
         "DiscoveryTimeout",
-        "MaptrError",
         "NoMappingAuthority",
+    ),
+    "maptr.errors": (
+        "ArkSyntaxError",
+        "ConfigError",
+        "MaptrError",
         "TableError",
         "UnsafePlan",
         "ZoneError",
     ),
-    "maptr.stub": ("Stub",),
-    "maptr.table": ("Entry", "Table"),
-    "maptr.trust": ("Validator",),
+    "maptr.client.stub": ("Stub",),
+    "maptr.registry.table": ("Entry", "Table"),
+    "maptr.client.validation.validator": ("Validator",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -93,8 +89,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
     value = getattr(import_module(_HOME[name]), name)
     globals()[name] = value
     return value

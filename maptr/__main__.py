@@ -1,5 +1,5 @@
-"""``python -m maptr`` is the ``maptr`` command."""
+"""``python -m maptr`` runs the ``maptr`` command."""
 
-from maptr.cli.brief import run
+from maptr.cli.start import run
 
 run()

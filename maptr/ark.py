@@ -1,10 +1,10 @@
-"""ARK text to Ark and back: normal form for identity, resolution form for rules and URLs.
+"""ARKs: from text to Ark and back, check characters, and ARKs in prose.
 
-Two forms of one ARK live here and must not be mixed up:
+An ARK has two forms that must not be confused:
 
 * the *normal form* (draft-kunze-ark section 3.2) decides equality, hash and ``str()``;
-* the *resolution form* is the ARK as received, cleaned only of what is never part of it. Rules match it and
-  URLs are made from it, because an NMA may care about a final slash or the case of a ``%`` pair.
+* the *resolution form* is the ARK as received, without the characters that are never part of it. Rules match it and
+  URLs are made from it, because an NMA may distinguish a final slash or the case of a ``%`` pair.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ from typing import Literal, NamedTuple
 from maptr.errors import ArkSyntaxError, ConfigError
 
 BETANUMERIC = "0123456789bcdfghjkmnpqrstvwxz"
-"""The characters of a NAAN, in the order that gives each its value in a check character (NOID, NCDA)."""
+"""The characters of a NAAN, in the order of their values for a check character (NOID, NCDA)."""
 
 Profile = Literal["current", "2019", "2002"]
 
 MAX_NAAN = 63  # one DNS label (RFC 1035 2.3.4); the draft asks for 16 at least
-MAX_TEXT = 8192  # octets of a received ARK, NMA and query string included; the draft asks for 255 of name
+MAX_TEXT = 8192  # bytes of a received ARK, with NMA and query string; the draft asks for names of 255 at least
 
-INFLECTIONS = ("?info", "?", "??")  # draft section 5: the present one, then the reserved older forms
+INFLECTIONS = ("?info", "?", "??")  # draft section 5: the current one, then the reserved older forms
 
-# Written, not compiled: a fresh process compiles what it meets, and ``re`` keeps it.
-# White space of every kind, and the marks without width that pasted text brings along.
+# Patterns are strings, because a short process uses few of them and ``re`` caches those that it compiles.
+# White space of every kind, and the zero-width characters that pasted text may have.
 _MARKS = "\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff"
 _BLANK = f"[\\s{_MARKS}]+"
 _DASHES = "-\u00ad\u2010-\u2015\u2212\ufe58\ufe63\uff0d"
 _HYPHEN = f"[{_DASHES}]+"
-_COLON, _SLASH = "(?::|%3A)", "(?:/|%2F)"  # as they are, or %-encoded together with the whole ARK
-_UNLABELLED = f"(?i)[0-9][{BETANUMERIC}]*/[^/]"  # an ARK without its label, as people write it in talk
+_COLON, _SLASH = "(?::|%3A)", "(?:/|%2F)"  # plain, or %-encoded with the whole ARK
+_UNLABELLED = f"(?i)[0-9][{BETANUMERIC}]*/[^/]"  # an ARK without its label
 _NMA = f"(?ai){_SLASH}(?=ark{_COLON})"
 _STRUCTURE = "([/.])[/.]+"
 _PERCENT = "(?s)%(..?|$)"
-_NEVER = r'[^\x21-\x7e]|[<>"\\^`{|}\[\]]'  # RFC 3986 2: written only as % pairs
+_NEVER = r'[^\x21-\x7e]|[<>"\\^`{|}\[\]]'  # RFC 3986 2: only as % pairs
 _SHOULDER = f"[{BETANUMERIC[10:]}]*[0-9]"
-_AROUND = (  # what an ARK is pasted in, an opening and a closing character each
+_AROUND = (  # pairs of brackets and quotes that may enclose a pasted ARK
     "() <> [] {} \"\" '' `` \u201c\u201d \u201d\u201d \u201e\u201c \u201e\u201d \u2018\u2019 \u201a\u2018 \u201a\u2019 "
     "\xab\xbb \xbb\xab \xbb\xbb \u2039\u203a \u203a\u2039 \u300c\u300d \u300e\u300f \u300a\u300b \uff08\uff09"
 )
 
 
 class _Rules(NamedTuple):
-    """What a version of the draft says of received text and of the normal form."""
+    """The rules of one version of the draft for received text and the normal form."""
 
     label: str
-    outside: str  # a character that the draft does not have, but RFC 3986 in a path: it is kept, and noted
-    older: bool  # % pairs in lower case; suffixes sorted and told once
+    outside: str  # a character that the draft excludes, but RFC 3986 allows in a path: it is kept and noted
+    older: bool  # % pairs in lower case; suffixes sorted, without duplicates
     hash_in_name: bool = False
     host_in_label: bool = False
 
@@ -62,22 +62,21 @@ PROFILES: dict[Profile, _Rules] = {
     ),
 }
 
-# Text that is in normal form but for a host and a slash after the label: what most callers have, read at once. It has
-# nothing that normalising would move, drop or note (no hyphen, % pair, doubled or final structure character, no suffix
-# before a component), so that its parts are the parts of the normal form.
+# A shortcut for most ARKs, which bulk discovery needs: text in normal form, apart from a host and a slash after the
+# label. It has nothing to normalise or note (no hyphen, % pair, doubled or final structural character, and no suffix
+# before a component).
 _AS_IT_IS = re.compile(
     rf"(https?://[0-9A-Za-z.:-]+/)?ark:/?([{BETANUMERIC}]{{1,{MAX_NAAN}}})/"
     + r"((C+)((?:/C+)*(?:\.C+)*))(\?[T?/.%-]*)?[ \t\r\n]*".replace("C", "[$*+0-9=@A-Z_a-z~]").replace(
         "T", "!$-,0-;=@A-Z_a-z~"
     )
 )
-_MAX_AS_IT_IS = 255  # characters; so that a long text is never matched in vain
-
-_new = tuple.__new__
+_MAX_AS_IT_IS = 255  # characters
 
 
 class SharedNaan(NamedTuple):
-    """What a NAAN shared by all organisations says of every ARK under it (draft section 2.3, table 2)."""
+    """The meaning of a NAAN that all organisations share (draft section 2.3, table 2). ``resolves`` and ``long_term``
+    hold for its ARKs; None means perhaps."""
 
     meaning: str
     resolves: bool | None
@@ -90,7 +89,6 @@ SHARED_NAANS = {
     "99166": SharedNaan("people, groups and institutions as agents", True, True),
     "99999": SharedNaan("test, development and experiment", None, False),
 }
-"""Shared NAANs; ``resolves`` is None where the draft says maybe."""
 
 
 class _Parts(NamedTuple):
@@ -104,14 +102,14 @@ class _Parts(NamedTuple):
 
 
 class Ark(_Parts):
-    """One ARK: equal to every other spelling of itself.
+    """One ARK, equal to all its other spellings.
 
-    ``name`` is the base name, ``qualifier`` what follows it (``/c3/s5.v7.xsl``), both in normal form. A bare NAAN
+    ``name`` is the base name, ``qualifier`` the rest (``/c3/s5.v7.xsl``), both in normal form. A bare NAAN
     (``ark:12345``, draft table 1) has neither.
-    ``resolution`` is the text that rules match. ``tail`` is the inflection or query string as received,
-    its question mark included. ``nma`` is what stood before the label; it identifies nothing. ``notes`` say what
-    ``parse`` dropped, or kept although the draft's repertoire does not have it.
-    An Ark made from its parts takes them as they are; received text goes through ``parse``.
+    ``resolution`` is the resolution form. ``tail`` is the inflection or query string as received, with its question
+    mark. ``nma`` is the text before the label, which identifies nothing. ``notes`` say what ``parse`` dropped, and what
+    it kept although the draft excludes it.
+    The constructor does not check its arguments; ``parse`` reads received text.
     """
 
     __slots__ = ()
@@ -126,8 +124,9 @@ class Ark(_Parts):
         nma: str = "",
         notes: tuple[str, ...] = (),
     ) -> Ark:
-        # Without a resolution form it is made from its parts, not from received text.
-        return _new(cls, (naan, name, qualifier, resolution or f"ark:{naan}/{name}{qualifier}", tail, nma, notes))
+        # Without a received text, the resolution form is the normal form.
+        resolution = resolution or f"ark:{naan}/{name}{qualifier}"
+        return super().__new__(cls, naan, name, qualifier, resolution, tail, nma, notes)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Ark) and self[:3] == other[:3]
@@ -140,19 +139,19 @@ class Ark(_Parts):
 
     @classmethod
     def parse(cls, text: str | bytes, *, profile: Profile = "current", bare: bool = False) -> Ark:
-        """An ARK from any received text: compact, inside a URL, in brackets or quotes, pasted across lines.
+        """Read an ARK from any received text: alone, in a URL, in brackets or quotes, or broken across lines.
 
         >>> str(Ark.parse("https://n2t.net/ark:/12345/x5-4.v1/c2?info"))
         'ark:12345/x54/c2.v1'
 
         ``profile`` is the version of the draft that defines the normal form: ``"current"`` (section 3.2), ``"2019"``
-        (draft-kunze-ark-21 section 2.7) or ``"2002"`` (draft-kunze-ark-03 section 2.4). The older ones have ``%``
-        pairs in lower case, suffixes sorted and told once, and ``ark://``; the oldest ``#`` in a name and
-        ``ark:HOST/NAAN/name``, too. ``bare`` takes a NAAN without a name.
+        (draft-kunze-ark-21 section 2.7) or ``"2002"`` (draft-kunze-ark-03 section 2.4). The older versions have ``%``
+        pairs in lower case, sorted suffixes without duplicates, and ``ark://``; the oldest also allows ``#`` in a name
+        and ``ark:HOST/NAAN/name``. ``bare`` accepts a NAAN without a name.
 
-        All that RFC 3986 allows in a path is kept, a final bracket or comma too: ``find_arks`` reads prose. A
-        fragment is cut, for it never reaches a server. Raises ArkSyntaxError, and nothing else, for any text or
-        octets; TypeError for what is neither; ConfigError for an unknown profile.
+        Everything that RFC 3986 allows in a path is kept, even a final bracket or comma; for prose, use ``find_arks``.
+        A fragment is cut off, because it is never sent to a server. Raises ArkSyntaxError for invalid text or bytes,
+        TypeError for other types, and ConfigError for an unknown profile.
         """
         if not isinstance(text, str):
             text = _decode(text)
@@ -160,10 +159,10 @@ class Ark(_Parts):
             plain = _AS_IT_IS.fullmatch(text)
             if plain is not None:
                 nma, naan, rest, name, qualifier, tail = plain.groups("")
-                return _new(cls, (naan, name, qualifier, f"ark:{naan}/{rest}", tail, nma, ()))
+                return cls(naan, name, qualifier, f"ark:{naan}/{rest}", tail, nma)
         rules = PROFILES.get(profile)
         if rules is None:
-            raise ConfigError(f"{profile!r} is none of {', '.join(PROFILES)}", key="profile")
+            raise ConfigError(f"{profile!r} is not one of {', '.join(PROFILES)}", key="profile")
         received = _decode(text)
         text = _unwrap(re.sub(_BLANK, "", received))
         nma, text = _split_nma(text)
@@ -179,7 +178,7 @@ class Ark(_Parts):
         _check_name(rest)
         base, qualifier = _normalise(rest, rules)
         if not base and not bare:
-            raise ArkSyntaxError(f"ark:{naan} names nothing: a name follows the NAAN, as in ark:{naan}/x1")
+            raise ArkSyntaxError(f"ark:{naan} has no name after the NAAN: write ark:{naan}/NAME")
         notes = _notes(rest, fragment, rules)
         return cls(naan, base, qualifier, f"ark:{naan}/{rest if base else ''}", _check_tail(tail), nma, notes)
 
@@ -188,28 +187,28 @@ class Ark(_Parts):
 
     @property
     def in_url(self) -> str:
-        """The resolution form as it stands in a URL, where ``#`` (2002 draft 2.3) would begin a fragment."""
+        """The resolution form for a URL, in which a ``#`` (2002 draft 2.3) would begin a fragment."""
         return self.resolution.replace("#", "%23")
 
     @property
     def inflection(self) -> str | None:
-        """``?info``, ``?`` or ``??`` where the ARK ended in one, else None."""
+        """``?info``, ``?`` or ``??`` if the ARK ends with one, else None."""
         return self.tail if self.tail in INFLECTIONS else None
 
     @property
     def query(self) -> str | None:
-        """The query string without its question mark, None where there is none (an inflection is none)."""
+        """The query string without its question mark, or None; an inflection is not a query string."""
         return self.tail[1:] if self.tail and self.inflection is None else None
 
     @property
     def shoulder(self) -> str | None:
-        """The primordinal shoulder: betanumeric, up to and including the first digit (draft section 2.4.1)."""
+        """The primordinal shoulder: letters up to and including the first digit (draft section 2.4.1)."""
         match = re.match(_SHOULDER, self.name)
         return match[0] if match else None
 
     @property
     def blade(self) -> str:
-        """The base name less its shoulder."""
+        """The base name without its shoulder."""
         return self.name[len(self.shoulder or "") :]
 
     @property
@@ -224,7 +223,7 @@ class Ark(_Parts):
 
     @property
     def shared(self) -> SharedNaan | None:
-        """What the NAAN means where it is one of the four shared ones."""
+        """The meaning of the NAAN if it is a shared one."""
         return SHARED_NAANS.get(self.naan)
 
     def implied(self) -> tuple[Ark, ...]:
@@ -241,12 +240,12 @@ class Ark(_Parts):
         return tuple(steps)
 
     def check(self) -> bool:
-        """True where the last character of the base name is its check character (NOID Check Digit Algorithm)."""
+        """True if the last character of the base name is its check character (NOID Check Digit Algorithm)."""
         return bool(self.name[:-1]) and check_character(f"{self.naan}/{self.name[:-1]}") == self.name[-1]
 
 
 def check_character(text: str) -> str:
-    """The NCDA check character over ``NAAN/name``; characters that are not betanumeric count as nought.
+    """The NCDA check character of ``NAAN/name``. Characters that are not betanumeric count as zero.
 
     >>> check_character("13030/xf93gt2")
     'q'
@@ -256,11 +255,11 @@ def check_character(text: str) -> str:
 
 
 def _decode(text: str | bytes) -> str:
-    """Text within the length limit that UTF-8 can hold."""
+    """Valid Unicode text within the length limit."""
     if not isinstance(text, str | bytes):
-        raise TypeError(f"an ARK is text, octets or an Ark, and no {type(text).__name__}")
+        raise TypeError(f"an ARK is a str, bytes or an Ark, not {type(text).__name__}")
     if len(text) > MAX_TEXT:
-        raise ArkSyntaxError(f"longer than {MAX_TEXT} octets")
+        raise ArkSyntaxError(f"longer than {MAX_TEXT} bytes")
     try:
         if isinstance(text, bytes):
             return text.decode()
@@ -271,14 +270,14 @@ def _decode(text: str | bytes) -> str:
 
 
 def _unwrap(text: str) -> str:
-    """The text without the brackets or quotes around all of it (RFC 3986 appendix C)."""
+    """The text without enclosing brackets or quotes (RFC 3986 appendix C)."""
     while len(text) > 1 and text[0] + text[-1] in _AROUND:
         text = text[1:-1]
     return text
 
 
 def _split_nma(text: str) -> tuple[str, str]:
-    """What precedes the first ``/ark:``, and the rest; an ARK without NMA may hold ``/ark:`` in its name."""
+    """The text before the first ``/ark:``, and the rest. An ARK without NMA may have ``/ark:`` in its name."""
     if re.match(f"(?ai)ark{_COLON}", text):
         return "", text
     nma = re.search(_NMA, text)
@@ -286,7 +285,7 @@ def _split_nma(text: str) -> tuple[str, str]:
 
 
 def _split_tail(text: str, hash_in_name: bool) -> tuple[str, str, str]:
-    """NAAN and name, inflection or query string, and fragment, the latter two with the character that begins them."""
+    """NAAN and name, then inflection or query string with its ``?``, then fragment with its ``#``."""
     at = text.find("#", text.find("?") if "?" in text else len(text)) if hash_in_name else text.find("#")
     text, fragment = (text, "") if at < 0 else (text[:at], text[at:])
     name, mark, query = text.partition("?")
@@ -294,7 +293,7 @@ def _split_tail(text: str, hash_in_name: bool) -> tuple[str, str, str]:
 
 
 def _meant(text: str, received: str) -> str:
-    """What a text without a label may have been meant as, for a message."""
+    """A suggestion for a text without a label, to end an error message."""
     if re.match(_UNLABELLED, text):
         return f": is it {_shown('ark:' + text)}?"
     found = find_arks(received)
@@ -307,20 +306,20 @@ def _check_naan(naan: str) -> str:
     if len(naan) > MAX_NAAN:
         raise ArkSyntaxError(f"a NAAN of {len(naan)} characters, {MAX_NAAN} at most")
     if wrong := set(naan) - set(BETANUMERIC):
-        raise ArkSyntaxError(f"{_shown(naan)} is no NAAN: {_shown(min(wrong))} is not one of {BETANUMERIC}")
+        raise ArkSyntaxError(f"{_shown(naan)} is not a valid NAAN: {_shown(min(wrong))} is not one of {BETANUMERIC}")
     return naan
 
 
 def _check_name(rest: str) -> None:
     if wrong := re.search(_NEVER, rest):
-        raise ArkSyntaxError(f"{_shown(wrong[0])} stands in no ARK as it is: write {_pairs(wrong)}")
+        raise ArkSyntaxError(f"{_shown(wrong[0])} is not allowed in an ARK: write {_pairs(wrong)}")
     for pair in re.finditer(_PERCENT, rest):
         if not re.fullmatch("[0-9A-Fa-f]{2}", pair[1]):
-            raise ArkSyntaxError(f"{_shown(pair[0])} is no %-encoded octet: write % itself as %25")
+            raise ArkSyntaxError(f"{_shown(pair[0])} is not a %-encoded byte: write % as %25")
 
 
 def _check_tail(tail: str) -> str:
-    """The tail fit for a URL: octets that no URL holds become % pairs, as for an IRI (RFC 3987 3.1)."""
+    """The tail with % pairs for bytes that are not allowed in a URL, as for an IRI (RFC 3987 3.1)."""
     if any(ord(character) < 0x20 or ord(character) == 0x7F for character in tail):
         raise ArkSyntaxError("a control character in the query string")
     return re.sub(_NEVER, _pairs, tail)
@@ -333,13 +332,13 @@ def _pairs(found: re.Match[str]) -> str:
 def _normalise(rest: str, rules: _Rules) -> tuple[str, str]:
     """Base name and qualifier in normal form (draft section 3.2, steps 5 and 8; 2002 draft section 2.4).
 
-    Hyphens are gone already: a pair that a line break had split (``%7-d``) is one pair first, so that
-    normalising twice changes nothing.
+    Hyphens are removed before, so that a pair split by a hyphen (``%7-d``) is a pair, and normalising twice changes
+    nothing.
     """
     case = str.lower if rules.older else str.upper
     rest = re.sub(_PERCENT, lambda pair: case(pair[0]), rest)
     rest = re.sub(_STRUCTURE, r"\1", rest).strip("/.")
-    # A component with a period on its left and a slash on its right moves to the end; its order is kept.
+    # A component between a period on its left and a slash on its right moves to the end; these keep their order.
     path: list[str] = []
     suffixes: list[str] = []
     for segment in rest.split("/"):
@@ -362,16 +361,16 @@ def _notes(rest: str, fragment: str, rules: _Rules) -> tuple[str, ...]:
 
 
 def _shown(text: str) -> str:
-    """Received text, safe and short enough for one line of a message."""
+    """Received text, printable and short enough for one line of a message."""
     shown = ascii(text)
     return shown if len(shown) <= 80 else shown[:76] + "...'"
 
 
 # ---- ARKs in prose
 
-_STOP = r"[!&'(),:;]"  # what may follow an ARK in a sentence, and before the next one does
+_STOP = r"[!&'(),:;]"  # punctuation after an ARK in a sentence, and between two ARKs
 _PIECE = (
-    r"[-\u2010\u00ad]\r?\n[ \t]*(?=[0-9A-Za-z])"  # a word broken at the end of a line
+    r"[-\u2010\u00ad]\r?\n[ \t]*(?=[0-9A-Za-z])"  # a word hyphenated at the end of a line
     rf"|[{_DASHES}{_MARKS}$*+./0-9=@A-Z_a-z~]|%[0-9A-Fa-f]{{2}}|{_STOP}(?!{_STOP}{{0,3}}(?:https?:|ark{_COLON}))"
 )
 _IN_PROSE = (
@@ -383,13 +382,13 @@ _URL_CHARACTERS = r"[!#-;=?-\[\]_a-z~]*"  # RFC 3986 2
 
 
 def find_arks(text: str, *, profile: Profile = "current") -> list[Ark]:
-    """Every ARK in a text, in order (2002 draft section 2.5). Never raises for a text.
+    """All ARKs in a text, in order (2002 draft section 2.5).
 
     >>> [str(ark) for ark in find_arks("See ark:12345/x5-4 (and https://n2t.net/ark:/12345/x6).")]
     ['ark:12345/x54', 'ark:12345/x6']
 
-    Punctuation at the end belongs to the sentence, a question mark too, and so do brackets and quotes that were
-    opened before the ARK.
+    Final punctuation, even a question mark, belongs to the sentence, and so do brackets and quotes that open before the
+    ARK.
     """
     found: list[Ark] = []
     end = 0
@@ -408,8 +407,8 @@ def find_arks(text: str, *, profile: Profile = "current") -> list[Ark]:
 
 
 def _trim(found: str, before: str, in_query: bool) -> str:
-    """An ARK in prose without what belongs to the sentence. ``before`` is the character before it."""
-    if in_query:  # the next parameter
+    """An ARK in prose without the characters of the sentence. ``before`` is the character before it."""
+    if in_query:  # the ARK is a parameter of a URL, and the next parameter may follow
         found = found.partition("&")[0]
     opened: list[int] = []
     for bracket in re.finditer("[()]", found):
@@ -422,14 +421,14 @@ def _trim(found: str, before: str, in_query: bool) -> str:
             break
     found = found[: opened[0]] if opened else found
     digit = max(map(found.rfind, "0123456789"))
-    if dash := re.search("[\u2014\u2015]", found[digit + 1 :]):  # of the sentence: only words follow it
+    if dash := re.search("[\u2014\u2015]", found[digit + 1 :]):  # only words follow it, so it belongs to the sentence
         found = found[: digit + 1 + dash.start()]
-    emphasis = before if before in ("*", "_", "~") else ""  # as Markdown has it
+    emphasis = before if before in ("*", "_", "~") else ""  # of Markdown
     return found.rstrip(f".,;:!?'&{emphasis}").removesuffix("'s").rstrip(".,;:!?'&")
 
 
 def _nma_at_end(before: str) -> str:
-    """The beginning of a URL that a text ends with; empty where it ends with none."""
+    """The start of the URL that is at the end of the text, or ""."""
     if not before.lower().endswith(("/", "%2f")):
         return ""
     run = re.match(_URL_CHARACTERS, before[::-1])

@@ -1,34 +1,32 @@
-"""Which candidate to take: choosers, each a function from a Discovery that has candidates to one of them.
+"""Choosers: functions from a Discovery with candidates to one of these.
 
-They choose among the candidates of the lowest order; higher orders are the fallback of whoever finds the chosen
-one silent. Any callable of the same shape will do.
+They choose among the candidates of the lowest order. Those of higher orders are the fallback if the chosen one does
+not answer. Any callable with the same signature is a chooser; ``nma.reachable`` has those that connect.
 """
 
 from __future__ import annotations
 
-import hashlib
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from maptr.discovery import Candidate, Discovery
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
 
-    from maptr.candidate import Candidate
-    from maptr.discovery import Discovery
-
-Chooser: TypeAlias = "Callable[[Discovery], Candidate]"
+Chooser = Callable[[Discovery], Candidate]
 
 CHOOSERS = ("first", "random", "reachable", "own")
-"""The names that the command line and the configuration have for choosers; ``reachable.named`` makes them."""
+"""The names of choosers on the command line and in the configuration; ``reachable.named`` makes them."""
 
 
 def first(discovery: Discovery) -> Candidate:
-    """The best-ranked candidate; what ``Discovery.choose()`` does by itself."""
+    """The best candidate, as ``Discovery.choose()`` without a chooser."""
     return discovery[0]
 
 
 def at_random(rng: random.Random) -> Chooser:
-    """Each candidate alike. The same seed gives the same choices."""
+    """A random candidate. The same seed gives the same choices."""
 
     def choose(discovery: Discovery) -> Candidate:
         return rng.choice(discovery.best)
@@ -37,7 +35,7 @@ def at_random(rng: random.Random) -> Chooser:
 
 
 def weighted(rng: random.Random) -> Chooser:
-    """At random, a low preference likelier: the weight of a candidate is 1 / (1 + preference)."""
+    """A random candidate with the weight 1 / (1 + preference)."""
 
     def choose(discovery: Discovery) -> Candidate:
         best = discovery.best
@@ -47,23 +45,25 @@ def weighted(rng: random.Random) -> Chooser:
 
 
 def sticky(discovery: Discovery) -> Candidate:
-    """The same candidate for the same ARK everywhere: the highest rendezvous hash of ARK and place.
+    """The same candidate for the same ARK on every client: the highest rendezvous hash of ARK and place.
 
-    A cluster of clients agrees without talking, whatever way each found the candidates, and one that goes away moves
-    only its own ARKs. Of the places that a rule makes, the rule counts, so that every spelling of an ARK goes to one.
+    The order of the candidates does not matter, and if one disappears, only its own ARKs move to another. The hash
+    covers the rule and not the URL, so that all spellings of an ARK have the same candidate.
 
     >>> discover("ark:12345/x6np1wh8k", nameservers=[server], chooser=sticky)[0].host
     'ark.example.org'
     """
 
+    from hashlib import sha256  # it takes 4 ms to import at the start of a command, and only this chooser needs it
+
     def score(candidate: Candidate) -> bytes:
         place = f"{discovery.ark}\0{candidate.host.lower()}\0{candidate.port}\0{_rule(candidate)}"
-        return hashlib.sha256(place.encode()).digest()
+        return sha256(place.encode()).digest()
 
     return max(discovery.best, key=score)
 
 
 def _rule(candidate: Candidate) -> str:
-    """What makes a candidate's URLs, apart from its host; empty for an ``h`` record."""
+    """The replacement of a candidate's regexp; empty for an ``h`` record."""
     parts = candidate.substitution.replacement if candidate.substitution is not None else ()
     return "".join(part.decode("latin-1") if isinstance(part, bytes) else f"\\{part}" for part in parts)

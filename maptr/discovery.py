@@ -1,36 +1,277 @@
-"""Discovery: what one run of the algorithm found, and why. It is made of candidates and of steps (``trace.py``).
+"""The result of a walk: Discovery, its candidates and its trace, and the errors that carry one.
 
-A value: how it comes about is the business of ``walk``, and which candidate to take that of ``choose``.
+``walk`` makes a Discovery, and ``choose`` has the functions that choose one of its candidates.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
-from maptr import errors, names
+import dns.exception
+
+from maptr import url
 from maptr.ark import Ark
-from maptr.candidate import Candidate
-from maptr.trace import Outcome, Step
+from maptr.errors import MaptrError
+from maptr.naptr.automaton import Budget, BudgetSpent
+from maptr.naptr.record import Kind, Naptr
+from maptr.naptr.regexp import Substitution
+from maptr.protocol import names
+from maptr.protocol.names import Labels
+from maptr.text import printable
 
-CLOCK_SLACK = 60.0  # seconds; what was said later than now by more than this was said by another clock
+CLOCK_SLACK = 60.0  # seconds; data that is newer than now by more than this is from another clock
+SHOWN = 3  # URLs in the repr of a Discovery
+REGEXP_STEPS = 20_000
+"""Steps of regexp matching in one walk: about 10 ms, and 50 ms at most, during which an event loop waits. A rule that
+maptr writes takes about five."""
+
+# The DNSSEC states of an answer (RFC 4033 5), best first. A discovery has the worst state of its answers.
+SECURITY = ("secure", "insecure", "indeterminate", "bogus")
+
+
+class Outcome(enum.Enum):
+    """How a query ended. The first three are what DNS ``said``; after any other the walk is incomplete."""
+
+    ANSWER = "answer"
+    NODATA = "no NAPTR records"
+    NXDOMAIN = "no such name"
+    SERVFAIL = "server failure"
+    REFUSED = "refused"
+    REFERRAL = "referred to other servers"
+    TIMEOUT = "no answer in time"
+    UNREACHABLE = "server unreachable"
+    MALFORMED = "answer cannot be read"
+    BOGUS = "answer fails DNSSEC validation"
+    LIMIT = "a limit was reached"
+    NO_ORIGIN = "the origin does not exist in this DNS"
+
+    said: bool
+
+    def __init__(self, text: str) -> None:
+        self.said = text in ("answer", "no NAPTR records", "no such name")
+
+
+class Reading(NamedTuple):
+    """One record on the trace: what it means, whether it counted, and why."""
+
+    naptr: Naptr
+    kind: Kind
+    counted: bool
+    reasons: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """One printable line: ``+`` if it counted, the record, and the reasons."""
+        reasons = f" ({'; '.join(self.reasons)})" if self.reasons else ""
+        return printable(f"{'+' if self.counted else '-'} {self.naptr}{reasons}")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "record": self.naptr.to_text(),
+            "kind": self.kind.value,
+            "counted": self.counted,
+            "reasons": list(self.reasons),
+        }
+
+
+class Link(NamedTuple):
+    """One link of a chain of trust: the records of a name and type, and their DNSSEC state."""
+
+    name: str
+    rdtype: str
+    security: str
+    note: str = ""
+    server: str = ""
+    elapsed: float | None = None
+
+    def __str__(self) -> str:
+        """One printable line."""
+        note = f" ({self.note})" if self.note else ""
+        return printable(f"{self.name} {self.rdtype}: {self.security}{_where(self)}{note}")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "type": self.rdtype,
+            "security": self.security,
+            "note": self.note,
+            "server": self.server,
+            "elapsed": self.elapsed,
+        }
+
+
+class Step(NamedTuple):
+    """One query on the trace, sent or not. A query of type SOA tests whether the origin exists.
+
+    ``elapsed`` is in seconds. ``security`` is the state of the answer. ``links`` are those of the chain of trust that
+    were followed for it, if maptr validates itself; links known from earlier queries are not followed again.
+    ``ttl``, ``server``, ``elapsed`` and ``links`` are not compared.
+    """
+
+    name: Labels
+    depth: int
+    outcome: Outcome
+    readings: tuple[Reading, ...] = ()
+    note: str = ""
+    ttl: int | None = None
+    server: str = ""
+    elapsed: float | None = None
+    security: str = "indeterminate"
+    links: tuple[Link, ...] = ()
+    rdtype: str = "NAPTR"
+
+    @property
+    def ended(self) -> str:
+        """The query and how it ended, in words."""
+        outcome = f"no {self.rdtype} records" if self.outcome is Outcome.NODATA else self.outcome.value
+        return f"{names.to_text(self.name)} {self.rdtype}: {outcome}"
+
+    @property
+    def remark(self) -> str:
+        """The note in brackets, if there is one."""
+        return f" ({self.note})" if self.note else ""
+
+    def __str__(self) -> str:
+        """One printable line: the query, how it ended, the server, and the time."""
+        count = f", {len(self.readings)} records" if self.readings else ""
+        security = f", {self.security}" if self.security != "indeterminate" else ""
+        return printable(f"{self.ended}{count}{security}{_where(self)}{self.remark}")
+
+    def _compared(self) -> tuple[object, ...]:
+        return *self[:5], self.security, self.rdtype
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Step) and self._compared() == other._compared()
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self._compared())
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": names.to_text(self.name),
+            "type": self.rdtype,
+            "depth": self.depth,
+            "outcome": self.outcome.name.lower(),
+            "note": self.note,
+            "ttl": self.ttl,
+            "server": self.server,
+            "elapsed": self.elapsed,
+            "records": [reading.to_dict() for reading in self.readings],
+            "security": self.security,
+            "chain": [link.to_dict() for link in self.links],
+        }
+
+
+def _where(asked: Step | Link) -> str:
+    """The server and the time that it took."""
+    took = f" in {asked.elapsed * 1000:.1f} ms" if asked.elapsed is not None else ""
+    return (f" from {asked.server}" if asked.server else "") + took
+
+
+class Candidate(NamedTuple):
+    """One mapping authority found.
+
+    ``target`` is the URL that its rule made, without inflection or query string; it is empty for an ``h`` record.
+    ``order`` and ``preference`` are those of its own record; ``path`` has the pairs of all records on the way, its own
+    last. ``ttl`` is the shortest of these records, in seconds. ``made_for`` and ``substitution`` make URLs for other
+    ARKs. ``status`` is the HTTP status that the registry asks for in redirects, or None.
+    Two candidates are equal whatever their ``ttl``, ``substitution``, ``scheme`` and ``status``.
+
+    >>> best = discover("ark:12345/x6np1wh8k", nameservers=[server])[0]
+    >>> best.url(Ark.parse("ark:12345/x5?info"))
+    'https://ark.example.org/ark:12345/x5?info'
+    """
+
+    host: str
+    port: int | None
+    order: int
+    preference: int
+    owner: str
+    ttl: int = 0
+    source: str = "dns"
+    target: str = ""
+    path: tuple[tuple[int, int], ...] = ()
+    made_for: str = ""
+    substitution: Substitution | None = None
+    scheme: str = ""
+    status: int | None = None
+
+    def _compared(self) -> tuple[object, ...]:
+        return self[:5] + self[6:10]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Candidate) and self._compared() == other._compared()
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self._compared())
+
+    def __str__(self) -> str:
+        """Its place and its rank: ``ark.example.org:8443 (order 10, preference 10)``."""
+        where = self.target or (self.host if self.port is None else f"{self.host}:{self.port}")
+        return f"{where} (order {self.order}, preference {self.preference})"
+
+    def __repr__(self) -> str:
+        """The fields that are not defaults, without those that make URLs for other ARKs."""
+        default = self._field_defaults
+        shown = ((name, getattr(self, name)) for name in self._fields if name not in ("made_for", "substitution"))
+        text = ", ".join(f"{name}={value!r}" for name, value in shown if name not in default or value != default[name])
+        return f"Candidate({text})"
+
+    @property
+    def orders(self) -> tuple[int, ...]:
+        """The orders along the path without final zeros. A chooser chooses among candidates with equal ``orders``, so
+        a redirect with order 0 makes no difference."""
+        orders = [order for order, _ in self.path]
+        while orders and orders[-1] == 0:
+            orders.pop()
+        return tuple(orders)
+
+    def url(self, ark: Ark, *, scheme: str = "https") -> str:
+        """The URL for an ARK: what the rule makes of it, or ``scheme://host[:port]/ark:NAAN/name`` for ``h``.
+
+        A scheme of the candidate, set by a chooser that connected, overrides ``scheme``, and port 80 means http.
+        Inflection and query string are kept. Raises DiscoveryError if the rule does not match the ARK, or makes a URL
+        at another host or port: that would be another candidate, which needs a walk of its own.
+        """
+        if self.substitution is None:
+            path = ark.in_url if ark.name else str(ark)  # a bare NAAN without a slash (draft table 1)
+            return f"{url.at(self.host, self.port, self.scheme or scheme)}/{path}{ark.tail}"
+        if ark.in_url == self.made_for:
+            return self.target + ark.tail
+        try:
+            made = self.substitution.apply(ark.in_url.encode(), Budget(REGEXP_STEPS))
+            text = (made or b"").decode("ascii")
+            where = url.parse(text) if made is not None else None
+        except (BudgetSpent, ValueError) as error:
+            raise DiscoveryError(f"the rule of {self.host} at {self.owner} fails for {ark}: {error}") from None
+        if where is None:
+            raise DiscoveryError(f"the rule of {self.host} at {self.owner} is not for {ark}")
+        if (where.host.in_url.lower(), where.port) != (self.host.lower(), self.port):
+            raise DiscoveryError(f"the rule of {self.host} at {self.owner} makes a URL at another place for {ark}")
+        return text + ark.tail
 
 
 class Discovery(Sequence[Candidate]):
-    """The result of a walk: its candidates, best first, and the trace that led to them.
+    """The result of a walk: a sequence of its candidates, best first.
 
-    ``trace`` has every question, in the order in which they were read. ``complete`` is False where something was not
-    said or a limit was reached. ``ttl`` is how long the result may be kept, in seconds, and ``expiration`` the same as
-    a time of the driver's clock; both are None where nothing may be kept. ``security`` is what is known of the answers'
-    DNSSEC state.
+    ``trace`` has every query in the order of reading. ``complete`` is False if a query was not answered or a limit was
+    reached. ``ttl`` is how long the result may be kept, in seconds, and ``expiration`` the same as a time of the
+    client's clock; both are None if it must not be kept. ``security`` is the DNSSEC state of the answers.
 
-    A cache adds where the answer came from (``source``: dns, memory, disk or natab), whether its time was over
-    (``stale``), why it was taken (``reason``), and when the origin of the data said it (``fetched``, by the wall clock;
-    None where that is not known).
+    A cache adds where the data came from (``source``: dns, memory, disk or natab), whether it had expired (``stale``),
+    why it was used (``reason``), and the wall-clock time at which it was fetched from its origin (``fetched``, or
+    None).
 
-    Its values are not to be changed: ``replace`` makes another. Two are equal where all is equal but times,
-    ``scheme`` and ``reason``.
+    It is immutable; ``replace`` makes a copy with other values. Two are equal whatever their times, ``scheme`` and
+    ``reason``.
 
     >>> found = discover("ark:12345/x6np1wh8k", nameservers=[server])
     >>> [(candidate.host, candidate.order) for candidate in found]
@@ -73,7 +314,7 @@ class Discovery(Sequence[Candidate]):
         reason: str = "",
         fetched: float | None = None,
     ) -> None:
-        # One by one: a loop takes twice the time.
+        # Each slot is set directly: object.__setattr__ doubles the time, and a cache must answer from memory in 2 us.
         _set_ark(self, ark)
         _set_candidates(self, candidates)
         _set_trace(self, trace)
@@ -88,17 +329,17 @@ class Discovery(Sequence[Candidate]):
         _set_fetched(self, fetched)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a Discovery does not change: replace({name}=...) makes another one")
+        raise AttributeError(f"a Discovery is immutable: replace({name}=...) makes a copy")
 
     def __delattr__(self, name: str) -> None:
-        raise AttributeError("a Discovery does not change")
+        raise AttributeError("a Discovery is immutable")
 
     def replace(self, **changes: Any) -> Discovery:
-        """The same with other values, by the names of the constructor."""
+        """A copy with other values, by the names of the constructor's arguments."""
         return Discovery(**dict(zip(self._ARGUMENTS, _values(self), strict=True), **changes))
 
     def of(self, ark: Ark, expiration: float | None) -> Discovery:
-        """The same for another ARK; for whoever knows that it holds for that one."""
+        """A copy for another ARK, for a caller who knows that the candidates are the same."""
         return Discovery(
             ark,
             self.candidates,
@@ -127,16 +368,21 @@ class Discovery(Sequence[Candidate]):
         return Discovery, tuple(getattr(self, name) for name in self._ARGUMENTS)
 
     def __str__(self) -> str:
-        """One line: the ARK with its URL, or why there is none. ``to_text`` has all candidates."""
-        from maptr import summary
-
-        return summary.line(self)
+        """One printable line: the ARK with its URL, or why there is none. ``to_text`` has all candidates."""
+        if not self.candidates:
+            return printable(self._none())
+        remarks = [f"and {len(self) - 1} more"] if len(self) > 1 else []
+        remarks += [f"from {self.source}"] if self.source != "dns" else []
+        remarks += ["stale"] if self.stale else []
+        remarks += [] if self.complete else [f"this may not be all: {self.unsaid()}"]
+        return printable(f"{self.ark}: {self.url()}" + (f" ({', '.join(remarks)})" if remarks else ""))
 
     def __repr__(self) -> str:
-        """Short, for it may hold 64 candidates and 32 steps: ``to_dict`` has everything."""
-        from maptr import summary
-
-        return summary.tag(self)
+        """The first URLs and the state; ``to_dict`` has everything."""
+        shown = [repr(candidate.url(self.ark, scheme=self.scheme)) for candidate in self.candidates[:SHOWN]]
+        shown += [f"{len(self) - SHOWN} more"] if len(self) > SHOWN else []
+        state = ["complete" if self.complete else "not complete", self.source, *(["stale"] if self.stale else [])]
+        return f"<Discovery of {str(self.ark)!r}: [{', '.join(shown)}], {', '.join([*state, self.security])}>"
 
     @overload
     def __getitem__(self, index: int) -> Candidate: ...
@@ -153,59 +399,83 @@ class Discovery(Sequence[Candidate]):
 
     @property
     def best(self) -> tuple[Candidate, ...]:
-        """The candidates of the lowest order: those to choose among. The others are the fallback."""
+        """The candidates of the lowest order, to choose among. The others are the fallback."""
         return tuple(c for c in self.candidates if c.orders == self.candidates[0].orders)
 
     def choose(self, chooser: Callable[[Discovery], Candidate] | None = None) -> Candidate:
-        """One candidate: the first, or the chooser's. Raises NoMappingAuthority or DiscoveryFailed if none."""
+        """The first candidate, or the one of the chooser. Raises NoMappingAuthority or DiscoveryFailed if none."""
         self.raise_for_none()
         return chooser(self) if chooser is not None else self.candidates[0]
 
     def url(self, chooser: Callable[[Discovery], Candidate] | None = None) -> str:
-        """The URL that answers for the ARK, by the candidate ``choose`` gives; raises as it does."""
+        """The URL of the ARK at the candidate that ``choose`` returns. Raises the errors of ``choose``."""
         return self.choose(chooser).url(self.ark, scheme=self.scheme)
 
     def urls(self) -> list[str]:
-        """Every candidate's URL, best first."""
+        """The URL of each candidate, best first."""
         return [candidate.url(self.ark, scheme=self.scheme) for candidate in self.candidates]
 
     def age(self, now: float) -> float | None:
-        """Seconds since the data was said, by the same clock as ``fetched``; None where that is not known, as where it
-        was said later than now: a clock was set since."""
+        """Seconds since ``fetched``, by the same clock; None if unknown, or if the clock was set back since."""
         if self.fetched is None or self.fetched > now + CLOCK_SLACK:
             return None
         return max(0.0, now - self.fetched)
 
     def expiring(self, now: float, **changes: Any) -> Discovery:
-        """The same, its ``expiration`` counted from ``now``, and other values changed too."""
+        """A copy whose ``expiration`` is counted from ``now``, with other changes."""
         return self.replace(expiration=None if self.ttl is None else now + self.ttl, **changes)
 
     def preferring(self, chooser: Callable[[Discovery], Candidate]) -> Discovery:
-        """The same, the chooser's choice first; the others keep their order."""
+        """A copy with the choice of the chooser first; the others keep their order."""
         chosen = chooser(self)
         return self.replace(candidates=(chosen, *(c for c in self.candidates if c != chosen)))
 
     def raise_for_none(self) -> None:
-        """Nothing, where there is a candidate; else NoMappingAuthority if DNS said so, and if it did not
-        DiscoveryTimeout (a question got no answer in time) or DiscoveryFailed."""
+        """If there is no candidate, raise NoMappingAuthority if DNS said so; otherwise DiscoveryTimeout if a query got
+        no answer in time, else DiscoveryFailed."""
         if self.candidates:
             return
-        from maptr import summary
-
-        message = summary.none(self)
+        message = self._none()
         if self.complete:
-            raise errors.NoMappingAuthority(message, self)
+            raise NoMappingAuthority(message, self)
         timeout = any(step.outcome is Outcome.TIMEOUT for step in self.trace)
-        raise (errors.DiscoveryTimeout if timeout else errors.DiscoveryFailed)(message, self)
+        raise (DiscoveryTimeout if timeout else DiscoveryFailed)(message, self)
 
     def unsaid(self) -> str:
-        """What makes it incomplete, in words: the first question without an answer; empty where it is complete."""
-        from maptr import summary
+        """Why it is incomplete: the first query without an answer; empty if it is complete."""
+        if self.complete:
+            return ""
+        steps = [step for step in self.trace if not step.outcome.said]
+        if not steps:
+            return "a limit of the walk was reached"
+        more = f", and {len(steps) - 1} more" if len(steps) > 1 else ""
+        return steps[0].ended + steps[0].remark + more
 
-        return summary.unsaid(self)
+    def advice(self) -> str:
+        """What to do if the origin does not exist in this DNS; empty if it exists or is not known."""
+        origin = next((step.name for step in self.trace if step.outcome is Outcome.NO_ORIGIN), None)
+        if origin is None:
+            return ""
+        if names.fold(origin) != names.ARK_ARPA:
+            missing = f"{names.to_text(origin)} does not exist in the DNS that was asked"
+            return f"{missing}: name a server that has it (@SERVER)"
+        return (
+            "ark.arpa is not delegated on the public Internet: name a server that has it (@SERVER), or serve it on this"
+            " machine (maptr up)"
+        )
+
+    def _none(self) -> str:
+        """That there is no candidate, and why: the first query without an answer, or the first of all."""
+        known = "" if self.complete else " known"
+        step = next((step for step in self.trace if not step.outcome.said), next(iter(self.trace), None))
+        why = self.reason or "nothing was asked"
+        if step is not None:
+            nowhere = ", none of them leads to a mapping authority" if step.outcome is Outcome.ANSWER else ""
+            why = step.ended + nowhere + step.remark
+        return f"no mapping authority{known} for {self.ark}: {why}"
 
     def raise_for_security(self, require: str | None) -> None:
-        """Nothing, where the answers are as secure as required (None: any are); else DiscoveryFailed."""
+        """Raise DiscoveryFailed if the answers do not have the required DNSSEC state. None means any state."""
         if require is None or self.security == require:
             return
         message = f"{self.ark}: the answers are {self.security}, not {require}"
@@ -215,17 +485,17 @@ class Discovery(Sequence[Candidate]):
                 message += f": {names.to_text(step.name)} NAPTR" + (f": {why}" if why else "")
                 break
         if self.security == "indeterminate" and not any(step.links for step in self.trace):
-            message += "; nobody validated them: name trust anchors, or a resolver that is to be trusted"
-        raise errors.DiscoveryFailed(message, self)
+            message += "; they were not validated: configure trust anchors, or a resolver to trust"
+        raise DiscoveryFailed(message, self)
 
     def to_text(self) -> str:
-        """One candidate a line, best first: URL, order, preference, and the owner of its record."""
+        """One line per candidate, best first: URL, order, preference, and the owner of its record."""
         return "\n".join(
             f"{url}\t{c.order}\t{c.preference}\t{c.owner}" for url, c in zip(self.urls(), self.candidates, strict=True)
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as JSON can hold it."""
+        """Everything, in the types of JSON."""
         return {
             "ark": str(self.ark),
             "complete": self.complete,
@@ -254,7 +524,7 @@ class Discovery(Sequence[Candidate]):
 
 
 _values = attrgetter(*Discovery.__slots__)
-# The slots, for the constructor alone.
+# The setters of the slots, for the constructor only.
 (
     _set_ark,
     _set_candidates,
@@ -269,3 +539,23 @@ _values = attrgetter(*Discovery.__slots__)
     _set_reason,
     _set_fetched,
 ) = (getattr(Discovery, name).__set__ for name in Discovery.__slots__)
+
+
+class DiscoveryError(MaptrError):
+    """A discovery without a usable mapping authority. ``discovery`` has the walk so far."""
+
+    def __init__(self, message: str = "", discovery: Discovery | None = None) -> None:
+        super().__init__(message)
+        self.discovery = discovery
+
+
+class NoMappingAuthority(DiscoveryError):
+    """DNS answered that this ARK has no mapping authority."""
+
+
+class DiscoveryFailed(DiscoveryError):
+    """DNS did not give an answer: a server failed, a limit was reached, or the origin does not exist in this DNS."""
+
+
+class DiscoveryTimeout(DiscoveryFailed, dns.exception.Timeout):
+    """The lifetime of the whole walk passed before DNS answered."""

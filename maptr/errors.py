@@ -1,37 +1,32 @@
-"""Every exception that maptr raises to whoever calls it.
+"""The exceptions of maptr. They derive from dnspython's DNSException.
 
-They derive from dnspython's DNSException, so a caller who already catches that needs nothing new.
-"None" and "not known" are different here: DNS said no is NoMappingAuthority, DNS did not say is DiscoveryFailed.
+Those that carry a discovery are in ``discovery``: NoMappingAuthority if DNS answered that there is none, and
+DiscoveryFailed if DNS gave no answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import dns.exception
 
-from maptr.printable import printable
-
-if TYPE_CHECKING:
-    from maptr.discovery import Discovery
+from maptr.text import printable
 
 MAX_TEXT = 1000  # characters of a FetchError
 
 
 def reason_of(error: BaseException) -> str:
-    """What went wrong, in words for a person: of an OSError its file and what the system calls it, no number."""
+    """The text of an error for people: of an OSError the file and the system's words, without a number."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     return str(error) or type(error).__name__
 
 
 class MaptrError(dns.exception.DNSException):
-    """The base of every error raised by maptr."""
+    """The base of all errors of maptr."""
 
     def __init__(self, message: str = "") -> None:
-        # DNSException builds its text from keyword arguments and a class-level format;
-        # here the message is always the whole text, for subclasses of dnspython's own errors too.
+        # DNSException makes its text from keyword arguments and a format of the class. Here the message is the text.
         Exception.__init__(self, message)
         self.msg: str | None = message
         self.kwargs: dict[str, object] = {}
@@ -44,32 +39,12 @@ class ArkSyntaxError(MaptrError, ValueError):
     """The text is not an ARK."""
 
 
-class DiscoveryError(MaptrError):
-    """A discovery gave no mapping authority; the walk so far is in ``discovery``."""
-
-    def __init__(self, message: str = "", discovery: Discovery | None = None) -> None:
-        super().__init__(message)
-        self.discovery = discovery
-
-
-class NoMappingAuthority(DiscoveryError):
-    """DNS answered, and the answer is that nobody serves this ARK."""
-
-
-class DiscoveryFailed(DiscoveryError):
-    """DNS did not say: a server failed or was silent, a limit was reached, or the origin does not exist in this DNS."""
-
-
-class DiscoveryTimeout(DiscoveryFailed, dns.exception.Timeout):
-    """The lifetime of the whole walk passed before DNS said."""
-
-
 class NmaError(MaptrError):
-    """A mapping authority was found but could not be asked: no address it may be asked at, no connection, no HTTP."""
+    """A mapping authority could not be asked: no allowed address, no connection, or no HTTP response."""
 
 
 class LocatedError(MaptrError):
-    """An error at a place in a file: the text starts with ``filename:line:`` as compilers write it."""
+    """An error at a place in a file. The text starts with ``filename:line:``, as compilers write it."""
 
     def __init__(self, message: str, *, filename: str = "", line: int = 0) -> None:
         where = filename + (f":{line}" if line else "")
@@ -80,14 +55,15 @@ class LocatedError(MaptrError):
 
 
 class TableError(LocatedError):
-    """A registry, natab or prefixes file that cannot be read as a table.
+    """A registry, natab or prefixes file is not a valid table.
 
-    ``record`` is the key of the bad record (``12345`` or ``12345/x6``) where it is known.
+    ``record`` is the key of the bad record (``12345`` or ``12345/x6``), if it is known. ``reason`` is the message
+    without it.
     """
 
     def __init__(self, message: str, *, filename: str = "", line: int = 0, record: str = "") -> None:
         super().__init__(f"record {record}: {message}" if record else message, filename=filename, line=line)
-        self.reason = message  # without the record, for whoever prints that in a column of its own
+        self.reason = message
         self.record = record
 
 
@@ -96,9 +72,9 @@ class UnsafePlan(MaptrError):
 
 
 class ZoneError(LocatedError):
-    """A zone that no server should load, or a record that cannot be written; ``owner`` where it is one record's.
+    """A zone is not fit to load, or a record cannot be written.
 
-    ``code`` is that of a finding, where a reader of zone files says it.
+    ``owner`` is that of the record. ``code`` is the code of a finding, if the reader of zone files gives one.
     """
 
     def __init__(self, message: str, *, filename: str = "", line: int = 0, owner: str = "", code: str = "") -> None:
@@ -108,21 +84,22 @@ class ZoneError(LocatedError):
 
 
 class JournalError(LocatedError):
-    """A journal of differences that is damaged, or belongs to another zone."""
+    """A journal of differences is damaged or belongs to another zone."""
 
 
 class ConfigError(LocatedError):
-    """A bad option or configuration value; ``key`` is its dotted name, ``line`` where that stands (0: nowhere)."""
+    """A wrong option or configuration value. ``key`` is its dotted name, ``line`` its line (0: none), ``reason`` the
+    message without the key."""
 
     def __init__(self, message: str, *, filename: str = "", line: int = 0, key: str = "") -> None:
         super().__init__(f"{key}: {message}" if key else message, filename=filename, line=line)
-        self.reason = message  # without the key, as in ``TableError``
+        self.reason = message
         self.key = key
         self.all: tuple[ConfigError, ...] = (self,)
 
 
 class ConfigErrors(ConfigError):
-    """Several mistakes in one configuration: ``all`` has each, and this is the first, with the text of all of them."""
+    """Several mistakes in one configuration. ``all`` has each; this error is the first one, with the text of all."""
 
     def __init__(self, errors: Sequence[ConfigError]) -> None:
         first = errors[0]
@@ -132,41 +109,41 @@ class ConfigErrors(ConfigError):
 
 
 def raise_all(errors: Sequence[ConfigError]) -> None:
-    """Raise what is wrong with a configuration: nothing, one ConfigError, or ConfigErrors."""
+    """Raise nothing, the one ConfigError, or ConfigErrors."""
     if errors:
         raise (errors[0] if len(errors) == 1 else ConfigErrors(errors)) from None
 
 
 class SigningError(LocatedError):
-    """A zone cannot be signed: keys missing, unfit or open to others, or no package to sign with.
+    """A zone cannot be signed: keys are missing, unfit or open to others, or a package is missing.
 
-    No text of it has anything of a private key.
+    The text never contains any part of a private key.
     """
 
 
 class SignatureError(MaptrError):
-    """A signature is not that of the key for this content; or key or signature cannot be read."""
+    """A signature does not verify, or the key or the signature cannot be read."""
 
 
 class MissingExtra(ConfigError, SigningError, SignatureError):
-    """A package is not installed that only one of maptr's extras needs; the text says which extra to install."""
+    """The package of an optional extra is not installed; the text says which extra to install."""
 
 
 class FetchError(MaptrError):
-    """A file could not be got; the text says from where, and why, in nothing but printable words."""
+    """A file could not be fetched. The text has its URL and the reason, in printable characters only."""
 
     def __init__(self, text: str) -> None:
-        if len(text) > MAX_TEXT:  # a server may write an essay where its status or a URL belongs
+        if len(text) > MAX_TEXT:  # the server may send a status or a URL of any length
             text = f"{text[: MAX_TEXT // 2]}...{text[-MAX_TEXT // 2 :]}"
         super().__init__(printable(text))
 
 
 class ParserFailed(MaptrError):
-    """The process that reads a registry file came to a limit, or could not run; the file itself may be good."""
+    """The process that parses a registry file reached a limit or could not run. The file itself may be valid."""
 
 
 class PullFailed(MaptrError):
-    """No source had a registry fit to be taken; ``reasons`` has one for each, in order."""
+    """No source had a usable registry. ``reasons`` has one reason for each source, in order."""
 
     def __init__(self, reasons: Sequence[str]) -> None:
         super().__init__("; ".join(reasons))

@@ -1,24 +1,29 @@
-"""Writing files so that a reader sees the old one or the new one, never half; and seeing whether one changed."""
+"""Atomic writing of files, bounded reading, and locks that survive a fork of the process."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
+import tempfile
+import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
+from typing import Generic, Protocol, TypeVar
 
-from maptr.names import Labels, to_text, to_wire
+from maptr.protocol.names import Labels, to_text, to_wire
 
-PRIVATE = 0o600  # what a server keeps holds what zone files hold, which may be for few to read
-MAX_WHOLE = 1 << 28  # octets of a file that a server reads whole: 256 MiB, of a zone some two million names
-MAX_NAME = 200  # octets of a zone's name in that of a file, which has 255 with what stands around it
+PRIVATE = 0o600  # the mode of files in a state folder: zone data may be confidential
+MAX_WHOLE = 1 << 28  # bytes that ``read_whole`` reads: 256 MiB, a zone of some two million names
+MAX_NAME = 200  # bytes of a zone's name in a file name, which may have 255 with prefix and suffix
 
 
 @contextlib.contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """An OSError names the file that was meant: of a full disk it names none, else the half written one."""
+    """Put the path of the file into an OSError, which otherwise names a temporary file or none."""
     try:
         yield
     except OSError as error:
@@ -27,92 +32,76 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def read_whole(path: Path) -> bytes:
-    """All of a regular file. Raises OSError, for what is none too, and for one longer than MAX_WHOLE.
-
-    A pipe without a writer would hang whoever reads it, and a device has no end.
-    """
+    """The content of a regular file. Raises OSError, also for a pipe, a device, or a file longer than MAX_WHOLE."""
     with _naming(path), open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
         status = os.fstat(file.fileno())
         if S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if not S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "Is no regular file")
+            raise OSError(errno.EINVAL, "Is not a regular file")
         if status.st_size > MAX_WHOLE:
-            raise OSError(errno.EFBIG, f"Has more than {MAX_WHOLE} octets")
+            raise OSError(errno.EFBIG, f"Has more than {MAX_WHOLE} bytes")
         return file.read()
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside the target, flush to disk, rename.
+    """Replace a file so that a reader sees the old or the new one: write beside it, flush to disk, rename.
 
-    A symbolic link stays, and the file it names is replaced; a device or a pipe is written to, for a rename would
-    put a file in its place. Raises OSError; the old file is then untouched and nothing is left beside it.
+    Through a symbolic link, the file behind it is replaced. A device or a pipe is written to. Raises OSError; the old
+    file is then unchanged and nothing is left beside it.
     """
     with _naming(path):
-        _write_atomically(path, content)
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    import tempfile  # here, for a server that starts writes nothing
-
-    if path.exists() and not path.is_file() and not path.is_dir():
-        path.write_bytes(content)
-        return
-    path = Path(os.path.realpath(path))
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        mode = path.stat().st_mode & 0o7777 if path.exists() else 0o666 & ~_umask()
-        Path(name).chmod(mode)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        if path.exists() and not path.is_file() and not path.is_dir():
+            path.write_bytes(content)
+            return
+        target = Path(os.path.realpath(path))
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            mode = target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask()
+            Path(name).chmod(mode)
+            Path(name).replace(target)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
 
 
 def keep(path: Path, *parts: bytes, sync: bool = True) -> None:
-    """Replace a file that one process alone writes, mode 0600: a reader, or a crash, finds the old one or the new.
+    """Atomically replace a file with mode 0600 that only one process writes.
 
-    What is half written has one name, so crashes leave one such file at most, and the next write takes it.
-    ``sync``: it is on disk then. Raises OSError; nothing is left beside it.
+    The temporary file always has the same name, so that a crash leaves one such file at most, which the next write
+    removes. ``sync`` flushes to disk. Raises OSError; nothing is then left beside the file.
     """
+    temporary = path.with_name(f".{path.name}.new")
     with _naming(path):
-        _keep(path, parts, sync)
-
-
-def _keep(path: Path, parts: tuple[bytes, ...], sync: bool) -> None:
-    half = path.with_name(f".{path.name}.new")
-    try:
-        half.unlink(missing_ok=True)
-        handle = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
-        with os.fdopen(handle, "wb") as file:
-            for part in parts:
-                file.write(part)
-            if sync:
-                file.flush()
-                os.fsync(file.fileno())
-        half.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            half.unlink(missing_ok=True)
-        raise
+        try:
+            temporary.unlink(missing_ok=True)
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
+            with os.fdopen(handle, "wb") as file:
+                file.writelines(parts)
+                if sync:
+                    file.flush()
+                    os.fsync(file.fileno())
+            temporary.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
 
 
 def name_for(origin: Labels) -> str:
-    """A zone's name as that of a file, no two alike: what no file name may hold is escaped, a long one is hashed."""
+    """A unique file name for a zone: special characters are escaped, and a long name is hashed."""
     name = to_text(origin).replace("\\", "%").replace("/", "%047").rstrip(".")
     if len(name) <= MAX_NAME:
-        return name or "%root"  # a zone may be named root, and a % is always escaped
-    import hashlib  # here, for hardly any name is so long
-
+        return name or "%root"  # unambiguous, because a % in a name is escaped
     return f"%{hashlib.blake2b(to_wire(origin), digest_size=32).hexdigest()}"
 
 
 def stamp(path: Path) -> tuple[int, ...]:
-    """What differs once the file was replaced or written to. Raises OSError."""
+    """A value that changes if the file is replaced or written to. Raises OSError."""
     status = path.stat()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
@@ -121,3 +110,74 @@ def _umask() -> int:
     current = os.umask(0)
     os.umask(current)
     return current
+
+
+class ForkLock:
+    """A ``threading.Lock`` with a free lock in each forked child. A fork may happen while it is held, so what it guards
+    must be consistent at any moment."""
+
+    __slots__ = ("_lock", "_locks", "_pid")
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._locks = {self._pid: self._lock}
+
+    def __enter__(self) -> None:
+        if self._pid != (pid := os.getpid()):
+            self._lock = self._locks.setdefault(pid, threading.Lock())  # one for all threads of the child
+            self._pid = pid
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def locked(self) -> bool:
+        lock = self._locks.get(os.getpid())
+        return lock is not None and lock.locked()
+
+
+class Suspendable(Protocol):
+    def suspend(self) -> None:
+        """Wait until no other thread uses the object, and keep them out until ``resume``."""
+
+    def resume(self) -> None: ...
+
+
+T = TypeVar("T", bound=Suspendable)
+
+
+class ForkGuard(Generic[T]):
+    """Suspends its objects before the process forks, and resumes them afterwards in parent and child.
+
+    A fork also waits for ``lock``. A thread that holds it must not wait for anything else.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()  # reentrant like ``_fork``, because a thread may fork in a signal handler
+        self._fork = threading.RLock()  # one fork at a time
+        self._all: weakref.WeakSet[T] = weakref.WeakSet()
+        self._suspended: list[T] = []
+        os.register_at_fork(before=self._before, after_in_parent=self._after, after_in_child=self._after)
+
+    def add(self, one: T) -> None:
+        with self.lock:
+            self._all.add(one)
+
+    def _before(self) -> None:
+        self._fork.acquire()
+        while True:
+            self.lock.acquire()
+            waiting = [one for one in self._all if one not in self._suspended]
+            if not waiting:
+                return
+            self.lock.release()  # a thread that uses one of the objects may need it
+            for one in waiting:
+                one.suspend()
+                self._suspended.append(one)
+
+    def _after(self) -> None:
+        while self._suspended:
+            self._suspended.pop().resume()
+        self.lock.release()
+        self._fork.release()

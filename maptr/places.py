@@ -1,23 +1,20 @@
-"""Where a user's files are: the folders of the XDG base directory specification, below each of them ``maptr``.
+"""Where the files of a user are: in ``maptr`` below the folders of the XDG base directory specification.
 
-Texts, not Paths: a command line looks here at each start, most often in vain.
+Paths are strings here, because every start of a command looks for these files, and ``pathlib`` takes time to import.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
-TYPE_CHECKING = False  # typing's own takes milliseconds to import
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-TABLE = "naans"  # what ``maptr table pull`` brings, in any registry format
-RUNNING = "up.toml"  # there while ``maptr up`` runs
+TABLE = "naans"  # the file of ``maptr table pull``, in any registry format
+RUNNING = "up.toml"  # exists while ``maptr up`` runs
 LOCAL_CONFIG = "maptr.toml"
-SYSTEM_CONFIG = "/etc/maptr/maptr.toml"  # of the server that the system runs
+SYSTEM_CONFIG = "/etc/maptr/maptr.toml"  # of the system's server
 SYSTEM_SOCKET = "/run/maptr/maptr.sock"
-NO_HOME = "/nonexistent"  # of a user without one, as Debian has it; "~" would be a folder where the command is given
-MAX_HEAD = 1 << 16  # octets of a configuration that are looked through; longer ones are read in any case
+NO_HOME = "/nonexistent"  # the home of a user without one, as in Debian; "~" would be a folder in the current one
+MAX_HEAD = 1 << 16  # bytes of a configuration that are searched; longer ones are read in any case
 
 
 def data_folder(environment: Mapping[str, str]) -> str:
@@ -33,12 +30,12 @@ def running_file(environment: Mapping[str, str]) -> str:
 
 
 def lock_file(environment: Mapping[str, str]) -> str:
-    """Locked by ``maptr up`` as long as it runs, so that one that was killed is known to be gone."""
+    """The file that ``maptr up`` locks while it runs, which shows if it was killed."""
     return f"{data_folder(environment)}/up/lock"
 
 
 def running(environment: Mapping[str, str]) -> str | None:
-    """The configuration of the ``maptr up`` that runs; None where none does."""
+    """The configuration of the running ``maptr up``, or None."""
     made = running_file(environment)
     return made if there(made) and locked(lock_file(environment)) else None
 
@@ -52,20 +49,20 @@ def config_file(environment: Mapping[str, str]) -> str:
 
 
 def control_sockets(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Where a server's control socket may be that no configuration names: the user's runtime folder, the system's."""
+    """The default places of a control socket: in the user's runtime folder, and in the system's."""
     folder = environment.get("XDG_RUNTIME_DIR", "")
     own = (f"{folder}/maptr/maptr.sock",) if folder.startswith("/") else ()
     return (*own, SYSTEM_SOCKET)
 
 
 def there(path: str) -> bool:
-    """True where there is such a file."""
-    return os.path.exists(path)  # noqa: PTH110 - pathlib costs milliseconds to import
+    """True if the file exists."""
+    return os.path.exists(path)  # noqa: PTH110 - pathlib takes milliseconds to import
 
 
 def locked(path: str) -> bool:
-    """True where some process has the lock of the file."""
-    import fcntl
+    """True if a process has locked the file."""
+    import fcntl  # here, because Windows does not have it
 
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -81,9 +78,9 @@ def locked(path: str) -> bool:
 
 
 def mentions(path: str, words: tuple[bytes, ...]) -> bool:
-    """False where the file has none of the words; a file that cannot be read may have them."""
+    """False if the file has none of the words; True for a file that cannot be read."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO without a writer must not hang us
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # do not wait for the writer of a FIFO
         try:
             head = os.read(handle, MAX_HEAD + 1)
         finally:
@@ -94,13 +91,13 @@ def mentions(path: str, words: tuple[bytes, ...]) -> bool:
 
 
 def make_parent(path: str) -> None:
-    """The folder of a file of ours, for its owner alone. Raises OSError."""
+    """Make the folder of a file, open to its owner only. Raises OSError."""
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120
 
 
 def _folder(environment: Mapping[str, str], variable: str, default: str) -> str:
     named = environment.get(variable, "")
-    # The specification: a path that is not absolute is invalid and ignored.
+    # The specification says to ignore a path that is not absolute.
     return f"{named if named.startswith('/') else f'{_home(environment)}/{default}'}/maptr"
 
 

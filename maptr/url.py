@@ -1,26 +1,24 @@
-"""What URL and what host a Name Mapping Authority may have.
+"""The URLs and hosts that a Name Mapping Authority may have.
 
-One truth for the walk (a rule from DNS is hostile input), for lint (a registry record is careless input)
-and for the zone writer. Names are judged by their text alone: no look-up is ever made here.
+The walk (rules from DNS may be hostile), lint (registry records may have mistakes) and the zone writer use the same
+rules. Hosts are judged by their text; nothing is looked up.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    import ipaddress
+MAX_URL = 4096  # bytes; RFC 9110 4.1 asks recipients for 8000 at least, but no NMA needs half of it
 
-MAX_URL = 4096  # octets; RFC 9110 4.1 asks for at least 8000 of a recipient, and no NMA needs half
-
-# Written, not compiled: a fresh process compiles what it meets, and ``re`` keeps it.
+# Patterns are strings, because a short process uses few of them and ``re`` caches those that it compiles.
 _URL = r"(?s)(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<rest>.*)\Z"
 _LABEL = "[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _NUMBER = r"(?:0[xX][0-9A-Fa-f]*|[0-9]+)\Z"
 _NAME = rf"(?:{_LABEL}\.)*(?!{_NUMBER}){_LABEL}\Z"
 _PORTS = {"http": 80, "https": 443}
-_CLEAN = "".join(c for c in map(chr, range(0x21, 0x7F)) if c not in '<>"\\^`{|}')  # RFC 3986 2: all that a URL holds
+_CLEAN = "".join(c for c in map(chr, range(0x21, 0x7F)) if c not in '<>"\\^`{|}')  # RFC 3986 2
 
 
 class TooLongError(ValueError):
@@ -28,23 +26,22 @@ class TooLongError(ValueError):
 
 
 class Host(NamedTuple):
-    """A host as it stands in a URL: a domain name or an address literal (IPv6 without its brackets)."""
+    """The host of a URL: a domain name or an address literal (IPv6 without brackets)."""
 
     text: str
     address: ipaddress.IPv4Address | ipaddress.IPv6Address | None = None
 
     @property
     def in_url(self) -> str:
-        """The host as a URL holds it: an IPv6 address in brackets."""
+        """The host as written in a URL: an IPv6 address in brackets."""
         return f"[{self.text}]" if self.address is not None and self.address.version == 6 else self.text
 
     @property
     def is_local(self) -> bool:
-        """True for ``localhost`` (RFC 6761 6.3) and for every address that is not global (RFC 6890), in IPv6 too."""
+        """True for ``localhost`` (RFC 6761 6.3) and for every IPv4 or IPv6 address that is not global (RFC 6890)."""
         if self.address is None:
             name = self.text.rstrip(".").lower()
             return name.endswith("localhost") and name[-10:-9] in ("", ".")
-        import ipaddress  # is there already, or there would be no address
 
         if isinstance(self.address, ipaddress.IPv4Address):
             return not _is_global(self.address)
@@ -52,7 +49,7 @@ class Host(NamedTuple):
 
 
 class Url(NamedTuple):
-    """An http or https URL, split only as far as it must be judged."""
+    """An http or https URL in its parts; ``rest`` is everything after the authority."""
 
     scheme: str
     host: Host
@@ -61,14 +58,12 @@ class Url(NamedTuple):
 
 
 def parse_host(text: str) -> Host:
-    """The host of a URL; ValueError, with the reason as its text, if it is none.
+    """The host of a URL. Raises ValueError with the reason.
 
-    A last label that is a number makes the whole an IPv4 address in any notation a browser reads
-    (``127.1``, ``0x7f000001``, ``2130706433``), so none of them hides a private address.
+    If the last label is a number, the host is an IPv4 address in any notation that browsers accept (``127.1``,
+    ``0x7f000001``, ``2130706433``), so that no notation hides a private address.
     """
     if text[:1] == "[" and text[-1:] == "]":
-        import ipaddress  # costs a fresh process a millisecond, and most hosts are names
-
         try:
             return Host(text[1:-1], ipaddress.IPv6Address(text[1:-1]))
         except ValueError:
@@ -85,8 +80,6 @@ def parse_host(text: str) -> Host:
 
 
 def _parse_ipv4(labels: list[str]) -> ipaddress.IPv4Address:
-    import ipaddress
-
     if (
         len(labels) > 4
         or not all(re.match(_NUMBER, label) for label in labels)
@@ -110,48 +103,44 @@ def _number(text: str) -> int:
     return int(text)
 
 
-# What some versions of Python hold for global, and where IANA's registry of special-purpose addresses (RFC 6890) has no
-# place for a web server: protocol assignments, Teredo among them; 6to4 and its relays, which are no more (RFC 7526);
-# documentation (RFC 9637). So an address is judged alike, whatever Python runs.
-_NOT_GLOBAL = ("192.0.0.0/24", "192.88.99.0/24"), ("2001::/23", "2002::/16", "3fff::/20")
-_GLOBAL_UNICAST = "2000::/3"  # all of IPv6 that was ever given to anybody (RFC 3587 1)
-_NAT64 = "64:ff9b::/96"  # an IPv4 address in its last 32 bits, and never one that is not global (RFC 6052 3.1)
+# Networks of IANA's special-purpose registry (RFC 6890) that some versions of Python take for global: protocol
+# assignments and Teredo; 6to4 and its relays, which are withdrawn (RFC 7526); documentation (RFC 9637).
+_NOT_GLOBAL = tuple(map(ipaddress.IPv4Network, ("192.0.0.0/24", "192.88.99.0/24")))
+_NOT_GLOBAL_IPV6 = tuple(map(ipaddress.IPv6Network, ("2001::/23", "2002::/16", "3fff::/20")))
+_GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")  # RFC 3587 1
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # the last 32 bits are a global IPv4 address (RFC 6052 3.1)
 
 
 def _is_global(address: ipaddress.IPv4Address) -> bool:
-    import ipaddress
-
-    if any(address in ipaddress.IPv4Network(network) for network in _NOT_GLOBAL[0]):
+    if any(address in network for network in _NOT_GLOBAL):
         return False
     return address.is_global and not address.is_multicast
 
 
 def _is_global_ipv6(address: ipaddress.IPv6Address) -> bool:
-    """An IPv4 address inside is judged as such. One with a zone (``%eth0``) is the business of this machine alone."""
-    import ipaddress
-
+    """An embedded IPv4 address decides. An address with a zone (``%eth0``) is local."""
     if address.scope_id is not None:
         return False
-    if address in ipaddress.IPv6Network(_NAT64):
+    if address in _NAT64:
         return _is_global(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
     if address.ipv4_mapped is not None:
         return _is_global(address.ipv4_mapped)
-    if any(address in ipaddress.IPv6Network(network) for network in _NOT_GLOBAL[1]):
+    if any(address in network for network in _NOT_GLOBAL_IPV6):
         return False
-    return address in ipaddress.IPv6Network(_GLOBAL_UNICAST) and address.is_global
+    return address in _GLOBAL_UNICAST and address.is_global
 
 
 def parse_port(text: str) -> int:
-    """1 to 65535; ValueError otherwise."""
+    """A port from 1 to 65535. Raises ValueError."""
     if not (text.isascii() and text.isdigit() and len(text) <= 5 and 1 <= int(text) <= 65535):
         raise ValueError("not a port")
     return int(text)
 
 
 def parse(text: str) -> Url:
-    """The parts of an http or https URL (RFC 3986, RFC 9110 4.2); ValueError, with the reason as its text."""
+    """The parts of an http or https URL (RFC 3986, RFC 9110 4.2). Raises ValueError with the reason."""
     if len(text) > MAX_URL:
-        raise TooLongError(f"longer than {MAX_URL} octets")
+        raise TooLongError(f"longer than {MAX_URL} bytes")
     match = re.match(_URL, text)
     if match is None:
         raise ValueError("not an absolute URL")
@@ -160,8 +149,8 @@ def parse(text: str) -> Url:
         raise ValueError("neither http nor https")
     if not match["authority"].isascii():
         raise ValueError("the host is not ASCII: an international name is written in A-labels (xn--...)")
-    if unsafe := text.strip(_CLEAN):  # starts with the first that is not
-        raise ValueError(f"the character U+{ord(unsafe[0]):04X} belongs in no URL")
+    if unsafe := text.strip(_CLEAN):  # begins with the first unsafe character
+        raise ValueError(f"the character U+{ord(unsafe[0]):04X} is not allowed in a URL")
     authority = match["authority"]
     if "@" in authority:
         raise ValueError("user information in the URL")
@@ -173,10 +162,10 @@ def parse(text: str) -> Url:
 
 
 def parse_allowed(text: str, *, allow_private: bool = False) -> Url:
-    """The parts of a URL that may be followed; ValueError, with the reason as its text, for any other.
+    """The parts of a URL that may be followed. Raises ValueError with the reason.
 
-    Refused unless ``allow_private``: loopback, private, link-local and every other address that is not
-    global, in any notation, and ``localhost``. A host name is never looked up.
+    Unless ``allow_private``, it refuses ``localhost`` and every address that is not global (loopback, private,
+    link-local and others), in any notation. Host names are not looked up.
     """
     url = parse(text)
     if url.host.is_local and not allow_private:
@@ -185,18 +174,16 @@ def parse_allowed(text: str, *, allow_private: bool = False) -> Url:
 
 
 def at(host: str, port: int | None, scheme: str) -> str:
-    """The start of the URL of a host of which no more is known than ``host[:port]``, as in natab and ``h`` records.
-
-    Port 80 means http, whatever the scheme is otherwise: the drafts write ``host:80``.
-    """
+    """The start of a URL for ``host[:port]``, as in natab and ``h`` records. Port 80 always means http, as in the
+    drafts, which write ``host:80``."""
     if port == 80:
         return f"http://{host}"
     return f"{scheme}://{host}" if port is None else f"{scheme}://{host}:{port}"
 
 
 def same_place(text: str) -> str:
-    """An ARK's URL in the form that compares: scheme and host in lower case, no port that the scheme has anyway (RFC
-    3986 sections 6.2.2.1 and 6.2.3), and no slash after ``ark:``. What is no URL comes back as it is."""
+    """The URL of an ARK in the form that compares: scheme and host in lower case, without the default port (RFC 3986
+    sections 6.2.2.1 and 6.2.3), and without a slash after ``ark:``. Other text is returned unchanged."""
     match = re.match(_URL, text)
     if match is None:
         return text
@@ -206,7 +193,7 @@ def same_place(text: str) -> str:
 
 
 def refusal(text: str, *, allow_private: bool = False) -> str | None:
-    """Why a URL may not be followed (see ``parse_allowed``), or None if it may."""
+    """The reason why a URL may not be followed (see ``parse_allowed``), or None."""
     try:
         parse_allowed(text, allow_private=allow_private)
     except ValueError as error:

@@ -1,57 +1,134 @@
 """The Maptr algorithm without I/O (draft-kunze-ark appendix B, with the additions of this project).
 
-    1. Ask for NAPTR at <NAAN>.<origin>.
+    1. Query type NAPTR at <NAAN>.<origin>.
     2. Keep only records whose service is "ark".
-    3. Flags "h": a candidate, the replacement being its host. Flags "u": a candidate, the regexp making its URL.
-    4. Flags empty: ask again at the replacement, or at the name that the regexp makes of the ARK;
-       all branches, until exhausted.
-    5. None found: no mapping authority. Otherwise choose by any criterion.
+    3. Flags "h": a candidate whose host is the replacement. Flags "u": a candidate whose URL the regexp makes.
+    4. Flags empty: query again at the replacement, or at the name that the regexp makes from the ARK.
+       Follow all branches to their end.
+    5. No candidate: there is no mapping authority. Otherwise choose one by any criterion.
 
-Everything that decides a discovery is here. A driver asks what ``next()`` gives, side by side or one by one, and tells
-the answers in any order. The result is the same, because a depth is read only when all of its answers are known.
+Everything that decides a discovery is here. A client sends the questions of ``next()``, together or one by one, and
+passes the answers to ``tell()`` in any order. The result is the same, because a depth is read only when all of its
+answers are known.
 """
 
 from __future__ import annotations
 
-from maptr import names, url
-from maptr.ark import Ark
-from maptr.candidate import Candidate, Found, rank
-from maptr.discovery import Discovery
-from maptr.names import Labels
-from maptr.naptr import Kind, Naptr, Rule, read
-from maptr.nfa import Budget, BudgetSpent
-from maptr.protocol import MAX_TTL, NAPTR, SOA
-from maptr.question import (
-    DEFAULTS,
-    TIME_OVER,
-    Answer,
-    Question,
-    Reader,
-    Settings,
-    question_rank,
-)
-from maptr.regexp import ResultTooLongError
-from maptr.trace import SECURITY, Outcome, Reading, Step
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
-_new = tuple.__new__  # half the time of a NamedTuple's own
+from maptr import url
+from maptr.ark import Ark
+from maptr.discovery import REGEXP_STEPS, SECURITY, Candidate, Discovery, Link, Outcome, Reading, Step
+from maptr.naptr.automaton import Budget, BudgetSpent
+from maptr.naptr.record import Kind, Naptr, Rule, read
+from maptr.naptr.regexp import ResultTooLongError
+from maptr.protocol import names
+from maptr.protocol.names import ARK_ARPA, Labels
+from maptr.protocol.numbers import MAX_TTL, NAPTR, SOA
+
+MAX_DEPTH = 8  # redirects on one path; a longer path is a loop or an attack
+MAX_QUESTIONS = 32  # in one walk
+MAX_CANDIDATES = 64  # the best are kept
+MAX_RECORDS = 2048  # in one walk; one response has room for about that many, and the longest real one has 17
+
+TIME_OVER = "the walk's time was over"  # the note of a question that was not sent in time
+
+RulePath = tuple[tuple[int, int], ...]
+"""Order and preference of each record on the way."""
+
+
+class Settings(NamedTuple):
+    """The settings of a walk.
+
+    ``scheme`` is the scheme for ``h`` candidates and for the hosts of a natab, but port 80 means http.
+    ``allow_private`` allows rules that lead to hosts that are not public.
+    ``undotted`` is the origin below which a host without a final dot is read both ways; by default ``ark.arpa`` if that
+    is the origin, and none for any other origin.
+    """
+
+    origin: Labels = ARK_ARPA
+    scheme: str = "https"
+    allow_private: bool = False
+    undotted: Labels | None = None
+    max_depth: int = MAX_DEPTH
+    max_questions: int = MAX_QUESTIONS
+    max_candidates: int = MAX_CANDIDATES
+    max_records: int = MAX_RECORDS
+    regexp_steps: int = REGEXP_STEPS
+
+    def reading_origin(self) -> Labels | None:
+        if self.undotted is None and (self.origin == ARK_ARPA or names.fold(self.origin) == ARK_ARPA):
+            return ARK_ARPA
+        return self.undotted
+
+
+DEFAULTS = Settings()
+
+
+class Question(NamedTuple):
+    """A name to query. ``path`` has the redirects that led here, ``ttl`` their shortest TTL. ``rdtype`` is SOA for the
+    question whether the origin exists."""
+
+    name: Labels
+    path: RulePath = ()
+    ttl: int = MAX_TTL
+    rdtype: int = NAPTR
+
+    @property
+    def depth(self) -> int:
+        return len(self.path)
+
+
+class Answer(NamedTuple):
+    """The answer of DNS to one question. ``ttl`` is that of the records, or of the negative answer, in seconds.
+
+    ``zone`` is set for NXDOMAIN: the owner of the SOA in the response, which is a zone that exists. It is the queried
+    name if that is an alias, and None if the response has no SOA.
+    """
+
+    outcome: Outcome
+    records: Sequence[Naptr] = ()
+    ttl: int | None = None
+    note: str = ""
+    server: str = ""
+    elapsed: float | None = None
+    security: str = "indeterminate"
+    links: tuple[Link, ...] = ()
+    zone: Labels | None = None
+
+    def after(self, elapsed: float) -> Answer:
+        """A copy with the seconds since the question."""
+        return self._replace(elapsed=elapsed)
+
+
+class Reader(Protocol):
+    """``naptr.record.read``, or a RuleCache."""
+
+    def __call__(self, naptr: Naptr, *, undotted: Labels | None, budget: Budget) -> Rule: ...
+
+
+def question_rank(question: Question) -> tuple[object, ...]:
+    """A sort key: best path first."""
+    return question.path, names.fold(question.name), question.name, question.ttl
 
 
 def root_name(ark: Ark, origin: Labels) -> Labels:
-    """Where the walk of an ARK begins. Raises ValueError where NAAN and origin make no domain name."""
+    """The first name of a walk. Raises ValueError if NAAN and origin do not make a valid domain name."""
     return names.check((ark.naan.encode(), *origin))
 
 
 class Walk:
-    """One run of the algorithm: ``next()``, ask, ``tell()``, until ``next()`` gives nothing; then ``result()``.
+    """One run of the algorithm: ``next()``, query, ``tell()``, until ``next()`` returns nothing; then ``result()``.
 
-    NXDOMAIN for the root name says that there is no mapping authority only where the origin exists. Where the reply
-    does not show that, and it is not ``origin_known``, the origin's SOA is a further question. ``root`` is the root
-    name, where ``root_name`` made it already.
-    Raises ValueError where NAAN and origin make no domain name.
+    NXDOMAIN for the root name means that there is no mapping authority only if the origin exists. If the response
+    does not show that, and the caller does not know it (``origin_known``), the SOA of the origin is one more question.
+    ``root`` is the result of ``root_name``, if the caller has it already.
+    Raises ValueError if NAAN and origin do not make a valid domain name.
     """
 
-    ark_read = False  # a regexp has read the ARK beyond its NAAN: another ARK may walk elsewhere
-    _given = False  # the open questions
+    ark_read = False  # a regexp has read the whole ARK, so that other ARKs of the NAAN may have other candidates
+    _given = False  # True if ``next`` has returned the open questions
     _complete = True
     _ttl: int | None = None
     _security = ""
@@ -68,23 +145,23 @@ class Walk:
     ) -> None:
         self.ark = ark
         self.settings = settings = settings or DEFAULTS
-        self.steps: list[Step] = []  # the trace so far: every question of the depths that have been read
+        self.steps: list[Step] = []  # the trace of the depths that have been read
         self._read = reader or read
         root = root or root_name(ark, settings.origin)
-        self._open = [_new(Question, (root, (), MAX_TTL, NAPTR))]  # the questions of the depth that is asked now
+        self._open = [Question(root)]  # the questions of the current depth
         self._answers: dict[Labels, Answer] = {}
         self._asked = {names.fold(root)}
         self._undotted = settings.reading_origin()
-        self._found: list[Found] = []
+        self._found: list[_Found] = []
         self._budget = budget or Budget(settings.regexp_steps)
         self._records_left = settings.max_records
         self._origin_known = origin_known
-        self._too_long: list[tuple[tuple[int, int], ...]] = []  # paths of records whose URL is too long
+        self._too_long: list[RulePath] = []  # of records whose URL is too long
 
     def next(self) -> list[Question]:
-        """The questions that are open and were not given before, best path first; they may be asked side by side.
+        """New questions, best path first. They may be sent together.
 
-        Empty while answers are outstanding, and when the walk is over.
+        Empty while answers are missing, and when the walk is over.
         """
         if self._given:
             return []
@@ -92,7 +169,7 @@ class Walk:
         return list(self._open)
 
     def tell(self, question: Question, answer: Answer) -> None:
-        """The answer to an open question, once."""
+        """Take the answer to an open question. Each question has one answer."""
         self._answers[question.name] = answer
         if len(self._answers) == len(self._open):
             self._read_depth()
@@ -102,12 +179,12 @@ class Walk:
         return not self._open
 
     def result(self, now: float | None = None) -> Discovery:
-        """The discovery, its expiration counted from ``now``. Questions still open count as without answer in time."""
+        """The discovery, with its expiration counted from ``now``. Open questions count as timed out."""
         while self._open:
             for question in self._open:
                 self._answers.setdefault(question.name, Answer(Outcome.TIMEOUT, note=TIME_OVER))
             self._read_depth()
-        ranked = rank(self._found, self.ark, self.settings.scheme, self._too_long)
+        ranked = _rank(self._found, self.ark, self.settings.scheme, self._too_long)
         most = self.settings.max_candidates
         trace = tuple(self.steps)
         complete = self._complete
@@ -129,7 +206,7 @@ class Walk:
         )
 
     def _read_depth(self) -> None:
-        """Read the answers to all open questions; open those of the next depth."""
+        """Read the answers to all open questions, and open those of the next depth."""
         onward: dict[Labels, Question] = {}
         answers, self._answers = self._answers, {}
         root = not self.steps
@@ -141,14 +218,14 @@ class Walk:
         self._given = False
 
     def _has_origin(self, answer: Answer) -> bool:
-        """Whether NXDOMAIN for the root name shows that the origin exists: a zone at or below it denies the name."""
+        """Whether the origin is known to exist: NXDOMAIN for the root name came from a zone at or below it."""
         return self._origin_known or (answer.zone is not None and names.is_below(answer.zone, self.settings.origin))
 
     def _read_answer(self, question: Question, answer: Answer, onward: dict[Labels, Question]) -> Step:
         outcome, records, ttl, note, server, elapsed, security, links, _ = answer
         if security != self._security:
             self._security = max(self._security or security, security, key=SECURITY.index)
-        if question.rdtype == SOA:  # records, or none, at an origin that exists
+        if question.rdtype == SOA:  # any answer but NXDOMAIN means that the origin exists
             records = ()
             if outcome is Outcome.NXDOMAIN:
                 outcome = Outcome.NO_ORIGIN
@@ -161,22 +238,22 @@ class Walk:
             self._ttl = sane
         here = question
         if sane is not None and sane < question.ttl:
-            here = _new(Question, (question.name, question.path, sane, question.rdtype))
-        if len(records) > 1:  # in canonical order, each once
+            here = question._replace(ttl=sane)
+        if len(records) > 1:  # sort in canonical order, without duplicates
             unique = {naptr.canonical(): naptr for naptr in records}
             records = [unique[key] for key in sorted(unique)]
         self._records_left -= len(records)
         if self._records_left < 0:
             self._complete = False
             left = len(records) + self._records_left
-            over = f"{left} of {len(records)} records read, {self.settings.max_records} in one walk"
+            over = f"{left} of {len(records)} records read: {self.settings.max_records} in one walk at most"
             note = f"{note}; {over}" if note else over
             records, self._records_left = records[:left], 0
         readings = tuple([self._read_record(here, naptr, onward) for naptr in records])
         rdtype = "NAPTR" if question.rdtype == NAPTR else "SOA"
-        # All fields, in their order.
-        step = question.name, len(question.path), outcome, readings, note, ttl, server, elapsed, security, links, rdtype
-        return _new(Step, step)
+        return Step(
+            question.name, question.depth, outcome, readings, note, ttl, server, elapsed, security, links, rdtype
+        )
 
     def _read_record(self, here: Question, naptr: Naptr, onward: dict[Labels, Question]) -> Reading:
         rule: Rule | None = None
@@ -195,10 +272,10 @@ class Walk:
             self._complete = False
             spent = f"not read: the {self.settings.regexp_steps} regexp steps of this walk are spent"
             return Reading(naptr, rule.kind if rule else Kind.OTHER, False, (*(rule.notes if rule else ()), spent))
-        except _Passed as passed:
-            assert rule is not None  # noqa: S101 - a rule that was read is passed over
-            return Reading(naptr, rule.kind, False, (*rule.notes, str(passed)))
-        return _new(Reading, (naptr, kind, True, (*rule.notes, *reasons)))
+        except _Skipped as skipped:
+            assert rule is not None  # noqa: S101 - only a rule that was read can be skipped
+            return Reading(naptr, rule.kind, False, (*rule.notes, str(skipped)))
+        return Reading(naptr, kind, True, (*rule.notes, *reasons))
 
     def _host(self, here: Question, rule: Rule) -> list[str]:
         order, preference = rule.naptr[:2]
@@ -211,12 +288,11 @@ class Walk:
             if where.is_local and not self.settings.allow_private:
                 refused.append(f"{host} is not a public host")
                 continue
-            # All fields, in their order.
-            made = host, port, order, preference, owner, here.ttl, "dns", "", path, "", None, "", None
-            self._found.append(_new(Found, (_new(Candidate, made), rule.naptr, index)))
+            candidate = Candidate(host, port, order, preference, owner, here.ttl, path=path)
+            self._found.append(_Found(candidate, rule.naptr, index))
             taken.append(f"candidate {host}:{port}" if port else f"candidate {host}")
         if not taken:
-            raise _Passed("; ".join(refused))
+            raise _Skipped("; ".join(refused))
         return taken + refused
 
     def _url(self, here: Question, rule: Rule) -> list[str]:
@@ -226,12 +302,12 @@ class Walk:
             made = self._apply(rule)
             where = url.parse_allowed(made, allow_private=self.settings.allow_private)
         except (url.TooLongError, ResultTooLongError) as error:
-            # The record is for this ARK, and its URL is not known: no lesser record may take its place.
+            # The record is for this ARK, but its URL is unknown: no record of a worse rank may replace it.
             self._complete = False
             self._too_long.append((*here.path, (order, preference)))
-            raise _Passed(f"{error}; records of a worse rank are left out") from None
+            raise _Skipped(f"{error}; records of a worse rank are left out") from None
         except ValueError as error:
-            raise _Passed(f"makes {made[:200]!a}: {error}") from None
+            raise _Skipped(f"makes {made[:200]!a}: {error}") from None
         candidate = Candidate(
             where.host.in_url,
             where.port,
@@ -244,7 +320,7 @@ class Walk:
             made_for=self.ark.in_url,
             substitution=rule.substitution,
         )
-        self._found.append(Found(candidate, rule.naptr, 0))
+        self._found.append(_Found(candidate, rule.naptr, 0))
         return [f"candidate {made}"]
 
     def _redirect(self, here: Question, rule: Rule, onward: dict[Labels, Question]) -> list[str]:
@@ -255,9 +331,9 @@ class Walk:
                 made = self._apply(rule)
                 target = names.parse(made)
             except ResultTooLongError as error:
-                raise _Passed(str(error)) from None
+                raise _Skipped(str(error)) from None
             except ValueError as error:
-                raise _Passed(f"makes {made[:200]!a}, which is no domain name: {error}") from None
+                raise _Skipped(f"makes {made[:200]!a}, which is not a valid domain name: {error}") from None
         shown = names.to_text(target)
         key = names.fold(target)
         if key in self._asked:
@@ -270,16 +346,16 @@ class Walk:
         return [f"redirect to {shown}"]
 
     def _apply(self, rule: Rule) -> str:
-        """What the rule makes of the ARK. Raises _Passed, BudgetSpent and ResultTooLongError."""
-        assert rule.substitution is not None  # noqa: S101 - naptr.read gives every such rule one
+        """What the rule makes of the ARK. Raises _Skipped, BudgetSpent and ResultTooLongError."""
+        assert rule.substitution is not None  # noqa: S101 - the caller has checked it
         self.ark_read = True
         made = rule.substitution.apply(self.ark.in_url.encode(), self._budget)
         if made is None:
-            raise _Passed("its regexp does not match this ARK")
+            raise _Skipped("its regexp does not match this ARK")
         return made.decode("ascii", "backslashreplace")
 
     def _admit(self, onward: dict[Labels, Question]) -> list[Question]:
-        """The questions of the next depth, within the limits; those beyond are on the trace as a limit."""
+        """The questions of the next depth within the limits. The others are noted on the trace."""
         admitted: list[Question] = []
         for question in sorted(onward.values(), key=question_rank):
             if question.depth > self.settings.max_depth:
@@ -296,5 +372,42 @@ class Walk:
         self.steps.append(Step(question.name, question.depth, Outcome.LIMIT, note=why))
 
 
-class _Passed(Exception):
-    """A record that is a rule but does not count, its text being the reason."""
+class _Skipped(Exception):
+    """A rule does not count; the text is the reason."""
+
+
+class _Found(NamedTuple):
+    """A candidate, its record, and the number of the host in that record."""
+
+    candidate: Candidate
+    naptr: Naptr
+    nth: int
+
+    def rank(self, depth: int) -> tuple[object, ...]:
+        path = self.candidate.path
+        return _padded(path, depth), self.naptr.canonical(), self.nth, len(path), self.candidate.owner.lower()
+
+
+def _padded(path: RulePath, depth: int) -> RulePath:
+    # A shorter path is padded with zeros: the draft sets order and preference to 0, and then the number of redirects
+    # must not matter.
+    return path + ((0, 0),) * (depth - len(path))
+
+
+def _rank(found: Sequence[_Found], ark: Ark, scheme: str, unknown: Sequence[RulePath]) -> tuple[Candidate, ...]:
+    """Candidates by (order, preference) along their path, then by rdata in canonical order; each URL once.
+
+    URLs that differ only in the slash after ``ark:`` count as one. ``unknown`` are the paths of records for this ARK
+    whose URL is unknown: candidates of a worse rank than one of these are left out.
+    """
+    if len(found) < 2 and not unknown:
+        return tuple([candidate for candidate, _, _ in found])
+    depth = max(map(len, [*unknown, *[one.candidate.path for one in found]]))
+    if unknown:
+        worst = min(_padded(path, depth) for path in unknown)
+        found = [one for one in found if _padded(one.candidate.path, depth) <= worst]
+    ranked: dict[str, Candidate] = {}
+    for one in sorted(found, key=lambda one: one.rank(depth)):
+        candidate = one.candidate
+        ranked.setdefault(url.same_place(candidate.url(ark, scheme=scheme)), candidate)
+    return tuple(ranked.values())

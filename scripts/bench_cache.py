@@ -22,17 +22,17 @@ from pathlib import Path
 import dns.zone
 
 from maptr import Cache, registry
-from maptr.cache.watched import WatchedTable
-from maptr.lint import publishable
-from maptr.plan import Plan
-from maptr.snapshot import ZoneView, view_zone
-from maptr.table import Table
-from maptr.zone import build
+from maptr.registry.followed_file import WatchedTable
+from maptr.registry.plan import Plan
+from maptr.registry.table import Table
+from maptr.zone.build import build
+from maptr.zone.lint import publishable
+from maptr.zone.snapshot import ZoneView, view_zone
 from scripts.benchmark.processes import processes
-from tests import test_cache_load
-from tests.caching import Rig, host, said
-from tests.moments import ORIGIN, Follower, states, with_part
-from tests.peers import HOST, Maptr, find, free_port
+from tests.cache import test_load as test_cache_load
+from tests.support.caching import Rig, host, said
+from tests.support.moments import ORIGIN, Follower, states, with_part
+from tests.support.peers import HOST, Maptr, find, free_port
 
 NAANS = 100_000
 FIRST = 10_000
@@ -194,7 +194,7 @@ def moments(data: Path) -> None:
         touched = {entry.naan for entry in (*plan.added, *plan.removed, *(new for _, new in plan.changed))}
         part = Table(entry for entry in following.values() if entry.naan in touched)
         if follower.publish(with_part(follower.view, view_of(part, count + 1), touched)) is not None:
-            whole += follower.axfr_octets()
+            whole += follower.axfr_size()
         table = following
     print(f"{f'IXFR of the registry, {count} moments':<58} {follower.ixfr:>9} octets")
     print(f"{'AXFR of the same':<58} {whole:>9} octets")

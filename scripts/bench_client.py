@@ -25,12 +25,11 @@ import dns.resolver
 
 from maptr import Stub, discover, discover_async, discover_many, discover_many_async
 from maptr.ark import Ark
-from maptr.bulk import Bulk
-from maptr.discovery import Discovery
-from maptr.errors import DiscoveryFailed
+from maptr.client.bulk import Bulk
+from maptr.discovery import Discovery, DiscoveryFailed
 from scripts.benchmark.processes import processes
-from tests.hostile import NAPTR, TC, hostile, naptr, record, reply
-from tests.peers import Maptr, Nsd, Peer, find
+from tests.support.hostile import NAPTR, TC, hostile, naptr, record, reply
+from tests.support.peers import Maptr, Nsd, Peer, find
 
 FIRST = 10_000  # the first NAAN of the zone
 SHARED = 1_432  # NAANs of the real registry

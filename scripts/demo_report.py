@@ -12,9 +12,9 @@ from pathlib import Path
 
 from maptr import discover_at
 from maptr.ark import Ark
-from maptr.errors import DiscoveryError, NoMappingAuthority
+from maptr.discovery import DiscoveryError, NoMappingAuthority
 from maptr.registry import read
-from maptr.table import Table
+from maptr.registry.table import Table
 
 KNOWN = (  # ARKs of well-known things; those whose NAAN is in the registry are shown
     "ark:/12148/btv1b8449691v/f29",  # Bibliothèque nationale de France

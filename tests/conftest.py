@@ -1,6 +1,6 @@
 """Fixtures that any test may ask for, and how hard Hypothesis works.
 
-The real servers are in ``tests.peers``; here is only what decides whether a test can run on this machine.
+The real servers are in ``tests.support.peers``; here is only what decides whether a test can run on this machine.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from maptr.config.reader import environment_names
-from tests.namespaces import Network
-from tests.peers import CHECKERS, PEERS, Maptr, Nsd, Peer, require
+from tests.support.namespaces import Network
+from tests.support.peers import CHECKERS, PEERS, Maptr, Nsd, Peer, require
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 VECTORS = REPOSITORY / "tests" / "vectors"
@@ -61,7 +61,7 @@ def network() -> Iterator[Network]:
     found = Network()
     try:
         if found.refused:
-            pytest.skip(f"no network of its own: {found.refused}")
+            pytest.skip(f"no network namespace: {found.refused}")
         found.ip("link set lo up", or_skip=True)
         yield found
     finally:
@@ -121,7 +121,7 @@ def peer(request: pytest.FixtureRequest) -> type[Peer]:
 
 @pytest.fixture(scope="session", params=CHECKERS)
 def checker(request: pytest.FixtureRequest) -> str:
-    """Each of the four zone checkers in turn, as a key of ``tests.peers.CHECKERS``."""
+    """Each of the four zone checkers in turn, as a key of ``tests.support.peers.CHECKERS``."""
     name: str = request.param
     require(name)
     return name

@@ -1,4 +1,4 @@
-"""The literal examples of three versions of draft-kunze-ark, and of Kernel Metadata."""
+"""The literal examples of three versions of draft-kunze-ark and of Kernel Metadata."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from maptr.ark import Ark, find_arks
-from maptr.describe import read
-from maptr.erc import normal_date
 from maptr.errors import ArkSyntaxError
-from maptr.visit import Page
+from maptr.nma.describe import normal_date, read
+from maptr.web.connect import Page
 
 VECTORS: dict[str, list[dict[str, Any]]] = tomllib.loads(
     (Path(__file__).parent / "vectors" / "drafts.toml").read_text("utf-8")
@@ -60,13 +59,13 @@ def test_ark(case: dict[str, Any]) -> None:
 def test_erc(case: dict[str, Any]) -> None:
     name, _, value = case.get("status", "").partition(":")
     page = Page("https://a.example/", 200, ((name.lower(), value.strip()),), case["body"].encode(), False)
-    told = read(Ark.parse("ark:12345/x1"), "", page)
-    assert {s.name: [list(pair) for pair in s.elements] for s in told.segments} == case["segments"]
-    assert told.thump == case.get("thump", "")
-    dates = [[segment["name"], date] for segment in told.to_dict()["segments"] for _, date in segment["dates"]]
+    description = read(Ark.parse("ark:12345/x1"), "", page)
+    assert {s.name: [list(pair) for pair in s.elements] for s in description.segments} == case["segments"]
+    assert description.thump == case.get("thump", "")
+    dates = [[segment["name"], date] for segment in description.to_dict()["segments"] for _, date in segment["dates"]]
     assert dates == case.get("dates", [])
-    assert [code for segment in told.to_dict()["segments"] for code in segment["codes"]] == case.get("codes", [])
-    for segment in told.segments:
+    assert [code for segment in description.to_dict()["segments"] for code in segment["codes"]] == case.get("codes", [])
+    for segment in description.segments:
         assert [segment.code(label) for label, _ in case.get("codes", ())] == [
             code for _, code in case.get("codes", ())
         ]

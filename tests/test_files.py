@@ -1,4 +1,4 @@
-"""Files that a server keeps: whole or not at all, private, and no heap of what crashes left half written."""
+"""Atomic writing: complete or unchanged files, private modes, and at most one file left by a crash."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 
 from maptr import files
+from maptr.dnssec import store
 from maptr.errors import reason_of
-from maptr.names import parse
-from maptr.publish import Published
-from maptr.serve import keptzone, serials
+from maptr.protocol.names import parse
+from maptr.server import state_folder
+from maptr.zone.publish import Published
 
 ORIGIN = parse("a.test.")
 ZONE = "@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n"
 
 
-def test_a_file_is_replaced_whole_and_is_private(tmp_path: Path) -> None:
+def test_a_file_is_replaced_completely_and_is_private(tmp_path: Path) -> None:
     path = tmp_path / "a"
     for content in (b"one", b"a longer one", b""):
         files.keep(path, content[:1], content[1:])
@@ -27,11 +28,11 @@ def test_a_file_is_replaced_whole_and_is_private(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == [path]
 
 
-def test_what_fails_leaves_the_old_one_and_nothing_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_only_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a"
     files.keep(path, b"old")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2, hard))  # as a full disk; Python ignores SIGXFSZ
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2, hard))  # like a full disk; Python ignores SIGXFSZ
     try:
         for write in (files.keep, files.write_atomically):
             with pytest.raises(OSError, match="too large") as full:
@@ -50,8 +51,8 @@ def test_what_fails_leaves_the_old_one_and_nothing_beside_it(tmp_path: Path, mon
     assert [*tmp_path.iterdir()] == [path]
 
 
-def test_every_zone_has_a_file_name_of_its_own() -> None:
-    """The root and a zone named root, escapes and what looks like them, and names too long for a file."""
+def test_each_zone_has_a_unique_file_name() -> None:
+    """Among them the root, a zone named root, names with escapes, and names too long for a file."""
     labels = [(), (b"root",), (b"%root",), (b"a/b",), (b"a%047b",), (b"a", b"b"), (b"a.b",), (b"..",), (b"\0\xff",)]
     labels += [(b"x" * 63,) * 3, (b"\xff" * 63,) * 3, (b"\xff" * 63, b"\xff" * 63), (b"y" * 63,) * 3 + (b"z" * 61,)]
     names = [files.name_for(origin) for origin in labels]
@@ -61,21 +62,21 @@ def test_every_zone_has_a_file_name_of_its_own() -> None:
 
 
 def keep_serial(folder: Path, number: int) -> None:
-    serials.write(folder, ORIGIN, Published(number, "x"))
+    state_folder.write_serial(folder, ORIGIN, Published(number, "x"))
 
 
 def keep_signed(folder: Path, number: int) -> None:
-    keptzone.write(folder, ORIGIN, ZONE, number)
+    store.write(folder, ORIGIN, ZONE, number)
 
 
 @pytest.mark.parametrize("write", [keep_serial, keep_signed])
-def test_crashes_leave_one_half_written_file_at_most_and_the_next_write_none(
+def test_crashes_leave_one_temporary_file_at_most_and_the_next_write_removes_it(
     write: Callable[[Path, int], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "state"
     folder.mkdir(mode=0o700)
     with monkeypatch.context() as patch:
-        # As kill -9: neither is the file renamed, nor is anything cleared away.
+        # As kill -9 does: the file is not renamed, and nothing is removed.
         patch.setattr(Path, "replace", lambda path, target: None)
         write(folder, 1)
         write(folder, 1)
@@ -86,11 +87,11 @@ def test_crashes_leave_one_half_written_file_at_most_and_the_next_write_none(
     assert not kept.name.endswith(".new")
 
 
-def test_a_file_too_long_is_not_read(tmp_path: Path) -> None:
+def test_a_file_that_is_too_long_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "long"
     with path.open("wb") as file:
         file.truncate(files.MAX_WHOLE + 1)
-    with pytest.raises(OSError, match=f"Has more than {files.MAX_WHOLE} octets") as caught:
+    with pytest.raises(OSError, match=f"Has more than {files.MAX_WHOLE} bytes") as caught:
         files.read_whole(path)
     assert caught.value.filename == str(path)
     with pytest.raises(IsADirectoryError):

@@ -1,4 +1,4 @@
-"""The inputs that the fuzzer kept (``scripts/fuzz``), once more."""
+"""The corpus of the fuzzer (``scripts/fuzz``)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.fuzz.targets import CORPUS, TARGETS, read_corpus
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_the_corpus_keeps_every_promise(target: str) -> None:
+def test_each_input_of_the_corpus(target: str) -> None:
     inputs = read_corpus(target)
     assert inputs
     for data in [b"", *inputs]:
@@ -18,5 +18,5 @@ def test_the_corpus_keeps_every_promise(target: str) -> None:
             raise AssertionError(f"{target}: {data.hex()}") from error
 
 
-def test_every_corpus_has_its_target() -> None:
+def test_each_corpus_has_a_target() -> None:
     assert {path.stem for path in CORPUS.iterdir()} == set(TARGETS)

@@ -22,7 +22,7 @@ from maptr import url
         "https://R74n.com/id/?ark:49595/x?info",
     ],
 )
-def test_followed(text: str) -> None:
+def test_allowed(text: str) -> None:
     assert url.refusal(text) is None
 
 
@@ -114,7 +114,7 @@ def test_refused(text: str, because: str) -> None:
         "127.0.1",
     ],
 )
-def test_no_spelling_hides_a_host_that_is_not_public(host: str) -> None:
+def test_no_notation_hides_an_address_that_is_not_public(host: str) -> None:
     assert "not a public host" in (url.refusal(f"https://{host}:8443/x") or "")
     assert url.refusal(f"https://{host}/", allow_private=True) is None
 
@@ -122,29 +122,29 @@ def test_no_spelling_hides_a_host_that_is_not_public(host: str) -> None:
 @pytest.mark.parametrize(
     "host", ["[64:ff9b::8.8.8.8]", "[::ffff:8.8.8.8]", "[2001:200::1]", "[2a00:1450::1]", "134744072", "8.8.8.8."]
 )
-def test_nor_a_public_one(host: str) -> None:
+def test_public_hosts_are_allowed(host: str) -> None:
     assert url.refusal(f"https://{host}/") is None
 
 
 @pytest.mark.parametrize(
     "host", ["00000000000177.0.0.1", "4294967296", "%31%32%37.0.0.1", "localhost..", "[::1]x", "[v1.a]", "1.2.3.256"]
 )
-def test_spellings_that_are_no_host_at_all(host: str) -> None:
+def test_invalid_hosts(host: str) -> None:
     assert url.refusal(f"https://{host}/", allow_private=True) is not None
 
 
 @pytest.mark.parametrize("host", ["８.8.8.8", "127。0。0。1", "ｌocalhost", "раура1.example"])
-def test_look_alikes_are_no_host(host: str) -> None:
+def test_hosts_outside_ascii_are_refused(host: str) -> None:
     assert "A-labels" in (url.refusal(f"https://{host}/", allow_private=True) or "")
 
 
-def test_private_hosts_are_followed_where_the_caller_says_so() -> None:
+def test_private_hosts_can_be_allowed() -> None:
     assert url.refusal("http://127.0.0.1:8080/", allow_private=True) is None
     assert url.refusal("javascript:alert(1)", allow_private=True) is not None
 
 
 @given(st.text() | st.text(alphabet="htps:/.0123456789abx@[]#?%", max_size=40).map(lambda text: f"http://{text}"))
-def test_any_text_is_judged(text: str) -> None:
+def test_any_text_is_parsed_or_refused_with_a_reason(text: str) -> None:
     if url.refusal(text) is None:
         assert text.isascii()
         assert not url.parse(text).host.is_local

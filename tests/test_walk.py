@@ -1,4 +1,4 @@
-"""The algorithm: the vectors, its limits, and what holds over random graphs of records."""
+"""The Maptr algorithm: the vectors, its limits, and properties over random graphs of records."""
 
 from __future__ import annotations
 
@@ -14,15 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr import names
 from maptr.ark import Ark
-from maptr.discovery import Discovery
-from maptr.errors import DiscoveryError, DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority
-from maptr.names import Labels
-from maptr.naptr import Kind, Naptr
-from maptr.question import MAX_CANDIDATES, MAX_DEPTH, MAX_QUESTIONS, Answer, Question, Settings
-from maptr.trace import Outcome
-from maptr.walk import Walk
+from maptr.discovery import Discovery, DiscoveryError, DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority, Outcome
+from maptr.naptr.record import Kind, Naptr
+from maptr.protocol import names
+from maptr.protocol.names import Labels
+from maptr.walk import MAX_CANDIDATES, MAX_DEPTH, MAX_QUESTIONS, Answer, Question, Settings, Walk
 
 VECTORS: list[dict[str, Any]] = tomllib.loads((Path(__file__).parent / "vectors" / "walk.toml").read_text("utf-8"))[
     "walk"
@@ -39,7 +36,7 @@ Dns = dict[Labels, list[Naptr] | Outcome]
 
 
 def naptr(text: str) -> Naptr:
-    """Presentation format read by dnspython, so that the tests do not trust our own reader."""
+    """A record in presentation format, read by dnspython."""
     return Naptr.from_wire(dns.rdata.from_text("IN", "NAPTR", text).to_wire() or b"")
 
 
@@ -102,12 +99,11 @@ def test_vector(case: dict[str, Any]) -> None:
         assert any(note in reason for reason in reasons), (note, reasons)
     for step in discovery.trace:
         for reading in step.readings:
-            assert reading.reasons, "every record on the trace says why it counted or did not"
+            assert reading.reasons, "every record on the trace has a reason"
             assert not (reading.counted and reading.kind is Kind.OTHER)
 
 
-def test_an_ark_as_long_as_can_be_is_ranked_at_several_hosts() -> None:
-    """Longer than a URL may be that a rule makes."""
+def test_the_longest_ark_has_urls_at_several_hosts() -> None:
     ark = Ark.parse(f"ark:12345/{'x1' * 4000}")
     found = run(
         ark,
@@ -125,7 +121,7 @@ def test_an_ark_as_long_as_can_be_is_ranked_at_several_hosts() -> None:
 @pytest.mark.parametrize("case", URLS, ids=lambda case: case["title"])
 @pytest.mark.parametrize("rule", RULES)
 def test_urls_are_made(rule: str, case: dict[str, str]) -> None:
-    """By the walk, and by a candidate that was found for another ARK; as a URL that is read again."""
+    """By the walk, and by the candidate of another ARK."""
     ark, root = Ark.parse(case["ark"]), Answer(Outcome.ANSWER, [naptr(RULES[rule])], 60)
     walk = Walk(ark)
     walk.tell(walk.next()[0], root)
@@ -138,7 +134,7 @@ def test_urls_are_made(rule: str, case: dict[str, str]) -> None:
         assert (again, again.tail) == (ark, ark.tail)
 
 
-def test_none_and_not_known_are_different() -> None:
+def test_none_and_unknown_are_different() -> None:
     with pytest.raises(NoMappingAuthority) as none:
         run(ARK, {}).url()
     assert none.value.discovery is not None
@@ -148,7 +144,7 @@ def test_none_and_not_known_are_different() -> None:
         run(ARK, {(b"12345", b"ark", b"arpa"): Outcome.TIMEOUT}).url()
 
 
-def test_a_chain_is_followed_to_the_limit_and_no_further() -> None:
+def test_a_chain_of_redirects_is_followed_to_the_limit() -> None:
     def chain(length: int) -> Dns:
         hops = ["12345.ark.arpa.", *(f"n{i}.example." for i in range(length))]
         dns: Dns = {names.parse(here): [redirect(there)] for here, there in itertools.pairwise(hops)}
@@ -164,7 +160,7 @@ def test_a_chain_is_followed_to_the_limit_and_no_further() -> None:
         discovery.url()
 
 
-def test_a_fan_of_redirects_is_asked_to_the_limit_best_first() -> None:
+def test_many_redirects_are_followed_to_the_limit_best_first() -> None:
     fan = [redirect(f"n{i}.example.", order=i) for i in range(200)]
     discovery = run(ARK, {(b"12345", b"ark", b"arpa"): fan, (b"n0", b"example"): [host(0, 0, "a.example.")]})
     asked = [step for step in discovery.trace if step.outcome is not Outcome.LIMIT]
@@ -192,7 +188,7 @@ def test_a_spent_regexp_budget_makes_the_walk_incomplete() -> None:
     assert any("regexp steps" in reason for step in discovery.trace for r in step.readings for reason in r.reasons)
 
 
-def test_compiling_regexps_is_paid_from_the_same_budget() -> None:
+def test_compiling_regexps_spends_the_budget() -> None:
     costly = [Naptr(0, i, b"u", b"ark", b"!a{255}b{255}!x!", ()) for i in range(500)]
     walk = Walk(ARK)
     walk.tell(walk.next()[0], Answer(Outcome.ANSWER, costly, 60))
@@ -209,10 +205,10 @@ def test_records_are_read_to_the_limit_in_canonical_order() -> None:
     discovery = walk.result()
     assert [candidate.order for candidate in discovery] == list(range(30))
     assert not discovery.complete
-    assert discovery.trace[0].note == "30 of 40 records read, 30 in one walk"
+    assert discovery.trace[0].note == "30 of 40 records read: 30 in one walk at most"
 
 
-def test_what_is_open_at_the_end_was_not_answered_in_time() -> None:
+def test_open_questions_at_the_end_are_timeouts() -> None:
     walk = Walk(ARK)
     (root,) = walk.next()
     assert walk.next() == []
@@ -231,18 +227,18 @@ def test_what_is_open_at_the_end_was_not_answered_in_time() -> None:
     assert discovery.ttl is None
 
 
-def test_private_hosts_where_the_caller_allows_them() -> None:
+def test_private_hosts_can_be_allowed() -> None:
     dns: Dns = {(b"12345", b"ark", b"arpa"): [host(0, 0, "127.0.0.1.")]}
     assert run(ARK, dns, Settings(allow_private=True)).urls() == ["https://127.0.0.1/ark:12345/x1"]
     assert not run(ARK, dns)
 
 
-def test_the_scheme_of_h_candidates_is_the_callers() -> None:
+def test_the_scheme_of_h_candidates_is_a_setting() -> None:
     dns: Dns = {(b"12345", b"ark", b"arpa"): [host(0, 0, "a.example.")]}
     assert run(ARK, dns, Settings(scheme="http")).url() == "http://a.example/ark:12345/x1"
 
 
-def test_ttl_is_the_shortest_and_an_impossible_one_counts_as_nought() -> None:
+def test_the_ttl_is_the_shortest_and_an_invalid_one_counts_as_0() -> None:
     walk = Walk(ARK)
     (root,) = walk.next()
     walk.tell(root, Answer(Outcome.ANSWER, [redirect("a.example."), host(0, 0, "b.example.")], 300))
@@ -265,14 +261,14 @@ def test_a_candidate_makes_urls_for_other_arks_of_its_rule() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "http://127.0.0.1/",  # what a walk would refuse, no candidate makes
+        "http://127.0.0.1/",  # a walk refuses it too
         "https://h.example:8443/",
         "https://h.example.evil.example/",
         "javascript:alert(1)",
         "x" * 4200,
     ],
 )
-def test_a_candidate_makes_no_url_at_another_place(name: str) -> None:
+def test_a_candidate_does_not_make_urls_at_another_place(name: str) -> None:
     rule = naptr('10 10 "u" "ark" "!^ark:/?12345/(.*)$!\\\\1!" .')
     (candidate,) = run(Ark.parse("ark:12345/https://h.example/"), {(b"12345", b"ark", b"arpa"): [rule]})
     assert candidate.url(Ark.parse("ark:12345/https://H.example/b")) == "https://H.example/b"
@@ -280,7 +276,7 @@ def test_a_candidate_makes_no_url_at_another_place(name: str) -> None:
         candidate.url(Ark.parse(f"ark:12345/{name}"))
 
 
-def test_a_costly_rule_costs_another_ark_no_more_than_a_walk() -> None:
+def test_the_url_of_another_ark_has_the_budget_of_a_walk() -> None:
     rule = naptr('10 10 "u" "ark" "!^(x{0,200}|.)*$!https://h.example/!" .')
     candidate = run(ARK, {(b"12345", b"ark", b"arpa"): [rule]})[0]
     with pytest.raises(DiscoveryError):
@@ -288,7 +284,7 @@ def test_a_costly_rule_costs_another_ark_no_more_than_a_walk() -> None:
 
 
 def test_a_naan_too_long_for_the_origin_is_a_value_error() -> None:
-    with pytest.raises(ValueError, match="octets"):
+    with pytest.raises(ValueError, match="bytes"):
         Walk(ARK, Settings(origin=(b"a" * 63,) * 4))
 
 
@@ -318,7 +314,7 @@ graphs = st.dictionaries(st.sampled_from(graph_names), said).flatmap(
 
 
 def reachable(dns: Dns, depth: int) -> set[str]:
-    """Hosts within so many redirects, found the plain way."""
+    """The hosts within a number of redirects, by breadth-first search."""
     hosts: set[str] = set()
     level: set[Labels] = {(b"12345", b"ark", b"arpa")}
     seen: set[Labels] = set()
@@ -347,13 +343,13 @@ def test_every_reachable_candidate_is_found(dns: Dns) -> None:
 
 
 @given(graphs, st.randoms(use_true_random=False))
-def test_no_order_of_arrival_changes_the_result(dns: Dns, rng: random.Random) -> None:
+def test_the_order_of_records_and_answers_does_not_matter(dns: Dns, rng: random.Random) -> None:
     mixed: Dns = {n: s if isinstance(s, Outcome) else rng.sample(s, len(s)) for n, s in dns.items()}
     assert run(ARK, dns) == run(ARK, mixed, order=rng.shuffle)
 
 
 @given(graphs, st.integers(1, 6), st.integers(0, 4), st.integers(1, 3))
-def test_limits_hold_and_are_told(dns: Dns, questions: int, depth: int, candidates: int) -> None:
+def test_limits_hold_and_are_on_the_trace(dns: Dns, questions: int, depth: int, candidates: int) -> None:
     settings = Settings(max_questions=questions, max_depth=depth, max_candidates=candidates)
     discovery = run(ARK, dns, settings)
     asked = [step for step in discovery.trace if step.outcome is not Outcome.LIMIT]
@@ -369,8 +365,8 @@ def test_limits_hold_and_are_told(dns: Dns, questions: int, depth: int, candidat
     [r"!^ark:/?12345/(.*)$!https://u.example/\\1\\1\\1\\1\\1!", r"!^ark:/?12345/(.*)$!https://u.example/\\1\\1/!"],
     ids=["longer than a regexp may make", "longer than a URL may be"],
 )
-def test_a_result_that_is_too_long_is_never_replaced_by_a_lesser_record(regexp: str) -> None:
-    """DESIGN 3: a limit that was reached makes the discovery incomplete; a lesser record is for other ARKs."""
+def test_a_url_that_is_too_long_is_not_replaced_by_a_record_of_a_worse_rank(regexp: str) -> None:
+    """The limit makes the discovery incomplete."""
     ark = Ark.parse("ark:12345/" + "x" * 2040)
     long = naptr(f'10 10 "u" "ark" "{regexp}" .')
     root = (b"12345", b"ark", b"arpa")

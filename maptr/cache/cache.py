@@ -1,7 +1,7 @@
-"""Cache: discover() answered from memory, disk, DNS and a table, and from which it was, and how old, always told.
+"""``Cache``: discover ARKs from memory, disk, DNS and a table. Each discovery names its source, its age and the reason.
 
-What to do next is decided in ``answering``; here are the doors. A caller waits for DNS as long as its patience goes
-where something else can answer, the question goes on without him, and the next caller finds its answer.
+``engine`` decides which source answers. A caller waits for DNS up to its patience if another source can answer; the
+lookup continues, and the next caller finds its answer.
 """
 
 from __future__ import annotations
@@ -10,52 +10,52 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Literal, Self, Unpack
 
-from maptr import call, places
+from maptr import places
 from maptr.ark import Ark
 from maptr.cache import DNS_FIRST, PATIENCE, STALE_LIMIT
 from maptr.cache import policy as policies
-from maptr.cache.answering import Answering
-from maptr.cache.askers import Askers
-from maptr.cache.driving import Ask, Driver
-from maptr.cache.kept import Store
-from maptr.cache.memory import MAX_NAMES, Memory
+from maptr.cache.drivers import Ask, ThreadDriver
+from maptr.cache.engine import Engine
+from maptr.cache.options import ArkLookup, Defaults, DnsClient, Options, TrustSettings
 from maptr.cache.policy import Policy
-from maptr.cache.ready import Ready
-from maptr.cache.request import Defaults, Options, Request, Trust
-from maptr.cache.watched import TableSource, WatchedTable, table_source
+from maptr.cache.store import MAX_NAMES, LruDict, Store
+from maptr.client import call
 from maptr.discovery import Discovery
-from maptr.names import fold
-from maptr.question import Settings
-from maptr.table import Table
+from maptr.protocol.names import fold
+from maptr.registry.followed_file import TableSource, WatchedTable, table_source
+from maptr.registry.table import Table
+from maptr.walk import Settings
 
 if TYPE_CHECKING:
     import dns.name
 
+    from maptr.cache.aio import AskAsync, TaskDriver
     from maptr.cache.disk import Disk
-    from maptr.cache.driving_async import AskAsync, AsyncDriver
-    from maptr.drift import Drift
-    from maptr.trust import TrustAnchors
+    from maptr.cache.drift import Drift
+    from maptr.client.validation.validator import TrustAnchors
+
+MAX_RECENT = 10_000  # discoveries that are handed out unchanged for a second
 
 
 class Cache:
-    """A discover() that remembers. One for many threads and tasks; its disk file may be shared by processes.
+    """A ``discover`` with memory. Threads and tasks may share one, and processes its disk file.
 
-    ``natab`` is a Table, or a file of any registry format, followed as it changes. ``path`` is the SQLite file, None or
-    "" for no disk. ``policy`` says who is believed: see ``policy``. ``nameservers`` are plain servers to ask, by
-    default the system's resolver; ``trust_ad``, ``trust_anchors`` and ``require`` are those of ``discover``.
-    ``patience``: seconds to wait for DNS where a stale answer or the table has one. ``stale_limit``: seconds past its
-    TTL that an answer may still be given where DNS is silent (RFC 8767). ``table_limit``: seconds after which a table
-    that its source has not confirmed is stale, None for never. ``history``: the SQLite file of verdicts, by default
-    ``path``. ``size``: names kept in memory. ``rate``: packets a second to a server while ``drift_many`` asks it, None
-    for as many as it bears. Raises ConfigError.
+    ``natab``: a Table, or a file of any registry format, which is read again when it changes. ``path``: the SQLite
+    file; None or "" for none. ``policy``: which source answers, see ``policy``. ``nameservers``: the servers to ask,
+    by default the system's resolver. ``trust_ad``, ``trust_anchors`` and ``require``: as in ``discover``.
+    ``patience``: seconds to wait for DNS if a stale answer or the table has one. ``stale_limit``: seconds past its TTL
+    for which an answer may be given while DNS does not answer (RFC 8767). ``table_limit``: seconds after which a table
+    that its source has not confirmed is stale; None for never. ``history``: the SQLite file of drift verdicts, by
+    default ``path``. ``size``: names kept in memory. ``rate``: packets a second to one server in ``drift_many``; None
+    for no limit. ``ask`` and ``ask_async`` replace the DNS client. Raises ConfigError.
 
     >>> with Cache(nameservers=[server]) as cache:
     ...     [cache.discover(f"ark:12345/x{i}").source for i in range(3)]
     ['dns', 'memory', 'memory']
 
-    ``async with`` closes one whose ``discover_async`` is awaited.
+    Use ``async with`` if ``discover_async`` is used.
     """
 
     def __init__(
@@ -85,103 +85,111 @@ class Cache:
     ) -> None:
         self.policy: Policy = policies.named(policy)
         self._defaults = Defaults(
-            nameservers, origin, lifetime, settings, trust=Trust(trust_ad, trust_anchors), require=require
+            nameservers, origin, lifetime, settings, trust=TrustSettings(trust_ad, trust_anchors), require=require
         )
         self.table: TableSource = table_source(natab, clock, self._defaults.settings.scheme)
         self._clock = clock
         self.disk: Disk | None = _disk(path, wall)
         self.history: Disk | None = _disk(history, wall) or self.disk
-        store = Store(Memory(size), self.disk, clock=clock, wall=wall, stale_limit=stale_limit)
-        self._answering = Answering(
+        store = Store(size, self.disk, clock=clock, wall=wall, stale_limit=stale_limit)
+        self._engine = Engine(
             store, patience=patience, table_limit=table_limit, clock=clock, wall=wall, rng=rng or random.Random()
         )
-        askers = Askers(self._defaults, rate)
-        self._driver = Driver(self._answering, ask or askers.one)
-        self._ask_async = ask_async or askers.one_async
-        self._ask_many = askers.many if ask is None else None
-        self._async_driver: AsyncDriver | None = None
-        self._ready = Ready(clock)
+        self._client = DnsClient(self._defaults, rate)
+        self._ask_many = self._client.discover_many if ask is None else None
+        self._threads = ThreadDriver(ask or self._client.discover, self._engine.finish)
+        self._ask_async = ask_async
+        self._tasks: TaskDriver | None = None
+        # Discoveries by the text of their ARK, with the time until which they may be handed out unchanged. A discovery
+        # made of kept answers takes ten times as long as the budget of a hit in memory.
+        self._recent: LruDict[str, tuple[float, Discovery]] = LruDict(MAX_RECENT)
 
     def discover(self, ark: Ark | str | bytes, **options: Unpack[Options]) -> Discovery:
-        """``maptr.discover``, from wherever the answer is to be had; its options default to the cache's own.
+        """``maptr.discover`` from the source that the policy chooses; the defaults of the options are the cache's own.
 
-        The discovery says its ``source`` (dns, memory, disk, natab), its ``age``, whether it is ``stale``, and the
-        ``reason``. Raises as ``maptr.discover`` does: NoMappingAuthority only where a side that may say none did.
-        With ``require="secure"`` the table is not asked, for nothing vouches for it.
+        The discovery has its ``source`` (dns, memory, disk, natab), its ``age``, ``stale`` and ``reason``. Raises what
+        ``maptr.discover`` raises; NoMappingAuthority only if a source that may deny an ARK did so. With
+        ``require="secure"`` the table is not used, because it has no signatures.
         """
-        if not options and type(ark) is str and (ready := self._ready.get(ark)) is not None:
-            return ready
-        request = self._defaults.request(ark, options)
-        steps = self._answering.steps(request, self._policy(request), self.table.current)
-        found = self._finish(ark if not options else b"", request, *self._driver.drive(steps))
-        return call.prefer(found, request.chooser)
+        text = ark if isinstance(ark, str) and not options else None
+        if text is not None and (recent := self._recent.get(text)) and recent[0] > self._clock():
+            return recent[1]
+        lookup = self._defaults.lookup(ark, options)
+        found, until = self._threads.run(self._engine.discover(lookup, self._policy(lookup), self.table))
+        return call.prefer(self._finish(text, lookup, found, until), lookup.chooser)
 
     async def discover_async(self, ark: Ark | str | bytes, **options: Unpack[Options]) -> Discovery:
-        """``discover``, awaited. Cancelling it leaves the question under way for whoever else waits for it."""
-        if not options and type(ark) is str and (ready := self._ready.get(ark)) is not None:
-            return ready
-        request = self._defaults.request(ark, options)
-        if isinstance(self.table, WatchedTable) and not self.table.is_read:
-            await _in_thread(self.table.current)
-        steps = self._answering.steps(request, self._policy(request), self.table.current)
-        found = self._finish(ark if not options else b"", request, *await self._awaiting().drive(steps))
-        if request.chooser is None:
-            return found
-        from maptr.asyncclient import prefer_async
+        """``discover``, awaited. Cancelling it does not cancel the DNS lookup, which other callers may wait for."""
+        text = ark if isinstance(ark, str) and not options else None
+        if text is not None and (recent := self._recent.get(text)) and recent[0] > self._clock():
+            return recent[1]
+        import asyncio  # here and in aclose: it doubles the start time of a program that does not await
 
-        return await prefer_async(found, request.chooser)
+        from maptr.cache.aio import TaskDriver, asker
+        from maptr.client.aio import prefer_async
+
+        lookup = self._defaults.lookup(ark, options)
+        if self._tasks is None:
+            self._tasks = TaskDriver(self._ask_async or asker(self._client), self._engine.finish)
+        if isinstance(self.table, WatchedTable) and not self.table.is_read:
+            await asyncio.to_thread(self.table.current)
+        found, until = await self._tasks.run(self._engine.discover(lookup, self._policy(lookup), self.table))
+        return await prefer_async(self._finish(text, lookup, found, until), lookup.chooser)
 
     def unasked(self, ark: Ark | str | bytes, **options: Unpack[Options]) -> Discovery | None:
-        """What the table says, where the policy has nobody asked for it; None where DNS has to be. Raises for no ARK,
-        and never for want of a candidate."""
-        request = self._defaults.request(ark, options)
-        return self._answering.unasked(request, self._policy(request), self.table.current)
+        """The discovery from the table if the policy does not need DNS for it, else None.
+
+        Raises ArkSyntaxError. A discovery without candidates is returned, not raised.
+        """
+        lookup = self._defaults.lookup(ark, options)
+        return self._engine.without_dns(lookup, self._policy(lookup), self.table)
 
     def judge(self, found: Discovery, **options: Unpack[Options]) -> Discovery:
-        """What the policy makes of a discovery that was just made without the cache, as by ``discover_many``.
+        """What the policy makes of a discovery that was made without the cache, for example by ``discover_many``.
 
-        What DNS said stands, or the table, or an older answer, as ``discover`` would have it. Nothing is asked, kept
-        or raised. The ``options`` are those it was made with.
+        The result is that discovery, the table's, or one from older answers, as ``discover`` would choose. Sends no
+        query, keeps nothing, raises nothing. ``options`` are those with which the discovery was made.
         """
-        request = self._defaults.request(found.ark, options)
-        return self._answering.judge(request, self._policy(request), self.table.current, found)
+        lookup = self._defaults.lookup(found.ark, options)
+        return self._engine.judge(lookup, self._policy(lookup), self.table, found)
 
     def drift(self, naan: str) -> list[Drift]:
-        """The verdicts on a NAAN and its shoulders: the table against what DNS says, asked only where it is not kept.
+        """Compare the table with DNS for a NAAN and its shoulders. DNS is asked only for answers that are not kept.
 
-        Verdicts are added to the history on disk, which is what tells a stale side from one that differs.
+        The verdicts are added to the history, which distinguishes a stale side from one that differs.
         """
         return next(self.drift_many([naan]))
 
     def drift_many(self, naans: Iterable[str] | None = None) -> Iterator[list[Drift]]:
-        """``drift`` for many NAANs, in order, hundreds of questions under way at a time.
+        """``drift`` for many NAANs, in order, with hundreds of queries in flight.
 
-        None stands for every NAAN of the table, and every one in the history, so that what the table has lost is
-        looked at too. Raises DiscoveryFailed for a server without address.
+        None: every NAAN of the table and of the history, so that records which the table has lost are compared too.
+        Raises DiscoveryFailed if a server's name has no address.
         """
-        from maptr.cache.reconciling import Reconciling
+        from maptr.cache.drift import Reconciler  # discover starts without it
 
-        reconciling = Reconciling(self._answering, self._driver, self._defaults, self.history, self._ask_many)
-        return reconciling.verdicts(self.table.current().table or Table(), naans)
+        reconciler = Reconciler(self._engine, self._threads, self._defaults, self.history, self._ask_many)
+        return reconciler.verdicts(self.table.current().table or Table(), naans)
 
     async def drift_async(self, naan: str) -> list[Drift]:
-        """``drift``, awaited, in a thread."""
-        found: list[Drift] = await _in_thread(lambda: self.drift(naan))
-        return found
+        """``drift`` in a thread, awaited."""
+        import asyncio
+
+        return await asyncio.to_thread(self.drift, naan)
 
     def follow(self, natab: str | os.PathLike[str] | Table | TableSource | None) -> None:
-        """Take another table from now on; what DNS said is kept. Raises ConfigError."""
+        """Use another table from now on. Kept answers of DNS stay. Raises ConfigError."""
         self.table = table_source(natab, self._clock, self._defaults.settings.scheme)
-        self._ready.clear()
+        self._recent.clear()
 
     def forget(self, naan: str) -> None:
-        """Ask DNS again for a NAAN when it is next wanted: for whoever knows that it was just changed."""
-        root = fold((naan.lower().encode(), *self._defaults.settings.origin))
-        self._answering.store.forget(self._defaults.view, root)
-        self._ready.clear()
+        """Drop the kept answer of DNS for a NAAN, for example because its record has just changed."""
+        name = fold((naan.lower().encode(), *self._defaults.settings.origin))
+        self._engine.store.forget((self._defaults.view, name))
+        self._recent.clear()
 
     def close(self) -> None:
-        """Close the files. Questions under way end by themselves."""
+        """Close the files. Lookups in flight end by themselves."""
         for disk in (self.disk, self.history):
             if disk is not None:
                 disk.close()
@@ -193,10 +201,12 @@ class Cache:
         self.close()
 
     async def aclose(self) -> None:
-        """``close`` for tasks: the questions under way in this loop, for which nobody waits any more, are given up."""
-        if self._async_driver is not None:
-            await self._async_driver.stop()
-        await _in_thread(self.close)
+        """``close``, awaited; it also cancels the lookups in flight in the current event loop."""
+        import asyncio
+
+        if self._tasks is not None:
+            await self._tasks.stop()
+        await asyncio.to_thread(self.close)
 
     async def __aenter__(self) -> Self:
         return self
@@ -208,42 +218,27 @@ class Cache:
         policy = getattr(self.policy, "name", self.policy)
         return f"<Cache {policy}, {self.table}, {self.disk or 'no disk'}>"
 
-    # ---- handing out
+    def _policy(self, lookup: ArkLookup) -> Policy:
+        return self.policy if lookup.require is None else policies.DnsOnly()
 
-    def _awaiting(self) -> AsyncDriver:
-        if self._async_driver is None:
-            from maptr.cache.driving_async import AsyncDriver
-
-            self._async_driver = AsyncDriver(self._answering, self._ask_async)
-        return self._async_driver
-
-    def _policy(self, request: Request) -> Policy:
-        return self.policy if request.require is None else policies.DnsOnly()
-
-    def _finish(self, text: Ark | str | bytes, request: Request, found: Discovery, until: float) -> Discovery:
-        """What the caller gets; kept ready where the call had no options, whose ARK is then ``text``."""
-        if request.on_step is not None:
+    def _finish(self, text: str | None, lookup: ArkLookup, found: Discovery, until: float) -> Discovery:
+        """Call the hook, raise what ``discover`` raises, and keep the discovery by the text of its ARK, if given."""
+        if lookup.on_step is not None:
             for step in found.trace:
-                request.on_step(step)
-        found.raise_for_security(request.require)
-        if request.raise_on_none or not found.complete:
+                lookup.on_step(step)
+        found.raise_for_security(lookup.require)
+        if lookup.raise_on_none or not found.complete:
             found.raise_for_none()
-        if type(text) is str and found.candidates:
-            self._ready.put(text, found, until)
+        if text is not None and found.candidates and until > self._clock():
+            self._recent.put(text, (until, found if found.source != "dns" else found.replace(source="memory")))
         return found
 
 
 def _disk(path: str | os.PathLike[str] | Disk | None, wall: Callable[[], float]) -> Disk | None:
     if path is None or path == "":
         return None
-    from maptr.cache.disk import Disk  # a cache without one starts without SQLite
+    from maptr.cache.disk import Disk  # a cache without a file starts without SQLite
 
     if isinstance(path, Disk):
         return path
     return Disk(path, wall=wall, own=os.fspath(path) == places.cache_file(os.environ))
-
-
-async def _in_thread(function: Callable[[], Any]) -> Any:
-    import asyncio
-
-    return await asyncio.to_thread(function)

@@ -1,41 +1,64 @@
-"""The cache on disk: answers and the history of verdicts in one SQLite file, shared by the processes of a machine.
+"""The SQLite file of a cache, shared by the processes of a machine: kept answers, drift verdicts and probes.
 
-A disk that is full, busy or gone costs what would have been kept, never an answer: nothing but the constructor's
-ConfigError is ever raised. A corrupt cache is renamed, reported and built anew; see ``sqlitefile``.
+No fault of the file costs an answer. A file that is full, busy or gone gives nothing, and the log says so. A corrupt
+file is renamed, reported and built anew, but only if it is a cache (it has our tables) or its path is maptr's default.
+
+Before a fork every file of the process is locked and closed; parent and child open it again when they need it. SQLite
+requires that (https://sqlite.org/howtocorrupt.html 2.6): a child inherits SQLite's mutexes as they are, and takes the
+parent's file locks for its own, so that writes are lost when the parent closes the file.
 """
 
 from __future__ import annotations
 
-import json
+import fcntl
 import logging
 import os
+import random
 import sqlite3
+import stat
+import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+from urllib.parse import quote
 
-from maptr import names
-from maptr.cache.sqlitefile import BUSY_MS, Schema, SqliteFile
-from maptr.naptr import Naptr
-from maptr.question import Answer
-from maptr.trace import SECURITY, Outcome
-
-if TYPE_CHECKING:
-    from maptr.drift import Drift, History
+from maptr.discovery import SECURITY, Outcome
+from maptr.errors import ConfigError
+from maptr.files import ForkGuard
+from maptr.naptr.record import Naptr
+from maptr.protocol import names
+from maptr.walk import Answer
 
 log = logging.getLogger("maptr.cache")
 
-VERSION = 1  # of the schema, in user_version; another one belongs to another release and is left alone
-BUSY_HISTORY_MS = 5_000  # verdicts are no cache: worth a wait
-MAX_BYTES = 256 << 20  # of the file; past it the answers that expire first go
+VERSION = 1  # of the schema, in user_version; a file with another version belongs to another release
+MAX_BYTES = 256 << 20  # of the file; beyond, the answers that expire first are deleted
 PRUNE_EVERY = 1_000  # writes
 USELESS_AFTER = 259_200.0  # seconds past expiration; RFC 8767 section 5: stale for one to three days at most
-MAX_STATES = 50  # of one record in the history
 
-_SCHEMA = Schema(
-    VERSION,
-    """
+PAGE = 4096
+BUSY_MS = 20  # to wait for another process's write; then the caller does without
+OPENING = 1.0  # seconds that the first opening waits for other processes that open the file or make its tables
+OPENING_AGAIN = 0.2  # seconds for later ones, of a file that was busy for all of that time
+OPENING_STEP = 0.02  # seconds between tries, at most
+FIRST_PAUSE = 1.0  # seconds until a file that was busy is opened again; doubled each time
+LONGEST_PAUSE = 60.0
+REPORT_EVERY = 60.0  # seconds in which the same trouble is logged once
+
+NOT_OURS = "holds something other than a maptr cache: left alone"
+
+_CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_FORMAT}
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_MAGIC = b"SQLite format 3\0"  # https://sqlite.org/fileformat.html 1.3
+_COLUMNS = (
+    "SELECT t.name, c.name FROM sqlite_master AS t, pragma_table_info(t.name) AS c"
+    " WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%'"
+)
+# Columns that the tables of every release have; ``probe_log`` adds its table when it is first used.
+_OURS = {"answer": {"view", "name", "outcome"}, "verdict": {"view", "record", "verdict"}, "probe": {"place", "at"}}
+_SCHEMA = """
 CREATE TABLE answer (
     view TEXT, name BLOB, outcome TEXT, records BLOB, note TEXT, server TEXT, security TEXT, fetched REAL, expires REAL,
     PRIMARY KEY (view, name)
@@ -45,19 +68,19 @@ CREATE TABLE verdict (
     id INTEGER PRIMARY KEY, view TEXT, record TEXT, at REAL, verdict TEXT, reason TEXT, in_table TEXT, in_dns TEXT
 );
 CREATE INDEX verdict_record ON verdict (view, record);
-""",
-)
+"""
 
 T = TypeVar("T")
 
+_forks: ForkGuard[Disk] = ForkGuard()
+
 
 class Disk:
-    """The cache in the file at ``path``, for threads and across a fork.
+    """The cache file at ``path``. Safe for threads, and across a fork.
 
-    Raises ConfigError for a path that cannot be used and for a file that is not a maptr cache; with ``own``, where the
-    path is maptr's choice, only for a directory, and a damaged file is replaced. ``wall`` is the wall clock in seconds:
-    nothing else lasts from one process to the next. ``clock`` is steady, and says when a file that could not be had is
-    tried again.
+    ``own``: the path is maptr's default, so a damaged file there is replaced. Otherwise a path that cannot be used or a
+    file that is not a maptr cache raises ConfigError. A directory raises ConfigError in any case. The methods do not
+    raise. ``wall`` is the wall clock, which dates the entries; ``clock`` is monotonic.
     """
 
     def __init__(
@@ -69,33 +92,78 @@ class Disk:
         max_bytes: int = MAX_BYTES,
         own: bool = False,
     ) -> None:
-        self._file = SqliteFile(path, _SCHEMA, max_bytes=max_bytes, make_room=_drop_a_quarter, clock=clock, own=own)
-        self.path: Path = self._file.path
-        self._wall = wall
+        self.path: Path = Path(path)
+        if os.path.isdir(path):  # noqa: PTH112 - False if permissions are missing
+            raise ConfigError("is a directory", filename=str(self.path))
+        self._own = own
+        self._known: tuple[int, int] | None = None if own else _check(self.path)
+        self._max_pages = max(16, max_bytes // PAGE)
+        self._lock = threading.RLock()  # reentrant, because a thread may fork in a signal handler
+        self._connection: sqlite3.Connection | None = None
+        self._identity: tuple[int, int] | None = None
+        self.wall = wall
+        self._clock = clock
+        self._pause = 0.0
+        self._open_at = float("-inf")
+        self._reported: dict[str, float] = {}
         self._writes = 0
+        _forks.add(self)
 
     def __repr__(self) -> str:
         return f"<disk {str(self.path)!r}>"
 
+    def run(self, operation: Callable[[sqlite3.Connection], T]) -> T | None:
+        """The result of an operation; None if the file cannot be used. Rebuilds a corrupt file, once a call."""
+        with self._lock:
+            if self._connection is None and self._clock() < self._open_at:
+                return None
+            for attempt in (1, 2):
+                try:
+                    return operation(self._open())
+                except sqlite3.Error as error:
+                    if not self._recover(error, attempt):
+                        return None
+                except OSError as error:
+                    self._report(f"{error.strerror or error}")
+                    return None
+        return None
+
+    def close(self) -> None:
+        with self._lock:
+            self._close()
+
+    def suspend(self) -> None:
+        """Close the file, and keep other threads from opening it until ``resume``."""
+        self._lock.acquire()
+        self._close()
+
+    def resume(self) -> None:
+        self._lock.release()
+
+    def __del__(self) -> None:
+        # Python 3.13 warns of a connection that was not closed.
+        connection: sqlite3.Connection | None = getattr(self, "_connection", None)
+        if connection is not None:
+            with _forks.lock:
+                connection.close()
+
     def can_write(self) -> bool:
-        """Whether there is a file to write to now; if not, the log says why."""
+        """True if the file can be written now; if not, the log says why."""
 
         def touch(connection: sqlite3.Connection) -> bool:
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("ROLLBACK")
             return True
 
-        return bool(self._file.run(touch))
-
-    # ---- answers
+        return bool(self.run(touch))
 
     def get(self, view: str, name: names.Labels) -> tuple[Answer, float, float] | None:
-        """What is kept for a name, fresh or not: the answer, when it was fetched, when it expires; None if nothing."""
+        """The answer kept for a name, when it was fetched, and when it expires; None if there is none."""
         query = (
             "SELECT outcome, records, note, server, security, fetched, expires FROM answer WHERE view = ? AND name = ?"
         )
         key = (view, names.to_wire(name))
-        row = self._file.run(lambda connection: connection.execute(query, key).fetchone())
+        row = self.run(lambda connection: connection.execute(query, key).fetchone())
         if row is None:
             return None
         try:
@@ -105,112 +173,224 @@ class Disk:
             answer = Answer(Outcome[outcome], _unpack(records), None, note, server, security=security)
             return answer, float(fetched), float(expires)
         except (KeyError, TypeError, ValueError) as error:
-            log.warning("%s: the answer kept for %s cannot be read: %s", self.path, names.to_text(name), error)
+            log.warning("%s: cannot read the answer kept for %s: %s", self.path, names.to_text(name), error)
             self.drop(view, name)
             return None
 
     def put(self, view: str, name: names.Labels, answer: Answer, fetched: float, expires: float) -> None:
-        row = (
-            view,
-            names.to_wire(name),
-            answer.outcome.name,
-            _pack(answer.records),
-            answer.note,
-            answer.server,
-            answer.security,
-            fetched,
-            expires,
-        )
+        """Keep an answer. The times are those of the wall clock."""
+        records = _pack(answer.records)
+        said = (answer.outcome.name, records, answer.note, answer.server, answer.security)
+        row = (view, names.to_wire(name), *said, fetched, expires)
 
         def write(connection: sqlite3.Connection) -> None:
             connection.execute("INSERT OR REPLACE INTO answer VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
             self._writes += 1
             if self._writes % PRUNE_EVERY == 0:
-                connection.execute("DELETE FROM answer WHERE expires < ?", (self._wall() - USELESS_AFTER,))
+                connection.execute("DELETE FROM answer WHERE expires < ?", (self.wall() - USELESS_AFTER,))
 
-        self._file.run(write)
+        self.run(write)
 
     def drop(self, view: str, name: names.Labels) -> None:
         key = (view, names.to_wire(name))
-        self._file.run(lambda connection: connection.execute("DELETE FROM answer WHERE view = ? AND name = ?", key))
+        self.run(lambda connection: connection.execute("DELETE FROM answer WHERE view = ? AND name = ?", key))
 
-    # ---- the history of verdicts
-
-    def record(self, view: str, verdicts: Iterable[Drift]) -> bool:
-        """Keep each verdict that differs from the last one of its record; False if that could not be done."""
-        now = self._wall()
-        verdicts = list(verdicts)
-
-        def write(connection: sqlite3.Connection) -> bool:
-            connection.execute(f"PRAGMA busy_timeout = {BUSY_HISTORY_MS}")
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                for drift in verdicts:
-                    state = (str(drift.verdict), json.dumps(drift.table), json.dumps(drift.dns))
-                    last = connection.execute(
-                        "SELECT verdict, in_table, in_dns FROM verdict WHERE view = ? AND record = ?"
-                        " ORDER BY id DESC LIMIT 1",
-                        (view, drift.record),
-                    ).fetchone()
-                    if last != state:
-                        connection.execute(
-                            "INSERT INTO verdict (view, record, at, verdict, reason, in_table, in_dns)"
-                            " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                            (view, drift.record, now, state[0], drift.reason, *state[1:]),
-                        )
-                        connection.execute(
-                            "DELETE FROM verdict WHERE view = ?1 AND record = ?2 AND id NOT IN (SELECT id FROM verdict"
-                            " WHERE view = ?1 AND record = ?2 ORDER BY id DESC LIMIT ?3)",
-                            (view, drift.record, MAX_STATES),
-                        )
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
-            finally:
-                connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+    def _recover(self, error: sqlite3.Error, attempt: int) -> bool:
+        """Handle an error. True if the operation is worth another try."""
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if attempt == 1 and code in _CORRUPT and not isinstance(error, _NotOursError):
+            if self._own or (self._known is not None and self._known == _identify(self.path)):
+                return self._set_aside(str(error))
+            error = _NotOursError(NOT_OURS)
+        if attempt == 1 and code == sqlite3.SQLITE_FULL and self._make_room():
             return True
+        if code not in _BUSY:
+            folder = self.path.parent
+            lost = code == sqlite3.SQLITE_CANTOPEN and not os.path.lexists(folder)
+            self._report(f"there is no folder {folder}" if lost else str(error))
+            self._close()
+        elif self._connection is None:  # another process holds the file for longer than it takes to make the tables
+            self._report(str(error))
+            self._pause = min(LONGEST_PAUSE, 2 * self._pause or FIRST_PAUSE)
+            self._open_at = self._clock() + self._pause
+        return False
 
-        return self._file.run(write) is True
+    def _make_room(self) -> bool:
+        """Delete the quarter of the answers that expires first. False if the disk is full, not the file."""
+        try:
+            connection = self._open()
+            if connection.execute("PRAGMA page_count").fetchone()[0] < self._max_pages * 0.9:
+                return False
+            count = connection.execute("SELECT count(*) FROM answer").fetchone()[0]
+            connection.execute(
+                "DELETE FROM answer WHERE expires <= (SELECT expires FROM answer ORDER BY expires LIMIT 1 OFFSET ?)",
+                (count // 4,),
+            )
+        except (sqlite3.Error, OSError):
+            return False
+        return True
 
-    def histories(self, view: str) -> dict[str, History]:
-        """The states of every record that has a history, the latest first."""
-        from maptr.drift import History  # here, for whoever wants answers alone
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is not None:
+            if self._identity == _identify(self.path):
+                return self._connection
+            self._close()
+        patience = OPENING_AGAIN if self._pause else OPENING
+        give_up = time.monotonic() + patience  # SQLite's own waiting uses the real clock too
+        while True:
+            try:
+                connection = self._connect(patience)
+                break
+            except sqlite3.OperationalError as error:
+                # SQLite does not wait for the lock that turns WAL on, because two processes would wait for each other.
+                if error.sqlite_errorcode & 0xFF not in _BUSY or time.monotonic() >= give_up:
+                    raise
+            time.sleep(OPENING_STEP * random.random())
+        self._connection = connection
+        self._known = self._identity = _identify(self.path)
+        self._pause = 0.0
+        return connection
 
-        query = "SELECT record, in_table, in_dns FROM verdict WHERE view = ? ORDER BY id DESC"
-        states: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {}
-        for record, in_table, in_dns in self._file.run(lambda c: c.execute(query, (view,)).fetchall()) or ():
-            table, dns = states.setdefault(record, ([], []))
-            table.append(tuple(json.loads(in_table)))
-            dns.append(tuple(json.loads(in_dns)))
-        return {record: History(table, dns) for record, (table, dns) in states.items()}
+    def _connect(self, patience: float) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=patience, isolation_level=None, check_same_thread=False)
+        try:
+            version = _version(connection)
+            if version not in (0, VERSION):
+                raise _NotOursError(f"schema version {version}, this release has {VERSION}: left alone")
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute(f"PRAGMA max_page_count = {self._max_pages}")
+            if version == 0:
+                connection.execute("BEGIN IMMEDIATE")
+                # Another process may have made the tables since ``_version`` looked.
+                if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
+                    for statement in filter(str.strip, _SCHEMA.split(";")):
+                        connection.execute(statement)
+                    connection.execute(f"PRAGMA user_version = {VERSION}")
+                connection.execute("COMMIT")
+            connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
-    def verdicts(self, view: str, record: str) -> list[tuple[float, str, str]]:
-        """When, verdict and reason, of each change in a record's verdict, the latest first."""
-        query = "SELECT at, verdict, reason FROM verdict WHERE view = ? AND record = ? ORDER BY id DESC"
-        return self._file.run(lambda connection: connection.execute(query, (view, record)).fetchall()) or []
+    def _set_aside(self, why: str) -> bool:
+        """Rename a corrupt file, unless another process has done so already."""
+        identity = self._identity
+        self._close()
+        try:
+            with open(f"{self.path}.lock", "a") as guard:  # noqa: PTH123 - appending truncates nothing behind a link
+                fcntl.flock(guard, fcntl.LOCK_EX)
+                if identity is not None and identity != _identify(self.path):
+                    return True
+                aside = next(
+                    candidate
+                    for number in range(1, 1_000_000)
+                    if not (candidate := Path(f"{self.path}.corrupt-{number}")).exists()
+                )
+                for suffix in ("-wal", "-shm", ""):
+                    part = Path(f"{self.path}{suffix}")
+                    if part.exists():
+                        part.replace(f"{aside}{suffix}")
+        except OSError as error:
+            self._report(f"{why}; it cannot be set aside: {error.strerror or error}")
+            return False
+        log.warning("%s: %s; set aside as %s and built anew", self.path, why, aside.name)
+        return True
 
-    def history(self, view: str, record: str) -> History:
-        from maptr.drift import NO_HISTORY
+    def _report(self, trouble: str) -> None:
+        """Log a trouble, the same one once in REPORT_EVERY: while the disk is full, every write fails."""
+        now = self._clock()
+        if now >= self._reported.get(trouble, float("-inf")) + REPORT_EVERY:
+            self._reported[trouble] = now
+            log.warning("%s: %s; going on without the disk cache", self.path, trouble)
 
-        return self.histories(view).get(record, NO_HISTORY)
+    def _close(self) -> None:
+        connection, self._connection, self._identity = self._connection, None, None
+        if connection is not None:
+            try:
+                connection.close()
+            except sqlite3.Error as error:
+                log.warning("%s: not closed cleanly: %s", self.path, error)
 
-    def run(self, operation: Callable[[sqlite3.Connection], T]) -> T | None:
-        """An operation on what else is kept in the file; None where the disk has nothing to give."""
-        return self._file.run(operation)
 
-    def close(self) -> None:
-        self._file.close()
+class _NotOursError(sqlite3.DatabaseError):
+    """The file belongs to another release or another program."""
 
 
-def _drop_a_quarter(connection: sqlite3.Connection) -> None:
-    """Of the answers, those that expire first."""
-    count = connection.execute("SELECT count(*) FROM answer").fetchone()[0]
-    connection.execute(
-        "DELETE FROM answer WHERE expires <= (SELECT expires FROM answer ORDER BY expires LIMIT 1 OFFSET ?)",
-        (count // 4,),
-    )
+def _version(connection: sqlite3.Connection) -> int:
+    """The version of the schema, 0 for a database without tables. Raises _NotOursError if it is not a cache."""
+    tables: dict[str, set[str]] = {}
+    connection.execute("BEGIN")  # another process may be making the tables
+    try:
+        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+        for table, column in connection.execute(_COLUMNS):
+            tables.setdefault(table, set()).add(column)
+    finally:
+        connection.execute("ROLLBACK")
+    ours = any(_OURS[name] <= columns for name, columns in tables.items() if name in _OURS)
+    if ours is not bool(version) or bool(tables) is not bool(version):
+        raise _NotOursError(NOT_OURS)
+    return version
+
+
+def _identify(path: Path) -> tuple[int, int] | None:
+    """Device and inode of the file; None if there is none."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - for every answer from disk, and Path takes twice as long
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _check(path: Path) -> tuple[int, int] | None:
+    """The identity of the file if it is a cache; None if there is no file yet. Raises ConfigError. Changes nothing."""
+
+    def refused(reason: str) -> ConfigError:
+        return ConfigError(reason, filename=str(path))
+
+    try:
+        try:
+            mode = path.stat().st_mode
+        except FileNotFoundError:
+            if not path.parent.is_dir():
+                raise refused(f"there is no folder {path.parent}") from None
+            if not os.access(path.parent, os.W_OK | os.X_OK):
+                raise refused(f"no file can be made in {path.parent}") from None
+            return None
+        if not stat.S_ISREG(mode):
+            raise refused("is not a regular file")
+        with path.open("r+b") as file:
+            head = file.read(len(_MAGIC))
+        if not head:
+            return None
+        if head != _MAGIC:
+            raise refused(NOT_OURS)
+        return _identify(path) if _read_version(path) else None
+    except _NotOursError as error:
+        raise refused(str(error)) from None
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF in _BUSY:
+            return None  # it is checked again when it is opened
+        raise refused(str(error)) from None
+    except sqlite3.Error as error:
+        raise refused(f"{NOT_OURS} ({error})") from None
+    except OSError as error:
+        raise refused(error.strerror or str(error)) from None
+
+
+def _read_version(path: Path) -> int:
+    """``_version`` of a file that may belong to another program, without a change to it."""
+    uri = f"file:{quote(os.fspath(path))}"
+    with _forks.lock:
+        try:
+            with closing(sqlite3.connect(f"{uri}?immutable=1", uri=True)) as connection:
+                return _version(connection)  # no journal is rolled back, and none is made
+        except _NotOursError:
+            raise
+        except sqlite3.Error:  # another process may be writing, and an immutable connection takes no lock
+            with closing(sqlite3.connect(f"{uri}?mode=ro", uri=True, timeout=OPENING)) as connection:
+                return _version(connection)
 
 
 def _pack(records: Iterable[Naptr]) -> bytes:
@@ -218,13 +398,13 @@ def _pack(records: Iterable[Naptr]) -> bytes:
     return b"".join(len(wire).to_bytes(2, "big") + wire for wire in wires)
 
 
-def _unpack(octets: bytes) -> tuple[Naptr, ...]:
+def _unpack(packed: bytes) -> tuple[Naptr, ...]:
     records = []
     at = 0
-    while at < len(octets):
-        length = int.from_bytes(octets[at : at + 2], "big")
-        if at + 2 + length > len(octets):
+    while at < len(packed):
+        length = int.from_bytes(packed[at : at + 2], "big")
+        if at + 2 + length > len(packed):
             raise ValueError("records cut short")
-        records.append(Naptr.from_wire(octets[at + 2 : at + 2 + length]))
+        records.append(Naptr.from_wire(packed[at + 2 : at + 2 + length]))
         at += 2 + length
     return tuple(records)

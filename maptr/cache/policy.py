@@ -1,7 +1,7 @@
-"""Policies: which side a cache believes, DNS or the table. Values in, a choice out; asking is the cache's part.
+"""Policies: which source of a cache answers, DNS or the table. A policy is a function of values and does no I/O.
 
-Every policy keeps two rules. "None" is said only where one side that was allowed to say so did; a side that is
-silent, bogus, missing or too old to deny is "not known". And what is not fresh is marked stale.
+Every policy keeps two rules. "None" is said only if a source that may deny an ARK did so; a source that is silent,
+bogus, missing or too old to deny is "not known". An answer that is not fresh is marked as stale.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from maptr.errors import ConfigError
 
 
 class Dns(enum.Enum):
-    """What DNS says of an ARK, by what is kept or by asking."""
+    """What DNS says of an ARK, by a kept answer or by a query."""
 
     ANSWERS = "answers"
     NONE = "says none"
@@ -26,8 +26,11 @@ class Dns(enum.Enum):
 
 
 class Natab(enum.Enum):
-    """What the table says of an ARK. A stale one is older than allowed; of a broken one the last good state is used.
-    An unusable record denies nothing, and gives no answer."""
+    """What the table says of an ARK.
+
+    A *stale* table is older than allowed. A *broken* one cannot be read, and its last good state is used. An *unusable*
+    record neither denies the ARK nor answers.
+    """
 
     HAS = "has it"
     HAS_NOT = "has not"
@@ -44,7 +47,7 @@ class Natab(enum.Enum):
 
 
 class Take(enum.Enum):
-    """Whose word is taken."""
+    """The source whose answer is taken."""
 
     DNS = "DNS"
     KEPT = "DNS, stale"
@@ -61,23 +64,25 @@ class Choice:
 
 
 class Policy(Protocol):
-    """Which side answers. ``dns`` is UNASKED where ``asks`` said that there is no need.
+    """Chooses the source that answers.
 
-    One that takes the answer of DNS, where there is one, whatever the table has may say so by ``takes_dns = True``:
-    an answer that is kept and fresh then needs no table.
+    A policy that takes an answer of DNS whatever the table says may set ``takes_dns = True``; the table is then not
+    read while a fresh answer is kept.
     """
 
     name: ClassVar[str]
 
     def asks(self, natab: Natab) -> bool:
-        """True where DNS has to be asked, the table being what it is."""
+        """True if DNS must be asked, given what the table says."""
         ...
 
-    def choose(self, dns: Dns, natab: Natab) -> Choice: ...
+    def choose(self, dns: Dns, natab: Natab) -> Choice:
+        """The choice. ``dns`` is UNASKED if ``asks`` returned False."""
+        ...
 
 
 class DnsFirst:
-    """DNS; where it says none, or does not say, the table. A table too old to be trusted does not overrule none."""
+    """DNS; the table if DNS says none or is silent. A stale table does not overrule "none"."""
 
     name: ClassVar[str] = DNS_FIRST
     takes_dns: ClassVar[bool] = True
@@ -92,11 +97,11 @@ class DnsFirst:
             return Choice(Take.KEPT, "DNS does not say; its last answer is within the limit for stale ones")
         if natab.has and not (dns is Dns.NONE and natab is Natab.STALE_HAS):
             return _from_table(dns, natab)
-        return _without(dns, natab, table_may_deny=False)
+        return _from_neither(dns, natab, table_may_deny=False)
 
 
 class NatabFirst:
-    """The table where it is fresh and has the record; else DNS, and the old table where DNS does not answer."""
+    """The table if it is fresh and has the record; else DNS, and the stale table if DNS does not answer."""
 
     name: ClassVar[str] = NATAB_FIRST
 
@@ -110,7 +115,7 @@ class NatabFirst:
 
 
 class DnsOnly:
-    """DNS, fresh or kept, and never the table."""
+    """DNS, fresh or stale, and never the table."""
 
     name: ClassVar[str] = DNS_ONLY
     takes_dns: ClassVar[bool] = True
@@ -133,7 +138,7 @@ class NatabOnly:
     def choose(self, dns: Dns, natab: Natab) -> Choice:
         if natab.has:
             return _from_table(Dns.UNASKED, natab)
-        return _without(Dns.UNASKED, natab, table_may_deny=True)
+        return _from_neither(Dns.UNASKED, natab, table_may_deny=True)
 
 
 def _from_table(dns: Dns, natab: Natab) -> Choice:
@@ -144,20 +149,19 @@ def _from_table(dns: Dns, natab: Natab) -> Choice:
     return Choice(Take.NATAB_STALE, f"{said}the table has it, but is {why}")
 
 
-def _without(dns: Dns, natab: Natab, *, table_may_deny: bool) -> Choice:
-    """Neither side has it: none where DNS, or a fresh table that may, said so; else it is not known."""
-    reason = f"DNS: {dns.value}; the table: {natab.value}"
+def _from_neither(dns: Dns, natab: Natab, *, table_may_deny: bool) -> Choice:
+    """None if DNS, or a fresh table that may deny, said so; else not known."""
     denied = dns is Dns.NONE or (table_may_deny and natab is Natab.HAS_NOT)
-    return Choice(Take.NONE if denied else Take.UNKNOWN, reason)
+    return Choice(Take.NONE if denied else Take.UNKNOWN, f"DNS: {dns.value}; the table: {natab.value}")
 
 
 _POLICIES: dict[str, Policy] = {policy.name: policy for policy in (DnsFirst(), NatabFirst(), DnsOnly(), NatabOnly())}
 
 
 def named(policy: str | Policy) -> Policy:
-    """The policy of that name, or the policy itself; ConfigError for a name there is none of."""
+    """The policy of that name, or the policy itself. Raises ConfigError for an unknown name."""
     if not isinstance(policy, str):
         return policy
     if policy not in _POLICIES:
-        raise ConfigError(f"{policy!r} is none of {', '.join(POLICIES)}", key="policy")
+        raise ConfigError(f"{policy!r} is not one of {', '.join(POLICIES)}", key="policy")
     return _POLICIES[policy]

@@ -1,4 +1,4 @@
-"""``maptr ark``: what a text says as an ARK, without asking anyone."""
+"""``maptr ark``: parse ARKs and show their parts, without a lookup."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from maptr.ark import Ark, Profile, check_character, find_arks
-from maptr.cli import output, shared
+from maptr.cli import options, output
 from maptr.errors import ArkSyntaxError
 
 
@@ -16,18 +16,18 @@ from maptr.errors import ArkSyntaxError
     epilog="""
 \b
 Exit codes:
-  0  every TEXT is an ARK, or has one with --find
-  2  bad usage: a TEXT that is not an ARK, or has none with --find
+  0  every TEXT is an ARK; with --find: contains one
+  2  bad usage, or a TEXT is not an ARK; with --find: contains none
 """
 )
 @click.argument("texts", nargs=-1, required=True, metavar="TEXT...")
-@click.option("--find", is_flag=True, help="Each TEXT is prose: show every ARK in it.")
-@shared.PROFILE_OPTION
-@click.option("--json", "as_json", is_flag=True, help="One JSON document for each ARK.")
+@click.option("--find", is_flag=True, help="Find every ARK in each TEXT, which is prose.")
+@options.PROFILE_OPTION
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document for each ARK.")
 def ark(texts: tuple[str, ...], find: bool, profile: Profile, as_json: bool) -> None:
-    """Parse each TEXT as an ARK and show its normal form and its parts. Nothing is asked of DNS.
+    """Parse each TEXT as an ARK and show its normal form and its parts. DNS is not used.
 
-    A bare NAAN (ark:12345) is accepted. TEXT - is standard input.
+    A bare NAAN (ark:12345) is accepted. The TEXT - is standard input.
 
     \b
     Examples:
@@ -63,12 +63,11 @@ def _read(text: str, find: bool, profile: Profile) -> list[Ark]:
 
 
 def _document(parsed: Ark) -> dict[str, Any]:
-    shared_naan = parsed.shared
     return {
         "ark": str(parsed),
         "resolution": parsed.resolution,
         "naan": parsed.naan,
-        "shared": shared_naan.meaning if shared_naan else None,
+        "shared": parsed.shared.meaning if parsed.shared else None,
         "name": parsed.name,
         "shoulder": parsed.shoulder,
         "blade": parsed.blade,
@@ -85,24 +84,24 @@ def _document(parsed: Ark) -> dict[str, Any]:
 
 
 def _lines(parsed: Ark) -> list[str]:
-    """For people: the normal form, then each part that is there."""
-    told = _document(parsed)
-    expected = told["check_character"]
+    """The normal form, then each part that is present."""
+    parts = _document(parsed)
+    expected = parts["check_character"]
     rows = {
-        "resolution form": told["resolution"] if told["resolution"] != told["ark"] else "",
-        "NMA": told["nma"],
-        "NAAN": f"{parsed.naan} ({told['shared']})" if told["shared"] else parsed.naan,
-        "name": told["name"],
-        "shoulder": told["shoulder"],
-        "blade": told["blade"] if told["shoulder"] else "",
-        "qualifier": told["qualifier"],
-        "inflection": told["inflection"],
-        "query": told["query"],
+        "resolution form": parts["resolution"] if parts["resolution"] != parts["ark"] else "",
+        "NMA": parts["nma"],
+        "NAAN": f"{parsed.naan} ({parts['shared']})" if parts["shared"] else parsed.naan,
+        "name": parts["name"],
+        "shoulder": parts["shoulder"],
+        "blade": parts["blade"] if parts["shoulder"] else "",
+        "qualifier": parts["qualifier"],
+        "inflection": parts["inflection"],
+        "query": parts["query"],
         "check character": "",
         "note": "; ".join(parsed.notes),
     }
     if expected is not None:
         rows["check character"] = (
-            f"{expected}, correct" if told["check"] else f"none, or wrong: after {parsed.name[:-1]} it is {expected}"
+            f"{expected}, correct" if parts["check"] else f"none, or wrong: after {parsed.name[:-1]} it is {expected}"
         )
     return [str(parsed), *(f"  {label + ':':<17}{value}" for label, value in rows.items() if value)]

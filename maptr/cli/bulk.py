@@ -1,10 +1,13 @@
-"""``maptr bulk``: a file of ARKs in, one row for each out, as many questions at once as servers bear."""
+"""``maptr bulk``: a file of ARKs in, one row for each out; an interrupted run can be resumed."""
 
 from __future__ import annotations
 
+import csv
+import json
 import os
 import stat
 import sys
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -12,47 +15,67 @@ from typing import IO, TYPE_CHECKING, Any, TextIO
 
 import click
 
-from maptr.ark import Ark
-from maptr.cli import output, shared, through
-from maptr.cli.asking import Options
-from maptr.cli.completion import files
-from maptr.cli.lines import Lines, source_of
-from maptr.cli.resume import Kept, kept_rows
-from maptr.cli.rows import BAD, FOUND, NONE, UNKNOWN, Rows, writer
-from maptr.cli.target import output_option, overwrite_option, refuse_input
-from maptr.errors import ConfigError, DiscoveryError
+from maptr.ark import Ark, Profile
+from maptr.cli import lookup, options, output
+from maptr.cli.files import output_option, overwrite_option, refuse_input
+from maptr.cli.lookup import Options
+from maptr.cli.options import files
+from maptr.cli.rows import (
+    BAD,
+    COLUMNS,
+    FOUND,
+    NONE,
+    STATUSES,
+    UNKNOWN,
+    Rows,
+    ark_text,
+    csv_text,
+    open_input,
+    read_arks,
+    read_lines,
+    writer,
+)
+from maptr.discovery import Discovery, DiscoveryError
+from maptr.errors import ConfigError
 
 if TYPE_CHECKING:
-    from maptr.bulk import Bulk
     from maptr.cache.cache import Cache
+    from maptr.client.bulk import Bulk
     from maptr.config import Config
-    from maptr.discovery import Discovery
 
-PARTIAL = ".partial"  # beside an OUT that is replaced
+PARTIAL = ".partial"  # suffix of the rows that will replace OUT
+MAX_LINE = 1 << 31  # number of a line
+_HEADER = ",".join(COLUMNS).encode() + b"\n"
+_DOCUMENT = json.dumps({"schema": output.SCHEMA}).encode()[:-1]
 
 
 @click.command(
     epilog="""
 \b
 Exit codes:
-  0  found, for every ARK
-  1  nobody serves one of them, or a line is no ARK
+  0  every ARK has a URL
+  1  an ARK has no mapping authority, or a line is not an ARK
   2  bad usage
   8  a file cannot be read or written
-  9  DNS did not say, and no table, for one of them
+  9  DNS did not answer for an ARK, nor did a table
 """
 )
 @click.argument("words", nargs=-1, metavar="[FILE] [@SERVER[#PORT]]...", shell_complete=files)
-@output_option("Write here, not stdout.", "OUT")
-@click.option("--resume", is_flag=True, help="Keep the rows that OUT has, and go on with the other lines.")
-@overwrite_option("Replace OUT, whatever it is, when all rows are written.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document a line, instead of CSV.")
-@click.option("--unordered", is_flag=True, help="Rows as they are ready, not in the order of the file.")
+@output_option("Write the rows to OUT instead of standard output.", "OUT")
+@click.option("--resume", is_flag=True, help="Keep the rows in OUT and add those of the other lines.")
+@overwrite_option("Replace OUT once all rows are written.")
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON document a line instead of CSV.")
+@click.option("--unordered", is_flag=True, help="Write rows as they are ready, not in the order of FILE.")
 @click.option(
-    "--concurrency", default=256, show_default=True, type=click.IntRange(1, 10_000), help="Questions at once."
+    "--concurrency", default=256, show_default=True, type=click.IntRange(1, 10_000), help="Queries in flight at most."
 )
-@click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="Packets a second to each server.")
-@shared.discovery_options("For each ARK, once it is asked.")
+@click.option(
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    metavar="N",
+    help="Send at most N packets a second to each server.  [default: no limit]",
+)
+@options.discovery_options("Limit for each ARK, from its first query on.")
 def bulk(
     words: tuple[str, ...],
     target: Path | None,
@@ -62,18 +85,18 @@ def bulk(
     unordered: bool,
     concurrency: int,
     rate: float | None,
-    **options: Any,
+    **given: Any,
 ) -> None:
-    """Discover every ARK of FILE, one a line; - or nothing is stdin.
+    """Discover every ARK of FILE, which has one a line; - or no FILE is standard input.
 
-    Plain servers are asked; @tls:// and @https:// are for the other commands. Each name is asked once, however many
-    ARKs share it. Where a table was pulled or a cache is configured, and no @SERVER is named, that answers what DNS
-    does not, by the policy, and the note says so; what DNS said is not kept. Rows have line, status (found, none,
-    unknown, bad), ark, url and note. A line that is no ARK has its row too, and does not stop the rest. Empty lines
-    are passed over.
+    Writes a row for each line: line, status (found, none, unknown, bad), ark, url and note. A line that is not an ARK
+    has the status bad. Empty lines are skipped. Each name is queried once, even if many ARKs share it.
 
-    An OUT that exists needs --resume, or --overwrite, which replaces it when all rows are there: until then they are
-    in OUT.partial. --resume first checks that each row of OUT is that of its line.
+    @SERVER names the servers to ask: plain DNS only, not @tls:// or @https://. Without @SERVER, a pulled table or a
+    configured cache answers what DNS does not, by the policy, and the note says so. Answers are not cached.
+
+    An existing OUT needs --resume or --overwrite. --overwrite writes to OUT.partial and replaces OUT once all rows
+    are written. --resume first checks that each row in OUT belongs to its line.
 
     \b
     Examples:
@@ -82,54 +105,54 @@ def bulk(
       cut -f1 list.tsv | maptr bulk --json @127.0.0.1#5300
     """
     servers = [word[1:] for word in words if word.startswith("@")]
-    files = [word for word in words if not word.startswith("@")]
-    if len(files) > 1:
-        raise click.UsageError("one FILE at most")
-    source_name = files[0] if files else "-"
+    named = [word for word in words if not word.startswith("@")]
+    if len(named) > 1:
+        raise click.UsageError("give at most one FILE")
+    source_name = named[0] if named else "-"
     if (resume or overwrite) and target is None:
         raise click.UsageError("--resume and --overwrite need -o OUT")
     if resume and overwrite:
-        raise click.UsageError("--resume keeps OUT, --overwrite does not: give one of them")
-    given = Options(**options)
-    refuse_input(target, [source_name, given.table, given.trust_anchor, given.config])
+        raise click.UsageError("--resume and --overwrite exclude each other")
+    asked_for = Options(**given)
+    refuse_input(target, [source_name, asked_for.table, asked_for.trust_anchor, asked_for.config])
     if target is not None and target.is_file() and not (resume or overwrite):
-        raise click.UsageError(f"{target}: exists: --resume goes on with it, --overwrite replaces it")
-    config = shared.configured(given.config)
+        raise click.UsageError(f"{target}: exists: --resume continues it, --overwrite replaces it")
+    config = options.read_config(asked_for.config)
     with ExitStack() as stack:
         try:
-            cache = through.cache_for(servers, given, config)
+            cache = lookup.cache_of(servers, asked_for, config)
             if cache is not None:
                 stack.enter_context(cache)
-            engine = _engine(servers, given, config, cache, concurrency=concurrency, rate=rate)
+            engine = _engine(servers, asked_for, config, cache, concurrency=concurrency, rate=rate)
         except ConfigError as error:
             raise click.UsageError(str(error)) from None
         except DiscoveryError as error:
             output.fail(str(error), output.EXIT_NO_ANSWER)
         try:
-            source = stack.enter_context(source_of(source_name, twice=resume))
+            source = stack.enter_context(open_input(source_name, twice=resume))
             kept = (
-                kept_rows(target, source, as_json=as_json, profile=given.profile)
+                kept_rows(target, source, as_json=as_json, profile=asked_for.profile)
                 if resume and target is not None
                 else None
             )
             sink = stack.enter_context(_sink(target, kept, overwrite=overwrite))
             advance = stack.enter_context(_progress(source, target))
             write = writer(sink, as_json, header=not (kept and kept.whole))
-            chooser = through.chooser(given, config)
-            rows = Rows(write, cache, ordered=not unordered, require=given.require, chooser=chooser)
+            chooser = lookup.chooser_of(asked_for, config)
+            rows = Rows(write, cache, ordered=not unordered, require=asked_for.require, chooser=chooser)
             stack.callback(rows.close)
             asked = 0
-            for lines in Lines(source, kept or Kept(), rows, advance, given.profile).parts():
-                for number, discovery in engine.run(lines, ordered=not unordered) if engine else _nobody(lines):
+            for lines in read_arks(source, kept or Kept(), rows, advance, asked_for.profile):
+                for number, discovery in engine.run(lines, ordered=not unordered) if engine else _unasked(lines):
                     rows.found(number, discovery)
                 asked += engine.questions if engine else 0
             rows.finish()
         except OSError as error:
             if target is None and error.filename is None:
-                raise  # stdout is full, or its reader has read enough: the same for every command
+                raise  # stdout is full or closed, which is handled for all commands
             if isinstance(error, FileExistsError):
                 raise click.UsageError(
-                    f"{error.filename}: exists: a run that was interrupted left it; go on with"
+                    f"{error.filename}: exists: an interrupted run left it; continue with"
                     f" -o {error.filename} --resume, or remove it"
                 ) from None
             output.fail(f"{error.filename or target}: {error.strerror}", output.EXIT_UNREADABLE)
@@ -156,18 +179,18 @@ def _engine(
     concurrency: int,
     rate: float | None,
 ) -> Bulk | None:
-    """What asks DNS; None where there is nobody to ask, but a table that may answer. Raises as ``Bulk`` does."""
-    from maptr.bulk import Bulk
+    """The engine that asks DNS; None without a server to ask if a table may answer. Raises as ``Bulk`` does."""
+    from maptr.client.bulk import Bulk
 
-    servers = through.servers_of(servers, config)
+    servers = lookup.servers_of(servers, config)
     if url := next((server for server in servers if "://" in server), None):
-        raise click.UsageError(f"@{url}: maptr bulk asks plain servers only")
+        raise click.UsageError(f"@{url}: maptr bulk supports plain DNS servers only")
     try:
         return Bulk(
             nameservers=servers or None,
-            origin=through.origin_of(given.origin, config),
+            origin=lookup.origin_of(given.origin, config),
             lifetime=given.timeout,
-            settings=through.settings_of(given, config),
+            settings=lookup.settings_of(given, config),
             concurrency=concurrency,
             rate=rate,
             trust_ad=given.trust_ad,
@@ -179,33 +202,31 @@ def _engine(
         return None
 
 
-def _nobody(lines: Iterable[tuple[int, Ark]]) -> Iterator[tuple[int, Discovery]]:
-    """What DNS says where this machine has no resolver."""
-    from maptr.discovery import Discovery
-
+def _unasked(lines: Iterable[tuple[int, Ark]]) -> Iterator[tuple[int, Discovery]]:
+    """The discoveries on a machine without a resolver."""
     for number, ark in lines:
         yield number, Discovery(ark, (), (), complete=False)
 
 
 @contextmanager
 def _sink(target: Path | None, kept: Kept | None, *, overwrite: bool) -> Iterator[TextIO]:
-    """Where rows go: after those that are ``kept``, or beside a file that they replace when all are written.
+    """The file for the rows: after those ``kept``, or beside a file that is replaced once all are written.
 
-    What an interruption leaves is said, and how to go on.
+    Ctrl-C reports what was written and how to go on.
     """
     if target is None:
-        with _said(None, None), output.stream(None) as sink:
+        with _reporting(None, None), output.stdout() as sink:
             yield sink
         return
     if kept is not None and target.exists():
         os.truncate(target, kept.whole)
     if not overwrite or not target.is_file():
-        with _said(target, None), target.open("w" if kept is None else "a", encoding="utf-8", newline="") as sink:
+        with _reporting(target, None), target.open("w" if kept is None else "a", encoding="utf-8", newline="") as sink:
             yield sink
         return
     target = Path(os.path.realpath(target))
     partial = target.with_name(f"{target.name}{PARTIAL}")
-    with _said(partial, target):
+    with _reporting(partial, target):
         with partial.open("x", encoding="utf-8", newline="") as sink:
             partial.chmod(stat.S_IMODE(target.stat().st_mode))
             yield sink
@@ -215,23 +236,23 @@ def _sink(target: Path | None, kept: Kept | None, *, overwrite: bool) -> Iterato
 
 
 @contextmanager
-def _said(written: Path | None, old: Path | None) -> Iterator[None]:
+def _reporting(written: Path | None, old: Path | None) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        stays = f"{old} stays as it was; " if old is not None else ""
+        stays = f"{old} is unchanged; " if old is not None else ""
         if written is None:
-            output.interrupted("rows so far were written; with -o OUT it could go on later, by --resume")
-        output.interrupted(f"{stays}{written} has the rows so far; go on with: -o {written} --resume")
+            output.interrupted("rows so far were written; with -o OUT, --resume could continue")
+        output.interrupted(f"{stays}{written} has the rows so far; continue with: -o {written} --resume")
 
 
 @contextmanager
 def _progress(source: IO[bytes], target: Path | None) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr where there can be one; otherwise nothing."""
+    """A progress bar on stderr, if it can be shown; advanced by bytes."""
     if not output.shows_progress(target):
-        yield lambda _: None
+        yield lambda size: None
         return
-    from rich.console import Console
+    from rich.console import Console  # late: only a progress bar needs rich
     from rich.progress import Progress
 
     try:
@@ -240,4 +261,103 @@ def _progress(source: IO[bytes], target: Path | None) -> Iterator[Callable[[int]
         size = None
     with Progress(console=Console(stderr=True)) as progress:
         task = progress.add_task("ARKs", total=size)
-        yield lambda octets: progress.advance(task, octets)
+        yield lambda size: progress.advance(task, size)
+
+
+# ---- the rows of an earlier run
+
+
+class Kept:
+    """The rows in an output file: ``whole`` bytes of complete rows, and the numbers of their lines."""
+
+    def __init__(self) -> None:
+        self.whole = 0
+        self._rows = array("q")  # by line number: a hash of the ARK of its row, 0 without a row
+
+    def __contains__(self, number: object) -> bool:
+        return isinstance(number, int) and number < len(self._rows) and self._rows[number] != 0
+
+    def add(self, number: int, ark: str) -> None:
+        if number >= len(self._rows):
+            self._rows.frombytes(bytes(8 * (max(number + 1, 2 * len(self._rows), 1024) - len(self._rows))))
+        self._rows[number] = hash(ark) or 1
+
+    def fits(self, number: int, ark: str) -> bool:
+        return self._rows[number] == (hash(ark) or 1)
+
+    def last(self) -> int:
+        """The greatest number of a line with a row; 0 without rows."""
+        return next((number for number in range(len(self._rows) - 1, 0, -1) if self._rows[number]), 0)
+
+
+def kept_rows(target: Path, source: IO[bytes], *, as_json: bool, profile: Profile) -> Kept:
+    """The rows in ``target`` for the lines of ``source``, which is rewound.
+
+    Raises UsageError if ``target`` was not written by maptr bulk in this format from this input; OSError.
+    """
+    kept = Kept()
+    if not target.exists():
+        return kept
+    if not target.is_file():
+        raise click.UsageError(f"{target}: is not a regular file, so it has no rows to keep")
+    with target.open("rb") as file:
+        for record, number, ark in _rows(file, as_json, target):
+            if number in kept and not kept.fits(number, ark):
+                raise _not_ours(target, record, f"line {number} has another row already")
+            kept.add(number, ark)
+        kept.whole = file.tell()
+    start = source.tell()
+    last = 0
+    for last, line in enumerate(read_lines(source), 1):
+        if last in kept and not kept.fits(last, _shown(ark_text(line, profile), as_json=as_json)):
+            raise click.UsageError(
+                f"{target}: its row of line {last} has another ARK: it was written from another input"
+            )
+    if kept.last() > last:
+        raise click.UsageError(f"{target}: has a row of line {kept.last()}, but the input has {last} lines")
+    source.seek(start)
+    return kept
+
+
+def _shown(ark: str, *, as_json: bool) -> str:
+    return ark if as_json else csv_text(ark)
+
+
+def _rows(file: IO[bytes], as_json: bool, target: Path) -> Iterator[tuple[int, int, str]]:
+    """Record number, line number and ARK of each complete row; the file is left at the end of the last one."""
+    record = whole = 0
+    begins = _DOCUMENT if as_json else _HEADER
+    while line := file.readline():
+        if record == 0 and not (line.startswith(begins) or (not line.endswith(b"\n") and begins.startswith(line))):
+            raise _not_ours(target, 1, f"it does not begin with {begins.decode().strip()}")
+        if not line.endswith(b"\n"):
+            break  # an interrupted run cut it
+        whole += len(line)
+        record += 1
+        if record == 1 and not as_json:
+            continue
+        try:
+            row = _document(line) if as_json else dict(zip(COLUMNS, _fields(line), strict=True))
+            number = int(row["line"])
+            if row["status"] not in STATUSES or not 0 < number < MAX_LINE:
+                raise ValueError
+        except (ValueError, KeyError, TypeError, RecursionError, csv.Error):
+            raise _not_ours(target, record, "not a row") from None
+        yield record, number, str(row["ark"])
+    file.seek(whole)
+
+
+def _document(line: bytes) -> dict[str, Any]:
+    row = json.loads(line)
+    if row["schema"] != output.SCHEMA or not row.keys() >= set(COLUMNS):
+        raise ValueError
+    return dict(row)
+
+
+def _fields(line: bytes) -> list[str]:
+    (fields,) = csv.reader([line.decode()], strict=True)
+    return fields
+
+
+def _not_ours(target: Path, record: int, why: str) -> click.UsageError:
+    return click.UsageError(f"{target}: record {record} was not written by maptr bulk in this format: {why}")

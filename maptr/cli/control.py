@@ -1,4 +1,4 @@
-"""``maptr reload`` and ``maptr status``: ask the running server through its control socket."""
+"""``maptr reload`` and ``maptr status``: requests to the running server through its control socket."""
 
 from __future__ import annotations
 
@@ -15,35 +15,34 @@ import click
 from maptr import config as configuration
 from maptr import places
 from maptr.cli import output
-from maptr.cli.completion import files
+from maptr.cli.options import JSON_OPTION, files
 from maptr.errors import ConfigError
-from maptr.names import to_text
 from maptr.places import LOCAL_CONFIG
+from maptr.protocol.names import to_text
 
 STATUS_SECONDS = 10.0
 RELOAD_SECONDS = 600.0  # a zone of 100,000 names takes tens of seconds to read
-MAX_REPLY = 64 * 1024 * 1024  # octets: a status has some 300 for each zone
+MAX_REPLY = 64 * 1024 * 1024  # bytes; a status has some 300 for each zone
 
 _FILE = click.option(
     "--config",
     "file",
     metavar="FILE",
     shell_complete=files,
-    help="The server's configuration, which names its socket.  [default: MAPTR_CONFIG, else maptr.toml here, else that "
-    "of the maptr up that runs, else /etc/maptr/maptr.toml]",
+    help="Configuration of the server, which names its socket.  [default: MAPTR_CONFIG, else ./maptr.toml, else that "
+    "of a running maptr up, else /etc/maptr/maptr.toml]",
 )
 _SOCKET = click.option(
     "--control",
     "path",
     metavar="SOCKET",
     shell_complete=files,
-    help="The server's control socket, whatever its file says.",
+    help="Control socket of the server.  [default: as configured]",
 )
-_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 
 
 def _zones(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The zones of the configuration, for a shell; none of one that is bad, for nobody could read why."""
+    """The zones of the configuration, for completion by the shell; none if it is bad."""
     try:
         named = Path(ctx.params["file"]) if ctx.params.get("file") else configuration.find(os.environ)
         config = configuration.load(named, environment=os.environ, secrets=False)
@@ -56,22 +55,27 @@ def _zones(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 @click.command()
 @click.argument("zone", required=False, shell_complete=_zones)
 @click.option(
-    "--force", is_flag=True, help="Publish even a zone that lost many of its names, or whose serial did not advance."
+    "--force", is_flag=True, help="Accept a zone even if it lost many of its names or its serial did not increase."
 )
 @_FILE
 @_SOCKET
-@_JSON
+@JSON_OPTION
 def reload(zone: str | None, force: bool, file: str | None, path: str | None, as_json: bool) -> None:
-    """Have the server read ZONE again, or its configuration and every zone.
+    """Make the server read ZONE again, or its configuration and every zone.
 
-    Waits until that is done and says what became of each zone. A new file is refused, and the old zone goes on
-    being served, when the file cannot be read, has DNS errors, lost more of its names than max_shrink, has changed
+    Waits until the server has finished and prints the result for each zone. The server refuses a new file, and keeps
+    serving the old zone, if the file cannot be read, has DNS errors, lost more of its names than max_shrink, changed
     without a higher serial, or does not match its ZONEMD.
 
     \b
+    Examples:
+      maptr reload
+      maptr reload ark.arpa
+
+    \b
     Exit codes:
-      0  everything asked for is served as the files have it
-      1  something was refused: a zone, or the configuration
+      0  the zones are served as their files have them
+      1  a zone or the configuration was refused
       2  bad usage
       3  the server is not running
       8  the configuration cannot be read
@@ -80,7 +84,7 @@ def reload(zone: str | None, force: bool, file: str | None, path: str | None, as
     try:
         reply = _ask(_socket(file, path), request, RELOAD_SECONDS)
     except KeyboardInterrupt:
-        output.interrupted("the server goes on with it; maptr status says what became of it")
+        output.interrupted("the server finishes the reload; maptr status shows the result")
     if as_json:
         output.json_data(reply)
     elif "zones" in reply:
@@ -107,16 +111,20 @@ def _show_outcome(outcome: dict[str, Any]) -> None:
 @click.command()
 @_FILE
 @_SOCKET
-@_JSON
+@JSON_OPTION
 def status(file: str | None, path: str | None, as_json: bool) -> None:
-    """Say how the server is: its zones with serials, the last refusals, addresses, queries, alarms.
+    """Show the state of the running server: its zones with serials, refusals, addresses, queries, alarms.
+
+    \b
+    Example:
+      maptr status --config /etc/maptr/maptr.toml
 
     \b
     Exit codes:
-      0  it is running
+      0  the server is running
       1  the configuration that names the socket is bad
       2  bad usage
-      3  it is not running
+      3  the server is not running
       8  the configuration cannot be read
     """
     reply = _ask(_socket(file, path), {"command": "status"}, STATUS_SECONDS)
@@ -136,9 +144,9 @@ def status(file: str | None, path: str | None, as_json: bool) -> None:
             signed = f", signed until {zone['signatures_expire']}" if zone["signatures_expire"] else ""
             due = f", to be signed again {zone['signing']['due']}" if zone["signing"] and zone["signing"]["due"] else ""
             output.data(f"zone {zone['zone']} serial {zone['serial']}, {zone['names']} names{loaded}{signed}{due}")
-        for told in zone["secondaries"]:
-            output.data(f"  {_secondary(told)}")
-            for line in _observed(told):
+        for secondary in zone["secondaries"]:
+            output.data(f"  {_secondary(secondary)}")
+            for line in _observed(secondary):
                 output.data(f"    {line}")
         for warning in zone["warnings"]:
             output.data(f"  {warning}")
@@ -164,21 +172,21 @@ def status(file: str | None, path: str | None, as_json: bool) -> None:
         output.data(f"ALARM {alarm}")
 
 
-def _secondary(told: dict[str, Any]) -> str:
-    """A secondary, the last serial that it acknowledged, and how long ago that was."""
-    serial = "no serial acknowledged" if told["serial"] is None else f"serial {told['serial']}"
-    age = "" if told["age"] is None else f", {_duration(told['age'])} ago"
-    state = "not told yet" if told["notify"] is None else f"NOTIFY {told['notify']}"
-    return f"secondary {told['secondary']} {serial}, {state}{age}"
+def _secondary(known: dict[str, Any]) -> str:
+    """A secondary, the last serial that it acknowledged, and when."""
+    serial = "no serial acknowledged" if known["serial"] is None else f"serial {known['serial']}"
+    age = "" if known["age"] is None else f", {_duration(known['age'])} ago"
+    state = "no NOTIFY sent yet" if known["notify"] is None else f"NOTIFY {known['notify']}"
+    return f"secondary {known['secondary']} {serial}, {state}{age}"
 
 
-def _observed(told: dict[str, Any]) -> Iterator[str]:
-    """The serial that a secondary says it has, and why it does not say."""
-    if told["observed_serial"] is not None:
-        lags = ", LAGS BEHIND" if told["lags"] else ""
-        yield f"has serial {told['observed_serial']}, seen {_duration(told['observed_age'])} ago{lags}"
-    if told["observed_error"]:
-        yield f"DOES NOT SAY ITS SERIAL: {told['observed_error']}"
+def _observed(known: dict[str, Any]) -> Iterator[str]:
+    """The serial that a secondary was seen to serve, and why it is not known."""
+    if known["observed_serial"] is not None:
+        lags = ", LAGS BEHIND" if known["lags"] else ""
+        yield f"has serial {known['observed_serial']}, seen {_duration(known['observed_age'])} ago{lags}"
+    if known["observed_error"]:
+        yield f"DOES NOT SAY ITS SERIAL: {known['observed_error']}"
 
 
 def _duration(seconds: float) -> str:
@@ -190,10 +198,12 @@ def _duration(seconds: float) -> str:
 
 
 def _socket(file: str | None, path: str | None) -> tuple[Path, str]:
-    """The control socket to ask, and what names it; ends the command where there is none to ask."""
+    """The control socket, and the file and line that name it; exits if there is none."""
     if path is not None:
         return Path(path), ""
-    named = Path(file) if file is not None else configuration.find(os.environ) or _up()
+    named = Path(file) if file is not None else configuration.find(os.environ)
+    if named is None and (running := places.running(os.environ)) is not None:
+        named = Path(running)
     if named is None and places.there(places.SYSTEM_CONFIG):
         named = Path(places.SYSTEM_CONFIG)
     if named is None and (found := next(filter(places.there, places.control_sockets(os.environ)), None)):
@@ -205,7 +215,9 @@ def _socket(file: str | None, path: str | None) -> tuple[Path, str]:
     except OSError as error:
         output.fail(f"{error.filename}: {error.strerror}", output.EXIT_UNREADABLE)
     if config.serve.control is None:
-        output.fail(f"{config.filename}: serve.control: is empty: the server has no control socket", output.EXIT_NONE)
+        output.fail(
+            f"{config.filename}: serve.control: is empty, so the server has no control socket", output.EXIT_NONE
+        )
     if config.filename or "serve.control" in config.places:
         filename, line = config.places.get("serve.control", (config.filename, 0))
         return config.serve.control, f"{filename}:{line}" if line else filename
@@ -213,19 +225,14 @@ def _socket(file: str | None, path: str | None) -> tuple[Path, str]:
     if not config.serve.control.exists():
         output.fail(
             f"not running: there is none of {', '.join(looked)}; a server without a configuration has a control socket "
-            "where --control names one",
+            "only with --control",
             output.EXIT_NOT_RUNNING,
         )
     return config.serve.control, ""
 
 
-def _up() -> Path | None:
-    made = places.running(os.environ)
-    return None if made is None else Path(made)
-
-
 def _ask(where: tuple[Path, str], request: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """The server's reply to a request by that socket, and what names it; ends the command where there is none."""
+    """The reply of the server to a request; exits without one. ``where`` is as ``_socket`` returns it."""
     path, source = where
     try:
         with socket.socket(socket.AF_UNIX) as sock:
@@ -238,14 +245,14 @@ def _ask(where: tuple[Path, str], request: dict[str, Any], seconds: float) -> di
     except TimeoutError:
         output.fail(f"{path}: no answer within {seconds:.0f} seconds", output.EXIT_NOT_RUNNING)
     except PermissionError as error:
-        output.fail(f"{path}: {error.strerror}: this is for the user that the server runs as", output.EXIT_UNREADABLE)
+        output.fail(f"{path}: {error.strerror}: run this as the user of the server", output.EXIT_UNREADABLE)
     except FileNotFoundError:
         named = f", which {source} names: no server runs with it" if source else ""
         output.fail(f"not running: there is no socket {path}{named}", output.EXIT_NOT_RUNNING)
     except ConnectionRefusedError:
-        output.fail(f"not running: nobody listens on {path} any more: the server was killed", output.EXIT_NOT_RUNNING)
+        output.fail(f"not running: no server listens on {path}: the server was killed", output.EXIT_NOT_RUNNING)
     except OSError as error:
         output.fail(f"not running: {path}: {error.strerror or error}", output.EXIT_NOT_RUNNING)
     except ValueError:
-        output.fail(f"{path}: the server hung up; its log may say why", output.EXIT_NOT_RUNNING)
+        output.fail(f"{path}: the server closed the connection; its log may have the reason", output.EXIT_NOT_RUNNING)
     return dict(reply)

@@ -1,4 +1,4 @@
-"""``maptr discover`` and ``maptr url``: ARKs in, mapping authorities or one URL each out."""
+"""``maptr discover`` and ``maptr url``: the mapping authorities of ARKs, or one URL for each."""
 
 from __future__ import annotations
 
@@ -8,45 +8,45 @@ from typing import Any
 
 import click
 
-from maptr.cli import asking, shared
+from maptr.cli import options, results
+from maptr.cli.lookup import Options
 from maptr.errors import ConfigError
 
-_COMMON = (
-    click.argument("arks", nargs=-1, required=True, metavar="ARK... [@SERVER[#PORT]]..."),
-    shared.discovery_options("For one whole discovery."),
-    click.option("--json", "as_json", is_flag=True, help="One JSON document for each ARK, trace included."),
-)
-
-_EXIT = """
+_EXIT_CODES = """
 \b
 Exit codes:
-  0  found, for every ARK
-  1  nobody serves one of them, as DNS says, or a table that may
-  2  bad usage; or an argument is not an ARK, and the others were asked
-  9  DNS did not say, and no table, for one of them
-Of several ARKs, the greatest of these.
+  0  every ARK has a mapping authority
+  1  an ARK has none, by DNS or by the table
+  2  bad usage; also if an argument is not an ARK (the others are looked up)
+  9  DNS did not answer for an ARK, nor did a table
+The greatest of these if there are several ARKs.
 """
 
 
 def _common(command: Any) -> Any:
-    for decorate in reversed(_COMMON):
+    for decorate in (
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON document for each ARK, with its trace."),
+        options.discovery_options("Limit for one whole discovery."),
+        click.argument("arks", nargs=-1, required=True, metavar="ARK... [@SERVER[#PORT]]..."),
+    ):
         command = decorate(command)
     return command
 
 
-@click.command(epilog=_EXIT)
+@click.command(epilog=_EXIT_CODES)
 @_common
-@click.option("--short", is_flag=True, help="URLs only, best first.")
-@click.option("--trace", is_flag=True, help="Every question, record and reason, on stderr.")
-def discover(arks: tuple[str, ...], short: bool, trace: bool, **options: Any) -> None:
+@click.option("--short", is_flag=True, help="Print URLs only, best first.")
+@click.option("--trace", is_flag=True, help="Show every query, record and reason on stderr.")
+def discover(arks: tuple[str, ...], short: bool, trace: bool, **given: Any) -> None:
     """Find the mapping authorities of each ARK.
 
-    Candidates are printed best first, one a line: URL, order, preference, and the name its record was found at.
-    @SERVER asks that resolver, or that authoritative server, directly, instead of the system's resolver; of several,
-    the next where one does not answer. @tls://HOST and @https://HOST/PATH are asked by DNS over TLS and HTTPS.
+    Prints the candidates, best first, one a line: URL, order, preference, and the owner name of the record.
 
-    Without it, where a table was pulled or a cache is configured, that answers while DNS does not, and it is told on
-    stderr from where the answer is, how old, and why.
+    @SERVER asks this resolver or authoritative server instead of the system's resolver. Several are tried in turn.
+    @tls://HOST and @https://HOST/PATH use DNS over TLS and HTTPS.
+
+    Without @SERVER, a pulled table or a configured cache answers where DNS does not. The source of the answer, its
+    age and the reason are shown on stderr.
 
     \b
     Examples:
@@ -54,28 +54,30 @@ def discover(arks: tuple[str, ...], short: bool, trace: bool, **options: Any) ->
       maptr discover --trace https://n2t.net/ark:/12345/x6np1wh8k?info
       maptr discover ark:12345/x6np1wh8k --table naans.json --policy natab-first
     """
-    given = asking.Options(**options)
-    sys.exit(_usage(asking.show_discoveries, *shared.parse_words(arks, given), given, short=short, trace=trace))
+    asked_for = Options(**given)
+    found = options.parse_words(arks, asked_for)
+    _exit(lambda: results.show_discoveries(*found, asked_for, short=short, trace=trace))
 
 
-@click.command(epilog=_EXIT)
+@click.command(epilog=_EXIT_CODES)
 @_common
-def url(arks: tuple[str, ...], **options: Any) -> None:
-    """Print the URL that answers for each ARK, one a line, and nothing else.
+def url(arks: tuple[str, ...], **given: Any) -> None:
+    """Print the URL of each ARK, one a line, and nothing else.
 
-    An ARK without one gives an empty line, so that lines of output and arguments stay side by side.
+    The line of an ARK without a URL is empty, so that the lines match the arguments.
 
     \b
     Example:
       curl -L "$(maptr url ark:12345/x6np1wh8k)"
     """
-    given = asking.Options(**options)
-    sys.exit(_usage(asking.show_urls, *shared.parse_words(arks, given), given))
+    asked_for = Options(**given)
+    found = options.parse_words(arks, asked_for)
+    _exit(lambda: results.show_urls(*found, asked_for))
 
 
-def _usage(show: Callable[..., int], *arguments: Any, **options: Any) -> int:
-    """The exit code; UsageError where an option makes no sense."""
+def _exit(show: Callable[[], int]) -> None:
+    """Exit with the code that ``show`` returns; ConfigError becomes UsageError."""
     try:
-        return show(*arguments, **options)
+        sys.exit(show())
     except ConfigError as error:
         raise click.UsageError(str(error)) from None

@@ -1,4 +1,4 @@
-"""``maptr table drift``: the table held against what DNS says, record by record."""
+"""``maptr table drift``: the differences between the table and DNS, record by record."""
 
 from __future__ import annotations
 
@@ -11,33 +11,52 @@ from typing import TYPE_CHECKING
 
 import click
 
-from maptr.cli import output, shared, through
-from maptr.cli.asking import DEFAULTS
-from maptr.cli.source import read_table
-from maptr.cli.target import overwrite_option, refuse_foreign, refuse_input
-from maptr.errors import ConfigError, DiscoveryFailed
+from maptr.cache import DNS_ONLY
+from maptr.cache.cache import Cache
+from maptr.cache.disk import Disk
+from maptr.cache.page import is_page, render
+from maptr.cache.probe_log import ProbeLog
+from maptr.cli import lookup, options, output
+from maptr.cli.files import overwrite_option, read_table, refuse_foreign, refuse_input
+from maptr.cli.lookup import DEFAULTS
+from maptr.discovery import DiscoveryFailed
+from maptr.errors import ConfigError
+from maptr.files import write_atomically
+from maptr.registry.liveness import place_in, places_of
 
 if TYPE_CHECKING:
     from maptr.cache.disk import Disk
-    from maptr.drift import Drift
-    from maptr.liveness import Liveness
+    from maptr.cache.drift import Drift
+    from maptr.registry.liveness import Liveness
 
 
-@click.command(short_help="Compare a registry with what DNS says.")
+@click.command()
 @click.argument("what", nargs=-1, metavar="[NAAN]... [@SERVER[#PORT]]")
-@shared.TABLE_OPTION
-@shared.ORIGIN_OPTION
-@shared.timeout_option(5.0, "For one record.")
-@shared.CONFIG_OPTION
+@options.TABLE_OPTION
+@options.ORIGIN_OPTION
+@options.timeout_option(5.0, "Limit for one record.")
+@options.CONFIG_OPTION
 @click.option(
-    "--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="Packets a second to each server at most."
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    metavar="N",
+    help="Send at most N packets a second to each server.  [default: no limit]",
 )
-@click.option("--history", metavar="FILE", type=click.Path(dir_okay=False), help="SQLite file that remembers verdicts.")
-@click.option("--all", "everything", is_flag=True, help="Print records that agree, too.")
-@overwrite_option("Replace the page even if it is not one of maptr's.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @click.option(
-    "--html", "page", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="A map of it all."
+    "--history",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="SQLite file that keeps the verdicts of earlier runs.  [default: none]",
+)
+@click.option("--all", "everything", is_flag=True, help="Also print records that agree.")
+@overwrite_option("Replace the HTML page even if maptr did not write it.")
+@options.JSON_OPTION
+@click.option(
+    "--html",
+    "page",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write an HTML page of the results.",
 )
 def drift(
     what: tuple[str, ...],
@@ -52,14 +71,14 @@ def drift(
     as_json: bool,
     page: Path | None,
 ) -> None:
-    """Compare the registry in FILE with what DNS says of each NAAN and shoulder; of all of them if none is named.
+    """Compare the registry in FILE with DNS, for the NAANs and shoulders named, or for all of them.
 
-    @SERVER may be @tls://HOST or @https://HOST/PATH, which takes a connection for each record, and longer.
+    @SERVER may be @tls://HOST or @https://HOST/PATH, which is slower because it makes a connection for each record.
 
-    Prints "verdict record: reason" for records that do not agree. The verdicts: same; lossy (equal as far as an
-    h record or natab can say); missing (DNS says none); extra (only DNS has it); differs; unpublished (no
-    zone can hold the shoulder, and DNS gives its ARKs the URLs of another record); stale (one side says what the
-    other said earlier, by --history); unknown (DNS did not say).
+    Prints "verdict record: reason" for records that do not agree. The verdicts are: same; lossy (equal as far as an
+    h record or a natab can express it); missing (not in DNS); extra (only in DNS); differs; unpublished (no zone can
+    hold the shoulder, and DNS gives its ARKs the URLs of another record); stale (one side has what the other side had
+    earlier, by --history); unknown (DNS did not answer).
 
     \b
     Examples:
@@ -68,31 +87,24 @@ def drift(
 
     \b
     Exit codes:
-      0  the two sides agree
-      1  they do not
+      0  the table and DNS agree
+      1  a record differs
       2  bad usage
-      8  FILE cannot be read, or is no registry; or the page or the history
+      8  FILE cannot be read or is not a registry, or the page or the history
          cannot be written
-      9  DNS did not say, for one record at least
+      9  DNS did not answer for a record
     """
-    from maptr.cache import DNS_ONLY
-    from maptr.cache.cache import Cache
-    from maptr.cache.disk import Disk
-    from maptr.liveness import places_of
-
     servers = [word[1:] for word in what if word.startswith("@")]
     if len(servers) > 1:
-        raise click.UsageError("one @SERVER at most")
-    naans = shared.parse_naans([word for word in what if not word.startswith("@")])
-    known = shared.configured(config)
-    named = shared.find_table(file, known)
+        raise click.UsageError("give at most one @SERVER")
+    naans = options.parse_naans([word for word in what if not word.startswith("@")])
+    known = options.read_config(config)
+    named = options.find_table(file, known)
     if page is not None:
-        from maptr.driftpage import is_page
-
         refuse_input(page, [named, history])
         refuse_foreign(page, is_page, overwrite=overwrite)
-    origin, servers = through.origin_of(origin, known), through.servers_of(servers, known)
-    table, bad = read_table(named, through.settings_of(DEFAULTS, known).scheme)
+    origin, servers = lookup.origin_of(origin, known), lookup.servers_of(servers, known)
+    table, bad = read_table(named, lookup.settings_of(DEFAULTS, known).scheme)
     for record in bad:
         output.talk(f"left out: {record}")
     try:
@@ -111,7 +123,7 @@ def drift(
             rate=rate,
         )
         with cache:
-            # A drift that nobody remembers is told again as if it were new.
+            # Without a history, the next run would report this drift as new.
             if cache.history is not None and not cache.history.can_write():
                 output.fail(f"{history}: cannot be written", output.EXIT_UNREADABLE)
             try:
@@ -126,13 +138,10 @@ def drift(
         output.fail(str(error), output.EXIT_NO_ANSWER)
     _report(found, named, everything, as_json, silent)
     if page is not None:
-        from maptr.driftpage import render
-
         try:
             asked = " ".join(f"@{server}" for server in servers) or "the system's resolver"
-            output.write_atomically(
-                page, render(found, table=Path(named).name, asked=asked, origin=origin, silent=silent)
-            )
+            html = render(found, table=Path(named).name, asked=asked, origin=origin, silent=silent)
+            write_atomically(page, html.encode())
         except OSError as error:
             output.fail(f"{page}: {error.strerror or error}", output.EXIT_UNREADABLE)
     codes = {output.EXIT_NONE for one in found if one.verdict.is_drift}
@@ -141,7 +150,7 @@ def drift(
 
 
 def _collect(verdicts: Iterable[list[Drift]], size: int) -> list[Drift]:
-    """All verdicts, with a progress bar where a person may be looking."""
+    """All verdicts, with a progress bar on a terminal."""
     if not output.watched():
         return [one for group in verdicts for one in group]
     with click.progressbar(verdicts, length=size, label="asking DNS", file=sys.stderr) as bar:
@@ -152,11 +161,6 @@ def _silent(found: list[Drift], places: list[str], history: Disk | None) -> list
     """The mapping authorities of these places and records that did not answer the last probe, by the history."""
     if history is None:
         return []
-    import time
-
-    from maptr.cache.probelog import ProbeLog
-    from maptr.liveness import place_in
-
     known = ProbeLog(history, wall=time.time).all()
     said = (place_in(made) for one in found for made in one.dns)
     return [known[place] for place in dict.fromkeys([*places, *said]) if place in known and known[place].failures]

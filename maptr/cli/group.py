@@ -1,49 +1,52 @@
-"""The click group of all commands."""
+"""The click group of all commands, and suggestions for mistyped ones."""
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
 import click
 
 from maptr import __version__
-from maptr.cli import COMMANDS, output
-from maptr.cli.brief import means_discover
+from maptr.cli import COMMANDS, is_discover, output
+from maptr.text import nearest
 
-FORMERLY = {"natab": "table", "into": "table", "socket": "control", "jsonl": "json"}  # options' names of old
-LIKE_ENOUGH = 0.6  # difflib's own measure of a word that was meant
+OLD_NAMES = {"natab": "table", "into": "table", "socket": "control", "jsonl": "json"}  # earlier names of options
+MIN_LIKENESS = 0.6  # difflib's ratio between a mistyped word and the suggestion
 
 
 class Group(click.Group):
-    """A click group that names what is nearest to a command it has not, whatever release of click is there."""
+    """A click group that suggests the nearest name for an unknown command."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         word = args[0]
         if not ctx.resilient_parsing and not word.startswith("-") and self.get_command(ctx, word) is None:
-            from maptr.nearest import nearest
-
             options = [name for param in self.get_params(ctx) for name in param.opts if name.startswith("--")]
-            near = nearest(word, [*self.list_commands(ctx), *options], likeness=LIKE_ENOUGH)
+            near = nearest(word, [*self.list_commands(ctx), *options], likeness=MIN_LIKENESS)
             raise click.UsageError(f"No such command {word!r}." + (f" Did you mean {near!r}?" if near else ""), ctx)
         return super().resolve_command(ctx, args)
 
 
 class LazyGroup(Group):
-    """One whose commands are imported on first use; a first word that is an ARK means ``discover``."""
+    """A group whose ``lazy`` commands, name -> (module, attribute, short help), are imported when they are used."""
+
+    def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str, str]], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._lazy = lazy
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [*self.commands, *self._lazy]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module, attribute, _ = COMMANDS[cmd_name]
+        if cmd_name not in self._lazy:
+            return super().get_command(ctx, cmd_name)
+        module, attribute, _ = self._lazy[cmd_name]
         collecting = gc.isenabled()
-        gc.disable()  # imports leave no garbage, and looking for it takes a twentieth of their time
+        gc.disable()  # imports make no garbage, and collecting takes a twentieth of their time
         try:
             command: click.Command = getattr(import_module(module), attribute)
         finally:
@@ -51,28 +54,34 @@ class LazyGroup(Group):
                 gc.enable()
         return command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, command.get_short_help_str(80)) for name, command in self.commands.items()]
+        rows += [(name, help_text) for name, (_, _, help_text) in self._lazy.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+class MainGroup(LazyGroup):
+    """The group of ``maptr`` itself, which takes ``maptr ARK`` for ``maptr discover ARK``."""
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and means_discover(args[0]):
+        if args and is_discover(args[0]):
             args = ["discover", *args]
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; what no command foresaw leaves with an exit code of its own, never as "none found"."""
         with output.LastResort(passing=(click.exceptions.Exit, click.Abort, click.ClickException)):
             return super().invoke(ctx)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, help_text) for name, (_, _, help_text) in COMMANDS.items()])
-
 
 @click.group(
-    cls=LazyGroup,
+    cls=MainGroup,
+    lazy=COMMANDS,
     context_settings={
         "help_option_names": ["-h", "--help"],
-        "token_normalize_func": lambda word: FORMERLY.get(word, word),
+        "token_normalize_func": lambda word: OLD_NAMES.get(word, word),
     },
     epilog="maptr ARK is short for maptr discover ARK. Each command has its own --help.",
 )

@@ -1,4 +1,4 @@
-"""``maptr info``: what the mapping authority of each ARK says of it."""
+"""``maptr info``: the description of each ARK by its mapping authority."""
 
 from __future__ import annotations
 
@@ -7,53 +7,53 @@ from typing import Any
 
 import click
 
-from maptr.ark import Ark
-from maptr.cli import output, shared
-from maptr.cli.asking import NotArk, Options, answers_kept, code_of
-from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryError, NmaError
+from maptr.ark import INFLECTIONS
+from maptr.cli import options, output
+from maptr.cli.lookup import NotArk, Options
+from maptr.cli.results import answers_kept, code_of
+from maptr.discovery import DiscoveryError
+from maptr.errors import ArkSyntaxError, ConfigError, NmaError
+from maptr.nma.describe import describe
 
 
 @click.command(
     epilog="""
 \b
 Exit codes:
-  0  described, every ARK
-  1  nobody serves one of them, or its authority does not describe
-  2  bad usage; or an argument is not an ARK, and the others were asked
-  9  DNS or the authority did not answer, for one of them
-Of several ARKs, the greatest of these.
+  0  every ARK has a description
+  1  an ARK has no mapping authority, or its authority has no description
+  2  bad usage; also if an argument is not an ARK (the others are looked up)
+  9  DNS or the mapping authority did not answer for an ARK
+The greatest of these if there are several ARKs.
 """
 )
 @click.argument("words", nargs=-1, required=True, metavar="ARK... [@SERVER[#PORT]]...")
-@click.option("--older", is_flag=True, help="Ask ? and ?? too, where ?info is not understood.")
-@shared.discovery_options("For one discovery, and then for asking the ARK's authorities.", timeout=10.0)
-@click.option("--json", "as_json", is_flag=True, help="One JSON document for each ARK.")
+@click.option("--older", is_flag=True, help="Also try ? and ?? if ?info is not understood.")
+@options.discovery_options("Limit for one discovery, and again for the request to the authority.", timeout=10.0)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document for each ARK.")
 def info(words: tuple[str, ...], older: bool, **given: Any) -> None:
     """Ask the mapping authority of each ARK to describe it (?info), and print the ERC record.
 
-    The status headers and where the record came from are told on stderr.
+    The HTTP status, the THUMP status and the source of the record are shown on stderr.
 
     \b
     Example:
       maptr info ark:12345/x6np1wh8k @127.0.0.1#5300
     """
-    from maptr.ark import INFLECTIONS
-    from maptr.describe import describe
-
-    options = Options(**given)
-    arks, way = shared.parse_words(words, options)
+    asked_for = Options(**given)
+    arks, client = options.parse_words(words, asked_for)
     inflections = INFLECTIONS if older else INFLECTIONS[:1]
     codes = {output.EXIT_OK}
     for answered, ark in enumerate(arks):
         try:
             if isinstance(ark, NotArk):
                 raise ark.error
-            told = describe(
+            described = describe(
                 ark,
-                discovery=way.ask(ark),
-                inflections=_asked(ark) or inflections,
-                seconds=options.timeout,
-                allow_private=options.allow_private,
+                discovery=client.ask(ark),
+                inflections=(ark.inflection,) if ark.inflection else inflections,
+                seconds=asked_for.timeout,
+                allow_private=asked_for.allow_private,
             )
         except KeyboardInterrupt:
             output.interrupted(answers_kept(answered, len(arks)))
@@ -62,22 +62,17 @@ def info(words: tuple[str, ...], older: bool, **given: Any) -> None:
         except (ArkSyntaxError, DiscoveryError, NmaError) as error:
             codes.add(code_of(error))
             output.talk(f"maptr: {error}")
-            if options.as_json:
+            if asked_for.as_json:
                 output.json_data({"ark": str(ark), "spoken": False, "error": str(error)})
             continue
-        if not told.spoken:
+        if not described.spoken:
             codes.add(output.EXIT_NONE)
-            output.talk(f"maptr: {told.url} {told.note}")
-        if options.as_json:
-            output.json_data({**told.to_dict(), "error": None})
-        elif told.spoken:
-            output.data(told.to_text())
-            thump = f", THUMP status {told.thump}" if told.thump else ""
-            output.talk(f"maptr: from {told.url}: HTTP status {told.status}{thump}")
-    way.close()
+            output.talk(f"maptr: {described.url} {described.note}")
+        if asked_for.as_json:
+            output.json_data({**described.to_dict(), "error": None})
+        elif described.spoken:
+            output.data(described.to_text())
+            thump = f", THUMP status {described.thump}" if described.thump else ""
+            output.talk(f"maptr: from {described.url}: HTTP status {described.status}{thump}")
+    client.close()
     sys.exit(max(codes))
-
-
-def _asked(ark: Ark) -> tuple[str, ...]:
-    """The inflection that the ARK was written with."""
-    return (ark.inflection,) if ark.inflection else ()

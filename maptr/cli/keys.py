@@ -1,4 +1,4 @@
-"""``maptr zone keys``: look after the keys that ``maptr zone sign`` signs with."""
+"""``maptr zone keys``: the key folder of ``maptr zone sign`` and of a server that signs."""
 
 from __future__ import annotations
 
@@ -8,20 +8,24 @@ from typing import TYPE_CHECKING
 import click
 
 from maptr.cli import output
-from maptr.cli.completion import folders
 from maptr.cli.group import Group
-from maptr.cli.sign import told
+from maptr.cli.options import JSON_OPTION, folders, parse_name
+from maptr.cli.sign import exit_on_error
+from maptr.dnssec import keys as zonekeys
+from maptr.protocol import names
+from maptr.protocol.numbers import DNSKEY, DS
+from maptr.zone import text
 
 if TYPE_CHECKING:
-    from maptr.keyfolder import KeyFile
+    from maptr.dnssec.keys import KeyFile
 
 
 @click.group(cls=Group)
 def keys() -> None:
-    """Look after the keys of a zone: the files in its key folder.
+    """Manage the keys of a zone, which are the files in its key folder.
 
-    A rollover is adding a key, signing, waiting, giving keys another state, signing, waiting, removing: published,
-    active, retired, gone. docs/dnssec.md has the steps.
+    A rollover adds a key, changes the states of keys from published to active to retired, and removes the old key; the
+    zone is signed after each step. docs/dnssec.md has the steps and how long to wait between them.
     """
 
 
@@ -37,60 +41,66 @@ _STATES = click.Choice(["published", "active", "retired"])
     type=click.Choice(["csk", "ksk", "zsk"]),
     default="csk",
     show_default=True,
-    help="csk signs all; ksk the DNSKEY RRset, zsk the rest.",
+    help="csk signs everything; ksk signs the DNSKEY RRset, zsk the rest.",
 )
 @click.option(
     "--algorithm",
     type=click.Choice(["ecdsap256sha256", "ed25519"]),
     default="ecdsap256sha256",
     show_default=True,
-    help="Of the signatures.",
+    help="Algorithm of the signatures.",
 )
-@click.option("--state", type=_STATES, help="Default: active for the first key of its role, else published.")
+@click.option(
+    "--state", type=_STATES, help="State of the key.  [default: active for the first key of its role, else published]"
+)
 def add(folder: Path, role: str, algorithm: str, state: str | None) -> None:
-    """Make a key in KEYS, and KEYS where it is not.
+    """Create a key in the folder KEYS, and the folder if it does not exist.
 
-    Nobody but their owner can read the folder and the files in it.
+    Only their owner can read the folder and its files.
+
+    \b
+    Example:
+      maptr zone keys add keys
 
     \b
     Exit codes:
-      0  made
-      1  KEYS is open to others, or a key in it is bad
+      0  created
+      1  other users can read KEYS, or a key in it is bad
       2  bad usage
       8  KEYS cannot be read or written
     """
-    from maptr import keyfolder, zonekeys
-
-    with told():
+    with exit_on_error():
         wanted = zonekeys.Role(role)
-        present = [file.key for file in keyfolder.read_keys(folder)] if folder.exists() else []
+        present = [file.key for file in zonekeys.read_keys(folder)] if folder.exists() else []
         first = not any(key.role is wanted and key.state is zonekeys.State.ACTIVE for key in present)
         chosen = zonekeys.State(state) if state else zonekeys.State.ACTIVE if first else zonekeys.State.PUBLISHED
-        _tell(keyfolder.add_key(folder, wanted, zonekeys.Algorithm(algorithm), chosen))
+        _show(zonekeys.add_key(folder, wanted, zonekeys.Algorithm(algorithm), chosen))
 
 
 @keys.command("list")
 @_FOLDER
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@JSON_OPTION
 def list_keys(folder: Path, as_json: bool) -> None:
     """List the keys in KEYS: tag, role, algorithm, state and file.
 
     \b
+    Example:
+      maptr zone keys list keys
+
+    \b
     Exit codes:
       0  listed
-      1  KEYS is open to others, or a key in it is bad
+      1  other users can read KEYS, or a key in it is bad
       2  bad usage
       8  KEYS cannot be read
     """
-    from maptr import keyfolder
-
-    with told():
-        files = keyfolder.read_keys(folder)
+    with exit_on_error():
+        files = zonekeys.read_keys(folder)
     if as_json:
         output.json_data({"keys": [_as_dict(file) for file in files]})
         return
     for file in files:
-        _tell(file)
+        _show(file)
 
 
 @keys.command("set")
@@ -98,19 +108,21 @@ def list_keys(folder: Path, as_json: bool) -> None:
 @_TAG
 @click.argument("state", type=_STATES)
 def set_state(folder: Path, tag: int, state: str) -> None:
-    """Give the key TAG another state: its file gets another name.
+    """Change the state of the key TAG, which renames its file.
+
+    \b
+    Example:
+      maptr zone keys set keys 12345 retired
 
     \b
     Exit codes:
-      0  done
-      1  there is no such key, KEYS is open to others, or a key in it is bad
+      0  changed
+      1  there is no such key, other users can read KEYS, or a key in it is bad
       2  bad usage
       8  KEYS cannot be read or written
     """
-    from maptr import keyfolder, zonekeys
-
-    with told():
-        _tell(keyfolder.set_state(folder, tag, zonekeys.State(state)))
+    with exit_on_error():
+        _show(zonekeys.set_state(folder, tag, zonekeys.State(state)))
 
 
 @keys.command()
@@ -120,53 +132,53 @@ def remove(folder: Path, tag: int) -> None:
     """Delete the key TAG, which must not be active.
 
     \b
+    Example:
+      maptr zone keys remove keys 12345
+
+    \b
     Exit codes:
-      0  done
-      1  the key is active or not there, KEYS is open to others, or a key in
-         it is bad
+      0  removed
+      1  the key is active or does not exist, other users can read KEYS, or a
+         key in it is bad
       2  bad usage
       8  KEYS cannot be read or written
     """
-    from maptr import keyfolder
-
-    with told():
-        output.talk(f"removed {keyfolder.remove_key(folder, tag).path}")
+    with exit_on_error():
+        output.talk(f"removed {zonekeys.remove_key(folder, tag).path}")
 
 
 @keys.command()
 @_FOLDER
 @click.argument("origin")
-@click.option("--dnskey", is_flag=True, help="DNSKEY records, which some parents and validators want instead.")
+@click.option("--dnskey", is_flag=True, help="Print DNSKEY records, which some parents and validators need instead.")
 def ds(folder: Path, origin: str, dnskey: bool) -> None:
-    """Print the DS records of the zone ORIGIN.
+    """Print the DS records of the zone ORIGIN, for its parent zone.
 
-    The parent zone needs them: one for each active KSK or CSK, with SHA-256.
+    There is one for each active KSK or CSK, with SHA-256.
+
+    \b
+    Example:
+      maptr zone keys ds keys ark.example
 
     \b
     Exit codes:
       0  printed
-      1  no active KSK or CSK, KEYS is open to others, or a key in it is bad
+      1  no active KSK or CSK, other users can read KEYS, or a key in it is bad
       2  bad usage
       8  KEYS cannot be read
     """
-    from maptr import keyfolder, names, zonekeys, zonetext
-    from maptr.protocol import DNSKEY, DS
-
-    with told():
-        entries = [file.key for file in keyfolder.read_keys(folder) if file.key.is_entry]
+    with exit_on_error():
+        entries = [file.key for file in zonekeys.read_keys(folder) if file.key.is_entry]
         if not entries:
             output.fail(f"{folder}: no active KSK or CSK", output.EXIT_NONE)
-        try:
-            name = names.parse(origin)
-        except ValueError as error:
-            raise click.UsageError(f"{origin!r} is no domain name: {error}") from None
+        name = parse_name("ORIGIN", origin)
     for key in entries:
         rdtype, rdata = (DNSKEY, key.rdata) if dnskey else (DS, zonekeys.ds_rdata(name, key))
-        shown = zonetext.rdata_text(rdtype, rdata)
+        shown = text.rdata_text(rdtype, rdata)
         output.data(f"{names.to_text(name)} IN {'DNSKEY' if dnskey else 'DS'} {shown}")
 
 
-def _tell(file: KeyFile) -> None:
+def _show(file: KeyFile) -> None:
     key = file.key
     output.data(f"{key.tag:05d} {key.role} {key.algorithm} {key.state} {file.path}")
 

@@ -1,7 +1,7 @@
-"""The log of a server on stderr, which holds nobody up: a reader that stops reading costs lines, and no query.
+"""The log of a server on stderr. A reader that stops reading costs log lines, but never delays a query.
 
-A pipe that is full, or a journal that hangs, would keep whoever writes there: the thread that answers, and with it
-everybody. Others have the same stderr, so it is not made one that never waits; each line is written to one of our own.
+Writing to a full pipe or a hanging journal would block the thread that answers queries. Other processes share stderr,
+so it cannot be made non-blocking; each line is written through a descriptor of its own.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import time
 
 from maptr.cli import output
 
-PATIENCE = 0.1  # seconds that a reader gets to make room; then none until it has read again
-CHUNK = 512  # octets that any pipe that has room takes at once (POSIX's least PIPE_BUF)
+PATIENCE = 0.1  # seconds to wait for a reader to make room; then none until it has read again
+CHUNK = 512  # bytes that a pipe with room takes at once (the least PIPE_BUF of POSIX)
 
 
 TEXT_FORMAT = "%(asctime)s %(levelname)s maptr: %(message)s"
@@ -26,14 +26,14 @@ TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"  # RFC 3339
 
 
 def configure(level: int, form: logging.Formatter | None = None) -> None:
-    """Have what is logged go to stderr, by default without time and level."""
+    """Log to stderr, by default without time and level."""
     handler = _handler()
     handler.setFormatter(form or logging.Formatter(output.LOG_FORMAT))
     logging.basicConfig(level=level, handlers=[handler])
 
 
 def formatter(form: str) -> logging.Formatter:
-    """That of ``text`` or ``json``; the journal of systemd has time and level of its own, so text has none there."""
+    """The formatter of ``text`` or ``json``; text has no time and level if systemd's journal adds its own."""
     if form == "json":
         return JsonFormatter()
     made = logging.Formatter(output.LOG_FORMAT if _is_journal() else TEXT_FORMAT, TIME_FORMAT)
@@ -42,7 +42,7 @@ def formatter(form: str) -> logging.Formatter:
 
 
 def _is_journal() -> bool:
-    """Whether systemd's journal reads stderr: it says by which device and inode (systemd.exec(5))."""
+    """Whether systemd's journal reads stderr, by the device and inode that it announces (systemd.exec(5))."""
     try:
         status = os.fstat(sys.stderr.fileno())
     except (AttributeError, OSError, ValueError):
@@ -74,11 +74,11 @@ def _handler() -> logging.Handler:
     try:
         return LogStream(sys.stderr.fileno(), sys.stderr.encoding)
     except (AttributeError, OSError, ValueError):
-        return logging.StreamHandler()  # there is none, or none of the system's
+        return logging.StreamHandler()  # stderr is closed or replaced
 
 
 class LogStream(logging.Handler):
-    """Lines written to a descriptor where there is room; how many had none is said with the next one that has."""
+    """Writes lines to a descriptor while it has room, and reports the number of lost lines with the next line."""
 
     def __init__(self, descriptor: int, encoding: str = "utf-8", *, patience: float = PATIENCE) -> None:
         super().__init__()
@@ -87,9 +87,9 @@ class LogStream(logging.Handler):
         self._descriptor = descriptor
         self._room = select.poll()
         self._room.register(descriptor, select.POLLOUT)
-        self._rest = b""  # of a line that went in part
+        self._rest = b""  # of a line that was written in part
         self._lost = 0
-        self._stuck = False  # the reader had its time, and took nothing
+        self._stuck = False  # the reader had its time and took nothing
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -113,55 +113,52 @@ class LogStream(logging.Handler):
         return f"{text}\n".encode(self._encoding, "backslashreplace")
 
     def _noted(self, text: str) -> bytes:
-        """A line of our own, in the form of the others."""
+        """A line of this module, formatted like the others."""
         return self._encoded(self.format(logging.LogRecord("maptr.serve", logging.WARNING, "", 0, text, (), None)))
 
-    def _put(self, octets: bytes) -> bytes:
-        """What there was no room for."""
+    def _put(self, data: bytes) -> bytes:
+        """Write, and return what there was no room for."""
         end = 0.0 if self._stuck else time.monotonic() + self._patience
-        while octets:
+        while data:
             try:
-                octets = octets[_write(self._descriptor, octets) :]
+                data = data[_write(self._descriptor, data) :]
             except BlockingIOError:
                 left = end - time.monotonic()
                 if left <= 0 or not self._room.poll(left * 1000):
                     self._stuck = True
-                    return octets
-            except OSError:  # nobody can read it any more, or the disk is full
-                return octets
+                    return data
+            except OSError:  # the reader is gone or the disk is full
+                return data
             else:
                 self._stuck = False
         return b""
 
 
-def _write(descriptor: int, octets: bytes) -> int:
-    """How many octets there was room for. Raises BlockingIOError where it was for none.
-
-    What is opened for that is closed at once.
-    """
+def _write(descriptor: int, data: bytes) -> int:
+    """Write without blocking; the number of bytes written. Raises BlockingIOError without room."""
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
-        return os.write(descriptor, octets)
+        return os.write(descriptor, data)
     try:
         if stat.S_ISSOCK(mode):
             own = os.dup(descriptor)
         else:
             own = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except OSError:  # no more of them, not Linux, or another user's
-        return _write_a_little(descriptor, octets)
+    except OSError:  # no more descriptors, not Linux, or not permitted
+        return _write_a_little(descriptor, data)
     if stat.S_ISSOCK(mode):
         with socket.socket(fileno=own) as sock:
-            return sock.send(octets, socket.MSG_DONTWAIT)
+            return sock.send(data, socket.MSG_DONTWAIT)
     try:
-        return os.write(own, octets)
+        return os.write(own, data)
     finally:
         os.close(own)
 
 
-def _write_a_little(descriptor: int, octets: bytes) -> int:
-    """The same, of so much as surely makes nobody wait."""
+def _write_a_little(descriptor: int, data: bytes) -> int:
+    """The same, with few enough bytes that a ready pipe takes them without blocking."""
     room = select.poll()
     room.register(descriptor, select.POLLOUT)
     if not room.poll(0):
         raise BlockingIOError
-    return os.write(descriptor, octets[:CHUNK])
+    return os.write(descriptor, data[:CHUNK])

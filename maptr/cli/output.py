@@ -1,20 +1,17 @@
-"""The one place where the command line writes: data on stdout, talk on stderr, exit codes by name.
-
-Light to import, for ``brief``.
-"""
+"""Everything that the command line writes: data on stdout, messages on stderr, and exit codes by name."""
 
 from __future__ import annotations
 
 import errno
 import os
 import sys
+from contextlib import contextmanager
 
-from maptr.printable import printable
+from maptr.text import printable
 
 TYPE_CHECKING = False  # typing's own takes milliseconds to import
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
     from types import TracebackType
     from typing import Any, BinaryIO, NoReturn, TextIO
@@ -24,45 +21,45 @@ SCHEMA = "maptr/1"
 # Exit codes are dig's where dig has one.
 EXIT_OK = 0  # found, clean, applied
 EXIT_NONE = 1  # none found, drift, check failed, plan not empty
-EXIT_USAGE = 2  # click's own; or what is asked for needs an extra that is not installed
+EXIT_USAGE = 2  # click's own; also an extra that is not installed
 EXIT_NOT_RUNNING = 3  # the daemon is not running
 EXIT_UNREADABLE = 8  # a file cannot be read or written
 EXIT_NO_ANSWER = 9  # DNS did not answer
 EXIT_INTERNAL = 10  # a bug in maptr
-EXIT_INTERRUPTED = 130  # by Ctrl-C, as shells count: 128 and the number of SIGINT
+EXIT_INTERRUPTED = 130  # by Ctrl-C: 128 and the number of SIGINT, as shells count
 
-LOG_FORMAT = "maptr: %(message)s"  # of what the library has to say, on stderr beside ``fail``
+LOG_FORMAT = "maptr: %(message)s"  # of the library's log on stderr, as the messages of ``fail``
 
 
 def data(text: str) -> None:
-    """A line of data, on stdout."""
+    """Print a line of data on stdout."""
     _write(sys.stdout, printable(text, keep="\n\t"))
 
 
 def talk(text: str) -> None:
-    """A line for the person, on stderr."""
+    """Print a message on stderr."""
     _write(sys.stderr, printable(text, keep="\n\t"))
 
 
 def _write(file: TextIO | None, text: str) -> None:
-    if file is None:  # closed by whoever started us
+    if file is None:  # the parent process closed it
         return
     if text.isascii():
         file.write(text + "\n")
         file.flush()
         return
-    import click  # 14 ms, to know what an odd terminal makes of other characters
+    import click  # late: only text that is not ASCII needs what click knows of terminals
 
-    click.echo(held(file, text), file)
-
-
-def held(file: TextIO, text: str) -> str:
-    """The text as the encoding of a file can hold it, for people: the characters that are not in it are escaped."""
-    return text if can_hold(file, text) else text.encode("ascii", "backslashreplace").decode()
+    click.echo(encodable(file, text), file)
 
 
-def can_hold(file: TextIO, text: str) -> bool:
-    """Whether the encoding of a file, for stdout that of the locale, has all characters of a text."""
+def encodable(file: TextIO, text: str) -> str:
+    """The text, with escapes if the encoding of the file lacks a character."""
+    return text if can_encode(file, text) else text.encode("ascii", "backslashreplace").decode()
+
+
+def can_encode(file: TextIO, text: str) -> bool:
+    """Whether the encoding of a file has all characters of a text."""
     if text.isascii():
         return True
     try:
@@ -72,66 +69,57 @@ def can_hold(file: TextIO, text: str) -> bool:
     return True
 
 
-def stream(path: Path | None, *, append: bool = False) -> AbstractContextManager[TextIO]:
-    """A text file for rows as they come, or stdout, which is flushed after them. Raises OSError."""
-    return _Stdout() if path is None else path.open("a" if append else "w", encoding="utf-8", newline="")
+@contextmanager
+def stdout() -> Iterator[TextIO]:
+    """Stdout to write rows to, flushed at the end. Raises OSError, also if the parent process closed it."""
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, "standard output is closed")
+    yield sys.stdout
+    sys.stdout.flush()
 
 
 def standard_input() -> BinaryIO:
-    """The octets of stdin. Raises OSError where whoever started us closed it."""
+    """The bytes of stdin. Raises OSError if the parent process closed it."""
     if sys.stdin is None:
         raise OSError(errno.EBADF, "standard input is closed")
     return sys.stdin.buffer
 
 
 def watched() -> bool:
-    """Whether a person may be looking at stderr, to whom progress can be shown."""
+    """Whether stderr is a terminal, where progress can be shown."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 
 def shows_progress(target: str | Path | None) -> bool:
-    """Whether there can be a bar on stderr: a terminal, while the data go to a file, or to a stdout that is none."""
+    """Whether to show a progress bar: stderr is a terminal and the data go elsewhere."""
     return watched() and (target is not None or sys.stdout is None or not sys.stdout.isatty())
 
 
-class _Stdout:
-    def __enter__(self) -> TextIO:
-        if sys.stdout is None:  # closed by whoever started us
-            raise OSError(errno.EBADF, "standard output is closed")
-        return sys.stdout
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if error is None:
-            sys.stdout.flush()
-
-
 def json_data(document: Mapping[str, Any]) -> None:
-    """One JSON document on one line of stdout, its schema named first."""
+    """Print a JSON document on one line of stdout, its schema first."""
     _write(sys.stdout, json_text(document, sys.stdout))
 
 
 def json_text(document: Mapping[str, Any], file: TextIO | None) -> str:
-    """The document as a file can hold it and a terminal may have it: escaped in part it is the same document."""
+    """The document with escapes for characters that the file cannot hold or that a terminal would obey."""
     import json
 
     text = json.dumps({"schema": SCHEMA, **document}, ensure_ascii=False)
-    if file is not None and not can_hold(file, text):
+    if file is not None and not can_encode(file, text):
         return json.dumps({"schema": SCHEMA, **document})
-    if not text.isprintable():  # JSON may hold what terminals obey, such as U+009B
+    if not text.isprintable():  # JSON may hold characters that terminals obey, such as U+009B
         text = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
     return text
 
 
 def fail(message: str, code: int) -> NoReturn:
-    """Say what went wrong and leave with the code."""
+    """Print an error and exit with the code."""
     talk(f"maptr: {message}")
     sys.exit(code)
 
 
-def let_go_of_stdout() -> None:
-    """Where stdout cannot be written, what is left for it is dropped: Python 3.13 would try again at its end, say so
-    once more and exit with 120.
-    """
+def discard_stdout() -> None:
+    """Drop what stdout has buffered if it cannot be written: Python 3.13 would report it at exit, with code 120."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -140,22 +128,22 @@ def let_go_of_stdout() -> None:
 
 
 def unwritable(error: OSError) -> NoReturn:
-    """Leave because of what no command foresaw: most often stdout cannot be written."""
+    """Exit because of an OSError that no command handled: most often stdout cannot be written."""
     from maptr.errors import reason_of
 
-    let_go_of_stdout()
+    discard_stdout()
     fail(reason_of(error), EXIT_UNREADABLE)
 
 
 def interrupted(kept: str = "nothing was changed; run it again") -> NoReturn:
-    """Leave because of Ctrl-C, and say what was kept and how to go on."""
-    let_go_of_stdout()  # its reader had the same Ctrl-C
+    """Exit because of Ctrl-C; ``kept`` says what remains and how to go on."""
+    discard_stdout()  # its reader got the same Ctrl-C
     fail(f"interrupted: {kept}", EXIT_INTERRUPTED)
 
 
 class LastResort:
-    """A context in which what no command foresaw, Ctrl-C too, leaves with an exit code of its own, never as "none
-    found"."""
+    """A context that turns exceptions no command handled, Ctrl-C included, into an exit code other than 1, which
+    would mean "none found"."""
 
     def __init__(self, *, passing: tuple[type[BaseException], ...] = ()) -> None:
         self._passing = passing
@@ -173,17 +161,10 @@ class LastResort:
         if isinstance(error, MissingExtra):
             fail(str(error), EXIT_USAGE)
         if isinstance(error, OSError):
-            if error.errno != errno.EPIPE:  # whoever read stdout has read enough
+            if error.errno != errno.EPIPE:  # a reader that closed the pipe is not an error
                 unwritable(error)
             return
         import traceback
 
         traceback.print_exception(error)
         fail("internal error, please report the lines above", EXIT_INTERNAL)
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """``files.write_atomically`` for text."""
-    from maptr import files  # few commands write files, and it costs milliseconds
-
-    files.write_atomically(path, text.encode())

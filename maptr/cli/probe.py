@@ -1,4 +1,4 @@
-"""``maptr table probe``: do the mapping authorities that a table names answer at all?"""
+"""``maptr table probe``: test whether the servers that a table names accept connections."""
 
 from __future__ import annotations
 
@@ -13,34 +13,38 @@ from typing import TYPE_CHECKING
 import click
 
 from maptr import places
-from maptr.cli import output, shared, through
-from maptr.cli.asking import DEFAULTS
-from maptr.cli.source import read_table
+from maptr.cache.disk import Disk
+from maptr.cache.probe_log import ProbeLog
+from maptr.cli import lookup, options, output
+from maptr.cli.files import read_table
+from maptr.cli.lookup import DEFAULTS
 from maptr.errors import ConfigError
+from maptr.nma.probe import MIN_AGE, Prober
+from maptr.registry.liveness import ProbeResult, places_of
 
 if TYPE_CHECKING:
-    from maptr.liveness import Probe
+    from maptr.registry.liveness import Probe
 
 MAX_CONCURRENCY = 32
 
 
-@click.command(short_help="See whether the registry's servers answer.")
+@click.command()
 @click.argument("naans", nargs=-1, metavar="[NAAN]...")
-@shared.TABLE_OPTION
+@options.TABLE_OPTION
 @click.option(
     "--history",
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    help="SQLite file that remembers; the one given to drift.  [default: the cache's]",
+    help="SQLite file that keeps the results, as for drift.  [default: that of the cache]",
 )
-@click.option("--again", is_flag=True, help="Also those that were probed within the last hour.")
+@click.option("--again", is_flag=True, help="Also probe servers that were probed within the last hour.")
 @click.option(
     "--concurrency", default=8, show_default=True, type=click.IntRange(1, MAX_CONCURRENCY), help="Probes at a time."
 )
-@shared.timeout_option(5.0, "For one server.")
-@shared.CONFIG_OPTION
-@click.option("--allow-private", is_flag=True, help="Probe servers that are not public, too.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@options.timeout_option(5.0, "Limit for one server.")
+@options.CONFIG_OPTION
+@click.option("--allow-private", is_flag=True, help="Also probe servers on hosts that are not public.")
+@options.JSON_OPTION
 def probe(
     naans: tuple[str, ...],
     file: str | None,
@@ -52,34 +56,33 @@ def probe(
     allow_private: bool,
     as_json: bool,
 ) -> None:
-    """Connect to each server that the registry names, of all NAANs or some, and hang up: does it answer?
+    """Connect to each server that the registry names, for all NAANs or the given ones, and disconnect.
 
-    No page is asked for. A server is probed once, and not again within an hour; two probes of one address are two
-    seconds apart. Prints "silent SERVER: reason" for those that do not answer. What was found is kept in the history:
-    there table drift reports it, and a program's Reachable chooser tries servers last that were silent three times in a
-    row. Nothing is ever removed for it. Nothing but this command probes.
+    No page is requested. A server is probed once, and not again within an hour; two probes of one address are two
+    seconds apart. Prints "silent SERVER: reason" for servers that do not answer. The history keeps the results:
+    table drift reports them, and the chooser "reachable" tries servers last that were silent three times in a row. No
+    record is removed because of them. No other command probes.
+
+    \b
+    Example:
+      maptr table probe 12345 --table naans.json
 
     \b
     Exit codes:
-      0  all of them answer
-      1  some do not
+      0  all servers answer
+      1  some servers do not answer
       2  bad usage
       8  a file cannot be read or written
-      9  none of several answers: this machine's network it may be, and
-         nothing is kept
+      9  none of several servers answers, perhaps because of the network of
+         this machine; nothing is kept
     """
-    from maptr.cache.disk import Disk
-    from maptr.cache.probelog import ProbeLog
-    from maptr.liveness import Outcome, places_of
-    from maptr.probing import MIN_AGE, Prober
-
-    settings = shared.configured(config)
-    named = shared.find_table(file, settings)
-    wanted = shared.parse_naans(naans)
-    table, _ = read_table(named, through.settings_of(DEFAULTS, settings).scheme)
+    settings = options.read_config(config)
+    named = options.find_table(file, settings)
+    wanted = options.parse_naans(naans)
+    table, _ = read_table(named, lookup.settings_of(DEFAULTS, settings).scheme)
     try:
         default = places.cache_file(os.environ)
-        path = history or through.disk(settings) or default
+        path = history or lookup.cache_file(settings) or default
         disk = Disk(path, wall=time.time, own=path == default)
     except ConfigError as error:
         output.fail(str(error), output.EXIT_UNREADABLE)
@@ -87,7 +90,7 @@ def probe(
     known, now = remembered.all(), time.time()
     found = places_of(table, wanted)
     due = [place for place in found if again or place not in known or not 0 <= now - known[place].at < MIN_AGE]
-    random.shuffle(due)  # so that the names of one host do not stand in line
+    random.shuffle(due)  # so that probes of one host do not follow each other
     prober = Prober(concurrency=concurrency, seconds=timeout, allow_private=allow_private)
     probes: list[Probe] = []
     try:
@@ -96,27 +99,30 @@ def probe(
         kept = remembered.record(probes)
         disk.close()
         so_far = f"{len(probes)} of {len(due)} servers were probed"
-        output.interrupted(f"{so_far}{' and are remembered' if kept else ''}; run it again for the others")
+        output.interrupted(f"{so_far}{' and are kept' if kept else ''}; run it again for the others")
     counts = Counter(one.outcome for one in probes)
-    lost = counts[Outcome.SILENT] > 1 and not counts[Outcome.ANSWERED]
+    lost = counts[ProbeResult.SILENT] > 1 and not counts[ProbeResult.ANSWERED]
     kept = lost or remembered.record(probes)
     disk.close()
     if as_json:
         output.json_data({"table": named, "probes": [one.to_dict() for one in probes]})
     output.talk(
         f"{len(found)} servers: "
-        + ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome)
+        + ", ".join(f"{counts[outcome]} {outcome}" for outcome in ProbeResult)
         + f", {len(found) - len(due)} probed within the hour"
     )
     if lost:
-        output.fail("none of them answered: it may be this machine's network; nothing was kept", output.EXIT_NO_ANSWER)
+        output.fail(
+            "no server answered, perhaps because of the network of this machine; nothing was kept",
+            output.EXIT_NO_ANSWER,
+        )
     if not kept:
         output.fail(f"{disk.path}: cannot be written", output.EXIT_UNREADABLE)
-    sys.exit(output.EXIT_NONE if counts[Outcome.SILENT] else output.EXIT_OK)
+    sys.exit(output.EXIT_NONE if counts[ProbeResult.SILENT] else output.EXIT_OK)
 
 
 def _collect(probes: Iterable[Probe], found: list[Probe], size: int, quiet: bool) -> None:
-    """Put all of them into ``found``, told as they come, with a progress bar where a person may be looking."""
+    """Append all probes to ``found`` and print them as they come, with a progress bar on a terminal."""
 
     def tell(one: Probe) -> None:
         found.append(one)

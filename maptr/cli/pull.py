@@ -1,4 +1,4 @@
-"""``maptr table pull``: the registry from its source, planned first, applied whole or not at all."""
+"""``maptr table pull``: the registry from its source, with a plan that is shown first and applied atomically."""
 
 from __future__ import annotations
 
@@ -8,61 +8,64 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import click
 
-from maptr import places
-from maptr.cli import output, shared
-from maptr.cli.completion import files
-from maptr.cli.duration import Duration
-from maptr.cli.target import overwrite_option, refuse_foreign
-from maptr.duration import jittered
+from maptr import places, registry
+from maptr.cli import options, output
+from maptr.cli.files import overwrite_option, refuse_foreign
+from maptr.cli.options import Duration, files
 from maptr.errors import MaptrError, MissingExtra, PullFailed, SignatureError, TableError, UnsafePlan
+from maptr.registry.minisign import PublicKey
+from maptr.registry.pull import OFFICIAL, Demands, Pull, apply_pull, jittered, plan_pull
 
-if TYPE_CHECKING:
-    from maptr.pull import Demands, Pull
 
-
-@click.command(short_help="Get the registry from its source, safely.")
+@click.command()
 @click.argument("sources", nargs=-1, metavar="[URL|FILE]...", shell_complete=files)
 @click.option(
     "--table",
     "target",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The table to compare with and, with --apply, to replace.  [default: as configured, or where discover looks]",
+    help="Table to compare with and, with --apply, to replace.  [default: the user's table, or configured]",
 )
-@click.option("--apply", "act", is_flag=True, help="Do it; without, only the plan is shown.")
+@click.option("--apply", "act", is_flag=True, help="Apply the plan.  [default: only show it]")
 @overwrite_option("Replace FILE even if it is not a registry and was not pulled before.")
 @click.option(
     "--force",
     is_flag=True,
-    help="Take the source as it is: more than 30 % may go or change, nothing is kept of what cannot be read.",
+    help="Accept the source as it is, even if it removes or changes more than 30 %; unreadable records are not kept.",
 )
-@click.option("--sha256", metavar="HEX", help="What the content must hash to.")
+@click.option("--sha256", metavar="HEX", help="SHA-256 that the content must have.")
 @click.option(
     "--public-key",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Take only what is signed with this key (minisign).",
+    help="Accept only content signed with this minisign key.",
 )
 @click.option(
     "--signature",
     metavar="URL|FILE",
     shell_complete=files,
-    help="Where the signature is.  [default: the source's with .minisig]",
+    help="Where the signature is.  [default: the source with .minisig appended]",
 )
 @click.option(
-    "--cafile", metavar="FILE", shell_complete=files, help="Trust the certificates in FILE instead of the system's."
+    "--cafile",
+    metavar="FILE",
+    shell_complete=files,
+    help="Trust the CA certificates in FILE.  [default: those of the system]",
 )
-@shared.timeout_option(60.0, "For each source, all in all.")
-@shared.CONFIG_OPTION
+@options.timeout_option(60.0, "Limit for each source.")
+@options.CONFIG_OPTION
 @click.option(
-    "--every", type=Duration(1), metavar="TIME", help="Go on for ever, pulling every 1h or 15m; needs --apply."
+    "--every",
+    type=Duration(1),
+    metavar="TIME",
+    help="Repeat for ever after this time, such as 1h or 15m; needs --apply.  [default: pull once]",
 )
-@click.option("--json", "form", flag_value="json", help="The plan as one JSON document.")
-@click.option("--markdown", "form", flag_value="markdown", help="The plan as a Markdown table.")
+@click.option("--json", "form", flag_value="json", help="Print the plan as one JSON document.")
+@click.option("--markdown", "form", flag_value="markdown", help="Print the plan as a Markdown table.")
 def pull(
     sources: tuple[str, ...],
     target: Path | None,
@@ -78,16 +81,15 @@ def pull(
     every: int | None,
     form: str | None,
 ) -> None:
-    """Get the registry from the first source that has one: a URL (http, https) or a file, in any format.
+    """Pull the registry from the first source that has one: a URL (http, https) or a file, in any format.
 
-    Shows what would change, one record a line ("+" added, "~" changed, "-" removed). With --apply it replaces
-    FILE, whole or not at all, and keeps the last three states as FILE.1 to FILE.3. A source that is down, sends a
-    web page, half a file or a third of the registry less is passed over, and FILE stays as it is. A record that was
-    usable and cannot be read any more is kept as it was ("!").
+    Shows what would change, one record a line: + added, ~ changed, - removed. --apply replaces FILE atomically and
+    keeps its last three states as FILE.1 to FILE.3. A source is skipped if it is down, or sends a web page, a
+    truncated file, or a registry that lost more than 30 % of its records; FILE then stays as it is. A record that was
+    usable and can no longer be read is kept (!).
 
-    Without a source, those of [table] in the configuration are tried, with what it says of checksum, key and
-    certificates; without these, the public NAAN registry. Without --table, FILE is that of [table], or the one where
-    maptr discover looks for a table.
+    Without a source, those of [table] in the configuration are used, with its checksum, key and certificates; else
+    the public NAAN registry. Without --table, FILE is that of [table], else the table that maptr discover uses.
 
     \b
     Examples:
@@ -99,37 +101,35 @@ def pull(
 
     \b
     Exit codes:
-      0  nothing to do, or done
-      1  the plan is not empty and was not applied; or it was refused, being
-         too much
+      0  nothing to change, or applied
+      1  the plan is not empty and was not applied, or it was refused because
+         it removes or changes too much
       2  bad usage
-      8  no source had a registry; or FILE or the key cannot be read, or FILE
-         not written
+      8  no source has a registry, or FILE or the key cannot be read, or FILE
+         cannot be written
     """
     if every is not None and not act:
         raise click.UsageError("--every needs --apply")
     if sha256 is not None and not re.fullmatch("[0-9A-Fa-f]{64}", sha256):
-        raise click.UsageError("--sha256 wants 64 hexadecimal digits")
+        raise click.UsageError("--sha256 needs 64 hexadecimal digits")
     if signature is not None and public_key is None:
         raise click.UsageError("--signature needs --public-key")
-    configured = None if sources and target else shared.configured(config)
+    configured = None if sources and target else options.read_config(config)
     known = configured.table if configured is not None else None
     if not sources and known is not None and known.sources:
         sources = known.sources
         sha256, public_key, cafile = (
             sha256 or known.sha256,
             public_key or known.public_key,
-            cafile or _text(known.cafile),
+            cafile or (None if known.cafile is None else str(known.cafile)),
         )
     official = not sources
     if not sources:
-        from maptr.pull import OFFICIAL
-
         sources = (OFFICIAL,)
     if cafile is not None and not any("://" in where for where in (*sources, signature or "")):
-        raise click.UsageError("--cafile: nothing uses it: all sources are files")
+        raise click.UsageError("--cafile is not used: all sources are files")
     into = target or (known.file if known is not None and known.file else _default(act))
-    if act and not into.with_name(f"{into.name}.pull").exists():  # a table that was pulled and is damaged is replaced
+    if act and not into.with_name(f"{into.name}.pull").exists():  # a damaged table that was pulled is replaced
         refuse_foreign(into, _is_registry, overwrite=overwrite)
     job = _Job(sources, into, act, force, _demands(sha256, public_key, signature), cafile, timeout, form, official)
     try:
@@ -143,8 +143,6 @@ def pull(
 
 
 def _is_registry(content: bytes) -> bool:
-    from maptr import registry
-
     try:
         registry.read(content, on_bad=lambda error: None)
     except TableError:
@@ -153,21 +151,14 @@ def _is_registry(content: bytes) -> bool:
 
 
 def _default(act: bool) -> Path:
-    """Where ``maptr discover`` looks for a table; its folder is made if anything is to be written there."""
+    """The user's table, which ``maptr discover`` uses; its folder is made if the plan is to be applied."""
     path = places.table_file(os.environ)
     if act:
         places.make_parent(path)
     return Path(path)
 
 
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)
-
-
 def _demands(sha256: str | None, public_key: Path | None, signature: str | None) -> Demands:
-    from maptr.minisign import PublicKey
-    from maptr.pull import Demands
-
     try:
         key = None if public_key is None else PublicKey.parse(public_key.read_text("utf-8", "replace"))
     except OSError as error:
@@ -180,7 +171,7 @@ def _demands(sha256: str | None, public_key: Path | None, signature: str | None)
 
 
 class _Job(NamedTuple):
-    """What each pull is to do."""
+    """The parameters of each pull."""
 
     sources: tuple[str, ...]
     target: Path
@@ -194,15 +185,15 @@ class _Job(NamedTuple):
 
 
 def _once(job: _Job) -> int:
-    """One pull; the exit code, everything said."""
-    from maptr.pull import apply, look
-
+    """Pull once and report it; the exit code."""
     target = job.target
     try:
-        found = look(target, job.sources, demands=job.demands, cafile=job.cafile, force=job.force, seconds=job.timeout)
-        _tell(found, job.form)
+        found = plan_pull(
+            target, job.sources, demands=job.demands, cafile=job.cafile, force=job.force, seconds=job.timeout
+        )
+        _report(found, job.form)
         if job.act:
-            apply(found, wall=time.time)
+            apply_pull(found, wall=time.time)
             output.talk(f"{target}: {'replaced' if found.plan or found.broken else 'up to date'}, from {found.source}")
             return output.EXIT_OK
         return output.EXIT_NONE if found.plan or found.broken else output.EXIT_OK
@@ -223,11 +214,11 @@ def _once(job: _Job) -> int:
     return output.EXIT_UNREADABLE
 
 
-def _tell(found: Pull, form: str | None) -> None:
+def _report(found: Pull, form: str | None) -> None:
     for reason in found.passed_over:
-        output.talk(f"maptr: passed over: {reason}")
+        output.talk(f"maptr: skipped: {reason}")
     if found.broken:
-        output.talk(f"maptr: the table that is there is none, to be replaced: {found.broken}")
+        output.talk(f"maptr: the existing table cannot be read and will be replaced: {found.broken}")
     for error in found.bad:
         output.talk(f"left out: {error}")
     if form == "json":
@@ -241,4 +232,4 @@ def _tell(found: Pull, form: str | None) -> None:
         output.data(found.plan.to_text().rstrip("\n"))
     plan = found.plan
     counts = f"{len(plan.added)} to add, {len(plan.changed)} to change, {len(plan.removed)} to remove of {plan.size}"
-    output.talk(counts + (f", {len(plan.kept)} kept for they cannot be read" if plan.kept else ""))
+    output.talk(counts + (f", {len(plan.kept)} kept because they cannot be read" if plan.kept else ""))

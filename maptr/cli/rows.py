@@ -1,21 +1,26 @@
-"""The rows of ``maptr bulk``: made of discoveries, written as CSV or JSON, in the order of the lines they are of."""
+"""Input lines and output rows of ``maptr bulk``: ARKs read, and their discoveries written as CSV or JSON."""
 
 from __future__ import annotations
 
 import csv
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from itertools import islice
+from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, TextIO
+from shutil import copyfileobj
+from tempfile import TemporaryFile
+from typing import IO, TYPE_CHECKING, TextIO
 
-from maptr.ark import Ark, Profile
-from maptr.call import as_ark, prefer
-from maptr.cli import output, through
-from maptr.cli.asking import advice_of
-from maptr.errors import ArkSyntaxError, DiscoveryError, NoMappingAuthority
-from maptr.printable import printable
+from maptr.ark import MAX_TEXT, Ark, Profile
+from maptr.cli import output, results
+from maptr.client.call import as_ark, prefer
+from maptr.discovery import DiscoveryError, NoMappingAuthority
+from maptr.errors import ArkSyntaxError
+from maptr.text import printable
 
 if TYPE_CHECKING:
     from maptr.cache.cache import Cache
@@ -25,15 +30,88 @@ if TYPE_CHECKING:
 COLUMNS = ("line", "status", "ark", "url", "note")
 FOUND, NONE, UNKNOWN, BAD = STATUSES = "found", "none", "unknown", "bad"
 
-MAX_SHOWN = 20  # bad lines told one by one on stderr; every one has its row
-CHOOSING = 16  # choosers that connect, at a time
+MAX_SHOWN = 20  # bad lines reported on stderr; each has its row
+CHOOSING = 16  # threads for a chooser that connects
 MAX_HELD = 100_000  # rows; those beyond are written out of order
+PART = 2_000  # lines read at a time if the table answers some, because no DNS reply is read meanwhile
 
 Row = dict[str, object]
 
 
+# ---- input
+
+
+@contextmanager
+def open_input(name: str, *, twice: bool = False) -> Iterator[IO[bytes]]:
+    """The file, or stdin for ``-``; a temporary copy if it is to be read ``twice`` and is a pipe."""
+    with nullcontext(output.standard_input()) if name == "-" else Path(name).open("rb") as file:
+        if not twice or file.seekable():
+            yield file
+            return
+        with TemporaryFile() as copy:
+            copyfileobj(file, copy)
+            copy.seek(0)
+            yield copy
+
+
+def read_lines(source: IO[bytes], advance: Callable[[int], None] = lambda size: None) -> Iterator[bytes]:
+    """The lines of a file, each cut at the greatest length of an ARK, so that memory is bounded."""
+    while line := source.readline(MAX_TEXT + 2):
+        advance(len(line))
+        rest = line
+        while rest and not rest.endswith(b"\n"):
+            rest = source.readline(MAX_TEXT)
+            advance(len(rest))
+        yield line
+
+
+def read_arks(
+    source: IO[bytes], done: Container[int], rows: Rows, advance: Callable[[int], None], profile: Profile
+) -> Iterator[Iterator[tuple[int, Ark]]]:
+    """The ARKs of the input that DNS is to be asked for, with their line numbers, in one or several parts.
+
+    Lines in ``done`` are left out. Lines that are not ARKs, and those that the table answers, go to ``rows``.
+    """
+    lines = enumerate(read_lines(source, advance), 1)
+    if not rows.uses_table:
+        yield _unanswered(lines, done, rows, profile)
+        return
+    while part := list(islice(lines, PART)):
+        yield _unanswered(part, done, rows, profile)
+
+
+def _unanswered(
+    lines: Iterable[tuple[int, bytes]], done: Container[int], rows: Rows, profile: Profile
+) -> Iterator[tuple[int, Ark]]:
+    for number, line in lines:
+        if not line.strip() or number in done:
+            continue
+        try:
+            ark = as_ark(line, profile)
+        except ArkSyntaxError as error:
+            rows.put(number, {"line": number, "status": BAD, "ark": _text(line), "url": "", "note": str(error)})
+            continue
+        if not rows.answered(number, ark):
+            yield number, ark
+
+
+def ark_text(line: bytes, profile: Profile) -> str:
+    """The ``ark`` of the row of a line."""
+    try:
+        return str(as_ark(line, profile))
+    except ArkSyntaxError:
+        return _text(line)
+
+
+def _text(line: bytes) -> str:
+    return line.strip()[:200].decode("utf-8", "backslashreplace")
+
+
+# ---- output
+
+
 def row_of(number: int, discovery: Discovery, require: str | None) -> Row:
-    """The row of a discovery; its note says why there is no URL, or from where one is that DNS did not say just now."""
+    """The row of a discovery; its note says why there is no URL, or which source other than DNS has it."""
     row: Row = {"line": number, "status": FOUND, "ark": str(discovery.ark), "url": "", "note": ""}
     try:
         discovery.raise_for_security(require)
@@ -44,50 +122,37 @@ def row_of(number: int, discovery: Discovery, require: str | None) -> Row:
         row |= {"status": UNKNOWN, "note": str(error)}
     else:
         if discovery.source != "dns" or discovery.stale:
-            row["note"] = through.provenance(discovery, time.time())
-            row |= {"source": discovery.source, "age": through.age_of(discovery), "stale": discovery.stale}
+            row["note"] = results.provenance(discovery, time.time())
+            row |= {"source": discovery.source, "age": results.age_of(discovery), "stale": discovery.stale}
     if discovery.security != "indeterminate":
         row["security"] = discovery.security
     return row
 
 
-def bad_row(number: int, line: bytes, why: str) -> Row:
-    """That of a line that is no ARK."""
-    return {"line": number, "status": BAD, "ark": _shown(line), "url": "", "note": why}
-
-
-def ark_of(line: bytes, profile: Profile) -> str:
-    """What the row of a line has for an ARK."""
-    try:
-        return str(as_ark(line, profile))
-    except ArkSyntaxError:
-        return _shown(line)
-
-
-def _shown(line: bytes) -> str:
-    return line.strip()[:200].decode("utf-8", "backslashreplace")
-
-
 def csv_text(value: object) -> str:
-    """A value as it stands in CSV, which people open in other programs."""
+    """A value in CSV, without characters that other programs may obey."""
     return printable(str(value))
 
 
-def writer(sink: TextIO, jsonl: bool, *, header: bool) -> Callable[[Row], None]:
-    if jsonl:
-        return lambda row: _write_json(sink, row)
+def writer(sink: TextIO, as_json: bool, *, header: bool) -> Callable[[Row], None]:
+    """A function that writes a row as CSV or JSON; ``header``: CSV's first line is written at once."""
+    if as_json:
+
+        def write_json(row: Row) -> None:
+            sink.write(output.json_text(row, sink) + "\n")
+
+        return write_json
     rows = csv.DictWriter(sink, COLUMNS, extrasaction="ignore", lineterminator="\n")
     if header:
         rows.writeheader()
-    return lambda row: rows.writerow({key: output.held(sink, csv_text(value)) for key, value in row.items()})
-
-
-def _write_json(sink: TextIO, row: Row) -> None:
-    sink.write(output.json_text(row, sink) + "\n")
+    return lambda row: rows.writerow({key: output.encodable(sink, csv_text(value)) for key, value in row.items()})
 
 
 class Rows:
-    """Where the rows go, and what a cache makes of what DNS said, where there is one. ``finish`` writes the last."""
+    """The rows of a run: the cache judges each discovery, the chooser chooses, and the rows are counted and written.
+
+    ``finish`` writes the last rows; ``close`` drops them.
+    """
 
     def __init__(
         self,
@@ -98,18 +163,17 @@ class Rows:
         require: str | None,
         chooser: Chooser | None = None,
     ) -> None:
-        self.counts: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()  # by status, and those from the table
+        self.advice = ""  # of the discoveries so far, to be printed once
+        self.uses_table = cache is not None and not getattr(cache.policy, "takes_dns", False)
         self._write = write
         self._order = InOrder(write) if ordered else None
         self._cache = cache
-        self._require = require
-        self.advice = ""  # of the discoveries so far, to be said once
         self._choosing = Choosing(chooser, lambda number, found: self.put(number, row_of(number, found, require)))
-        self.may_be_answered = cache is not None and not getattr(cache.policy, "takes_dns", False)
 
     def answered(self, number: int, ark: Ark) -> bool:
-        """True where the table answers and DNS is not asked; else the row is awaited."""
-        found = self._cache.unasked(ark) if self._cache is not None and self.may_be_answered else None
+        """True if the table answers, so that DNS is not asked; else the row of the line comes later."""
+        found = self._cache.unasked(ark) if self._cache is not None and self.uses_table else None
         if self._order is not None:
             self._order.announce(number)
         if found is None:
@@ -118,21 +182,20 @@ class Rows:
         return True
 
     def found(self, number: int, discovery: Discovery) -> None:
-        """What DNS said, or did not."""
+        """Take a discovery made by DNS."""
         if self._cache is not None:
             discovery = self._cache.judge(discovery)
-        self.advice = self.advice or advice_of(discovery)
+        self.advice = self.advice or results.advice_of(discovery)
         self._choosing.take(number, discovery)
 
     def finish(self) -> None:
-        """Wait for the choosers, and write what they chose."""
         self._choosing.finish()
 
     def close(self) -> None:
-        """Wait for nothing any more."""
         self._choosing.close()
 
     def put(self, number: int, row: Row) -> None:
+        """Count a row and write it, or hold it until the rows before it are written."""
         self.counts[str(row["status"])] += 1
         self.counts["table"] += row.get("source") == "natab"
         if row["status"] == BAD and self.counts[BAD] <= MAX_SHOWN:
@@ -157,21 +220,22 @@ class Choosing:
             self._pool = ThreadPoolExecutor(CHOOSING, "maptr-choose")
 
     def take(self, number: int, found: Discovery) -> None:
-        """Hand the discovery on, the choice first, now or later."""
+        """Choose, now or in a thread, and pass the discovery on."""
         if self._pool is None or not found.candidates:
             self._put(number, prefer(found, self._chooser))
             return
         self._awaited += 1
         self._pool.submit(self._choose, number, found)
         while not self._chosen.empty() or self._awaited > MAX_HELD:
-            self._hand_on()
+            self._pass_on()
 
     def finish(self) -> None:
+        """Wait for the threads."""
         while self._awaited:
-            self._hand_on()
+            self._pass_on()
 
     def close(self) -> None:
-        """Begin with no further one."""
+        """Drop what is not chosen yet."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -181,7 +245,7 @@ class Choosing:
         except BaseException as error:
             self._chosen.put((number, error))
 
-    def _hand_on(self) -> None:
+    def _pass_on(self) -> None:
         number, chosen = self._chosen.get()
         self._awaited -= 1
         if isinstance(chosen, BaseException):
@@ -190,10 +254,11 @@ class Choosing:
 
 
 class InOrder:
-    """Hands rows on in the order in which their lines were announced, those made at once behind those still awaited."""
+    """Writes rows in the order in which their lines were announced, holding those that come early."""
 
-    def __init__(self, write: Callable[[Row], None]) -> None:
+    def __init__(self, write: Callable[[Row], None], *, max_held: int = MAX_HELD) -> None:
         self._write = write
+        self._max_held = max_held
         self._waiting: dict[int, Row | None] = {}
 
     def announce(self, number: int) -> None:
@@ -201,7 +266,7 @@ class InOrder:
         self._waiting[number] = None
 
     def put(self, number: int, row: Row) -> None:
-        if number not in self._waiting and len(self._waiting) >= MAX_HELD:
+        if number not in self._waiting and len(self._waiting) >= self._max_held:
             self._write(row)
             return
         self._waiting[number] = row

@@ -1,29 +1,31 @@
-"""``maptr serve --check-config``: everything read and checked, and said."""
+"""``maptr serve --check-config``: read and check everything, and report it."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from maptr.address import Address
 from maptr.cli import output
+from maptr.dnssec.expiry import signature_state
 from maptr.errors import ConfigError, MaptrError, MissingExtra, SigningError, ZoneError
-from maptr.finding import text_of
-from maptr.names import to_text
-from maptr.packed import count_names
-from maptr.serve import alarm, settings, signer, zones
-from maptr.serve.zones import ZoneSource
-from maptr.signatures import signature_state
+from maptr.protocol.address import Address
+from maptr.protocol.names import to_text
+from maptr.server import settings, signer, status, table_zone, zone_file
+from maptr.server.connections import make_context
+from maptr.server.control import check_path
+from maptr.server.state import ZoneSource
+from maptr.zone.finding import text_of
 
 if TYPE_CHECKING:
     from maptr.config import Config
 
 
 class Report:
-    """What a check found: mistakes as they come, to people at once, to programs in one document at the end."""
+    """The findings of a check: printed as they come, or as one JSON document at the end."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.code = output.EXIT_OK
@@ -32,7 +34,7 @@ class Report:
         self._zones: list[dict[str, object]] = []
 
     def error(self, error: MaptrError | OSError) -> None:
-        """A mistake; the exit code is the greatest of all."""
+        """Add an error; the exit code is the greatest of all."""
         code = output.EXIT_UNREADABLE if isinstance(error, OSError) else output.EXIT_NONE
         self.code = max(self.code, output.EXIT_USAGE if isinstance(error, MissingExtra) else code)
         for each in error.all if isinstance(error, ConfigError) else [error]:
@@ -51,9 +53,9 @@ class Report:
             }
         )
 
-    def zone(self, source: ZoneSource, checked: zones.Checked, warnings: list[str]) -> None:
-        """A zone that is fit to be served."""
-        name, names = to_text(source.origin), count_names(checked.view)
+    def zone(self, source: ZoneSource, checked: zone_file.Checked, warnings: list[str]) -> None:
+        """Add a zone that can be served."""
+        name, names = to_text(source.origin), checked.view.nodes.count()
         file = source.path if source.table is None else source.table.table
         keys = None if source.signing is None else str(source.signing.keys)
         if not self._as_json:
@@ -73,7 +75,7 @@ class Report:
         )
 
     def end(self, config: Config | None) -> None:
-        """Where it would listen; ends the command where there are mistakes."""
+        """Print where the server would listen; exit if there are errors."""
         serve = None if config is None or self.code else config.serve
         listen = {
             "listen": [str(address) for address in serve.listen] if serve else [],
@@ -94,13 +96,11 @@ class Report:
 
 
 def check(config: Config, *, as_json: bool = False) -> None:
-    """Print what would be served, or what is wrong, every bad zone of it."""
+    """Print what would be served and every error."""
     report = Report(as_json=as_json)
     for error in misplaced(config):
         report.error(error)
     if tls := settings.tls_of(config):
-        from maptr.serve.tls import make_context
-
         try:
             make_context(tls)
         except ConfigError as error:
@@ -122,13 +122,13 @@ def check(config: Config, *, as_json: bool = False) -> None:
             warnings = list(checked.warnings)
             now = time.time()
             if source.signing is None and (found := signature_state(checked.view, now)).is_alarm:
-                warnings.append(alarm.words(found, now))
+                warnings.append(status.signature_alarm(found, now))
             report.zone(source, checked, warnings)
     report.end(config)
 
 
 def misplaced(config: Config) -> Iterator[ConfigError]:
-    """What a start could not bind or make, as far as that can be known without doing it."""
+    """Addresses and paths that a start could not bind or make, as far as that is known without trying."""
     serve = config.serve
     metrics = () if serve.metrics is None else (serve.metrics,)
     taken: set[Address] = set()
@@ -139,8 +139,6 @@ def misplaced(config: Config) -> Iterator[ConfigError]:
             taken.add(address)
     control = settings.control_of(config)
     if control is not None:
-        from maptr.serve.control import check_path
-
         try:
             check_path(control)
         except ConfigError as error:
@@ -148,25 +146,21 @@ def misplaced(config: Config) -> Iterator[ConfigError]:
     if serve.state is not None:
         there = next(folder for folder in (serve.state, *serve.state.absolute().parents) if os.path.lexists(folder))
         if not there.is_dir():
-            yield config.error("serve.state", f"{there} is no directory")
+            yield config.error("serve.state", f"{there} is not a directory")
         elif not os.access(there, os.W_OK | os.X_OK):
             yield config.error("serve.state", f"{there} cannot be written to by this user")
 
 
-def _read(source: ZoneSource) -> zones.Checked:
-    """A zone as it would be published, nothing being written but aside. Raises ZoneError and OSError."""
+def _read(source: ZoneSource) -> zone_file.Checked:
+    """A zone as it would be published; a table is built in a temporary folder. Raises ZoneError and OSError."""
     if source.table is None:
-        return zones.read_checked(source)
-    import tempfile
-
-    from maptr.serve import tables
-
+        return zone_file.read_checked(source)
     with tempfile.TemporaryDirectory() as aside:
         path = Path(aside) / source.path.name
         if source.path.exists():
             path.write_bytes(source.path.read_bytes())
         copy = source._replace(path=path, state=None)
-        reading, left_out = tables.prepared(copy, time.time())
-        checked = zones.read_checked(reading)
+        reading, left_out = table_zone.prepare(copy, time.time())
+        checked = zone_file.read_checked(reading)
     lacking = (f"of its table {left_out}",) if left_out and left_out.records else ()
     return checked._replace(warnings=(*checked.warnings, *lacking))

@@ -1,4 +1,4 @@
-"""``maptr table``: read, check and convert the NAAN registry in any of its formats."""
+"""``maptr table``: check and convert the NAAN registry; pull, drift and probe are modules of their own."""
 
 from __future__ import annotations
 
@@ -12,49 +12,63 @@ from pathlib import Path
 import click
 
 from maptr import registry
-from maptr.cli import output, shared
-from maptr.cli.drift import drift
-from maptr.cli.group import Group
-from maptr.cli.probe import probe
-from maptr.cli.pull import pull
-from maptr.cli.source import read_table, shown
-from maptr.cli.target import output_option, overwrite_option, refuse_foreign, refuse_input, write
+from maptr.cli import options, output
+from maptr.cli.files import (
+    input_name,
+    output_option,
+    overwrite_option,
+    read_table,
+    refuse_foreign,
+    refuse_input,
+    write,
+)
+from maptr.cli.group import LazyGroup
 from maptr.errors import TableError
-from maptr.finding import Finding, Severity
-from maptr.lint import lint
-from maptr.table import Table
+from maptr.registry.table import Table
+from maptr.zone.finding import Finding, Severity
+from maptr.zone.lint import lint
 
 
-@click.group(cls=Group)
+@click.group(
+    cls=LazyGroup,
+    lazy={
+        "pull": ("maptr.cli.pull", "pull", "Pull the registry from its source."),
+        "drift": ("maptr.cli.drift", "drift", "Compare a registry with DNS."),
+        "probe": ("maptr.cli.probe", "probe", "Test whether the servers in a registry answer."),
+    },
+)
 def table() -> None:
-    """Read, check and convert the NAAN registry.
+    """Pull, check and convert the NAAN registry.
 
-    A registry may come as the public JSON (version 1 or 2), the registry's ANVL text, a natab, or the central
-    resolver's prefixes file. The format is recognised by the content, whatever the file is called.
+    A registry is the public JSON (version 1 or 2), the ANVL text of the registry, a natab, or the prefixes file of the
+    central resolver. The format is recognised by the content, not by the name of the file.
     """
 
 
-@table.command(short_help="List what is wrong with a registry.")
+@table.command(short_help="List the errors in a registry.")
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
-@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of lines.")
-@click.option("--strict", is_flag=True, help="Exit 1 for warnings too.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of lines.")
+@click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
 def check(file: str, as_json: bool, strict: bool) -> None:
-    """List what is wrong with the registry in FILE (- for standard input).
+    """List the errors and warnings in the registry in FILE (- for standard input).
 
-    Each finding is one line on standard output: "FILE:LINE: severity: record: code: reason", without the line where
-    that is not known, the record - where it has no key.
-    An error means that the record cannot be read, or has no usable public http or https host and is not published.
-    A warning is published all the same. A summary goes to standard error.
+    Each finding is one line on standard output: "FILE:LINE: severity: record: code: reason". The line is left out if
+    it is not known; the record is - if it has no key. A record with an error cannot be read, or has no usable public
+    http or https host, and is not published. A record with a warning is published. A summary goes to standard error.
+
+    \b
+    Example:
+      maptr table check naans.json
 
     \b
     Exit codes:
       0  no errors (with --strict: no warnings either)
       1  errors
       2  bad usage
-      8  FILE cannot be read, or is no registry
+      8  FILE cannot be read or is not a registry
     """
     read, bad = read_table(file)
-    findings = [replace(finding, file=shown(file)) for finding in lint(read, unread=bad)]
+    findings = [replace(finding, file=input_name(file)) for finding in lint(read, unread=bad)]
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     if as_json:
         output.json_data(
@@ -68,7 +82,7 @@ def check(file: str, as_json: bool, strict: bool) -> None:
     else:
         for error in bad:
             found = Finding(Severity.ERROR, "bad-record", error.record or "-", error.reason, line=error.line)
-            output.data(str(replace(found, file=shown(file))))
+            output.data(str(replace(found, file=input_name(file))))
         for finding in findings:
             output.data(str(finding))
         output.talk(_summary(read, len(bad), findings))
@@ -78,26 +92,30 @@ def check(file: str, as_json: bool, strict: bool) -> None:
 
 @table.command(short_help="Write a registry in another format.")
 @click.argument("source", type=click.Path(dir_okay=False, allow_dash=True))
-@click.option("--to", "form", type=click.Choice(["json", "natab"]), required=True, help="The format to write.")
-@output_option("Write here, atomically, instead of standard output.")
-@overwrite_option("Replace the file even if maptr table convert did not write it as it is.")
-@shared.NATAB_SCHEME_OPTION
+@click.option("--to", "form", type=click.Choice(["json", "natab"]), required=True, help="Format to write.")
+@output_option("Write to FILE, atomically.  [default: standard output]")
+@overwrite_option("Replace FILE even if it is not what maptr table convert writes.")
+@options.NATAB_SCHEME_OPTION
 def convert(source: str, form: str, target: Path | None, overwrite: bool, scheme: str) -> None:
     """Write the registry in SOURCE (- for standard input) in another format.
 
-    JSON holds everything. natab holds a NAAN's hosts with their ports, acronyms, the organisation's name and
-    the policy URL; everything else is listed on standard error: "lost record: what; what". A host that is reached
-    by http is written with port 80, which means http.
+    JSON holds everything. A natab holds hosts with their ports, acronyms, the name of the organisation and the policy
+    URL; what it cannot hold is listed on standard error: "lost record: what; what". A host that is reached by http is
+    written with port 80, which means http.
+
+    \b
+    Example:
+      maptr table convert naans.json --to natab -o /etc/natab
 
     \b
     Exit codes:
-      0  written, whatever was lost
+      0  written, even if something was lost
       1  a record of SOURCE is bad; nothing is written
       2  bad usage
-      8  SOURCE cannot be read or is no registry, or the file cannot be written
+      8  SOURCE cannot be read or is not a registry, or FILE cannot be written
     """
     refuse_input(target, [source])
-    refuse_foreign(target, lambda octets: _is_written(octets, form), overwrite=overwrite)
+    refuse_foreign(target, lambda content: _is_written(content, form), overwrite=overwrite)
     read, bad = read_table(source, scheme)
     if bad:
         for error in bad:
@@ -107,8 +125,11 @@ def convert(source: str, form: str, target: Path | None, overwrite: bool, scheme
     for record, group in groupby(losses, key=attrgetter("record")):
         output.talk(f"lost {record}: {'; '.join(loss.what for loss in group)}")
     if target is None:
-        if not output.can_hold(sys.stdout, text):
-            output.fail(f"stdout: not all of it is in {sys.stdout.encoding}: give -o FILE", output.EXIT_UNREADABLE)
+        if not output.can_encode(sys.stdout, text):
+            output.fail(
+                f"standard output: its encoding {sys.stdout.encoding} lacks some characters: give -o FILE",
+                output.EXIT_UNREADABLE,
+            )
         output.data(text.removesuffix("\n"))
         return
     write(target, text)
@@ -118,10 +139,10 @@ def _written(table: Table, form: str) -> tuple[str, list[registry.Loss]]:
     return (registry.write_json(table), []) if form == "json" else registry.write_natab(table)
 
 
-def _is_written(octets: bytes, form: str) -> bool:
-    """Whether a file is what maptr writes of the table in it, so that nobody put more into it."""
+def _is_written(content: bytes, form: str) -> bool:
+    """Whether a file is exactly what ``convert`` writes for its table, so that nothing in it is lost."""
     try:
-        return _written(registry.read(octets), form)[0].encode() == octets
+        return _written(registry.read(content), form)[0].encode() == content
     except TableError:
         return False
 
@@ -133,8 +154,3 @@ def _summary(read: Table, bad: int, findings: list[Finding]) -> str:
         f"{naans} NAANs, {len(read) - naans} shoulders: {bad + counts[Severity.ERROR]} errors,"
         f" {counts[Severity.WARNING]} warnings"
     )
-
-
-table.add_command(pull)
-table.add_command(drift)
-table.add_command(probe)

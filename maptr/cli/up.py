@@ -1,9 +1,10 @@
-"""``maptr up``: the registry pulled, its zone built, checked and served on loopback, and maptr pointed at it."""
+"""``maptr up``: pull the registry, build, check and serve its zone on loopback, and make maptr's commands ask there."""
 
 from __future__ import annotations
 
 import asyncio
 import fcntl
+import json
 import logging
 import os
 import shlex
@@ -11,45 +12,49 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from importlib import resources
 from pathlib import Path
-from typing import IO
+from types import MappingProxyType
+from typing import IO, NamedTuple
 
 import click
 
 from maptr import config as configuration
 from maptr import places
-from maptr.cli import logstream, output, shared, through, upregistry
-from maptr.cli.completion import files
-from maptr.cli.serving import daemon_of
-from maptr.cli.source import read_table
-from maptr.cli.upregistry import Registry
+from maptr.cli import logstream, lookup, options, output
+from maptr.cli.files import read_table
+from maptr.cli.serve import daemon_of
 from maptr.config import Config
-from maptr.errors import ConfigError
+from maptr.errors import ConfigError, MaptrError, PullFailed
 from maptr.files import name_for, write_atomically
-from maptr.lint import publishable
-from maptr.names import Labels, fold, parse, to_text
-from maptr.protocol import SERVER_PORT
-from maptr.serve import publisher, settings
-from maptr.serve.control import MAX_SOCKET_PATH
-from maptr.serve.daemon import Daemon
-from maptr.serve.served import Served, ZoneState
+from maptr.protocol.names import Labels, fold, to_text
+from maptr.protocol.numbers import SERVER_PORT
+from maptr.registry.pull import OFFICIAL, Demands, apply_pull, plan_pull
+from maptr.server import publisher, settings, state_folder
+from maptr.server.control import MAX_SOCKET_PATH
+from maptr.server.daemon import Daemon
+from maptr.server.state import Served, ZoneState
+from maptr.zone.lint import publishable
 
 HOST = "127.0.0.1"
-FREE_PORTS = 3  # tried one after the other where that is taken
+FREE_PORTS = 3  # free ports to try if the default is taken
 LOCK_TRIES = 5
 LOCK_PAUSE = 0.05  # seconds
+PULL_SECONDS = 30.0  # for one source
+EVERY = 3600  # seconds between pulls while it runs
+SAMPLE = Path(__file__).resolve().parent.parent / "sample.json"
 
 
-@click.command(short_help="Pull the registry, serve it on this machine, and point maptr at it.")
-@click.argument("sources", nargs=-1, metavar="[URL|FILE]...", shell_complete=files)
-@click.option("--origin", metavar="NAME", help=f"The zone's name.  [default: {through.ORIGIN}, or as configured]")
-@click.option("--port", type=click.IntRange(1, 65535), help=f"On {HOST}.  [default: {SERVER_PORT}, or a free one]")
-@shared.CONFIG_OPTION
-@click.option("--offline", is_flag=True, help="Pull nothing: the table that was pulled before.")
-@click.option("--sample", is_flag=True, help="Pull nothing: a small sample of example organisations.")
-@click.option("--force", is_flag=True, help="Take a registry even if more than 30 % of it went or changed.")
+@click.command()
+@click.argument("sources", nargs=-1, metavar="[URL|FILE]...", shell_complete=options.files)
+@click.option("--origin", metavar="NAME", help=f"Name of the zone.  [default: {lookup.ORIGIN}, or configured]")
+@click.option("--port", type=click.IntRange(1, 65535), help=f"Port on {HOST}.  [default: {SERVER_PORT}, or a free one]")
+@options.CONFIG_OPTION
+@click.option("--offline", is_flag=True, help="Pull nothing; serve the table pulled before.")
+@click.option("--sample", is_flag=True, help="Pull nothing; serve a small sample of example organisations.")
+@click.option("--force", is_flag=True, help="Accept a registry even if more than 30 % of it was removed or changed.")
 def up(
     sources: tuple[str, ...],
     origin: str | None,
@@ -59,12 +64,13 @@ def up(
     sample: bool,
     force: bool,
 ) -> None:
-    """Pull the registry from the first source that has it, build and check its zone, serve that on this machine, and
-    have every maptr command of this user ask there, until Ctrl-C.
+    """Pull the registry, serve its zone on this machine, and make every maptr command of this user ask there.
 
-    Without a source it is that of [table] in the configuration, or the public NAAN registry
-    (https://cdluc3.github.io/naan_reg_priv/naan_records.json); where none answers, the table pulled before.
-    The table stays when this ends, and answers where DNS does not: maptr table pull keeps it up to date.
+    The registry comes from the first source that has it. Without a source: that of [table] in the configuration, else
+    the public NAAN registry (https://cdluc3.github.io/naan_reg_priv/naan_records.json). If no source answers, the
+    table pulled before is served.
+
+    Ctrl-C stops the server. The table stays and answers where DNS does not; maptr table pull keeps it up to date.
 
     \b
     Examples:
@@ -74,25 +80,21 @@ def up(
 
     \b
     Exit codes:
-      0  stopped; or it was running already
-      1  the zone is not fit to be served, the port is taken, or the
-         configuration is bad
+      0  stopped, or maptr up was running already
+      1  the zone cannot be served, the port is taken, or the configuration
+         is bad
       2  bad usage
-      8  there is no registry; or a file cannot be read or written
+      8  there is no registry, or a file cannot be read or written
     """
     if sample and (sources or offline or force):
-        raise click.UsageError("--sample pulls nothing: no source, --offline or --force goes with it")
-    known = shared.configured(config, running=False)  # not by what one that was killed left
-    labels = _labels(through.origin_of(origin, known))
+        raise click.UsageError("--sample pulls nothing: it excludes sources, --offline and --force")
+    known = options.read_config(config, running=False)  # not the file of an earlier maptr up
+    labels = fold(options.parse_name("--origin", lookup.origin_of(origin, known)))
     folder = Path(places.data_folder(os.environ)) / "up"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _only_one(Path(places.lock_file(os.environ))):
-            registry = (
-                upregistry.sample()
-                if sample
-                else upregistry.find_registry(sources, known, offline=offline, force=force)
-            )
+            registry = sample_registry() if sample else find_registry(sources, known, offline=offline, force=force)
             _serve(registry, labels, folder, [port] if port else [SERVER_PORT, *_free_ports()], force=force)
     except ConfigError as error:
         output.fail(str(error), output.EXIT_NONE)
@@ -102,7 +104,7 @@ def up(
 
 @contextmanager
 def _only_one(path: Path) -> Iterator[None]:
-    """For one process of the user at a time; a second one says where the first serves, and ends well."""
+    """Exclude a second process of the user, which prints where the first one serves and exits with 0."""
     with path.open("a") as lock:
         if not _took(lock):
             running = _running()
@@ -113,7 +115,7 @@ def _only_one(path: Path) -> Iterator[None]:
 
 
 def _took(lock: IO[str]) -> bool:
-    """True with the lock taken; a command that looks whether it is free has it for a moment, too."""
+    """Whether the lock was taken. Other commands hold it for a moment to test it, hence the tries."""
     for _ in range(LOCK_TRIES):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -129,6 +131,76 @@ def _running() -> Config | None:
         return configuration.load(Path(places.running_file(os.environ)))
     except (ConfigError, OSError):
         return None
+
+
+# ---- the registry
+
+
+class Registry(NamedTuple):
+    """The table to serve; ``pulled`` holds the settings of [table] to pull it again, as TOML values."""
+
+    file: Path
+    kind: str  # the folder of its zone, so that the sample does not replace the registry
+    pulled: Mapping[str, object] = MappingProxyType({})
+
+
+def find_registry(sources: tuple[str, ...], config: Config | None, *, offline: bool, force: bool) -> Registry:
+    """The registry from the first source that has one (default: the configured one, else the public one), else the
+    table pulled before. Exits if there is none.
+
+    Raises ConfigError for a key that cannot be read, OSError for the table.
+    """
+    known = config.table if config is not None and config.table.file else None
+    file = (known.file if known is not None and known.file else Path(places.table_file(os.environ))).absolute()
+    demands, cafile = Demands(), None
+    again: dict[str, object] = {"every": EVERY}
+    if not sources and config is not None and known is not None and known.sources:
+        sources, demands = known.sources, settings.demands_of(config)
+        cafile, key = _absolute(known.cafile), _absolute(known.public_key)
+        again |= {"sha256": known.sha256, "public_key": key or "", "cafile": cafile or ""}
+    sources = tuple(source if "://" in source else str(Path(source).resolve()) for source in sources or (OFFICIAL,))
+    pulled = not offline and _pull(file, sources, demands, cafile, force=force)
+    if not file.exists():
+        output.fail(f"no registry was pulled to {file}; maptr up --sample serves an example", output.EXIT_UNREADABLE)
+    if not pulled:
+        output.talk(f"registry  as it was pulled before: {file}")
+    if offline:
+        return Registry(file, "registry")
+    return Registry(file, "registry", {**again, "url": sources[0], "mirrors": list(sources[1:])})
+
+
+def _pull(file: Path, sources: tuple[str, ...], demands: Demands, cafile: str | None, *, force: bool) -> bool:
+    """Whether the file is now what a source has."""
+    output.talk(f"registry  pulling from {sources[0]} ...")
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = plan_pull(file, sources, demands=demands, cafile=cafile, force=force, seconds=PULL_SECONDS)
+        apply_pull(found, wall=time.time)
+    except PullFailed as error:
+        for reason in error.reasons:
+            output.talk(f"registry  not pulled: {reason}")
+    except MaptrError as error:
+        output.talk(f"registry  not taken: {error} (--force overrides)")
+    else:
+        output.talk(f"registry  pulled from {found.source}, kept as {file}")
+        for key, reason in found.plan.kept:
+            output.talk(f"registry  {key} is kept as it was: {reason}")
+        return True
+    return False
+
+
+def sample_registry() -> Registry:
+    """The sample of example organisations. Raises OSError."""
+    output.talk("registry  THE SAMPLE, a few example organisations; it has no real ARK")
+    if SAMPLE.exists():
+        return Registry(SAMPLE, "sample")
+    copy = Path(places.data_folder(os.environ)) / "up" / SAMPLE.name  # maptr is in an archive (zipapp)
+    write_atomically(copy, (resources.files("maptr") / SAMPLE.name).read_bytes())
+    return Registry(copy, "sample")
+
+
+def _absolute(path: Path | None) -> str | None:
+    return None if path is None else str(path.absolute())
 
 
 # ---- the zone, the server, the client
@@ -162,17 +234,17 @@ def _serve(registry: Registry, origin: Labels, folder: Path, ports: list[int], *
 
 
 def _zone(config: Config, *, force: bool) -> tuple[Served, ZoneState]:
-    """The zone as the table makes it now; ends the command where that is none to be served."""
-    settings.make_state(config)
+    """The zone built from the table; exits if it cannot be served."""
+    state_folder.make(config)
     sources = settings.sources_of(config)
     served = publisher.start(sources, clock=time.time)
     served, (outcome,) = publisher.publish(sources, served, clock=time.time, force=force)
     state = served.states[config.zones[0].name]
     if state.view is None:
-        output.fail(f"the zone is not fit to be served: {outcome.reason}", output.EXIT_NONE)
+        output.fail(f"the zone cannot be served: {outcome.reason}", output.EXIT_NONE)
     if outcome.result == "refused":
         output.talk(f"zone      not renewed: {outcome.reason} (--force overrides)")
-    findings = f"{len(state.warnings)} findings, maptr zone check has them" if state.warnings else "no findings"
+    findings = f"{len(state.warnings)} findings, shown by maptr zone check" if state.warnings else "no findings"
     names = f"{state.names:,} names" if state.names else "as before"
     output.talk(f"zone      {to_text(state.source.origin)} serial {state.view.serial}, {names}, checked: {findings}")
     output.talk(f"          {state.source.path}")
@@ -182,15 +254,14 @@ def _zone(config: Config, *, force: bool) -> tuple[Served, ZoneState]:
 
 
 def _configuration(registry: Registry, origin: Labels, folder: Path, port: int) -> str:
-    """What server and client go by, as TOML."""
-    import json
+    """The configuration of server and client, as TOML."""
 
     def quoted(value: object) -> str:
         return json.dumps(str(value), ensure_ascii=False)
 
     name, home = to_text(origin), folder / registry.kind
     lines = [
-        "# Written by maptr up, and gone when it ends.",
+        "# Written by maptr up, which removes it when it ends.",
         "[serve]",
         f'listen = ["{HOST}:{port}"]',
         f"control = {quoted(_socket(folder))}",
@@ -200,7 +271,7 @@ def _configuration(registry: Registry, origin: Labels, folder: Path, port: int) 
         f"file = {quoted(home / f'{name_for(origin)}.zone')}",
         f"table = {quoted(registry.file)}",
     ]
-    if registry.kind == "registry":  # the sample is nothing that a pull may replace
+    if registry.kind == "registry":  # a pull must not replace the sample
         lines += ["[table]", f"file = {quoted(registry.file)}"]
     lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in registry.pulled.items()]
     lines += [
@@ -209,13 +280,13 @@ def _configuration(registry: Registry, origin: Labels, folder: Path, port: int) 
         f'nameservers = ["{HOST}#{port}"]',
         "[cache]",
         f"natab = {quoted(registry.file)}",
-        'path = ""  # what is served on this machine needs no keeping',
+        'path = ""  # the server is on this machine',
     ]
     return "\n".join(lines) + "\n"
 
 
 def _socket(folder: Path) -> str:
-    """Where ``maptr status`` finds the server; none where the path would be too long for a socket."""
+    """The control socket; empty if its path is too long for a socket."""
     path = str(folder / "maptr.sock")
     return path if len(os.fsencode(path)) <= MAX_SOCKET_PATH else ""
 
@@ -224,10 +295,10 @@ def _tell(daemon: Daemon, state: ZoneState, registry: Registry, file: Path) -> N
     where = f"{daemon.bound[0].host} -p {daemon.bound[0].port}"
     naan = _example(registry.file)
     output.talk(f"serving   {daemon.bound[0]} (udp, tcp)")
-    output.talk("client    every maptr command of yours asks there, until this ends")
-    now = shared.configured(None)
+    output.talk("client    all your maptr commands ask there until this ends")
+    now = options.read_config(None)
     if now is not None and now.filename != str(file):
-        output.talk(f"          but {now.filename} goes before it, and says whom to ask")
+        output.talk(f"          but {now.filename} goes before it and names other servers")
     output.talk("ready; try, in another shell (Ctrl-C here ends it):")
     output.data(f"  maptr url ark:{naan}/x1")
     output.data(f"  maptr discover --trace ark:{naan}/x1")
@@ -238,29 +309,22 @@ def _tell(daemon: Daemon, state: ZoneState, registry: Registry, file: Path) -> N
 
 
 def _example(table: Path) -> str:
-    """A NAAN that the zone answers for."""
+    """A NAAN that is in the zone."""
     usable, _ = publishable(read_table(str(table))[0])
     return next((entry.naan for entry in usable.values() if entry.nmas and not entry.shoulder), "12345")
 
 
 async def _run(daemon: Daemon, begin: Callable[[], None]) -> None:
-    """``begin`` is what has to be undone at the end, and so waits until no signal ends this otherwise."""
+    """Run the daemon until a signal; ``begin`` is called once no signal can end the process otherwise."""
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the terminal is closed: nobody is left to stop it
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # SIGHUP: the terminal was closed
         loop.add_signal_handler(number, daemon.stop)
     begin()
     await daemon.run()
 
 
-def _labels(origin: str) -> Labels:
-    try:
-        return fold(parse(origin))
-    except ValueError as error:
-        raise click.UsageError(f"--origin: {origin} is no domain name: {error}") from None
-
-
 def _free_ports() -> list[int]:
-    """Ports that are free now, more than one: until the zone is built somebody may take the first."""
+    """Several free ports: another process may take the first one before the zone is built."""
     with ExitStack() as stack:
         socks = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(FREE_PORTS)]
         for sock in socks:

@@ -1,66 +1,93 @@
-"""``maptr zone``: build the zone from the registry, check and compare any zone. Signing is in ``sign.py``."""
+"""``maptr zone``: build a zone from the registry, check a zone, compare two zones."""
 
 from __future__ import annotations
 
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from maptr.cli import output, shared
-from maptr.cli.completion import files
-from maptr.cli.group import Group
-from maptr.cli.keys import keys
-from maptr.cli.sign import sign
-from maptr.cli.target import output_option, overwrite_option, refuse_input, shown, write
-from maptr.cli.zonetarget import existing_zone, guard
-from maptr.errors import ZoneError
-from maptr.finding import Finding, Severity
-
-if TYPE_CHECKING:
-    from maptr.names import Labels
+from maptr.cli import options, output
+from maptr.cli.files import (
+    input_name,
+    output_option,
+    overwrite_option,
+    read_table,
+    read_text,
+    refuse_foreign,
+    refuse_input,
+    write,
+)
+from maptr.cli.group import LazyGroup
+from maptr.cli.options import JSON_OPTION, files, parse_name
+from maptr.dnssec.expiry import signature_state
+from maptr.errors import ZoneError, reason_of
+from maptr.files import read_whole
+from maptr.protocol import names
+from maptr.protocol.names import Labels, fold
+from maptr.protocol.serial import next_serial
+from maptr.server.state import ZoneSource
+from maptr.server.status import signature_alarm
+from maptr.server.zone_file import read_zone
+from maptr.zone import build as zones
+from maptr.zone.check import Examined, examine
+from maptr.zone.diff import ZoneDiff
+from maptr.zone.finding import Finding, Severity
+from maptr.zone.publish import Guards, check_shrinkage
+from maptr.zone.reader import read_zone_file
+from maptr.zone.snapshot import ZoneView
+from maptr.zone.tokens import soa_owner
 
 DEFAULT_ORIGIN = "ark.arpa."
 
 
-@click.group(cls=Group)
+@click.group(
+    cls=LazyGroup,
+    lazy={
+        "sign": ("maptr.cli.sign", "sign", "Sign a zone with the keys in a folder."),
+        "keys": ("maptr.cli.keys", "keys", "Manage the keys of a zone."),
+    },
+)
 def zone() -> None:
-    """Build the zone from the registry; check, compare and sign any zone."""
-
-
-zone.add_command(sign)
-zone.add_command(keys)
+    """Build the zone from the registry; check, compare and sign zones."""
 
 
 @zone.command()
 @click.argument("source", metavar="SOURCE", shell_complete=files)
-@output_option("Write FILE, whole or not at all; else stdout.")
+@output_option("Write the zone to FILE, atomically.  [default: standard output]")
 @overwrite_option("Replace FILE even if it is not a zone of this name.")
-@click.option("--force", is_flag=True, help="Replace FILE even if more than 30 % of its names go.")
-@click.option("--origin", default=DEFAULT_ORIGIN, show_default=True, metavar="NAME", help="The zone's name.")
+@click.option("--force", is_flag=True, help="Replace FILE even if more than 30 % of its names would be removed.")
+@click.option("--origin", default=DEFAULT_ORIGIN, show_default=True, metavar="NAME", help="Name of the zone.")
 @click.option(
     "--serial",
     default="date",
     show_default=True,
     metavar="date|unix|N",
-    help="date and unix go on from the serial of FILE, and an unchanged zone keeps it.",
+    help="Serial of the SOA. With date and unix it follows the serial in FILE, and an unchanged zone keeps it.",
 )
 @click.option(
     "--ns",
     multiple=True,
     metavar="NAME[=ADDRESS,...]",
-    help="A name server of the zone, repeatable; addresses where NAME is in the zone. Default: localhost.",
+    help="Name server, with addresses if NAME is in the zone. Repeatable.  [default: localhost]",
 )
-@click.option("--contact", default="hostmaster", metavar="NAME", help="SOA mailbox as a domain name.")
-@click.option("--ttl", default=86400, show_default=True, type=click.IntRange(0, 0x7FFFFFFF), help="Of every record.")
 @click.option(
-    "--include", multiple=True, metavar="FILE", shell_complete=files, help="Records merged as they are, repeatable."
+    "--contact", default="hostmaster", show_default=True, metavar="NAME", help="SOA mailbox as a domain name."
 )
-@shared.NATAB_SCHEME_OPTION
-@click.option("--strict", is_flag=True, help="Exit 1 if any record of SOURCE is left out.")
-@click.option("--json", "as_json", is_flag=True, help="What was done as one JSON document; needs -o.")
+@click.option(
+    "--ttl", default=86400, show_default=True, type=click.IntRange(0, 0x7FFFFFFF), help="TTL of every record."
+)
+@click.option(
+    "--include",
+    multiple=True,
+    metavar="FILE",
+    shell_complete=files,
+    help="Zone file whose records are added as they are. Repeatable.",
+)
+@options.NATAB_SCHEME_OPTION
+@click.option("--strict", is_flag=True, help="Exit with 1 if any record of SOURCE is left out.")
+@click.option("--json", "as_json", is_flag=True, help="Print a summary as one JSON document; needs -o.")
 def build(
     source: str,
     target: Path | None,
@@ -76,41 +103,39 @@ def build(
     strict: bool,
     as_json: bool,
 ) -> None:
-    """Build the zone of SOURCE: a registry in any format (JSON, ANVL, natab, prefixes), or - for stdin.
+    """Build the zone of SOURCE: a registry in any format (JSON, ANVL, natab, prefixes), or - for standard input.
 
-    Records that lint calls errors are left out and listed on stderr; `maptr table check` says more of them.
-    The zone is checked before FILE is replaced, which must be a zone of the same name, if it is there.
+    Records with errors are left out and listed on stderr; maptr table check explains them. The zone is checked before
+    it is written. An existing FILE must be a zone of the same name.
 
-    A shoulder that is left out is an error: the zone is written, for its NAAN must stay published, and gives the
-    shoulder's ARKs the URLs of the NAAN.
+    If a shoulder is left out, the zone is written all the same, because its NAAN must stay published, but the exit
+    code is 1: the ARKs of the shoulder get the URLs of the NAAN.
+
+    \b
+    Example:
+      maptr zone build naans.json -o ark.arpa.zone --ns ns1=192.0.2.1
 
     \b
     Exit codes:
       0  written
       1  written, but a shoulder was left out whose ARKs get the URLs of its
-         NAAN, or, with --strict, any record; or the zone made is not fit to
-         be loaded, or lost more than 30 % of FILE's names, and nothing was
-         written
+         NAAN (with --strict: any record was left out); or not written,
+         because the new zone has errors or lost more than 30 % of the names
+         in FILE
       2  bad usage
       8  SOURCE or an included file cannot be read, or FILE cannot be written
     """
-    from maptr import names
-    from maptr import zone as zones
-    from maptr.cli.source import read_table, read_text
-    from maptr.serial import next_serial
-    from maptr.zonecheck import examine
-
     refuse_input(target, [source, *include])
     if as_json and target is None:
         raise click.UsageError("--json needs -o FILE: standard output has the zone")
-    labels = _name("--origin", origin)
+    labels = parse_name("--origin", origin)
     old = existing_zone(target, labels, overwrite=overwrite)
     table, unread = read_table(source, scheme)
     try:
         settings = zones.Settings(
             origin=labels,
             servers=tuple(zones.NameServer.parse(text, labels) for text in ns),
-            contact=_name("--contact", contact),
+            contact=parse_name("--contact", contact),
             ttl=ttl,
             include=tuple((file, read_text(file)) for file in include),
         )
@@ -118,7 +143,7 @@ def build(
         number = next_serial(serial, time.time(), before[0] if before else None)
         built = zones.build(table, number, settings, unread=unread)
     except (ValueError, ZoneError) as error:
-        if isinstance(error, ZoneError) and error.filename:  # it is in an included file
+        if isinstance(error, ZoneError) and error.filename:  # of an included file
             output.fail(str(error), output.EXIT_UNREADABLE)
         raise click.UsageError(str(error)) from None
     for finding in built.left_out:
@@ -142,13 +167,15 @@ def build(
         if as_json:
             output.json_data({**report, "serial": before[0], "written": False})
         sys.exit(done)
-    findings, new, _ = examine(built.text, origin=names.to_text(labels), filename=shown(target))
+    findings, new, _ = examine(
+        built.text, origin=names.to_text(labels), filename="<stdout>" if target is None else str(target)
+    )
     bad = [finding for finding in findings if finding.severity is Severity.ERROR]
     for finding in bad:
         output.talk(str(finding))
     if bad or new is None:
-        output.fail("the zone made is not fit to be loaded; nothing was written", output.EXIT_NONE)
-    guard(target, old, new, force=force)
+        output.fail("the new zone has errors; nothing was written", output.EXIT_NONE)
+    refuse_shrinkage(target, old, new, force=force)
     write(target, built.text)
     if as_json:
         output.json_data({**report, "written": True})
@@ -159,15 +186,19 @@ def build(
 
 @zone.command()
 @click.argument("file", metavar="FILE", shell_complete=files)
-@click.option("--origin", metavar="NAME", help=f"The zone's name. Default: what the file says, else {DEFAULT_ORIGIN}")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-@click.option("--strict", is_flag=True, help="Warnings fail too.")
+@click.option("--origin", metavar="NAME", help=f"Name of the zone.  [default: owner of the SOA, else {DEFAULT_ORIGIN}]")
+@JSON_OPTION
+@click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
 def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
-    """Check a zone FILE (- for stdin) as a server would load it, and as a Maptr client would read it.
+    """Check a zone FILE (- for standard input) as a server would load it and as a Maptr client would read it.
 
-    It finds what checkers of name servers cannot: regexps that BIND refuses, with the whole zone; hosts without
-    final dot; unescaped ports; redirect loops; names that are no NAANs; replies too big for UDP. A warning says that
-    signatures are over, or will be in two days.
+    It finds what the checkers of name servers do not: regexps for which BIND refuses the zone, hosts without a final
+    dot, unescaped ports, redirect loops, names that are not NAANs, replies too big for UDP. Signatures that have
+    expired, or expire within two days, are a warning.
+
+    \b
+    Example:
+      maptr zone check ark.arpa.zone
 
     \b
     Exit codes:
@@ -176,18 +207,12 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
       2  bad usage
       8  FILE cannot be read
     """
-    from maptr import names
-    from maptr.cli.source import examined, read_text
-    from maptr.cli.source import shown as shown_source
-    from maptr.signatures import signature_state
-
     text = read_text(file)
-    findings, view, _ = examined(text, origin, file)
+    findings, view, _ = examine_zone(text, origin, file)
     if view is not None and (found := signature_state(view, now := time.time())).is_alarm:
-        from maptr.serve.alarm import words
-
         owner = names.to_text(view.origin)
-        findings.append(Finding(Severity.WARNING, "signatures", owner, words(found, now), file=shown_source(file)))
+        text = signature_alarm(found, now)
+        findings.append(Finding(Severity.WARNING, "signatures", owner, text, file=input_name(file)))
     _report(findings, file, as_json)
     fatal = [f for f in findings if strict or f.severity is Severity.ERROR]
     sys.exit(output.EXIT_NONE if fatal else output.EXIT_OK)
@@ -196,25 +221,24 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
 @zone.command()
 @click.argument("old", metavar="OLD", shell_complete=files)
 @click.argument("new", metavar="NEW", shell_complete=files)
-@click.option("--origin", metavar="NAME", help="The zone's name, where the files do not say.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.option("--origin", metavar="NAME", help="Name of the zone.  [default: owner of the SOA in OLD]")
+@JSON_OPTION
 def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
-    """What changes from zone file OLD to zone file NEW, one line for each RRset: + added, ~ changed, - removed.
+    """Show what changes from zone file OLD to zone file NEW, one line for each RRset.
 
-    The order of records says nothing, and is not looked at.
+    + is added, ~ changed, - removed. The order of records does not matter.
+
+    \b
+    Example:
+      maptr zone diff ark.arpa.zone.1 ark.arpa.zone
 
     \b
     Exit codes:
-      0  they say the same
-      1  they differ
+      0  no differences
+      1  differences
       2  bad usage
-      8  a file cannot be read, or is no zone
+      8  a file cannot be read or is not a zone
     """
-    from maptr.cli.source import read_text
-    from maptr.masterfile import soa_owner
-    from maptr.serve.zones import ZoneSource, read_zone
-    from maptr.zonediff import ZoneDiff
-
     origin = origin or soa_owner(read_text(old))
     views = []
     for file in (old, new):
@@ -246,18 +270,43 @@ def _report(findings: list[Finding], file: str, as_json: bool) -> None:
     output.talk(f"{file}: {errors} errors, {len(findings) - errors} warnings")
 
 
-def _name(option: str, text: str) -> Labels:
-    from maptr import names
-
-    try:
-        return names.parse(text)
-    except ValueError as error:
-        raise click.UsageError(f"{option}: {text} is no domain name: {error}") from None
-
-
 def _lines(target: Path | None) -> list[str]:
-    """The lines of the zone that is there already; none if there is none, or it cannot be read as text."""
+    """The lines of the existing zone file; none if it does not exist or is not text."""
     try:
         return target.read_text("utf-8").splitlines() if target and target.is_file() else []
     except (OSError, UnicodeDecodeError):
         return []
+
+
+# ---- shared with ``zone sign``
+
+
+def examine_zone(text: str, origin: str | None, file: str) -> Examined:
+    """The findings of ``zone.check`` for the text of a zone file and the files that it includes."""
+    try:
+        return examine(text, origin=origin, filename=input_name(file))
+    except OSError as error:
+        output.fail(f"{input_name(file)}: $INCLUDE: {reason_of(error)}", output.EXIT_UNREADABLE)
+
+
+def existing_zone(target: Path | None, origin: Labels, *, overwrite: bool) -> ZoneView | None:
+    """The zone in the file to be replaced; None if there is none. Raises UsageError for a file that is not a zone of
+    this name."""
+    if target is None or not target.is_file():
+        refuse_foreign(target, lambda content: False, overwrite=overwrite)
+        return None
+    try:
+        return read_zone_file(read_whole(target), fold(origin), target).view
+    except (ZoneError, OSError):
+        refuse_foreign(target, lambda content: False, overwrite=overwrite)
+    return None
+
+
+def refuse_shrinkage(target: Path | None, old: ZoneView | None, new: ZoneView, *, force: bool) -> None:
+    """End the command if the new zone has lost too many names of the old one."""
+    if old is None or force:
+        return
+    try:
+        check_shrinkage(ZoneDiff.between(old, new), Guards())
+    except ZoneError as error:
+        output.fail(f"{target} stays as it is: {error.reason} (--force overrides)", output.EXIT_NONE)

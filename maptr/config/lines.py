@@ -1,20 +1,20 @@
-"""Where each key of a TOML text stands, which tomli does not tell. What the text says is tomli's to decide.
+"""The line of each key of a TOML text, which tomli does not report.
 
-Only for texts that tomli has accepted: nothing here checks, and of a wrong text nothing true is said.
+Only for texts that tomli accepts: nothing is checked here, and for other texts the lines are undefined.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
-Path = tuple[str | int, ...]
-"""Keys from the root, with the place in its array for each table of an array: ``("zone", 0, "name")``."""
+KeyPath = tuple[str | int, ...]
+"""Keys from the root, with an index after each array of tables: ``("zone", 0, "name")``."""
 
 _BLANK = " \t\r\n"
-_QUOTES = ('"""', "'''", '"', "'")  # the longer first, so that three are not read as an empty string
+_QUOTES = ('"""', "'''", '"', "'")  # the longer first: three quotes are not an empty string and a quote
 
 
-def key_lines(text: str) -> dict[Path, int]:
+def key_lines(text: str) -> dict[KeyPath, int]:
     """The line, from 1, of every table, key and array element."""
     return _Scanner(text).lines
 
@@ -23,10 +23,10 @@ class _Scanner:
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
-        self.lines: dict[Path, int] = {}
-        self._tables: Counter[Path] = Counter()  # how many each array of tables has so far
-        self._counted = (0, 1)  # an offset and its line, so that counting goes on from the last place
-        table: Path = ()
+        self.lines: dict[KeyPath, int] = {}
+        self._tables: Counter[KeyPath] = Counter()  # the tables of each array so far
+        self._counted = (0, 1)  # an offset and its line, from which to count on
+        table: KeyPath = ()
         while self._next():
             if self.text[self.at] == "[":
                 table = self._header()
@@ -34,7 +34,7 @@ class _Scanner:
                 self._pair(table)
 
     def _next(self) -> bool:
-        """Go over white space and comments; False at the end."""
+        """Skip white space and comments; False at the end."""
         while self.at < len(self.text):
             if self.text[self.at] == "#":
                 end = self.text.find("\n", self.at)
@@ -45,17 +45,17 @@ class _Scanner:
                 return True
         return False
 
-    def _mark(self, path: Path) -> None:
+    def _mark(self, path: KeyPath) -> None:
         offset, line = self._counted
         line += self.text.count("\n", offset, self.at)
         self._counted = (self.at, line)
         self.lines.setdefault(path, line)
 
-    def _header(self) -> Path:
+    def _header(self) -> KeyPath:
         is_array = self.text.startswith("[[", self.at)
         start = self.at + 1 + is_array
         *above, last = self._key(start, "]")
-        path: Path = ()
+        path: KeyPath = ()
         for part in above:
             path = self._current((*path, part))
         path = (*path, last)
@@ -67,16 +67,16 @@ class _Scanner:
         self.at += 1 + is_array
         return path
 
-    def _current(self, path: Path) -> Path:
-        """A header names the last table of an array by the array's name."""
+    def _current(self, path: KeyPath) -> KeyPath:
+        """The name of an array in a header stands for the last table of the array."""
         return (*path, self._tables[path] - 1) if path in self._tables else path
 
     def _key(self, start: int, end: str) -> list[str]:
-        """The parts of the dotted key from ``start`` to the mark that ends it, where ``at`` is then."""
+        """The parts of the dotted key that begins at ``start``. Moves ``at`` to the character that ends it."""
         self.at = start
         while self.text[self.at] != end:
             self._step()
-        import tomli  # here, for there are servers without a file
+        import tomli  # here, because many commands run without a configuration file
 
         value = tomli.loads(f"{self.text[start : self.at]} = 0")
         parts = []
@@ -85,7 +85,7 @@ class _Scanner:
             parts.append(part)
         return parts
 
-    def _pair(self, table: Path) -> None:
+    def _pair(self, table: KeyPath) -> None:
         start = self.at
         parts = self._key(start, "=")
         self.at = start
@@ -95,7 +95,7 @@ class _Scanner:
         self.at += 1
         self._value((*table, *parts))
 
-    def _value(self, path: Path) -> None:
+    def _value(self, path: KeyPath) -> None:
         self._next()
         if self.text[self.at] == "[":
             self.at += 1
@@ -121,7 +121,7 @@ class _Scanner:
             self.at += 1
 
     def _step(self) -> None:
-        """One character, or one whole string."""
+        """Skip one character or one string."""
         quote = next((quote for quote in _QUOTES if self.text.startswith(quote, self.at)), "")
         if not quote:
             self.at += 1
@@ -130,6 +130,6 @@ class _Scanner:
         while not self.text.startswith(quote, self.at):
             self.at += 2 if self.text[self.at] == "\\" and quote[0] == '"' else 1
         self.at += len(quote)
-        # Up to two quotes may stand directly before the three that end a string.
+        # Up to two quotes may come directly before the three that end a string.
         while len(quote) == 3 and self.text.startswith(quote[0], self.at):
             self.at += 1

@@ -1,51 +1,59 @@
-"""What can be configured: one class for each table of ``maptr.toml``, a field for each key, with its default.
+"""The configuration as frozen dataclasses: one class for each table of ``maptr.toml``, one field for each key.
 
-The field is the only place that names a key; reading, the environment's names and the nearest right key follow it.
+A field is the only place that names a key, its default and how its value is read. The reader, the names of the
+environment variables and the suggestions for unknown keys follow it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from maptr import rrl
-from maptr.address import Address, Network, read_network
+from maptr.answer import rate_limit
+from maptr.answer.context import MAX_PAYLOAD, MIN_PAYLOAD
 from maptr.cache import DNS_FIRST, PATIENCE, POLICIES, STALE_LIMIT
 from maptr.choose import CHOOSERS
 from maptr.config import values
-from maptr.config.tables import Field, Table, about, is_key, section, sections, setting
-from maptr.config.values import Secret
-from maptr.context import MAX_PAYLOAD, MIN_PAYLOAD
+from maptr.config.values import Secret, ValueType
+from maptr.dnssec.policy import INCEPTION_OFFSET, LIFETIME, REFRESH
 from maptr.errors import ConfigError
-from maptr.limits import (
-    IDLE_TIMEOUT,
-    INCEPTION_OFFSET,
-    LIFETIME,
-    MAX_CONNECTIONS,
-    MAX_PER_CLIENT,
-    REFRESH,
-    REMOVAL_LIMIT,
-)
-from maptr.names import Labels
-from maptr.protocol import SERVER_PORT, UDP_PAYLOAD
-
-if TYPE_CHECKING:
-    from maptr.acl import NotifyTarget, Rule
+from maptr.protocol.address import Address, Network, read_network
+from maptr.protocol.names import ARK_ARPA, Labels
+from maptr.protocol.numbers import MAX_TTL, SERVER_PORT, UDP_PAYLOAD
+from maptr.registry.plan import REMOVAL_LIMIT
+from maptr.transfer.acl import NotifyTarget, Rule
 
 
-def _rule(text: str) -> Rule:
-    from maptr.acl import Rule  # here, for most servers have no secondaries
+def setting(value_type: ValueType[Any], default: Any = MISSING) -> Any:
+    """A key with a value of this type. Without a default it must be given."""
+    return field(default=default, metadata={"type": value_type})
 
-    return Rule.from_text(text)
+
+def section(table: type[Any]) -> Any:
+    """A table below this one."""
+    return field(default_factory=table, metadata={"table": table})
 
 
-def _target(text: str) -> NotifyTarget:
-    from maptr.acl import NotifyTarget  # here, as above
+def sections(key: str, table: type[Any]) -> Any:
+    """An array of tables, ``[[key]]``."""
+    return field(default=(), metadata={"array": table, "key": key})
 
-    return NotifyTarget.from_text(text)
 
+def about(make: Callable[[], Any]) -> Any:
+    """A field without a key, which is not compared."""
+    return field(default_factory=make, compare=False, repr=False)
+
+
+# Limits of TCP and TLS connections, over all addresses together.
+MAX_CONNECTIONS = 500  # BIND's tcp-clients is 150, NSD's tcp-count 100; an idle connection takes some kilobytes
+MAX_PER_CLIENT = 50  # RFC 7766 6.2.2 lets a server limit the connections of one client
+# Seconds from the last response to the final byte of the next query: "on the order of a few seconds" (RFC 7766 6.2.3).
+# It limits slow clients as well as silent ones.
+IDLE_TIMEOUT = 10.0
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
@@ -53,11 +61,12 @@ LOG_FORMATS = ("text", "json")
 _ADDRESS = values.TEXT.then(lambda text: Address.from_text(text) if text else None)
 _ADDRESSES = values.list_of(values.TEXT.then(Address.from_text))
 _NETWORKS = values.list_of(values.TEXT.then(read_network))
-_ACCESS = values.list_of(values.TEXT.then(_rule))
-_NOTIFY = values.list_of(values.TEXT.then(_target))
+_ACCESS = values.list_of(values.TEXT.then(Rule.from_text))
+_NOTIFY = values.list_of(values.TEXT.then(NotifyTarget.from_text))
 
 
-class TlsConfig(Table):
+@dataclass(frozen=True)
+class TlsConfig:
     """``[serve.tls]``: DNS over TLS (RFC 7858)."""
 
     listen: tuple[Address, ...] = setting(_ADDRESSES, ())
@@ -65,62 +74,68 @@ class TlsConfig(Table):
     key: Path | None = setting(values.PATH, None)
 
 
-class RrlConfig(Table):
-    """``[serve.rrl]``: response rate limiting for UDP; 0 responses a second is no limit."""
+@dataclass(frozen=True)
+class RrlConfig:
+    """``[serve.rrl]``: response rate limiting for UDP; 0 responses a second means no limit."""
 
-    responses_per_second: int = setting(values.integer(0, 1_000_000), rrl.RESPONSES_PER_SECOND)
-    slip: int = setting(values.integer(0, 10), rrl.SLIP)  # every nth limited reply goes out truncated; 0 = none
-    window: int = setting(values.integer(1, 3600), rrl.WINDOW)  # seconds
-    ipv4_prefix: int = setting(values.integer(0, 32), rrl.IPV4_PREFIX)
-    ipv6_prefix: int = setting(values.integer(0, 128), rrl.IPV6_PREFIX)
-    exempt: tuple[Network, ...] = setting(_NETWORKS, rrl.EXEMPT)
+    responses_per_second: int = setting(values.integer(0, 1_000_000), rate_limit.RESPONSES_PER_SECOND)
+    slip: int = setting(values.integer(0, 10), rate_limit.SLIP)  # every nth limited response is sent truncated; 0: none
+    window: int = setting(values.integer(1, 3600), rate_limit.WINDOW)  # seconds
+    ipv4_prefix: int = setting(values.integer(0, 32), rate_limit.IPV4_PREFIX)
+    ipv6_prefix: int = setting(values.integer(0, 128), rate_limit.IPV6_PREFIX)
+    exempt: tuple[Network, ...] = setting(_NETWORKS, rate_limit.EXEMPT)
 
 
-class CookieConfig(Table):
-    """``[serve.cookies]``: DNS cookies (RFC 7873). Without a secret each start makes one of its own."""
+@dataclass(frozen=True)
+class CookieConfig:
+    """``[serve.cookies]``: DNS cookies (RFC 7873). Without a secret, each start makes a new one."""
 
     enabled: bool = setting(values.BOOLEAN, True)
-    require: bool = setting(values.BOOLEAN, False)  # UDP without a good one gets BADCOOKIE
+    require: bool = setting(values.BOOLEAN, False)  # answer UDP queries without a valid one with BADCOOKIE
     secret: tuple[Secret, ...] = setting(values.TEXT.then(values.read_cookie_secrets), ())
     secret_file: Path | None = setting(values.PATH, None)
 
 
-class TcpConfig(Table):
-    """``[serve.tcp]``: limits of TCP and TLS, over all addresses together."""
+@dataclass(frozen=True)
+class TcpConfig:
+    """``[serve.tcp]``: limits of TCP and TLS connections, over all addresses together."""
 
     max_connections: int = setting(values.integer(1, 100_000), MAX_CONNECTIONS)
     max_per_client: int = setting(values.integer(1, 100_000), MAX_PER_CLIENT)
     idle_timeout: float = setting(values.number(0.1, 3600), IDLE_TIMEOUT)  # seconds
 
 
-class QueryLogConfig(Table):
-    """``[serve.query_log]``: which queries have a line in the log."""
+@dataclass(frozen=True)
+class QueryLogConfig:
+    """``[serve.query_log]``: which queries are logged."""
 
-    every: int = setting(values.integer(0, 1_000_000_000), 0)  # one of so many; 0: none
+    every: int = setting(values.integer(0, 1_000_000_000), 0)  # log every nth query; 0: none
     rate: int = setting(values.integer(1, 100_000), 100)  # lines a second at most
 
 
-class CatalogConfig(Table):
-    """``[serve.catalog]``: a catalog zone (RFC 9432) of all zones served; none without a name."""
+@dataclass(frozen=True)
+class CatalogConfig:
+    """``[serve.catalog]``: a catalog zone (RFC 9432) of all zones served, if it has a name."""
 
     name: Labels | None = setting(values.TEXT.then(lambda text: values.read_name(text) if text else None), None)
     transfer: tuple[Rule, ...] = setting(_ACCESS, ())
     notify: tuple[NotifyTarget, ...] = setting(_NOTIFY, ())
 
 
-class ServeConfig(Table):
+@dataclass(frozen=True)
+class ServeConfig:
     """``[serve]``."""
 
     listen: tuple[Address, ...] = setting(_ADDRESSES, (Address("127.0.0.1", SERVER_PORT),))
-    user: str = setting(values.TEXT, "")  # to run as, where root starts it: NAME or NAME:GROUP
+    user: str = setting(values.TEXT, "")  # NAME or NAME:GROUP to run as, if started by root
     workers: int = setting(values.integer(1, 1024), 1)
     nsid: str = setting(values.SHORT_TEXT, "")
-    version: str = setting(values.SHORT_TEXT, "")  # version.bind; empty is REFUSED, as for hostname
-    hostname: str = setting(values.SHORT_TEXT, "")  # hostname.bind and id.server
+    version: str = setting(values.SHORT_TEXT, "")  # version.bind; empty: REFUSED
+    hostname: str = setting(values.SHORT_TEXT, "")  # hostname.bind and id.server; empty: REFUSED
     udp_payload: int = setting(values.integer(MIN_PAYLOAD, MAX_PAYLOAD), UDP_PAYLOAD)
     control: Path | None = setting(values.PATH, Path("run/maptr.sock"))
     metrics: Address | None = setting(_ADDRESS, None)  # HTTP: /metrics for Prometheus, and /health
-    state: Path | None = setting(values.PATH, None)  # a directory for what outlives a restart
+    state: Path | None = setting(values.PATH, None)  # a folder for data that outlives a restart
     tls: TlsConfig = section(TlsConfig)
     rrl: RrlConfig = section(RrlConfig)
     cookies: CookieConfig = section(CookieConfig)
@@ -131,8 +146,9 @@ class ServeConfig(Table):
     query_log: QueryLogConfig = section(QueryLogConfig)
 
 
-class KeyConfig(Table):
-    """``[[key]]``: a TSIG key (RFC 8945), its secret given here or in a file of its own."""
+@dataclass(frozen=True)
+class KeyConfig:
+    """``[[key]]``: a TSIG key (RFC 8945), with its secret here or in a file of its own."""
 
     name: Labels = setting(values.NAME)
     algorithm: str = setting(values.TEXT.then(values.read_algorithm), "hmac-sha256")
@@ -140,76 +156,82 @@ class KeyConfig(Table):
     secret_file: Path | None = setting(values.PATH, None)
 
 
-class SigningConfig(Table):
-    """``[zone.signing]``: how a zone with ``keys`` is signed, as the options of ``maptr zone sign`` have it."""
+@dataclass(frozen=True)
+class SigningConfig:
+    """``[zone.signing]``: how a zone with ``keys`` is signed, like the options of ``maptr zone sign``."""
 
     lifetime: int = setting(values.DURATION, LIFETIME)
-    inception: int = setting(values.DURATION, INCEPTION_OFFSET)  # how long ago signatures begin
-    refresh: int = setting(values.DURATION, REFRESH)  # how long before their end they are made anew
+    inception: int = setting(values.DURATION, INCEPTION_OFFSET)  # how long before now signatures begin
+    refresh: int = setting(values.DURATION, REFRESH)  # how long before their end signatures are renewed
     zonemd: bool = setting(values.BOOLEAN, True)
     cds: str = setting(values.choice("publish", "none", "delete"), "publish")
     dnskey_ttl: int | None = setting(values.DURATION, None)  # None: that of the SOA
 
 
-class ZoneConfig(Table):
-    """``[[zone]]``: a zone, its file, who may have it, and how a new file is published."""
+@dataclass(frozen=True)
+class ZoneConfig:
+    """``[[zone]]``: a zone, its file, its secondaries, and how a new file is published."""
 
     name: Labels = setting(values.NAME)
     file: Path = setting(values.FILE)
     transfer: tuple[Rule, ...] = setting(_ACCESS, ())
     notify: tuple[NotifyTarget, ...] = setting(_NOTIFY, ())
-    max_shrink: float = setting(values.number(0, 1), REMOVAL_LIMIT)  # the part of its names a file may lose
+    max_shrink: float = setting(values.number(0, 1), REMOVAL_LIMIT)  # the share of its names that a new file may lose
     serial: str = setting(values.choice("file", "increment", "date", "unix"), "file")
     lint: str = setting(values.choice("off", "warn", "refuse"), "warn")
     keys: Path | None = setting(values.PATH, None)  # a folder: the server signs the zone with the keys in it
     signing: SigningConfig = section(SigningConfig)
-    table: Path | None = setting(values.PATH, None)  # a registry that the file is built from, and then by these
+    table: Path | None = setting(values.PATH, None)  # a registry to build the file from, with the next four
     ns: tuple[str, ...] = setting(values.list_of(values.TEXT), ())
     contact: Labels = setting(values.NAME, (b"hostmaster",))
-    ttl: int = setting(values.integer(0, 0x7FFF_FFFF), 86400)
+    ttl: int = setting(values.integer(0, MAX_TTL), 86400)
     include: tuple[Path, ...] = setting(values.list_of(values.FILE), ())
 
 
-class TableConfig(Table):
-    """``[table]``: the registry, where it comes from and where it is kept."""
+@dataclass(frozen=True)
+class TableConfig:
+    """``[table]``: the registry, its sources and its file."""
 
     file: Path | None = setting(values.PATH, None)
     url: str = setting(values.TEXT, "")
     mirrors: tuple[str, ...] = setting(values.list_of(values.TEXT), ())
     every: int = setting(values.DURATION, 3600)
     sha256: str = setting(values.SHA256, "")
-    public_key: Path | None = setting(values.PATH, None)  # of a minisign signature
+    public_key: Path | None = setting(values.PATH, None)  # for a minisign signature
     cafile: Path | None = setting(values.PATH, None)
-    drift: tuple[str, ...] = setting(values.list_of(values.TEXT), ())  # servers held against the table
+    drift: tuple[str, ...] = setting(values.list_of(values.TEXT), ())  # servers to compare with the table
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """In the order they are tried."""
+        """The sources in the order of trying."""
         return (self.url, *self.mirrors) if self.url else ()
 
 
-class ClientConfig(Table):
-    """``[client]``: whom the commands that discover ask, and below which origin."""
+@dataclass(frozen=True)
+class ClientConfig:
+    """``[client]``: which servers the commands that discover ask, and below which origin."""
 
-    origin: Labels = setting(values.NAME, (b"ark", b"arpa"))
-    nameservers: tuple[str, ...] = setting(values.list_of(values.TEXT), ())  # none: the system's
+    origin: Labels = setting(values.NAME, ARK_ARPA)
+    nameservers: tuple[str, ...] = setting(values.list_of(values.TEXT), ())  # empty: the system's
     choose: str = setting(values.choice(*CHOOSERS), CHOOSERS[0])
-    scheme: str = setting(values.choice("https", "http"), "https")  # of hosts that come without one
+    scheme: str = setting(values.choice("https", "http"), "https")  # of hosts without one
 
 
-class CacheConfig(Table):
-    """``[cache]``: what stands between the commands that discover and DNS."""
+@dataclass(frozen=True)
+class CacheConfig:
+    """``[cache]``: the cache that the commands that discover use."""
 
     natab: Path | None = setting(values.PATH, None)
     path: Path | None = setting(values.PATH, None)
     policy: str = setting(values.choice(*POLICIES), DNS_FIRST)
     patience: float = setting(values.number(0, 3600), PATIENCE)  # seconds
     stale_limit: int = setting(values.DURATION, STALE_LIMIT)
-    table_limit: int = setting(values.DURATION, 0)  # 0: a table is never too old
+    table_limit: int = setting(values.DURATION, 0)  # 0: no limit
 
 
-class Config(Table):
-    """All of it. ``places`` has file and line of each key given, so that whoever finds it wrong can say where."""
+@dataclass(frozen=True)
+class Config:
+    """The whole configuration. ``places`` has the file and the line of each key that was given, for error messages."""
 
     serve: ServeConfig = section(ServeConfig)
     keys: tuple[KeyConfig, ...] = sections("key", KeyConfig)
@@ -221,20 +243,20 @@ class Config(Table):
     places: Mapping[str, tuple[str, int]] = about(dict)
 
     def error(self, key: str, message: str) -> ConfigError:
-        """What is wrong with the value of a key, such as ``serve.listen`` or ``key[0].secret_file``, at its place."""
+        """An error in the value of a key, such as ``serve.listen`` or ``key[0].secret_file``, with its place."""
         filename, line = self.places.get(key, (self.filename, 0))
         return ConfigError(message, filename=filename, line=line, key=re.sub(r"\[\d+\]", "", key))
 
 
-def keys_of(table: type[Table]) -> dict[str, tuple[str, Field]]:
-    """The keys that may stand in a table, each with the name of its field."""
-    return {field.key or name: (name, field) for name, field in table.fields.items() if is_key(field)}
+def keys_of(table: type[Any]) -> dict[str, dataclasses.Field[Any]]:
+    """The field of each key that a table may have."""
+    return {one.metadata.get("key", one.name): one for one in dataclasses.fields(table) if one.metadata}
 
 
-def all_keys(table: type[Table] = Config, prefix: str = "") -> dict[str, Field]:
-    """Every key that has a value, by its dotted name; those of arrays of tables as ``zone.file``."""
-    found: dict[str, Field] = {}
-    for key, (_, field) in keys_of(table).items():
-        below = field.table or field.array
-        found |= all_keys(below, f"{prefix}{key}.") if below else {prefix + key: field}
+def all_keys(table: type[Any] = Config, prefix: str = "") -> dict[str, dataclasses.Field[Any]]:
+    """The field of each key with a value, by its dotted name; in arrays of tables ``zone.file``."""
+    found: dict[str, dataclasses.Field[Any]] = {}
+    for key, one in keys_of(table).items():
+        below = one.metadata.get("table") or one.metadata.get("array")
+        found |= all_keys(below, f"{prefix}{key}.") if below else {prefix + key: one}
     return found

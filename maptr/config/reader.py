@@ -1,21 +1,58 @@
-"""Text to Config: each key known, each value right, each error with its place. Reads no file and no environment."""
+"""Reading a configuration: defaults < ``maptr.toml`` < ``MAPTR_*`` < flags, each error with its file and line."""
 
 from __future__ import annotations
 
+import dataclasses
+import errno
+import os
 import re
-from collections.abc import Iterable, Mapping
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from maptr.config import checks, lines, model
 from maptr.config.model import Config
-from maptr.config.tables import REQUIRED, Field, Table
-from maptr.config.values import ElementError
+from maptr.config.values import ElementError, read_cookie_secrets, read_tsig_secret
 from maptr.errors import ConfigError, raise_all
+from maptr.places import LOCAL_CONFIG
+from maptr.text import nearest
 
+T = TypeVar("T")
+Flags = Mapping[str, tuple[object, str]]
+"""By its dotted key: a TOML value, and the option that it was given with."""
+
+FILE_VARIABLE = "MAPTR_CONFIG"
 ENVIRONMENT = "MAPTR_"
-# Of the environment only these are looked at for wrong names: other programs may have variables in MAPTR_.
+# Only variables with these prefixes are checked for wrong names: other programs may use the prefix MAPTR_.
 ENVIRONMENT_OURS = ("MAPTR_SERVE_", "MAPTR_TABLE_", "MAPTR_CLIENT_", "MAPTR_CACHE_")
+MAX_FILE = 16 * 1024 * 1024  # bytes; a zone takes about 100
+MAX_SECRET = 4096  # bytes of a file with a secret
+
+
+def find(environment: Mapping[str, str]) -> Path | None:
+    """The default file: what ``MAPTR_CONFIG`` names, or ``maptr.toml`` in the current folder if it exists."""
+    if named := environment.get(FILE_VARIABLE):
+        return Path(named)
+    return Path(LOCAL_CONFIG) if Path(LOCAL_CONFIG).exists() else None
+
+
+def load(
+    path: Path | None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    flags: Flags | None = None,
+    secrets: bool = True,
+) -> Config:
+    """The configuration of a file, or the one without a file. The files with ``secrets`` are read too.
+
+    Raises ConfigError with file, line and key, or ConfigErrors for several mistakes; and OSError if the file itself
+    cannot be read.
+    """
+    config, errors = examine(path, environment=environment, flags=flags, secrets=secrets)
+    raise_all(errors)
+    return config
 
 
 def parse(
@@ -24,34 +61,59 @@ def parse(
     filename: str = "",
     directory: Path | None = None,
     environment: Mapping[str, str] | None = None,
-    flags: Mapping[str, tuple[object, str]] | None = None,
+    flags: Flags | None = None,
 ) -> Config:
-    """Defaults, then the text, then ``MAPTR_*`` of the environment, then flags.
+    """The configuration of a TOML text. Relative paths in the text start from ``directory``.
 
-    A flag is, by its dotted key, a TOML value and the option it came by.
-    Relative paths in the text are from ``directory``. Secrets in files are not here yet; ``load`` reads them.
-    Raises ConfigError with the key, and the line where it stands; ConfigErrors where there are several.
+    It reads no files, not even those with secrets. Raises ConfigError, or ConfigErrors for several mistakes.
     """
-    config, errors = examine(text, filename=filename, directory=directory, environment=environment, flags=flags)
+    config, errors = _examine_text(text, filename=filename, directory=directory, environment=environment, flags=flags)
     raise_all(errors)
     return config
 
 
 def examine(
+    path: Path | None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    flags: Flags | None = None,
+    secrets: bool = True,
+) -> tuple[Config, list[ConfigError]]:
+    """Like ``load``, but returns the mistakes. The configuration has the defaults in place of wrong values.
+
+    Raises ConfigError for a file that is not TOML, and OSError.
+    """
+    if path is None:
+        config, errors = _examine_text(environment=environment, flags=flags)
+    else:
+        try:
+            text = _text(path)
+        except OSError as error:
+            if environment is not None and Path(environment.get(FILE_VARIABLE, "")) == path:
+                error.strerror = f"{error.strerror}; {FILE_VARIABLE} names it"
+            raise
+        config, errors = _examine_text(
+            text, filename=str(path), directory=path.parent, environment=environment, flags=flags
+        )
+    if secrets:
+        config = _with_secrets(config, errors)
+    return config, sorted(errors, key=lambda error: error.line)
+
+
+def _examine_text(
     text: str = "",
     *,
     filename: str = "",
     directory: Path | None = None,
     environment: Mapping[str, str] | None = None,
-    flags: Mapping[str, tuple[object, str]] | None = None,
+    flags: Flags | None = None,
 ) -> tuple[Config, list[ConfigError]]:
-    """As ``parse``, with all that is wrong, which the configuration then lacks. Raises ConfigError for bad TOML."""
     document = _document(text, filename) if text else {}
     reading = _Reading(document, filename, lines.key_lines(text), directory)
     reading.overlay(_from_environment(environment or {}, reading.errors))
     reading.overlay(flags or {})
     config: Config = reading.table(Config, document, ())
-    config = config.replace(filename=filename, places=reading.places)
+    config = dataclasses.replace(config, filename=filename, places=reading.places)
     if not reading.lost:
         found = checks.check(config, document)
         reading.errors += [reading.error(*mistake) for mistake in found if not reading.follows(*mistake)]
@@ -59,22 +121,22 @@ def examine(
 
 
 def _document(text: str, filename: str) -> dict[str, Any]:
-    import tomli  # here, for there are servers without a file
+    import tomli  # here, because many commands run without a configuration file
 
     try:
         return tomli.loads(text)
     except tomli.TOMLDecodeError as error:
         reason, _, place = str(error).partition(" (at ")
         found = re.match(r"line (\d+),", place)
-        line = int(found[1]) if found else text.count("\n") + 1  # else it says "end of document"
+        line = int(found[1]) if found else text.count("\n") + 1  # tomli says "end of document"
         raise ConfigError(reason, filename=filename, line=line) from None
     except RecursionError:
-        raise ConfigError("is nested too deep", filename=filename) from None
+        raise ConfigError("is nested too deeply", filename=filename) from None
 
 
 def environment_names() -> dict[str, str]:
-    """The variable for each key that is not in an array of tables, and the key."""
-    arrays = tuple(f"{name}." for name, (_, field) in model.keys_of(Config).items() if field.array)
+    """The environment variable of each key outside arrays of tables, and the key."""
+    arrays = tuple(f"{key}." for key, field in model.keys_of(Config).items() if "array" in field.metadata)
     keys = (key for key in model.all_keys() if not key.startswith(arrays))
     return {ENVIRONMENT + key.replace(".", "_").upper(): key for key in keys}
 
@@ -84,11 +146,9 @@ def _from_environment(environment: Mapping[str, str], errors: list[ConfigError])
     found: dict[str, tuple[object, str]] = {}
     for variable, text in environment.items():
         if variable in known:
-            kind = fields[known[variable]].kind
-            found[known[variable]] = (text if kind is None else kind.from_text(text), variable)
+            value_type = fields[known[variable]].metadata["type"]
+            found[known[variable]] = value_type.from_text(text), variable
         elif variable.startswith(ENVIRONMENT_OURS):
-            from maptr.nearest import nearest
-
             errors.append(ConfigError(f"no such setting; the nearest is {nearest(variable, known)}", key=variable))
     return found
 
@@ -97,13 +157,14 @@ WRONG = object()  # in place of a value
 
 
 class _Reading:
-    """One document being read; ``places`` grows as keys are met, ``errors`` as they are found wrong.
+    """The state of reading one document: the ``places`` of its keys, and the ``errors`` found so far.
 
-    ``lost``: a table of an array is not there, for its keys are wrong, so those after it have other places.
+    ``lost`` is True if a table of an array was left out because of its mistakes: the index of the tables after it is
+    then wrong.
     """
 
     def __init__(
-        self, document: dict[str, Any], filename: str, found: Mapping[lines.Path, int], directory: Path | None
+        self, document: dict[str, Any], filename: str, found: Mapping[lines.KeyPath, int], directory: Path | None
     ) -> None:
         self.document = document
         self.filename = filename
@@ -112,23 +173,23 @@ class _Reading:
         self.places: dict[str, tuple[str, int]] = {}
         self.errors: list[ConfigError] = []
         self.lost = False
-        self._wrong: set[lines.Path] = set()  # keys that have no value, for theirs is wrong or they are misspelled
-        self._outside: dict[lines.Path, str] = {}  # what does not come from the file, and where from
+        self._wrong: set[lines.KeyPath] = set()  # keys without a value, because it is wrong or the key is misspelled
+        self._outside: dict[lines.KeyPath, str] = {}  # keys that are not from the file, with their variable or option
 
     def overlay(self, given: Mapping[str, tuple[object, str]]) -> None:
-        """Put values from elsewhere over those of the file."""
+        """Replace values of the file by values from the environment or the command line."""
         for key, (value, source) in given.items():
             *above, last = key.split(".")
             table = self.document
             for part in above:
                 table = table.setdefault(part, {})
                 if not isinstance(table, dict):
-                    return  # the file has a value where a table should be, and is told so in its turn
+                    return  # the file has a value in place of a table, which is an error of its own
             table[last] = value
             self._outside[tuple(key.split("."))] = source
 
-    def table(self, kind: type[Table], document: object, path: lines.Path) -> Any:
-        """One table as its class; what is wrong in it has its default. WRONG where it has none."""
+    def table(self, kind: type[Any], document: object, path: lines.KeyPath) -> Any:
+        """A table as an object of its class. A wrong value gets its default; without a default, the table is WRONG."""
         if not isinstance(document, dict):
             return self._refuse(path, "must be a table")
         known = model.keys_of(kind)
@@ -138,37 +199,36 @@ class _Reading:
                 self._refuse((*path, key), f"no such key; the nearest is {near}")
                 self._wrong.add((*path, near.rpartition(".")[2]))
         found: dict[str, Any] = {}
-        for key, (name, field) in known.items():
+        required = {key for key, field in known.items() if field.default is field.default_factory is MISSING}
+        for key, field in known.items():
             here = (*path, key)
             value: object = WRONG
             if key in document:
                 self.places.setdefault(_dotted(here), self._place(here))
                 self.places[_indexed(here)] = self._place(here)
                 value = self._value(field, document[key], here)
-            elif field.default is REQUIRED:
+            elif key in required:
                 if here not in self._wrong:
-                    self._refuse(path, f"has no {key}, which it must have")
+                    self._refuse(path, f"has no {key}, which is required")
             elif isinstance(field.default, Path):
                 value = self._settle(field.default, here)
             if value is not WRONG:
-                found[name] = value
-        if any(field.default is REQUIRED and name not in found for name, field in known.values()):
+                found[field.name] = value
+        if any(known[key].name not in found for key in required):
             return WRONG
         return kind(**found)
 
-    def _value(self, field: Field, value: object, path: lines.Path) -> object:
-        if field.table:
-            return self.table(field.table, value, path)
-        if below := field.array:
+    def _value(self, field: dataclasses.Field[Any], value: object, path: lines.KeyPath) -> object:
+        if below := field.metadata.get("table"):
+            return self.table(below, value, path)
+        if below := field.metadata.get("array"):
             if not isinstance(value, list):
                 return self._refuse(path, f"must be an array of tables, [[{_dotted(path)}]]")
             tables = [self.table(below, item, (*path, index)) for index, item in enumerate(value)]
             self.lost = self.lost or WRONG in tables
             return tuple(table for table in tables if table is not WRONG)
-        kind = field.kind
-        assert kind is not None  # noqa: S101 - a field is a value or one of the two above
         try:
-            return self._settle(kind.read(value), path)
+            return self._settle(field.metadata["type"].read(value), path)
         except ElementError as error:
             for index, reason in error.wrong:
                 self._refuse((*path, index), reason)
@@ -177,13 +237,13 @@ class _Reading:
         except ValueError as error:
             return self._refuse(path, str(error))
 
-    def _refuse(self, path: lines.Path, message: str) -> object:
+    def _refuse(self, path: lines.KeyPath, message: str) -> object:
         self._wrong.add(path)
         self.errors.append(self.error(path, message))
         return WRONG
 
-    def follows(self, path: lines.Path, message: str) -> bool:
-        """Whether a mistake may only be there because a key that it is about has been refused."""
+    def follows(self, path: lines.KeyPath, message: str) -> bool:
+        """Whether a mistake may only be the consequence of a key that was refused."""
         words = {word.strip(".") for word in re.findall(r"[a-z_.0-9]+", message)}
         return any(
             wrong == path or _dotted(wrong) in words or (wrong[:-1] in (path, path[:-1]) and wrong[-1] in words)
@@ -191,29 +251,27 @@ class _Reading:
             if wrong
         )
 
-    def _settle(self, value: object, path: lines.Path) -> object:
-        """A path of the file is from the file's directory, one of a flag from where the command was given."""
+    def _settle(self, value: object, path: lines.KeyPath) -> object:
+        """Make a relative path of the file start from the file's folder; one of a flag stays as it is."""
         if path in self._outside or self.directory is None:
             return value
-        if type(value) is tuple:  # and no record, which is one too
+        if type(value) is tuple:  # not a NamedTuple
             return tuple(self._settle(one, path) for one in value)
         return self.directory / value if isinstance(value, Path) else value
 
-    def _place(self, path: lines.Path) -> tuple[str, int]:
+    def _place(self, path: lines.KeyPath) -> tuple[str, int]:
         parts = [path[:end] for end in range(len(path), 0, -1)]
-        for part in parts:  # first, for the file may have lines for what is not taken from it
+        for part in parts:  # first, because the file may have the key too
             if part in self._outside:
                 return self._outside[part], 0
         return self.filename, next((self.lines[part] for part in parts if part in self.lines), 0)
 
-    def error(self, path: lines.Path, message: str) -> ConfigError:
+    def error(self, path: lines.KeyPath, message: str) -> ConfigError:
         filename, line = self._place(path)
         return ConfigError(message, filename=filename, line=line, key=_dotted(path))
 
-    def _nearest(self, path: lines.Path, key: str, known: Iterable[str]) -> str:
-        """The nearest right key: spelled nearly so here, or so elsewhere, or whatever is nearest."""
-        from maptr.nearest import nearest
-
+    def _nearest(self, path: lines.KeyPath, key: str, known: Iterable[str]) -> str:
+        """The nearest valid key: the same one in another table, a similar one here, or a similar one anywhere."""
         here = f"{_dotted(path)}." if path else ""
         everywhere = [*model.all_keys(), *model.keys_of(Config)]
         if same := [other for other in everywhere if other.rpartition(".")[2] == key]:
@@ -223,11 +281,90 @@ class _Reading:
         return nearest(here + key, everywhere)
 
 
-def _dotted(path: lines.Path) -> str:
-    """``zone.file``: which of the zones is meant, the line says."""
+def _dotted(path: lines.KeyPath) -> str:
+    """``zone.file``, without the index of the zone."""
     return ".".join(part for part in path if isinstance(part, str))
 
 
-def _indexed(path: lines.Path) -> str:
-    """``zone[0].file``: that of the first zone."""
+def _indexed(path: lines.KeyPath) -> str:
+    """``zone[0].file``, with the index of the zone."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
+
+
+# ---- Files
+
+
+def _text(path: Path) -> str:
+    octets = _read(path, MAX_FILE)
+    try:
+        return octets.decode("utf-8-sig")  # editors on Windows write a byte order mark
+    except UnicodeDecodeError as error:
+        line = octets.count(b"\n", 0, error.start) + 1
+        raise ConfigError("is not UTF-8", filename=str(path), line=line) from None
+
+
+def _with_secrets(config: Config, errors: list[ConfigError]) -> Config:
+    keys = []
+    for index, key in enumerate(config.keys):
+        if key.secret_file is not None:
+            where = f"key[{index}].secret_file"
+            secret = _read_secret(config, where, key.secret_file, read_tsig_secret, errors)
+            key = dataclasses.replace(key, secret=secret)
+        keys.append(key)
+    cookies = config.serve.cookies
+    if cookies.secret_file is not None:
+        where = "serve.cookies.secret_file"
+        secrets = _read_secret(config, where, cookies.secret_file, read_cookie_secrets, errors)
+        cookies = dataclasses.replace(cookies, secret=secrets or ())
+    serve = dataclasses.replace(config.serve, cookies=cookies)
+    return dataclasses.replace(config, keys=tuple(keys), serve=serve)
+
+
+def _read_secret(config: Config, key: str, path: Path, read: Callable[[str], T], errors: list[ConfigError]) -> T | None:
+    """The content of a file with secrets; None and one more error for a file that is invalid or open to others."""
+    try:
+        return read(_secret_text(config, key, path))
+    except ConfigError as error:
+        errors.append(error)
+    except ValueError as error:
+        errors.append(config.error(key, f"{path}: {error}"))
+    return None
+
+
+def _secret_text(config: Config, key: str, path: Path) -> str:
+    """The text of a file that only its owner can read or write. Raises ConfigError."""
+    try:
+        octets = _read(path, MAX_SECRET, secret=True)
+        return octets.decode("ascii")
+    except OSError as error:
+        raise config.error(key, f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise config.error(key, f"{path}: is not a text file") from None
+    except ValueError as error:
+        raise config.error(key, f"{path}: {error}") from None
+
+
+def _read(path: Path, limit: int, *, secret: bool = False) -> bytes:
+    if path.is_dir():  # the error of os.open would name a file descriptor
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # do not wait for the writer of a FIFO
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(handle)
+        mode = status.st_mode
+        if secret and not stat.S_ISREG(mode):
+            raise ValueError("is not a regular file")
+        if secret and mode & _open_bits(status):
+            raise ValueError(f"has mode {stat.S_IMODE(mode):04o}: others can read or change the secret; chmod 600 it")
+        octets = file.read(limit + 1)
+    if len(octets) > limit:
+        raise ConfigError(f"has more than {limit} bytes", filename=str(path))
+    return octets
+
+
+def _open_bits(status: os.stat_result) -> int:
+    """The mode bits that open a secret to others.
+
+    A process that is not root accepts a file of root that the group can read: Debian's daemons keep keys like this,
+    and the access list of systemd's credentials appears as these bits.
+    """
+    return 0o037 if status.st_uid == 0 and os.geteuid() != 0 else 0o077

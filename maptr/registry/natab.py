@@ -1,4 +1,4 @@
-"""natab, the table of the ARK drafts (2002 and 2019 forms), read and written.
+"""natab, the table of the ARK drafts (2002 and 2019 forms): read and written.
 
     # National Library of Examples
     12345:  https://nlex.example.org/policy.html
@@ -6,14 +6,13 @@
         mirror.example.net:8080     MIRR
     #--- end of data ---
 
-The comment above an entry names the organisation when it is one line on its own. What follows ``end of data``
-(the drafts put a script there) is not looked at. An NMA is a host with an optional port and nothing else,
-so it stands for ``https://host[:port]/ark:/${content}``, or for http where the port is 80, and the writer says what it
-had to leave out.
+A comment of one line above an entry is the organisation's name. Text after ``end of data`` (a script in the drafts) is
+ignored. An NMA is a host with an optional port: it stands for ``https://host[:port]/ark:/${content}``, or for http if
+the port is 80. The writer lists what it had to leave out.
 
-**How it is read.** An entry is its line and the lines below it, up to the next that is neither indented, empty nor a
-comment. One pattern tells the lines that cannot be wrong. The entry of such lines is made when it is first looked up,
-any other at once, by the same function.
+**Reading.** An entry is its line and the lines below it, up to the next line that is not indented, empty or a comment.
+One pattern recognises lines that are certainly valid. An entry of such lines is made when it is first looked up, any
+other entry at once, by the same function.
 """
 
 from __future__ import annotations
@@ -28,21 +27,20 @@ from typing import Any
 from maptr import url
 from maptr.ark import BETANUMERIC, MAX_NAAN
 from maptr.errors import TableError
-from maptr.registry import where as where_
-from maptr.registry.records import OnBad, Records, shown
-from maptr.table import DEFAULT_STATUS, NATAB_PATH, Entry, Nma, Policy, Table, Who, example_url
+from maptr.registry.table import Entry, Nma, OnBad, Policy, Table, TableBuilder, Who, shown
+from maptr.registry.target import DEFAULT_STATUS, NATAB_PATH, authority, example_url, where_to_target
 
 END = re.compile(r"[\s#-]*end\s+of\s+data[\s-]*\Z", re.IGNORECASE)
-ENTRY = re.compile(r"(?P<naan>[0-9A-Za-z]+):(?:\s+(?P<policy>\S.*))?\Z")  # of a line without white space at its end
+ENTRY = re.compile(r"(?P<naan>[0-9A-Za-z]+):(?:\s+(?P<policy>\S.*))?\Z")  # a line without trailing white space
 
 _HEADERS = ("Last change", "Reload from", "Mirrored at", "To register")
 _HEADER = re.compile(rf"(?P<name>{'|'.join(_HEADERS)}):\s+(?P<value>\S.*)\Z")
 _AT_MARGIN = re.compile(r"^[^ \t\n]", re.MULTILINE)
 _LINE_END = re.compile(r"\r\n?")
 
-# Lines that need no second look: comments that are neither a header nor the end, entries, and NMAs whose hosts have no
-# "_", only letters in their last label, and 60 characters at most, so that no label has more than 63.
-_SOUND = re.compile(
+# Lines that are certainly valid: comments that are neither a header nor the end, entries, and NMAs whose hosts have no
+# "_", only letters in their last label, and at most 60 characters, so that no label has more than 63.
+_VALID = re.compile(
     rf"(?:#(?![^\w\n]*+(?:(?i:end)\s|(?:{'|'.join(_HEADERS)}):)).*+"
     rf"|[{BETANUMERIC}]{{1,{MAX_NAAN}}}+:(?: .*+)?"
     r"|(?: ++(?![^ :]{61})(?:[0-9A-Za-z]++[-.])++(?<=[.])[A-Za-z]++(?::[1-9][0-9]{0,3}+)?(?: .*+)?)?)\Z"
@@ -58,7 +56,7 @@ _PREAMBLE = """\
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What a record held that natab has no room for."""
+    """Something in a record that natab has no room for."""
 
     record: str
     what: str
@@ -68,31 +66,31 @@ class Loss:
 
 
 def read(text: str, *, filename: str = "", on_bad: OnBad | None = None, scheme: str = "https") -> Table:
-    """The table in a natab text; TableError, by line, for each line that is neither comment, entry nor NMA.
+    """The table in a natab. Every line that is not a comment, entry or NMA is a bad record, reported by line.
 
-    Copying has damaged the natabs printed in the drafts (a lost ``#``, tags around hosts): a line whose first word is
-    no host is refused, and an entry line without a NAAN takes its NMAs with it. Policies and acronyms may be any text,
-    as for the draft's script. Text indented as a whole, as the drafts print it, is read as if it were not. ``scheme``
-    is that of every host without port 80.
+    The natabs printed in the drafts are damaged by copying (a lost ``#``, tags around hosts): a line whose first word
+    is not a host is refused, and an invalid NAAN makes the NMAs below it invalid. Policies and acronyms may be any
+    text, as for the draft's script. Text that is indented as a whole, as in the drafts, is dedented. ``scheme`` is that
+    of hosts without port 80.
     """
-    records = Records(filename, on_bad)
+    builder = TableBuilder(filename, on_bad)
     natab = _Lines(text, scheme)
     found: dict[str, Entry | int] = {}
     for start in natab.starts:
-        made = natab.entry(start, records) if start in natab.odd else start
+        made = natab.entry(start, builder) if start in natab.odd else start
         if made is None:
             continue
         key = natab.lines[start].partition(":")[0] if isinstance(made, int) else made.key
         first = found.setdefault(key, made)
         if first is not made:
             line = first if isinstance(first, int) else first.line
-            records.bad(f"is there twice, first on line {line}", line=start, record=key)
-    records.check(len(found))
-    return _LazyTable(found, natab.sound_entry, natab.metadata, unread=set(records.unread) - found.keys())
+            builder.refuse(builder.error(f"duplicate record, first on line {line}", line=start, record=key))
+    builder.check(len(found))
+    return _LazyTable(found, natab.valid_entry, natab.metadata, unread=builder.unread - found.keys())
 
 
 class _LazyTable(Table):
-    """A table whose entries are numbers of lines until they are looked up."""
+    """A table whose entries are line numbers until they are looked up."""
 
     __slots__ = ("_found", "_make")
 
@@ -127,8 +125,8 @@ class _LazyTable(Table):
 class _Lines:
     """The lines of a natab by number, up to its end: comments begin with ``#``, NMAs with a space. Line 0 is empty.
 
-    ``starts`` are the lines that begin an entry, and 0 for what stands before them; ``odd`` those of them whose entry
-    cannot wait.
+    ``starts`` are the lines that begin an entry, and 0 for what precedes them; ``odd`` are those whose entries have
+    lines that may be invalid.
     """
 
     def __init__(self, text: str, scheme: str) -> None:
@@ -140,7 +138,7 @@ class _Lines:
         self.lines = ["", *(_LINE_END.sub("\n", text) if "\r" in text else text).split("\n")]
         self.metadata: dict[str, str] = {}
         odd = []
-        for number in [number for number, match in enumerate(map(_SOUND.match, self.lines)) if match is None]:
+        for number in [number for number, match in enumerate(map(_VALID.match, self.lines)) if match is None]:
             line = self.lines[number].rstrip()
             if END.match(line):
                 del self.lines[number:]
@@ -155,56 +153,54 @@ class _Lines:
         self.starts = [0, *(number for number, line in enumerate(self.lines) if line and line[0] not in " #")]
         self.odd = {0} | {self.starts[bisect_right(self.starts, number) - 1] for number in odd}
 
-    def sound_entry(self, start: int) -> Entry:
-        """The entry of lines that are not odd."""
-        entry = self.entry(start, Records())
-        if entry is None:
-            raise ValueError(f"line {start} begins no entry")
+    def valid_entry(self, start: int) -> Entry:
+        """An entry whose lines are certainly valid."""
+        entry = self.entry(start, TableBuilder())
+        assert entry is not None  # noqa: S101 - for the type checker
         return entry
 
-    def entry(self, start: int, records: Records) -> Entry | None:
-        """The entry that a line and the lines below it make; None if they make none. ``records`` is told why."""
+    def entry(self, start: int, builder: TableBuilder) -> Entry | None:
+        """The entry that begins at a line; None if the line begins none. Bad lines are reported to ``builder``."""
         head = self.lines[start].rstrip()
         match = ENTRY.match(head)
         naan, policy = "", None
         try:
             if match:
-                naan, policy = records.key(match["naan"], line=start)[0], match["policy"]
+                naan, policy = builder.key(match["naan"], line=start)[0], match["policy"]
             elif head:
-                raise records.error(f"neither comment, entry nor NMA: {shown(head)}", line=start)
+                raise builder.error(f"neither comment, entry nor NMA: {shown(head)}", line=start)
         except TableError as error:
-            records.refuse(error)
+            builder.refuse(error)
             if match:
-                return None  # its NMAs belong to no entry; those below stray text are judged line by line
+                return None  # its NMAs belong to no entry; the lines below stray text are judged one by one
         nmas = []
         for number in range(start + 1, len(self.lines)):
             line = self.lines[number]
             if line and line[0] == " ":
                 try:
-                    nmas.append(self._nma(line, number, naan, records))
-                except TableError as error:
-                    records.refuse(error)
+                    nmas.append(self._nma(line, naan))
+                except ValueError as error:
+                    builder.refuse(builder.error(str(error), line=number, record=naan))
             elif line and line[0] != "#":
                 break
         if not naan:
             return None
         return Entry(naan, nmas=tuple(nmas), who=Who(self._name_above(start)), policy=Policy(url=policy), line=start)
 
-    def _nma(self, line: str, number: int, naan: str, records: Records) -> Nma:
-        """The NMA of an indented line below the entry of a NAAN."""
-        host, *words = line.split()
+    def _nma(self, line: str, naan: str) -> Nma:
+        """The NMA of an indented line. Raises ValueError with the reason."""
+        word, *words = line.split()
         try:
-            place, port = host_port(host)
+            host, port = parse_host_port(word)
         except ValueError as error:
-            text = shown(" ".join(line.split()))
-            raise records.error(f"no NMA ({error}): {text}", line=number, record=naan) from None
+            raise ValueError(f"not a valid NMA ({error}): {shown(' '.join(line.split()))}") from None
         if not naan:
-            raise records.error(f"an NMA before any entry: {shown(host)}", line=number)
+            raise ValueError(f"an NMA before any entry: {shown(word)}")
         acronym = "" if words and words[0].startswith("#") else " ".join(words)
-        return Nma(f"{url.at(place, port, self._scheme)}{NATAB_PATH}", host, acronym=acronym)
+        return Nma(f"{url.at(host, port, self._scheme)}{NATAB_PATH}", word, acronym=acronym)
 
     def _name_above(self, start: int) -> str:
-        """The comment above a line, if it is one line on its own."""
+        """The comment above a line if it is a single line, else ""."""
         name = _comment_text(self.lines[start - 1])
         return "" if name and _comment_text(self.lines[start - 2]) else name
 
@@ -215,28 +211,28 @@ def _comment_text(line: str) -> str:
     return "" if _HEADER.match(text) else text
 
 
-def host_port(text: str) -> tuple[str, int | None]:
-    """The host and port of an NMA line's first word; ValueError if it is none.
+def parse_host_port(text: str) -> tuple[str, int | None]:
+    """The host and port of an NMA line's first word. Raises ValueError if it is not ``host`` or ``host:port``.
 
-    A lone word without a dot is more likely prose that lost its ``#`` than a host; only with a port, or as
-    ``localhost``, is it taken for one.
+    A single label is more likely prose that lost its ``#``, so it needs a port, unless it is ``localhost``.
     """
     parsed = url.parse(f"https://{text}")
     if parsed.rest or text.endswith((".", ":")):
         raise ValueError("not host or host:port")
-    named = parsed.host.address is None and "." not in text
-    if named and parsed.port is None and text.lower() != "localhost":
+    label = parsed.host.address is None and "." not in text
+    if label and parsed.port is None and text.lower() != "localhost":
         raise ValueError("a host without a domain")
     return parsed.host.in_url, parsed.port
 
 
 def write(table: Table) -> tuple[str, list[Loss]]:
-    """The table as natab text, and everything that natab cannot hold: each loss names its record."""
+    """The table as natab text, and a Loss for everything that natab cannot hold."""
     losses: list[Loss] = []
-    lines = [_PREAMBLE, *(f"# {name}: {value}\n" for name, value in _header(table))]
+    lines = [_PREAMBLE]
+    lines += [f"# {name}: {_comment(str(table.metadata[name]))}\n" for name in _HEADERS if name in table.metadata]
     for entry in table.values():
         if entry.shoulder:
-            losses.append(Loss(entry.key, "the whole record: natab knows no shoulders"))
+            losses.append(Loss(entry.key, "the whole record: natab has no shoulders"))
             continue
         name = _comment(entry.who.name)
         lines.append(f"#\n# {name}\n" if name else "#\n#\n")
@@ -254,11 +250,10 @@ def write(table: Table) -> tuple[str, list[Loss]]:
 
 
 def _host(nma: Nma) -> tuple[str, list[str]]:
-    """What natab can say of an NMA ("" if nothing), and what it cannot."""
+    """An NMA as natab writes it ("" if it cannot), and what is lost of it."""
     try:
         parsed = url.parse(example_url(nma.target))
-        authority = nma.target[nma.target.index("//") + 2 :]
-        place, port = host_port(re.split(r"[/?#]", authority, maxsplit=1)[0])
+        place, port = parse_host_port(authority(nma.target))
     except ValueError as error:
         return "", [f"the NMA {nma.target} ({error})"]
     port = 80 if parsed.scheme == "http" and port is None else port
@@ -272,7 +267,7 @@ def _host(nma: Nma) -> tuple[str, list[str]]:
     if nma.status != DEFAULT_STATUS:
         lost.append(f"the status {nma.status}")
     host = place if port is None else f"{place}:{port}"
-    if nma.where and nma.where != host and where_.to_target(nma.where) != nma.target:
+    if nma.where and nma.where != host and where_to_target(nma.where) != nma.target:
         lost.append(f"where: {nma.where}")
     if _acronym(nma.acronym) != nma.acronym:
         lost.append(f"the acronym {nma.acronym!r}")
@@ -280,7 +275,7 @@ def _host(nma: Nma) -> tuple[str, list[str]]:
 
 
 def _lost(entry: Entry) -> list[str]:
-    """The fields of an entry, its NMAs and name aside, that natab cannot hold."""
+    """The fields of an entry that natab cannot hold, except its NMAs and its name."""
     lost = []
     if _words(entry.policy.url) != (entry.policy.url or ""):
         lost.append(f"the policy {entry.policy.url!r}")
@@ -299,22 +294,18 @@ def _lost(entry: Entry) -> list[str]:
     return lost + [f"{name}: {value}" for name, value in fields.items() if value not in (None, "")]
 
 
-def _header(table: Table) -> list[tuple[str, str]]:
-    return [(name, _comment(str(table.metadata[name]))) for name in _HEADERS if name in table.metadata]
-
-
 def _comment(text: str) -> str:
-    """Text that stays one comment line, and cannot be taken for a header or the end of the data."""
+    """Text that fits one comment line and is neither a header nor the end of the data."""
     line = _words(text).lstrip("#").strip()
     return "" if END.match(line) or _HEADER.match(line) else line
 
 
 def _words(text: str | None) -> str:
-    """Text as it can stand on a line."""
+    """Text that fits a line: printable characters, with single spaces."""
     return " ".join("".join(filter(str.isprintable, " ".join((text or "").split()))).split())
 
 
 def _acronym(text: str | None) -> str:
-    """An acronym as it can stand behind a host; what looks like a comment cannot."""
+    """An acronym that fits behind a host; empty if it looks like a comment."""
     words = _words(text)
     return "" if words.startswith("#") else words

@@ -15,7 +15,7 @@ import dns.rdatatype
 
 from scripts.benchmark import servers
 from scripts.benchmark.loads import LOADS, ORIGIN, ark_zone
-from tests.peers import HOST, Peer, find
+from tests.support.peers import HOST, Peer, find
 
 CLIENTS = 16
 UNDER_WAY = 256

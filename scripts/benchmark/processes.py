@@ -13,7 +13,7 @@ from pathlib import Path
 
 # As pip 26 and uv write the command. Earlier pips import re there first, whatever the command then does.
 STARTER = """import sys
-from maptr.cli.brief import run
+from maptr.cli.start import run
 if __name__ == "__main__":
     sys.argv[0] = sys.argv[0].removesuffix(".exe")
     sys.exit(run())

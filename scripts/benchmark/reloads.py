@@ -16,7 +16,7 @@ import dns.query
 
 from scripts.benchmark import servers
 from scripts.benchmark.loads import LOADS, ORIGIN, ark_zone
-from tests.peers import HOST, Peer
+from tests.support.peers import HOST, Peer
 
 RATE = 10_000
 PAUSE = 0.5  # seconds between one reload's end and the next

@@ -24,8 +24,8 @@ import dns.rcode
 
 from scripts.benchmark import perf, reloads, report, servers, soak
 from scripts.benchmark.loads import DELEGATIONS, LOADS, ORIGIN, Load, ark_zone, delegating_zone
-from tests import signers
-from tests.peers import HOST, Peer, PeerError, find
+from tests.support import signers
+from tests.support.peers import HOST, Peer, PeerError, find
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.certificates import write_certificate
-from tests.peers import Bind, Knot, Maptr, Nsd, Peer, PowerDns, free_port, processes
+from tests.support.certificates import write_certificate
+from tests.support.peers import Bind, Knot, Maptr, Nsd, Peer, PowerDns, free_port, processes
 
 ANSWER = 50  # octets of records that an answer of the first load has behind its question
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from scripts.benchmark import servers
 from scripts.benchmark.loads import ORIGIN, ark_zone, mix, nodata, nxdomain, refused
-from tests.peers import HOST, Peer
+from tests.support.peers import HOST, Peer
 
 NAMES = 100_000
 QUERIES = 500_000  # in the file, so that most names and as many cookies come by

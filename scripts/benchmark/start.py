@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from scripts.benchmark import servers
 from scripts.benchmark.loads import FIRST_NAAN, NAPTR, ORIGIN, ark_zone, query
-from tests.peers import HOST, Bind, Knot, Maptr, Nsd, Peer, find
+from tests.support.peers import HOST, Bind, Knot, Maptr, Nsd, Peer, find
 
 SIZES = (2_000, 100_000)
 PATIENCE = 0.001  # seconds between two questions

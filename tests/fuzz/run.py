@@ -1,6 +1,6 @@
 """One run of the coverage-guided fuzzer: ``python -m tests.fuzz.run TARGET LIBFUZZER-ARGUMENT...``.
 
-``scripts/fuzz`` calls it; atheris is not among the requirements of anything else.
+``scripts/fuzz`` calls it; nothing else needs atheris.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sys
 
 
 def main() -> None:
-    """Fuzz one target until libFuzzer has had enough; it ends the process."""
+    """Fuzz one target until libFuzzer ends the process."""
     import atheris
 
     with atheris.instrument_imports(include=["maptr", "dnslib"]):

@@ -1,7 +1,7 @@
-"""What is fuzzed: functions of octets that return, or raise AssertionError where a promise was not kept.
+"""Fuzz targets: functions of bytes that raise AssertionError if a property does not hold.
 
-The promise: a reply or silence, never an exception, every reply a DNS message within its limit. Hypothesis
-(``tests/test_answer_fuzz.py``), the fuzzer (``scripts/fuzz``) and the replay of its corpus all call these.
+The property: a response or none, never an exception, and each response is a DNS message within its limit. Hypothesis
+(``tests/answer/test_respond_fuzz.py``), the fuzzer (``scripts/fuzz``) and the replay of its corpus call these.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import dns.zone
 from dns.rcode import NOERROR, NXDOMAIN
 from dns.rdatatype import ANY, CNAME, DNAME, NSEC, NSEC3, RRSIG, SOA
 
-from maptr.acl import Acl, Key, Secondaries
-from maptr.answer import make_reply
-from maptr.context import PLAIN, Context, Identity, Transport
-from maptr.cookies import CookieSettings
-from maptr.exchange import Access, exchange
-from maptr.message import Message
-from maptr.serve.stream import Stream
-from maptr.snapshot import Snapshot
+from maptr.answer.context import PLAIN, Context, Identity, Transport
+from maptr.answer.message import Message
+from maptr.answer.respond import make_reply
+from maptr.protocol.cookies import CookieSettings
+from maptr.server.stream import Stream
+from maptr.transfer.acl import Acl, Key, Secondaries
+from maptr.transfer.session import Access, exchange
+from maptr.zone.snapshot import Snapshot
 
 CORPUS = Path(__file__).parent / "corpus"
 _ANSWER = tomllib.loads((CORPUS.parent.parent / "vectors" / "answer.toml").read_text(encoding="utf-8"))
 SNAPSHOT = Snapshot.from_zones([dns.zone.from_text(_ANSWER["zone"], "example.", relativize=False)])
 
-# The same zone as BIND's signer makes it, with keys that nobody has: NSEC, NSEC3, and NSEC3 with opt-out and a salt.
+# The same zone signed by BIND with keys that were thrown away: NSEC, NSEC3, and NSEC3 with opt-out and a salt.
 SIGNED = tuple(
     Snapshot.from_zones([dns.zone.from_file(str(path), "example.", relativize=False)])
     for path in sorted((CORPUS.parent / "zones").glob("*.zone"))
@@ -54,7 +54,7 @@ TRANSPORTS = tuple(Transport)
 def check_respond(
     packet: bytes, transport: Transport, context: Context = PLAIN, snapshot: Snapshot = SNAPSHOT
 ) -> bytes | None:
-    """One packet by one transport, and what the rate limit would make of its reply; gives the reply."""
+    """Check the response to a packet, and its truncated form; returns the response."""
     reply = make_reply(packet, snapshot, transport=transport, client="192.0.2.1", context=context)
     if reply is None:
         assert len(packet) < 12 or packet[2] & 0x80
@@ -69,7 +69,7 @@ def check_respond(
 
 
 def check_signed(packet: bytes, transport: Transport, context: Context, snapshot: Snapshot) -> None:
-    """The same where the zone is signed: proofs for who asked for them (RFC 4035 3.1), and for nobody else."""
+    """The same for a signed zone: proofs only for queries with DO (RFC 4035 3.1)."""
     wire = check_respond(packet, transport, context, snapshot)
     reply = None if wire is None else dns.message.from_wire(wire)
     if reply is None or not reply.question or reply.rcode() not in (NOERROR, NXDOMAIN):
@@ -84,9 +84,9 @@ def check_signed(packet: bytes, transport: Transport, context: Context, snapshot
     if reply.flags & dns.flags.TC or reply.question[0].rdclass != dns.rdataclass.IN:
         return
     if answer - {RRSIG}:
-        assert RRSIG in answer or CNAME in answer or DNAME in answer  # of which the last made one is not signed
+        assert RRSIG in answer or CNAME in answer or DNAME in answer  # the CNAME made from a DNAME is not signed
     if reply.rcode() == NXDOMAIN or SOA in authority:
-        assert {NSEC, NSEC3} & authority, "a denial without its proof"
+        assert {NSEC, NSEC3} & authority, "a denial without a proof"
         assert RRSIG in authority
 
 
@@ -94,18 +94,18 @@ def _check_reply(packet: bytes, reply: bytes, limit: int) -> None:
     assert reply[:2] == packet[:2]
     assert reply[2] & 0x80
     assert len(reply) <= limit
-    message = dns.message.from_wire(reply)  # raises on anything malformed, trailing octets among it
+    message = dns.message.from_wire(reply)  # raises for malformed messages and trailing bytes
     ours = Message.parse(reply, 65535)
     assert len(ours.rr) == sum(map(len, message.answer))
     assert len(ours.auth) == sum(map(len, message.authority))
     assert len(ours.ar) == sum(map(len, message.additional)) + (message.edns >= 0)
     if message.question:
         end = 12 + sum(len(label) + 1 for label in message.question[0].name.labels) + 4
-        assert reply[12:end] == packet[12:end], "the question comes back as it was, case and all"
+        assert reply[12:end] == packet[12:end], "the question is copied with its case"
 
 
 class Sink(asyncio.Transport):
-    """A transport that keeps what is written to it."""
+    """A transport that stores what is written to it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class Sink(asyncio.Transport):
 
 
 def converse_over(pieces: list[bytes], answer: Callable[[bytes], bytes | None]) -> bytes:
-    """What comes back for a stream that arrives in these pieces."""
+    """The bytes sent in response to a stream in these pieces."""
 
     def replies(query: bytes) -> list[bytes]:
         reply = answer(query)
@@ -154,21 +154,21 @@ def converse_over(pieces: list[bytes], answer: Callable[[bytes], bytes | None]) 
 
 
 def fuzz_respond(data: bytes) -> None:
-    """The first octet chooses transport and context, the rest is the packet."""
+    """The first byte chooses transport and context, the rest is the packet."""
     choice = data[0] if data else 0
     context = CONTEXTS[choice // len(TRANSPORTS) % len(CONTEXTS)]
     check_respond(data[1:], TRANSPORTS[choice % len(TRANSPORTS)], context)
 
 
 def fuzz_signed(data: bytes) -> None:
-    """The first octet chooses zone, transport and context, the rest is the packet."""
+    """The first byte chooses zone, transport and context, the rest is the packet."""
     choice, place = divmod(data[0] if data else 0, len(SIGNED))
     context = CONTEXTS[choice // len(TRANSPORTS) % len(CONTEXTS)]
     check_signed(data[1:], TRANSPORTS[choice % len(TRANSPORTS)], context, SIGNED[place])
 
 
 def fuzz_stream(data: bytes) -> None:
-    """The first octet is the size of the pieces, the rest the stream; replies are whole messages."""
+    """The first byte is the size of the pieces, the rest the stream; the responses are whole messages."""
     size = (data[0] if data else 0) + 1
     pieces = [data[start : start + size] for start in range(1, len(data), size)]
 
@@ -189,11 +189,11 @@ ACCESS = Access(
     keys={KEY.name: KEY},
     secondaries={(b"example",): Secondaries(Acl.of(["192.0.2.1", "key:xfr"]))},
 )
-SIGNED_AT = 1559731985  # when the signatures in the corpus are good
+SIGNED_AT = 1559731985  # when the signatures in the corpus are valid
 
 
 def fuzz_exchange(data: bytes) -> None:
-    """The first octet chooses transport and client, of whom one may transfer; TSIG, transfers and the rest."""
+    """The first byte chooses transport and client, one of which may transfer; the rest is the packet."""
     choice = data[0] if data else 0
     transport = TRANSPORTS[choice % len(TRANSPORTS)]
     client = ("192.0.2.1", "198.51.100.1")[choice // len(TRANSPORTS) % 2]
@@ -217,5 +217,5 @@ TARGETS: Mapping[str, Callable[[bytes], None]] = {
 
 
 def read_corpus(target: str) -> list[bytes]:
-    """The inputs that are kept for a target: a line of hexadecimal octets each."""
+    """The inputs stored for a target, one line of hexadecimal digits each."""
     return [bytes.fromhex(line) for line in (CORPUS / f"{target}.hex").read_text(encoding="ascii").splitlines()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.peers import Bind, Knot, Nsd
+from tests.support.peers import Bind, Knot, Nsd
 
 SECRET = bytes.fromhex("e5e973e5a6b2a43f48e7dc849e37bfcf")  # RFC 9018 A.1's
 

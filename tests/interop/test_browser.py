@@ -1,4 +1,4 @@
-"""The page of ``maptr table drift --html`` in a real browser: what is drawn, where its links lead, what it asks for."""
+"""The page of ``maptr table drift --html`` in a real browser: its content, its links and its requests."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 from click.testing import CliRunner
 
 from maptr import registry
-from maptr.cli import main
-from maptr.drift import Drift, Verdict
-from maptr.driftpage import AGREES, LETTERS, render
-from maptr.zone import build
-from tests.chromium import Chromium, Page
-from tests.peers import Maptr
+from maptr.cache.drift import Drift, Verdict
+from maptr.cache.page import AGREES, VERDICTS, render
+from maptr.cli.group import main
+from maptr.zone.build import build
+from tests.support.chromium import Chromium, Page
+from tests.support.peers import Maptr
 
 SAME = 1400
 HOSTILE = '"><img src=//e.example/x onerror=alert(1)><script>document.title=1</script>&<!--' + "long" * 100
@@ -96,7 +96,7 @@ def test_every_square_is_drawn_and_every_link_shows_its_evidence(browser: Chromi
     deviating = [square for square in squares if square["href"]]
     assert {square["verdict"] for square in deviating} == set(Verdict) - set(AGREES)
     for square in deviating:
-        assert square["text"] == LETTERS[Verdict(square["verdict"])]
+        assert square["text"] == VERDICTS[Verdict(square["verdict"])][0]
         shown = page.value(f"""new Promise(done => {{
             document.querySelector('.map a[href="{square["href"]}"]').click();
             setTimeout(() => {{

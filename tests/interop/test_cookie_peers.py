@@ -1,4 +1,4 @@
-"""RFC 9018 1: servers of different make behind one address know each other's cookies, maptr among them."""
+"""RFC 9018 1: maptr and other servers behind one address accept each other's cookies."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import dns.query
 import dns.rcode
 import pytest
 
-from maptr.cookies import answer_cookie, packed_address
+from maptr.protocol.cookies import answer_cookie, packed_address
 from tests.interop.cookie_peers import SECRET, CookieBind, CookieNsd, StrictBind, StrictKnot
-from tests.peers import Peer, require
+from tests.support.peers import Peer, require
 
 CLIENT = packed_address("127.0.0.1")
 

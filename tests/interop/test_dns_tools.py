@@ -1,4 +1,4 @@
-"""dig, kdig, drill and OpenSSL ask maptr over UDP, TCP and TLS, with each option they know to send."""
+"""dig, kdig, drill and OpenSSL query maptr over UDP, TCP and TLS, with each option they support."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.certificates import write_certificate
-from tests.peers import Maptr, find, free_port, require
+from tests.support.certificates import write_certificate
+from tests.support.peers import Maptr, find, free_port, require
 
 SECONDS = 20.0
 

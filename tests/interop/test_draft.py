@@ -1,12 +1,12 @@
-"""The draft's own records, its mistakes kept, served by NSD: our client finds what the draft means."""
+"""The records of the draft with their mistakes, served by NSD: the client finds the intended result."""
 
 from __future__ import annotations
 
 import pytest
 
 from maptr import discover_at
-from maptr.errors import NoMappingAuthority
-from tests.peers import Nsd
+from maptr.discovery import NoMappingAuthority
+from tests.support.peers import Nsd
 
 
 def test_the_three_hosts_of_the_draft(draft_server: Nsd) -> None:

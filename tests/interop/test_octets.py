@@ -1,4 +1,4 @@
-"""RFC 1035 5.1: what is not ASCII in a zone file is octets, in names too. Knot and PowerDNS refuse such a zone."""
+"""RFC 1035 5.1: non-ASCII text in a zone file is read as bytes, in names too. Knot and PowerDNS refuse such a zone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import dns.query
 import dns.rcode
 import pytest
 
-from tests.peers import Bind, Maptr, Nsd, Peer, require
+from tests.support.peers import Bind, Maptr, Nsd, Peer, require
 
 SECONDS = 20.0
 ZONE = """\

@@ -1,7 +1,7 @@
-"""Odd headers and OPTs, put to BIND, NSD, Knot and PowerDNS, and to maptr: it does as most of them do.
+"""Unusual headers and OPTs: maptr responds as most of BIND, NSD, Knot and PowerDNS do.
 
-Where they differ evenly, maptr does as one of them; silence counts only where most are silent. The exceptions
-stand in OURS, each with its reason; one that is no exception any more fails. Cookies are on in BIND, NSD and Knot,
+Where they differ evenly, maptr responds as one of them. No response counts only if most send none. The exceptions
+are in OURS, each with its reason; an exception that is not needed fails. Cookies are on in BIND, NSD and Knot,
 as in maptr.
 """
 
@@ -25,12 +25,12 @@ import dns.rcode
 import dns.zone
 import pytest
 
-from maptr.answer import respond
-from maptr.context import Context
-from maptr.cookies import CookieSettings
-from maptr.snapshot import Snapshot
+from maptr.answer.context import Context
+from maptr.answer.respond import respond
+from maptr.protocol.cookies import CookieSettings
+from maptr.zone.snapshot import Snapshot
 from tests.interop.cookie_peers import CookieBind, CookieKnot, CookieNsd
-from tests.peers import START_SECONDS, Peer, PowerDns, require
+from tests.support.peers import START_SECONDS, Peer, PowerDns, require
 
 VECTORS = Path(__file__).resolve().parent.parent / "vectors"
 ANSWER = tomllib.loads((VECTORS / "answer.toml").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""RFC 9715: replies do not leave in fragments because somebody said that a path is narrow."""
+"""RFC 9715: responses are not fragmented after a forged ICMP message about a small path MTU."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from tests.namespaces import Network
+from tests.support.namespaces import Network
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="network namespaces are Linux's")
 
 # The kernel takes the MTU of a route for what ICMP told of it. Prints how many fragments a datagram became.
 SEND = """
 import socket
-from maptr.serve import udp
+from maptr.server import sockets
 
 host, family, size, counters, name = {host!r}, {family}, {size}, {counters!r}, {name!r}
 
@@ -25,7 +25,7 @@ def fragments():
     keys, values = [line for line in words if line[0] == "Ip:"]
     return int(values[keys.index(name)])
 
-server = udp.open_socket(host, 0) if {ours} else socket.socket(family, socket.SOCK_DGRAM)
+server = sockets.open_udp(host, 0) if {ours} else socket.socket(family, socket.SOCK_DGRAM)
 client = socket.socket(family, socket.SOCK_DGRAM)
 client.bind((host, 0))
 client.settimeout(5)

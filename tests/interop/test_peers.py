@@ -1,4 +1,4 @@
-"""Proves the harness of ``tests.peers``: before real servers judge maptr, they are judged here."""
+"""Tests of ``tests.support.peers``, with which other tests run real servers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import dns.rdatatype
 import dns.zone
 import pytest
 
-from tests.peers import (
+from tests.support.peers import (
     CHECKERS,
     HOST,
     Bind,
@@ -112,7 +112,7 @@ def test_a_server_without_its_zone_says_what_its_log_says(
     require("named")
     bad = tmp_path / "bad.zone"
     bad.write_text(zone_file.read_text() + '12026 IN NAPTR 0 0 "h" "ark" "USLC" h.example.\n')
-    monkeypatch.setattr("tests.peers.START_SECONDS", 1.0)
+    monkeypatch.setattr("tests.support.peers.START_SECONDS", 1.0)
     with pytest.raises(PeerError, match=r"SERVFAIL|REFUSED") as caught:
         Bind({ORIGIN: bad}).start()
     assert "syntax error" in str(caught.value)

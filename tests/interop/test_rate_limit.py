@@ -1,4 +1,4 @@
-"""A flood from one network, and what is left for those who are really there: dig by TCP, and dig with a cookie."""
+"""During a flood from one network, its genuine clients get responses: dig over TCP, and dig with a cookie."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import dns.flags
 import dns.message
 import pytest
 
-from maptr.address import Address
-from maptr.rrl import RrlSettings
-from maptr.serve.daemon import Daemon
-from maptr.serve.responder import Responder
-from tests.peers import find, require
-from tests.running import answering, served
-from tests.test_serve import SNAPSHOT, WIRE
+from maptr.answer.rate_limit import RrlSettings
+from maptr.protocol.address import Address
+from maptr.server.daemon import Daemon
+from maptr.server.responder import Responder
+from tests.support.peers import find, require
+from tests.support.running import answering, served
+from tests.support.streams import SNAPSHOT, WIRE
 
 FLOOD = 300
 RATE = 2

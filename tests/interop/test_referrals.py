@@ -10,9 +10,9 @@ import dns.query
 import dns.rdatatype
 import dns.zone
 
-from maptr.answer import respond
-from maptr.snapshot import Snapshot
-from tests.peers import START_SECONDS, Peer
+from maptr.answer.respond import respond
+from maptr.zone.snapshot import Snapshot
+from tests.support.peers import START_SECONDS, Peer
 
 VECTORS = Path(__file__).resolve().parent.parent / "vectors"
 ZONE = tomllib.loads((VECTORS / "answer.toml").read_text(encoding="utf-8"))["zone"]

@@ -1,4 +1,4 @@
-"""Our verdict on regexps against BIND's own: we refuse what it refuses, and say so of nothing that it takes."""
+"""maptr refuses the regexps that BIND refuses, and accepts those that BIND accepts."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import random
 import re
 from pathlib import Path
 
-from maptr.ere import RegexpError
-from maptr.naptr import Naptr
-from maptr.regexp import Substitution
-from tests.peers import named_checkzone, require
+from maptr.naptr.record import Naptr
+from maptr.naptr.regexp import RegexpError, Substitution
+from tests.support.peers import named_checkzone, require
 
 COUNT = 8000
 SAMPLE = 400  # about 10 ms each

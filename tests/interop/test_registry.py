@@ -1,4 +1,4 @@
-"""The main job on real input: the registry becomes a zone, real servers serve it, and every ARK finds its URL."""
+"""The real registry becomes a zone, real servers serve it, and every ARK finds its URL."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ import dns.zone
 import pytest
 
 from maptr import Ark, discover_at, registry
-from maptr.bulk import discover_many
-from maptr.finding import Severity
-from maptr.lint import publishable
-from maptr.rules import host_labels, needed_shoulders
-from maptr.table import Table
-from maptr.zone import build
-from maptr.zonecheck import check_zone
-from tests.peers import CHECKERS, Bind, Knot, Maptr, Nsd, Peer, require
-from tests.peers import PowerDns as Pdns
+from maptr.client.bulk import discover_many
+from maptr.registry.table import Table
+from maptr.zone.build import build
+from maptr.zone.check import check_zone
+from maptr.zone.finding import Severity
+from maptr.zone.lint import publishable
+from maptr.zone.rules import host_labels, needed_shoulders
+from tests.support.peers import CHECKERS, Bind, Knot, Maptr, Nsd, Peer, require
+from tests.support.peers import PowerDns as Pdns
 
 ORIGIN = "ark.arpa."
 SERIAL = 2026112001
@@ -60,11 +60,11 @@ REGISTRIES = (
         1863,
         369,
         {
-            "13345": "bad-target: the character U+0020 belongs in no URL",  # prose behind the URL
+            "13345": "bad-target: the character U+0020 is not allowed in a URL",  # prose behind the URL
             "15050": NO_HOST,
-            "20527": "bad-target: the character U+0020 belongs in no URL",
-            "33181": "unknown-variable: the target asks for ${id}, which nothing fills in",
-            "38653": "bad-target: the character U+0022 belongs in no URL",  # a quotation mark at the end
+            "20527": "bad-target: the character U+0020 is not allowed in a URL",
+            "33181": "unknown-variable: the target has the unknown variable ${id}",
+            "38653": "bad-target: the character U+0022 is not allowed in a URL",  # a quotation mark at the end
             "42073": "bad-target: not an absolute URL",  # no scheme
             "56775": "no-public-host: 192.168.1.12 is not a public host",
             "83025": NO_HOST,

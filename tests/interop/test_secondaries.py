@@ -1,4 +1,4 @@
-"""BIND, NSD, Knot and PowerDNS follow maptr: AXFR, IXFR, NOTIFY and TSIG, as docs/transfers.md configures them."""
+"""BIND, NSD, Knot and PowerDNS as secondaries of maptr: AXFR, IXFR, NOTIFY and TSIG, as in docs/transfers.md."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ import dns.zone
 import pytest
 
 from maptr import registry
-from maptr.lint import publishable
-from maptr.zone import build
-from tests.certificates import write_certificate
-from tests.moments import ever_touched, of_naans, states
-from tests.peers import HOST, Maptr, Peer, find, free_port, require
-from tests.secondaries import (
+from maptr.zone.build import build
+from maptr.zone.lint import publishable
+from tests.support.certificates import write_certificate
+from tests.support.moments import ever_touched, of_naans, states
+from tests.support.peers import HOST, Maptr, Peer, find, free_port, require
+from tests.support.secondaries import (
     CATALOG,
     ORIGIN,
     SECONDARIES,

@@ -1,4 +1,4 @@
-"""What the server signs itself, judged by others: verifiers, a validating Unbound, and secondaries that follow."""
+"""Zones that the server signs, checked by verifiers, a validating Unbound, and secondaries."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from threading import Thread
 import dns.zone
 import pytest
 
-from maptr.address import Address
-from maptr.keyfolder import add_key, read_keys, remove_key, set_state
-from maptr.names import parse
-from maptr.protocol import DS
-from maptr.serve import keptzone, publisher
-from maptr.serve.daemon import Daemon
-from maptr.serve.signer import Signing
-from maptr.serve.zones import ZoneSource
-from maptr.zonekeys import Algorithm, Key, Role, State, ds_rdata
-from maptr.zonetext import rdata_text
+from maptr.dnssec import store
+from maptr.dnssec.keys import Algorithm, Key, Role, State, add_key, ds_rdata, read_keys, remove_key, set_state
+from maptr.protocol.address import Address
+from maptr.protocol.names import parse
+from maptr.protocol.numbers import DS
+from maptr.server import publisher
+from maptr.server.daemon import Daemon
+from maptr.server.state import Signing, ZoneSource
+from maptr.zone.text import rdata_text
 from tests.interop.test_secondaries import Primary, contents, restart, serial_at, wait_for_line
 from tests.interop.test_signing import ORIGIN, SECURE, TEXT, questions, verdicts
-from tests.peers import HOST, Maptr, Peer, Unbound, require
-from tests.secondaries import KnotSecondary, NsdSecondary
+from tests.support.peers import HOST, Maptr, Peer, Unbound, require
+from tests.support.secondaries import KnotSecondary, NsdSecondary
 
 pytest.importorskip("cryptography", reason="signing needs maptr[dnssec]")
 
@@ -60,7 +59,7 @@ def test_a_rollover_is_followed_by_ixfr_and_stays_secure(tmp_path: Path) -> None
     (tmp_path / "ark.arpa.zone").write_text(TEXT)
     config = tmp_path / "maptr.toml"
     config.write_text(f'[serve]\nstate = "state"\n[[zone]]\nname = "{ORIGIN}"\nfile = "ark.arpa.zone"\nkeys = "keys"\n')
-    kept = keptzone.path_of(tmp_path / "state", parse(ORIGIN))
+    kept = store.path_of(tmp_path / "state", parse(ORIGIN))
     with Primary(tmp_path, (KnotSecondary, NsdSecondary), f"--config={config}") as primary:
         primary.wait_for(1)
         judge(kept, primary.server, anchors(first))

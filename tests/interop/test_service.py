@@ -1,4 +1,4 @@
-"""One TOML file: the registry pulled, the zone published, the secondary told, the drift reported; over real HTTP."""
+"""One TOML file: pull the registry over HTTP, publish the zone, notify the secondary, report the drift."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 from click.testing import CliRunner
 
 from maptr import discover_at, registry
-from maptr.cli import main
-from maptr.errors import NoMappingAuthority
-from maptr.table import Table
+from maptr.cli.group import main
+from maptr.discovery import NoMappingAuthority
+from maptr.registry.table import Table
 from tests.interop.test_secondaries import serial_at
-from tests.peers import HOST, free_port, require
-from tests.secondaries import SECRET, KnotSecondary, NsdSecondary, Secondary
-from tests.test_pull import http, sends
-from tests.test_serve_cli import Server
+from tests.support.http_server import http_server, sends
+from tests.support.peers import HOST, free_port, require
+from tests.support.secondaries import SECRET, KnotSecondary, NsdSecondary, Secondary
+from tests.support.server_process import Server
 
 SAMPLE = Path(__file__).resolve().parent.parent.parent / "zones" / "sample.json"
 PATIENCE = 60.0  # seconds until what should come about never will; NSD takes one or two for each change
@@ -99,7 +99,7 @@ def test_pull_publish_notify_and_drift_by_one_file(tmp_path: Path, secondary: Se
     def serve(request: Any) -> None:
         sends(content.get(request.path, b""), 200 if request.path in content else 503)(request)
 
-    with http(serve) as url:
+    with http_server(serve) as url:
         site = Site(tmp_path, secondary, url)
         try:
             first = wait_for(site.serial, "the zone of the first pull")

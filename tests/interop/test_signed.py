@@ -1,6 +1,6 @@
-"""Signed zones of other signers, served by us, NSD and Knot: the same answers to the same questions with DO.
+"""Zones signed by other signers and served by maptr, NSD and Knot: the same responses to the same queries with DO.
 
-Random zones from the generator of ``tests.test_answer_oracle``, signed with NSEC, NSEC3 and NSEC3 with opt-out.
+Random zones from the generator of ``tests.answer.test_respond_oracle``, signed with NSEC, NSEC3 and NSEC3 with opt-out.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import dns.rrset
 import dns.zone
 import pytest
 
-from maptr.answer import respond
-from maptr.context import Transport
-from maptr.snapshot import Snapshot
-from tests import test_answer_oracle as generator
-from tests.peers import Knot, Maptr, Nsd, Peer, require
-from tests.signers import COMMANDS, WAYS, sign
+from maptr.answer.context import Transport
+from maptr.answer.respond import respond
+from maptr.zone.snapshot import Snapshot
+from tests.answer import test_respond_oracle as generator
+from tests.support.peers import Knot, Maptr, Nsd, Peer, require
+from tests.support.signers import COMMANDS, WAYS, sign
 
 ZONES_A_WAY = 6
 QUERY_TYPES = ("A", "TXT", "DS", "NSEC", "NSEC3", "ANY", "NAPTR", "CNAME", "NS", "DNSKEY", "DNAME")

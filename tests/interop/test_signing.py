@@ -1,6 +1,6 @@
-"""What we sign, judged by others: ldns, BIND, Knot and NSD read it, Unbound validates what we answer from it.
+"""Zones signed by maptr: ldns, BIND, Knot and NSD read them, and Unbound validates the responses of maptr.
 
-A rollover is walked step by step as docs/dnssec.md gives it, and Unbound has to be content at every step.
+A key rollover follows the steps of docs/dnssec.md, and Unbound validates at every step.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import dns.zone
 import pytest
 from click.testing import CliRunner
 
-from maptr.cli import main
-from tests.peers import Bind, Checked, Knot, Maptr, Nsd, Peer, Unbound, check, kzonecheck, require
-from tests.signers import COMMANDS as SIGNERS
-from tests.signers import WAYS
-from tests.signers import sign as sign_elsewhere
+from maptr.cli.group import main
+from tests.support.peers import Bind, Checked, Knot, Maptr, Nsd, Peer, Unbound, check, kzonecheck, require
+from tests.support.signers import COMMANDS as SIGNERS
+from tests.support.signers import WAYS
+from tests.support.signers import sign as sign_elsewhere
 
 ORIGIN = "ark.arpa."
 TEXT = """\

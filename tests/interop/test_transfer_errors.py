@@ -1,4 +1,4 @@
-"""What a transfer, a NOTIFY or a key that cannot be had gets: the same from maptr as from BIND and from Knot."""
+"""Errors for refused transfers, NOTIFY messages and keys: maptr, BIND and Knot respond the same."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import dns.rrset
 import dns.tsig
 import pytest
 
-from maptr import tsig
-from tests.peers import Bind, Knot, Maptr, Peer, require
+from maptr.transfer import tsig
+from tests.support.peers import Bind, Knot, Maptr, Peer, require
 
 ORIGIN = "ark.arpa."
 PATIENCE = 5.0  # seconds for one answer

@@ -1,4 +1,4 @@
-"""discover() through Unbound, caching and validating, to a signed zone; and what a forged one comes to."""
+"""discover() through a caching, validating Unbound to a signed zone, and to a forged one."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ import pytest
 from click.testing import CliRunner
 
 from maptr import discover, discover_async, discover_many
-from maptr.call import Options
-from maptr.cli import main
-from maptr.errors import DiscoveryFailed, NoMappingAuthority
-from tests.peers import HOST, START_SECONDS, Maptr, Nsd, Unbound, end, find, free_port, require
+from maptr.cli.group import main
+from maptr.client.call import Options
+from maptr.discovery import DiscoveryFailed, NoMappingAuthority
+from tests.support.peers import HOST, START_SECONDS, Maptr, Nsd, Unbound, end, find, free_port, require
 
 ZONE = """\
 $ORIGIN ark.arpa.

@@ -1,4 +1,4 @@
-"""Our validation beside Unbound's: the same trust anchor, the same servers, hundreds of names with a fault each."""
+"""Validation by maptr and by Unbound: the same trust anchor and servers, and hundreds of names with a fault each."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ import dns.resolver
 import dns.zone
 import pytest
 
-from maptr import Discovery, Stub, discover, discover_async, discover_many, discover_many_async, names
-from maptr.bulk import BulkOptions
-from maptr.call import Options
-from maptr.errors import DiscoveryFailed
-from maptr.trace import Outcome
-from maptr.trust import Validator
-from tests.peers import Bind, Nsd, Peer, Unbound, require
-from tests.signers import COMMANDS, KNOT_COMMANDS
+from maptr import Discovery, Stub, discover, discover_async, discover_many, discover_many_async
+from maptr.client.bulk import BulkOptions
+from maptr.client.call import Options
+from maptr.client.validation.validator import Validator
+from maptr.discovery import DiscoveryFailed, Outcome
+from maptr.protocol import names
+from tests.support.peers import Bind, Nsd, Peer, Unbound, require
+from tests.support.signers import COMMANDS, KNOT_COMMANDS
 
 pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
 
-from tests.tampered import NAANS, NAPTR_TEXT, NS_RECORDS, TOP, Tree, build, signed_zone
-from tests.test_security import found_by
+from tests.client.test_security import found_by
+from tests.support.tampered import NAANS, NAPTR_TEXT, NS_RECORDS, TOP, Tree, build, signed_zone
 
 RCODES = {dns.rcode.NOERROR: (Outcome.ANSWER, Outcome.NODATA), dns.rcode.NXDOMAIN: (Outcome.NXDOMAIN,)}
 

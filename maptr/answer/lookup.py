@@ -1,0 +1,213 @@
+"""The lookup of a question in a zone: the algorithm of RFC 1034 4.3.2 with wildcards (RFC 4592) and DNAME (RFC 6672).
+
+Names and RRsets in, sections of RRsets out. ``maptr.zone.denial`` chooses the records that prove an absence.
+Class CHAOS has a lookup of its own (RFC 4892).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from maptr.answer.context import Identity
+from maptr.protocol.names import MAX_NAME, Labels, fold, is_below, to_wire, wire_length
+from maptr.protocol.numbers import AAAA, ANY, CNAME, DNAME, DS, NOERROR, NS, NXDOMAIN, RRSIG, TXT, YXDOMAIN, A
+from maptr.zone.rrset import Node, RRset, rdata_name
+from maptr.zone.snapshot import Snapshot, ZoneView
+
+# CNAME and DNAME records followed for one question. No RFC has a limit; Knot stops at 20, BIND at 16 (later 11).
+MAX_CHAIN = 16
+
+_VERSION = frozenset({(b"version", b"bind"), (b"version", b"server")})
+_HOSTNAME = frozenset({(b"hostname", b"bind"), (b"id", b"server")})
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Sections as lists of RRsets. If ``glue`` does not fit, TC is set (RFC 9471); ``additional`` may be left out.
+
+    ``source`` is the folded name that the response comes from: the name itself, a wildcard, a DNAME, a delegation, or
+    the zone for names that do not exist. The rate limit counts by it. ``dnssec``: the client set DO, so the response
+    has signatures and proofs (RFC 4035 3.1).
+    """
+
+    rcode: int = NOERROR
+    authoritative: bool = True
+    dnssec: bool = False
+    answer: list[RRset] = field(default_factory=list)
+    authority: list[RRset] = field(default_factory=list)
+    glue: list[RRset] = field(default_factory=list)
+    additional: list[RRset] = field(default_factory=list)
+    source: Labels = ()
+    base: int = 0  # labels of the zone or delegation
+
+    def prove(self, proof: list[RRset]) -> None:
+        """Add the records of a proof. The proofs for a chain of aliases may share records."""
+        self.authority += [rrset for rrset in proof if not any(rrset is other for other in self.authority)]
+
+
+def find_zone(snapshot: Snapshot, name: Labels, rdtype: int) -> ZoneView | None:
+    """The closest zone to a folded name; for DS at an apex the parent zone if it is served (RFC 4035 3.1.4.1)."""
+    zone = snapshot.closest(name)
+    if zone is not None and rdtype == DS and name and name == zone.origin:
+        return snapshot.closest(name[1:]) or zone
+    return zone
+
+
+def is_broken(snapshot: Snapshot, name: Labels, rdtype: int, zone: ZoneView | None) -> bool:
+    """True if a zone that could not be loaded is closer to the name than ``zone``, the result of ``find_zone``."""
+    if rdtype == DS and name in snapshot.broken and zone is not None:
+        return False  # the parent zone has the answer
+    nearest = len(zone.origin) if zone is not None else -1
+    return any(name[start:] in snapshot.broken for start in range(len(name) - nearest))
+
+
+def look_up(zone: ZoneView, name: Labels, rdtype: int, *, minimal_any: bool = True, dnssec: bool = False) -> Outcome:
+    """Look up one question in one zone. A chain of aliases ends where it leaves the zone.
+
+    ``minimal_any``: ANY returns one RRset (RFC 8482 4.1), otherwise all. ``dnssec``: the client set DO. The first owner
+    name in the answer has the case of the question.
+    """
+    key = fold(name)
+    outcome = Outcome(source=key, dnssec=dnssec, base=len(zone.origin))
+    seen: set[Labels] = set()
+    while key not in seen and len(seen) < MAX_CHAIN:
+        seen.add(key)
+        target = _step(zone, name, key, rdtype, outcome, minimal_any)
+        if target is None or not is_below(target, zone.origin):
+            break
+        name, key = target, fold(target)
+    return outcome
+
+
+def _step(zone: ZoneView, name: Labels, key: Labels, rdtype: int, outcome: Outcome, minimal_any: bool) -> Labels | None:
+    """Add the records for one name, whose folded form is ``key``. Returns the target if the name is an alias."""
+    node: Node | None = None
+    encloser = zone.origin
+    for start in range(len(key) - len(zone.origin), -1, -1):
+        suffix = key[start:]
+        node = zone.find(suffix)
+        if node is None:
+            break
+        encloser = suffix
+        if suffix in zone.cuts and not (start == 0 and rdtype == DS):
+            _refer(zone, suffix, outcome)
+            return None
+        if start and DNAME in node:
+            outcome.source = suffix
+            target = _redirect(name, start, node[DNAME], outcome)
+            return None if rdtype == CNAME else target
+    denial = zone.denial if outcome.dnssec else None
+    if node is not None:
+        found, target = _take(zone, name, node, rdtype, outcome, minimal_any)
+        if denial and not found:
+            outcome.prove(denial.no_data(to_wire(key)))
+        return target
+    wildcard = (b"*", *encloser)
+    node = zone.find(wildcard)
+    if node is None:
+        outcome.rcode, outcome.source = NXDOMAIN, zone.origin
+        outcome.authority.append(zone.negative_soa)
+        if denial:
+            outcome.prove(denial.name_error(to_wire(key), to_wire(encloser)))
+        return None
+    outcome.source = wildcard
+    found, target = _take(zone, name, node, rdtype, outcome, minimal_any)
+    if denial:
+        prove = denial.wildcard if found else denial.wildcard_no_data
+        outcome.prove(prove(to_wire(key), to_wire(encloser)))
+    return target
+
+
+def _take(
+    zone: ZoneView, name: Labels, node: Node, rdtype: int, outcome: Outcome, minimal_any: bool
+) -> tuple[bool, Labels | None]:
+    """Add the records of a node to the outcome. Returns whether it has the type, and the target if it is an alias."""
+    if rdtype == ANY and node:
+        rrsets = [rrset for rrset in node.values() if not (outcome.dnssec and rrset.rdtype == RRSIG)]
+        outcome.answer += [rrset.at(name) for rrset in rrsets[: 1 if minimal_any else None]]
+    elif rdtype in node:
+        outcome.answer.append(node[rdtype].at(name))
+        if rdtype == CNAME:
+            return True, None
+        outcome.additional += _addresses(zone, node[rdtype].hosts, outcome)
+    elif CNAME in node:
+        outcome.answer.append(node[CNAME].at(name))
+        return True, rdata_name(node[CNAME])
+    else:
+        outcome.authority.append(zone.negative_soa)
+        return False, None
+    return True, None
+
+
+def _refer(zone: ZoneView, cut: Labels, outcome: Outcome) -> None:
+    """Add a referral: the NS records of the delegation, and its glue (RFC 9471 3.1)."""
+    node = zone.nodes[cut]
+    ns = node[NS]
+    # AA is about the first owner name in the answer (RFC 1035 4.1.1), so a chain of aliases keeps it.
+    outcome.authoritative = bool(outcome.answer)
+    outcome.source, outcome.base = cut, len(cut)
+    outcome.authority.append(ns)
+    if outcome.dnssec and DS in node and node[DS].signatures:  # useless without signatures (RFC 4035 3.1.4)
+        outcome.authority.append(node[DS])
+    elif outcome.dnssec and zone.denial:
+        outcome.prove(zone.denial.no_data(to_wire(cut)))
+    inside = [host for host in ns.hosts if host[-len(cut) :] == cut]
+    outcome.glue += _addresses(zone, inside, outcome)
+    outcome.additional += _addresses(zone, [host for host in ns.hosts if host not in inside], outcome)
+
+
+def _redirect(name: Labels, start: int, dname: RRset, outcome: Outcome) -> Labels | None:
+    """Add a DNAME and the CNAME made from it (RFC 6672 3.1), or YXDOMAIN if the target is too long.
+
+    A DNAME is added once. A DNAME that points below itself is followed once, as in NSD.
+    """
+    if dname not in outcome.answer:
+        outcome.answer.append(dname)
+    elif is_below(rdata_name(dname), dname.owner):
+        return None
+    target = name[:start] + rdata_name(dname)
+    if wire_length(target) > MAX_NAME:
+        outcome.rcode = YXDOMAIN
+        return None
+    outcome.answer.append(RRset(name, CNAME, dname.ttl, (to_wire(target),)))
+    return target
+
+
+def _addresses(zone: ZoneView, hosts: Iterable[Labels], outcome: Outcome) -> list[RRset]:
+    """The address RRsets of the hosts, each once, without those in the answer."""
+    present = {(fold(rrset.owner), rrset.rdtype) for rrset in outcome.answer}
+    found: dict[tuple[Labels, int], RRset] = {}
+    for host in hosts:
+        node = _host(zone, host)
+        for rdtype in (A, AAAA):
+            if rdtype in node and (host, rdtype) not in present:
+                found.setdefault((host, rdtype), node[rdtype])
+    return list(found.values())
+
+
+def _host(zone: ZoneView, host: Labels) -> Node:
+    """The records of a host, glue included; if the host does not exist, the addresses of the wildcard."""
+    for start in range(len(host) - len(zone.origin) + 1):
+        encloser = host[start:]
+        node = zone.find(encloser)
+        if node is None:
+            continue
+        if start == 0:
+            return node
+        delegated = any(host[above:] in zone.cuts for above in range(start, len(host) - len(zone.origin)))
+        wildcard = {} if delegated else zone.find((b"*", *encloser)) or {}
+        return {rdtype: wildcard[rdtype].at(host) for rdtype in (A, AAAA) if rdtype in wildcard}
+    return {}
+
+
+def look_up_chaos(name: Labels, rdtype: int, identity: Identity) -> Outcome | None:
+    """The identity of the server in class CHAOS (RFC 4892); None for REFUSED, as Knot responds to other questions."""
+    key = fold(name)
+    text = identity.version if key in _VERSION else identity.hostname if key in _HOSTNAME else ""
+    if rdtype != TXT or not text:
+        return None
+    data = text.encode()
+    # There is no zone, so AA is clear, as in NSD and Knot. TTL 0 as in BIND, NSD, Knot and PowerDNS.
+    record = RRset(name, TXT, 0, (bytes((len(data),)) + data,))
+    return Outcome(authoritative=False, answer=[record], source=key)

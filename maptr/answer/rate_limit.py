@@ -1,0 +1,177 @@
+"""Response rate limiting (RRL) for UDP responses, against floods with a forged client address.
+
+It follows the description by Vixie and Schryver, as in BIND, NSD and Knot. Each network has one account for each kind
+of response (``Reply.kind``), and one for all kinds together, which limits clients that ask for many different names
+(BIND's ``all-per-second``). The clock is an argument.
+"""
+
+from __future__ import annotations
+
+import enum
+import heapq
+import ipaddress
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Protocol
+
+from maptr.protocol.address import Network, read_network
+
+# Responses of one kind a second to one network. Resolvers cache responses, so they need few of one kind. The 5 of
+# BIND's example limits the resolvers of a campus; NSD's 200 lets large floods pass.
+RESPONSES_PER_SECOND = 20.0
+ALL_KINDS = 10  # times this rate for all kinds together: a resolver with an empty cache asks for many names, once each
+SLIP = 2  # every second response over the limit is truncated instead of dropped, as in BIND, NSD and Knot
+WINDOW = 15.0  # seconds for which excess counts: BIND's default
+IPV4_PREFIX = 24  # bits; BIND, NSD and Knot have the same defaults
+IPV6_PREFIX = 56
+# Accounts, some 300 bytes each; BIND has the same default maximum. Accounts over their limit are removed last.
+TABLE_SIZE = 20_000
+ROUNDING = 1e-6  # seconds: the largest error of adding up prices
+NO_LOCK = nullcontext()  # for a limiter that one thread uses
+EXEMPT = (read_network("127.0.0.0/8"), read_network("::1/128"))
+
+
+@dataclass(frozen=True, slots=True)
+class RrlSettings:
+    """``responses_per_second`` 0 turns the limit off, ``slip`` 0 drops all excess. Raises ValueError."""
+
+    responses_per_second: float = RESPONSES_PER_SECOND
+    slip: int = SLIP
+    window: float = WINDOW
+    ipv4_prefix: int = IPV4_PREFIX
+    ipv6_prefix: int = IPV6_PREFIX
+    table_size: int = TABLE_SIZE
+    exempt: tuple[Network, ...] = EXEMPT
+
+    def __post_init__(self) -> None:
+        if self.responses_per_second < 0 or self.slip < 0:
+            raise ValueError("rate or slip below 0")
+        if self.window < 1 or self.table_size < 1:
+            raise ValueError("window or table size below 1")
+        if not (0 <= self.ipv4_prefix <= 32 and 0 <= self.ipv6_prefix <= 128):
+            raise ValueError("prefix longer than an address")
+
+
+class Verdict(enum.Enum):
+    """What to do with a response."""
+
+    SEND = "send"
+    TRUNCATE = "truncate"  # a genuine client retries over TCP
+    DROP = "drop"
+
+
+class Tally(Protocol):
+    """Counters of the responses that were not sent in full."""
+
+    dropped: int
+    truncated: int
+
+
+class _Tally:
+    def __init__(self) -> None:
+        self.dropped = 0
+        self.truncated = 0
+
+
+class RateLimiter:
+    """Counts responses and decides which are sent. ``clock`` is monotonic, in seconds.
+
+    ``tally`` counts the responses not sent in full; the caller may replace it before the first response. With a
+    ``lock``, several threads may use one limiter; only rare paths take the lock.
+    """
+
+    def __init__(
+        self, settings: RrlSettings, clock: Callable[[], float], lock: AbstractContextManager[object] = NO_LOCK
+    ) -> None:
+        self.tally: Tally = _Tally()
+        self._settings = settings
+        self._clock = clock
+        # The value of an account is the time at which its debt ends; each response moves this time by the price.
+        self._price = 1 / settings.responses_per_second if settings.responses_per_second else 0.0
+        # The largest debt with which responses are still sent: at least one response, however low the rate.
+        self._credit = max(1.0, settings.responses_per_second) * self._price + ROUNDING
+        self._most = self._credit + settings.window
+        self._network_price = self._price / ALL_KINDS
+        self._network_credit = max(1.0, settings.responses_per_second * ALL_KINDS) * self._network_price + ROUNDING
+        # By network and kind, and by network alone.
+        self._accounts: dict[Hashable, float] = {}
+        self._excess: dict[Hashable, int] = {}  # responses over the limit
+        self._networks: dict[str, str | None] = {}
+        self._lock = lock
+
+    def judge(self, client: str, kind: Hashable) -> Verdict:
+        """Count one response of a kind to a client's address, and decide whether it is sent."""
+        network = self.network(client)
+        if network is None:
+            return Verdict.SEND
+        return next((verdict for _, verdict in self.judge_each([(network, kind)])), Verdict.SEND)
+
+    def judge_each(self, replies: Sequence[tuple[str, Hashable]]) -> Iterator[tuple[int, Verdict]]:
+        """Count responses by network and kind. Returns the index and verdict of those not to be sent in full.
+
+        Responses over the limit of their kind do not count for the limit of all kinds.
+        """
+        now, accounts = self._clock(), self._accounts
+        price, allowed, most = self._price, now + self._credit, now + self._most
+        network_price, network_allowed = self._network_price, now + self._network_credit
+        over: list[tuple[int, Hashable]] = []
+        for place, reply in enumerate(replies):
+            free = accounts.get(reply, now)
+            free = (now if free < now else free) + price
+            if free > allowed:
+                over.append((place, reply))
+                free = min(free, most)
+            else:
+                network = reply[0]
+                free_network = accounts.get(network, now)
+                free_network = (now if free_network < now else free_network) + network_price
+                if free_network > network_allowed:
+                    over.append((place, network))
+                    free_network = min(free_network, most)
+                accounts[network] = free_network
+            accounts[reply] = free
+        if len(accounts) > self._settings.table_size:
+            with self._lock:
+                self._forget(now)
+        return ((place, self._withhold(account)) for place, account in over)
+
+    def _withhold(self, account: Hashable) -> Verdict:
+        with self._lock:
+            excess = self._excess[account] = self._excess.get(account, 0) + 1
+            if self._settings.slip and excess % self._settings.slip == 0:
+                self.tally.truncated += 1
+                return Verdict.TRUNCATE
+            self.tally.dropped += 1
+            return Verdict.DROP
+
+    def _forget(self, now: float) -> None:
+        """Remove the accounts without debt and, if more than half the table is left, those with the least debt."""
+        # Of a copy, which is made atomically, because other threads count meanwhile.
+        left = {reply: free for reply, free in self._accounts.copy().items() if free > now}
+        if len(left) > self._settings.table_size // 2:
+            most = heapq.nlargest(self._settings.table_size // 2, left.items(), key=lambda account: account[1])
+            left = dict(most)
+        self._accounts = left
+        self._excess = {reply: excess for reply, excess in self._excess.items() if reply in left}
+
+    def network(self, client: str) -> str | None:
+        """The network of an address, as text; None for an address without a limit, or a text that is not an address."""
+        if client in self._networks:
+            return self._networks[client]
+        if len(self._networks) >= self._settings.table_size:
+            self._networks.clear()
+        network = self._networks[client] = self._find_network(client)
+        return network
+
+    def _find_network(self, client: str) -> str | None:
+        if not self._settings.responses_per_second:
+            return None
+        try:
+            address = ipaddress.ip_address(client.partition("%")[0])
+        except ValueError:
+            return None
+        if any(address in network for network in self._settings.exempt):
+            return None
+        prefix = self._settings.ipv4_prefix if address.version == 4 else self._settings.ipv6_prefix
+        return str(ipaddress.ip_network((address, prefix), strict=False))

@@ -1,0 +1,490 @@
+"""The shortcut: responses learned from the general path, found by one key and sent from one arena.
+
+Nothing here decides what a response says. ``Ready.find`` looks for a ready response to a query. Where it finds none,
+the caller asks the general path (``respond.py``) and passes the response to ``Ready.learn``, which keeps it if other
+queries have the same response.
+
+**The key** of a query has three parts: the header without the ID, the question with its name in lower case, and the
+form of EDNS (``Form``). The spelling of the name and the cookie are not part of it, because the caller sends back the
+question of the query itself and appends a cookie of its own.
+
+**The tables:**
+
+* ``known``: the whole query without its ID. Most queries are found here.
+* ``_answers``: the key, for responses of one name.
+* ``_enclosers``: the key with an encloser of the name (RFC 4592 3.3.1) in place of the name, for responses that the
+  names below this encloser share. These are the denials: NXDOMAIN for all names without an existing name between them
+  and the encloser (in a signed zone, with DO, one response for each gap of the chain), NODATA for names with one RRset
+  of another type, REFUSED for names outside all zones, and referrals. Once the general path has answered for one of
+  these names with its only RRset, the others are answered from the zone's table in the same way.
+
+A denial differs between names only in the place of its question, so its compression pointers move with the length of
+the question. A name that does not exist is never stored.
+
+**The arena** holds what follows the question in a response, up to the cookie: records and OPT. A ready response is one
+``RECORD``: three iovecs for the kernel (the question, a part of the arena, the cookie), the header, and what the
+counters and the rate limit need. ``batch.py`` copies these records next to each other; ``Ready.response`` joins the
+bytes for other callers.
+
+**Forgetting:** a response is valid as long as the zones are. A reload makes new zones, for which the server makes a new
+``Ready``. When a table or the arena is full, the next ``tidy`` clears all tables and the arena.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import struct
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from maptr.answer.context import COOKIE, MIN_PAYLOAD
+from maptr.answer.edns import OPT_SIZE
+from maptr.answer.message import MAX_POINTER, Reply
+from maptr.protocol.cookies import CLIENT_COOKIE, WHOLE_COOKIE
+from maptr.protocol.names import (
+    MAX_LABEL,
+    MAX_NAME,
+    ROOT,
+    Labels,
+    fold,
+    is_below,
+    next_closer,
+    parent,
+    read_wire,
+    to_wire,
+)
+from maptr.protocol.numbers import HEADER_SIZE, MAX_MESSAGE, NOERROR, NXDOMAIN, RCODE_BITS, REFUSED
+from maptr.zone.packed import INERT, RRSET
+from maptr.zone.snapshot import Snapshot, ZoneView
+
+# Three iovecs (address and size): the question, the part of the arena, the cookie. The first and the third address are
+# set when it is sent. Then the header without the ID (8 and 2 bytes), the size of OPT without the cookie, the rcode,
+# and the kind of response for the rate limit; 0 stands for NODATA, whose kind depends on the name.
+RECORD = struct.Struct("=6Q8s2sHB3xQ")
+COOKIE_FIELD = 40  # the low byte of the size of the cookie in a record
+RCODE_FIELD = 60
+KIND_FIELD = 64
+SILENCE = 16  # in place of an rcode: nothing is sent
+NO_RESPONSE = RECORD.pack(0, 0, 0, 0, 0, 0, bytes(8), bytes(2), 0, SILENCE, 0)
+
+ID = 2  # bytes
+HEADER = HEADER_SIZE - ID  # bytes of the header without the ID
+MIN_KEY = HEADER + 5  # with a question for the root
+OPT_START = b"\0\0\x29"  # the root and type 41 (RFC 6891 6.1.2)
+CLASS_IN = b"\0\1"
+# The flags, QDCOUNT, ANCOUNT and NSCOUNT of an ordinary query: RD, AD and CD may be set.
+FLAGS = frozenset(bytes((rd, ad_cd)) for rd in (0, 1) for ad_cd in (0, 0x10, 0x20, 0x30))
+ONE_QUESTION = b"\0\1\0\0\0\0"
+CLIENT_OPTION, WHOLE_OPTION = (struct.pack("!HH", COOKIE, size) for size in (CLIENT_COOKIE, WHOLE_COOKIE))
+TC = 0x02  # in the first byte of the flags
+# In a key, for responses that fit any limit. It has the size of a limit: all ends of keys have one size, so that the
+# end of one key cannot be part of the name in another.
+ANY_LIMIT = b"\0\0"
+
+ARENA_SIZE = 1 << 26  # bytes; pages that were never written take no memory
+MAX_ANSWERS = 1 << 17  # responses by key, some 300 bytes each, and as many whole queries
+MAX_ENCLOSERS = 1 << 14
+MAX_DENIALS = 1 << 16  # for all enclosers, gaps and lengths of questions together
+MAX_FORMS = 1 << 12
+
+_INERT = frozenset(rdtype.to_bytes(2, "big") for rdtype in INERT)
+
+
+class Arena:
+    """Memory for responses, filled from the start and cleared as a whole."""
+
+    def __init__(self, size: int) -> None:
+        self._memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._start = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        self._end = 0
+
+    def put(self, data: bytes) -> int | None:
+        """The address of a copy of the data; None if the arena is full."""
+        at, end = self._end, self._end + len(data)
+        if end > len(self._memory):
+            return None
+        self._memory[at:end] = data
+        self._end = end
+        return self._start + at
+
+    def get(self, address: int, size: int) -> bytes:
+        at = address - self._start
+        return self._memory[at : at + size]
+
+    def clear(self) -> None:
+        self._end = 0
+
+
+class Form(NamedTuple):
+    """The form of EDNS of a query, as the end of a key: flags and a size limit.
+
+    ``small`` is for responses that fit any limit, ``large`` has the limit of this form. ``opt`` is the size of OPT
+    including the cookie, ``cookie`` that of the cookie, in bytes.
+    """
+
+    small: bytes
+    large: bytes
+    opt: int = 0
+    cookie: int = 0
+    do: bool = False
+
+
+class Template(NamedTuple):
+    """A response with the only RRset of a name, without this RRset: flags, OPT up to the cookie, size of the cookie."""
+
+    flags: bytes
+    opt: bytes
+    cookie: int
+
+    def head(self, packed: bytes) -> bytes:
+        """The header, without the ID, for a packed RRset."""
+        return self.flags + b"\0\1" + packed[2:4] + bytes((0, 0, 0, bool(self.opt)))
+
+
+class Denial(NamedTuple):
+    """A response without an answer, and its records by the end of the question in the message."""
+
+    reply: Reply
+    records: dict[int, bytes]
+
+    def moved(self, end: int, limit: int) -> Reply | None:
+        """The response to a question that ends elsewhere; None if it may differ in more than its place."""
+        reply, distance = self.reply, end - self.reply.question_end
+        size = len(reply.wire) + distance
+        if reply.cut or size > limit or max(size, len(reply.wire)) > MAX_POINTER or end - HEADER_SIZE - 4 > MAX_NAME:
+            return None
+        wire = bytearray(reply.wire)
+        for at in reply.pointers:
+            wire[at : at + 2] = (int.from_bytes(wire[at : at + 2], "big") + distance).to_bytes(2, "big")
+        wire[HEADER_SIZE : reply.question_end] = bytes(end - HEADER_SIZE)
+        return reply._replace(wire=bytes(wire), question_end=end)
+
+
+@dataclass(slots=True)
+class Encloser:
+    """The responses that names below one encloser share; None for those not learned yet.
+
+    ``find`` gives the packed RRsets of a name, None for a name that does not exist. ``others`` are the names one label
+    below the encloser at or below which other zones lie. ``nxdomain`` is for names of any depth, or REFUSED, or with
+    ``only_direct`` a referral for names one label below. With ``gap``, which numbers the gap of a name, ``gaps`` has
+    the denials with proofs.
+    """
+
+    find: Callable[[bytes], bytes | None]
+    others: frozenset[bytes]
+    only_direct: bool = False
+    nxdomain: Denial | None = None
+    nodata: Denial | None = None
+    answer: Template | None = None
+    gap: Callable[[bytes], int] | None = None
+    gaps: dict[int, Denial] = field(default_factory=dict)
+
+
+class Ready:
+    """The ready responses from a snapshot, for one thread and one kind of transport.
+
+    The general path answers for the zones that could not be loaded, and for ``others``, folded origins of zones that
+    are not in the snapshot. ``payload`` is the largest UDP response in bytes, None for streams.
+    """
+
+    def __init__(self, snapshot: Snapshot, others: Iterable[Labels], payload: int | None) -> None:
+        self.known: dict[bytes, bytes] = {}
+        self._payload = payload
+        self._arena = Arena(ARENA_SIZE)
+        self._answers: dict[bytes, bytes] = {}
+        self._enclosers: dict[bytes, Encloser] = {}
+        self._gaps: dict[bytes, Callable[[bytes], int] | None] = {}
+        self._forms: dict[bytes, Form] = {}
+        self._denials = 0
+        self._full = False
+        self._no_edns = Form(b"\0" + ANY_LIMIT, b"\0" + self._limit(MIN_PAYLOAD))
+        self._zones = {to_wire(origin): zone for origin, zone in snapshot.zones.items()}
+        self._others = frozenset(map(to_wire, (*snapshot.broken, *others)))
+        # The names above all origins, each with the names one label below on the way to an origin.
+        self._above: dict[bytes, frozenset[bytes]] = {ROOT: frozenset()}
+        for origin in (*self._zones, *self._others):
+            for name in _upwards(origin):
+                if name != ROOT:
+                    self._above[parent(name)] = self._above.get(parent(name), frozenset()) | {name}
+        # The general path may compress a name of the SOA record against a question below such a name.
+        self._soa_names = frozenset(name for zone in snapshot.zones.values() for name in _soa_names(zone))
+
+    def find(self, key: bytes) -> tuple[bytes, bytes] | None:
+        """The record for a query without its ID, and the client's cookie or ``b""``; None for the general path."""
+        form = self._no_edns
+        if key[8:HEADER] != b"\0\0":
+            # An OPT has one of three sizes: without options, or with one of two cookies. What only looks like an OPT
+            # gives a key that is in no table.
+            found = self._forms.get(key[-11:]) or self._forms.get(key[-23:-8]) or self._forms.get(key[-39:-24])
+            if found is None:
+                return None
+            form = found
+        small, large, opt, cookie_size, _ = form
+        end = len(key) - opt
+        if end < MIN_KEY:
+            return None
+        cookie = key[len(key) - cookie_size :]
+        folded = key[: end - 4].lower() + key[end - 4 : end]
+        question = folded + small
+        record = self._answers.get(question) or self._find_by_encloser(question, end)
+        if record is None:
+            question = folded + large
+            record = self._answers.get(question) or self._find_by_encloser(question, end)
+            if record is None:
+                return None
+        if not cookie and key not in self.known and question in self._answers and key.startswith(folded):
+            self.known[key] = record
+            self._full = self._full or len(self.known) >= MAX_ANSWERS
+        return record, cookie
+
+    def _find_by_encloser(self, question: bytes, end: int) -> bytes | None:
+        """The record for a question that ends there, from the closest encloser with learned responses."""
+        head, at, last = question[:HEADER], HEADER, end - 5
+        while 0 < (size := question[at]) <= MAX_LABEL and (above := at + 1 + size) <= last:
+            shared = self._enclosers.get(head + question[above:])
+            if shared is not None:
+                break
+            at = above
+        else:
+            return None
+        is_direct = at == HEADER
+        name = question[at : end - 4]  # the next closer name (RFC 5155 1.3)
+        if name in shared.others or not (is_direct or (not shared.only_direct and name not in self._soa_names)):
+            return None
+        packed = shared.find(name)
+        if packed is None:
+            denial = shared.nxdomain if shared.gap is None else shared.gaps.get(shared.gap(name))
+        elif not is_direct or not _is_only_inert(packed):
+            return None
+        elif packed[:2] == question[end - 4 : end - 2]:
+            return None if shared.answer is None else self._answer(question, ID + end, shared.answer, packed)
+        else:
+            denial = shared.nodata
+        if denial is None:
+            return None
+        record = denial.records.get(ID + end)
+        if record is None:
+            reply = denial.moved(ID + end, int.from_bytes(question[-2:], "big") or MIN_PAYLOAD)
+            record = None if reply is None else self._add(denial, reply)
+        return record
+
+    def _answer(self, question: bytes, end: int, template: Template, packed: bytes) -> bytes | None:
+        """The record for the only RRset of the name asked; None if the response does not fit any limit."""
+        body = packed[RRSET.size :] + template.opt
+        if end + len(body) + template.cookie > MIN_PAYLOAD:
+            return None
+        kind = kind_number((NOERROR, question[HEADER : end - ID - 4], packed[0] << 8 | packed[1]))
+        record = self._pack(end, template.head(packed), body, len(template.opt), template.cookie, kind)
+        self._keep(question, record)
+        return record
+
+    def tidy(self) -> None:
+        """Forget everything if a table is full. Records found before are then invalid."""
+        if self._full:
+            for table in (self.known, self._answers, self._enclosers, self._gaps, self._forms):
+                table.clear()
+            self._arena.clear()
+            self._denials, self._full = 0, False
+
+    def response(self, query: bytes, record: bytes, cookie: bytes) -> bytes:
+        """The whole response of a record to a query, with the cookie for the client."""
+        _, end, body, size, _, with_cookie, head, rest, _, _, _ = RECORD.unpack(record)
+        parts = query[:ID], head, rest, query[HEADER_SIZE:end], self._arena.get(body, size)
+        return b"".join(parts) + (cookie if with_cookie else b"")
+
+    # ---- learning
+
+    def learn(self, query: bytes, reply: Reply) -> None:
+        """Keep a response of the general path, over this kind of transport, if other queries have the same."""
+        key, end = query[ID:], reply.question_end - ID
+        form = self._read_form(key, end)
+        if form is None or reply.for_one:
+            return
+        is_large = reply.cut or len(reply.wire) > MIN_PAYLOAD
+        question = key[: end - 4].lower() + key[end - 4 : end] + (form.large if is_large else form.small)
+        name = question[HEADER : end - 4]
+        if not self._others.isdisjoint(_upwards(name)):
+            return
+        zone = next((self._zones[above] for above in _upwards(name) if above in self._zones), None)
+        if not isinstance(reply.kind, tuple) and (zone is not None or reply.kind != REFUSED):
+            return  # an error, which may depend on the client
+        packed = None if zone is None else zone.nodes.find(name)
+        if name in self._above:
+            self._keep(question, self._record(reply))
+        elif zone is None:
+            encloser = next(above for above in _upwards(name) if above in self._above)
+            shared = self._encloser(question, name, encloser, _find_nothing)
+            shared.nxdomain = self._learn_denial(shared.nxdomain, reply)
+        elif packed is None:
+            self._learn_absent(question, name, zone, reply, do=form.do)
+        elif name in self._zones or not _is_only_inert(packed) or (form.do and zone.denial is not None):
+            self._keep(question, self._record(reply))  # the last: a denial with proofs is for one name
+        elif packed[:2] == key[end - 4 : end - 2]:
+            self._keep(question, self._record(reply))
+            if not is_large:
+                self._learn_template(question, name, zone, reply, packed)
+        elif reply.kind == (NOERROR, name, 0):
+            shared = self._encloser(question, name, parent(name), _finder(zone))
+            shared.nodata = self._learn_denial(shared.nodata, reply._replace(kind=None))
+
+    def _read_form(self, key: bytes, end: int) -> Form | None:
+        """The form of EDNS of a query whose question ends there; None if its response is not kept."""
+        if key[:2] not in FLAGS or key[2:8] != ONE_QUESTION or key[end - 2 : end] != CLASS_IN:
+            return None
+        opt = key[end:]
+        if not opt:
+            return self._no_edns if key[8:HEADER] == b"\0\0" else None
+        cookie = {CLIENT_OPTION: CLIENT_COOKIE, WHOLE_OPTION: WHOLE_COOKIE}.get(opt[OPT_SIZE : OPT_SIZE + 4], 0)
+        fixed = OPT_SIZE + (4 if cookie else 0)
+        if key[8:HEADER] != b"\0\1" or opt[:3] != OPT_START or len(opt) != fixed + cookie:
+            return None
+        # The extended rcode, the version and all flags but DO must be 0.
+        if opt[5:7] != b"\0\0" or opt[7] & 0x7F or opt[8] or int.from_bytes(opt[9:11], "big") + OPT_SIZE != len(opt):
+            return None
+        form = self._forms.get(opt[:fixed])
+        if form is None:
+            flags = bytes((1 | opt[7] >> 6 | (4 if cookie else 0),))
+            large = flags + self._limit(int.from_bytes(opt[3:5], "big"))
+            form = self._forms[opt[:fixed]] = Form(flags + ANY_LIMIT, large, len(opt), cookie, bool(opt[7]))
+            self._full = self._full or len(self._forms) >= MAX_FORMS
+        return form
+
+    def _limit(self, payload: int) -> bytes:
+        limit = MAX_MESSAGE if self._payload is None else min(max(payload, MIN_PAYLOAD), self._payload)
+        return limit.to_bytes(2, "big")
+
+    def _learn_absent(self, question: bytes, name: bytes, zone: ZoneView, reply: Reply, *, do: bool) -> None:
+        """Keep the response to a name that does not exist: a referral or NXDOMAIN."""
+        assert isinstance(reply.kind, tuple)  # noqa: S101 - the caller looked
+        rcode, source, rdtype = reply.kind
+        if rdtype:
+            return  # it has an answer, unless that was cut
+        if rcode == NOERROR and source in _upwards(parent(name)):  # otherwise a wildcard's
+            shared = self._encloser(question, name, parent(name), _find_nothing)
+            shared.only_direct = True
+            shared.nxdomain = self._learn_denial(shared.nxdomain, reply)
+        elif rcode == NXDOMAIN:
+            encloser = next(above for above in _upwards(parent(name)) if zone.nodes.find(above) is not None)
+            closer = next_closer(name, encloser)
+            if closer != name and closer in self._soa_names:
+                return
+            shared = self._encloser(question, name, encloser, _finder(zone))
+            if not do or zone.denial is None:
+                shared.nxdomain = self._learn_denial(shared.nxdomain, reply)
+                return
+            if encloser not in self._gaps:
+                self._gaps[encloser] = zone.denial.gap(encloser, apex=encloser in self._zones)
+            shared.gap = self._gaps[encloser]
+            if shared.gap is not None:
+                gap = shared.gap(closer)
+                shared.gaps[gap] = self._learn_denial(shared.gaps.get(gap), reply)
+
+    def _encloser(
+        self, question: bytes, name: bytes, encloser: bytes, find: Callable[[bytes], bytes | None]
+    ) -> Encloser:
+        key = question[:HEADER] + encloser + question[HEADER + len(name) :]
+        shared = self._enclosers.get(key)
+        if shared is None:
+            shared = self._enclosers[key] = Encloser(find, self._above.get(encloser, frozenset()))
+            self._full = self._full or len(self._enclosers) >= MAX_ENCLOSERS
+        return shared
+
+    def _learn_denial(self, denial: Denial | None, reply: Reply) -> Denial:
+        denial = denial or Denial(reply, {})
+        if reply.question_end not in denial.records:
+            self._add(denial, reply)
+        return denial
+
+    def _learn_template(self, question: bytes, name: bytes, zone: ZoneView, reply: Reply, packed: bytes) -> None:
+        """Answer the names below the encloser from the table if this gives the bytes of this response."""
+        cookie = WHOLE_COOKIE if reply.cookie else 0
+        wire = reply.wire[: len(reply.wire) - cookie]
+        opt = wire[len(reply.wire) - reply.opt_size :] if reply.opt_size else b""
+        template = Template(wire[ID : ID + 2], opt, cookie)
+        start = template.head(packed) + wire[HEADER_SIZE : reply.question_end]
+        if start + packed[RRSET.size :] + opt == wire[ID:]:
+            self._encloser(question, name, parent(name), _finder(zone)).answer = template
+
+    def _keep(self, question: bytes, record: bytes | None) -> None:
+        if record is not None:
+            self._answers[question] = record
+            self._full = self._full or len(self._answers) >= MAX_ANSWERS
+
+    def _add(self, denial: Denial, reply: Reply) -> bytes | None:
+        record = self._record(reply)
+        if record is not None:
+            denial.records[reply.question_end] = record
+            self._denials += 1
+            self._full = self._full or self._denials >= MAX_DENIALS
+        return record
+
+    def _record(self, reply: Reply) -> bytes | None:
+        cookie = WHOLE_COOKIE if reply.cookie else 0
+        body = reply.wire[reply.question_end : len(reply.wire) - cookie]
+        kind = 0 if reply.kind is None else kind_number(reply.kind)
+        head = reply.wire[ID:HEADER_SIZE]
+        return self._pack(reply.question_end, head, body, max(reply.opt_size - cookie, 0), cookie, kind)
+
+    def _pack(self, end: int, head: bytes, body: bytes, opt_size: int, cookie: int, kind: int) -> bytes | None:
+        address = self._arena.put(body)
+        if address is None:
+            self._full = True
+            return None
+        rcode = head[1] & RCODE_BITS
+        return RECORD.pack(0, end, address, len(body), 0, cookie, head[:8], head[8:], opt_size, rcode, kind)
+
+
+def truncated(record: bytes) -> bytes:
+    """The record with TC and no records but OPT, which makes a genuine client retry over TCP."""
+    _, end, body, size, _, cookie, head, _, opt_size, rcode, kind = RECORD.unpack(record)
+    head = bytes((head[0] | TC,)) + head[1:4] + bytes(4)
+    rest = bytes((0, bool(opt_size)))
+    return RECORD.pack(0, end, body + size - opt_size, opt_size, 0, cookie, head, rest, opt_size, rcode, kind)
+
+
+def kind_number(kind: Hashable) -> int:
+    """The number of a kind of response in a record; never 0."""
+    return hash(kind) & 0xFFFFFFFFFFFFFFFF or 1
+
+
+def kind_of(record: bytes, key: bytes) -> int:
+    """The number of the kind of response of a record that was found for a query without its ID."""
+    kind = int.from_bytes(record[KIND_FIELD : KIND_FIELD + 8], "little")
+    if kind:
+        return kind
+    end = int.from_bytes(record[8:16], "little") - ID
+    return kind_number((NOERROR, key[HEADER : end - 4].lower(), 0))
+
+
+def _upwards(name: bytes) -> Iterator[bytes]:
+    """A wire name and each name above it, the root last."""
+    yield name
+    while name[0]:
+        name = parent(name)
+        yield name
+
+
+def _is_only_inert(packed: bytes) -> bool:
+    """True for one RRset of a type on which no other response depends."""
+    return packed[:2] in _INERT and len(packed) == RRSET.size + int.from_bytes(packed[4:8], "big")
+
+
+def _finder(zone: ZoneView) -> Callable[[bytes], bytes | None]:
+    """``PackedNodes.find``, without a check for text if all nodes are packed."""
+    return zone.nodes.table.get if zone.nodes.packer is None else zone.nodes.find
+
+
+def _soa_names(zone: ZoneView) -> Iterator[bytes]:
+    """The names in the SOA record and those above them, below the origin."""
+    soa = zone.soa.rdatas[0]
+    primary, end = read_wire(soa, 0)
+    for labels in (primary, read_wire(soa, end)[0]):
+        name = fold(labels)
+        if is_below(name, zone.origin):
+            yield from (to_wire(name[at:]) for at in range(len(name) - len(zone.origin)))
+
+
+def _find_nothing(name: bytes) -> bytes | None:
+    return None

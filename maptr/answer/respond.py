@@ -1,0 +1,194 @@
+"""The general path: the bytes of a query and a Snapshot in, the bytes of a response out.
+
+The rules apply in this order; the first that settles the response ends the sequence:
+
+1. No response to a message without a whole header, or to a response.
+2. The opcode and the question: NOTIMP or FORMERR (``_check_question``).
+3. EDNS and the cookie: FORMERR, BADVERS or BADCOOKIE (``_check_edns``).
+4. Responses that are the same for all names: cookies without a question, refused classes and types (``_settle``).
+5. UPDATE and NOTIFY, class CHAOS, then the zone's answer, or SERVFAIL or REFUSED without one (``_answer``).
+
+Pure: no socket, thread, clock, log or file. ``lookup.py`` has the algorithm for zones, ``message.py`` reads and writes
+messages, ``edns.py`` has the options of EDNS.
+"""
+
+from __future__ import annotations
+
+from dnslib import DNSError
+
+from maptr.answer.context import MIN_PAYLOAD, PLAIN, Context, Transport, is_amplifier
+from maptr.answer.edns import (
+    EDE_NOT_AUTHORITATIVE,
+    EDE_NOT_READY,
+    EDE_NOT_SUPPORTED,
+    EDE_PROHIBITED,
+    find_opt,
+    read_options,
+)
+from maptr.answer.lookup import Outcome, find_zone, is_broken, look_up, look_up_chaos
+from maptr.answer.message import MAX_QUERY_RECORDS, Message, Query, Reply, lay_out
+from maptr.protocol.cookies import answer_cookie, packed_address
+from maptr.protocol.names import fold
+from maptr.protocol.numbers import (
+    ANY,
+    AXFR,
+    BADCOOKIE,
+    BADVERS,
+    CH,
+    FORMERR,
+    HEADER_SIZE,
+    IN,
+    IXFR,
+    NOERROR,
+    NOTAUTH,
+    NOTIFY,
+    NOTIMP,
+    QUERY,
+    REFUSED,
+    SERVFAIL,
+    SOA,
+    UPDATE,
+)
+from maptr.zone.snapshot import Snapshot
+
+
+def respond(
+    query: bytes,
+    snapshot: Snapshot,
+    *,
+    transport: Transport = Transport.UDP,
+    client: str = "",
+    context: Context = PLAIN,
+) -> bytes | None:
+    """The response to a query; None if the server sends nothing. Raises nothing, for any bytes.
+
+    ``client`` is the client's IP address, to which cookies are bound.
+    """
+    reply = make_reply(query, snapshot, transport=transport, client=client, context=context)
+    return None if reply is None else reply.wire
+
+
+def make_reply(
+    query: bytes,
+    snapshot: Snapshot,
+    *,
+    transport: Transport,
+    client: str = "",
+    context: Context = PLAIN,
+    reserve: int = 0,
+    rcode: int | None = None,
+) -> Reply | None:
+    """As ``respond``, with what the rate limit and the shortcut need to know of the response.
+
+    ``reserve`` bytes of the limit are left free for a signature. ``rcode``, if already decided, is the response to a
+    well-formed query: an error, or NOERROR with AA for the start of a zone transfer.
+    """
+    if len(query) < HEADER_SIZE or query[2] & 0x80:
+        return None  # a response to a response could start a loop
+    asked = Query(Message.parse_header(query), transport, context, reserve=reserve)
+    return (
+        _check_question(asked, rcode)
+        or _check_edns(asked, rcode, client)
+        or _settle(asked, rcode)
+        or _answer(asked, snapshot)
+    )
+
+
+def _check_question(asked: Query, rcode: int | None) -> Reply | None:
+    """Check the opcode, and read the question."""
+    message = asked.message
+    opcode = message.header.opcode
+    if opcode not in (QUERY, NOTIFY, UPDATE):
+        return lay_out(asked, NOTIMP if rcode is None else rcode)
+    try:
+        message.parse_question()
+    except DNSError:
+        return lay_out(asked, FORMERR)
+    if message.header.q > 1:
+        return lay_out(asked, FORMERR)  # RFC 9619: QDCOUNT is 1, or 0 to ask for a cookie
+    question = message.questions[0] if message.questions else None
+    if opcode == UPDATE and (question is None or question.qtype != SOA or question.qclass != IN):
+        # The question of an UPDATE is a zone section (RFC 2136 2.3). dnspython cannot read responses with another one.
+        return lay_out(asked, NOTIMP if question is not None and question.qtype == SOA else FORMERR)
+    asked.question = question
+    return None
+
+
+def _check_edns(asked: Query, rcode: int | None, client: str) -> Reply | None:
+    """Read the records, of which only OPT matters, and verify the cookie."""
+    message = asked.message
+    header = message.header
+    if header.opcode == UPDATE and header.a + header.auth + header.ar > MAX_QUERY_RECORDS and rcode is None:
+        return None  # an UPDATE may have many records, and the response does not depend on them
+    try:
+        message.parse_records()
+        opt = find_opt(message)
+    except DNSError:
+        return lay_out(asked, FORMERR)
+    if opt is None:
+        return None
+    asked.opt = opt
+    if opt.edns_ver:
+        return lay_out(asked, BADVERS)  # RFC 6891 6.1.3
+    try:
+        asked.wanted = read_options(opt)
+    except DNSError:
+        return lay_out(asked, FORMERR)
+    cookies = asked.context.cookies
+    if asked.wanted.cookie is not None and cookies.secrets:
+        address, now = packed_address(client), asked.context.clock()
+        answer = answer_cookie(asked.wanted.cookie, address, secrets=cookies.secrets, now=now)
+        asked.cookie, asked.verified = answer.option, answer.verified
+    if asked.cookie and cookies.required and asked.transport is Transport.UDP and not asked.verified:
+        return lay_out(asked, BADCOOKIE)  # RFC 7873 5.2.3 and 5.2.4
+    return None
+
+
+def _settle(asked: Query, rcode: int | None) -> Reply | None:
+    """The response if it is the same for all names."""
+    question, identity = asked.question, asked.context.identity
+    if rcode is not None and (rcode != NOERROR or question is not None):
+        return lay_out(asked, rcode, Outcome(authoritative=rcode == NOERROR))
+    if question is None:
+        return lay_out(asked, NOERROR if asked.cookie else FORMERR)  # RFC 7873 5.4
+    if asked.message.header.opcode != QUERY:
+        return None
+    if question.qclass not in (IN, CH):
+        return lay_out(asked, REFUSED, ede=EDE_NOT_SUPPORTED)
+    if question.qclass == IN and question.qtype in (AXFR, IXFR):
+        return lay_out(asked, REFUSED)  # ``maptr.transfer`` answers these where transfers are configured
+    if question.qclass == CH and not (identity.version or identity.hostname):
+        return lay_out(asked, REFUSED)
+    return None
+
+
+def _answer(asked: Query, snapshot: Snapshot) -> Reply:
+    """The response that depends on the name."""
+    question = asked.question
+    assert question is not None  # noqa: S101 - ``_settle`` answers without one
+    name, opcode = question.qname.label, asked.message.header.opcode
+    folded = fold(name)
+    if opcode == UPDATE:
+        # RFC 2136 3.1 and 3.3, with the rcodes of BIND. Zones change by their files only.
+        return lay_out(asked, REFUSED, ede=EDE_PROHIBITED) if folded in snapshot.zones else lay_out(asked, NOTAUTH)
+    if opcode == NOTIFY:
+        # As the primary of its zones the server refuses NOTIFY (RFC 1996 3.11), as NSD and PowerDNS do.
+        return lay_out(asked, REFUSED if folded in snapshot.zones else NOTAUTH)
+    if question.qclass == CH:
+        identity = look_up_chaos(name, question.qtype, asked.context.identity)
+        return lay_out(asked, REFUSED) if identity is None else lay_out(asked, NOERROR, identity)
+    zone = find_zone(snapshot, folded, question.qtype)
+    if snapshot.broken and is_broken(snapshot, folded, question.qtype, zone):
+        return lay_out(asked, SERVFAIL, ede=EDE_NOT_READY)
+    if zone is None:
+        return lay_out(asked, REFUSED, ede=EDE_NOT_AUTHORITATIVE)
+    minimal = question.qtype == ANY and asked.transport is Transport.UDP
+    dnssec = asked.opt is not None and bool(asked.opt.edns_do)
+    outcome = look_up(zone, name, question.qtype, minimal_any=minimal, dnssec=dnssec)
+    amplifier = is_amplifier(question.qtype, apex=folded == zone.origin, answered=bool(outcome.answer))
+    if asked.transport is not Transport.UDP or not amplifier:
+        return lay_out(asked, outcome.rcode, outcome)
+    if not asked.verified:
+        asked.limit = MIN_PAYLOAD
+    reply = lay_out(asked, outcome.rcode, outcome)
+    return reply._replace(for_one=reply.cut or len(reply.wire) > MIN_PAYLOAD)

@@ -1,0 +1,91 @@
+"""The asyncio side of a cache. A module of its own, because a program that does not use asyncio starts without it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from typing import Any
+
+from maptr.ark import Ark
+from maptr.cache.drivers import Finish, Steps, Wait
+from maptr.cache.options import DnsClient
+from maptr.client.aio import discover_async
+from maptr.discovery import Discovery
+
+AskAsync = Callable[..., Awaitable[Discovery]]
+
+
+class TaskDriver:
+    """Runs lookups in asyncio tasks. Cancelling a caller does not cancel the lookup, which others may wait for.
+
+    ``ask`` takes an ARK and ``ArkLookup.ask`` as options; ``finish`` takes the result.
+    """
+
+    def __init__(self, ask: AskAsync, finish: Finish) -> None:
+        self._ask = ask
+        self._finish = finish
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self, steps: Steps) -> tuple[Discovery, float]:
+        """Run the steps to their end, and return what they return."""
+        try:
+            while True:
+                wait = next(steps)
+                if wait.start:
+                    task = asyncio.get_running_loop().create_task(self._look_up(wait))
+                    self._tasks.add(task)
+                    task.add_done_callback(self._tasks.discard)
+                if wait.seconds and not wait.pending.done.done():
+                    await _wait(wait.pending.done, wait.seconds)
+        except StopIteration as end:
+            result: tuple[Discovery, float] = end.value
+        return result
+
+    async def stop(self) -> None:
+        """Cancel the lookups that run in the current event loop, and wait for their end."""
+        loop = asyncio.get_running_loop()
+        tasks = [task for task in list(self._tasks) if task.get_loop() is loop]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _look_up(self, wait: Wait) -> None:
+        result: Discovery | BaseException
+        try:
+            result = await self._ask(wait.lookup.ark, **wait.lookup.ask)
+        except asyncio.CancelledError:
+            self._finish(wait.pending, wait.lookup, None)
+            raise
+        except BaseException as error:
+            result = error
+        self._finish(wait.pending, wait.lookup, result)
+
+
+async def _wait(done: Future[Discovery], seconds: float) -> None:
+    """Wait for a lookup, which may run in a thread or in a task of another event loop."""
+    loop = asyncio.get_running_loop()
+    event = asyncio.Event()
+
+    def wake(_: object) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(event.set)
+
+    done.add_done_callback(wake)
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass
+
+
+def asker(client: DnsClient) -> AskAsync:
+    """``client.discover``, awaited."""
+
+    async def discover(ark: Ark, **options: Any) -> Discovery:
+        if client.has_resolver:
+            return await discover_async(ark, **client.with_resolver(options))
+        # A server that is given by name is looked up, which blocks.
+        return await discover_async(ark, **await asyncio.to_thread(client.with_resolver, options))
+
+    return discover

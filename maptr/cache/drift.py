@@ -1,0 +1,347 @@
+"""Drift: the table compared with DNS, record by record, as a verdict with the evidence of both sides.
+
+Both sides are compared by the URLs that they give one example ARK of the record, its *probe*. The history of verdicts
+distinguishes a side that lags behind from two sides that disagree.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import re
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import Any
+
+from maptr import url
+from maptr.ark import BETANUMERIC, Ark
+from maptr.cache.disk import BUSY_MS, Disk
+from maptr.cache.drivers import ThreadDriver
+from maptr.cache.engine import Engine
+from maptr.cache.options import Defaults
+from maptr.cache.policy import DnsOnly
+from maptr.discovery import Discovery
+from maptr.protocol import names
+from maptr.protocol.names import ARK_ARPA
+from maptr.registry.followed_file import FixedTable
+from maptr.registry.table import Entry, Table
+from maptr.registry.target import unusable
+from maptr.text import printable
+from maptr.zone.lint import unpublishable
+
+Urls = tuple[str, ...]
+AskMany = Callable[[list[Ark]], Iterable[Discovery]]
+
+MAX_STATES = 50  # of one record in the history
+BUSY_HISTORY_MS = 5_000  # to wait for another process: unlike an answer, a verdict cannot be fetched again
+
+# A u rule for a shoulder as ``zone.rules`` writes it: the part between the NAAN and the final ".*".
+_SHOULDER_RULE = re.compile(rb".\^\(?ark:/\?[0-9a-z]+/\(*((?:[A-Za-z0-9=~@_%-]|\[[.*+$]\])+)\(?\.\*")
+
+
+class Verdict(enum.StrEnum):
+    """The result of comparing one record."""
+
+    SAME = "same"  # the same URLs in the same order
+    LOSSY = "lossy"  # equal as far as an h record, or natab, can tell
+    MISSING = "missing"  # the table has it, DNS says there is none
+    EXTRA = "extra"  # DNS has it, the table does not
+    DIFFERS = "differs"
+    UNPUBLISHED = "unpublished"  # no zone can hold the shoulder, and DNS gives its ARKs another record's URLs
+    STALE = "stale"  # one side says what the other said earlier
+    UNKNOWN = "unknown"  # DNS did not say
+
+    @property
+    def is_drift(self) -> bool:
+        return self not in (Verdict.SAME, Verdict.LOSSY, Verdict.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """The verdict on one record. ``table`` and ``dns`` are the URLs that each side gives the probe, best first.
+
+    ``records`` are the NAPTR records at the NAAN, as text.
+    """
+
+    record: str
+    verdict: Verdict
+    probe: str
+    table: Urls = ()
+    dns: Urls = ()
+    reason: str = ""
+    records: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """One printable line."""
+        text = f"{self.verdict} {self.record}: {self.reason}" if self.reason else f"{self.verdict} {self.record}"
+        return printable(text)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "record": self.record,
+            "verdict": str(self.verdict),
+            "reason": self.reason,
+            "probe": self.probe,
+            "table": list(self.table),
+            "dns": list(self.dns),
+            "records": list(self.records),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What each side said of one record in earlier states, the latest first."""
+
+    table: Sequence[Urls] = ()
+    dns: Sequence[Urls] = ()
+
+
+NO_HISTORY = History()
+
+
+class VerdictLog:
+    """The verdicts of earlier runs in the cache's SQLite file, which also has the time and reason of each."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def record(self, view: str, verdicts: Iterable[Drift]) -> bool:
+        """Keep each verdict that differs from the last one of its record. False if the file cannot be written."""
+        verdicts = list(verdicts)
+
+        def write(connection: sqlite3.Connection) -> bool:
+            connection.execute(f"PRAGMA busy_timeout = {BUSY_HISTORY_MS}")
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                for drift in verdicts:
+                    self._write(connection, view, drift)
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+            finally:
+                connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+            return True
+
+        return self._disk.run(write) is True
+
+    def _write(self, connection: sqlite3.Connection, view: str, drift: Drift) -> None:
+        state = (str(drift.verdict), json.dumps(drift.table), json.dumps(drift.dns))
+        last = connection.execute(
+            "SELECT verdict, in_table, in_dns FROM verdict WHERE view = ? AND record = ? ORDER BY id DESC LIMIT 1",
+            (view, drift.record),
+        ).fetchone()
+        if last == state:
+            return
+        connection.execute(
+            "INSERT INTO verdict (view, record, at, verdict, reason, in_table, in_dns) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (view, drift.record, self._disk.wall(), state[0], drift.reason, *state[1:]),
+        )
+        connection.execute(
+            "DELETE FROM verdict WHERE view = ?1 AND record = ?2 AND id NOT IN"
+            " (SELECT id FROM verdict WHERE view = ?1 AND record = ?2 ORDER BY id DESC LIMIT ?3)",
+            (view, drift.record, MAX_STATES),
+        )
+
+    def histories(self, view: str) -> dict[str, History]:
+        """The history of each record that has one."""
+        query = "SELECT record, in_table, in_dns FROM verdict WHERE view = ? ORDER BY id DESC"
+        states: dict[str, tuple[list[Urls], list[Urls]]] = {}
+        for record, in_table, in_dns in self._disk.run(lambda c: c.execute(query, (view,)).fetchall()) or ():
+            table, dns = states.setdefault(record, ([], []))
+            table.append(tuple(json.loads(in_table)))
+            dns.append(tuple(json.loads(in_dns)))
+        return {record: History(table, dns) for record, (table, dns) in states.items()}
+
+
+class Reconciler:
+    """Compares a table with DNS, which is asked only for answers that the cache does not keep.
+
+    ``ask_many`` asks for many ARKs at a time; None for one at a time. ``history`` is the file of the verdicts.
+    """
+
+    def __init__(
+        self, engine: Engine, driver: ThreadDriver, defaults: Defaults, history: Disk | None, ask_many: AskMany | None
+    ) -> None:
+        self._engine = engine
+        self._driver = driver
+        self._defaults = defaults
+        self._log = None if history is None else VerdictLog(history)
+        self._ask_many = ask_many
+
+    def verdicts(self, table: Table, naans: Iterable[str] | None) -> Iterator[list[Drift]]:
+        """The verdicts on each NAAN and its shoulders; None for every NAAN of the table and of the history."""
+        view = self._defaults.view
+        histories = self._log.histories(view) if self._log is not None else {}
+        if naans is None:
+            naans = sorted({record.partition("/")[0] for record in [*table, *histories]})
+        verdicts: list[Drift] = []
+        try:
+            for naan, asked in self._asked(list(naans), table):
+                discover = self._discover if asked is None else partial(self._discover_after, asked)
+                found = list(reconcile(naan, table, discover, lambda record: histories.get(record, NO_HISTORY)))
+                verdicts += found
+                yield found
+        finally:
+            if self._log is not None:
+                self._log.record(view, verdicts)
+
+    def _asked(self, naans: list[str], table: Table) -> Iterator[tuple[str, Discovery | None]]:
+        """Each NAAN; with the discovery of its probe if the answers were not kept and so were fetched now."""
+        probes = {naan: probe_of(naan, "", [entry.shoulder for entry in table.shoulders(naan)]) for naan in naans}
+        if self._ask_many is None:
+            yield from ((naan, None) for naan in naans)
+            return
+        lookups = {naan: self._defaults.lookup(probe, {}) for naan, probe in probes.items()}
+        missing = {naan for naan in naans if self._engine.store.fresh(lookups[naan])[0] is None}
+        answers = iter(self._ask_many([probes[naan] for naan in naans if naan in missing]))
+        for naan in naans:
+            answer = next(answers, None) if naan in missing else None
+            if answer is not None:
+                self._engine.learn(self._defaults.view, answer)
+            yield naan, answer
+
+    def _discover(self, ark: Ark) -> Discovery:
+        """What DNS says of an ARK. A stale answer counts as incomplete; the table is not used; nothing is raised."""
+        lookup = self._defaults.lookup(ark, {})
+        found, _ = self._driver.run(self._engine.discover(lookup, DnsOnly(), FixedTable(None)))
+        return found.replace(complete=False) if found.stale else found
+
+    def _discover_after(self, asked: Discovery, ark: Ark) -> Discovery:
+        """``_discover`` after the NAAN's probe was asked: if DNS did not say, it is not asked for other ARKs."""
+        if ark.resolution == asked.ark.resolution:
+            return asked
+        return self._discover(ark) if asked.complete else asked.replace(ark=ark)
+
+
+def reconcile(
+    naan: str,
+    table: Table,
+    discover: Callable[[Ark], Discovery],
+    history: Callable[[str], History] = lambda record: NO_HISTORY,
+) -> Iterator[Drift]:
+    """The verdicts on a NAAN and on its shoulders, including shoulders that only DNS has.
+
+    ``discover`` returns a discovery without candidates instead of raising. If it keeps answers, it sends one query.
+    """
+    shoulders = {entry.shoulder: entry for entry in table.shoulders(naan)}
+    whole = table.get(naan)
+    probe = probe_of(naan, "", shoulders)
+    found = discover(probe)
+    for said in said_shoulders(found):
+        if said not in shoulders and not _equals_naan(naan, said, whole, found, discover):
+            shoulders[said] = Entry(naan, said)  # not in the table: extra
+    if whole is not None or found.candidates or not found.complete or not shoulders:
+        yield compare(naan, whole, probe, found, history(naan))
+    for shoulder in sorted(shoulders):
+        entry = shoulders[shoulder]
+        probe = probe_of(naan, shoulder, shoulders)
+        yield compare(entry.key, entry if entry.key in table else None, probe, discover(probe), history(entry.key))
+
+
+def _equals_naan(
+    naan: str, shoulder: str, whole: Entry | None, found: Discovery, discover: Callable[[Ark], Discovery]
+) -> bool:
+    """True if the rule of a shoulder that only DNS has gives the URLs of the NAAN's record in the table."""
+    if whole is None or not found.complete:
+        return False
+    probe = probe_of(naan, shoulder, ())
+    return _normalized(expected(whole, probe)) == _normalized(urls_of(discover(probe)))
+
+
+def compare(record: str, entry: Entry | None, probe: Ark, found: Discovery, history: History = NO_HISTORY) -> Drift:
+    """The verdict on one record. ``entry`` is None if the table does not have it."""
+    table = expected(entry, probe) if entry is not None else ()
+    said = urls_of(found)
+    records = tuple(reading.naptr.to_text() for step in found.trace[:1] for reading in step.readings)
+    verdict, reason = _judge(entry, table, found, said)
+    if verdict.is_drift and verdict is not Verdict.UNPUBLISHED:
+        if said and said in history.table:
+            verdict, reason = Verdict.STALE, "DNS says what the table said earlier"
+        elif table and table in history.dns:
+            verdict, reason = Verdict.STALE, "the table says what DNS said earlier"
+    return Drift(record, verdict, str(probe), table, said, reason, records)
+
+
+def _judge(entry: Entry | None, table: Urls, found: Discovery, said: Urls) -> tuple[Verdict, str]:
+    if not found.complete:
+        unsaid = next((step for step in found.trace if not step.outcome.said), None)
+        where = f"{names.to_text(unsaid.name)}: {unsaid.outcome.value}" if unsaid else "the walk was cut short"
+        return Verdict.UNKNOWN, where
+    if not said and not table:
+        if entry is None:
+            return Verdict.SAME, "neither side has it"
+        return Verdict.LOSSY, "the table's record has no URL that can be published"
+    if entry is None:
+        return Verdict.EXTRA, f"DNS gives {_text(said)}, the table has no such record"
+    if not said:
+        return Verdict.MISSING, f"the table gives {_text(table)}, DNS says none"
+    if _normalized(table) == _normalized(said):
+        return Verdict.SAME, ""
+    if entry.shoulder and (why := unpublishable(entry, found.trace[0].name[1:] if found.trace else ARK_ARPA)):
+        return Verdict.UNPUBLISHED, f"no zone can hold it ({why[0].reason}), DNS gives {_text(said)}"
+    if [_authority(one) for one in table] == [_authority(one) for one in said]:
+        if all(candidate.substitution is None for candidate in found.best):
+            return Verdict.LOSSY, "DNS says no more than the hosts"
+        if all(nma.where and "/" not in nma.where for nma in entry.nmas):  # as natab holds them
+            return Verdict.LOSSY, "the table says no more than the hosts"
+    if sorted(_normalized(table)) == sorted(_normalized(said)):
+        return Verdict.DIFFERS, "the same URLs in another order"
+    return Verdict.DIFFERS, f"the table gives {_text(table)}, DNS {_text(said)}"
+
+
+def probe_of(naan: str, shoulder: str, shoulders: Iterable[str]) -> Ark:
+    """An ARK of a record that does not belong to a longer shoulder of the same NAAN."""
+    longer = [other for other in shoulders if len(other) > len(shoulder) and other.startswith(shoulder)]
+    letters = BETANUMERIC[::-1]
+    blades = ("".join(part) for length in (3, 4) for part in product(letters, repeat=length))
+    free = (blade for blade in blades if not any((shoulder + blade).startswith(other) for other in longer))
+    return Ark.parse(f"ark:{naan}/{shoulder}{next(free, 'zzz')}")
+
+
+def expected(entry: Entry, probe: Ark) -> Urls:
+    """The URLs that the table gives an ARK, without those of unusable mapping authorities."""
+    made: dict[str, str] = {}
+    for nma in entry.nmas:
+        if unusable(nma.target) is None:
+            text = nma.url(probe, entry.shoulder)
+            made.setdefault(url.same_place(text), text)
+    return tuple(made.values())
+
+
+def urls_of(found: Discovery) -> Urls:
+    """The URLs of the candidates of the lowest order; the others are fallback."""
+    return tuple(candidate.url(found.ark, scheme=found.scheme) for candidate in found.best) if found else ()
+
+
+def said_shoulders(found: Discovery) -> set[str]:
+    """The shoulders of the u rules at the NAAN, if the rules have the form that this project writes."""
+    said: set[str] = set()
+    for reading in (reading for step in found.trace[:1] for reading in step.readings):
+        if match := _SHOULDER_RULE.match(reading.naptr.regexp):
+            said.add(re.sub(r"\[(.)\]", r"\1", match[1].decode("ascii")))
+    return said
+
+
+def _normalized(urls: Urls) -> list[str]:
+    """The URLs with scheme and host in lower case (RFC 3986 section 6.2.2.1)."""
+    normalized = []
+    for text in urls:
+        scheme, _, rest = text.partition("://")
+        cut = re.search(r"[/?#]|\Z", rest)
+        end = cut.start() if cut else len(rest)
+        normalized.append(f"{scheme.lower()}://{rest[:end].lower()}{rest[end:]}")
+    return normalized
+
+
+def _authority(text: str) -> tuple[str, int | None]:
+    where = url.parse(text)
+    return where.host.text.lower().removesuffix("."), where.port
+
+
+def _text(urls: Urls) -> str:
+    return " ".join(urls) if urls else "nothing"

@@ -1,0 +1,344 @@
+"""The decisions of a cache: what is kept, what to ask DNS, what the table says, and which of them answers.
+
+``Engine.discover`` is a generator that sends no queries: it yields a ``Wait`` for each lookup, and a driver starts the
+lookup and waits. Threads and tasks share one engine.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from typing import NamedTuple
+
+import dns.exception
+
+from maptr.ark import Ark
+from maptr.cache.breaker import CircuitBreakers
+from maptr.cache.drivers import PendingLookup, PendingLookups, Steps, Wait
+from maptr.cache.options import ArkLookup, Key
+from maptr.cache.policy import Choice, Dns, Natab, Policy, Take
+from maptr.cache.store import Store, replay
+from maptr.discovery import CLOCK_SLACK, Discovery, DiscoveryError, Outcome, Step
+from maptr.protocol.names import Labels, fold
+from maptr.registry.followed_file import TableSource, TableState
+from maptr.registry.table import Entry, Table
+from maptr.registry.target import unusable
+from maptr.text import printable
+from maptr.walk import Answer, Settings, Walk
+from maptr.zone.rules import records
+
+log = logging.getLogger("maptr.cache")
+
+GRACE = 0.5  # seconds past its lifetime in which a lookup may report that its time is over
+ROUNDS = 3  # lookups that one caller waits for: the redirects of one ARK need not be those of another
+OVERHEAD = 0.004  # seconds of the patience that are left for waking up and for answering from the table
+REUSE_SECONDS = 1.0  # for which a discovery is handed out unchanged: its TTL counts whole seconds
+
+TABLE_TTL = 300  # seconds; a zone built from the table gives a NAAN this TTL too
+MAX_RULES = 100_000  # NAANs whose rules are kept
+MAX_REASON = 300  # characters of the reason why a record is unusable, which may quote a target of any length
+
+
+class Engine:
+    """What the calls of a cache share: kept answers, pending lookups, circuit breakers. Safe for threads and tasks."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        patience: float,
+        table_limit: float | None,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+        rng: random.Random,
+    ) -> None:
+        self.store = store
+        self._patience = patience
+        self._table_limit = table_limit
+        self._clock, self._wall = clock, wall
+        self._servers = CircuitBreakers(rng, clock)
+        self._names = CircuitBreakers(rng, clock, threshold=1)
+        self._pending = PendingLookups(clock)
+        self._table_reader = TableReader()
+
+    def discover(self, lookup: ArkLookup, policy: Policy, table: TableSource) -> Steps:
+        """Return the discovery, and the time of the monotonic clock until which it may be handed out again.
+
+        A policy with ``takes_dns`` does not wait until the table is read if a fresh answer is kept.
+        """
+        if getattr(policy, "takes_dns", False):
+            kept, _ = self.store.fresh(lookup)
+            if kept is not None and kept.discovery.candidates and kept.refresh_at > self._clock():
+                choice = policy.choose(Dns.ANSWERS, Natab.MISSING)
+                until = min(self._clock() + REUSE_SECONDS, kept.refresh_at)
+                return self._make(lookup, choice, kept.discovery, None), until
+        natab, from_table = self._read_table(lookup, table)
+        said, found, until = Dns.UNASKED, None, self._clock() + REUSE_SECONDS
+        if policy.asks(natab):
+            table_helps = policy.choose(Dns.SILENT, natab).take in (Take.NATAB, Take.NATAB_STALE)
+            said, found, refresh_at = yield from self._from_dns(lookup, table_helps=table_helps)
+            until = min(until, refresh_at)
+        return self._make(lookup, policy.choose(said, natab), found, from_table), until
+
+    def without_dns(self, lookup: ArkLookup, policy: Policy, table: TableSource) -> Discovery | None:
+        """What the policy makes of the table alone; None if DNS must be asked."""
+        natab, from_table = self._read_table(lookup, table)
+        if policy.asks(natab):
+            return None
+        return self._make(lookup, policy.choose(Dns.UNASKED, natab), None, from_table)
+
+    def judge(self, lookup: ArkLookup, policy: Policy, table: TableSource, result: Discovery) -> Discovery:
+        """What the policy makes of a discovery that was just made without the cache."""
+        if getattr(policy, "takes_dns", False) and result.candidates and result.security != "bogus":
+            choice = policy.choose(Dns.ANSWERS, Natab.MISSING)
+            return self._make(lookup, choice, result.replace(fetched=self._wall()), None)
+        natab, from_table = self._read_table(lookup, table)
+        if result.security == "bogus":
+            said, found = Dns.BOGUS, result.replace(candidates=(), complete=False)
+        elif result.complete or result.candidates:
+            said, found = _said(result), result.replace(fetched=self._wall())
+        else:
+            said, found, _ = self._any_age(lookup, *_failure(result))
+        return self._make(lookup, policy.choose(said, natab), found, from_table)
+
+    def finish(self, pending: PendingLookup, lookup: ArkLookup, result: Discovery | BaseException | None) -> None:
+        """Learn from the end of a lookup, and hand the result to all that wait. None: the lookup was cancelled.
+
+        An error of DNS becomes an incomplete discovery; any other exception is raised to the callers.
+        """
+        if result is None:
+            self._pending.finish(pending, _not_asked(lookup, "the program stopped waiting"))
+            return
+        if isinstance(result, DiscoveryError) and result.discovery is not None:
+            result = result.discovery
+        elif isinstance(result, dns.exception.DNSException | OSError):
+            result = _not_asked(lookup, str(result) or type(result).__name__)
+        try:
+            if isinstance(result, Discovery):
+                self.learn(lookup.view, result)
+            else:
+                log.error("internal error while looking up %s: %r", lookup.ark, result)
+        finally:
+            self._pending.finish(pending, result)
+
+    def learn(self, view: str, result: Discovery) -> None:
+        """Keep the answers of a discovery, and record which names and servers failed."""
+        bogus = result.security == "bogus"
+        if not bogus:
+            self.store.learn(view, result)
+        for step in result.trace:
+            if step.outcome is not Outcome.LIMIT:
+                key = (view, fold(step.name))
+                if step.outcome.said and not bogus:
+                    self._names.succeeded(key)
+                else:
+                    self._names.failed(key, f"{step.outcome.value} {step.note}".strip())
+        if result.trace and result.trace[0].outcome.said:
+            self._servers.succeeded(view)
+        else:
+            outcome, note = _failure(result)
+            self._servers.failed(view, f"{outcome.value} {note}".strip())
+
+    def _read_table(self, lookup: ArkLookup, table: TableSource) -> tuple[Natab, Discovery | None]:
+        state = table.current()
+        too_old = (
+            self._table_limit is not None
+            and state.fetched is not None
+            # A time in the future is an unknown age, because the clock was set since; that is too old as well.
+            and not -CLOCK_SLACK <= self._wall() - state.fetched <= self._table_limit
+        )
+        return self._table_reader.read(lookup.ark, lookup.settings, state, too_old=too_old)
+
+    def _from_dns(
+        self, lookup: ArkLookup, *, table_helps: bool
+    ) -> Generator[Wait, None, tuple[Dns, Discovery | None, float]]:
+        """What DNS says, its discovery, and the time at which that is to be fetched again."""
+        outcome, note = Outcome.UNREACHABLE, ""
+        deadline = self._clock() + lookup.lifetime + GRACE
+        for _ in range(ROUNDS):
+            kept, missing = self.store.fresh(lookup)
+            if kept is not None:
+                if kept.refresh_at <= self._clock() and self._may_ask(lookup, lookup.key):
+                    pending, is_new = self._pending.join(lookup.key, lookup.lifetime)
+                    if pending is not None and is_new:
+                        yield Wait(pending, lookup, start=True, seconds=0.0)
+                return _said(kept.discovery), kept.discovery, kept.refresh_at
+            key = (lookup.view, missing)
+            troubled = self._servers.is_open(lookup.view) or self._names.is_open(key)
+            if not self._may_ask(lookup, key):
+                note = f"not asked again yet: {self._names.why(key) or self._servers.why(lookup.view)}"
+                break
+            pending, is_new = self._pending.join(lookup.key, lookup.lifetime)
+            if pending is None:
+                note = "not asked: too many lookups in flight"
+                break
+            other_source = table_helps or self.store.has_candidate(lookup)
+            seconds = max(0.001, deadline - self._clock())
+            if other_source:
+                patience = 0.0 if troubled else self._patience - OVERHEAD - (self._clock() - pending.started)
+                seconds = min(max(0.0, patience), seconds)
+            yield Wait(pending, lookup, is_new, seconds, inline=not other_source)
+            if not pending.done.done():
+                outcome, note = Outcome.TIMEOUT, "still being asked"
+                if is_new and not troubled:
+                    self._servers.failed(lookup.view, outcome.value)
+                break
+            result = pending.done.result()
+            if result.security == "bogus":
+                return Dns.BOGUS, result.replace(candidates=(), complete=False), 0.0
+            found = result if is_new else self.store.combine(lookup, result)
+            if found is not None and (found.complete or found.candidates):
+                return _said(found), found.replace(fetched=self._wall()), 0.0
+            if not result.complete:
+                outcome, note = _failure(result)
+                break
+        return self._any_age(lookup, outcome, note)
+
+    def _any_age(self, lookup: ArkLookup, outcome: Outcome, note: str) -> tuple[Dns, Discovery, float]:
+        """What fresh and stale answers say, because DNS does not."""
+        found = self.store.any_age(lookup, outcome, note)
+        if found.candidates:
+            return (Dns.KEPT if found.stale else Dns.ANSWERS), found, 0.0
+        return Dns.SILENT, found.replace(complete=False), 0.0
+
+    def _may_ask(self, lookup: ArkLookup, key: Key) -> bool:
+        return self._names.admits(key) and self._servers.admits(lookup.view)
+
+    def _make(
+        self, lookup: ArkLookup, choice: Choice, from_dns: Discovery | None, from_table: Discovery | None
+    ) -> Discovery:
+        """The discovery that was chosen, with its reason and expiration."""
+        reason = choice.reason
+        if choice.take in (Take.NATAB, Take.NATAB_STALE) and from_table is not None:
+            made = from_table.replace(stale=choice.take is Take.NATAB_STALE)
+            if from_dns is not None:
+                made = made.replace(trace=(*from_dns.trace, *from_table.trace))
+        elif choice.take in (Take.DNS, Take.KEPT, Take.NONE) and from_dns is not None:
+            made = from_dns
+        else:
+            complete = choice.take is Take.NONE
+            source = "natab" if from_dns is None else from_dns.source
+            trace, security = ((), "indeterminate") if from_dns is None else (from_dns.trace, from_dns.security)
+            made = Discovery(lookup.ark, (), trace, complete, source, security, scheme=lookup.settings.scheme)
+            if from_table is not None and from_table.reason:
+                reason = f"{reason}: {from_table.reason}"
+        return made.expiring(self._wall(), reason=reason)
+
+
+def _said(discovery: Discovery) -> Dns:
+    if discovery.candidates:
+        return Dns.ANSWERS
+    return Dns.NONE if discovery.complete else Dns.SILENT
+
+
+def _failure(discovery: Discovery) -> tuple[Outcome, str]:
+    """Outcome and note of the first question that DNS did not answer."""
+    failed = next((step for step in discovery.trace if not step.outcome.said), None)
+    return (failed.outcome, failed.note) if failed is not None else (Outcome.UNREACHABLE, "DNS did not say")
+
+
+def _not_asked(lookup: ArkLookup, why: str) -> Discovery:
+    root = Walk(lookup.ark, lookup.settings).next()[0]
+    step = Step(root.name, 0, Outcome.UNREACHABLE, note=why)
+    return Discovery(lookup.ark, (), (step,), complete=False)
+
+
+class _Rules(NamedTuple):
+    """The rules of a NAAN as one answer, and its records, longest shoulder first, each with its fault or ""."""
+
+    answer: Answer
+    entries: tuple[tuple[Entry, str], ...]
+
+    def serving(self, ark: Ark) -> list[tuple[Entry, str]]:
+        """The records whose shoulder the ARK has. The first one answers."""
+        name = ark.resolution.partition("/")[2]
+        return [one for one in self.entries if name.startswith(one[0].shoulder)]
+
+
+class TableReader:
+    """Discoveries from a table: the walk over the rules that a zone built from it has, except that a rule may be longer
+    than DNS can carry.
+
+    A record without a usable mapping authority gives no candidates, and no shorter shoulder of the same NAAN answers in
+    its place, because where its ARKs lead is not known.
+    """
+
+    def __init__(self) -> None:
+        # One tuple, which is replaced as a whole: another thread may read another table at the same time.
+        self._kept: tuple[Table | None, dict[tuple[str, bool], _Rules]] = None, {}
+
+    def read(self, ark: Ark, settings: Settings, state: TableState, *, too_old: bool) -> tuple[Natab, Discovery | None]:
+        """What the table says, and its discovery if it has the ARK.
+
+        If the record is unusable, the discovery has no candidate, is incomplete, and gives the reason.
+        """
+        if state.table is None:
+            return Natab.MISSING, None
+        rules = self._rules(ark.naan, settings, state.table)
+        serving = rules.serving(ark)
+        if state.trouble:
+            natab = Natab.BROKEN_HAS if serving else Natab.BROKEN_HAS_NOT
+        elif too_old:
+            natab = Natab.STALE_HAS if serving else Natab.STALE_HAS_NOT
+        else:
+            natab = Natab.HAS if serving else Natab.HAS_NOT
+        if not serving:
+            return natab, None
+        entry, fault = serving[0]
+        found = None if fault else self._walk(ark, settings, rules.answer)
+        if found is None or not found.candidates:
+            fault = printable(fault or "none of its targets makes a URL of this ARK")
+            reason = f"record {entry.key}: {fault if len(fault) <= MAX_REASON else fault[:MAX_REASON] + '...'}"
+            return Natab.UNUSABLE, Discovery(ark, (), (), complete=False, source="natab", reason=reason)
+        statuses: dict[str, int] = {}
+        for one, _ in serving:
+            for nma in one.nmas:
+                statuses.setdefault(nma.url(ark, one.shoulder), nma.status)
+        candidates = tuple(
+            candidate._replace(source="natab", status=statuses.get(candidate.target + ark.tail))
+            for candidate in found.candidates
+        )
+        return natab, found.replace(candidates=candidates, source="natab", fetched=state.fetched)
+
+    def _rules(self, naan: str, settings: Settings, table: Table) -> _Rules:
+        """The rules of a NAAN. A NAAN can have hundreds of shoulders, so they are kept while the table is the same."""
+        of, kept = self._kept
+        if table is not of:
+            kept = {}
+            self._kept = table, kept
+        key = naan, settings.allow_private
+        rules = kept.get(key)
+        if rules is None:
+            whole = table.get(naan)
+            entries = [*table.shoulders(naan), *([whole] if whole is not None else ())]
+            judged = [_judge(entry, settings.allow_private) for entry in entries]
+            unread = (record.partition("/") for record in table.unread)
+            judged += [(Entry(naan, shoulder), "the record cannot be read") for n, _, shoulder in unread if n == naan]
+            judged.sort(key=lambda one: -len(one[0].shoulder))
+            usable = {entry.shoulder: entry for entry, fault in judged if not fault}
+            made = records(usable.pop("", Entry(naan)), tuple(usable.values()))
+            rules = _Rules(Answer(Outcome.ANSWER, tuple(made), TABLE_TTL, server="natab"), tuple(judged))
+            if len(kept) >= MAX_RULES:
+                kept.clear()
+            kept[key] = rules
+        return rules
+
+    def _walk(self, ark: Ark, settings: Settings, rules: Answer) -> Discovery | None:
+        root = fold((ark.naan.encode(), *settings.origin))
+
+        def answer(name: Labels) -> Answer:
+            return rules if name == root else Answer(Outcome.NXDOMAIN, ttl=TABLE_TTL, server="natab")
+
+        return replay(ark, settings, answer)
+
+
+def _judge(entry: Entry, allow_private: bool) -> tuple[Entry, str]:
+    """The entry reduced to its usable mapping authorities and ""; the entry and the reason if it has none."""
+    faults = {nma: unusable(nma.target, allow_private=allow_private) for nma in entry.nmas}
+    usable = tuple(nma for nma, fault in faults.items() if fault is None)
+    if usable:
+        return replace(entry, nmas=usable), ""
+    reasons = dict.fromkeys(fault[1] for fault in faults.values() if fault)
+    return entry, "; ".join(reasons) or "the record names no mapping authority"

@@ -1,0 +1,246 @@
+"""The options of a cache and of each call of its ``discover``, and the DNS client that they describe.
+
+``Options`` alone names the options of a call; ``discover`` and ``discover_async`` are both typed by it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from maptr.ark import Ark
+from maptr.client import call, sync
+from maptr.client.call import StepHook, with_origin
+from maptr.client.stub import Stub, make_validator
+from maptr.discovery import Discovery, DiscoveryError
+from maptr.protocol.names import Labels, fold
+from maptr.walk import Settings
+
+if TYPE_CHECKING:
+    import dns.name
+    import dns.resolver
+
+    from maptr.choose import Chooser
+    from maptr.client.validation.validator import TrustAnchors, Validator
+
+THREADS = 16  # queries at a time over TLS and HTTPS, each on a connection of its own
+
+Key = tuple[str, Labels]
+"""A view and a case-folded name. The view is a text that names the servers asked and how DNSSEC was checked."""
+
+
+class Options(call.Options, total=False):
+    """The options of ``maptr.discover``; the default of each is the cache's own."""
+
+    resolver: Any
+    nameservers: Iterable[str] | None
+
+
+class TrustSettings:
+    """How DNSSEC is checked: by the servers (``ad``), by a validator with trust anchors, or not at all.
+
+    Raises ConfigError if both are given.
+    """
+
+    def __init__(self, ad: bool, anchors: TrustAnchors | None) -> None:
+        self.ad = ad
+        self.validator = None if anchors is None else make_validator(anchors, ad)
+        self.ask: dict[str, Any] = {"trust_ad": True} if ad else {}
+        self.view = " ad" if ad else ""
+        if self.validator is not None:
+            self.ask = {"trust_anchors": self.validator}
+            self.view = f" from {_fingerprint(self.validator)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ArkLookup:
+    """One call of ``discover`` with every option resolved.
+
+    ``ask`` holds the options for the DNS client. Answers are shared only between lookups with the same ``view``.
+    """
+
+    ark: Ark
+    settings: Settings
+    view: str
+    lifetime: float
+    ask: dict[str, Any]
+    require: str | None = None
+    raise_on_none: bool = True
+    chooser: Chooser | None = None
+    on_step: StepHook | None = None
+
+    @property
+    def key(self) -> Key:
+        """The view and the root name of the walk."""
+        return self.view, fold((self.ark.naan.encode(), *self.settings.origin))
+
+
+class Defaults:
+    """The options of a cache, from which each call's lookup is made. Raises ConfigError."""
+
+    def __init__(
+        self,
+        nameservers: Iterable[str] | None,
+        origin: str | dns.name.Name,
+        lifetime: float | None,
+        settings: Settings | None,
+        *,
+        trust: TrustSettings,
+        require: Literal["secure"] | None,
+    ) -> None:
+        self.origin = origin
+        self.settings = with_origin(settings, origin)
+        self.lifetime = call.seconds(lifetime)
+        self.nameservers = None if nameservers is None else tuple(call.listed(nameservers))
+        self.trust = trust
+        self.require = call.required(require)
+        self.view = _view(None, self.nameservers, trust)
+
+    def lookup(self, ark: Ark | str | bytes, options: Options) -> ArkLookup:
+        """Raises ArkSyntaxError, ConfigError, and TypeError for an unknown option."""
+        if unknown := options.keys() - Options.__annotations__.keys():
+            raise TypeError(f"discover() has no option {', '.join(sorted(unknown))}")
+        parsed = call.as_ark(ark, options.get("profile", "current"))
+        origin, settings = options.get("origin"), self.settings
+        if origin is not None or options.get("settings") is not None:
+            settings = with_origin(options.get("settings") or settings, self.origin if origin is None else origin)
+        given = options.get("lifetime")
+        lifetime = self.lifetime if given is None else call.seconds(given)
+        ask: dict[str, Any] = {
+            "origin": self.origin if origin is None else origin,
+            "lifetime": lifetime,
+            "settings": settings,
+            "raise_on_none": False,
+        }
+        require = call.required(options.get("require"))
+        return ArkLookup(
+            parsed,
+            settings,
+            self._add_servers(options, ask),
+            lifetime,
+            ask,
+            self.require if require is None else require,
+            options.get("raise_on_none", True),
+            options.get("chooser"),
+            options.get("on_step"),
+        )
+
+    def _add_servers(self, options: Options, ask: dict[str, Any]) -> str:
+        """Add servers and trust to ``ask``, and return the view."""
+        resolver, nameservers = options.get("resolver"), options.get("nameservers")
+        call.check_resolver(resolver, nameservers)
+        trust = self.trust
+        if "trust_ad" in options or "trust_anchors" in options:
+            trust = TrustSettings(options.get("trust_ad", False), options.get("trust_anchors"))
+        ask |= trust.ask
+        if resolver is not None:
+            ask["resolver"] = resolver
+            return _view(resolver, None, trust)
+        servers = self.nameservers if nameservers is None else tuple(call.listed(nameservers))
+        if servers is not None:
+            ask["nameservers"] = servers
+        return _view(None, servers, trust)
+
+
+class DnsClient:
+    """The DNS client of a cache. ``rate``: packets a second to one server in ``discover_many``, None for no limit.
+
+    The options of ``discover`` are those of ``ArkLookup.ask``. The methods raise what ``maptr.discover`` and
+    ``maptr.discover_many`` raise.
+    """
+
+    def __init__(self, defaults: Defaults, rate: float | None) -> None:
+        self._defaults = defaults
+        self._rate = rate
+        self._resolver: Stub | dns.resolver.Resolver | None = None
+
+    def discover(self, ark: Ark, **options: Any) -> Discovery:
+        return sync.discover(ark, **self.with_resolver(options))
+
+    def discover_many(self, arks: list[Ark]) -> Iterator[Discovery]:
+        """The discovery of each ARK, in order."""
+        defaults = self._defaults
+        if any("://" in server for server in defaults.nameservers or ()):  # bulk.discover_many speaks UDP and TCP only
+            for ark in arks[:1]:
+                self.with_resolver(defaults.lookup(ark, {}).ask)  # made once, before several threads need it
+            return _in_threads(lambda ark: self.discover(ark, **defaults.lookup(ark, {}).ask), arks)
+        from maptr.client.bulk import discover_many  # a command that looks up one ARK starts without it
+
+        return discover_many(
+            arks,
+            nameservers=defaults.nameservers,
+            origin=defaults.origin,
+            settings=defaults.settings,
+            lifetime=defaults.lifetime,
+            trust_ad=defaults.trust.ad,
+            trust_anchors=defaults.trust.validator,
+            rate=self._rate,
+        )
+
+    @property
+    def has_resolver(self) -> bool:
+        """True if ``with_resolver`` does not need to look up a server's address."""
+        return self._resolver is not None or not self._defaults.nameservers
+
+    def with_resolver(self, options: dict[str, Any]) -> dict[str, Any]:
+        """The options with the cache's own servers replaced by one resolver, which all calls share.
+
+        That resolver learns which servers do not answer, and whether the origin exists. The first call makes it,
+        because a server that is given by name must be looked up; raises what ``make_stub`` raises.
+        """
+        servers, trust = self._defaults.nameservers or (), self._defaults.trust
+        if not servers or options.get("nameservers") != servers:
+            return options
+        if options.get("trust_ad", False) != trust.ad or options.get("trust_anchors") is not trust.validator:
+            return options
+        if self._resolver is None:
+            self._resolver = self._make(servers, options.get("lifetime"))
+        held = ("nameservers", "trust_ad", "trust_anchors") if isinstance(self._resolver, Stub) else ("nameservers",)
+        rest = {name: value for name, value in options.items() if name not in held}
+        return {**rest, "resolver": self._resolver}
+
+    def _make(self, servers: tuple[str, ...], lifetime: float | None) -> Stub | dns.resolver.Resolver:
+        if not any("://" in server for server in servers):
+            return sync.make_stub(servers, **self._defaults.trust.ask, lifetime=lifetime)
+        from maptr.client.resolver import make_resolver  # dns.resolver doubles the start time of a command
+
+        return make_resolver(servers, lifetime=lifetime)
+
+
+def _in_threads(ask: Callable[[Ark], Discovery], arks: list[Ark]) -> Iterator[Discovery]:
+    """The discovery of each ARK, incomplete if DNS did not say."""
+
+    def one(ark: Ark) -> Discovery:
+        try:
+            return ask(ark)
+        except DiscoveryError as error:
+            if error.discovery is None:
+                raise
+            return error.discovery
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        yield from pool.map(one, arks)
+
+
+def _view(resolver: Any, nameservers: tuple[str, ...] | None, trust: TrustSettings) -> str:
+    """The servers and the trust as text: answers of one set of servers are never given out as another's."""
+    if nameservers is not None:
+        return ",".join(text if "#" in text else f"{text}#53" for text in nameservers) + trust.view
+    if resolver is None:
+        return trust.view
+    servers: Any = getattr(resolver, "nameservers", None) or getattr(resolver, "servers", ())
+    view = ",".join(f"{s[0]}#{s[1]}" if isinstance(s, tuple) else str(s) for s in servers)
+    port = getattr(resolver, "port", "")
+    view = f"{view}#{port}" if view and port else view or repr(resolver)
+    validator = getattr(resolver, "validator", None)
+    own = " ad" if getattr(resolver, "trust_ad", False) else f" from {_fingerprint(validator)}" if validator else ""
+    return view + (trust.view or own)
+
+
+def _fingerprint(validator: Validator) -> str:
+    """A hash of the trust anchors, the same in every process."""
+    anchors = sorted((str(zone), sorted(map(str, rdatas))) for zone, rdatas in validator.trust.anchors.items())
+    return hashlib.sha256(repr(anchors).encode()).hexdigest()[:16]

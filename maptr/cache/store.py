@@ -1,0 +1,245 @@
+"""The answers that a cache keeps in memory and on disk, replayed for any ARK of their NAAN.
+
+The trace of a discovery holds every record that a server sent, so the answers that one discovery received also serve
+the other ARKs of its NAAN: ``Store`` runs the walk again over the kept answers. It sends no queries.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from maptr.ark import Ark
+from maptr.cache.options import ArkLookup, Key
+from maptr.discovery import CLOCK_SLACK, Discovery, Outcome
+from maptr.files import ForkLock
+from maptr.protocol import names
+from maptr.protocol.names import Labels
+from maptr.walk import Answer, Settings, Walk
+
+if TYPE_CHECKING:
+    from maptr.cache.disk import Disk
+
+MAX_KEEP = 604_800  # seconds; RFC 8767 section 4: a TTL of more than a week is capped
+MAX_NEGATIVE = 10_800  # seconds; RFC 2308 section 5: one to three hours work well
+MAX_NAMES = 100_000  # kept in memory, about 1 kB each
+STALE_TTL = 30  # seconds; RFC 8767 section 4: the TTL of a stale answer
+REFRESH_PART = 0.1  # of a lifetime: an answer used in this last part of it is fetched again in the background
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class LruDict(Generic[K, V]):
+    """A bounded mapping that drops its least recently used entries. Safe for threads, and across a fork."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._kept: OrderedDict[K, V] = OrderedDict()
+        self._lock = ForkLock()
+
+    def get(self, key: K) -> V | None:
+        value = self._kept.get(key)
+        if value is not None:
+            try:  # noqa: SIM105 - suppress() takes longer than the rest of the method
+                self._kept.move_to_end(key)
+            except KeyError:  # another thread has just dropped it
+                pass
+        return value
+
+    def put(self, key: K, value: V) -> None:
+        with self._lock:
+            self._kept[key] = value
+            self._kept.move_to_end(key)
+            while len(self._kept) > self._size:
+                self._kept.popitem(last=False)
+
+    def drop(self, key: K) -> None:
+        with self._lock:
+            self._kept.pop(key, None)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._kept.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class CachedAnswer:
+    """An answer with its age. ``fetched`` is wall-clock time, ``expires`` a time of the cache's monotonic clock.
+
+    ``lifetime`` is the number of seconds for which the answer was fresh when it was fetched.
+    """
+
+    answer: Answer
+    fetched: float
+    expires: float
+    lifetime: float
+    layer: str = "memory"
+
+
+@dataclass(frozen=True, slots=True)
+class CachedDiscovery:
+    """A discovery made of kept answers. ``refresh_at``: when the first of them should be fetched again."""
+
+    discovery: Discovery
+    refresh_at: float
+
+
+class Store:
+    """Memory in front of disk. ``clock`` is monotonic and decides what is fresh; ``wall`` dates the entries on disk."""
+
+    def __init__(
+        self,
+        size: int,
+        disk: Disk | None,
+        *,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+        stale_limit: float,
+    ) -> None:
+        self._memory: LruDict[Key, CachedAnswer] = LruDict(size)
+        self._disk = disk
+        self.clock = clock
+        self._wall = wall
+        self._stale_limit = stale_limit
+
+    def learn(self, view: str, discovery: Discovery) -> None:
+        """Keep every answer in the trace of a discovery."""
+        now, wall = self.clock(), self._wall()
+        for name, answer in answers_of(discovery):
+            lifetime = min(answer.ttl or 0, _longest_lifetime(answer))
+            if lifetime > 0:
+                self._memory.put((view, name), CachedAnswer(answer, wall, now + lifetime, lifetime))
+                if self._disk is not None:
+                    self._disk.put(view, name, answer, wall, wall + lifetime)
+
+    def fresh(self, lookup: ArkLookup) -> tuple[CachedDiscovery | None, Labels]:
+        """The discovery that fresh answers give; or None, with the first name that has no fresh answer."""
+        replaying = _Replay(self, lookup)
+        return replaying.run(), replaying.missing
+
+    def any_age(self, lookup: ArkLookup, outcome: Outcome, note: str) -> Discovery:
+        """The discovery that fresh and stale answers give; a name without either gets ``outcome`` and ``note``."""
+        found = _Replay(self, lookup, absent=Answer(outcome, note=note)).run()
+        assert found is not None  # noqa: S101 - every name has an answer, ``absent`` if no other
+        return found.discovery
+
+    def has_candidate(self, lookup: ArkLookup) -> bool:
+        """True if fresh and stale answers give a candidate."""
+        if self.get(lookup.key, self.clock()) is None:
+            return False
+        return bool(self.any_age(lookup, Outcome.UNREACHABLE, "").candidates)
+
+    def combine(self, lookup: ArkLookup, other: Discovery) -> Discovery | None:
+        """The discovery that the answers of another ARK's discovery and the fresh answers give; None if some lack."""
+        said = {name: answer for name, answer in answers_of(other) if answer.outcome.said}
+        kept = _Replay(self, lookup)
+        return replay(lookup.ark, lookup.settings, lambda name: said.get(name) or kept.answer(name))
+
+    def forget(self, key: Key) -> None:
+        """Drop the answer for a name."""
+        self._memory.drop(key)
+        if self._disk is not None:
+            self._disk.drop(*key)
+
+    def get(self, key: Key, now: float) -> CachedAnswer | None:
+        """The answer for a name, the one from the disk if memory has no fresh one. None past the stale limit."""
+        kept = self._memory.get(key)
+        if kept is None or kept.expires <= now:
+            kept = self._from_disk(key, now) or kept
+        if kept is None or kept.expires + self._stale_limit <= now:
+            return None
+        return kept
+
+    def _from_disk(self, key: Key, now: float) -> CachedAnswer | None:
+        row = self._disk.get(*key) if self._disk is not None else None
+        if row is None:
+            return None
+        answer, fetched, expires = row
+        wall = self._wall()
+        lifetime = max(0.0, min(expires - fetched, _longest_lifetime(answer)))
+        left = min(expires - wall, fetched + lifetime - wall, lifetime)  # a damaged row may expire in a million years
+        if fetched > wall + CLOCK_SLACK:
+            left = 0.0  # the clock went back, or another machine wrote the row: its age is unknown
+        self._memory.put(key, CachedAnswer(answer, fetched, now + left, lifetime))
+        return CachedAnswer(answer, fetched, now + left, lifetime, "disk")
+
+
+class _Replay:
+    """One walk over kept answers, with the age of the oldest.
+
+    Stale answers count only if ``absent``, the answer for names without any, is given.
+    """
+
+    def __init__(self, store: Store, lookup: ArkLookup, *, absent: Answer | None = None) -> None:
+        self._store = store
+        self._lookup = lookup
+        self._absent = absent
+        self._now = store.clock()  # once: an answer that expires at once is fresh for the whole walk or not at all
+        self._fetched: float | None = None
+        self._refresh_at = float("inf")
+        self._source = "memory"
+        self._stale = False
+        self.missing: Labels = ()
+
+    def run(self) -> CachedDiscovery | None:
+        found = replay(self._lookup.ark, self._lookup.settings, self.answer)
+        if found is None:
+            return None
+        found = found.replace(source=self._source, fetched=self._fetched, stale=self._stale)
+        return CachedDiscovery(found, self._refresh_at)
+
+    def answer(self, name: Labels) -> Answer | None:
+        kept = self._store.get((self._lookup.view, name), self._now)
+        fresh = kept is not None and kept.expires > self._now
+        if kept is None or (not fresh and self._absent is None):
+            self.missing = name
+            return self._absent
+        self._fetched = kept.fetched if self._fetched is None else min(self._fetched, kept.fetched)
+        self._refresh_at = min(self._refresh_at, kept.expires - kept.lifetime * REFRESH_PART)
+        if kept.layer == "disk":
+            self._source = "disk"
+        if fresh:
+            return kept.answer._replace(ttl=max(0, int(kept.expires - self._now)))
+        self._stale = True
+        return kept.answer._replace(ttl=STALE_TTL)
+
+
+def answers_of(discovery: Discovery) -> Iterator[tuple[Labels, Answer]]:
+    """Each question that was sent, as its case-folded name and its answer.
+
+    NXDOMAIN for the root name is left out unless the origin is known to exist, because ``replay`` assumes that.
+    """
+    origin_unknown = any(step.rdtype == "SOA" and not step.outcome.said for step in discovery.trace)
+    for step in discovery.trace:
+        if step.outcome is Outcome.LIMIT or step.rdtype != "NAPTR" or (origin_unknown and step is discovery.trace[0]):
+            continue
+        records = tuple(reading.naptr for reading in step.readings)
+        yield (
+            names.fold(step.name),
+            Answer(step.outcome, records, step.ttl, step.note, step.server, security=step.security),
+        )
+
+
+def replay(ark: Ark, settings: Settings, answer: Callable[[Labels], Answer | None]) -> Discovery | None:
+    """The walk of an ARK over known answers; None as soon as ``answer`` has none for a name.
+
+    Raises ValueError if NAAN and origin do not make a valid domain name.
+    """
+    walk = Walk(ark, settings, origin_known=True)
+    while questions := walk.next():
+        for question in questions:
+            said = answer(names.fold(question.name))
+            if said is None:
+                return None
+            walk.tell(question, said)
+    return walk.result()
+
+
+def _longest_lifetime(answer: Answer) -> int:
+    """The longest time that an answer may be kept, in seconds; 0 if DNS did not say (RFC 2308 section 5)."""
+    if not answer.outcome.said:
+        return 0
+    return MAX_KEEP if answer.outcome is Outcome.ANSWER and answer.records else MAX_NEGATIVE

@@ -1,0 +1,304 @@
+"""How commands look up ARKs: from the options and the configuration to servers, cache, and one function that asks.
+
+Without a configuration and a table, this looks for a few files and imports nothing more, because ``maptr url`` starts
+here (see ``start``).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from maptr import places
+from maptr.ark import Ark, Profile
+from maptr.cli import output
+from maptr.client import call
+from maptr.client.servers import is_address
+from maptr.client.stub import Stub
+from maptr.client.sync import discover
+from maptr.discovery import Discovery, DiscoveryError
+from maptr.errors import ArkSyntaxError, ConfigError
+from maptr.walk import Settings
+
+if TYPE_CHECKING:
+    from maptr.cache.cache import Cache
+    from maptr.choose import Chooser
+    from maptr.config import Config
+
+ORIGIN = "ark.arpa."
+_TABLES = (b"client", b"cache", b"table")  # the tables of a configuration that concern a client
+
+
+class Options(NamedTuple):
+    """The options that all commands share which look up ARKs, with their defaults.
+
+    ``origin``, ``scheme``, ``table``, ``policy`` and ``choose`` are None where the configuration decides.
+    """
+
+    origin: str | None = None
+    timeout: float = call.LIFETIME
+    trust_ad: bool = False
+    trust_anchor: str | None = None
+    require: Literal["secure"] | None = None
+    allow_private: bool = False
+    table: str | None = None
+    policy: str | None = None
+    no_cache: bool = False
+    config: str | None = None
+    as_json: bool = False
+    scheme: str | None = None
+    profile: Profile = "current"
+    choose: str | None = None
+
+
+DEFAULTS = Options()
+
+
+class NotArk(NamedTuple):
+    """An argument that is not an ARK, among others that are."""
+
+    word: str
+    error: ArkSyntaxError
+
+    def __str__(self) -> str:
+        return self.word
+
+
+Argument: TypeAlias = Ark | NotArk
+
+
+class Client(NamedTuple):
+    """What looks up ARKs. ``ask`` takes an ARK and ``on_step``; ``cache`` is None if DNS is asked directly."""
+
+    ask: Callable[..., Discovery]
+    cache: Cache | None = None
+
+    def close(self) -> None:
+        if self.cache is not None:
+            self.cache.close()
+
+
+def parse_words(words: Sequence[str], profile: Profile = "current") -> tuple[list[Argument], list[str]]:
+    """The ARKs among the arguments, and the ``@SERVER`` ones without their mark.
+
+    Raises ConfigError without an ARK, and ArkSyntaxError if no argument is an ARK or one is a server without ``@``.
+    """
+    parsed = [_parse(word, profile) for word in words if not word.startswith("@")]
+    if not parsed:
+        raise ConfigError("no ARK given")
+    if all(isinstance(one, NotArk) for one in parsed):
+        raise next(one.error for one in parsed if isinstance(one, NotArk))
+    return parsed, [word[1:] for word in words if word.startswith("@")]
+
+
+def _parse(word: str, profile: Profile) -> Argument:
+    try:
+        return call.as_ark(word, profile)
+    except ArkSyntaxError as error:
+        if is_address(word.partition("#")[0]):  # otherwise the ARKs would be looked up at a server not meant
+            raise ArkSyntaxError(f"{error}: is it '@{word}'?") from None
+        return NotArk(word, error)
+
+
+def client_of(servers: list[str], options: Options) -> Client:
+    """A cache if one is set up and no server is named, else DNS directly.
+
+    Raises ConfigError for options that do not go together, DiscoveryFailed if there is no server to ask or one has no
+    address, OSError for a configuration that cannot be read.
+    """
+    config = read_config(options.config)
+    if (cache := cache_of(servers, options, config)) is not None:
+        chooser = chooser_of(options, config)
+        return Client(cache.discover if chooser is None else partial(cache.discover, chooser=chooser), cache)
+    return Client(_dns(servers, options, config))
+
+
+def _dns(servers: list[str], options: Options, config: Config | None) -> Callable[..., Discovery]:
+    """Asks DNS with the stub resolver; servers that are URLs need dnspython's resolvers."""
+    origin, servers = origin_of(options.origin, config), servers_of(servers, config)
+    given: call.Options = {
+        "origin": origin,
+        "lifetime": options.timeout,
+        "settings": settings_of(options, config),
+        "require": options.require,
+        "chooser": chooser_of(options, config),
+    }
+    call.with_origin(None, origin)
+    if any("://" in server for server in servers):
+        from maptr.client.resolver import make_resolver  # late: it imports dns.resolver
+
+        given["trust_ad"] = options.trust_ad
+        if options.trust_anchor is not None:
+            from maptr.client.validation.validator import Validator
+
+            given["trust_anchors"] = Validator(options.trust_anchor)
+        return partial(discover, resolver=make_resolver(servers), **given)
+    try:
+        make = partial(Stub, servers) if servers else Stub.system
+        stub = make(trust_ad=options.trust_ad, trust_anchors=options.trust_anchor)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    return partial(discover, resolver=stub, **given)
+
+
+# ---- the configuration
+
+
+def read_config(file: str | None = None, *, running: bool = True) -> Config | None:
+    """The configuration of the client: FILE, that of MAPTR_CONFIG, or the first with a ``[client]``, ``[cache]`` or
+    ``[table]`` of ``maptr.toml`` here, the user's, and (if ``running``) that of a running ``maptr up``.
+
+    None if there is none. Raises ConfigError and OSError.
+    """
+    files = _config_files(file, running=running)
+    if files is None:
+        return None
+    from pathlib import Path
+
+    from maptr import config as configuration  # late: it imports the reader of TOML
+
+    for each in files:
+        config = configuration.load(Path(each), environment=os.environ, secrets=False)
+        if any(key.startswith(("client.", "cache.", "table.")) for key in config.places):
+            return config
+    return configuration.load(None, environment=os.environ, secrets=False)
+
+
+def _config_files(file: str | None, *, running: bool) -> list[str] | None:
+    """The files that may configure the client; None if neither a file nor an environment variable does."""
+    environment = os.environ
+    named = file or environment.get("MAPTR_CONFIG")
+    files = [named] if named else [places.LOCAL_CONFIG, places.config_file(environment)]
+    # Parsing a file costs more than a DNS query, so files without a table for clients are not parsed.
+    files = [file for file in files if named or (places.there(file) and places.mentions(file, _TABLES))]
+    if running and not named and (made := places.running(environment)) is not None:
+        files.append(made)
+    if not files and not any(
+        name.startswith(("MAPTR_CLIENT_", "MAPTR_CACHE_", "MAPTR_TABLE_")) for name in environment
+    ):
+        return None
+    return files
+
+
+def origin_of(given: str | None, config: Config | None) -> str:
+    """The origin of the option, else of the configuration, else ark.arpa."""
+    if given is not None:
+        return given
+    if config is None:
+        return ORIGIN
+    from maptr.protocol.names import to_text
+
+    return to_text(config.client.origin)
+
+
+def servers_of(given: list[str], config: Config | None) -> list[str]:
+    """The servers of the command line, else of the configuration; empty for those of the system."""
+    return given or (list(config.client.nameservers) if config is not None else [])
+
+
+def chooser_of(given: Options, config: Config | None) -> Chooser | None:
+    """The chooser of the option or of the configuration; None for the first candidate."""
+    name = given.choose or (config.client.choose if config is not None else "first")
+    if name == "first":
+        return None
+    from maptr.nma.reachable import named
+
+    return named(name, allow_private=given.allow_private, require=given.require)
+
+
+def settings_of(given: Options, config: Config | None) -> Settings:
+    """The settings of a walk, from the options, else from the configuration."""
+    scheme = given.scheme or (config.client.scheme if config is not None else "https")
+    return Settings(allow_private=given.allow_private, scheme=scheme)
+
+
+def table_of(config: Config | None) -> str | None:
+    """The file of the configured table, else of the one that ``maptr table pull`` wrote, if it exists."""
+    if config is not None and (file := config.cache.natab or config.table.file):
+        return str(file)
+    default = places.table_file(os.environ)
+    return default if places.there(default) else None
+
+
+# ---- the cache
+
+
+def cache_of(servers: list[str], given: Options, config: Config | None) -> Cache | None:
+    """The cache, if one is set up and no server is named; None if DNS is asked directly.
+
+    Raises ConfigError for options that do not go together.
+    """
+    wanted = given.table is not None or given.policy is not None
+    if given.no_cache and wanted:
+        raise ConfigError("--no-cache goes with neither --table nor --policy")
+    if given.no_cache or (servers and not wanted):
+        return None
+    natab = given.table or table_of(config)
+    configured = config is not None and any(key.startswith("cache.") for key in config.places)
+    if natab is None and given.policy is None and not configured:
+        return None
+    if natab is not None and natab != given.table and _is_not_pulled(natab, config):
+        output.talk(f"maptr: {natab}: not there yet; maptr table pull --apply gets it")
+        natab = None
+    return _make_cache(servers, given, config, natab)
+
+
+def _is_not_pulled(natab: str, config: Config | None) -> bool:
+    """Whether this configured table does not exist and a pull will write it."""
+    return bool(config is not None and config.table.url and natab == str(config.table.file) and not places.there(natab))
+
+
+def _make_cache(servers: list[str], given: Options, config: Config | None, natab: str | None) -> Cache:
+    import logging
+
+    from maptr.cache import DNS_FIRST
+    from maptr.cache.cache import Cache
+    from maptr.client.servers import system_servers
+
+    options: dict[str, Any] = {}
+    policy = given.policy or (config.cache.policy if config is not None else DNS_FIRST)
+    if config is not None:
+        options = {
+            "patience": config.cache.patience,
+            "stale_limit": config.cache.stale_limit,
+            "table_limit": config.cache.table_limit or None,
+        }
+    try:
+        servers = servers_of(servers, config) or system_servers()
+    except DiscoveryError as error:
+        servers, options["ask"] = [], _raising(error)  # the table may have the answer
+    logging.basicConfig(level=logging.WARNING, format=output.LOG_FORMAT)
+    return Cache(
+        natab,
+        cache_file(config),
+        policy,
+        nameservers=servers,
+        origin=origin_of(given.origin, config),
+        lifetime=given.timeout,
+        settings=settings_of(given, config),
+        trust_ad=given.trust_ad,
+        trust_anchors=given.trust_anchor,
+        require=given.require,
+        **options,
+    )
+
+
+def cache_file(config: Config | None) -> str | None:
+    """The file of the cache; None if the configuration says so or its folder cannot be made."""
+    if config is not None and "cache.path" in config.places:
+        return None if config.cache.path is None else str(config.cache.path)
+    path = places.cache_file(os.environ)
+    try:
+        places.make_parent(path)
+    except OSError:
+        return None
+    return path
+
+
+def _raising(error: DiscoveryError) -> Callable[..., Discovery]:
+    def ask(ark: object, **options: object) -> Discovery:
+        raise error
+
+    return ask

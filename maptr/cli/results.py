@@ -1,0 +1,197 @@
+"""Printing discoveries: as URLs, candidates, JSON and traces, with the exit code of each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from maptr.ark import Ark
+from maptr.cli import output
+from maptr.cli.lookup import Argument, Client, NotArk, Options
+from maptr.discovery import Discovery, DiscoveryError, NoMappingAuthority, Outcome, Step
+from maptr.errors import ArkSyntaxError, MaptrError
+from maptr.protocol import names
+from maptr.text import printable
+
+SOURCES = {"dns": "DNS", "memory": "memory", "disk": "the cache on disk", "natab": "the table"}
+
+
+def show_urls(arks: Sequence[Argument], client: Client, options: Options) -> int:
+    """Print one line for each ARK, empty if it has no URL; the exit code."""
+    code = output.EXIT_OK
+    for ark, found, error in _look_up(arks, client, trace=False):
+        code = max(code, code_of(error))
+        made = found.url() if found and error is None else None  # an answer that is not secure has candidates
+        if options.as_json:
+            fields = {name: getattr(found, name, None) for name in ("source", "stale", "reason")}
+            fields["age"] = age_of(found)
+            output.json_data({"ark": str(ark), "url": made, **fields, "error": str(error) if error else None})
+        else:
+            if made and found and (found.source == "natab" or found.stale):
+                _show_source(found)
+            output.data(made or "")
+        if error is not None:
+            output.talk(f"maptr: {error}")
+    return code
+
+
+def show_discoveries(
+    arks: Sequence[Argument], client: Client, options: Options, *, short: bool = False, trace: bool = False
+) -> int:
+    """Print the candidates of each ARK, best first; the exit code."""
+    code = output.EXIT_OK
+    for ark, found, error in _look_up(arks, client, trace=trace and not options.as_json):
+        code = max(code, code_of(error))
+        if options.as_json:
+            document: dict[str, Any] = found.to_dict() if found is not None else {"ark": str(ark)}
+            if error is not None:
+                document["candidates"] = []  # those that were refused are in the trace
+            output.json_data({**document, "age": age_of(found), "error": str(error) if error else None})
+        elif found and error is None:
+            if client.cache is not None:
+                _show_source(found)
+            output.data("\n".join(found.urls()) if short else found.to_text())
+        if error is not None:
+            output.talk(f"maptr: {error}")
+    return code
+
+
+def _look_up(
+    arks: Sequence[Argument], client: Client, *, trace: bool
+) -> Iterator[tuple[Argument, Discovery | None, ArkSyntaxError | DiscoveryError | None]]:
+    """Each argument with its discovery and its error."""
+    advice = ""
+    try:
+        for answered, ark in enumerate(arks):
+            if isinstance(ark, NotArk):
+                yield ark, None, ark.error
+                continue
+            for note in ark.notes if trace else ():
+                output.talk(f"maptr: {ark}: {note}")
+            try:
+                with _trace(ark) if trace else nullcontext() as on_step:
+                    found = client.ask(ark, on_step=on_step)
+            except KeyboardInterrupt:
+                output.interrupted(answers_kept(answered, len(arks)))
+            except DiscoveryError as error:
+                advice = advice or advice_of(error.discovery)
+                yield ark, error.discovery, error
+            else:
+                if not found.complete and found.source == "dns":
+                    output.talk(f"maptr: {ark}: this may not be all: {found.unsaid()}")
+                yield ark, found, None
+        if advice:
+            output.talk(f"maptr: {advice}")
+    finally:
+        client.close()
+
+
+def answers_kept(answered: int, asked: int) -> str:
+    """What to do after an interruption."""
+    return f"{answered} of {asked} ARKs were answered; ask again for the others"
+
+
+def advice_of(found: Discovery | None) -> str:
+    """What to do if the origin does not exist; empty for any other outcome."""
+    return "" if found is None or found.complete else found.advice()
+
+
+def code_of(error: MaptrError | None) -> int:
+    """The exit code of one ARK; that of several is the greatest."""
+    if error is None:
+        return output.EXIT_OK
+    if isinstance(error, ArkSyntaxError):
+        return output.EXIT_USAGE
+    return output.EXIT_NONE if isinstance(error, NoMappingAuthority) else output.EXIT_NO_ANSWER
+
+
+# ---- where an answer comes from
+
+
+def _show_source(found: Discovery) -> None:
+    output.talk(f"maptr: {found.ark}: {provenance(found, time.time())}")
+
+
+def provenance(found: Discovery, now: float) -> str:
+    """Source, age and reason of a discovery in words."""
+    age = found.age(now)
+    old = "of unknown age" if age is None else f"{duration_text(age)} old"
+    return f"from {SOURCES[found.source]}, {old}{', stale' if found.stale else ''} ({found.reason})"
+
+
+def age_of(found: Discovery | None) -> float | None:
+    """The age for JSON: seconds with three decimals."""
+    age = None if found is None else found.age(time.time())
+    return None if age is None else round(age, 3)
+
+
+def duration_text(seconds: float) -> str:
+    """A duration in its largest fitting unit: 3 s, 5 min, 2 h, 4 days."""
+    for least, size, unit in ((172_800, 86_400, "days"), (7200, 3600, "h"), (120, 60, "min")):
+        if seconds >= least:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+# ---- the trace
+
+
+@contextmanager
+def _trace(ark: Ark) -> Iterator[Callable[[Step], None]]:
+    """Shows each step as it is read: a growing tree on a terminal, lines elsewhere."""
+    if output.watched():
+        with growing_tree(str(ark)) as add:
+            yield add
+        return
+
+    def show(step: Step) -> None:
+        for line in step_lines(step):
+            output.talk(line)
+
+    yield show
+
+
+def step_lines(step: Step) -> Iterator[str]:
+    """``? name NAPTR`` with the outcome, ``+`` for records that count, ``-`` for those that do not, and ``=`` for the
+    links of the chain of trust."""
+    indent = "  " * step.depth
+    yield f"{indent}? {step}"
+    for reading in step.readings:
+        yield f"{indent}  {'+' if reading.counted else '-'} {reading.naptr.to_text()}"
+        for reason in reading.reasons:
+            yield f"{indent}      {reason}"
+    for link in step.links:
+        yield f"{indent}  = {link}"
+
+
+@contextmanager
+def growing_tree(title: str) -> Iterator[Callable[[Step], None]]:
+    """A tree on stderr to which steps are added, each below the record that redirects to it."""
+    from rich.console import Console  # late: only a trace on a terminal needs rich
+    from rich.live import Live
+    from rich.text import Text
+    from rich.tree import Tree
+
+    root = Tree(Text(title, "bold"), guide_style="dim")
+    redirecting: dict[str, Tree] = {}  # reason of a record, which has the name it redirects to -> its node
+    colours = {"secure": "green", "bogus": "red"}
+
+    def add(step: Step) -> None:
+        name = names.to_text(step.name)
+        style = "green" if step.outcome is Outcome.ANSWER else "yellow" if step.outcome.said else "red"
+        asked = redirecting.get(f"redirect to {name}", root).add(Text(str(step), style))
+        for reading in step.readings:
+            mark, style = ("+ ", "") if reading.counted else ("- ", "dim")
+            record = asked.add(Text(mark + printable(reading.naptr.to_text()), style))
+            for reason in reading.reasons:
+                record.add(Text(printable(reason), "dim italic"))
+                redirecting.setdefault(reason, record)
+        for link in step.links:
+            asked.add(Text(f"= {link}", colours.get(link.security, "yellow")))
+        live.refresh()
+
+    console = Console(stderr=True, highlight=False)
+    with Live(root, console=console, auto_refresh=False) as live:
+        yield add

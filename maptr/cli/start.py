@@ -1,0 +1,67 @@
+"""The entry point of the ``maptr`` command.
+
+``maptr url ARK... [@SERVER]...``, ``maptr discover ...`` and ``maptr ARK ...`` without options run without click: its
+import would make them half as slow again. Every other command line, and every mistake, is left to click.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+
+from maptr.cli import is_discover, output
+
+TYPE_CHECKING = False  # typing's own takes milliseconds to import
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+COMPLETION = "_MAPTR_COMPLETE"  # set by a shell that asks click for completions
+
+
+def run() -> None:
+    """The ``maptr`` command."""
+    try:
+        code = _run()
+    except SystemExit as leaving:
+        if leaving.code == output.EXIT_INTERRUPTED:
+            os._exit(output.EXIT_INTERRUPTED)  # without waiting for threads
+        raise
+    sys.exit(code)
+
+
+def _run() -> int | None:
+    try:
+        code = answer(sys.argv[1:], os.environ)
+        if code is None:
+            from maptr.cli.group import main  # late: it imports click
+
+            main(prog_name="maptr")
+    except KeyboardInterrupt:
+        output.interrupted()
+    except OSError as error:
+        if error.errno != errno.EPIPE:
+            output.unwritable(error)
+        output.discard_stdout()
+        return 1
+    return code
+
+
+def answer(words: Sequence[str], environment: Mapping[str, str]) -> int | None:
+    """Run a ``url`` or ``discover`` without options and return its exit code; None for any other command line."""
+    if not words or COMPLETION in environment or any(word.startswith("-") for word in words):
+        return None
+    command, *rest = ("discover", *words) if is_discover(words[0]) else words
+    if command not in ("discover", "url") or not rest:
+        return None
+    from maptr.cli import lookup, results  # late: other commands do without them
+    from maptr.errors import MaptrError
+
+    with output.LastResort():
+        try:
+            arks, servers = lookup.parse_words(rest)
+            client = lookup.client_of(servers, lookup.DEFAULTS)
+        except MaptrError:
+            return None  # click prints the error and the usage
+        show = results.show_urls if command == "url" else results.show_discoveries
+        return show(arks, client, lookup.DEFAULTS)

@@ -1,0 +1,1 @@
+"""The DNS client: drivers of the walk, the stub resolver, and bulk lookups."""

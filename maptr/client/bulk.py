@@ -1,0 +1,362 @@
+"""Bulk lookups: a stream of ARKs in, discoveries out, with hundreds of queries outstanding and each name queried once.
+
+The walks are in ``scheduler``, the sockets in ``multiplexer``. Memory does not grow with the stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Hashable, Iterable, Iterator
+from contextlib import aclosing, closing
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, Unpack
+
+from maptr.ark import MAX_NAAN, Ark, Profile
+from maptr.client import call
+from maptr.client.aio import addresses_of, discover_async
+from maptr.client.call import Clock
+from maptr.client.multiplexer import CONCURRENCY, LoopWaiter, Multiplexer, SelectorWaiter, Waiter
+from maptr.client.scheduler import RunClock, Scheduler
+from maptr.client.stub import Stub, make_validator
+from maptr.client.sync import discover, make_stub
+from maptr.discovery import Discovery, DiscoveryFailed
+from maptr.errors import ConfigError
+from maptr.protocol import names
+from maptr.protocol.names import Labels
+from maptr.walk import Answer, Settings
+
+if TYPE_CHECKING:
+    import dns.asyncresolver
+    import dns.name
+    import dns.resolver
+
+    from maptr.client.validation.validator import TrustAnchors
+
+WINDOW = 4  # ARKs begun, or held back for order, for each question that may be outstanding
+INTAKE = 64  # ARKs taken from the stream before the sockets are read
+
+Token = TypeVar("Token", bound=Hashable)
+
+
+class BulkOptions(TypedDict, total=False):
+    """The options of ``discover_many``, except the ARKs, the servers and the order."""
+
+    origin: str | dns.name.Name
+    lifetime: float | None
+    settings: Settings | None
+    concurrency: int
+    rate: float | None
+    trust_ad: bool
+    trust_anchors: TrustAnchors | None
+    clock: Clock
+
+
+def discover_many(
+    arks: Iterable[Ark | str | bytes],
+    *,
+    nameservers: Iterable[str] | None = None,
+    resolver: Stub | dns.resolver.Resolver | None = None,
+    ordered: bool = True,
+    profile: Profile = "current",
+    **options: Unpack[BulkOptions],
+) -> Generator[Discovery, None, None]:
+    """A discovery for each ARK; an empty one if there is no candidate, not ``complete`` if DNS did not say.
+
+    Queries ``nameservers``, by default the system's, without dnspython. A dnspython ``resolver``, and ``nameservers``
+    by TLS or HTTPS, are asked one question at a time. Without ``ordered``, discoveries come as they are ready. Options:
+    ``origin``, ``profile``, ``settings``, ``trust_ad`` and ``trust_anchors`` as for ``discover``; ``lifetime`` bounds
+    each walk, in seconds from the first packet of its first question; ``concurrency`` is the number of questions
+    outstanding (default 256), ``rate`` that of packets a second to each server.
+
+    Raises ArkSyntaxError for an invalid ARK, TypeError for a single ARK, ConfigError, and DiscoveryFailed for a server
+    without address.
+
+    >>> [found.url() for found in discover_many(["ark:12345/x1", "ark:12345/x2"], nameservers=[server])]
+    ['https://ark.example.org/ark:12345/x1', 'https://ark.example.org/ark:12345/x2']
+    """
+    _refuse_one(arks)
+    nameservers = None if nameservers is None else call.listed(nameservers)
+    parsed = (call.as_ark(ark, profile) for ark in arks)
+    asked = resolver or _dnspython_resolver(nameservers)
+    if asked is None or isinstance(asked, Stub):
+        bulk = Bulk(nameservers=nameservers, stub=asked, **options)
+        for _, discovery in bulk.run(enumerate(parsed), ordered=ordered):
+            yield discovery
+        return
+    each = _each_options(options, resolver, nameservers)
+    for ark in parsed:
+        try:
+            yield discover(ark, resolver=asked, **each)
+        except DiscoveryFailed as failed:
+            if failed.discovery is None:
+                raise
+            yield failed.discovery
+
+
+async def discover_many_async(
+    arks: Iterable[Ark | str | bytes] | AsyncIterable[Ark | str | bytes],
+    *,
+    nameservers: Iterable[str] | None = None,
+    resolver: Stub | dns.asyncresolver.Resolver | None = None,
+    ordered: bool = True,
+    profile: Profile = "current",
+    **options: Unpack[BulkOptions],
+) -> AsyncGenerator[Discovery, None]:
+    """``discover_many``, awaited: same options, same discoveries, same errors. ``arks`` may be an async iterable.
+
+    Closing it (``contextlib.aclosing``) closes every socket.
+
+    >>> async def urls(arks):
+    ...     return [found.url() async for found in discover_many_async(arks, nameservers=[server])]
+    >>> asyncio.run(urls(["ark:12345/x1", "ark:12345/x2"]))
+    ['https://ark.example.org/ark:12345/x1', 'https://ark.example.org/ark:12345/x2']
+    """
+    _refuse_one(arks)
+    if nameservers is not None:
+        nameservers = call.listed(nameservers)
+        if resolver is None:
+            nameservers = await addresses_of(nameservers, call.seconds(options.get("lifetime")))
+    asked: Stub | dns.asyncresolver.Resolver | dns.resolver.Resolver | None = resolver
+    if asked is None and call.has_urls(nameservers):
+        asked = await asyncio.to_thread(_dnspython_resolver, nameservers)
+    if asked is None or isinstance(asked, Stub):
+        bulk = Bulk(nameservers=nameservers, stub=asked, **options)
+        if isinstance(arks, AsyncIterable):
+            numbered: AsyncIterable[tuple[int, Ark]] | Iterable[tuple[int, Ark]] = _numbered(arks, profile)
+        else:
+            numbered = enumerate(call.as_ark(ark, profile) for ark in arks)
+        async with aclosing(bulk.run_async(numbered, ordered=ordered)) as running:
+            async for _, discovery in running:
+                yield discovery
+        return
+    each = _each_options(options, resolver, nameservers)
+    from maptr.client.resolver import as_async  # imported already, with the resolver
+
+    asked = as_async(asked)
+    async for _, ark in _numbered(arks, profile):
+        try:
+            yield await discover_async(ark, resolver=asked, **each)
+        except DiscoveryFailed as failed:
+            if failed.discovery is None:
+                raise
+            yield failed.discovery
+
+
+def _refuse_one(arks: object) -> None:
+    """Raises TypeError for text, which is an iterable of characters for type checkers, too."""
+    if isinstance(arks, Ark | str | bytes):
+        raise TypeError("expected several ARKs, got one: use discover(ark), or a list: [ark]")
+
+
+async def _numbered(
+    arks: Iterable[Ark | str | bytes] | AsyncIterable[Ark | str | bytes], profile: Profile
+) -> AsyncIterator[tuple[int, Ark]]:
+    if not isinstance(arks, AsyncIterable):
+        for pair in enumerate(arks):
+            yield pair[0], call.as_ark(pair[1], profile)
+        return
+    number = 0
+    async for ark in arks:
+        yield number, call.as_ark(ark, profile)
+        number += 1
+
+
+def _dnspython_resolver(nameservers: list[str] | None) -> dns.resolver.Resolver | None:
+    """A caching resolver for servers of which some are URLs; None for plain servers."""
+    if not call.has_urls(nameservers):
+        return None
+    import dns.resolver  # only for TLS and HTTPS: it takes 70 ms to import
+
+    from maptr.client.resolver import make_resolver
+
+    made = make_resolver(nameservers or ())
+    made.cache = dns.resolver.LRUCache()
+    return made
+
+
+def _each_options(options: BulkOptions, resolver: object, nameservers: list[str] | None) -> call.Options:
+    """The options of a run with a dnspython resolver, for each of its discoveries. Raises ConfigError."""
+    call.check_resolver(resolver, nameservers)
+    if {"concurrency", "rate"} & options.keys():
+        raise ConfigError("a dnspython resolver is asked one question at a time: concurrency and rate do not apply")
+    each: call.Options = {"raise_on_none": False, **options}  # type: ignore[typeddict-item]
+    if (anchors := options.get("trust_anchors")) is not None:  # keys validated for one ARK serve the next
+        each["trust_anchors"] = make_validator(anchors, options.get("trust_ad", False))
+    return each
+
+
+class Bulk:
+    """The options of one bulk run. ``questions`` counts the names asked by the last run."""
+
+    def __init__(
+        self,
+        *,
+        nameservers: Iterable[str] | None = None,
+        stub: Stub | None = None,
+        origin: str | dns.name.Name = "ark.arpa.",
+        lifetime: float | None = None,
+        settings: Settings | None = None,
+        concurrency: int = CONCURRENCY,
+        rate: float | None = None,
+        trust_ad: bool = False,
+        trust_anchors: TrustAnchors | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        call.check_resolver(stub, nameservers)
+        if concurrency < 1:
+            raise ConfigError("must be at least 1", key="concurrency")
+        if rate is not None and not rate > 0:
+            raise ConfigError("must be more than 0", key="rate")
+        self.seconds = call.seconds(lifetime)
+        if stub is not None:
+            self.stub = stub.trusting(trust_anchors)
+        elif nameservers is None:
+            self.stub = Stub.system(trust_ad=trust_ad, trust_anchors=trust_anchors)
+        else:
+            self.stub = make_stub(nameservers, trust_ad=trust_ad, trust_anchors=trust_anchors, lifetime=self.seconds)
+        self.questions = 0
+        self.settings = call.with_origin(settings, origin)
+        if names.wire_length(self.settings.origin) + MAX_NAAN + 1 > names.MAX_NAME:
+            raise ConfigError(f"{origin} is too long for a NAAN below it", key="origin")
+        self.concurrency = concurrency
+        self.window = concurrency * WINDOW
+        self.rate = rate
+        self.clock = clock
+
+    def run(self, arks: Iterable[tuple[Token, Ark]], *, ordered: bool = True) -> Iterator[tuple[Token, Discovery]]:
+        """Each token with its discovery. Closing the generator closes every socket."""
+        waiter = SelectorWaiter()
+        with closing(waiter), closing(_Run[Token](self, waiter, ordered)) as run:
+            stream = iter(arks)
+            while not run.over:
+                if wanted := run.wanted:
+                    run.take_in(stream, wanted)
+                pause = run.tick()
+                yield from run.ready()
+                if run.scheduler.open:
+                    waiter.wait(0 if run.wanted else pause)
+
+    async def run_async(
+        self, arks: Iterable[tuple[Token, Ark]] | AsyncIterable[tuple[Token, Ark]], *, ordered: bool = True
+    ) -> AsyncGenerator[tuple[Token, Discovery], None]:
+        """``run`` on the running event loop."""
+        waiter = LoopWaiter()
+        with closing(_Run[Token](self, waiter, ordered)) as run:
+            stream = aiter(arks) if isinstance(arks, AsyncIterable) else iter(arks)
+            while not run.over:
+                if wanted := run.wanted:
+                    if isinstance(stream, AsyncIterator):
+                        await run.take_in_async(stream, wanted)
+                    else:
+                        run.take_in(stream, wanted)
+                pause = run.tick()
+                for done in run.ready():
+                    yield done
+                if run.scheduler.open:
+                    await waiter.wait(0 if run.wanted else pause)
+
+
+class _Run(Generic[Token]):
+    """One run: ARKs in, walks in progress, discoveries out, in the order of the stream if ``ordered``."""
+
+    def __init__(self, bulk: Bulk, waiter: Waiter, ordered: bool) -> None:
+        clock = RunClock(bulk.clock)
+        self.scheduler: Scheduler[tuple[int, Token]] = Scheduler(
+            bulk.settings, lifetime=bulk.seconds, clock=clock, now=time.time
+        )
+        self._multiplexer = Multiplexer(
+            bulk.stub,
+            waiter,
+            seconds=bulk.seconds,
+            concurrency=bulk.concurrency,
+            rate=bulk.rate,
+            clock=clock,
+            leave_out=clock.leave_out,
+        )
+        self._bulk = bulk
+        self._ordered = ordered
+        self._held: dict[int, tuple[Token, Discovery]] = {}
+        self._started = self._given = 0
+        self._ended = False
+        validator = bulk.stub.validator
+        if validator is not None and not validator.has_keys(bulk.settings.origin):
+            self._fetch_keys(bulk.settings.origin)
+
+    @property
+    def wanted(self) -> int:
+        """How many ARKs may be started before the sockets are read."""
+        if self._ended or self._multiplexer.waiting >= INTAKE:
+            return 0  # more would only wait, and take memory
+        return max(0, min(INTAKE, self._bulk.window - self.scheduler.open - len(self._held)))
+
+    @property
+    def over(self) -> bool:
+        return self._ended and not (self.scheduler.open or self.scheduler.done or self._held)
+
+    def take_in(self, stream: Iterator[tuple[Token, Ark]], wanted: int) -> None:
+        """Start so many walks, or as many as the stream has left."""
+        before = self._started
+        for token, ark in islice(stream, wanted):
+            self._start(token, ark)
+        self._ended = self._started - before < wanted
+
+    async def take_in_async(self, stream: AsyncIterator[tuple[Token, Ark]], wanted: int) -> None:
+        """``take_in``, awaited."""
+        for _ in range(wanted):
+            pair = await anext(stream, None)
+            if pair is None:
+                self._ended = True
+                return
+            self._start(*pair)
+
+    def _start(self, token: Token, ark: Ark) -> None:
+        self.scheduler.start((self._started, token), ark)
+        self._started += 1
+
+    def ready(self) -> Iterator[tuple[Token, Discovery]]:
+        """The discoveries that may be given out now."""
+        done, held = self.scheduler.done, self._held
+        while done:
+            (number, token), discovery = done.popleft()
+            if number != self._given and self._ordered:
+                held[number] = token, discovery
+                continue
+            self._given += 1
+            yield token, discovery
+            while held and self._given in held:
+                self._given += 1
+                yield held.pop(self._given - 1)
+
+    def tick(self) -> float | None:
+        """Send what may be sent, end what has timed out; seconds until the next call is due, None for never."""
+        over = self.scheduler.tick()
+        self._ask()
+        pauses = [pause for pause in (over, self._multiplexer.tick()) if pause is not None]
+        if self.scheduler.has_new:
+            return 0.0
+        return min(pauses, default=None)
+
+    def close(self) -> None:
+        self._multiplexer.close()
+
+    def _fetch_keys(self, origin: Labels) -> None:
+        """Ask one question alone, at the origin: otherwise every first question would ask for the same keys."""
+        self._multiplexer.concurrency, concurrency = 1, self._multiplexer.concurrency
+
+        def done(_: Labels, __: Answer) -> None:
+            self._multiplexer.concurrency = concurrency
+
+        self._multiplexer.ask(origin, done)
+
+    def _ask(self) -> None:
+        scheduler, multiplexer = self.scheduler, self._multiplexer
+        follow_ups = scheduler.take_follow_ups()
+        for one in follow_ups:
+            pending = multiplexer.ask_first(one.name, partial(scheduler.tell, rdtype=one.rdtype), one.rdtype)
+            one.unanswered, one.drop = partial(multiplexer.unanswered, pending), partial(multiplexer.drop, pending)
+        asked = scheduler.take()
+        self._bulk.questions += len(asked) + len(follow_ups)
+        for name in asked:
+            multiplexer.ask(name, scheduler.tell)

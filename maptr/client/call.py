@@ -1,0 +1,220 @@
+"""One call of ``discover``: the walk, its deadline, its hook and its result, shared by the sync and async drivers.
+
+Also the options of the public functions, and a short-lived cache of the SOA answers of origins.
+"""
+
+from __future__ import annotations
+
+import time
+from _thread import allocate_lock
+from collections.abc import Callable, Hashable, Iterable
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+import dns.exception
+
+from maptr.ark import Ark, Profile
+from maptr.discovery import Discovery, Step
+from maptr.errors import ConfigError
+from maptr.protocol import names
+from maptr.protocol.names import Labels
+from maptr.protocol.numbers import SOA
+from maptr.walk import DEFAULTS, Answer, Question, Settings, Walk
+
+if TYPE_CHECKING:
+    import dns.name
+
+    from maptr.choose import Chooser
+    from maptr.client.validation.validator import TrustAnchors
+
+LIFETIME = 5.0  # seconds for a whole walk; dnspython's default for one resolution
+ORIGIN_SECONDS = 60.0  # for which the answer whether an origin exists is kept
+MAX_ORIGINS = 100  # kept by one resolver
+
+StepHook = Callable[[Step], None]
+Clock = Callable[[], float]
+
+
+class WalkOptions(TypedDict, total=False):
+    """The options of a walk and of the trust in its answers; ``discover`` explains each."""
+
+    origin: str | dns.name.Name
+    lifetime: float | None
+    on_step: StepHook | None
+    settings: Settings | None
+    trust_ad: bool
+    trust_anchors: TrustAnchors | None
+    require: Literal["secure"] | None
+    profile: Profile
+    clock: Clock
+
+
+class Options(WalkOptions, total=False):
+    """The options of every form of ``discover``, except the ARK and the servers."""
+
+    raise_on_none: bool
+    chooser: Chooser | None
+
+
+class Call:
+    """A walk in progress, with its deadline and its hook."""
+
+    def __init__(
+        self,
+        ark: Ark | str | bytes,
+        *,
+        origin: str | dns.name.Name = "ark.arpa.",
+        lifetime: float | None = None,
+        raise_on_none: bool = True,
+        chooser: Chooser | None = None,
+        on_step: StepHook | None = None,
+        settings: Settings | None = None,
+        trust_ad: bool = False,
+        trust_anchors: TrustAnchors | None = None,
+        require: Literal["secure"] | None = None,
+        profile: Profile = "current",
+        clock: Clock = time.monotonic,
+    ) -> None:
+        parsed = as_ark(ark, profile)
+        try:
+            self.walk = Walk(parsed, with_origin(settings, origin))
+        except ValueError as error:
+            raise ConfigError(f"{parsed.naan}.{origin} is not a valid domain name: {error}", key="origin") from None
+        self.clock = clock
+        self.trust_ad = trust_ad
+        self.trust_anchors = trust_anchors
+        self._raise_on_none = raise_on_none
+        self.chooser = chooser
+        self._require = required(require)
+        self._deadline = clock() + seconds(lifetime)
+        self._on_step = on_step
+        self._shown = 0
+
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline; negative after it."""
+        return self._deadline - self.clock()
+
+    def time_left(self) -> float:
+        """Seconds until the deadline. Raises dns.exception.Timeout after it, as a resolver does."""
+        left = self.left
+        if left <= 0:
+            raise dns.exception.Timeout(timeout=0)  # type: ignore[no-untyped-call]
+        return left
+
+    def tell(self, question: Question, answer: Answer) -> None:
+        self.walk.tell(question, answer)
+        if self._on_step is not None:
+            steps = self.walk.steps
+            for step in steps[self._shown :]:
+                self._on_step(step)
+            self._shown = len(steps)
+
+    def finish(self, now: float | None = None) -> Discovery:
+        """The discovery, before ``prefer`` applies the chooser. Raises as ``discover`` does."""
+        discovery = self.walk.result(time.time() if now is None else now)
+        if self._on_step is not None:
+            for step in discovery.trace[self._shown :]:  # a limit that only the end shows
+                self._on_step(step)
+        discovery.raise_for_security(self._require)
+        if self._raise_on_none or not discovery.complete:
+            discovery.raise_for_none()
+        return discovery
+
+
+def as_ark(ark: Ark | str | bytes, profile: Profile) -> Ark:
+    """An ARK to discover, or a bare NAAN. Raises as ``Ark.parse``."""
+    return ark if isinstance(ark, Ark) else Ark.parse(ark, profile=profile, bare=True)
+
+
+def with_origin(settings: Settings | None, origin: str | dns.name.Name) -> Settings:
+    """The settings with this origin. Raises ConfigError for an invalid domain name."""
+    settings = settings or DEFAULTS
+    try:
+        if not isinstance(origin, str):
+            labels = names.check(tuple(label for label in origin.labels if label))
+        elif origin == "ark.arpa.":
+            labels = names.ARK_ARPA
+        else:
+            labels = names.parse(origin)
+    except ValueError as error:
+        raise ConfigError(f"{origin} is not a valid domain name: {error}", key="origin") from None
+    return settings if labels is settings.origin else settings._replace(origin=labels)
+
+
+def required(require: str | None) -> str | None:
+    """The security that is required of the answers. Raises ConfigError for anything but "secure"."""
+    if require not in (None, "secure"):
+        raise ConfigError(f"{require!r} cannot be required, only 'secure'", key="require")
+    return require
+
+
+def check_resolver(resolver: object, nameservers: object) -> None:
+    """Raises ConfigError unless at most one of them is given, and ``resolver`` is a Stub or a dnspython resolver."""
+    if resolver is not None and not (hasattr(resolver, "resolve") or hasattr(resolver, "exchange")):
+        raise ConfigError(f"{resolver!r} is not a resolver: give servers as nameservers=", key="resolver")
+    if resolver is not None and nameservers is not None:
+        raise ConfigError("give resolver or nameservers, not both")
+
+
+def listed(nameservers: Iterable[str]) -> list[str]:
+    """The servers as a list; a single text is one server."""
+    return [nameservers] if isinstance(nameservers, str) else list(nameservers)
+
+
+def has_urls(nameservers: Iterable[str] | None) -> bool:
+    """Whether some of the servers are asked by TLS or HTTPS, which is left to dnspython."""
+    return any("://" in text for text in nameservers or ())
+
+
+def prefer(discovery: Discovery, chooser: Chooser | None) -> Discovery:
+    """The discovery with the chooser's choice first."""
+    return discovery.preferring(chooser) if chooser is not None and discovery.candidates else discovery
+
+
+def seconds(lifetime: float | None) -> float:
+    """The lifetime, or the default. Raises ConfigError for a negative number or NaN."""
+    lifetime = LIFETIME if lifetime is None else lifetime
+    if not lifetime >= 0:
+        raise ConfigError(f"{lifetime} is not a number of seconds", key="lifetime")
+    return lifetime
+
+
+class Origins:
+    """A cache of one resolver's answers for the SOA of origins. Other questions are not cached. Threads may share it.
+
+    ``trust`` is what decided the security of an answer: nothing, the AD bit, or a ``Validator``.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._kept: dict[tuple[Labels, Hashable], tuple[float, Answer]] = {}
+        self._asking = allocate_lock()
+        self.asked: dict[Hashable, Any] = {}  # for ``aio``: an event for each question that an event loop waits for
+
+    def recall(self, question: Question, trust: Hashable) -> Answer | None:
+        """The cached answer."""
+        kept = self._kept.get((question.name, trust)) if question.rdtype == SOA else None
+        return kept[1] if kept is not None and kept[0] > self._clock() else None
+
+    def remember(self, question: Question, trust: Hashable, answer: Answer) -> Answer:
+        """The same answer, after caching it."""
+        if question.rdtype == SOA and answer.outcome.said:
+            if len(self._kept) >= MAX_ORIGINS:
+                self._kept.clear()
+            self._kept[question.name, trust] = self._clock() + ORIGIN_SECONDS, answer
+        return answer
+
+    def ask(self, question: Question, trust: Hashable, ask: Callable[[], Answer], seconds: float) -> Answer:
+        """The cached answer, or that of ``ask``.
+
+        While one thread asks for an origin, the others wait for its answer, for so many seconds at most.
+        """
+        if question.rdtype != SOA:
+            return ask()
+        locked = self._asking.acquire(timeout=max(0.0, seconds))
+        try:
+            known = self.recall(question, trust)
+            return self.remember(question, trust, ask()) if known is None else known
+        finally:
+            if locked:
+                self._asking.release()

@@ -1,0 +1,316 @@
+"""One question to DNS servers, without I/O: which server to query next, how, and what each response leads to.
+
+A driver sends the query that ``next()`` returns, reports what came back, and stops when ``answer`` is set. ``stub``
+drives one exchange at a time, ``multiplexer`` hundreds side by side.
+
+    for each round, for each server that is not struck off:
+        query by UDP; by TCP after a truncated response; without EDNS if the server does not support it
+        an answer, or "no such name": done           no response in time: the next server
+        refused, failed, malformed, lame: strike the server off
+        a referral towards the name: start again with the servers that it names
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from maptr import url
+from maptr.client.message import Query, Referral, Response, is_response_to, make_query, read_response
+from maptr.client.servers import Server
+from maptr.discovery import Outcome
+from maptr.protocol import names
+from maptr.protocol.names import Labels
+from maptr.protocol.numbers import AAAA, BADVERS, FORMERR, MAX_TTL, NAPTR, NOTIMP, REFUSED, YXDOMAIN, A
+from maptr.walk import TIME_OVER, Answer
+
+RandomBytes = Callable[[int], bytes]
+
+FIRST_SECONDS = 1.0  # for the first response of a server; doubled in each round (RFC 1536 1, RFC 1035 4.2.1)
+ROUNDS = 3
+MIXED_ROUNDS = 2  # rounds with 0x20; the last is without, for the rare server that does not echo the case
+MAX_TRIES = 32  # queries for one question: all servers, rounds, referrals and aliases together
+MAX_ALIASES = 8  # CNAMEs whose target one server leaves to a further query
+MAX_REFERRALS = 8  # down from the servers given; a domain name below ark.arpa rarely has two zone cuts
+MAX_ADDRESS_LOOKUPS = 3  # servers of one referral without glue whose addresses are looked up
+MAX_LOOKUP_DEPTH = 2  # address lookups that need another address lookup
+NOTE_LENGTH = 500  # characters of failures kept in a note
+
+_new = tuple.__new__  # half the time of a NamedTuple's own
+
+
+class Attempt(NamedTuple):
+    """One query to one server, and how many seconds to wait for the response."""
+
+    server: Server
+    query: Query
+    tcp: bool
+    seconds: float
+
+
+class _AddressLookup(NamedTuple):
+    """The lookup of a zone's servers after a referral without glue; ``questions`` are still to ask."""
+
+    attempt: Attempt  # the one that the referral answered
+    cut: Labels
+    questions: list[tuple[Labels, int]]
+
+
+class Exchange:
+    """One question to DNS servers; ``answer`` is None until it is settled.
+
+    With ``dnssec``, for validation, ``packet`` is then the response, and its aliases are not followed. ``addresses``
+    are the result of a question for A or AAAA. ``seeking`` are the servers whose addresses this question helps to find.
+    """
+
+    answer: Answer | None = None
+    addresses: tuple[str, ...] = ()
+    packet = b""
+    _lookup: _AddressLookup | None = None
+    _inner: Exchange | None = None  # the lookup's current question
+    _plain: frozenset[Server] = frozenset()  # servers without EDNS
+    _notes: tuple[str, ...] = ()
+    _last = Outcome.TIMEOUT
+    _cut = 0  # labels of the zone that the servers were named for
+    _round = _turn = _tries = _referrals = _aliases = 0
+    _tcp = False
+    _bogus = False
+    _authentic = True  # so far, on the way along aliases
+    _through = ""
+    _ttl = MAX_TTL
+
+    def __init__(
+        self,
+        name: Labels,
+        servers: Sequence[Server],
+        randomness: RandomBytes,
+        *,
+        rdtype: int = NAPTR,
+        trust_ad: bool = False,
+        dnssec: bool = False,
+        seeking: frozenset[Labels] = frozenset(),
+    ) -> None:
+        self.name = self._asking = name
+        self._rdtype = rdtype
+        self._dnssec = dnssec
+        self._seeking = seeking
+        self._top = self._servers = tuple(servers)
+        self._randomness = randomness
+        self._trust_ad = trust_ad
+        if not servers:
+            self.answer = Answer(Outcome.UNREACHABLE, note="no server to ask")
+
+    def next(self) -> Attempt | None:
+        """The query to send now; None if the question is settled."""
+        if self.answer is not None:
+            return None
+        if self._lookup is not None and (attempt := self._look_up(self._lookup)) is not None:
+            return attempt
+        if self._turn >= len(self._servers):
+            self._turn, self._round = 0, self._round + 1
+        if not self._servers or self._round >= ROUNDS or self._tries >= MAX_TRIES:
+            self.answer = self._failure(self._last, self._notes)
+            return None
+        self._tries += 1
+        server = self._servers[self._turn]
+        mix = self._round < MIXED_ROUNDS
+        query = make_query(
+            self._asking,
+            self._randomness(2 + names.wire_length(self._asking) if mix else 2),
+            mix=mix,
+            rdtype=self._rdtype,
+            edns=server not in self._plain,
+            ask_ad=self._trust_ad,
+            dnssec=self._dnssec,
+        )
+        return _new(Attempt, (server, query, self._tcp, FIRST_SECONDS * 2**self._round))
+
+    def receive(self, attempt: Attempt, packet: bytes) -> bool:
+        """Process what came back; False if it is not a response to this attempt, and the driver has to wait on."""
+        if self._inner is not None:
+            return self._inner.receive(attempt, packet)
+        if not is_response_to(attempt.query, packet):
+            return False
+        try:
+            response = read_response(attempt.query, packet)
+        except ValueError as error:
+            self._strike(attempt, Outcome.MALFORMED, f"the response cannot be read: {error}")
+            return True
+        outcome = response.outcome
+        if response.truncated:
+            self._truncated(attempt)
+        elif outcome.said or (self._dnssec and response.alias is not None):
+            self._settle(attempt, response)
+            self.packet = packet
+        elif outcome is Outcome.REFERRAL:
+            self._tcp = False
+            if response.alias is not None:
+                self._follow_alias(attempt, response, response.alias)
+            elif response.referral is not None:
+                self._follow_referral(attempt, response.referral)
+        elif response.rcode == YXDOMAIN:
+            note = "a DNAME makes the name too long"
+            self._settle(attempt, response._replace(outcome=Outcome.NXDOMAIN, note=note, zone=self.name))
+        elif response.rcode in (FORMERR, NOTIMP, BADVERS) and attempt.server not in self._plain:
+            self._plain |= {attempt.server}  # RFC 6891 6.2.2 and 7: a server without EDNS
+        else:
+            self._bogus |= response.bogus and self._trust_ad
+            outcome = Outcome.REFUSED if response.rcode == REFUSED else Outcome.SERVFAIL
+            self._strike(attempt, outcome, f"rcode {response.rcode}")
+        return True
+
+    def timed_out(self, attempt: Attempt) -> None:
+        """Process that no response came in the attempt's seconds."""
+        if self._inner is not None:
+            self._inner.timed_out(attempt)
+            return
+        self._tcp = False
+        self._turn += 1
+        self._last = Outcome.TIMEOUT
+        self._note(_no_response(attempt))
+
+    def unreachable(self, attempt: Attempt, why: object) -> None:
+        """Process an error of the operating system about this server."""
+        if self._inner is not None:
+            self._inner.unreachable(attempt, why)
+            return
+        self._strike(attempt, Outcome.UNREACHABLE, str(why))
+
+    def expire(self) -> None:
+        """Settle it without an answer, because the time of the walk is over."""
+        self.answer = self.unanswered(None)
+
+    def unanswered(self, attempt: Attempt | None) -> Answer:
+        """The answer for a walk whose time is over now, while ``attempt`` waits for its response."""
+        notes = self._notes
+        if attempt is not None and self._inner is None and (silence := _no_response(attempt)) not in notes:
+            notes = (*notes, silence)
+        return self._failure(Outcome.TIMEOUT, notes or (TIME_OVER,))
+
+    def _failure(self, outcome: Outcome, notes: Iterable[str]) -> Answer:
+        security = "bogus" if self._bogus else "indeterminate"
+        through = [f"{self._through}, without recursion"] if self._through else []
+        return Answer(outcome, note="; ".join([*through, *notes])[:NOTE_LENGTH], security=security)
+
+    # ---- what a response leads to
+
+    def _settle(self, attempt: Attempt, response: Response) -> None:
+        security = "indeterminate"
+        if self._trust_ad:
+            security = "secure" if self._authentic and self._is_authentic(attempt, response) else "insecure"
+        _, _, outcome, records, self.addresses, ttl, note, _, _, _, _, zone = response
+        if ttl is not None and ttl > self._ttl:
+            ttl = self._ttl
+        if self._through:
+            note, zone = note or self._through, self.name
+        # All fields, in their order.
+        self.answer = _new(Answer, (outcome, records, ttl, note, str(attempt.server), None, security, (), zone))
+
+    def _is_authentic(self, attempt: Attempt, response: Response) -> bool:
+        """Whether a server that the caller trusts, and not one from a referral, says that its data is authentic."""
+        return response.authentic and attempt.server in self._top
+
+    def _truncated(self, attempt: Attempt) -> None:
+        if attempt.tcp:
+            self._strike(attempt, Outcome.MALFORMED, "the response is truncated over TCP")
+        else:
+            self._tcp = True
+
+    def _follow_alias(self, attempt: Attempt, response: Response, target: Labels) -> None:
+        """Ask for the target, at the first servers: it may be anywhere (RFC 1034 3.6.2)."""
+        self._aliases += 1
+        if self._aliases > MAX_ALIASES:
+            self._strike(attempt, Outcome.MALFORMED, f"more than {MAX_ALIASES} CNAMEs")
+            return
+        self._asking, self._through = target, response.note
+        self._authentic &= self._is_authentic(attempt, response)
+        self._ttl = min(self._ttl, MAX_TTL if response.ttl is None else response.ttl)
+        self._start(self._top, cut=0)
+
+    def _follow_referral(self, attempt: Attempt, referral: Referral) -> None:
+        """Ask the servers below the cut, which must be further down and towards the name (RFC 1034 5.3.3 4b)."""
+        servers = usable_servers(attempt.server, referral.addresses)
+        questions = address_questions(referral, self._seeking)
+        refusal = ""
+        if not names.is_below(self._asking, referral.cut) or len(referral.cut) <= self._cut:
+            refusal = "not closer to the name, so this server is lame"
+        elif self._referrals >= MAX_REFERRALS:
+            refusal = f"more than {MAX_REFERRALS} referrals"
+        elif not servers and not questions:
+            refusal = f"no usable address of {', '.join(map(names.to_text, referral.servers[:3]))}"
+        if refusal:
+            self._strike(attempt, Outcome.REFERRAL, f"referred to {names.to_text(referral.cut)}: {refusal}")
+            return
+        self._referrals += 1
+        if servers:
+            self._start(servers, len(referral.cut))
+        else:
+            self._lookup = _AddressLookup(attempt, referral.cut, questions)
+
+    def _look_up(self, lookup: _AddressLookup) -> Attempt | None:
+        """The next query of the address lookup; None when it ends, and this question goes on or gives up."""
+        while True:
+            if (inner := self._inner) is not None:
+                inner._tries = self._tries  # one budget for both
+                attempt = inner.next()
+                self._tries = inner._tries
+                if attempt is not None:
+                    return attempt
+                self._inner = None
+                if servers := usable_servers(lookup.attempt.server, inner.addresses):
+                    self._lookup = None
+                    self._start(servers, len(lookup.cut))
+                    return None
+            if not lookup.questions:
+                self._lookup = None
+                note = f"referred to {names.to_text(lookup.cut)}: no address of its servers"
+                self._strike(lookup.attempt, Outcome.REFERRAL, note)
+                return None
+            server, rdtype = lookup.questions.pop(0)
+            seeking = self._seeking | {names.fold(server)}
+            self._inner = Exchange(server, self._top, self._randomness, rdtype=rdtype, seeking=seeking)
+
+    def _start(self, servers: Sequence[Server], cut: int) -> None:
+        self._servers = tuple(servers)
+        self._cut = cut
+        self._round = self._turn = 0
+
+    def _strike(self, attempt: Attempt, outcome: Outcome, why: str) -> None:
+        self._tcp = False
+        self._last = outcome
+        self._note(f"{attempt.server}: {why}")
+        self._servers = tuple(server for server in self._servers if server != attempt.server)
+
+    def _note(self, text: str) -> None:
+        if text not in self._notes:
+            self._notes = (*self._notes, text)
+
+
+def _no_response(attempt: Attempt) -> str:
+    return f"{attempt.server}: no reply" + (" over TCP" if attempt.tcp else "")
+
+
+def usable_servers(asked: Server, addresses: Sequence[str]) -> list[Server]:
+    """The servers at these addresses; local ones only if the server that named them is local."""
+    if not _is_local(asked.address):
+        addresses = [text for text in addresses if not _is_local(text)]
+    return [Server(text, asked.port) for text in addresses]
+
+
+def address_questions(referral: Referral, seeking: frozenset[Labels]) -> list[tuple[Labels, int]]:
+    """The questions, name and type, that may find an address if the referral has none.
+
+    None about a server below the cut itself, nor about one whose address is looked up already: ``seeking``, folded.
+    """
+    if referral.addresses or len(seeking) >= MAX_LOOKUP_DEPTH:
+        return []
+    found = [
+        server
+        for server in referral.servers
+        if not names.is_below(server, referral.cut) and names.fold(server) not in seeking
+    ]
+    return [(server, rdtype) for server in found[:MAX_ADDRESS_LOOKUPS] for rdtype in (A, AAAA)]
+
+
+def _is_local(address: str) -> bool:
+    return url.parse_host(f"[{address.partition('%')[0]}]" if ":" in address else address).is_local

@@ -1,0 +1,362 @@
+"""DNS messages of a stub resolver: writes queries, matches responses to them, and reads what a response says.
+
+Pure: bytes in, values out. Independent of the server's reader (``answer.message``), so that tests can compare the two.
+A response that cannot be read is a ValueError with the reason.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from maptr.discovery import Outcome
+from maptr.naptr.record import Naptr
+from maptr.protocol import names
+from maptr.protocol.names import Labels, read_name
+from maptr.protocol.numbers import (
+    AA,
+    AAAA,
+    AD,
+    CD,
+    CNAME,
+    DO,
+    EDE,
+    FORMERR,
+    HEADER_SIZE,
+    IN,
+    MAX_TTL,
+    NAPTR,
+    NOERROR,
+    NOTIMP,
+    NS,
+    NXDOMAIN,
+    OPT,
+    RA,
+    RCODE_BITS,
+    RD,
+    REFUSED,
+    SERVFAIL,
+    SOA,
+    TC,
+    UDP_PAYLOAD,
+    A,
+)
+
+MAX_CHAIN = 16  # CNAMEs followed in one response; dnspython's limit too
+MAX_GLUE = 8  # addresses taken from one referral
+EDE_BOGUS = range(5, 13)  # RFC 8914 4.6 to 4.13: validation failures, from "DNSSEC indeterminate" on
+
+_new = tuple.__new__  # half the time of a NamedTuple's own
+
+# ---- queries
+
+_BARE = frozenset({FORMERR, SERVFAIL, NOTIMP, REFUSED})  # rcodes of responses that may lack the question
+_NAPTR_IN = struct.pack("!HH", NAPTR, IN)
+_LETTERS = bytes(65) + b"\x20" * 26 + bytes(6) + b"\x20" * 26 + bytes(133)  # by byte: the bit of its case
+_OPT_RECORD = struct.pack("!BHHIH", 0, OPT, UDP_PAYLOAD, 0, 0)
+_DO_RECORD = struct.pack("!BHHIH", 0, OPT, UDP_PAYLOAD, DO, 0)
+# What follows the ID in the header: by the AD and CD bits, and whether there is an OPT record.
+_HEADERS = {
+    (bits, edns): struct.pack("!5H", RD | bits, 1, 0, 0, edns) for bits in (0, AD, CD) for edns in (False, True)
+}
+
+
+class Query(NamedTuple):
+    """A query as it is sent; ``question`` is name, type and class, which a response must echo byte for byte."""
+
+    name: Labels
+    packet: bytes
+    question: bytes
+    rdtype: int
+
+
+def make_query(
+    name: Labels,
+    randomness: bytes,
+    *,
+    rdtype: int = NAPTR,
+    mix: bool = True,
+    edns: bool = True,
+    ask_ad: bool = False,
+    dnssec: bool = False,
+) -> Query:
+    """A query with recursion desired. The first two bytes of ``randomness`` are its ID.
+
+    With ``mix`` there is one more random byte for each byte of the name, for the case of its letters. ``dnssec`` sets
+    DO and CD, so that a resolver sends signatures and leaves validation to the client (RFC 6840 5.9).
+    """
+    wire = names.to_wire(name)
+    if mix:
+        wire = mix_case(wire, randomness[2:])
+    question = wire + (_NAPTR_IN if rdtype == NAPTR else struct.pack("!HH", rdtype, IN))
+    header = _HEADERS[CD if dnssec else AD if ask_ad else 0, edns]
+    opt = (_DO_RECORD if dnssec else _OPT_RECORD) if edns else b""
+    return _new(Query, (name, b"%b%b%b%b" % (randomness[:2], header, question, opt), question, rdtype))
+
+
+def mix_case(octets: bytes, randomness: bytes) -> bytes:
+    """The bytes with letters in random case (0x20, draft-vixie-dnsext-dns0x20), by as many bytes of randomness."""
+    size = len(octets)
+    flips = int.from_bytes(octets.translate(_LETTERS), "big") & int.from_bytes(randomness[:size], "big")
+    return (int.from_bytes(octets, "big") ^ flips).to_bytes(size, "big")
+
+
+def is_response_to(query: Query, packet: bytes) -> bool:
+    """Whether the packet is a response to the query: the same ID, and the question with the case that was sent."""
+    if len(packet) < HEADER_SIZE or packet[:2] != query.packet[:2] or packet[2] & 0xF8 != 0x80:
+        return False
+    if packet.startswith(b"\0\1", 4):
+        return packet.startswith(query.question, HEADER_SIZE)
+    return packet[4:6] == b"\0\0" and packet[3] & 15 in _BARE
+
+
+# ---- sections and records
+
+_unpack_header = struct.Struct("!6H").unpack_from
+_unpack_fixed = struct.Struct("!HHIH").unpack_from
+_unpack_pointed = struct.Struct("!HHHIH").unpack_from  # the same behind a pointer to the owner
+_unpack_naptr = struct.Struct("!HHB").unpack_from
+_QNAME_POINTER = 0xC000 | HEADER_SIZE  # to the question's name
+
+
+class Record(NamedTuple):
+    """One record, with the place of its rdata in the packet. ``ttl`` is as it was sent, even above MAX_TTL."""
+
+    owner: Labels
+    rdtype: int
+    ttl: int
+    start: int
+    end: int
+
+    @property
+    def sane_ttl(self) -> int:
+        """Seconds (RFC 2181 8)."""
+        return self.ttl if self.ttl <= MAX_TTL else 0
+
+
+class Sections(NamedTuple):
+    """The three sections of records, and their packet."""
+
+    packet: bytes
+    answer: list[Record]
+    authority: list[Record]
+    additional: list[Record]
+
+
+def read_sections(packet: bytes, at: int, counts: Iterable[int], qname: Labels) -> Sections:
+    """All records from ``at`` on, as many as the header counts. Owners that point to the question are ``qname``.
+
+    Raises ValueError; IndexError or struct.error for a packet that ends too soon.
+    """
+    sections: list[list[Record]] = []
+    pointed = {_QNAME_POINTER: qname}  # names that owners point to, each read once
+    end = len(packet)
+    for count in counts:
+        records: list[Record] = []
+        sections.append(records)
+        while count:
+            count -= 1
+            first = packet[at]
+            if first >= 0xC0:
+                place, rdtype, rdclass, ttl, length = _unpack_pointed(packet, at)
+                owner = pointed.get(place)
+                if owner is None:
+                    owner = pointed[place] = read_name(packet, at)[0]
+                start = at + 12
+            else:
+                owner, at = read_name(packet, at) if first else ((), at + 1)
+                rdtype, rdclass, ttl, length = _unpack_fixed(packet, at)
+                start = at + 10
+            at = start + length
+            if at > end:
+                raise ValueError("rdata cut short")
+            if rdclass == IN or rdtype == OPT:
+                records.append(_new(Record, (owner, rdtype, ttl, start, at)))
+    if at != end:
+        raise ValueError("bytes after the last record")
+    return _new(Sections, (packet, *sections))
+
+
+def _whole_name(packet: bytes, start: int, end: int) -> Labels:
+    """The name between two places: the rdata of a CNAME or NS, the end of a NAPTR."""
+    name, at = read_name(packet, start)
+    if at != end:
+        raise ValueError("rdata longer or shorter than its name")
+    return name
+
+
+def _naptr(packet: bytes, start: int, end: int) -> Naptr:
+    """NAPTR rdata, its name compressed or not (RFC 3597 4)."""
+    order, preference, size = _unpack_naptr(packet, start)
+    service_at = start + 5 + size
+    regexp_at = service_at + 1 + packet[service_at]
+    name_at = regexp_at + 1 + packet[regexp_at]
+    if name_at >= end:
+        raise ValueError("NAPTR rdata cut short")
+    flags = packet[start + 5 : service_at]
+    service = packet[service_at + 1 : regexp_at]
+    regexp = packet[regexp_at + 1 : name_at]
+    replacement = _whole_name(packet, name_at, end) if packet[name_at] or name_at + 1 != end else ()
+    return _new(Naptr, (order, preference, flags, service, regexp, replacement))
+
+
+def _addresses(packet: bytes, records: list[Record]) -> tuple[str, ...]:
+    """The addresses of A and AAAA records as text, at most MAX_GLUE."""
+    texts = []
+    for record in records[:MAX_GLUE]:
+        octets = packet[record.start : record.end]
+        if len(octets) != (4 if record.rdtype == A else 16):
+            raise ValueError("an address of the wrong length")
+        if record.rdtype == A:
+            texts.append(".".join(map(str, octets)))
+        else:
+            texts.append(":".join(f"{high << 8 | low:x}" for high, low in zip(octets[::2], octets[1::2], strict=True)))
+    return tuple(dict.fromkeys(texts))
+
+
+def _negative_ttl(packet: bytes, authority: list[Record]) -> int | None:
+    """Seconds for which a negative answer may be cached (RFC 2308 5); None if it has no SOA."""
+    for record in authority:
+        if record.rdtype == SOA:
+            if record.end - record.start < 22:
+                raise ValueError("SOA rdata cut short")
+            return min(record.sane_ttl, int.from_bytes(packet[record.end - 4 : record.end], "big"))
+    return None
+
+
+def _error_codes(packet: bytes, at: int, end: int) -> Iterator[int]:
+    """The extended DNS errors (RFC 8914) in the rdata of an OPT record."""
+    while at < end:
+        code, length = struct.unpack_from("!HH", packet, at)
+        if at + 4 + length > end:
+            raise ValueError("an EDNS option cut short")
+        if code == EDE and length >= 2:
+            yield int.from_bytes(packet[at + 4 : at + 6], "big")
+        at += 4 + length
+
+
+# ---- responses
+
+
+class Referral(NamedTuple):
+    """The zone cut that a server refers to, the names of that zone's servers, and their addresses (glue)."""
+
+    cut: Labels
+    servers: tuple[Labels, ...]
+    addresses: tuple[str, ...]
+
+
+class Response(NamedTuple):
+    """What a response says. ``rcode`` is the extended one; ``records`` are set for NAPTR, ``addresses`` for A and AAAA.
+
+    ``zone`` is as in ``Answer``.
+    """
+
+    rcode: int
+    truncated: bool = False
+    outcome: Outcome = Outcome.MALFORMED
+    records: tuple[Naptr, ...] = ()
+    addresses: tuple[str, ...] = ()
+    ttl: int | None = None
+    note: str = ""
+    authentic: bool = False
+    bogus: bool = False
+    referral: Referral | None = None
+    alias: Labels | None = None
+    zone: Labels | None = None
+
+
+def read_response(query: Query, packet: bytes) -> Response:
+    """The response to a query (RFC 1034 5.3.3, without 4d). Raises ValueError."""
+    _, flags, questions, *counts = _unpack_header(packet)
+    rcode = flags & RCODE_BITS
+    if flags & TC:
+        return Response(rcode, truncated=True)
+    at = HEADER_SIZE + (len(query.question) if questions else 0)
+    try:
+        sections = read_sections(packet, at, counts, query.name)
+        bogus = False
+        for _, rdtype, ttl, start, end in sections.additional:
+            if rdtype == OPT and (ttl >> 24 or start != end):
+                rcode |= (ttl >> 24) << 4
+                bogus = any(code in EDE_BOGUS for code in _error_codes(packet, start, end))
+        authentic = bool(flags & AD)
+        if rcode == NXDOMAIN:
+            least = _negative_ttl(packet, sections.authority)
+            zone = next((record.owner for record in sections.authority if record.rdtype == SOA), None)
+            if any(record.rdtype == CNAME for record in sections.answer):
+                zone = query.name  # there is an alias, and its target does not exist
+            return Response(rcode, False, Outcome.NXDOMAIN, (), (), least, "", authentic, bogus, zone=zone)
+        if rcode != NOERROR:
+            return Response(rcode, bogus=bogus)
+        return _read_noerror(query, flags, sections, authentic)
+    except (struct.error, IndexError):
+        raise ValueError("cut short") from None
+
+
+def _read_noerror(query: Query, flags: int, sections: Sections, authentic: bool) -> Response:
+    packet = sections.packet
+    found, name, chain, ttl = _follow_chain(query, sections)
+    note = f"through CNAME {names.to_text(name)}" if chain else ""
+    if found:
+        for record in found:
+            if record.ttl < ttl or record.ttl > MAX_TTL:
+                ttl = min(ttl, record.sane_ttl)
+        records: tuple[Naptr, ...] = ()
+        addresses: tuple[str, ...] = ()
+        if query.rdtype == NAPTR:
+            records = tuple([_naptr(packet, start, end) for _, _, _, start, end in found])
+        elif query.rdtype in (A, AAAA):
+            addresses = _addresses(packet, found)
+        # All fields, in their order.
+        fields = NOERROR, False, Outcome.ANSWER, records, addresses, ttl, note, authentic, False, None, None, None
+        return _new(Response, fields)
+    if not flags & RA:
+        soa = any(record.rdtype == SOA for record in sections.authority)
+        cut = next((record.owner for record in sections.authority if record.rdtype == NS), None)
+        if chain and not soa:
+            return Response(NOERROR, False, Outcome.REFERRAL, (), (), ttl, note, authentic, alias=name)
+        if cut is not None and not soa and not flags & AA:
+            referral = _read_referral(cut, sections)
+            return Response(NOERROR, False, Outcome.REFERRAL, (), (), None, note, authentic, referral=referral)
+    return Response(NOERROR, False, Outcome.NODATA, (), (), _negative_ttl(packet, sections.authority), note, authentic)
+
+
+def _follow_chain(query: Query, sections: Sections) -> tuple[list[Record], Labels, int, int]:
+    """The records at the end of the answer section's CNAMEs, the name there, how many CNAMEs, and their least TTL."""
+    name, wanted_type, chain, ttl = query.name, query.rdtype, 0, MAX_TTL
+    for owner, rdtype, *_ in sections.answer:
+        if owner is not name or rdtype != wanted_type:
+            break
+    else:
+        return sections.answer, name, chain, ttl
+    # Each owner is folded once: for 5,000 owners of a hundred labels, once an alias would take a second.
+    owners = [names.fold(record.owner) for record in sections.answer]
+    wanted = names.fold(name)
+    while True:
+        here = [record for record, owner in zip(sections.answer, owners, strict=True) if owner == wanted]
+        found = [record for record in here if record.rdtype == query.rdtype]
+        aliases = [record for record in here if record.rdtype == CNAME]
+        if found or not aliases:
+            return found, name, chain, ttl
+        chain += 1
+        if chain > MAX_CHAIN:
+            raise ValueError(f"more than {MAX_CHAIN} CNAMEs")
+        ttl = min(ttl, *(alias.sane_ttl for alias in aliases))
+        name, *others = (_whole_name(sections.packet, alias.start, alias.end) for alias in aliases)
+        wanted = names.fold(name)
+        if any(names.fold(other) != wanted for other in others):
+            raise ValueError("several CNAMEs at one name")  # RFC 2181 10.1
+
+
+def _read_referral(cut: Labels, sections: Sections) -> Referral:
+    """The servers of the zone below the cut, and the addresses in the referral (RFC 1034 4.2.1)."""
+    servers = tuple(
+        _whole_name(sections.packet, record.start, record.end)
+        for record in sections.authority
+        if record.rdtype == NS and names.fold(record.owner) == names.fold(cut)
+    )
+    listed = {names.fold(server) for server in servers}
+    glue = [r for r in sections.additional if r.rdtype in (A, AAAA) and names.fold(r.owner) in listed]
+    return Referral(cut, servers, _addresses(sections.packet, glue))

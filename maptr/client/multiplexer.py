@@ -1,0 +1,524 @@
+"""Many questions over few sockets: the I/O of bulk lookups and of the async client.
+
+Drives exchanges (``exchange``) on sockets that a ``Waiter`` (``selectors`` or an event loop) watches. Queries to one
+server share a few connected UDP sockets; each outstanding query has an ID of its own on its socket, and letters in
+random case. A query over TCP has a connection of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import selectors
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from math import inf
+from typing import Protocol
+
+from maptr.client.exchange import Attempt
+from maptr.client.servers import Server
+from maptr.client.stub import AnyExchange, Stub, family, framed, open_udp
+from maptr.protocol.names import Labels
+from maptr.protocol.numbers import MAX_MESSAGE, NAPTR, UDP_PAYLOAD
+from maptr.walk import Answer
+
+CONCURRENCY = 256  # questions outstanding
+MAX_TCP = 64  # connections at a time
+SOCKETS = 4  # for each server: source ports that a forger must guess, besides ID and letters (RFC 5452 9.2)
+REUSES = 10_000  # queries after which a socket is replaced by one with a new port
+MAX_BURSTS = 64  # read from one socket before queries are given up
+BURST = 64  # packets read from one socket before the others are read
+RECEIVE_BUFFER = 1 << 20  # bytes; the kernel limits it to net.core.rmem_max
+RATE_BURST = 0.01  # seconds of the rate that may be sent at once
+
+Done = Callable[[Labels, Answer], None]
+Ready = Callable[[], None]
+
+
+class Waiter(Protocol):
+    """Calls back when a socket can be read or written."""
+
+    def watch(self, sock: socket.socket, ready: Ready, *, write: bool = False) -> None: ...
+    def unwatch(self, sock: socket.socket) -> None: ...
+
+
+class SelectorWaiter:
+    """Waits with ``selectors``."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+
+    def watch(self, sock: socket.socket, ready: Ready, *, write: bool = False) -> None:
+        self._selector.register(sock, selectors.EVENT_WRITE if write else selectors.EVENT_READ, ready)
+
+    def unwatch(self, sock: socket.socket) -> None:
+        self._selector.unregister(sock)
+
+    def wait(self, seconds: float | None) -> None:
+        for key, _ in self._selector.select(seconds):
+            key.data()
+
+    def close(self) -> None:
+        self._selector.close()
+
+
+class LoopWaiter:
+    """Waits on the running event loop, which must have ``add_reader`` (on Windows, the default one does not)."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._event = asyncio.Event()
+
+    def watch(self, sock: socket.socket, ready: Ready, *, write: bool = False) -> None:
+        (self._loop.add_writer if write else self._loop.add_reader)(sock, self._call, ready)
+
+    def unwatch(self, sock: socket.socket) -> None:
+        self._loop.remove_reader(sock)
+        self._loop.remove_writer(sock)
+
+    def _call(self, ready: Ready) -> None:
+        ready()
+        self._event.set()
+
+    async def wait(self, seconds: float | None) -> None:
+        if seconds == 0:
+            await asyncio.sleep(0)
+            return
+        timer = None if seconds is None else self._loop.call_later(seconds, self._event.set)
+        try:
+            await self._event.wait()
+        finally:
+            self._event.clear()
+            if timer is not None:
+                timer.cancel()
+
+
+class Pending:
+    """One question that is queued or outstanding; ``seconds`` bound it from its first packet on.
+
+    ``done`` gets its name and its answer.
+    """
+
+    attempt: Attempt | None = None
+    deadline = inf
+    started: float | None = None  # when its first packet was sent
+    socket: UdpSocket | None = None  # where its query is outstanding, by this ID
+    ident = b""
+    tcp: TcpExchange | None = None
+
+    def __init__(self, name: Labels, exchange: AnyExchange, done: Done, seconds: float) -> None:
+        self.name = name
+        self.exchange = exchange
+        self.done = done
+        self.seconds = seconds
+
+    def elapsed(self, now: float) -> float:
+        """Seconds since its first packet."""
+        return 0.0 if self.started is None else now - self.started
+
+
+class UdpSocket:
+    """One UDP socket to one server, with the questions outstanding on it by ID. Raises OSError."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.sock = open_udp(server)
+        self.sock.setblocking(False)
+        with contextlib.suppress(OSError):
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+        self.pending: dict[bytes, Pending] = {}
+        self.uses = 1
+
+
+class SocketPool:
+    """The UDP sockets to each server, used in turn.
+
+    ``read`` is called with a socket that can be read, and returns whether there may be more.
+    """
+
+    def __init__(self, waiter: Waiter, read: Callable[[UdpSocket], bool]) -> None:
+        self._waiter = waiter
+        self._read = read
+        self._sockets: dict[Server, list[UdpSocket]] = {}
+        self._turn = 0
+
+    def next(self, server: Server) -> UdpSocket:
+        """The socket for the next query to this server. Raises OSError."""
+        sockets = self._sockets.get(server)
+        if sockets is None:
+            sockets = self._sockets[server] = []
+        if len(sockets) < SOCKETS:
+            sockets.append(self._open(server))
+            return sockets[-1]
+        self._turn = index = (self._turn + 1) % SOCKETS
+        chosen = sockets[index]
+        chosen.uses += 1
+        if chosen.uses > REUSES and not chosen.pending:
+            self._retire(chosen)
+            chosen = sockets[index] = self._open(server)
+        return chosen
+
+    def read_all(self) -> None:
+        """Read what has come to any of them."""
+        for sockets in list(self._sockets.values()):
+            for one in list(sockets):
+                for _ in range(MAX_BURSTS):
+                    if not one.pending or not self._read(one):
+                        break
+
+    def close(self) -> None:
+        for sockets in self._sockets.values():
+            for one in sockets:
+                self._retire(one)
+        self._sockets.clear()
+
+    def _open(self, server: Server) -> UdpSocket:
+        made = UdpSocket(server)
+
+        def ready() -> None:
+            self._read(made)
+
+        self._waiter.watch(made.sock, ready)
+        return made
+
+    def _retire(self, one: UdpSocket) -> None:
+        self._waiter.unwatch(one.sock)
+        one.sock.close()
+
+
+class Timeouts:
+    """When each outstanding attempt times out.
+
+    One queue for each length of wait keeps each queue in order of time, to a tenth of a second.
+    """
+
+    def __init__(self) -> None:
+        self._queues: dict[float, deque[tuple[float, Pending, Attempt]]] = {}
+
+    def set(self, pending: Pending, attempt: Attempt, now: float, until: float) -> None:
+        """The attempt was just sent, and times out then."""
+        wait = round(until - now, 1)
+        queue = self._queues.get(wait)
+        if queue is None:
+            queue = self._queues[wait] = deque()
+        queue.append((until, pending, attempt))
+
+    def take(self, now: float) -> Iterator[tuple[Pending, Attempt]]:
+        """The attempts that time out now. Forgets those that have ended."""
+        for queue in self._queues.values():
+            while queue:
+                until, pending, attempt = queue[0]
+                outstanding = pending.attempt is attempt
+                if outstanding and until > now:
+                    break
+                queue.popleft()
+                if outstanding:
+                    yield pending, attempt
+
+    @property
+    def next(self) -> float:
+        """When the next attempt may time out; inf for never."""
+        return min((queue[0][0] for queue in self._queues.values() if queue), default=inf)
+
+    def pending(self) -> Iterator[Pending]:
+        """All questions with an outstanding attempt, and some whose attempt has ended."""
+        return (pending for queue in self._queues.values() for _, pending, _ in queue)
+
+
+class TcpExchange:
+    """One query and its response over TCP (RFC 1035 4.2.2), without blocking. Raises OSError.
+
+    ``done`` is called once, with the response or with what went wrong, until ``close``.
+    """
+
+    def __init__(self, server: Server, packet: bytes, waiter: Waiter, done: Callable[[bytes | OSError], None]) -> None:
+        self._left = framed(packet)
+        self._got = b""
+        self._waiter, self._done = waiter, done
+        self._sock = socket.socket(family(server), socket.SOCK_STREAM)
+        self._sock.setblocking(False)
+        code = self._sock.connect_ex(server)
+        if code not in (0, errno.EINPROGRESS):
+            self._sock.close()
+            raise OSError(code, "cannot connect")
+        waiter.watch(self._sock, self._send, write=True)
+
+    def close(self) -> None:
+        self._waiter.unwatch(self._sock)
+        self._sock.close()
+
+    def _send(self) -> None:
+        try:
+            code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                raise OSError(code, "cannot connect")
+            self._left = self._left[self._sock.send(self._left) :]
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._done(error)
+            return
+        if not self._left:
+            self._waiter.unwatch(self._sock)
+            self._waiter.watch(self._sock, self._receive)
+
+    def _receive(self) -> None:
+        try:
+            part = self._sock.recv(MAX_MESSAGE)
+            if not part:
+                raise OSError("the server closes the TCP connection early")
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._done(error)
+            return
+        self._got += part
+        size = int.from_bytes(self._got[:2], "big")
+        if len(self._got) >= max(2, size + 2):
+            self._done(self._got[2 : size + 2])
+
+
+class Multiplexer:
+    """Sends the questions given to ``ask``, within limits. Call ``tick()`` after every wait, and as often as it says.
+
+    ``rate`` is packets a second to each server; None is without limit. ``seconds`` bounds each question from its first
+    packet on, except those of ``ask_first``. ``leave_out`` is called with the seconds that reading a large response
+    took.
+    """
+
+    def __init__(
+        self,
+        stub: Stub,
+        waiter: Waiter,
+        *,
+        seconds: float,
+        concurrency: int = CONCURRENCY,
+        rate: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        leave_out: Callable[[float], None] | None = None,
+    ) -> None:
+        self._stub = stub
+        self._waiter = waiter
+        self._seconds = seconds
+        self.concurrency = concurrency
+        self._rate = rate
+        self._clock = clock
+        self._leave_out = leave_out
+        self._queue: deque[Pending] = deque()
+        self._first: deque[Pending] = deque()
+        self._again: deque[Pending] = deque()
+        self._outstanding = 0
+        self._connections = 0
+        self._sockets = SocketPool(waiter, self._read)
+        self._timeouts = Timeouts()
+        self._free_at: dict[Server, float] = {}
+
+    def ask(self, name: Labels, done: Done, rdtype: int = NAPTR) -> None:
+        """Queue a question; ``done`` gets name and answer, from within ``tick()`` or a callback of the waiter."""
+        self._queue.append(Pending(name, self._stub.exchange(name, rdtype), done, self._seconds))
+
+    def ask_first(self, name: Labels, done: Done, rdtype: int = NAPTR) -> Pending:
+        """A question that goes before all in the queue, and ends with its answer or with ``drop``."""
+        pending = Pending(name, self._stub.exchange(name, rdtype), done, inf)
+        self._first.append(pending)
+        return pending
+
+    def unanswered(self, pending: Pending) -> Answer:
+        """The answer to a question of ``ask_first`` for a walk that ends now."""
+        attempt = pending.attempt if pending.socket or pending.tcp else None  # one that was sent
+        return pending.exchange.unanswered(attempt).after(pending.elapsed(self._clock()))
+
+    def drop(self, pending: Pending) -> None:
+        """End a question of ``ask_first`` without calling its ``done``; not from within ``tick()`` or a callback."""
+        if pending in self._first:
+            self._first.remove(pending)
+            return
+        if pending in self._again:
+            self._again.remove(pending)
+        self._release(pending)
+        pending.attempt = None
+        self._outstanding -= 1
+
+    @property
+    def waiting(self) -> int:
+        """How many questions are not sent yet."""
+        return len(self._queue) + len(self._first)
+
+    def tick(self) -> float | None:
+        """Send what may be sent, end what has timed out; seconds until the next call is due, None for never."""
+        now = self._clock()
+        if self._timeouts.next <= now:
+            self._sockets.read_all()  # a response that has come is not late
+            now = self._clock()
+        for pending, attempt in self._timeouts.take(now):
+            self._time_out(pending, attempt, now)
+        held = self._send(now)
+        wait = min(self._timeouts.next - now, held or inf)
+        return None if wait == inf else max(0.0, wait)
+
+    def close(self) -> None:
+        """Close every socket; what is outstanding is never answered."""
+        self._sockets.close()
+        for pending in self._timeouts.pending():
+            self._release(pending)
+
+    # ---- sending
+
+    def _send(self, now: float) -> float:
+        """Send until the queues are empty or a limit is reached; seconds until the rate allows more, or 0."""
+        held = 0.0
+        waiting: list[Pending] = []
+        again, first, queue = self._again, self._first, self._queue
+        while again or ((first or queue) and self._outstanding < self.concurrency):
+            if again:
+                pending = again.popleft()
+            else:
+                pending = (first or queue).popleft()
+                self._outstanding += 1
+            attempt = pending.attempt or pending.exchange.next()
+            pending.attempt = attempt
+            if attempt is None:
+                self._finish(pending, now)
+                continue
+            if pending.deadline <= now or pending.seconds <= 0:
+                pending.exchange.expire()
+                self._finish(pending, now)
+                continue
+            pause = 0.0 if self._rate is None else self._pause(attempt.server, self._rate, now)
+            if pause or (attempt.tcp and self._connections >= MAX_TCP):
+                held = max(held, pause)
+                waiting.append(pending)
+                if pause:
+                    break
+                continue
+            if pending.started is None:
+                pending.started, pending.deadline = now, now + pending.seconds
+            self._start(pending, attempt, now)
+        again.extendleft(reversed(waiting))
+        return held
+
+    def _pause(self, server: Server, rate: float, now: float) -> float:
+        """Seconds to wait before the next packet to this server; 0 counts one against its rate."""
+        free_at = self._free_at.get(server, now)
+        if free_at > now:
+            return free_at - now
+        self._free_at[server] = max(free_at, now - RATE_BURST) + 1 / rate
+        return 0.0
+
+    def _start(self, pending: Pending, attempt: Attempt, now: float) -> None:
+        try:
+            if attempt.tcp:
+                done = partial(self._received_by_tcp, pending, attempt)
+                pending.tcp = TcpExchange(attempt.server, attempt.query.packet, self._waiter, done)
+                self._connections += 1
+            else:
+                attempt = self._send_udp(pending, attempt)
+        except BlockingIOError:
+            pass  # the operating system has no socket for it now: treat the packet as lost
+        except OSError as error:
+            self._fail(pending, attempt, error, now)
+            return
+        self._timeouts.set(pending, attempt, now, min(pending.deadline, now + attempt.seconds))
+
+    def _send_udp(self, pending: Pending, attempt: Attempt) -> Attempt:
+        """Send by UDP; the attempt as it was sent, because its ID may be in use on that socket. Raises OSError."""
+        used = self._sockets.next(attempt.server)
+        packet = attempt.query.packet
+        ident = packet[:2]
+        while ident in used.pending:
+            ident = self._stub.randomness(2)
+        if ident != packet[:2]:
+            packet = ident + packet[2:]
+            attempt = pending.attempt = attempt._replace(query=attempt.query._replace(packet=packet))
+        used.pending[ident] = pending
+        pending.socket, pending.ident = used, ident
+        try:  # noqa: SIM105 - suppress() takes longer, and this is once a query
+            used.sock.send(packet)
+        except BlockingIOError:
+            pass  # a full send buffer loses the packet, as the network may
+        return attempt
+
+    # ---- receiving
+
+    def _read(self, one: UdpSocket) -> bool:
+        """Read one burst of packets; False if none is left."""
+        receive, pending_of = one.sock.recv, one.pending.get
+        for _ in range(BURST):
+            try:
+                packet = receive(MAX_MESSAGE)
+            except BlockingIOError:
+                return False
+            except OSError as error:  # an ICMP error does not say which query it is for: it counts for all
+                now = self._clock()
+                for pending in list(one.pending.values()):
+                    if pending.attempt is not None:
+                        self._fail(pending, pending.attempt, error, now)
+                return True
+            found = pending_of(packet[:2])
+            if found is not None and (attempt := found.attempt) is not None and self._receive(found, attempt, packet):
+                self._next(found)
+        return True
+
+    def _receive(self, pending: Pending, attempt: Attempt, packet: bytes) -> bool:
+        """Process a response; a large one, which takes time, only if the question has time left."""
+        if len(packet) <= UDP_PAYLOAD:
+            return pending.exchange.receive(attempt, packet)
+        now = self._clock()
+        if now >= pending.deadline:
+            return False
+        matched = pending.exchange.receive(attempt, packet)
+        if self._leave_out is not None:
+            self._leave_out(self._clock() - now)
+        return matched
+
+    def _received_by_tcp(self, pending: Pending, attempt: Attempt, came: bytes | OSError) -> None:
+        now = self._clock()
+        if isinstance(came, OSError):
+            self._fail(pending, attempt, came, now)
+        elif len(came) > UDP_PAYLOAD and now >= pending.deadline:
+            self._time_out(pending, attempt, now)
+        elif self._receive(pending, attempt, came):
+            self._next(pending)
+        else:
+            self._fail(pending, attempt, OSError("a TCP response to another question"), now)
+
+    def _fail(self, pending: Pending, attempt: Attempt, error: OSError, now: float) -> None:
+        pending.exchange.unreachable(attempt, error.strerror or error)
+        self._stub.demote(attempt.server)
+        self._next(pending)
+
+    def _time_out(self, pending: Pending, attempt: Attempt, now: float) -> None:
+        pending.exchange.timed_out(attempt)
+        self._stub.demote(attempt.server)
+        if now >= pending.deadline:
+            pending.exchange.expire()
+        self._next(pending)
+
+    def _next(self, pending: Pending) -> None:
+        """After an attempt: the answer, or a place at the head of the queue for the next attempt."""
+        self._release(pending)
+        exchange = pending.exchange
+        pending.attempt = None if exchange.answer else exchange.next()
+        if pending.attempt is None:
+            self._finish(pending, self._clock())
+        else:
+            self._again.append(pending)
+
+    def _finish(self, pending: Pending, now: float) -> None:
+        self._outstanding -= 1
+        answer = pending.exchange.answer
+        assert answer is not None  # noqa: S101 - next() returns None only then
+        pending.done(pending.name, answer.after(pending.elapsed(now)))
+
+    def _release(self, pending: Pending) -> None:
+        if pending.socket is not None:
+            pending.socket.pending.pop(pending.ident, None)
+            pending.socket = None
+        if pending.tcp is not None:
+            pending.tcp.close()
+            pending.tcp = None
+            self._connections -= 1

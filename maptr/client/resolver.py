@@ -1,0 +1,316 @@
+"""dnspython's resolvers for the walk: their answers and errors, read as answers to the walk's questions.
+
+A resolver's cache, TLS, HTTPS and choice of servers are its own. Imported only if a dnspython resolver is used.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+import dns.asyncresolver
+import dns.edns
+import dns.exception
+import dns.flags
+import dns.message
+import dns.name
+import dns.nameserver
+import dns.query
+import dns.rcode
+import dns.rdatatype
+import dns.resolver
+
+from maptr import url
+from maptr.client.call import Call, Origins
+from maptr.client.message import EDE_BOGUS
+from maptr.client.servers import find_servers
+from maptr.client.stub import make_validator
+from maptr.discovery import DiscoveryFailed, Outcome
+from maptr.errors import ConfigError, MissingExtra
+from maptr.naptr.record import Naptr
+from maptr.protocol import names
+from maptr.protocol.numbers import UDP_PAYLOAD
+from maptr.walk import Answer, Question
+
+if TYPE_CHECKING:
+    from maptr.client.validation.chain import LookupResult
+    from maptr.client.validation.validator import Validator
+
+DOT_PORT = 853  # RFC 7858 3.1
+NOTE_LENGTH = 500  # characters of failures kept in a note
+TRUNCATED = "the response is truncated over TCP"  # dnspython reads it as if it were complete
+
+Resolving = TypeVar("Resolving", dns.resolver.Resolver, dns.asyncresolver.Resolver)
+
+_ORIGINS: WeakKeyDictionary[dns.resolver.BaseResolver, Origins] = WeakKeyDictionary()
+
+
+def origins_of(resolver: dns.resolver.BaseResolver) -> Origins:
+    """The cache of origins of this resolver, for all walks that use it."""
+    return _ORIGINS.setdefault(resolver, Origins())
+
+
+class DnspythonLookups(Generic[Resolving]):
+    """The lookups of one call with a dnspython ``resolver``; the sync and the async driver call its ``resolve``."""
+
+    def __init__(self, resolver: Resolving, run: Call) -> None:
+        self.run = run
+        self.validator = None if run.trust_anchors is None else make_validator(run.trust_anchors, run.trust_ad)
+        self.trust = self.validator or run.trust_ad
+        self.resolver: Resolving = resolver
+        if self.validator is not None:
+            self.resolver = validating(resolver)
+        elif run.trust_ad:
+            self.resolver = checking_ad(resolver)
+
+    def start(self, question: Question) -> DnspythonLookup:
+        return DnspythonLookup(question, self.run, self.validator)
+
+
+class DnspythonLookup:
+    """One question of a walk to a dnspython resolver, without I/O.
+
+    Call ``resolve`` with ``arguments()`` and ``tell()`` its result, or ``fail()`` with its exception, until there is an
+    ``answer``.
+    """
+
+    def __init__(self, question: Question, run: Call, validator: Validator | None) -> None:
+        self.answer: Answer | None = None
+        self._name = dns.name.Name((*question.name, b""))  # absolute, so that no search list applies
+        self._rdtype = dns.rdatatype.RdataType(question.rdtype)
+        self._run = run
+        self._started = run.clock()
+        self._validation = None if validator is None else validator.start(question.name, question.rdtype)
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the next ``resolve``. Raises dns.exception.Timeout if the walk's time is over."""
+        name, rdtype = self._validation.lookup if self._validation else (self._name, self._rdtype)
+        lifetime = self._run.time_left()
+        return {"qname": name, "rdtype": rdtype, "raise_on_no_answer": False, "lifetime": lifetime, "search": False}
+
+    def tell(self, found: dns.resolver.Answer) -> None:
+        elapsed = self._run.clock() - self._started
+        if self._validation is None:
+            self.answer = read_answer(found, elapsed, trust_ad=self._run.trust_ad)
+        else:
+            self._validated(_lookup_result(found, elapsed), elapsed)
+
+    def fail(self, error: Exception) -> None:
+        """Raises the exception again if it is not about DNS."""
+        elapsed = self._run.clock() - self._started
+        if self._validation is None:
+            self.answer = read_error(error, elapsed, trust_ad=self._run.trust_ad)
+        else:
+            self._validated(_failed_result(error, elapsed), elapsed)
+
+    def _validated(self, result: LookupResult, elapsed: float) -> None:
+        assert self._validation is not None  # noqa: S101
+        self._validation.tell(result)
+        if self._validation.answer is not None:
+            self.answer = self._validation.answer.after(elapsed)
+
+
+def read_answer(answer: dns.resolver.Answer, elapsed: float, *, trust_ad: bool = False) -> Answer:
+    """A resolver's answer as the walk's. A referral is a failure: its server does not serve the name."""
+    server = _server(answer)
+    response = answer.response
+    if response.flags & dns.flags.TC:
+        return Answer(Outcome.MALFORMED, note=TRUNCATED, server=server, elapsed=elapsed)
+    security = _security(response, trust_ad)
+    canonical = answer.canonical_name
+    note = f"through CNAME {names.to_text(canonical.labels[:-1])}" if canonical != answer.qname else ""
+    if answer.rrset is None:
+        if _is_referral(response, aliased=bool(note)):
+            why = f"{note}, without recursion" if note else "asked without recursion"
+            return Answer(Outcome.REFERRAL, note=why, server=server, elapsed=elapsed)
+        return Answer(Outcome.NODATA, (), _negative_ttl(response), note, server, elapsed, security)
+    records = [
+        Naptr(rdata.order, rdata.preference, rdata.flags, rdata.service, rdata.regexp, rdata.replacement.labels[:-1])
+        for rdata in answer.rrset
+        if rdata.rdtype == dns.rdatatype.NAPTR
+    ]
+    return Answer(Outcome.ANSWER, records, answer.chaining_result.minimum_ttl, note, server, elapsed, security)
+
+
+def read_error(error: Exception, elapsed: float, *, trust_ad: bool = False) -> Answer:
+    """A resolver's exception as the walk's answer. Raises it again if it is not about DNS."""
+    if isinstance(error, dns.resolver.NXDOMAIN):
+        response = next(iter(error.kwargs.get("responses", {}).values()), None)
+        if response is None:
+            return Answer(Outcome.NXDOMAIN, elapsed=elapsed)
+        if response.flags & dns.flags.TC:
+            return Answer(Outcome.MALFORMED, note=TRUNCATED, elapsed=elapsed)
+        security = _security(response, trust_ad)
+        zone = _denying_zone(response)
+        return Answer(Outcome.NXDOMAIN, (), _negative_ttl(response), elapsed=elapsed, security=security, zone=zone)
+    if isinstance(error, dns.resolver.YXDOMAIN):
+        asked = error.kwargs.get("query")
+        zone = asked.question[0].name.labels[:-1] if asked is not None else None  # the DNAME is at or above it
+        return Answer(Outcome.NXDOMAIN, note="a DNAME makes the name too long", elapsed=elapsed, zone=zone)
+    if isinstance(error, dns.exception.Timeout):
+        return Answer(Outcome.TIMEOUT, note=_failures(error), elapsed=elapsed)
+    if isinstance(error, dns.resolver.NoNameservers):
+        failures = error.kwargs.get("errors") or []
+        outcome = _outcome(failures[-1][3], failures[-1][4]) if failures else Outcome.UNREACHABLE
+        bogus = trust_ad and any(_is_bogus(response) for *_, response in failures)
+        security = "bogus" if bogus else "indeterminate"
+        return Answer(outcome, note=_failures(error), elapsed=elapsed, security=security)
+    if isinstance(error, dns.exception.DNSException | OSError):
+        return Answer(Outcome.UNREACHABLE, note=str(error), elapsed=elapsed)
+    raise error
+
+
+def _server(answer: dns.resolver.Answer) -> str:
+    if not answer.nameserver or "://" in answer.nameserver:
+        return answer.nameserver or ""
+    return f"{answer.nameserver}#{answer.port}"
+
+
+def _security(response: dns.message.Message, trust_ad: bool) -> str:
+    if not trust_ad:
+        return "indeterminate"
+    return "secure" if response.flags & dns.flags.AD else "insecure"
+
+
+def _is_bogus(response: object) -> bool:
+    """Whether the resolver says that validation failed (RFC 8914)."""
+    return isinstance(response, dns.message.Message) and any(
+        isinstance(option, dns.edns.EDEOption) and option.code in EDE_BOGUS for option in response.options
+    )
+
+
+def _outcome(error: object, response: object) -> Outcome:
+    """The outcome of the query to the last server."""
+    if isinstance(response, dns.message.Message) and not isinstance(error, Exception):
+        if response.rcode() == dns.rcode.REFUSED:
+            return Outcome.REFUSED
+        return Outcome.SERVFAIL if response.rcode() != dns.rcode.NOERROR else Outcome.MALFORMED
+    return Outcome.UNREACHABLE if isinstance(error, OSError) else Outcome.MALFORMED
+
+
+def _failures(error: dns.exception.DNSException) -> str:
+    told = [f"{server}: {what}" for server, _, _, what, _ in (error.kwargs or {}).get("errors") or []]
+    return "; ".join(dict.fromkeys(told))[:NOTE_LENGTH]
+
+
+def _is_referral(response: dns.message.Message, *, aliased: bool) -> bool:
+    """Whether a server refers to others: by NS at a cut, or by a CNAME that leads out of its zones."""
+    kinds = {rrset.rdtype for rrset in response.authority}
+    if response.flags & dns.flags.RA or dns.rdatatype.SOA in kinds:
+        return False
+    return aliased or (dns.rdatatype.NS in kinds and not response.flags & dns.flags.AA)
+
+
+def _negative_ttl(response: dns.message.Message) -> int | None:
+    """Seconds for which a negative answer may be cached (RFC 2308 section 5); None if it has no SOA."""
+    for rrset in response.authority:
+        if rrset.rdtype == dns.rdatatype.SOA:
+            return min(int(rrset.ttl), int(rrset[0].minimum))
+    return None
+
+
+def _denying_zone(response: dns.message.Message) -> names.Labels | None:
+    """The ``zone`` of an Answer."""
+    if any(rrset.rdtype == dns.rdatatype.CNAME for rrset in response.answer):
+        return response.question[0].name.labels[:-1]
+    return next((rrset.name.labels[:-1] for rrset in response.authority if rrset.rdtype == dns.rdatatype.SOA), None)
+
+
+def default_resolver() -> dns.resolver.Resolver:
+    """The system's resolver. Raises DiscoveryFailed if none is configured."""
+    try:
+        return dns.resolver.get_default_resolver()
+    except dns.resolver.NoResolverConfiguration as error:
+        raise DiscoveryFailed(f"no resolver is configured on this system: {error}") from None
+
+
+def make_resolver(nameservers: Iterable[str], *, lifetime: float | None = None) -> dns.resolver.Resolver:
+    """A resolver for servers of which some are ``https://HOST[:PORT]/PATH`` or ``tls://HOST[#PORT]``.
+
+    ``lifetime`` bounds the lookup of each name, in seconds. Certificates are verified for the host as written.
+    Raises ConfigError, also for a missing package, and DiscoveryFailed for a name without address.
+    """
+    made = dns.resolver.Resolver(configure=False)
+    made.nameservers = [server for text in nameservers for server in _nameservers(text, lifetime)]
+    made.use_edns(0, 0, UDP_PAYLOAD)
+    return made
+
+
+def _nameservers(text: str, lifetime: float | None) -> list[dns.nameserver.Nameserver]:
+    scheme, mark, rest = text.partition("://")
+    if mark and scheme not in ("tls", "https"):
+        raise ConfigError(f"{text!r} is not a server: write HOST, tls://HOST or https://HOST/PATH", key="nameservers")
+    try:
+        if not mark:
+            return [dns.nameserver.Do53Nameserver(*server) for server in find_servers(text, seconds=lifetime)]
+        if scheme == "tls":
+            host = rest.partition("#")[0]
+            found = find_servers(rest, DOT_PORT, lifetime)
+            name = None if found[0].address == host else host
+            return [dns.nameserver.DoTNameserver(server.address, server.port, hostname=name) for server in found]
+        host = url.parse(text).host.text
+        found = find_servers(host, seconds=lifetime)
+    except ValueError as error:
+        raise ConfigError(f"{text}: {error}", key="nameservers") from None
+    if not dns.query.have_doh:  # which packages this needs depends on dnspython's version
+        raise MissingExtra("DNS over HTTPS needs more packages: pip install 'maptr[doh]'", key="nameservers")
+    # Addresses from the system's resolver, as for every server given by name: dnspython would ask DNS only.
+    bootstraps = [None] if found[0].address == host else [server.address for server in found]
+    return [dns.nameserver.DoHNameserver(text, bootstrap_address=address) for address in bootstraps]
+
+
+def checking_ad(resolver: Resolving) -> Resolving:
+    """A copy of the resolver that asks for the AD bit (RFC 6840 5.7)."""
+    twin = copy.copy(resolver)
+    twin.flags = (dns.flags.RD if resolver.flags is None else resolver.flags) | dns.flags.AD
+    return twin
+
+
+def validating(resolver: Resolving) -> Resolving:
+    """A copy of the resolver for validation: DO and CD set, and without its cache, whose answers lack signatures."""
+    twin = copy.copy(resolver)
+    twin.flags = (dns.flags.RD if resolver.flags is None else resolver.flags) | dns.flags.CD
+    edns = max(resolver.edns, 0)
+    twin.use_edns(edns, resolver.ednsflags | dns.flags.DO, resolver.payload or UDP_PAYLOAD)
+    twin.cache = None
+    return twin
+
+
+def _lookup_result(answer: dns.resolver.Answer, elapsed: float) -> LookupResult:
+    """A resolver's answer for validation."""
+    from maptr.client.validation.chain import LookupResult  # needs the optional package cryptography
+
+    if answer.response.flags & dns.flags.TC:
+        return LookupResult(Outcome.MALFORMED, None, TRUNCATED, _server(answer), elapsed)
+    if answer.rrset is None and _is_referral(answer.response, aliased=False):
+        return LookupResult(Outcome.REFERRAL, None, "asked without recursion", _server(answer), elapsed)
+    outcome = Outcome.NODATA if answer.rrset is None else Outcome.ANSWER
+    return LookupResult(outcome, answer.response, "", _server(answer), elapsed)
+
+
+def _failed_result(error: Exception, elapsed: float) -> LookupResult:
+    """A resolver's exception for validation. Raises it again if it is not about DNS."""
+    from maptr.client.validation.chain import LookupResult  # needs the optional package cryptography
+
+    if isinstance(error, dns.resolver.NXDOMAIN):
+        response = next(iter(error.kwargs.get("responses", {}).values()), None)
+        if response is not None and not response.flags & dns.flags.TC:
+            return LookupResult(Outcome.NXDOMAIN, response, elapsed=elapsed)
+    answer = read_error(error, elapsed)
+    return LookupResult(answer.outcome, None, answer.note, elapsed=elapsed)
+
+
+def as_async(resolver: dns.asyncresolver.Resolver | dns.resolver.Resolver) -> dns.asyncresolver.Resolver:
+    """The resolver, or an async one with the same servers and settings."""
+    if isinstance(resolver, dns.asyncresolver.Resolver):
+        return resolver
+    twin = dns.asyncresolver.Resolver(configure=False)
+    twin.nameservers = list(resolver.nameservers)
+    twin.nameserver_ports = dict(resolver.nameserver_ports)
+    twin.port, twin.timeout, twin.lifetime = resolver.port, resolver.timeout, resolver.lifetime
+    twin.use_edns(resolver.edns, resolver.ednsflags, resolver.payload)
+    for name in ("cache", "flags", "keyring", "keyname", "keyalgorithm", "rotate", "retry_servfail"):
+        setattr(twin, name, getattr(resolver, name))
+    return twin

@@ -1,0 +1,336 @@
+"""Schedules many walks side by side, without I/O: one question for each distinct name, for however many ARKs.
+
+Decides what to ask and what an answer leads to; ``multiplexer`` sends the queries. Memory is bounded by the number of
+walks that a driver starts at once, and by MAX_KEPT.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator
+from heapq import heapify, heappop, heappush
+from itertools import count, islice
+from math import inf
+from typing import Generic, TypeVar
+
+from maptr.ark import Ark
+from maptr.discovery import Discovery, Outcome
+from maptr.naptr.automaton import Budget
+from maptr.naptr.record import RuleCache
+from maptr.protocol import names
+from maptr.protocol.names import Labels
+from maptr.protocol.numbers import NAPTR
+from maptr.walk import TIME_OVER, Answer, Question, Settings, Walk, root_name
+
+MAX_KEPT = 100_000  # records of cached answers, an answer without records counting as one: at most 150 MB
+MAX_SAME = 4_096  # NAANs whose discovery is kept for further ARKs; the real registry has fewer than 2,000
+STEPS_EACH = 5_000  # regexp steps that each further walk of a NAAN adds to the budget of all its walks
+SLICE = 0.02  # seconds of computing after which the sockets are read
+LONG = 0.002  # seconds of computing from which on they do not count as time of the walks
+EVICTED = 8  # a full cache drops the oldest one of so many parts
+
+Token = TypeVar("Token", bound=Hashable)
+_NOT_ASKED = Answer(Outcome.TIMEOUT, note=TIME_OVER)
+Key = Labels | tuple[int, Labels]  # of an answer: the folded name, and the type unless it is NAPTR
+
+
+class RunClock:
+    """The clock of one run, which leaves out the time that the run itself computes, so that no server is late by it."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._own = 0.0
+
+    def __call__(self) -> float:
+        return self._clock() - self._own
+
+    def leave_out(self, seconds: float) -> None:
+        """Leave out so many seconds of computing."""
+        if seconds > LONG:
+            self._own += seconds
+
+
+class _Root(Generic[Token]):
+    """The ARKs with one root name, and its answer, ``elapsed`` seconds after it was asked for them.
+
+    ``shared`` if there may be more ARKs with that name. ``same`` is the discovery that holds for all of them.
+    """
+
+    __slots__ = ("answer", "arks", "elapsed", "same", "shared")
+
+    def __init__(self, token: Token, ark: Ark, name: Labels) -> None:
+        self.arks = deque(((token, ark, name),))
+        self.answer = _NOT_ASKED
+        self.shared = False
+        self.elapsed = 0.0
+        self.same: Discovery | None = None
+
+
+class ActiveWalk(Generic[Token]):
+    """A walk that asks further questions; ``open`` are those it waits for, by folded name."""
+
+    __slots__ = ("open", "token", "walk")
+
+    def __init__(self, token: Token, walk: Walk) -> None:
+        self.token = token
+        self.walk = walk
+        self.open: dict[Key, Question] = {}
+
+
+class FollowUp(Generic[Token]):
+    """A further question, to which a redirect led, and the walks that wait for it, in order of arrival.
+
+    A walk stops waiting when its time is over. A question that no walk waits for is dropped, so it has no lifetime of
+    its own. The driver sets ``unanswered``, which returns the answer for a walk that stops now, and ``drop``, which
+    ends the question.
+    """
+
+    __slots__ = ("drop", "name", "rdtype", "unanswered", "walks")
+
+    def __init__(self, name: Labels, rdtype: int) -> None:
+        self.name = name
+        self.rdtype = rdtype
+        self.walks: dict[ActiveWalk[Token], None] = {}
+        self.unanswered: Callable[[], Answer] = lambda: _NOT_ASKED
+        self.drop: Callable[[], None] = lambda: None
+
+
+class Scheduler(Generic[Token]):
+    """Walks in progress, and the answers known so far; ``done`` holds the discoveries that are ready.
+
+    An answer holds for the whole run, whatever its TTL, while there is room for it. Of the ARKs with one NAAN the first
+    one walks; if its walk read no more of the ARK than the NAAN, the others share its discovery. ``lifetime`` bounds
+    each walk, in seconds of ``clock`` from the first packet of its first question; the driver bounds that question.
+    There is one regexp budget for each walk, and one for all walks of a NAAN. Call ``tick()`` as often as it says.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        lifetime: float,
+        clock: RunClock | Callable[[], float],
+        max_kept: int = MAX_KEPT,
+        now: Callable[[], float] | None = None,
+    ) -> None:
+        self.done: deque[tuple[Token, Discovery]] = deque()
+        self.open = 0
+        self._settings = settings
+        self._origin = names.fold(settings.origin)
+        self._known = _AnswerCache(max_kept)
+        self._now = now
+        self._clock = clock if isinstance(clock, RunClock) else RunClock(clock)
+        self._until = inf  # when the sockets are read next
+        self._answered: deque[_Root[Token]] = deque()  # whose walks have not begun
+        self._budgets: dict[str, Budget] = {}
+        self._rules = RuleCache()
+        self._roots: dict[Key, _Root[Token]] = {}  # asked and not answered, by folded name
+        self._follow_ups: dict[Key, FollowUp[Token]] = {}  # asked and not answered
+        self._deadlines: _Deadlines[Token] = _Deadlines(lifetime, self._clock)
+        self._new: list[Labels] = []
+        self._new_follow_ups: list[FollowUp[Token]] = []
+        self._same: dict[str, Discovery] = {}  # by NAAN: the discovery that holds for every ARK of it
+
+    def start(self, token: Token, ark: Ark) -> None:
+        """Begin the walk of one ARK. Raises ValueError where NAAN and origin make no domain name."""
+        same = self._same.get(ark.naan)
+        if same is not None:
+            self.done.append((token, self._like(same, ark)))
+            return
+        name = root_name(ark, self._settings.origin)
+        key = (name[0].lower(), *self._origin)
+        self.open += 1
+        waiting = self._roots.get(key)
+        if waiting is not None:
+            waiting.arks.append((token, ark, name))
+            waiting.shared = True
+            return
+        known = self._known.get(key)
+        if known is None and key in self._follow_ups:  # a redirect of another walk led there
+            self._begin(token, self._walk(ark, name), 0.0)
+            return
+        root = _Root(token, ark, name)
+        if known is not None:
+            root.answer, root.shared = known, True
+            self._answered.append(root)
+            self._go()
+        else:
+            self._roots[key] = root
+            self._new.append(name)
+
+    def take(self) -> list[Labels]:
+        """The names to ask now; none twice while it is asked or cached."""
+        new, self._new = self._new, []
+        return new
+
+    def take_follow_ups(self) -> list[FollowUp[Token]]:
+        """The follow-up questions to ask now, before all others, until each is answered or dropped."""
+        new, self._new_follow_ups = self._new_follow_ups, []
+        return [follow_up for follow_up in new if follow_up.walks]
+
+    @property
+    def has_new(self) -> bool:
+        """Whether there is something to take, or a walk to begin."""
+        return bool(self._new or self._new_follow_ups or self._answered)
+
+    def tick(self) -> float | None:
+        """End the walks whose time is over; seconds until the next call is due, None for never."""
+        self._until = self._clock() + SLICE
+        self._go()
+        for active in self._deadlines.overdue():
+            self._end(active)
+        return self._deadlines.pause
+
+    def tell(self, name: Labels, answer: Answer, rdtype: int = NAPTR) -> None:
+        """The answer to a question that was taken, for every walk that waits for it."""
+        key = _key(name, rdtype)
+        self._known.keep(key, answer)
+        root = self._roots.pop(key, None)
+        follow_up = self._follow_ups.pop(key, None) if self._follow_ups else None
+        if root is not None:
+            root.answer, root.elapsed = answer, answer.elapsed or 0.0
+            self._answered.append(root)
+            self._go()
+        for active in follow_up.walks if follow_up is not None else ():
+            active.walk.tell(active.open.pop(key), answer)
+            self._continue(active)
+
+    def _go(self) -> None:
+        """Walk the ARKs whose root name is answered, until the slice of time is over that ``tick`` began."""
+        clock, waiting = self._clock, self._answered
+        started = now = clock()
+        while waiting and now < self._until:
+            root = waiting[0]
+            self._walk_one(root, *root.arks.popleft())
+            if not root.arks:
+                waiting.popleft()
+                if root.same is not None:
+                    if len(self._same) >= MAX_SAME:
+                        self._same.clear()
+                    self._same[root.same.ark.naan] = root.same
+            now = clock()
+        clock.leave_out(now - started)
+
+    def _walk_one(self, root: _Root[Token], token: Token, ark: Ark, name: Labels) -> None:
+        if root.same is not None and root.same.ark.naan == ark.naan:
+            self.open -= 1
+            self.done.append((token, self._like(root.same, ark)))
+            return
+        walk = self._walk(ark, name)
+        walk.tell(walk.next()[0], root.answer)
+        self._begin(token, walk, root.elapsed)
+        if root.shared and walk.over and not walk.ark_read:
+            root.same = self.done[-1][1]
+
+    def _walk(self, ark: Ark, name: Labels) -> Walk:
+        shared = self._budgets.get(ark.naan)
+        if shared is None:
+            if len(self._budgets) >= MAX_SAME:
+                self._budgets.clear()
+            shared = self._budgets[ark.naan] = Budget(self._settings.regexp_steps)
+        else:
+            shared.steps += STEPS_EACH
+        budget = Budget(self._settings.regexp_steps, shared)
+        return Walk(ark, self._settings, reader=self._rules, budget=budget, root=name)
+
+    def _like(self, same: Discovery, ark: Ark) -> Discovery:
+        """The discovery for another ARK of the NAAN."""
+        return same.of(ark, None if same.ttl is None or self._now is None else self._now() + same.ttl)
+
+    def _begin(self, token: Token, walk: Walk, elapsed: float) -> None:
+        """Continue a walk whose first packet was sent so many seconds ago."""
+        if walk.over:
+            self._finish(token, walk)
+            return
+        active = ActiveWalk(token, walk)
+        self._deadlines.set(active, elapsed)
+        self._continue(active)
+
+    def _continue(self, active: ActiveWalk[Token]) -> None:
+        walk = active.walk
+        while not walk.over and (questions := walk.next()):
+            for question in questions:
+                key = _key(question.name, question.rdtype)
+                known = self._known.get(key)
+                if known is not None:
+                    walk.tell(question, known)
+                    continue
+                follow_up = self._follow_ups.get(key)
+                if follow_up is None:
+                    follow_up = self._follow_ups[key] = FollowUp(question.name, question.rdtype)
+                    if key not in self._roots:
+                        self._new_follow_ups.append(follow_up)
+                follow_up.walks[active] = None
+                active.open[key] = question
+        if walk.over:
+            self._finish(active.token, walk)
+
+    def _end(self, active: ActiveWalk[Token]) -> None:
+        """End a walk whose time is over, with what is known."""
+        for key, question in active.open.items():
+            follow_up = self._follow_ups[key]
+            active.walk.tell(question, follow_up.unanswered())
+            del follow_up.walks[active]
+            if not follow_up.walks:
+                del self._follow_ups[key]
+                follow_up.drop()
+        self._finish(active.token, active.walk)
+
+    def _finish(self, token: Token, walk: Walk) -> None:
+        self.open -= 1
+        self.done.append((token, walk.result(self._now() if self._now is not None else None)))
+
+
+class _AnswerCache:
+    """Answers by folded name, with ``most`` records in all."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._answers: dict[Key, Answer] = {}
+        self._records = 0
+        self.get = self._answers.get
+
+    def keep(self, key: Key, answer: Answer) -> None:
+        self._answers[key] = answer
+        self._records += len(answer.records) or 1
+        while self._records > self._most:
+            # Many at once: finding the first key of a dict takes longer the more were deleted before it.
+            for old in list(islice(self._answers, -(-len(self._answers) // EVICTED))):
+                self._records -= len(self._answers.pop(old).records) or 1
+
+
+class _Deadlines(Generic[Token]):
+    """When the time of each walk is over; ``lifetime`` is in seconds."""
+
+    def __init__(self, lifetime: float, clock: Callable[[], float]) -> None:
+        self._lifetime = lifetime
+        self._clock = clock
+        self._heap: list[tuple[float, int, ActiveWalk[Token]]] = []
+        self._numbers = count()
+        self._most = 100
+
+    def set(self, active: ActiveWalk[Token], elapsed: float) -> None:
+        """The walk's first packet was sent so many seconds ago."""
+        if len(self._heap) > self._most:  # drop the walks that have ended, which are most of them
+            self._heap = [entry for entry in self._heap if not entry[2].walk.over]
+            heapify(self._heap)
+            self._most = 100 + 2 * len(self._heap)
+        heappush(self._heap, (self._clock() - elapsed + self._lifetime, next(self._numbers), active))
+
+    def overdue(self) -> Iterator[ActiveWalk[Token]]:
+        """The walks whose time is over, each once."""
+        if self._heap:
+            now = self._clock()
+            while self._heap and self._heap[0][0] <= now:
+                active = heappop(self._heap)[2]
+                if not active.walk.over:
+                    yield active
+
+    @property
+    def pause(self) -> float | None:
+        """Seconds until the time of the next walk is over; None if there is none."""
+        return max(0.0, self._heap[0][0] - self._clock()) if self._heap else None
+
+
+def _key(name: Labels, rdtype: int) -> Key:
+    return names.fold(name) if rdtype == NAPTR else (rdtype, names.fold(name))

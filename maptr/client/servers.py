@@ -1,0 +1,140 @@
+"""DNS servers as users name them: addresses, host names, URLs, and those of resolv.conf(5)."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any, NamedTuple
+
+from maptr import url
+from maptr.discovery import DiscoveryFailed, DiscoveryTimeout
+from maptr.errors import reason_of
+from maptr.protocol.numbers import PORT
+
+RESOLV_CONF = "/etc/resolv.conf"
+MAX_SYSTEM_SERVERS = 3  # MAXNS of resolv.conf(5)
+MAX_ADDRESSES = 8  # of one server given by name
+
+Found = list[tuple[Any, ...]]  # the result of ``getaddrinfo``
+
+
+class Server(NamedTuple):
+    """The address and port of a DNS server."""
+
+    address: str
+    port: int = PORT
+
+    def __str__(self) -> str:
+        return f"{self.address}#{self.port}"
+
+
+def read_server(text: str, port: int = PORT) -> tuple[str, int]:
+    """The host and port of ``address``, ``name``, or either with ``#port``, without a lookup. Raises ValueError."""
+    host, mark, number = text.partition("#")
+    if mark:
+        if not (number.isascii() and number.isdigit() and len(number) <= 5):
+            raise ValueError(f"{text!r} is not a server: write HOST or HOST#PORT")
+        port = int(number)
+    if not host or not 0 < port < 65536:
+        raise ValueError(f"{text!r} is not a server: write HOST or HOST#PORT")
+    if not is_address(host) and set(host) & set(":/[]"):  # 127.0.0.1:53 and [::1], which must not be looked up
+        raise ValueError(
+            f"{text!r} is not a server: write HOST or HOST#PORT, an IPv6 address without brackets{_hint(text)}"
+        )
+    return host, port
+
+
+def _hint(text: str) -> str:
+    """A suggestion for a port after a colon: ``127.0.0.1:53`` or ``[::1]:53``."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    return f": is it {host}#{port}?" if port.isdecimal() and (is_address(host) or ":" not in host) else ""
+
+
+def check_server(text: str) -> None:
+    """Raises ValueError for a text that ``nameservers`` does not accept: neither a server, ``tls://`` nor ``https://``."""
+    scheme, mark, rest = text.partition("://")
+    if not mark:
+        read_server(text)
+    elif scheme == "tls":
+        read_server(rest)
+    elif scheme == "https":
+        url.parse(text)
+    else:
+        raise ValueError(f"{text!r} is not a server: write HOST, tls://HOST or https://HOST/PATH")
+
+
+def is_address(host: str) -> bool:
+    """Whether it is an IP address, with a zone (``fe80::1%eth0``) or without."""
+    plain = host.partition("%")[0]
+    try:
+        socket.inet_pton(socket.AF_INET6 if ":" in plain else socket.AF_INET, plain)
+    except (OSError, UnicodeError, ValueError):
+        return False
+    return True
+
+
+def find_servers(text: str, port: int = PORT, seconds: float | None = None) -> list[Server]:
+    """The servers at ``address``, ``name``, or either with ``#port``; ``seconds`` bound the lookup of a name.
+
+    Raises DiscoveryFailed for a name without address, DiscoveryTimeout if the lookup takes too long, and ValueError for
+    a bad port or host.
+    """
+    host, port = read_server(text, port)
+    if is_address(host):
+        return [Server(host, port)]
+    try:
+        return servers_at(port, _look_up(host, port, seconds))
+    except (OSError, UnicodeError) as error:
+        raise no_address(host, error) from None
+
+
+def servers_at(port: int, found: Found) -> list[Server]:
+    """The servers at the addresses that a lookup found."""
+    return [Server(address, port) for address in dict.fromkeys(str(entry[4][0]) for entry in found)][:MAX_ADDRESSES]
+
+
+def no_address(host: str, error: Exception) -> DiscoveryFailed:
+    """The exception to raise for a failed lookup of a server's name."""
+    if isinstance(error, TimeoutError):
+        return DiscoveryTimeout(f"no address for the server {host} in time")
+    return DiscoveryFailed(f"no address for the server {host}: {reason_of(error)}")
+
+
+def _look_up(host: str, port: int, seconds: float | None) -> Found:
+    """``getaddrinfo``, which cannot be interrupted: after ``seconds`` its thread is left to end by itself.
+
+    Raises OSError, TimeoutError among them, and UnicodeError.
+    """
+    if seconds is None:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+    from threading import Thread  # rarely needed at the start of a command
+
+    ended: list[Found | Exception] = []
+
+    def look_up() -> None:
+        try:
+            ended.append(socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM))
+        except (OSError, UnicodeError) as error:
+            ended.append(error)
+
+    thread = Thread(target=look_up, name=f"maptr lookup of {host}", daemon=True)
+    thread.start()
+    thread.join(max(0.0, seconds))
+    if not ended:
+        raise TimeoutError
+    if isinstance(ended[0], Exception):
+        raise ended[0]
+    return ended[0]
+
+
+def system_servers(path: str = RESOLV_CONF) -> list[str]:
+    """The first three addresses in resolv.conf(5). Raises DiscoveryFailed if there are none or no such file."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - pathlib costs 2 ms to import
+            lines = [line.split() for line in file.read().splitlines()]
+    except OSError as error:
+        raise DiscoveryFailed(f"no resolver is configured on this system: {error}") from None
+    found = [words[1] for words in lines if len(words) > 1 and words[0] == "nameserver" and is_address(words[1])]
+    if not found:
+        raise DiscoveryFailed(f"no resolver is configured on this system: no nameserver in {path}")
+    return found[:MAX_SYSTEM_SERVERS]

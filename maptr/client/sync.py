@@ -1,0 +1,159 @@
+"""discover(): the walk, one question after the other, over plain DNS servers or a dnspython resolver.
+
+``walk`` decides what to ask and what an answer means, ``stub`` asks plain servers, ``resolver`` asks dnspython.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Literal, TypeVar, Unpack
+
+from maptr.ark import Ark, Profile
+from maptr.client.call import Call, Clock, Options, StepHook, check_resolver, has_urls, listed, prefer
+from maptr.client.stub import Stub
+from maptr.discovery import Discovery
+from maptr.errors import ConfigError
+from maptr.walk import Answer, Question, Settings
+
+if TYPE_CHECKING:
+    import dns.name
+    import dns.resolver
+
+    from maptr.choose import Chooser
+    from maptr.client.validation.validator import TrustAnchors
+
+Ask = Callable[[Question], Answer]
+Resolving = TypeVar("Resolving", bound="dns.resolver.BaseResolver")
+
+
+def discover(
+    ark: Ark | str | bytes,
+    *,
+    resolver: dns.resolver.Resolver | Stub | None = None,
+    nameservers: Iterable[str] | None = None,
+    origin: str | dns.name.Name = "ark.arpa.",
+    lifetime: float | None = None,
+    raise_on_none: bool = True,
+    chooser: Chooser | None = None,
+    on_step: StepHook | None = None,
+    settings: Settings | None = None,
+    trust_ad: bool = False,
+    trust_anchors: TrustAnchors | None = None,
+    require: Literal["secure"] | None = None,
+    profile: Profile = "current",
+    clock: Clock = time.monotonic,
+) -> Discovery:
+    """Find the mapping authorities of an ARK (draft-kunze-ark appendix B), or of a bare NAAN (``ark:12345``).
+
+    ``resolver`` is a dnspython Resolver, by default the system's, or a ``Stub``. ``nameservers`` instead names plain
+    DNS servers (``"192.0.2.1"``, ``"::1#5300"``), recursive or authoritative, and is several times as fast; or
+    servers by TLS (``"tls://192.0.2.1"``) or HTTPS (``"https://dns.example/dns-query"``), which dnspython asks.
+    ``lifetime`` in seconds bounds the whole walk (default 5). ``chooser`` puts its choice first. ``on_step`` gets each
+    step of the trace as soon as it is known. ``settings`` are the other settings of the walk; ``origin`` replaces
+    theirs. With ``raise_on_none=False``, an ARK without mapping authority gives an empty discovery. ``trust_ad``
+    trusts the resolver's AD bit for ``security``: only for one that you run, over a secure channel. ``trust_anchors``
+    validates every answer here, from the anchors of a ``Validator`` (which keeps keys), a file or a mapping; bogus
+    data never becomes a candidate. ``require="secure"`` refuses a discovery that is not secure throughout.
+    ``profile`` is the version of the draft by which text is read, as for ``Ark.parse``.
+
+    Raises ArkSyntaxError; NoMappingAuthority if DNS said there is none; DiscoveryFailed if DNS did not say, as
+    DiscoveryTimeout if there was no response; ConfigError for a bad origin, server or trust anchor.
+
+    >>> discover("ark:12345/x6np1wh8k", nameservers=[server]).url()
+    'https://ark.example.org/ark:12345/x6np1wh8k'
+    """
+    run = Call(
+        ark,
+        origin=origin,
+        lifetime=lifetime,
+        raise_on_none=raise_on_none,
+        chooser=chooser,
+        on_step=on_step,
+        settings=settings,
+        trust_ad=trust_ad,
+        trust_anchors=trust_anchors,
+        require=require,
+        profile=profile,
+        clock=clock,
+    )
+    ask = _asker(resolver, nameservers, run)
+    while questions := run.walk.next():
+        for question in questions:
+            run.tell(question, ask(question))
+    return prefer(run.finish(), run.chooser)
+
+
+def discover_at(where: str, ark: Ark | str | bytes, *, port: int = 53, **options: Unpack[Options]) -> Discovery:
+    """``discover``, asking one server by address or name: a resolver, or a server that has the zone.
+
+    ``options`` and errors are those of ``discover``; DiscoveryFailed also if ``where`` is a name without address.
+
+    >>> discover_at(host, "ark:12345/x6np1wh8k", port=port).security
+    'indeterminate'
+    """
+    return discover(ark, nameservers=[where if "#" in where else f"{where}#{port}"], **options)
+
+
+def make_stub(
+    nameservers: Iterable[str],
+    *,
+    trust_ad: bool = False,
+    trust_anchors: TrustAnchors | None = None,
+    clock: Clock = time.monotonic,
+    lifetime: float | None = None,
+) -> Stub:
+    """A stub for the servers. Raises ConfigError for a bad one, DiscoveryFailed for a name without address."""
+    try:
+        return Stub(nameservers, trust_ad=trust_ad, trust_anchors=trust_anchors, clock=clock, lifetime=lifetime)
+    except ValueError as error:
+        raise ConfigError(str(error), key="nameservers") from None
+
+
+def resolver_for(
+    resolver: Stub | Resolving | None, nameservers: Iterable[str] | None, run: Call
+) -> Stub | Resolving | dns.resolver.Resolver | None:
+    """The stub or dnspython resolver to ask; None for the system's. Raises ConfigError if both are given."""
+    check_resolver(resolver, nameservers)
+    if nameservers is None:
+        return resolver.trusting(run.trust_anchors) if isinstance(resolver, Stub) else resolver
+    nameservers = listed(nameservers)
+    if has_urls(nameservers):
+        from maptr.client.resolver import make_resolver  # dnspython takes 70 ms to import
+
+        return make_resolver(nameservers, lifetime=run.left)
+    return make_stub(
+        nameservers, trust_ad=run.trust_ad, trust_anchors=run.trust_anchors, clock=run.clock, lifetime=run.left
+    )
+
+
+def _asker(resolver: dns.resolver.Resolver | Stub | None, nameservers: Iterable[str] | None, run: Call) -> Ask:
+    """A function that asks one question. Raises ConfigError if both are given."""
+    given = resolver_for(resolver, nameservers, run)
+    if isinstance(given, Stub):
+        stub = given
+
+        def ask(question: Question) -> Answer:
+            asked = partial(stub.ask, question.name, run.left, question.rdtype)
+            return stub.origins.ask(question, stub.trust, asked, run.left)
+
+        return ask
+    from maptr.client.resolver import DnspythonLookups, default_resolver, origins_of  # dnspython takes 70 ms to import
+
+    dnspython = given or default_resolver()
+    origins = origins_of(dnspython)
+    lookups = DnspythonLookups(dnspython, run)
+
+    def look_up(question: Question) -> Answer:
+        lookup = lookups.start(question)
+        while lookup.answer is None:
+            try:
+                found = lookups.resolver.resolve(**lookup.arguments())
+            except Exception as error:
+                lookup.fail(error)
+            else:
+                lookup.tell(found)
+        return lookup.answer
+
+    return lambda question: origins.ask(question, lookups.trust, partial(look_up, question), run.left)

@@ -1,0 +1,1 @@
+"""DNSSEC validation in the client (RFC 4035 section 5), from trust anchors to the security of an answer."""

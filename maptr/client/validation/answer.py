@@ -1,0 +1,246 @@
+"""Validates the answer to one question of a walk: the NAPTR records at a name, or the proof that there are none.
+
+Without I/O, as ``chain``: a driver asks each ``lookup`` with DO and CD set. Every record of the answer comes from
+RRsets that were validated here, so that no second reader of the message can see other data.
+
+    secure         every RRset and proof on the way is signed, from a trust anchor down
+    insecure       a delegation on the way is proven to be unsigned
+    indeterminate  no trust anchor is above the name, or a lookup of keys failed
+    bogus          it has to be secure, and is not: no answer at all
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import dns.message
+import dns.name
+import dns.rcode
+import dns.rdatatype
+import dns.rrset
+from dns.flags import RA
+from dns.rdataclass import IN
+from dns.rdatatype import CNAME, DNAME, NAPTR, RdataType
+
+from maptr.client.validation import message as reading
+from maptr.client.validation.chain import Chain, Lookup, LookupResult, Lookups, Trust, Unknown, Zone
+from maptr.client.validation.nsec import INSECURE, SECURE
+from maptr.client.validation.signed import Bogus, Budget, Keys, Signed, signers, verify
+from maptr.discovery import SECURITY, Outcome
+from maptr.naptr.record import Naptr
+from maptr.protocol import names
+from maptr.protocol.names import Labels
+from maptr.protocol.numbers import MAX_TTL
+from maptr.walk import Answer
+
+MAX_ALIASES = 16  # CNAMEs and DNAMEs followed for one question, as in ``client.message``
+INDETERMINATE, BOGUS = "indeterminate", "bogus"
+
+
+class AnswerValidator:
+    """One question of a walk: ask ``lookup`` and ``tell()`` its result, until there is an ``answer``."""
+
+    def __init__(self, trust: Trust, name: Labels, rdtype: int = NAPTR) -> None:
+        self.answer: Answer | None = None
+        self._steps = _Steps(trust, RdataType(rdtype)).run(dns.name.Name((*name, b"")))
+        self.lookup: Lookup = next(self._steps)
+
+    def tell(self, result: LookupResult) -> None:
+        if result.message is not None and not reading.is_honest(result.message):
+            result = LookupResult(Outcome.MALFORMED, None, reading.TOO_MANY_RRSETS, result.server, result.elapsed)
+        try:
+            self.lookup = self._steps.send(result)
+        except StopIteration as done:
+            self.answer = done.value
+
+
+class _TooLong(Exception):
+    """A validated DNAME makes a name too long."""
+
+
+class _Steps:
+    """One question: what was validated so far, along its aliases."""
+
+    def __init__(self, trust: Trust, rdtype: RdataType) -> None:
+        self._trust = trust
+        self._rdtype = rdtype
+        self._budget = Budget()
+        self._chain = Chain(trust, self._budget)
+        self._found: set[str] = set()
+        self._ttl = MAX_TTL
+        self._aliases = 0
+        self._asked: Labels = ()
+        self._note = ""
+
+    def run(self, name: dns.name.Name) -> Lookups[Answer]:
+        self._asked = name.labels[:-1]
+        lookup = Lookup(name, self._rdtype)
+        result = yield lookup
+        try:
+            while result.message is not None and _is_said(result.message):
+                try:
+                    answer = yield from self._read(lookup.name, result)
+                except _TooLong:  # RFC 6672 2.2
+                    self._note = "a DNAME makes the name too long"
+                    answer = self._answer(Outcome.NXDOMAIN, result, zone=self._asked)
+                if isinstance(answer, Answer):
+                    return answer
+                lookup = Lookup(answer, self._rdtype)  # where an alias leads
+                result = yield lookup
+        except Bogus as error:
+            self._chain.link(lookup, result, BOGUS, str(error))
+            return self._failed(Outcome.BOGUS, str(error), BOGUS, result)
+        except Unknown as error:
+            return self._failed(error.outcome, str(error), INDETERMINATE, result)
+        return self._failed(result.outcome, result.note, INDETERMINATE, result)
+
+    def _failed(self, outcome: Outcome, note: str, security: str, result: LookupResult) -> Answer:
+        note = "; ".join(part for part in (self._note, note) if part)
+        if outcome.said:  # in a response that cannot be validated
+            outcome = Outcome.SERVFAIL
+        return Answer(outcome, note=note, server=result.server, security=security, links=tuple(self._chain.links))
+
+    def _read(self, name: dns.name.Name, result: LookupResult) -> Lookups[Answer | dns.name.Name]:
+        """The answer in a message; or the name to ask next, if an alias leads out of what the server knows."""
+        message = result.response
+        start = name
+        while True:
+            records = reading.rrset(message.answer, name, self._rdtype)
+            if records is not None:
+                return (yield from self._positive(name, records, result))
+            target = yield from self._alias(name, result)
+            if target is None:
+                break
+            self._aliases += 1
+            if self._aliases > MAX_ALIASES:
+                raise Bogus(f"more than {MAX_ALIASES} CNAMEs")
+            name = target
+            self._note = f"through CNAME {names.to_text(name.labels[:-1])}"
+        if name != start and not message.flags & RA:
+            return name  # a resolver follows aliases to their end; an authoritative server need not
+        return (yield from self._negative(name, result))
+
+    def _positive(self, name: dns.name.Name, records: dns.rrset.RRset, result: LookupResult) -> Lookups[Answer]:
+        rcode = result.response.rcode()
+        if rcode != dns.rcode.NOERROR:
+            raise Bogus(f"records with rcode {dns.rcode.to_text(rcode)}")
+        yield from self._take(Lookup(name, self._rdtype), records, result)
+        naptrs = [
+            Naptr(r.order, r.preference, r.flags, r.service, r.regexp, r.replacement.labels[:-1])
+            for r in records
+            if self._rdtype == NAPTR
+        ]
+        return self._answer(Outcome.ANSWER, result, naptrs)
+
+    def _alias(self, name: dns.name.Name, result: LookupResult) -> Lookups[dns.name.Name | None]:
+        """The target of a CNAME at the name or a DNAME above it. Ignores CNAMEs synthesized from a DNAME."""
+        answer = result.response.answer
+        for dname in answer:
+            if dname.rdtype == DNAME and dname.rdclass == IN and name != dname.name and name.is_subdomain(dname.name):
+                if len(dname) != 1:
+                    raise Bogus(f"several DNAMEs at {dname.name}")
+                yield from self._take(Lookup(dname.name, DNAME), dname, result)
+                prefix = name.relativize(dname.name)
+                try:
+                    return prefix.concatenate(dname[0].target)
+                except dns.name.NameTooLong:
+                    raise _TooLong from None
+        cname = reading.rrset(answer, name, CNAME)
+        if cname is None:
+            return None
+        if len(cname) != 1:
+            raise Bogus(f"several CNAMEs at {name}")  # RFC 2181 10.1
+        yield from self._take(Lookup(name, CNAME), cname, result)
+        target: dns.name.Name = cname[0].target
+        return target
+
+    def _take(self, what: Lookup, rrset: dns.rrset.RRset, result: LookupResult) -> Lookups[None]:
+        """Validate an RRset of the answer, and add its security and TTL to the whole."""
+        message = result.response
+        signatures = reading.signatures(message.answer, rrset)
+        zone = yield from self._zone(rrset.name, signers(signatures))
+        if zone is None or zone.keys is None:
+            self._unsigned(what, result, zone, int(rrset.ttl))
+            return
+        signed = verify(rrset, signatures, zone.keys, self._trust.clock(), self._budget)
+        security, ttl = SECURE, signed.ttl
+        if signed.encloser is not None:
+            security, proof_ttl = self._expanded(message, rrset.name, signed, zone.keys)
+            ttl = min(ttl, proof_ttl)
+        until = f"signed by {zone.name} key {signed.tag}"
+        self._chain.link(what, result, security, until + (", from a wildcard" if signed.encloser is not None else ""))
+        self._found.add(security)
+        self._ttl = min(self._ttl, ttl)
+
+    def _expanded(
+        self, message: dns.message.Message, name: dns.name.Name, signed: Signed, keys: Keys
+    ) -> tuple[str, int]:
+        """The security of an RRset from a wildcard, and its TTL: no closer name may exist, which has to be proven."""
+        assert signed.encloser is not None  # noqa: S101
+        proofs, ttl = reading.proofs(message, keys, self._trust.clock(), self._budget)
+        return proofs.wildcard(name, signed.encloser), ttl
+
+    def _negative(self, name: dns.name.Name, result: LookupResult) -> Lookups[Answer]:
+        """The answer that there are no records, which a signed zone has to prove."""
+        message = result.response
+        absent = message.rcode() == dns.rcode.NXDOMAIN
+        zone = yield from self._zone(name, reading.deniers(message))
+        ttl = reading.negative_ttl(message)
+        what = Lookup(name, self._rdtype)
+        if zone is None or zone.keys is None:
+            self._unsigned(what, result, zone, MAX_TTL)
+        else:
+            proofs, kept = reading.proofs(message, zone.keys, self._trust.clock(), self._budget)
+            security = proofs.name_error(name) if absent else proofs.no_data(name, self._rdtype)
+            self._found.add(security)
+            self._chain.link(what, result, security, f"{zone.name} proves that there are none")
+            ttl = None if ttl is None else min(ttl, kept)
+        # An alias on the way is at or below the origin.
+        denied = self._asked if self._aliases else reading.denying_zone(message)
+        return self._answer(Outcome.NXDOMAIN if absent else Outcome.NODATA, result, (), ttl, denied)
+
+    def _zone(self, owner: dns.name.Name, signed_by: Iterable[dns.name.Name]) -> Lookups[Zone | None]:
+        """The zone that has to sign the records of an owner; without keys if it is unsigned, None if unknown.
+
+        The signer's name shows where the zone begins. Without a signer, the zone has to be provably unsigned.
+        """
+        anchor = self._trust.anchor_of(owner)
+        if anchor is None:
+            return None
+        held = (s for s in signed_by if owner.is_subdomain(s) and s.is_subdomain(anchor))
+        signer = max(held, key=len, default=None)  # a response along aliases may have proofs of zones above, too
+        zone = yield from self._chain.down(anchor, owner if signer is None else signer)
+        if zone.keys is None:
+            return zone
+        if signer is None:
+            raise Bogus(f"{owner} is in the signed zone {zone.name}, but without signature or proof")
+        if signer != zone.name:
+            raise Bogus(f"{owner} is signed by {signer}, which is not a zone")
+        return zone
+
+    # ---- the end
+
+    def _unsigned(self, what: Lookup, result: LookupResult, zone: Zone | None, ttl: int) -> None:
+        """Add the security and TTL of records without a usable signature."""
+        security = INDETERMINATE if zone is None else INSECURE
+        note = "no trust anchor is above it" if zone is None else f"{zone.name} is not signed"
+        self._chain.link(what, result, security, note)
+        self._found.add(security)
+        self._ttl = min(self._ttl, ttl)
+
+    def _answer(
+        self,
+        outcome: Outcome,
+        result: LookupResult,
+        records: Iterable[Naptr] = (),
+        ttl: int | None = MAX_TTL,
+        zone: Labels | None = None,
+    ) -> Answer:
+        security = max(self._found, key=SECURITY.index)
+        ttl = None if ttl is None else min(ttl, self._ttl)
+        links = tuple(self._chain.links)
+        return Answer(outcome, tuple(records), ttl, self._note, result.server, result.elapsed, security, links, zone)
+
+
+def _is_said(message: dns.message.Message) -> bool:
+    return message.rcode() in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN, dns.rcode.YXDOMAIN)

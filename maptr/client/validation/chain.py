@@ -1,0 +1,306 @@
+"""The chain of trust: from a trust anchor down to the zone that signs, by DS and DNSKEY (RFC 4035 5.2).
+
+Generators without I/O: they yield a ``Lookup`` and are sent its ``LookupResult``. ``Trust`` keeps what they find, and
+many questions may share it.
+
+    zone = that of the closest trust anchor
+    for each name from there down to the target:
+        a DS signed by the zone:            the name is a zone, with the keys that this DS leads to
+        proof of a delegation without DS:   from here on everything is insecure
+        proof of neither, or an alias:      no zone begins here
+        anything else:                      bogus
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import dns.dnssec
+import dns.message
+import dns.name
+import dns.rcode
+import dns.rdatatype
+from dns.rdatatype import CNAME, DNAME, DNSKEY, DS, RdataType
+
+from maptr.client.validation import message as reading
+from maptr.client.validation.anchors import SHA1, Anchors, is_usable
+from maptr.client.validation.nsec import INSECURE, SECURE
+from maptr.client.validation.signed import Bogus, Budget, Keys, Rdata, Spent, key_tag, may_sign, named, verify
+from maptr.discovery import Link, Outcome
+
+T = TypeVar("T")
+
+
+class Lookup(NamedTuple):
+    """A question to ask with DO and CD set."""
+
+    name: dns.name.Name
+    rdtype: RdataType
+
+
+class LookupResult(NamedTuple):
+    """The result of a lookup: a message, or why there is none."""
+
+    outcome: Outcome
+    message: dns.message.Message | None = None
+    note: str = ""
+    server: str = ""
+    elapsed: float | None = None
+
+    @property
+    def response(self) -> dns.message.Message:
+        """The message, which must be there."""
+        assert self.message is not None  # noqa: S101
+        return self.message
+
+
+Lookups = Generator[Lookup, LookupResult, T]
+
+
+MAX_LOOKUPS = 48  # of keys for one question; a name of 34 labels, as in ip6.arpa, needs one for each
+MAX_KEPT = 10_000  # names whose keys, or lack of them, are cached
+MAX_KEPT_SECONDS = 86_400  # for which anything is cached, whatever its TTL (RFC 8767 4 says a week for answers)
+BAD_TIMES = 2  # in a row: one forged response is not enough to mark a zone as bogus
+BAD_SECONDS = 15.0  # for which bogus data is not looked up again (RFC 4035 4.7; Unbound has 60)
+MAX_BAD = 1_000  # names for which that is cached
+MAX_DIGESTS = 256  # DS records compared with keys, for one zone
+DIGEST_ROUNDS = 50  # of the hash budget that one digest of a key costs
+
+
+class Unknown(Exception):
+    """The chain cannot be followed, because one of its lookups failed."""
+
+    def __init__(self, lookup: Lookup, result: LookupResult) -> None:
+        note = f"{lookup.name} {dns.rdatatype.to_text(lookup.rdtype)}: {result.outcome.value}"
+        super().__init__(note + (f" ({result.note})" if result.note else ""))
+        self.outcome: Outcome = Outcome.SERVFAIL if result.outcome.said else result.outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """A zone and its keys, None if it is provably unsigned or if no keys are known yet."""
+
+    name: dns.name.Name
+    keys: Keys | None
+
+
+class CachedZone(NamedTuple):
+    """The zone that begins at a name, None for no zone. ``leaf``: there are no names below it."""
+
+    zone: Zone | None
+    until: float
+    leaf: bool = False
+
+
+class CachedFailure(NamedTuple):
+    """The keys at a name were bogus so many times in a row, last for this reason."""
+
+    times: int
+    until: float
+    why: str
+
+
+class Trust:
+    """Trust anchors, and a cache of the zones found from them. Threads may share one. ``clock`` is Unix time."""
+
+    def __init__(self, anchors: Anchors, clock: Callable[[], float]) -> None:
+        self.anchors = anchors
+        self.clock = clock
+        self._kept: dict[dns.name.Name, CachedZone] = {}
+        self._bad: dict[dns.name.Name, CachedFailure] = {}
+
+    def anchor_of(self, name: dns.name.Name) -> dns.name.Name | None:
+        """The closest trust anchor at or above a name."""
+        found = [anchor for anchor in self.anchors if name.is_subdomain(anchor)]
+        return max(found, key=len, default=None)
+
+    def recall(self, name: dns.name.Name) -> CachedZone | None:
+        kept = self._kept.get(name)
+        return kept if kept is not None and self._holds(kept.until, MAX_KEPT_SECONDS) else None
+
+    def keep(self, name: dns.name.Name, kept: CachedZone) -> None:
+        if len(self._kept) >= MAX_KEPT:
+            self._kept = {}  # all at once, which needs no lock
+        self._kept[name] = kept
+        self._bad.pop(name, None)
+
+    def is_bad(self, name: dns.name.Name) -> str | None:
+        """Why the keys at a name are bogus, if they were more than once a short time ago (RFC 4035 4.7)."""
+        bad = self._bad.get(name)
+        return bad.why if bad is not None and bad.times >= BAD_TIMES and self._holds(bad.until, BAD_SECONDS) else None
+
+    def keep_bad(self, name: dns.name.Name, why: str) -> None:
+        before = self._bad.get(name)
+        times = before.times if before is not None and self._holds(before.until, BAD_SECONDS) else 0
+        if len(self._bad) >= MAX_BAD:
+            self._bad = {}
+        self._bad[name] = CachedFailure(times + 1, self.clock() + BAD_SECONDS, why)
+
+    def _holds(self, until: float, longest: float) -> bool:
+        """Whether a time is in the future, and not so far that the clock must have been set back since."""
+        return 0 < until - self.clock() < longest + 1  # a second for threads and rounding
+
+
+class Chain:
+    """The chains that one question needs, within its budget; ``links`` are its lookups with their results."""
+
+    def __init__(self, trust: Trust, budget: Budget) -> None:
+        self.links: list[Link] = []
+        self._trust = trust
+        self._budget = budget
+        self._lookups = 0
+
+    def down(self, anchor: dns.name.Name, target: dns.name.Name) -> Lookups[Zone]:
+        """The closest zone at or above the target, from the anchor's zone down, or the first that is unsigned.
+
+        Raises Bogus, and Unknown if a lookup failed.
+        """
+        zone = Zone(anchor, None)
+        for name in _names(anchor, target):
+            kept = self._trust.recall(name)
+            if kept is None:
+                if (why := self._trust.is_bad(name)) is not None:
+                    raise Bogus(f"{why} (found before)")
+                kept = yield from (self._begin(anchor) if name == anchor else self._cut(zone, name))
+                self._trust.keep(name, kept)
+            if kept.zone is not None:
+                zone = kept.zone
+            if zone.keys is None or kept.leaf:
+                break
+        return zone
+
+    def _begin(self, anchor: dns.name.Name) -> Lookups[CachedZone]:
+        return (yield from self._keys(anchor, self._trust.anchors[anchor], MAX_KEPT_SECONDS, "the trust anchor"))
+
+    def _cut(self, above: Zone, name: dns.name.Name) -> Lookups[CachedZone]:
+        """What begins at a name, according to the zone above it."""
+        keys = above.keys
+        assert keys is not None  # noqa: S101 - down() stops at a zone without keys
+        lookup = Lookup(name, DS)
+        result = yield from self._ask(lookup)
+        if (known := self._trust.recall(name)) is not None:  # another question may have found it in the meantime
+            return known
+        message = result.response
+        try:
+            found = reading.rrset(message.answer, name, DS)
+            if found is None:
+                return self._no_ds(message, keys, lookup, result)
+            signed = verify(found, reading.signatures(message.answer, found), keys, self._now, self._budget)
+            if signed.encloser is not None:
+                raise Bogus(f"{name} DS: made from a wildcard")
+        except Bogus as error:
+            raise self._bogus(lookup, result, error) from None
+        usable = [rdata for rdata in found if is_usable(rdata)]
+        if not usable:
+            self.link(lookup, result, INSECURE, "no DS with a known algorithm")
+            return self._until(Zone(name, None), signed.ttl)
+        self.link(lookup, result, SECURE, f"signed by {keys.zone} key {signed.tag}")
+        return (yield from self._keys(name, tuple(usable), signed.ttl, f"the DS in {keys.zone}"))
+
+    def _no_ds(self, message: dns.message.Message, keys: Keys, lookup: Lookup, result: LookupResult) -> CachedZone:
+        """A name without DS: an unsigned zone, or no zone (RFC 4035 5.2, RFC 5155 8.6)."""
+        for alias in (a for a in message.answer if a.rdtype in (CNAME, DNAME)):
+            at_name = alias.rdtype == CNAME and alias.name == lookup.name
+            if at_name or (
+                alias.rdtype == DNAME and lookup.name.is_subdomain(alias.name) and lookup.name != alias.name
+            ):
+                found = reading.signatures(message.answer, alias)
+                if found is None and alias.rdtype == CNAME:
+                    continue  # it may be synthesized from a DNAME
+                signed = verify(alias, found, keys, self._now, self._budget)
+                if signed.encloser is None:
+                    self.link(lookup, result, SECURE, "an alias, so no zone begins here")
+                    return self._until(None, signed.ttl)
+        proofs, ttl = reading.proofs(message, keys, self._now, self._budget)
+        if message.rcode() != dns.rcode.NXDOMAIN:
+            proofs.no_data(lookup.name, DS)
+        elif proofs.name_error(lookup.name) == SECURE:  # with opt-out it may hide a delegation (RFC 5155 9.2)
+            self.link(lookup, result, SECURE, "no such name, so no zone begins here")
+            return self._until(None, ttl, leaf=True)
+        if proofs.cut(lookup.name):
+            self.link(lookup, result, INSECURE, f"{keys.zone} proves that this delegation is unsigned")
+            return self._until(Zone(lookup.name, None), ttl)
+        self.link(lookup, result, SECURE, "no zone begins here")
+        return self._until(None, ttl)
+
+    def _keys(self, name: dns.name.Name, trusted: tuple[Rdata, ...], ttl: int, by: str) -> Lookups[CachedZone]:
+        """A zone's keys, signed by a key that matches a DS or an anchor."""
+        lookup = Lookup(name, DNSKEY)
+        result = yield from self._ask(lookup)
+        if (known := self._trust.recall(name)) is not None:
+            return known
+        message = result.response
+        try:
+            found = reading.rrset(message.answer, name, DNSKEY)
+            if found is None:
+                raise Bogus(f"{name} has no DNSKEY")
+            usable = tuple(key for key in found if may_sign(key))
+            entry = tuple(key for key in usable if self._is_named(name, key, trusted))
+            if not entry:
+                raise Bogus(f"{name} DNSKEY: no key matches {by}")
+            signatures = reading.signatures(message.answer, found)
+            signed = verify(found, signatures, Keys.of(name, entry), self._now, self._budget)
+        except Bogus as error:
+            raise self._bogus(lookup, result, error) from None
+        self.link(lookup, result, SECURE, f"keys {named(usable)}, signed by {signed.tag}, which matches {by}")
+        return self._until(Zone(name, Keys.of(name, usable)), min(ttl, signed.ttl))
+
+    def _is_named(self, name: dns.name.Name, key: Rdata, trusted: tuple[Rdata, ...]) -> bool:
+        """Whether an anchor or a DS is for this key; SHA-1 counts only if there is nothing better (RFC 4509 3)."""
+        tag = key_tag(key)
+        best = [t for t in trusted if t.rdtype == DNSKEY or t.digest_type != SHA1]
+        digests: dict[
+            int, bytes
+        ] = {}  # by type, each made once: a key may have 64 KiB, and there may be many DS records
+        for rdata in (best or trusted)[:MAX_DIGESTS]:
+            if rdata.rdtype == DNSKEY:
+                if rdata == key:
+                    return True
+            elif (rdata.key_tag, rdata.algorithm) == (tag, key.algorithm):
+                kind = rdata.digest_type
+                if kind not in digests:
+                    self._budget.hash(DIGEST_ROUNDS)
+                    made = dns.dnssec.make_ds(name, key, kind, policy=dns.dnssec.allow_all_policy)
+                    digests[kind] = made.digest
+                if digests[kind] == rdata.digest:
+                    return True
+        return False
+
+    # ---- lookups
+
+    @property
+    def _now(self) -> float:
+        return self._trust.clock()
+
+    def _ask(self, lookup: Lookup) -> Lookups[LookupResult]:
+        """The result of a lookup, with a message. Raises Bogus above the limit, and Unknown."""
+        self._lookups += 1
+        if self._lookups > MAX_LOOKUPS:
+            raise Bogus(f"more than {MAX_LOOKUPS} lookups of keys")
+        result = yield lookup
+        if result.message is None or result.message.rcode() not in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
+            self.link(lookup, result, "indeterminate", result.note or result.outcome.value)
+            raise Unknown(lookup, result)
+        return result
+
+    def link(self, lookup: Lookup, result: LookupResult, security: str, note: str) -> None:
+        """Add a lookup to the trace, with its security and the reason."""
+        shown = lookup.name.to_text(), dns.rdatatype.to_text(lookup.rdtype)
+        self.links.append(Link(*shown, security, note, result.server, result.elapsed))
+
+    def _bogus(self, lookup: Lookup, result: LookupResult, error: Bogus) -> Bogus:
+        self.link(lookup, result, "bogus", str(error))
+        if not isinstance(error, Spent):
+            self._trust.keep_bad(lookup.name, str(error))
+        return error
+
+    def _until(self, zone: Zone | None, ttl: int, *, leaf: bool = False) -> CachedZone:
+        return CachedZone(zone, self._now + min(ttl, MAX_KEPT_SECONDS), leaf)
+
+
+def _names(top: dns.name.Name, target: dns.name.Name) -> Iterator[dns.name.Name]:
+    """From the top down to the target, both included."""
+    for labels in range(len(top), len(target) + 1):
+        yield target.split(labels)[1]

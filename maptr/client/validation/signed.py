@@ -1,0 +1,214 @@
+"""Verifies the signatures of RRsets (RFC 4035 5.3), within a budget of work for each question.
+
+A response full of keys with one tag and signatures that do not verify (KeyTrap, CVE-2023-50387) is bogus after a
+bounded time, as is one that needs too many hashes (CVE-2023-50868). dnspython verifies the bytes of a signature; this
+module decides which signatures count.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+
+import dns.dnssec
+import dns.dnssecalgs
+import dns.name
+import dns.rdatatype
+import dns.rrset
+from dns.rdatatype import DNSKEY, NSEC, NSEC3
+
+from maptr.protocol.numbers import DNSSEC_PROTOCOL, REVOKED, ZONE_KEY
+from maptr.protocol.serial import is_newer
+
+MAX_CHECKS = 64  # signature checks for one question, its chain of keys included; an honest chain from the root has 10
+MAX_CHECKS_RRSET = 8  # for one RRset, as in Unbound since KeyTrap
+MAX_HASHES = 20_000  # rounds of hashing for one question: 127 labels (RFC 1035) of an NSEC3 zone with 150 iterations
+
+RRSIG_FIXED = 18  # bytes of an RRSIG before the signer's name (RFC 4034 3.1)
+ALGORITHMS = frozenset({5, 7, 8, 10, 13, 14, 15, 16})  # those for validators in RFC 9904 that dnspython supports
+
+
+_FIXED = struct.Struct("!HHI")
+_LENGTH = struct.Struct("!H")
+
+Rdata: TypeAlias = Any  # dnspython's classes have no typed attributes
+
+
+class Bogus(Exception):
+    """The data is not validly signed, or does not prove what it has to; the text is the reason."""
+
+
+class Spent(Bogus):
+    """The budget of the question is spent, which does not mean that the current data is bogus."""
+
+
+class Budget:
+    """The work that one question may still cause. Raises Spent."""
+
+    __slots__ = ("_checks", "_hashes")
+
+    def __init__(self, checks: int = MAX_CHECKS, hashes: int = MAX_HASHES) -> None:
+        self._checks = checks
+        self._hashes = hashes
+
+    def check(self) -> None:
+        self._checks -= 1
+        if self._checks < 0:
+            raise Spent(f"more than {MAX_CHECKS} signatures to check")
+
+    def hash(self, rounds: int = 1) -> None:
+        self._hashes -= rounds
+        if self._hashes < 0:
+            raise Spent(f"more than {MAX_HASHES} rounds of hashing")
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The DNSKEY rdatas of a zone that may sign, by algorithm and tag."""
+
+    zone: dns.name.Name
+    keys: Mapping[tuple[int, int], tuple[Rdata, ...]]
+
+    @classmethod
+    def of(cls, zone: dns.name.Name, rdatas: Iterable[Rdata]) -> Keys:
+        keys: dict[tuple[int, int], tuple[Rdata, ...]] = {}
+        for rdata in rdatas:
+            place = int(rdata.algorithm), key_tag(rdata)
+            keys[place] = (*keys.get(place, ()), rdata)
+        return cls(zone, keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """An RRset with the signature that verified, and the seconds for which it may be cached (RFC 4035 5.3.3).
+
+    ``encloser`` is set if the RRset comes from a wildcard: it is the name directly above the wildcard.
+    """
+
+    rrset: dns.rrset.RRset
+    signature: Rdata
+    ttl: int
+    encloser: dns.name.Name | None = None
+
+    @property
+    def tag(self) -> int:
+        return int(self.signature.key_tag)
+
+
+def may_sign(key: Rdata) -> bool:
+    """Whether a DNSKEY may sign a zone, and its algorithm is supported."""
+    return bool(
+        key.flags & ZONE_KEY
+        and not key.flags & REVOKED
+        and key.protocol == DNSSEC_PROTOCOL
+        and key.algorithm in ALGORITHMS
+    )
+
+
+def signers(signatures: dns.rrset.RRset | None) -> Iterator[dns.name.Name]:
+    """The signers in an RRset's signatures, each once, in order."""
+    seen: dict[dns.name.Name, None] = {}
+    for signature in signatures or ():
+        seen.setdefault(signature.signer)
+    return iter(seen)
+
+
+def verify(
+    rrset: dns.rrset.RRset, signatures: dns.rrset.RRset | None, keys: Keys, now: float, budget: Budget
+) -> Signed:
+    """The RRset with a valid signature of the zone. Raises Bogus with the reason of the last failure."""
+    shown = f"{rrset.name.canonicalize()} {dns.rdatatype.to_text(rrset.rdtype)}"
+    reason = f"no signature of {keys.zone}"
+    checks = 0
+    records: list[bytes] = []  # in canonical form and order; for many records this costs more than a check
+    for signature in signatures or ():
+        if signature.signer != keys.zone:
+            continue
+        refusal = _refusal(rrset, signature, now)
+        if refusal:
+            reason = refusal
+            continue
+        candidates = keys.keys.get((signature.algorithm, signature.key_tag), ())
+        if not candidates:
+            reason = f"signed by key {signature.key_tag}, which {keys.zone} does not have"
+        for key in candidates:
+            checks += 1
+            if checks > MAX_CHECKS_RRSET:
+                raise Bogus(f"{shown}: more than {MAX_CHECKS_RRSET} signatures to check")
+            budget.check()
+            records = records or sorted({rdata.to_digestable() for rdata in rrset})
+            if _verifies(_signed_data(rrset, records, signature), signature.signature, key):
+                return _signed(rrset, signature, now)
+            reason = f"the signature of key {signature.key_tag} does not verify"
+    raise Bogus(f"{shown}: {reason}")
+
+
+def _refusal(rrset: dns.rrset.RRset, signature: Rdata, now: float) -> str:
+    """Why a signature does not count, before its bytes are verified (RFC 4035 5.3.1); empty if it does."""
+    if signature.type_covered != rrset.rdtype:
+        return "a signature of another type"
+    if not rrset.name.is_subdomain(signature.signer):
+        return f"signed by {signature.signer}, which does not contain it"
+    labels = len(rrset.name) - 1 - rrset.name.is_wild()  # without the root and a leading * (RFC 4034 3.1.3)
+    if not len(signature.signer) - 1 <= signature.labels <= labels:
+        return f"a signature of {signature.labels} labels"
+    if signature.labels < labels and rrset.rdtype in (NSEC, NSEC3, DNSKEY):
+        return "made from a wildcard, which is not valid for this type"
+    # In serial number arithmetic of 32 bits (RFC 4034 3.1.5, RFC 1982).
+    if is_newer(signature.inception, int(now)):
+        return f"its signature begins at {_when(signature.inception)}"
+    if is_newer(int(now), signature.expiration):
+        return f"its signature ended at {_when(signature.expiration)}"
+    if signature.algorithm not in ALGORITHMS:
+        return f"signed by algorithm {signature.algorithm}, which is not supported"
+    return ""
+
+
+def _when(stamp: int) -> str:
+    return f"{datetime.fromtimestamp(stamp, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _verifies(data: bytes, signature: bytes, key: Rdata) -> bool:
+    try:
+        dns.dnssecalgs.get_algorithm_cls_from_dnskey(key).public_cls.from_dnskey(key).verify(signature, data)
+    except Exception:  # a hostile key may fail in any way, deep in a library
+        return False
+    return True
+
+
+def _signed_data(rrset: dns.rrset.RRset, records: list[bytes], signature: Rdata) -> bytes:
+    """The signed data (RFC 4034 3.1.8.1): names in lower case (6.2), ``records`` in order, each once (6.3).
+
+    Not by dnspython, whose times end in 2106 (RFC 4034 3.1.5 lets them wrap).
+    """
+    encloser = _encloser(rrset.name, signature)
+    owner = rrset.name if encloser is None else dns.name.Name((b"*", *encloser.labels))
+    fixed = owner.to_digestable() + _FIXED.pack(rrset.rdtype, rrset.rdclass, signature.original_ttl)
+    head: bytes = signature.to_wire()[:RRSIG_FIXED] + signature.signer.to_digestable()
+    return head + b"".join([fixed + _LENGTH.pack(len(record)) + record for record in records])
+
+
+def _encloser(name: dns.name.Name, signature: Rdata) -> dns.name.Name | None:
+    """The name directly above the wildcard that a name was made from; None without wildcard (RFC 4035 5.3.2)."""
+    if signature.labels == len(name) - 1 - name.is_wild():
+        return None
+    return name.split(signature.labels + 1)[1]
+
+
+def _signed(rrset: dns.rrset.RRset, signature: Rdata, now: float) -> Signed:
+    left = (signature.expiration - int(now)) & 0xFFFF_FFFF
+    ttl = min(int(rrset.ttl), int(signature.original_ttl), left)
+    return Signed(rrset, signature, ttl, _encloser(rrset.name, signature))
+
+
+def key_tag(key: Rdata) -> int:
+    """RFC 4034 appendix B."""
+    return dns.dnssec.key_id(key)
+
+
+def named(keys: Iterable[Rdata]) -> str:
+    """Keys by tag, for the trace."""
+    return ", ".join(sorted({str(key_tag(key)) for key in keys}))

@@ -1,0 +1,155 @@
+"""Validator: trust anchors and the keys found from them, for ``discover(trust_anchors=...)``.
+
+Reads the file of anchors and the clock. The other modules of this package have no I/O.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import dns.dnssecalgs
+import dns.name
+
+from maptr.client.exchange import Attempt, Exchange
+from maptr.client.validation import anchors as anchor_files
+from maptr.client.validation.answer import AnswerValidator
+from maptr.client.validation.chain import LookupResult, Trust
+from maptr.client.validation.message import parse
+from maptr.discovery import Outcome
+from maptr.errors import ConfigError, MissingExtra
+from maptr.protocol.names import Labels
+from maptr.protocol.numbers import NAPTR
+from maptr.walk import Answer
+
+if TYPE_CHECKING:
+    import dns.rdata
+
+# By dns.name.Name or str: the keys of a Mapping are invariant, so that a dict[str, ...] would match neither.
+Anchors: TypeAlias = "Mapping[Any, Iterable[dns.rdata.Rdata]]"
+TrustAnchors: TypeAlias = "Validator | Anchors | str | os.PathLike[str]"
+
+
+class Validator:
+    """Validates answers by DNSSEC from trust anchors: of the root, or of any other zone.
+
+    ``anchors``: a file with DS or DNSKEY records (as Unbound and ``maptr zone keys ds`` write them) or with BIND's
+    ``trust-anchors``; or DS or DNSKEY rdatas by name, as dnspython's keyrings. It keeps the keys that it validated for
+    the next discovery. Threads may share it. ``clock`` is Unix time.
+
+    Raises ConfigError for anchors that cannot be read or used, or if the package cryptography is missing or too old.
+
+    >>> validator = Validator({"ark.arpa.": [key]})
+    >>> discover("ark:12345/x6np1wh8k", nameservers=[server], trust_anchors=validator).security
+    'secure'
+    """
+
+    def __init__(self, anchors: Anchors | str | os.PathLike[str], *, clock: Callable[[], float] = time.time) -> None:
+        if not dns.dnssecalgs.algorithms:  # without cryptography, or with one too old for this dnspython
+            newer = "a newer" if find_spec("cryptography") else "the"
+            raise MissingExtra(f"validation needs {newer} package cryptography: pip install 'maptr[dnssec]'")
+        if isinstance(anchors, Mapping):
+            found = anchor_files.anchors(anchors)
+        else:
+            try:
+                found = anchor_files.read(Path(anchors).read_text("utf-8"), os.fspath(anchors))
+            except (OSError, UnicodeDecodeError) as error:
+                reason = getattr(error, "strerror", None) or error
+                raise ConfigError(f"{os.fspath(anchors)}: {reason}", key="trust_anchors") from None
+        self.trust = Trust(found, clock)
+
+    def __repr__(self) -> str:
+        return f"<Validator from {', '.join(map(str, self.trust.anchors))}>"
+
+    @classmethod
+    def of(cls, given: TrustAnchors) -> Validator:
+        """The given validator, or one with these anchors."""
+        return given if isinstance(given, Validator) else cls(given)
+
+    def has_keys(self, name: Labels) -> bool:
+        """Whether the zone at a name is known, so that questions below it need no keys from above."""
+        return self.trust.recall(dns.name.Name((*name, b""))) is not None
+
+    def exchange(
+        self,
+        name: Labels,
+        start: Callable[[Labels, int], Exchange],
+        clock: Callable[[], float] = time.monotonic,
+        rdtype: int = NAPTR,
+    ) -> ValidatedExchange:
+        """A validated question to DNS servers; ``start`` makes the Exchange of a name and type, with ``dnssec``."""
+        return ValidatedExchange(self.start(name, rdtype), start, clock)
+
+    def start(self, name: Labels, rdtype: int = NAPTR) -> AnswerValidator:
+        """A validated question, for any other driver."""
+        return AnswerValidator(self.trust, name, rdtype)
+
+
+class ValidatedExchange:
+    """A validated question to DNS servers, which a driver uses like an ``Exchange``.
+
+    The question comes first, then the lookups of its chain of trust, one after the other, each an Exchange. ``clock``
+    measures how long each took, in seconds.
+    """
+
+    answer: Answer | None = None
+
+    def __init__(
+        self, validation: AnswerValidator, start: Callable[[Labels, int], Exchange], clock: Callable[[], float]
+    ) -> None:
+        self._validation = validation
+        self._start = start
+        self._clock = clock
+        self._current = self._begin()
+
+    def _begin(self) -> Exchange:
+        lookup = self._validation.lookup
+        self._begun = self._clock()
+        return self._start(lookup.name.labels[:-1], int(lookup.rdtype))
+
+    def next(self) -> Attempt | None:
+        """The query to send now; None if the question is settled."""
+        while self.answer is None:
+            attempt = self._current.next()
+            if attempt is not None:
+                return attempt
+            self._validation.tell(_result(self._current, self._clock() - self._begun))
+            self.answer = self._validation.answer
+            if self.answer is None:
+                self._current = self._begin()
+        return None
+
+    def receive(self, attempt: Attempt, packet: bytes) -> bool:
+        """Process what came back; False if it is not a response to this attempt, and the driver has to wait on."""
+        return self._current.receive(attempt, packet)
+
+    def timed_out(self, attempt: Attempt) -> None:
+        self._current.timed_out(attempt)
+
+    def unreachable(self, attempt: Attempt, why: object) -> None:
+        self._current.unreachable(attempt, why)
+
+    def expire(self) -> None:
+        """Settle it without an answer, because the time of the walk is over."""
+        self.answer = self.unanswered(None)
+
+    def unanswered(self, attempt: Attempt | None) -> Answer:
+        """The answer for a walk whose time is over now, while ``attempt`` waits for its response."""
+        return Answer(Outcome.TIMEOUT, note=self._current.unanswered(attempt).note)
+
+
+def _result(exchange: Exchange, elapsed: float) -> LookupResult:
+    """The result of an Exchange that is settled."""
+    answer = exchange.answer
+    assert answer is not None  # noqa: S101 - next() returns None only then
+    if not exchange.packet:
+        return LookupResult(answer.outcome, None, answer.note, elapsed=elapsed)
+    try:
+        message = parse(exchange.packet)
+    except ValueError as error:
+        return LookupResult(Outcome.MALFORMED, None, f"the response cannot be read: {error}", answer.server, elapsed)
+    return LookupResult(answer.outcome, message, "", answer.server, elapsed)

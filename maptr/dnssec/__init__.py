@@ -1,0 +1,1 @@
+"""DNSSEC signing of zones: keys, policy, signatures and their expiry."""

@@ -1,0 +1,84 @@
+"""How long the signatures of a zone are valid, read from the zone as it is served.
+
+Nothing here needs the package cryptography.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from dataclasses import dataclass
+
+from maptr.protocol.numbers import RRSIG
+from maptr.zone.packed import rdatas_of, split_rrsets
+from maptr.zone.snapshot import ZoneView
+
+# Seconds. BIND, Knot and `maptr zone sign` have signed again before that: Knot, with its defaults and a TTL of a day,
+# 58 hours before the end.
+EXPIRING = 2 * 86400
+_TIMES = struct.Struct("!2I")  # expiration and inception, at byte 8 of an RRSIG (RFC 4034 3.1)
+
+
+class Signatures(enum.StrEnum):
+    """The state of a zone's signatures. All states except OK and UNSIGNED need an operator."""
+
+    UNSIGNED = "unsigned"
+    OK = "ok"
+    EXPIRING = "expiring"
+    EXPIRED = "expired"
+    NOT_YET = "not yet valid"
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureState:
+    """``expires`` is the earliest expiration of any signature, Unix time; None for an unsigned zone."""
+
+    state: Signatures
+    expires: int | None = None
+
+    @property
+    def is_alarm(self) -> bool:
+        return self.state not in (Signatures.UNSIGNED, Signatures.OK)
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """The time in which all signatures of a zone are valid, Unix time: last inception to first expiration."""
+
+    begins: int
+    expires: int
+
+    @classmethod
+    def of(cls, zone: ZoneView, now: float) -> Validity | None:
+        """None for a zone whose apex is not signed (RFC 4035 2.2). Reads every signature, so keep the result."""
+        if RRSIG not in zone.nodes[zone.origin]:
+            return None
+        found = {
+            rdata[8:16]
+            for name in zone.nodes.special
+            for rdtype, records in split_rrsets(zone.nodes.read(name))
+            if rdtype == RRSIG
+            for rdata in rdatas_of(records)
+        }
+        times = [_TIMES.unpack(stamp) for stamp in found]
+        begins = max(unwrap(inception, int(now)) for _, inception in times)
+        return cls(begins, min(unwrap(expiration, int(now)) for expiration, _ in times))
+
+    def state(self, now: float, *, expiring: int = EXPIRING) -> SignatureState:
+        """The state at a time. EXPIRING begins that many seconds before the expiration."""
+        if self.expires <= now:
+            return SignatureState(Signatures.EXPIRED, self.expires)
+        if self.begins > now:
+            return SignatureState(Signatures.NOT_YET, self.expires)
+        return SignatureState(Signatures.EXPIRING if self.expires - now < expiring else Signatures.OK, self.expires)
+
+
+def signature_state(zone: ZoneView, now: float, *, expiring: int = EXPIRING) -> SignatureState:
+    """The state of a zone's signatures. Reads every signature."""
+    validity = Validity.of(zone, now)
+    return SignatureState(Signatures.UNSIGNED) if validity is None else validity.state(now, expiring=expiring)
+
+
+def unwrap(stamp: int, now: int) -> int:
+    """The time nearest to now that has these 32 bits (RFC 4034 3.1.5)."""
+    return now + ((stamp - now + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000

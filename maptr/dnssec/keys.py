@@ -1,0 +1,310 @@
+"""The keys of a signed zone: their roles, states and files.
+
+A key folder has one PEM file (PKCS #8) for each key, ``<role>-<algorithm>-<key tag>.<state>.pem``, which only its owner
+can read. A key rollover adds, renames and removes files. No text made here, of an error either, has the content of a
+file. dnspython reads, writes and generates the keys.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import re
+import stat
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import dns.exception
+import dns.name
+
+from maptr.errors import MissingExtra, SigningError
+from maptr.files import PRIVATE, keep
+from maptr.protocol.names import Labels
+from maptr.protocol.numbers import SECURE_ENTRY_POINT, ZONE_KEY
+
+if TYPE_CHECKING:  # these need the package cryptography, an extra, as do the late imports below
+    from dns.dnssecalgs.base import GenericPrivateKey
+    from dns.rdtypes.ANY.DNSKEY import DNSKEY
+
+FOLDER_MODE = 0o700
+OTHERS = 0o077  # permission bits of group and others
+MAX_PEM = 4096  # bytes; a PKCS #8 key of either algorithm has some 240
+MAX_KEYS = 16  # in a folder: no rollover needs more, and the DNSKEY response stays small
+CURVE = "secp256r1"  # of ECDSAP256SHA256 (RFC 6605)
+_NAME = re.compile(r"(?P<role>[a-z]+)-(?P<algorithm>[a-z0-9]+)-(?P<tag>\d{1,5})\.(?P<state>[a-z]+)\.pem")
+
+
+class Role(enum.StrEnum):
+    """What a key signs: the DNSKEY RRset (KSK), the rest (ZSK), or both (CSK)."""
+
+    KSK = "ksk"
+    ZSK = "zsk"
+    CSK = "csk"
+
+
+class State(enum.StrEnum):
+    """The state of a key in a rollover. In all three states, it is in the DNSKEY RRset.
+
+    A ZSK signs only while active (pre-publication, RFC 7583 2.1). A KSK or CSK signs in every state, and CDS
+    and DS have the active ones (double signature, RFC 7583 2.2).
+    """
+
+    PUBLISHED = "published"
+    ACTIVE = "active"
+    RETIRED = "retired"
+
+
+class Algorithm(enum.StrEnum):
+    """The algorithms that RFC 8624 3.1 recommends for signing, by mnemonic."""
+
+    ECDSAP256SHA256 = "ecdsap256sha256"
+    ED25519 = "ed25519"
+
+    @property
+    def number(self) -> int:
+        """RFC 6605 8, RFC 8080 6."""
+        return {Algorithm.ECDSAP256SHA256: 13, Algorithm.ED25519: 15}[self]
+
+    @property
+    def private_class(self) -> type[GenericPrivateKey]:
+        """dnspython's class of private keys. Raises MissingExtra."""
+        require_cryptography()
+        import dns.dnssecalgs
+
+        return dns.dnssecalgs.get_algorithm_cls(self.number)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key pair. The texts of this class do not contain the private key."""
+
+    role: Role
+    state: State
+    algorithm: Algorithm
+    private: GenericPrivateKey = field(repr=False)
+
+    @property
+    def dnskey(self) -> DNSKEY:
+        """The DNSKEY record."""
+        flags = ZONE_KEY if self.role is Role.ZSK else ZONE_KEY | SECURE_ENTRY_POINT
+        return self.private.public_key().to_dnskey(flags)
+
+    @property
+    def rdata(self) -> bytes:
+        """The DNSKEY record as wire."""
+        return self.dnskey.to_wire() or b""
+
+    @property
+    def tag(self) -> int:
+        """RFC 4034 appendix B."""
+        import dns.dnssec
+
+        return dns.dnssec.key_id(self.dnskey)
+
+    @property
+    def is_entry(self) -> bool:
+        """Whether the parent's DS is, or is going to be, for this key."""
+        return self.role is not Role.ZSK and self.state is State.ACTIVE
+
+    def __str__(self) -> str:
+        return f"{self.role.upper()} {self.tag} ({self.algorithm}, {self.state})"
+
+
+@dataclass(frozen=True, slots=True)
+class KeySet:
+    """The keys of one zone, from which a validator can build a chain of trust (RFC 4035 2.2).
+
+    Raises SigningError for keys from which it cannot.
+    """
+
+    keys: tuple[Key, ...]
+
+    def __post_init__(self) -> None:
+        if not any(key.is_entry for key in self.keys):
+            raise SigningError("no active KSK or CSK: the parent's DS would lead nowhere")
+        if not self.zone_signers:
+            raise SigningError("no active ZSK and no CSK: nothing would sign the zone")
+        signing = {key.algorithm for key in self.zone_signers} & {key.algorithm for key in self.dnskey_signers}
+        for key in self.keys:
+            if key.algorithm not in signing:
+                reason = "every algorithm in use must sign both the DNSKEY RRset and the zone (RFC 4035 2.2)"
+                raise SigningError(f"{key}: {reason}; add a CSK, or a KSK and an active ZSK, of this algorithm")
+
+    @property
+    def zone_signers(self) -> tuple[Key, ...]:
+        """The keys that sign all RRsets except those of ``dnskey_signers``."""
+        return tuple(
+            key for key in self.keys if key.role is Role.CSK or (key.role is Role.ZSK and key.state is State.ACTIVE)
+        )
+
+    @property
+    def dnskey_signers(self) -> tuple[Key, ...]:
+        """The keys that sign DNSKEY, CDS and CDNSKEY (RFC 7344 4.1)."""
+        return tuple(key for key in self.keys if key.role is not Role.ZSK)
+
+    @property
+    def entries(self) -> tuple[Key, ...]:
+        """The keys for which the parent has, or is going to have, a DS."""
+        return tuple(key for key in self.keys if key.is_entry)
+
+
+def ds_rdata(origin: Labels, key: Key) -> bytes:
+    """The DS record of a key, which is also its CDS, with SHA-256 (RFC 8624 3.3)."""
+    import dns.dnssec
+
+    return dns.dnssec.make_ds(dns.name.Name((*origin, b"")), key.dnskey, "SHA256").to_wire() or b""
+
+
+def require_cryptography() -> None:
+    """Raises MissingExtra if the package cryptography is not installed."""
+    if find_spec("cryptography") is None:
+        raise MissingExtra("signing needs the package cryptography: pip install 'maptr[dnssec]'")
+
+
+# ---- the key folder
+
+
+class KeyFile(NamedTuple):
+    """A key and its file."""
+
+    path: Path
+    key: Key
+
+
+def read_keys(folder: Path) -> list[KeyFile]:
+    """The keys in the folder by file name; files whose names do not end in ``.pem`` are ignored.
+
+    Raises SigningError for a folder or file that others can read, for a name that does not fit its key, and if the
+    package cryptography is missing; OSError if the folder or a file cannot be read.
+    """
+    require_cryptography()
+    try:
+        mode = folder.stat().st_mode
+    except FileNotFoundError as error:
+        advice = f"{error.strerror}; it is made by: maptr zone keys add {folder}"
+        raise FileNotFoundError(error.errno, advice, str(folder)) from None
+    if mode & OTHERS and stat.S_ISDIR(mode) and not any(_NAME.fullmatch(path.name) for path in folder.iterdir()):
+        reason = "is not a key folder: it holds no key and is open to others; maptr zone keys add makes a new one"
+        raise SigningError(reason, filename=str(folder))
+    if not stat.S_ISDIR(mode):
+        raise SigningError("is not a directory", filename=str(folder))
+    _check_mode(folder, mode, FOLDER_MODE)
+    paths = sorted(path for path in folder.iterdir() if path.suffix == ".pem")
+    if len(paths) > MAX_KEYS:
+        raise SigningError(f"{len(paths)} keys, {MAX_KEYS} at most", filename=str(folder))
+    found = [KeyFile(path, _read(path)) for path in paths]
+    tags = [file.key.tag for file in found]
+    for tag in tags:
+        if tags.count(tag) > 1:
+            raise SigningError(f"two files have the key tag {tag}", filename=str(folder))
+    return found
+
+
+def read_key_set(folder: Path) -> KeySet:
+    """The keys in the folder, to sign with. Raises what ``read_keys`` and ``KeySet`` do."""
+    return KeySet(tuple(file.key for file in read_keys(folder)))
+
+
+def add_key(folder: Path, role: Role, algorithm: Algorithm, state: State) -> KeyFile:
+    """Make a key and its file, and the folder if it does not exist. Raises SigningError and OSError."""
+    private_class = algorithm.private_class
+    folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    taken = {file.key.tag for file in read_keys(folder)}
+    if len(taken) == MAX_KEYS:
+        raise SigningError(f"there are {MAX_KEYS} keys already", filename=str(folder))
+    while True:
+        key = Key(role, state, algorithm, private_class.generate())  # type: ignore[attr-defined]
+        if key.tag not in taken:  # tags need not be unique (RFC 4034 appendix B), but file names must
+            break
+    path = folder / _name(key)
+    keep(path, key.private.to_pem())  # atomic: a server may look at the folder at any time
+    _sync(folder)
+    return KeyFile(path, key)
+
+
+def set_state(folder: Path, tag: int, state: State) -> KeyFile:
+    """Give a key another state, by renaming its file. Raises SigningError and OSError."""
+    path, key = _find(folder, tag)
+    key = replace(key, state=state)
+    moved = path.rename(folder / _name(key))
+    _sync(folder)
+    return KeyFile(moved, key)
+
+
+def remove_key(folder: Path, tag: int) -> KeyFile:
+    """Delete the file of a key. Raises SigningError for a key that is active or does not exist, and OSError."""
+    path, key = _find(folder, tag)
+    if key.state is State.ACTIVE:
+        raise SigningError(f"{key} is in use: retire it first, and wait", filename=str(path))
+    path.unlink()
+    _sync(folder)
+    return KeyFile(path, key)
+
+
+def _find(folder: Path, tag: int) -> KeyFile:
+    for file in read_keys(folder):
+        if file.key.tag == tag:
+            return file
+    raise SigningError(f"no key has the tag {tag}", filename=str(folder))
+
+
+def _name(key: Key) -> str:
+    return f"{key.role}-{key.algorithm}-{key.tag:05d}.{key.state}.pem"
+
+
+def _read(path: Path) -> Key:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # does not wait for the writer of a FIFO
+    with os.fdopen(handle, "rb") as file:
+        mode = os.fstat(handle).st_mode
+        if not stat.S_ISREG(mode):
+            raise SigningError("is not a regular file", filename=str(path))
+        match = _NAME.fullmatch(path.name)
+        if match is not None:
+            _check_mode(path, mode, PRIVATE)
+        pem = file.read(MAX_PEM + 1)
+    if match is not None and match["algorithm"] not in tuple(Algorithm):
+        reason = f"maptr signs with {' and '.join(Algorithm)} (RFC 8624 3.1), not with {match['algorithm']}"
+        raise SigningError(reason, filename=str(path))
+    try:
+        if match is None:
+            raise ValueError
+        role, state = Role(match["role"]), State(match["state"])
+        algorithm = Algorithm(match["algorithm"])
+    except ValueError:
+        example = "csk-ecdsap256sha256-12345.active.pem"
+        raise SigningError(f"a key's file has a name such as {example}", filename=str(path)) from None
+    private = _private_key(pem, algorithm) if len(pem) <= MAX_PEM else None
+    if private is None:
+        raise SigningError(f"holds no PEM private key of {algorithm} without a password", filename=str(path))
+    key = Key(role, state, algorithm, private)
+    if key.tag != int(match["tag"]):
+        raise SigningError(f"the key in it has the tag {key.tag}", filename=str(path))
+    return key
+
+
+def _private_key(pem: bytes, algorithm: Algorithm) -> GenericPrivateKey | None:
+    from cryptography.exceptions import UnsupportedAlgorithm
+
+    try:
+        private = algorithm.private_class.from_pem(pem)
+    except (ValueError, TypeError, UnsupportedAlgorithm, dns.exception.DNSException):
+        return None
+    curve = getattr(private.key, "curve", None)  # type: ignore[attr-defined]
+    return private if curve is None or curve.name == CURVE else None
+
+
+def _check_mode(path: Path, mode: int, wanted: int) -> None:
+    if mode & OTHERS:
+        shown = stat.S_IMODE(mode)
+        raise SigningError(f"is open to others (mode {shown:04o}): chmod {wanted:o} it", filename=str(path))
+
+
+def _sync(folder: Path) -> None:
+    """Write the folder to disk, so that a new, renamed or removed file survives a power failure."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

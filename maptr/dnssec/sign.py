@@ -1,0 +1,342 @@
+"""Signing a zone: NSEC, ZONEMD, DNSKEY, CDS and the signatures, and when a zone is signed again.
+
+Pure functions over values. The signature over an RRset is made by dnspython's private keys (``dns.dnssecalgs``). The
+rest is done on packed tables (``zone/packed.py``), because ``dns.dnssec.sign`` and ``dns.dnssec.sign_zone``
+
+* need a dnspython object for each name, record and RRset, which takes five times as long,
+* make each signature anew: a change of one name would be an IXFR of the whole zone,
+* count glue among the types of the NSEC at a delegation, and know neither CDS nor ZONEMD.
+
+Signing needs the package cryptography (``pip install 'maptr[dnssec]'``).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from maptr.dnssec.expiry import Signatures, signature_state, unwrap
+from maptr.dnssec.keys import Key, KeySet, ds_rdata
+from maptr.dnssec.policy import Children, Policy
+from maptr.errors import SigningError
+from maptr.protocol.names import Labels, to_wire
+from maptr.protocol.numbers import (
+    CDNSKEY,
+    CDS,
+    DNAME,
+    DNSKEY,
+    DS,
+    MADE_BY_SIGNERS,
+    NS,
+    NSEC,
+    RRSIG,
+    SOA,
+    ZONEMD,
+)
+from maptr.protocol.serial import following_serial, is_newer
+from maptr.zone.diff import ZoneDiff, stripped
+from maptr.zone.packed import (
+    PackedNodes,
+    have_same_records,
+    pack_record,
+    rdatas_of,
+    split_rrsets,
+    ttl_of,
+    with_head,
+)
+from maptr.zone.rrset import DELETE_CDNSKEY, DELETE_CDS, RRSIG_HEAD, Node, bitmap
+from maptr.zone.snapshot import ZoneView
+from maptr.zone.zonemd import SHA384, SIMPLE, canonical_rrset, zone_digest
+
+SIGNATURE_SIZE = 64  # bytes, of both algorithms (RFC 6605 4, RFC 8080 4)
+PROGRESS_STEP = 100  # names
+
+Progress = Callable[[int, int], None]
+"""Called from time to time with the number of names that are signed, and of all names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """How a zone is signed now (Unix time): one rule for ``maptr zone sign`` and for the server.
+
+    A new version has the serial of the zone if that is newer than the old one's, else the next one in the style
+    ("increment", "date", "unix"). Signatures that last long enough are kept; none with ``force``.
+    """
+
+    keys: KeySet
+    policy: Policy
+    now: float
+    style: str = "increment"
+    force: bool = False
+
+    def renew(self, zone: ZoneView, old: ZoneView | None, progress: Progress = lambda done, total: None) -> ZoneView:
+        """The zone, signed. ``old``, the version that was signed before, if nothing has to change."""
+        if old is not None and self.is_good(old, zone):
+            return old
+        return self.sign(zone, old, progress)
+
+    def is_good(self, old: ZoneView, zone: ZoneView) -> bool:
+        """Whether ``old`` has the same records and keys, signatures that are not due, and no older serial.
+
+        No signature is verified. Never with ``force``.
+        """
+        return (
+            not self.force
+            and not is_newer(zone.serial, old.serial)
+            and is_current(old, zone, self.keys, self.policy)
+            and signature_state(old, self.now, expiring=self.policy.refresh).state is Signatures.OK
+        )
+
+    def sign(self, zone: ZoneView, old: ZoneView | None, progress: Progress = lambda done, total: None) -> ZoneView:
+        """The zone, signed in any case."""
+        serial = zone.serial
+        if old is not None and not is_newer(serial, old.serial):
+            serial = following_serial(old.serial, self.style, self.now)
+        return sign_zone(
+            zone,
+            self.keys,
+            now=int(self.now),
+            serial=serial,
+            policy=self.policy,
+            old=None if self.force else old,
+            progress=progress,
+        )
+
+
+def is_current(old: ZoneView, zone: ZoneView, keys: KeySet, policy: Policy) -> bool:
+    """Whether ``old`` is this zone, except for its serial, signed by these keys. Times are not compared."""
+    if old.origin != zone.origin or ZoneDiff.between(stripped(old, zone.serial), stripped(zone)):
+        return False
+    ttl = zone.soa.ttl if policy.dnskey_ttl is None else policy.dnskey_ttl
+    wanted = {
+        (to_wire(zone.origin), rdtype): (ttl, frozenset(rdatas))
+        for rdtype, rdatas in apex_records(zone.origin, keys, policy.cds).items()
+    }
+    found = {
+        (name, rdtype): (ttl_of(records), frozenset(rdatas_of(records)))
+        for name in old.nodes.special
+        for rdtype, records in split_rrsets(old.nodes.read(name))
+        if rdtype in MADE_BY_SIGNERS and rdtype not in (RRSIG, NSEC, ZONEMD)
+    }
+    apex = old.nodes[old.origin]
+    return (
+        found == wanted
+        and (ZONEMD in apex) is policy.zonemd
+        and _signers(apex, SOA) == {(key.algorithm.number, key.tag) for key in keys.zone_signers}
+        and _signers(apex, DNSKEY) == {(key.algorithm.number, key.tag) for key in keys.dnskey_signers}
+    )
+
+
+def _signers(node: Node, covered: int) -> set[tuple[int, int]]:
+    """Algorithm and key tag of each signature over one type."""
+    heads = map(RRSIG_HEAD.unpack_from, node[RRSIG].rdatas if RRSIG in node else ())
+    return {(algorithm, tag) for rdtype, algorithm, *_, tag in heads if rdtype == covered}
+
+
+def due(view: ZoneView, policy: Policy, now: float) -> int:
+    """When the signatures of a zone must be renewed, Unix time. Raises SigningError for a zone without signatures."""
+    found = signature_state(view, now)
+    if found.expires is None:
+        raise SigningError("no signatures")
+    return found.expires - policy.refresh
+
+
+def sign_zone(
+    zone: ZoneView,
+    keys: KeySet,
+    *,
+    now: int,
+    serial: int,
+    policy: Policy | None = None,
+    old: ZoneView | None = None,
+    progress: Progress = lambda done, total: None,
+) -> ZoneView:
+    """The zone, signed, with the serial. The same arguments give the same zone.
+
+    ``now`` is Unix time. From ``old``, a signed version, the signatures are kept that cover the same records by the
+    same keys and last long enough, so that an IXFR to secondaries has only what changed.
+    """
+    policy = policy or Policy()
+    bare = stripped(zone, serial)
+    table = dict(bare.nodes.pack_all())
+    owners = _owners(bare)
+    apex = owners[0]
+    key_ttl = bare.soa.ttl if policy.dnskey_ttl is None else policy.dnskey_ttl
+    for rdtype, rdatas in apex_records(zone.origin, keys, policy.cds).items():
+        apex.rrsets[rdtype] = _records(rdtype, key_ttl, rdatas)
+    signer = _Signer(keys, apex.name, policy, now)
+    earlier = _Earlier.of(old, keys, now, policy)
+    bitmaps: dict[frozenset[int], bytes] = {}  # most names have the same types
+    for count, owner in enumerate(owners):
+        to_come = (ZONEMD,) if policy.zonemd and owner is apex else ()  # its digest is made last
+        types = frozenset((*owner.rrsets, RRSIG, NSEC, *to_come))
+        if types not in bitmaps:
+            bitmaps[types] = bitmap(types)
+        rdata = owners[(count + 1) % len(owners)].name + bitmaps[types]
+        owner.rrsets[NSEC] = _records(NSEC, bare.negative_soa.ttl, [rdata])  # RFC 9077 3
+        known = {} if earlier is None else earlier.known(owner.name, owner.rrsets)
+        owner.sign(signer, owner.rrsets, known)
+        table[owner.name] = owner.packed()
+        if count % PROGRESS_STEP == 0:
+            progress(count, len(owners))
+    progress(len(owners), len(owners))
+    if policy.zonemd:
+        signed = bare._replace(nodes=PackedNodes(table, bare.nodes.spelled, ()))
+        rdata = struct.pack("!IBB", serial, SIMPLE, SHA384) + zone_digest(signed, SHA384)
+        apex.rrsets[ZONEMD] = _records(ZONEMD, bare.soa.ttl, [rdata])
+        apex.sign(signer, (ZONEMD,), {})
+        table[apex.name] = apex.packed()
+    return ZoneView.of(zone.origin, PackedNodes(table, bare.nodes.spelled))
+
+
+def apex_records(origin: Labels, keys: KeySet, cds: Children) -> dict[int, list[bytes]]:
+    """The rdatas of DNSKEY, CDS and CDNSKEY for these keys."""
+    found = {DNSKEY: [key.rdata for key in keys.keys]}
+    if cds is Children.PUBLISH:
+        found[CDS] = [ds_rdata(origin, key) for key in keys.entries]
+        found[CDNSKEY] = [key.rdata for key in keys.entries]
+    elif cds is Children.DELETE:
+        found[CDS], found[CDNSKEY] = [DELETE_CDS], [DELETE_CDNSKEY]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """An authoritative name, with the packed records of its RRsets.
+
+    The RRsets in ``glue`` are not authoritative; NS at a delegation is not signed (RFC 4035 2.2).
+    """
+
+    name: bytes
+    rrsets: dict[int, bytes]
+    glue: Mapping[int, bytes]
+    is_cut: bool
+    signatures: dict[int, list[bytes]] = field(default_factory=dict)
+
+    def sign(self, signer: _Signer, types: Iterable[int], known: _Known) -> None:
+        for rdtype in types:
+            if not (self.is_cut and rdtype == NS):
+                self.signatures[rdtype] = signer.signatures(self.name, rdtype, self.rrsets[rdtype], known)
+
+    def packed(self) -> bytes:
+        """All RRsets in order of type. The signatures are in order of the type they cover, with the least TTL of it."""
+        ttl = min(ttl_of(self.rrsets[rdtype]) for rdtype in self.signatures)
+        rdatas = [rdata for _, made in sorted(self.signatures.items()) for rdata in made]
+        rrsets = {**self.rrsets, **self.glue, RRSIG: _records(RRSIG, ttl, rdatas)}
+        return b"".join([with_head(rdtype, rrsets[rdtype]) for rdtype in sorted(rrsets)])
+
+
+def _owners(zone: ZoneView) -> list[_Owner]:
+    """The names that get NSEC, in canonical order, the apex first: no names below a delegation or a DNAME."""
+    owners: list[_Owner] = []
+    apex = to_wire(zone.origin)
+    top: Labels | None = None
+    for labels, name in zone.nodes.in_order():
+        packed = zone.nodes.read(name)
+        if not packed or (top is not None and labels[: len(top)] == top):
+            continue
+        rrsets = dict(split_rrsets(packed))
+        is_cut = name != apex and NS in rrsets
+        glue = {rdtype: rrsets.pop(rdtype) for rdtype in list(rrsets) if is_cut and rdtype not in (NS, DS)}
+        owners.append(_Owner(name, rrsets, glue, is_cut))
+        top = labels if is_cut or DNAME in rrsets else None
+    return owners
+
+
+def _records(rdtype: int, ttl: int, rdatas: Iterable[bytes]) -> bytes:
+    return b"".join([pack_record(rdtype, ttl, rdata) for rdata in rdatas])
+
+
+# ---- signatures
+
+_Known = Mapping[tuple[int, int, int], bytes]
+"""The signatures of one name that are kept, by type covered, algorithm and key tag."""
+
+
+class _Signer:
+    """Signs the RRsets of a zone, each with the keys that are for it."""
+
+    def __init__(self, keys: KeySet, apex: bytes, policy: Policy, now: int) -> None:
+        self._apex = apex
+        # 32 bits that wrap in 2106 (RFC 4034 3.1.5).
+        self._times = (now + policy.lifetime) % 2**32, (now - policy.inception_offset) % 2**32
+        self._dnskey_signers = [(key, key.tag) for key in keys.dnskey_signers]
+        self._zone_signers = [(key, key.tag) for key in keys.zone_signers]
+
+    def signatures(self, owner: bytes, rdtype: int, records: bytes, known: _Known) -> list[bytes]:
+        """The RRSIG rdatas over packed records, from ``known`` if they are there."""
+        keys: list[tuple[Key, int]]
+        keys = self._dnskey_signers if rdtype in (DNSKEY, CDS, CDNSKEY) else self._zone_signers
+        made = []
+        data = b""
+        for key, tag in keys:
+            rdata = known.get((rdtype, key.algorithm.number, tag))
+            if rdata is None:
+                data = data or canonical_rrset(owner, rdtype, records)
+                labels, ttl = count_labels(owner), ttl_of(records)
+                rdata = RRSIG_HEAD.pack(rdtype, key.algorithm.number, labels, ttl, *self._times, tag) + self._apex
+                # Deterministic (RFC 6979): no signature depends on the quality of random numbers.
+                rdata += key.private.sign(rdata + data, deterministic=True)
+            made.append(rdata)
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Earlier:
+    """A version of the zone that was signed before. Its signatures are not verified."""
+
+    nodes: PackedNodes
+    apex: bytes
+    keys: frozenset[tuple[int, int]]  # algorithm and key tag
+    now: int
+    policy: Policy
+    _lasting: dict[tuple[int, int], bool] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, zone: ZoneView | None, keys: KeySet, now: int, policy: Policy) -> _Earlier | None:
+        """None if no signature of it can be kept."""
+        dnskey = zone.nodes[zone.origin].get(DNSKEY) if zone is not None else None
+        # Two keys can have the same tag (RFC 4034 appendix B): the key itself must have been in the zone.
+        same = frozenset((key.algorithm.number, key.tag) for key in keys.keys if dnskey and key.rdata in dnskey.rdatas)
+        if zone is None or not same:
+            return None
+        return cls(zone.nodes, to_wire(zone.origin), same, now, policy)
+
+    def known(self, owner: bytes, rrsets: Mapping[int, bytes]) -> _Known:
+        """The signatures over exactly these packed records that last long enough."""
+        before = dict(split_rrsets(self.nodes.find(owner) or b""))
+        found: dict[tuple[int, int, int], bytes] = {}
+        for rdata in rdatas_of(before.get(RRSIG, b"")):
+            covered, algorithm, labels, ttl, *times, tag = RRSIG_HEAD.unpack_from(rdata)
+            if (
+                (algorithm, tag) in self.keys
+                and rdata[RRSIG_HEAD.size : -SIGNATURE_SIZE] == self.apex
+                and covered in rrsets
+                and labels == count_labels(owner)
+                and ttl == ttl_of(rrsets[covered])
+                and self._lasts(*times)
+                and covered in before
+                and have_same_records(with_head(covered, before[covered]), with_head(covered, rrsets[covered]))
+            ):
+                found[covered, algorithm, tag] = rdata
+        return found
+
+    def _lasts(self, expiration: int, inception: int) -> bool:
+        """Whether a signature is valid now and will be for long enough. Most signatures have the same times."""
+        lasting = self._lasting.get((expiration, inception))
+        if lasting is None:
+            left = unwrap(expiration, self.now) - self.now
+            begun = unwrap(inception, self.now) <= self.now
+            lasting = begun and self.policy.keep < left <= self.policy.lifetime
+            self._lasting[expiration, inception] = lasting
+        return lasting
+
+
+def count_labels(owner: bytes) -> int:
+    """The number of labels in a signature: without the root and a wildcard (RFC 4034 3.1.3)."""
+    count = at = 0
+    while owner[at]:
+        count += 1
+        at += 1 + owner[at]
+    return count - (owner[:2] == b"\1*")

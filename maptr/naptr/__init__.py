@@ -1,0 +1,1 @@
+"""NAPTR records as Maptr reads them, and the regexps in them."""

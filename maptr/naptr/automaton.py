@@ -1,0 +1,185 @@
+"""An automaton that matches regular expressions in linear time: its instructions, the syntax tree, and the match.
+
+All threads of a match run side by side (Thompson, Pike), so the time is at most program x text for any pattern, and
+every step is paid from a Budget. ``regexp`` parses expressions into these trees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+Groups = dict[int, int]
+"""Positions by slot: 2n and 2n+1 bound group n, 0 and 1 the whole match."""
+
+
+class BudgetSpent(Exception):
+    """A match needed more steps than were left, so it is not known whether the text matches."""
+
+
+class Budget:
+    """Steps left for matching: one budget for all rules of a walk. ``shared`` is a budget of several walks, which is
+    charged too."""
+
+    __slots__ = ("shared", "steps")
+
+    def __init__(self, steps: int, shared: Budget | None = None) -> None:
+        self.steps: int = steps
+        self.shared = shared
+
+    def spend(self, steps: int, *, taken: bool = True) -> None:
+        """Pay for steps. If they were not really ``taken``, because a cache had the result, ``shared`` is not charged.
+
+        Raises BudgetSpent.
+        """
+        self.steps -= steps
+        if self.steps < 0:
+            raise BudgetSpent
+        if taken and self.shared is not None:
+            self.shared.spend(steps)
+
+
+SET, SAVE, SPLIT, JUMP, START, END, MATCH = range(7)  # codes of instructions; START and END are anchors
+
+
+class Instruction(NamedTuple):
+    """One step. ``octets`` is for SET; ``first`` is the slot of SAVE, or where JUMP goes and SPLIT goes first."""
+
+    code: int
+    octets: frozenset[int] = frozenset()
+    first: int = 0
+    second: int = 0
+
+
+Program = tuple[Instruction, ...]
+
+
+def match(program: Program, text: bytes, budget: Budget) -> Groups | None:
+    """The leftmost longest match, as positions by slot, or None. Raises BudgetSpent."""
+    best: Groups | None = None
+    threads: list[tuple[int, Groups]] = []
+    for at in range(len(text) + 1):
+        octet = text[at] if at < len(text) else -1
+        seen: set[int] = set()
+        waiting: list[tuple[int, Groups]] = []
+        for pc, groups in threads:
+            _follow(program, pc, groups, at, len(text), seen, waiting)
+        if best is None:
+            _follow(program, 0, {0: at}, at, len(text), seen, waiting)
+        budget.spend(len(seen) + 1)
+        threads = []
+        for pc, groups in waiting:
+            step = program[pc]
+            if step.code == MATCH:
+                if best is None or groups[0] < best[0] or (groups[0] == best[0] and at > best[1]):
+                    best = {**groups, 1: at}
+            elif octet in step.octets:
+                threads.append((pc + 1, groups))
+        if best is not None:
+            threads = [thread for thread in threads if thread[1][0] <= best[0]]
+            if not threads:
+                break
+        elif not threads and program[0].code == START:
+            break  # an anchored expression without a thread cannot match later
+    return best
+
+
+def _follow(
+    program: Program,
+    pc: int,
+    groups: Groups,
+    at: int,
+    length: int,
+    seen: set[int],
+    waiting: list[tuple[int, Groups]],
+) -> None:
+    """Add the SET and MATCH instructions that are reachable without reading, best alternative first, each once."""
+    stack = [(pc, groups)]
+    while stack:
+        pc, groups = stack.pop()
+        if pc in seen:
+            continue
+        seen.add(pc)
+        step = program[pc]
+        if step.code == SPLIT:
+            stack += ((step.second, groups), (step.first, groups))
+        elif step.code == JUMP:
+            stack.append((step.first, groups))
+        elif step.code == SAVE:
+            stack.append((pc + 1, {**groups, step.first: at}))
+        elif step.code == START:
+            if at == 0:
+                stack.append((pc + 1, groups))
+        elif step.code == END:
+            if at == length:
+                stack.append((pc + 1, groups))
+        else:
+            waiting.append((pc, groups))
+
+
+# ---- From tree to program. A node is a function that writes its instructions: a bound repeats by writing again.
+# Jumps are relative until ``link`` makes them absolute.
+
+
+class Node(NamedTuple):
+    """A part of an expression. ``size`` is an upper bound of what ``write(ignore_case)`` returns."""
+
+    size: int
+    write: Callable[[bool], list[Instruction]]
+
+
+def single(instruction: Instruction) -> Node:
+    """One instruction. If case is ignored, a SET takes both cases."""
+
+    def write(ignore_case: bool) -> list[Instruction]:
+        if ignore_case and instruction.code == SET:
+            both = instruction.octets.union(bytes(instruction.octets).swapcase())  # bytes: ASCII letters only
+            return [Instruction(SET, octets=both)]
+        return [instruction]
+
+    return Node(1, write)
+
+
+EMPTY = Node(0, lambda _: [])
+
+
+def sequence(nodes: list[Node]) -> Node:
+    """All nodes, one after the other."""
+    return Node(sum(node.size for node in nodes), lambda i: [step for node in nodes for step in node.write(i)])
+
+
+def either(left: Node, right: Node) -> Node:
+    """One of two nodes, the left one preferred."""
+
+    def write(ignore_case: bool) -> list[Instruction]:
+        one, two = left.write(ignore_case), right.write(ignore_case)
+        split = Instruction(SPLIT, first=1, second=len(one) + 2)
+        return [split, *one, Instruction(JUMP, first=len(two) + 1), *two]
+
+    return Node(left.size + right.size + 2, write)
+
+
+def repeat(node: Node, least: int, most: int | None) -> Node:
+    """From ``least`` to ``most`` times; without limit if ``most`` is None."""
+
+    def write(ignore_case: bool) -> list[Instruction]:
+        body = node.write(ignore_case)
+        steps = body * least
+        if most is None:
+            split = Instruction(SPLIT, first=1, second=len(body) + 2)
+            return [*steps, split, *body, Instruction(JUMP, first=-len(body) - 1)]
+        optional = most - least
+        for left in range(optional, 0, -1):
+            steps = [*steps, Instruction(SPLIT, first=1, second=left * (len(body) + 1)), *body]
+        return steps
+
+    copies = least + 1 if most is None else most
+    return Node(copies * (node.size + 2) + 2, write)
+
+
+def link(program: list[Instruction]) -> Program:
+    """The program with absolute jumps."""
+    return tuple(
+        Instruction(step.code, step.octets, at + step.first, at + step.second) if step.code in (SPLIT, JUMP) else step
+        for at, step in enumerate(program)
+    )

@@ -1,0 +1,244 @@
+"""One NAPTR record, and how Maptr reads it (draft-kunze-ark appendix B; RFC 3403 section 4).
+
+``Naptr`` is the rdata. ``Rule`` is its meaning: a host, a URL rule, a redirect, or a record that is not for Maptr,
+with a note for everything unusual about it. ``RuleCache`` remembers rules. The walk follows them.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections import OrderedDict
+from typing import NamedTuple
+
+from maptr import url
+from maptr.naptr.automaton import Budget
+from maptr.naptr.regexp import RegexpError, Substitution
+from maptr.protocol import names
+from maptr.protocol.names import Labels
+
+SERVICE = b"ark"
+MAX_STRING = 255  # bytes of a character-string (RFC 1035 3.3)
+MAX_CACHED = 400_000  # instructions of regexps in a RuleCache, about 100 bytes each; a rule of maptr has up to 50
+
+
+class Naptr(NamedTuple):
+    """NAPTR rdata (RFC 3403 section 4.1): character-strings as bytes, the replacement as labels."""
+
+    order: int
+    preference: int
+    flags: bytes
+    service: bytes
+    regexp: bytes
+    replacement: Labels
+
+    @classmethod
+    def from_wire(cls, rdata: bytes) -> Naptr:
+        """From uncompressed rdata. Raises ValueError if it is cut short, too long, or its name is compressed."""
+        if len(rdata) < 4:
+            raise ValueError("rdata cut short")
+        order, preference = struct.unpack_from("!HH", rdata)
+        at = 4
+        strings: list[bytes] = []
+        labels: list[bytes] = []
+        while True:
+            if at >= len(rdata):
+                raise ValueError("rdata cut short")
+            length = rdata[at]
+            part = rdata[at + 1 : at + 1 + length]
+            at += 1 + length
+            if len(strings) == 3 and length == 0:
+                break
+            if len(part) < length or (len(strings) == 3 and length > names.MAX_LABEL):
+                raise ValueError("rdata cut short, or its name compressed")
+            (labels if len(strings) == 3 else strings).append(part)
+        if at != len(rdata):
+            raise ValueError("bytes after the rdata")
+        flags, service, regexp = strings
+        return cls(order, preference, flags, service, regexp, names.check(tuple(labels)))
+
+    def to_wire(self) -> bytes:
+        """Uncompressed rdata with its case kept. Raises ValueError for a string of more than MAX_STRING bytes."""
+        if max(len(self.flags), len(self.service), len(self.regexp)) > MAX_STRING:
+            raise ValueError(f"more than {MAX_STRING} bytes in a character-string")
+        return self._before_replacement() + names.to_wire(self.replacement)
+
+    def canonical(self) -> bytes:
+        """Rdata in canonical form (RFC 4034 sections 6.2 and 6.3): the replacement in lower case.
+
+        A rule made from a table may have a regexp of more than MAX_STRING bytes. It has a canonical form, but no
+        ``to_wire``.
+        """
+        return self._before_replacement() + names.to_wire(self.replacement).lower()  # no label length is a letter
+
+    def _before_replacement(self) -> bytes:
+        strings = b"".join([bytes((min(len(s), MAX_STRING),)) + s for s in (self.flags, self.service, self.regexp)])
+        return struct.pack("!HH", self.order, self.preference) + strings
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def to_text(self) -> str:
+        """Presentation format that every zone reader accepts: special bytes escaped, the replacement absolute."""
+        strings = " ".join(quote(s) for s in (self.flags, self.service, self.regexp))
+        return f"{self.order} {self.preference} {strings} {names.to_text(self.replacement)}"
+
+
+# The bytes that need no escape between quotes; and the escaped form of each byte.
+_PLAIN = bytes(octet for octet in range(0x20, 0x7F) if octet not in b'"\\')
+_QUOTED = [
+    f"\\{chr(octet)}" if octet in b'"\\' else chr(octet) if 0x20 <= octet < 0x7F else f"\\{octet:03d}"
+    for octet in range(256)
+]
+
+
+def quote(octets: bytes) -> str:
+    r"""A quoted character-string (RFC 1035 section 5.1): ``"`` and ``\`` escaped, unprintable bytes as ``\DDD``."""
+    if not octets.translate(None, _PLAIN):
+        return f'"{octets.decode("ascii")}"'
+    return f'"{"".join([_QUOTED[octet] for octet in octets])}"'
+
+
+class Kind(enum.Enum):
+    """What a record means to Maptr."""
+
+    HOST = "h"
+    URL = "u"
+    REDIRECT = "redirect"
+    OTHER = "not ours"
+
+
+class Rule(NamedTuple):
+    """The meaning of one record. ``notes`` say what is unusual about it, or why it is not for Maptr.
+
+    ``hosts`` is set for HOST: one host and port, or both readings of a name that may lack its final dot, the
+    likelier first. ``substitution`` is set for URL, and for REDIRECT if the next name is made from the ARK.
+    """
+
+    naptr: Naptr
+    kind: Kind
+    notes: tuple[str, ...] = ()
+    hosts: tuple[tuple[url.Host, int | None], ...] = ()
+    substitution: Substitution | None = None
+
+
+def read(naptr: Naptr, *, undotted: Labels | None = None, budget: Budget | None = None) -> Rule:
+    """The record as a rule. A record that cannot be used is a rule of kind OTHER, with the reason.
+
+    Reading is liberal: flags and service in any case, both fields set (``h`` takes the replacement, ``u`` the
+    regexp, an empty flag the regexp if valid), a port in the last label of a host. ``undotted`` is an origin that
+    zone readers append to hosts without a final dot, as the draft prints them: below it, a host that looks complete
+    without the origin is read both ways. Compiling the regexp is paid from the ``budget``.
+
+    Raises nothing but BudgetSpent.
+    """
+    flags = naptr.flags.lower()
+    service = naptr.service.lower()
+    if service != SERVICE:
+        return Rule(naptr, Kind.OTHER, (f"service is {quote(naptr.service)}, not ark",))
+    notes: list[str] = []
+    if (flags, service) != (naptr.flags, naptr.service):
+        notes.append("flags or service in upper case")
+    if flags == b"h":
+        return _read_host(naptr, notes, undotted)
+    if flags == b"u":
+        return _read_url(naptr, notes, budget)
+    if flags == b"":
+        return _read_redirect(naptr, notes, budget)
+    return Rule(naptr, Kind.OTHER, (*notes, f"flags {quote(naptr.flags)} have no meaning in Maptr"))
+
+
+def _read_host(naptr: Naptr, notes: list[str], undotted: Labels | None) -> Rule:
+    if naptr.regexp:
+        notes.append(f"an h record with the regexp {quote(naptr.regexp)}, which is ignored")
+    readings = [naptr.replacement]
+    if undotted and names.is_below(naptr.replacement, undotted):
+        shorter = naptr.replacement[: -len(undotted)]
+        if _looks_whole(shorter):
+            readings.insert(0, shorter)
+            notes.append(f"{names.to_text(naptr.replacement)} looks like a host whose final dot was forgotten")
+    hosts: list[tuple[url.Host, int | None]] = []
+    for labels in readings:
+        try:
+            hosts.append(host_port(labels))
+        except ValueError as error:
+            notes.append(f"{names.to_text(labels)} is not a valid host: {error}")
+    return Rule(naptr, Kind.HOST if hosts else Kind.OTHER, tuple(notes), tuple(hosts))
+
+
+def _looks_whole(labels: Labels) -> bool:
+    """True for two labels or more of which the last, without a port, could be a top-level domain."""
+    return len(labels) > 1 and labels[-1].partition(b":")[0].isalpha() and len(labels[-1].partition(b":")[0]) > 1
+
+
+def _read_url(naptr: Naptr, notes: list[str], budget: Budget | None) -> Rule:
+    if naptr.replacement:
+        notes.append("a u record with a replacement, which is ignored")
+    try:
+        substitution = Substitution.parse(naptr.regexp, budget)
+    except RegexpError as error:
+        return Rule(naptr, Kind.OTHER, (*notes, f"regexp {quote(naptr.regexp)} is not usable: {error}"))
+    return Rule(naptr, Kind.URL, tuple(notes), substitution=substitution)
+
+
+def _read_redirect(naptr: Naptr, notes: list[str], budget: Budget | None) -> Rule:
+    substitution = None
+    if naptr.regexp:
+        if naptr.replacement:
+            notes.append("both regexp and replacement are set")
+        try:
+            substitution = Substitution.parse(naptr.regexp, budget)
+        except RegexpError as error:
+            notes.append(f"regexp {quote(naptr.regexp)} is not usable: {error}")
+    if substitution is None and not naptr.replacement:
+        return Rule(naptr, Kind.OTHER, (*notes, "a redirect without a name"))
+    return Rule(naptr, Kind.REDIRECT, tuple(notes), substitution=substitution)
+
+
+def host_port(labels: Labels) -> tuple[url.Host, int | None]:
+    """Host and port of an ``h`` replacement. The port is ``:port`` at the end of the last label.
+
+    Raises ValueError if a URL cannot hold the labels as a host.
+    """
+    if not labels:
+        raise ValueError("the root")
+    joined = b".".join(labels)
+    if joined.count(b".") >= len(labels):
+        raise ValueError("a dot inside a label")
+    if not joined.isascii():
+        raise ValueError("not ASCII: an international name is written in A-labels (xn--...)")
+    host, colon, port = joined.decode().partition(":")
+    return url.parse_host(host), url.parse_port(port) if colon else None
+
+
+class RuleCache:
+    """``read`` with a memory: many ARKs share few rules, and compiling a regexp costs more than matching it.
+
+    The budget of a walk is charged for a cached rule too, so that each walk ends as it would alone.
+    ``max_size`` is in instructions; the oldest rules go first.
+    """
+
+    def __init__(self, max_size: int = MAX_CACHED) -> None:
+        self._max_size = max_size
+        self._rules: OrderedDict[tuple[Naptr, Labels | None], tuple[Rule, int]] = OrderedDict()
+        self._size = 0
+
+    def __call__(self, naptr: Naptr, *, undotted: Labels | None, budget: Budget) -> Rule:
+        if not naptr.regexp:
+            return read(naptr, undotted=undotted, budget=budget)
+        key = naptr, undotted
+        known = self._rules.get(key)
+        if known is not None:
+            budget.spend(known[1], taken=False)
+            return known[0]
+        before = budget.steps
+        rule = read(naptr, undotted=undotted, budget=budget)
+        self._rules[key] = rule, before - budget.steps
+        self._size += _size(rule)
+        while self._size > self._max_size:
+            self._size -= _size(self._rules.popitem(last=False)[1][0])
+        return rule
+
+
+def _size(rule: Rule) -> int:
+    return 10 + (rule.substitution.expression.size if rule.substitution is not None else 0)

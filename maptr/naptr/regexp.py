@@ -1,0 +1,427 @@
+r"""The regexp field of a NAPTR record (RFC 3402 section 3.2): its grammar, and matching in linear time.
+
+A field is ``delim ere delim replacement delim flags``, for example ``!^ark:/?12345/(.*)$!https://h.example/\1!``.
+The expression is a POSIX extended regular expression (ERE). What DNS returns may be hostile, so only a subset is
+supported that needs no backtracking, and every step of a match is paid from a Budget.
+
+Supported:      characters, ``.``, ``\c`` for a literal c, ``[...]`` with ranges, ``^`` negation and classes
+                such as ``[:digit:]``, ``( )``, ``|``, ``* + ?``, ``{n} {n,} {n,m}`` up to 255, ``^``, ``$``,
+                ``\1`` to ``\9`` in the replacement, the flag ``i``.
+Refused:        what BIND refuses, in zone files and on the wire: an empty expression, an empty alternative, a
+                repeat of nothing or of a repeat, a bad bound or range, an open group or bracket, a further
+                delimiter, a flag other than ``i``, a digit, ``i`` or backslash as delimiter, a NUL, ``\0`` or a
+                missing group in the replacement.
+Unsupported:    back-references inside the expression, collating elements ``[.x.]``, equivalence classes
+                ``[=x=]``, an unmatched ``)``, and expressions of more than MAX_PROGRAM instructions.
+                BIND accepts these. Such a rule is skipped, and the trace says why.
+
+The match is the leftmost, and of several the longest (POSIX). The groups inside it are those of the first alternatives
+that lead to it. As with sed, the text around the match stays.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from maptr.naptr import automaton
+from maptr.naptr.automaton import (
+    EMPTY,
+    END,
+    MATCH,
+    SAVE,
+    SET,
+    START,
+    Budget,
+    Groups,
+    Instruction,
+    Node,
+    Program,
+    either,
+    link,
+    repeat,
+    sequence,
+    single,
+)
+
+MAX_RESULT = 4096  # bytes of a substitution's result
+MAX_BOUND = 255  # RE_DUP_MAX of POSIX, and the limit of BIND
+MAX_DEPTH = 64  # of groups; a field of 255 bytes has room for 127
+MAX_PROGRAM = 2000  # instructions; the rules that maptr writes have fewer than 100
+PARSE_STEPS = 4  # what one search by ``re`` costs, in steps of a program
+
+
+class RegexpError(ValueError):
+    """A regexp field that cannot be used; ``refused`` is True where BIND refuses it too."""
+
+    def __init__(self, reason: str, *, refused: bool = True) -> None:
+        super().__init__(reason)
+        self.refused = refused
+
+
+class ResultTooLongError(ValueError):
+    """A substitution made more than MAX_RESULT bytes."""
+
+
+class Substitution(NamedTuple):
+    """One regexp field, ready to apply. ``parse`` makes it and does all the checking."""
+
+    expression: Expression | Prefix
+    replacement: tuple[bytes | int, ...]  # literals and numbers of groups; two literals never follow each other
+
+    @classmethod
+    def parse(cls, field: bytes, budget: Budget | None = None, *, shortcut: bool = True) -> Substitution:
+        """Read a field. ``shortcut=False`` compiles a program for every expression.
+
+        Raises RegexpError with the reason, and BudgetSpent if compiling costs more than is left.
+        """
+        ere, replacement, flags = _split(field)
+        if shortcut and not flags:
+            prefix = Prefix.parse(ere, groups_used=_highest(replacement), budget=budget)
+            if prefix is not None:
+                return cls(prefix, replacement)
+        expression = Expression.parse(ere, ignore_case=bool(flags), groups_used=_highest(replacement), budget=budget)
+        return cls(expression, replacement)
+
+    def apply(self, text: bytes, budget: Budget) -> bytes | None:
+        """The text with its match replaced, or None if nothing matches. Raises BudgetSpent and ResultTooLongError."""
+        groups = self.expression.match(text, budget)
+        if groups is None:
+            return None
+        made = b"".join(
+            part if isinstance(part, bytes) else text[groups.get(2 * part, 0) : groups.get(2 * part + 1, 0)]
+            for part in self.replacement
+        )
+        result = text[: groups[0]] + made + text[groups[1] :]
+        if len(result) > MAX_RESULT:
+            raise ResultTooLongError(f"makes {len(result)} bytes, {MAX_RESULT} at most")
+        return result
+
+
+def escape(text: str) -> str:
+    """An expression that matches exactly this text, in a form that every reader accepts: a literal dot is ``[.]``."""
+    return "".join(f"[{c}]" if c in ".*+?(){}|$[" else f"\\{c}" if c in "^\\" else c for c in text)
+
+
+_UNIT = re.compile(rb"\\.?|[^\\]", re.DOTALL)  # one byte, or a backslash and the byte that it escapes
+_RUN = re.compile(rb"([^\\]+)|\\(.)", re.DOTALL)  # unescaped bytes, or one escaped byte
+
+
+def _split(field: bytes) -> tuple[bytes, tuple[bytes | int, ...], bytes]:
+    """Expression, replacement as literals and group numbers, flags (RFC 3402 section 3.2)."""
+    if not field:
+        raise RegexpError("empty")
+    if 0 in field:
+        raise RegexpError("a NUL")
+    delimiter = field[0]
+    if delimiter in b"0123456789\\i":
+        raise RegexpError(f"{chr(delimiter)!r} cannot delimit")
+    octets = _UNIT.findall(field, 1)
+    try:
+        first = octets.index(field[:1])
+        second = octets.index(field[:1], first + 1)
+    except ValueError:
+        if octets[-1:] == [b"\\"]:
+            raise RegexpError("ends inside an escape") from None
+        raise RegexpError("not delimiter, expression, delimiter, replacement, delimiter, flags") from None
+    flags = b"".join(octets[second + 1 :])
+    if delimiter in flags:
+        raise RegexpError("a delimiter too many")
+    if flags.strip(b"i"):
+        raise RegexpError("a flag other than i")
+    return b"".join(octets[:first]), tuple(_replacement(b"".join(octets[first + 1 : second]))), flags
+
+
+def _highest(replacement: tuple[bytes | int, ...]) -> int:
+    return max((part for part in replacement if isinstance(part, int)), default=0)
+
+
+def _replacement(text: bytes) -> Iterator[bytes | int]:
+    literal = b""
+    for plain, escaped in _RUN.findall(text):
+        if escaped == b"0":
+            raise RegexpError(r"\0 in the replacement")
+        if escaped.isdigit():
+            if literal:
+                yield literal
+                literal = b""
+            yield int(escaped)
+        else:
+            literal += plain or escaped
+    if literal:
+        yield literal
+
+
+# ---- The usual shape: a fixed text and a rest
+
+# A literal: a character that stands for itself, an escaped one (no back-reference), or one alone in a bracket.
+_LITERAL = rb"(?:[^][()|*+?{}.^$\\]|\\[^1-9]|\[[^][^]\])"
+_SHAPE = re.compile(
+    rb"\^(?P<before>(?:%b)*?)(?:(?P<maybe>%b)\?(?P<after>(?:%b)*))?(?P<group>\((?P<inside>(?:%b)*)\.\*\)|\.\*)\$?"
+    % ((_LITERAL,) * 4),
+    re.DOTALL,
+)
+_WRAPPED = re.compile(rb"\\(.)|\[(.)\]", re.DOTALL)  # a literal that is escaped, or in a bracket
+
+
+class Prefix(NamedTuple):
+    """A fixed text and a rest, such as ``^ark:/?12345/(x6.*)$``: the shape of nearly every rule, matched by comparison.
+
+    ``prefixes`` are the texts that may come first, the preferred one first. If there is a ``group``, it begins
+    ``inside`` bytes before their end. A property test shows that an Expression gives the same groups.
+    """
+
+    prefixes: tuple[bytes, ...]
+    group: bool
+    inside: int
+
+    @classmethod
+    def parse(cls, ere: bytes, *, groups_used: int = 0, budget: Budget | None = None) -> Prefix | None:
+        """None for any other shape, or if the replacement uses a missing group. Costs PARSE_STEPS of the budget."""
+        found = _SHAPE.fullmatch(ere)
+        if found is None or groups_used > (found["inside"] is not None):
+            return None
+        if budget is not None:
+            budget.spend(PARSE_STEPS)
+        before, maybe, after, inside = (_text(found[name]) for name in ("before", "maybe", "after", "inside"))
+        # A repeat takes as much as it can, so the text with the optional character comes first.
+        stems = (before + maybe + after, before + after) if maybe else (before,)
+        return cls(tuple(stem + inside for stem in stems), found["inside"] is not None, len(inside))
+
+    @property
+    def size(self) -> int:
+        """The memory it takes, in instructions of a program."""
+        return 1 + sum(map(len, self.prefixes)) // 10
+
+    def match(self, text: bytes, budget: Budget) -> Groups | None:
+        """Positions by slot, as ``Expression.match`` returns them, or None. Raises BudgetSpent."""
+        for prefix in self.prefixes:
+            budget.spend(1)
+            if text.startswith(prefix):
+                end = len(text)
+                if self.group:
+                    return {0: 0, 1: end, 2: len(prefix) - self.inside, 3: end}
+                return {0: 0, 1: end}
+        return None
+
+
+def _text(literals: bytes | None) -> bytes:
+    """The text that a sequence of literals matches."""
+    return _WRAPPED.sub(rb"\1\2", literals or b"")
+
+
+# ---- Every other expression
+
+_CLASSES = {
+    b"alnum": bytes(c for c in range(128) if chr(c).isalnum()),
+    b"alpha": bytes(c for c in range(128) if chr(c).isalpha()),
+    b"blank": b" \t",
+    b"cntrl": bytes([*range(32), 127]),
+    b"digit": b"0123456789",
+    b"graph": bytes(range(33, 127)),
+    b"lower": bytes(range(97, 123)),
+    b"print": bytes(range(32, 127)),
+    b"punct": bytes(c for c in range(33, 127) if not chr(c).isalnum()),
+    b"space": b" \t\n\v\f\r",
+    b"upper": bytes(range(65, 91)),
+    b"xdigit": b"0123456789ABCDEFabcdef",
+}
+
+_DIGITS = frozenset(b"%d" % digit for digit in range(10))
+_NAMED = frozenset(b".=:")
+_REPEATS = frozenset(b"*+?")
+_ANCHORS = frozenset(b"^$")
+_ALL = frozenset(range(256))
+
+
+class Expression(NamedTuple):
+    """An expression compiled to a program."""
+
+    program: Program
+
+    @classmethod
+    def parse(
+        cls, ere: bytes, *, ignore_case: bool = False, groups_used: int = 0, budget: Budget | None = None
+    ) -> Expression:
+        """Compile an expression. ``groups_used`` is the highest group that the replacement uses.
+
+        Each instruction costs a step of the budget, because 20 bytes of text can make 2000 instructions.
+        Raises RegexpError and BudgetSpent.
+        """
+        parser = _Parser(ere)
+        tree = parser.parse()
+        if groups_used > parser.groups:
+            raise RegexpError(f"the replacement asks for group {groups_used}, there are {parser.groups}")
+        if parser.unsupported:
+            raise RegexpError(parser.unsupported, refused=False)
+        if tree.size > MAX_PROGRAM:
+            raise RegexpError(f"compiles to more than {MAX_PROGRAM} instructions", refused=False)
+        if budget is not None:
+            budget.spend(tree.size)
+        return cls(link([*tree.write(ignore_case), Instruction(MATCH)]))
+
+    @property
+    def size(self) -> int:
+        """The number of instructions."""
+        return len(self.program)
+
+    def match(self, text: bytes, budget: Budget) -> Groups | None:
+        """Positions by slot (see ``automaton.Groups``), or None. Raises BudgetSpent."""
+        return automaton.match(self.program, text, budget)
+
+
+class _Parser:
+    """A recursive-descent parser. It notes unsupported constructs that BIND accepts, and goes on, so that an error
+    after them is still found."""
+
+    def __init__(self, ere: bytes) -> None:
+        self.ere = ere
+        self.at = 0
+        self.groups = 0
+        self.unsupported = ""
+
+    def parse(self) -> Node:
+        return self._alternatives(depth=0)
+
+    def _peek(self) -> int:
+        return self.ere[self.at] if self.at < len(self.ere) else -1
+
+    def _next(self, what: str) -> int:
+        if self.at >= len(self.ere):
+            raise RegexpError(f"ends inside {what}")
+        self.at += 1
+        return self.ere[self.at - 1]
+
+    def _alternatives(self, depth: int) -> Node:
+        branches = [self._branch(depth)]
+        while self._peek() == 0x7C:  # |
+            self.at += 1
+            branches.append(self._branch(depth))
+        node = branches[-1]
+        for branch in reversed(branches[:-1]):
+            node = either(branch, node)
+        return node
+
+    def _branch(self, depth: int) -> Node:
+        items: list[Node] = []
+        while (octet := self._peek()) not in (-1, 0x7C) and not (octet == 0x29 and depth):
+            items.append(self._repeated(depth))
+        if not items:
+            raise RegexpError("an empty alternative" if self.ere else "an empty expression")
+        return sequence(items)
+
+    def _repeated(self, depth: int) -> Node:
+        if self._peek() in _ANCHORS:
+            node = single(Instruction(START if self._next("") == 0x5E else END))
+            repeatable = False
+        else:
+            node = self._atom(depth)
+            repeatable = True
+        while (bound := self._bound()) is not None:
+            if not repeatable:
+                raise RegexpError("a repeat of a repeat, or of an anchor")
+            node = repeat(node, *bound)
+            repeatable = False
+        return node
+
+    def _bound(self) -> tuple[int, int | None] | None:
+        octet = self._peek()
+        if octet in _REPEATS:
+            self.at += 1
+            return {0x2A: (0, None), 0x2B: (1, None), 0x3F: (0, 1)}[octet]
+        if octet != 0x7B or self.ere[self.at + 1 : self.at + 2] not in _DIGITS:
+            return None
+        end = self.ere.find(b"}", self.at)
+        low, comma, high = self.ere[self.at + 1 : max(end, self.at + 1)].partition(b",")
+        if end < 0 or not low.isdigit() or not (high.isdigit() or not high):
+            raise RegexpError("a bad bound")
+        least = int(low)
+        most = int(high) if high else None if comma else least
+        if least > MAX_BOUND or (most is not None and (most > MAX_BOUND or most < least)):
+            raise RegexpError("a bad bound")
+        self.at = end + 1
+        return least, most
+
+    def _atom(self, depth: int) -> Node:
+        octet = self._next("an atom")
+        if octet in _REPEATS or (octet == 0x7B and self.ere[self.at : self.at + 1] in _DIGITS):
+            raise RegexpError("a repeat of nothing")
+        if octet == 0x28:
+            return self._group(depth)
+        if octet == 0x29:
+            self.unsupported = self.unsupported or "a ) that closes nothing"
+        elif octet == 0x5B:
+            return self._bracket()
+        elif octet == 0x2E:
+            return single(Instruction(SET, octets=_ALL))
+        elif octet == 0x5C:
+            octet = self._next("an escape")
+            if octet in b"123456789":
+                if octet - 0x30 > self.groups:
+                    raise RegexpError("a back-reference to no group")
+                self.unsupported = self.unsupported or "a back-reference"
+        return single(Instruction(SET, octets=frozenset((octet,))))
+
+    def _group(self, depth: int) -> Node:
+        self.groups += 1
+        number = self.groups
+        if depth >= MAX_DEPTH:
+            raise RegexpError(f"groups nested more than {MAX_DEPTH} deep", refused=False)
+        inner = EMPTY if self._peek() == 0x29 else self._alternatives(depth + 1)
+        if self._peek() != 0x29:
+            raise RegexpError("an open group")
+        self.at += 1
+        return sequence(
+            [single(Instruction(SAVE, first=2 * number)), inner, single(Instruction(SAVE, first=2 * number + 1))]
+        )
+
+    def _bracket(self) -> Node:
+        """``[...]``, with the ranges that BIND accepts. ``-`` is literal at the start, at the end, or as a bound."""
+        negated = self._peek() == 0x5E
+        self.at += negated
+        octets: set[int] = set()
+        start: int | None = None  # where a following "-" would start a range
+        ranged = False  # directly after a range, where "-" is an error
+        first = True
+        while (octet := self._next("a bracket")) != 0x5D or first:
+            if octet == 0x5B and self._peek() in _NAMED:
+                octets |= self._named(self._next("a bracket"))
+                start, ranged, first = None, False, False
+                continue
+            if octet == 0x2D and not first:
+                if ranged:
+                    raise RegexpError("a bad range")
+                if self._peek() == 0x5D:
+                    octets.add(octet)
+                    continue
+                if self.ere[self.at : self.at + 2] in (b"[=", b"[:"):
+                    raise RegexpError("a class as the end of a range")
+                if start is None or self.ere[self.at : self.at + 2] == b"[.":
+                    self.unsupported = self.unsupported or "a range with a class"
+                    start = 0
+                    continue
+                last = self._next("a range")
+                if last < start:
+                    raise RegexpError("a range out of order")
+                octets |= set(range(start, last + 1))
+                start, ranged = None, True
+                continue
+            octets.add(octet)
+            start, ranged, first = octet, False, False
+        return single(Instruction(SET, octets=_ALL - octets if negated else frozenset(octets)))
+
+    def _named(self, mark: int) -> frozenset[int]:
+        end = self.ere.find(bytes((mark, 0x5D)), self.at)
+        if end < 0:
+            raise RegexpError("ends inside a bracket")
+        name = self.ere[self.at : end]
+        self.at = end + 2
+        if mark != 0x3A:
+            if not name:
+                raise RegexpError("an empty collating element")
+            self.unsupported = self.unsupported or "a collating element or equivalence class"
+            return frozenset()
+        if name not in _CLASSES:
+            raise RegexpError(f"no character class [:{name.decode('ascii', 'replace')}:]")
+        return frozenset(_CLASSES[name])

@@ -1,0 +1,1 @@
+"""What a mapping authority says of an ARK, and whether it answers."""

@@ -1,0 +1,283 @@
+"""Asking a mapping authority to describe an ARK (draft-kunze-ark section 5), and the ERC records in its response.
+
+    THUMP-Status: 0.6 200 OK             a header of the response
+    Link: <...>; rel=...                 another header
+
+    erc:                                 the body: ANVL, in segments
+    who:   Lederberg, Joshua
+    what:  Studies of Human Families
+    when:  1974
+    where: https://ark.example.org/ark:12345/x6np1wh8k
+    erc-support:
+    what:  (:permanence) ...
+
+Segments are Electronic Resource Citations (Kernel Metadata, 2002 draft section 7). An authority that returns anything
+else gives a Description without segments and with a note.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Unpack
+
+from maptr.ark import INFLECTIONS, Ark
+from maptr.choose import Chooser
+from maptr.client.call import WalkOptions, as_ark
+from maptr.client.sync import discover
+from maptr.discovery import Candidate, Discovery
+from maptr.errors import ConfigError, NmaError
+from maptr.nma.reachable import Reachable
+from maptr.registry import anvl
+from maptr.web import connect
+from maptr.web.connect import Page
+
+if TYPE_CHECKING:
+    import dns.name
+    import dns.resolver
+
+    from maptr.client.stub import Stub
+
+SECONDS = 10.0  # for the requests to all authorities, redirects included
+MAX_SECONDS = 86_400.0  # timers have a limit
+MAX_AUTHORITIES = 3  # to try, one after the other
+ACCEPT = "text/plain, text/anvl;q=0.9, */*;q=0.1"
+# Codecs of Python that raise unusual errors or produce surrogates, and that no page uses.
+NO_CHARSETS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"})
+
+KERNEL = ("who", "what", "when", "where")  # the four elements of an ERC written on one line
+
+# A year, to a second; months 21 to 34 are seasons and quarters (2002 draft 7.6).
+_MONTH, _DAY, _HOUR, _MINUTE = r"(?:0\d|1[0-2]|2[1-8]|3[1-4])", r"(?:[0-2]\d|3[01])", r"(?:[01]\d|2[0-3])", r"[0-5]\d"
+_DATE = rf"(?:BCE)?\d{{4}}(?:{_MONTH}(?:{_DAY}(?:{_HOUR}(?:{_MINUTE}(?:[0-6]\d)?)?)?)?)?~?"
+_DATES = rf"{_DATE}(?:-{_DATE})?(?:,{_DATE}(?:-{_DATE})?)*"
+_PUNCTUATED = r"(?a)(?<!\d)(\d{4})([.-])(\d\d)(?:\2(\d\d)(?:T(\d\d):(\d\d)(?::(\d\d))?Z?)?)?(?!\d)"  # also W3CDTF
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """``erc``, ``erc-support`` and so on: elements in their order; a label may come more than once."""
+
+    name: str
+    elements: tuple[tuple[str, str], ...]
+
+    def get(self, label: str) -> str | None:
+        """The first value of a label."""
+        return next((value for known, value in self.elements if known == label), None)
+
+    def code(self, label: str) -> str | None:
+        """The code that the value begins with, such as ``unkn`` for a missing value."""
+        return anvl.code_of(self.get(label) or "")
+
+    def date(self, label: str) -> str | None:
+        """The value as a normalised date, or None."""
+        return normal_date(self.get(label) or "")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Elements, codes and dates, each as pairs of label and value."""
+        dated = [(label, normal_date(value)) for label, value in self.elements if label.startswith("when")]
+        coded = [(label, anvl.code_of(value)) for label, value in self.elements]
+        return {
+            "name": self.name,
+            "elements": [list(pair) for pair in self.elements],
+            "codes": [list(pair) for pair in coded if pair[1]],
+            "dates": [list(pair) for pair in dated if pair[1]],
+        }
+
+
+class DiscoverOptions(WalkOptions, total=False):
+    """The options that ``describe`` passes on to ``discover``."""
+
+    resolver: dns.resolver.Resolver | Stub | None
+    nameservers: Iterable[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """The response of an authority. ``spoken`` is False if it was not a description; ``note`` then says what it was.
+
+    ``asked`` is the URL of the request, ``url`` that of the response, after redirects, and ``status`` its HTTP status.
+    ``thump`` is the header ``THUMP-Status`` (or ``HKMP-Status``), ``links`` are the values of ``Link``.
+    """
+
+    ark: Ark
+    asked: str
+    url: str
+    status: int
+    thump: str = ""
+    links: tuple[str, ...] = ()
+    segments: tuple[Segment, ...] = ()
+    note: str = ""
+
+    @property
+    def spoken(self) -> bool:
+        return bool(self.segments)
+
+    def segment(self, name: str = "erc") -> Segment | None:
+        return next((segment for segment in self.segments if segment.name == name), None)
+
+    def to_text(self) -> str:
+        """Decoded ANVL. Continuation lines begin with white space, so that none looks like a label."""
+        blocks = []
+        for segment in self.segments:
+            lines = [f"{segment.name}:", *(f"{label}: {value}" for label, value in segment.elements)]
+            blocks.append("\n".join("\n\t".join(line.splitlines()) for line in lines))
+        return "\n\n".join(blocks)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "ark": str(self.ark),
+            "asked": self.asked,
+            "url": self.url,
+            "status": self.status,
+            "thump_status": self.thump,
+            "links": list(self.links),
+            "spoken": self.spoken,
+            "note": self.note,
+            "segments": [segment.to_dict() for segment in self.segments],
+        }
+
+
+def describe(
+    ark: Ark | str | bytes,
+    *,
+    discovery: Discovery | None = None,
+    chooser: Chooser | None = None,
+    inflections: Iterable[str] = ("?info",),
+    seconds: float = SECONDS,
+    allow_private: bool = False,
+    **options: Unpack[DiscoverOptions],
+) -> Description:
+    """Ask the chosen mapping authority of an ARK to describe it, and the next ones if it cannot be reached.
+
+    ``inflections`` are tried in turn until one is understood: ``?info``, and ``?`` and ``??`` for older authorities.
+    Without a ``discovery``, the ARK is discovered with ``options``, as ``discover`` takes them.
+    An ``h`` candidate is asked by https, then by http. Redirects are limited, servers at addresses that are not public
+    are refused unless ``allow_private``, and ``seconds`` is the limit for everything after the discovery. Each URL gets
+    half of the time that is left, the last one all of it. A ``Reachable`` chooser is told which candidates failed.
+
+    Raises the errors of ``discover``, NmaError if no authority could be asked, and ConfigError for invalid
+    ``inflections`` or ``seconds``.
+    """
+    if not seconds >= 0:  # refuses NaN too
+        raise ConfigError(f"{seconds} is not a number of seconds", key="seconds")
+    parsed = as_ark(ark, options.get("profile", "current"))
+    wanted = tuple(inflections)
+    if not wanted:
+        raise ConfigError("must have one inflection at least", key="inflections")
+    if unknown := [text for text in wanted if text not in INFLECTIONS]:
+        raise ConfigError(f"{unknown[0]!r} is not one of {', '.join(INFLECTIONS)}", key="inflections")
+    found = discovery if discovery is not None else discover(parsed, **options)
+    chosen = found.choose(chooser)
+    candidates = [chosen, *(candidate for candidate in found if candidate != chosen)][:MAX_AUTHORITIES]
+    places = [(candidate, scheme) for candidate in candidates for scheme in _schemes(candidate, found.scheme)]
+    deadline = time.monotonic() + min(seconds, MAX_SECONDS)
+    failures: dict[str, None] = {}
+    for number, (candidate, scheme) in enumerate(places, 1):
+        now = time.monotonic()
+        until = deadline if number == len(places) else now + (deadline - now) / 2
+        try:
+            return _ask(candidate, parsed, scheme, wanted, until, allow_private)
+        except NmaError as error:
+            failures[str(error)] = None
+            if isinstance(chooser, Reachable):
+                chooser.failed(candidate._replace(scheme=candidate.scheme or scheme), found)
+    raise NmaError(f"no mapping authority could be asked for {parsed}: {'; '.join(failures)}")
+
+
+def _schemes(candidate: Candidate, scheme: str) -> tuple[str, ...]:
+    """The schemes to try. An ``h`` record has no scheme: https comes first, but port 80 means http."""
+    if candidate.target or candidate.scheme or scheme != "https" or candidate.port == 80:
+        return (scheme,)
+    return "https", "http"
+
+
+def _ask(
+    candidate: Candidate, ark: Ark, scheme: str, inflections: tuple[str, ...], deadline: float, allow_private: bool
+) -> Description:
+    description: Description | None = None
+    for inflection in inflections:
+        asked = candidate.url(ark._replace(tail=inflection), scheme=scheme)
+        left = deadline - time.monotonic()
+        if left <= 0:
+            break
+        page = connect.get(asked, seconds=left, accept=ACCEPT, allow_private=allow_private)
+        response = read(ark, asked, page)
+        if response.spoken:
+            return response
+        description = description or response
+    if description is None:
+        raise NmaError(f"{candidate.host}: no answer in time")
+    return description
+
+
+def read(ark: Ark, asked: str, page: Page) -> Description:
+    """Read any response as a description."""
+    kind, _, parameters = page.header("content-type").partition(";")
+    text = page.body.decode(_charset(parameters), "replace")
+    markup = kind.strip().lower() in ("text/html", "application/xhtml+xml")
+    found = () if markup or page.status >= 400 else segments(text)
+    note = ""
+    if not found:
+        note = f"no description: HTTP status {page.status}, {kind.strip() or 'no content type'}, no erc: record"
+    elif page.cut:
+        note = f"cut at {connect.MAX_BODY} bytes"
+    links = tuple(value for name, value in page.headers if name == "link")
+    status = page.header("thump-status") or page.header("hkmp-status")  # its name in the 2002 draft, section 6
+    return Description(ark, asked, page.url, page.status, status, links, found, note)
+
+
+def _charset(parameters: str) -> str:
+    """The charset of a Content-Type's parameters if Python knows it, else UTF-8."""
+    for parameter in parameters.split(";"):
+        name, _, value = parameter.strip().partition("=")
+        if name.strip().lower() != "charset":
+            continue
+        try:
+            found = codecs.lookup(value.strip('" ')).name
+            b" ".decode(found, "replace")  # raises LookupError for codecs such as zlib and rot13
+        except (LookupError, ValueError):
+            break
+        return "utf-8" if found in NO_CHARSETS else found
+    return "utf-8"
+
+
+# ---- Electronic Resource Citations
+
+
+def segments(text: str) -> tuple[Segment, ...]:
+    """The ``erc...:`` segments of an ANVL text, with or without empty lines between them."""
+    found: list[tuple[str, list[tuple[str, str]]]] = []
+    for block in anvl.blocks(text.lstrip("\ufeff")):
+        for label, parts in block.pairs:
+            if label.startswith("!"):
+                continue
+            value = anvl.joined(label, parts)
+            if label == "erc" or label.startswith("erc-"):
+                found.append((label, _one_line(value)))
+            elif found:
+                found[-1][1].append((label, anvl.decode(value)))
+    return tuple(Segment(name, tuple(elements)) for name, elements in found)
+
+
+def normal_date(value: str) -> str | None:
+    """A date, range or list as digits, hyphens and commas, or None.
+
+    >>> [normal_date(text) for text in ("2000 12 29 235955", "1952, 1958-1967", "2001.03.08", "1850~", "spring")]
+    ['20001229235955', '1952,1958-1967', '20010308', '1850~', None]
+    """
+    squeezed = re.sub(_PUNCTUATED, _digits, "".join(value.split()))
+    return squeezed if re.fullmatch(f"(?a){_DATES}", squeezed) else None
+
+
+def _digits(date: re.Match[str]) -> str:
+    return "".join(part or "" for part in date.group(1, 3, 4, 5, 6, 7))
+
+
+def _one_line(value: str) -> list[tuple[str, str]]:
+    """The elements of the short form, ``erc: who | what | when | where``."""
+    parts = [anvl.decode(part).strip() for part in value.split("|")] if value else []
+    return list(zip(KERNEL, parts, strict=False))

@@ -1,0 +1,1 @@
+"""The vocabulary of DNS: numbers, names, serials, cookies, addresses."""

@@ -1,0 +1,52 @@
+"""Addresses in configuration: to listen on, to notify, to allow. Only IP address literals; no host is looked up."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import NamedTuple
+
+from maptr.protocol.numbers import PORT
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class Address(NamedTuple):
+    """An IP address literal and a port. A listener takes port 0 as any free port."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def from_text(cls, text: str) -> Address:
+        """Read ``HOST:PORT``, with an IPv6 host in brackets. Raises ValueError."""
+        host, colon, port = text.rpartition(":")
+        bracketed = host.startswith("[") and host.endswith("]")
+        if not colon or not (port.isascii() and port.isdigit()) or len(port) > 5 or int(port) > 65535:
+            raise ValueError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:5300 or [::1]:5300")
+        try:
+            address = ipaddress.ip_address(host[1:-1] if bracketed else host)
+        except ValueError:
+            raise ValueError(f"{text!r}: the host must be an IP address, IPv6 in brackets") from None
+        if bracketed is not (address.version == 6):
+            raise ValueError(f"{text!r}: IPv6 addresses are written in brackets, and IPv4 addresses are not")
+        return cls(str(address), int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def read_network(text: str) -> Network:
+    """An address or a prefix (``192.0.2.0/24``). Raises ValueError, also for a prefix with host bits."""
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError as error:
+        reason = str(error) if "host bits" in str(error) else f"{text!r} is neither an address nor a prefix"
+        raise ValueError(reason) from None
+
+
+def read_target(text: str) -> Address:
+    """``HOST:PORT``, or an address without a port, which means port 53. Raises ValueError."""
+    try:
+        return Address(str(ipaddress.ip_address(text)), PORT)
+    except ValueError:
+        return Address.from_text(text)

@@ -1,0 +1,173 @@
+"""Domain names as tuples of labels, without the root: presentation format, wire format, and comparison.
+
+Labels keep their case; ``fold`` gives the form that compares. The walk and the zone writer use these names instead of
+dnspython's, which take longer to import and to make.
+"""
+
+from __future__ import annotations
+
+Labels = tuple[bytes, ...]
+
+ARK_ARPA: Labels = (b"ark", b"arpa")  # the origin of Maptr (draft-kunze-ark appendix B)
+
+MAX_LABEL = 63  # RFC 1035 2.3.4
+MAX_NAME = 255  # RFC 1035 2.3.4, in bytes of wire format, the root label included
+MAX_JUMPS = 126  # a name of 255 bytes has at most 127 labels, so it needs no more compression pointers
+ROOT, WILDCARD = b"\0", b"\1*"  # in wire format: RFC 1035 3.1, RFC 4592 2.1.1
+
+# The bytes that presentation format keeps. All others, the colon among them, are written as \DDD: Knot refuses an
+# unescaped colon, and every zone reader accepts \DDD.
+_PLAIN = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_/=~*+"
+_PLAIN_NAME = _PLAIN + b"."
+_LENGTHS = [bytes((size,)) for size in range(256)]
+
+
+def parse(text: str) -> Labels:
+    """The labels of a name in presentation format (RFC 1035 5.1), with or without a final dot.
+
+    Raises ValueError for an empty or overlong label, an overlong name, a bad escape or a non-ASCII character.
+    """
+    if text in ("", "."):
+        return ()
+    if not text.isascii():
+        raise ValueError("not ASCII: an international name is written in A-labels (xn--...)")
+    labels: list[bytes] = []
+    label = bytearray()
+    octets = iter(text.encode("ascii"))
+    for octet in octets:
+        if octet == 0x2E:
+            labels.append(bytes(label))
+            label.clear()
+        elif octet == 0x5C:
+            label.append(_unescape(octets))
+        else:
+            label.append(octet)
+    if label:
+        labels.append(bytes(label))
+    return check(tuple(labels))
+
+
+def _unescape(octets: object) -> int:
+    first = next(octets, None)  # type: ignore[call-overload]
+    if first is None:
+        raise ValueError("a name ends inside an escape")
+    if not 0x30 <= first <= 0x39:
+        return int(first)
+    digits = [first, next(octets, None), next(octets, None)]  # type: ignore[call-overload]
+    if any(digit is None or not 0x30 <= digit <= 0x39 for digit in digits):
+        raise ValueError("an escape of digits needs three of them")
+    value = int(bytes(digits))
+    if value > 255:
+        raise ValueError(f"\\{value} is not a byte")
+    return value
+
+
+def check(labels: Labels) -> Labels:
+    """The same labels. Raises ValueError for an empty or overlong label, or an overlong name (RFC 1035 2.3.4)."""
+    if not labels:
+        return labels
+    if b"" in labels:
+        raise ValueError("empty label")
+    sizes = [*map(len, labels)]
+    size = sum(sizes) + len(sizes) + 1
+    if size > MAX_LABEL and (longest := max(sizes)) > MAX_LABEL:
+        raise ValueError(f"label of {longest} bytes, {MAX_LABEL} at most")
+    if size > MAX_NAME:
+        raise ValueError(f"name of {size} bytes, {MAX_NAME} at most")
+    return labels
+
+
+def to_text(labels: Labels) -> str:
+    """Absolute presentation format, with ``\\DDD`` for every byte that some zone reader could misread."""
+    joined = b".".join(labels)
+    if joined.count(b".") == len(labels) - 1 and not joined.translate(None, _PLAIN_NAME):
+        return joined.decode("ascii") + "."
+    return ".".join([_label_text(label) for label in labels]) + "."
+
+
+def _label_text(label: bytes) -> str:
+    if not label.translate(None, _PLAIN):
+        return label.decode("ascii")
+    return "".join(chr(octet) if octet in _PLAIN else f"\\{octet:03d}" for octet in label)
+
+
+def to_wire(labels: Labels) -> bytes:
+    """Uncompressed wire format (RFC 1035 3.1)."""
+    return b"".join([_LENGTHS[len(label)] + label for label in labels]) + b"\0"
+
+
+def parent(name: bytes) -> bytes:
+    """A name in wire format without its first label."""
+    return name[1 + name[0] :]
+
+
+def next_closer(name: bytes, encloser: bytes) -> bytes:
+    """The next closer name: one label longer than the encloser, all in wire format (RFC 5155 1.3)."""
+    at, end = 0, len(name) - len(encloser)
+    while (behind := at + 1 + name[at]) < end:
+        at = behind
+    return name[at:]
+
+
+def from_wire(octets: bytes, at: int = 0) -> Labels:
+    """The labels of an uncompressed name in wire format."""
+    return read_wire(octets, at)[0]
+
+
+def read_wire(octets: bytes, at: int) -> tuple[Labels, int]:
+    """The labels of an uncompressed name in wire format, and where it ends. Raises IndexError."""
+    labels: list[bytes] = []
+    while size := octets[at]:
+        labels.append(octets[at + 1 : at + 1 + size])
+        at += size + 1
+    return tuple(labels), at + 1
+
+
+def read_name(packet: bytes, at: int) -> tuple[Labels, int]:
+    """The name at a place of a message, compressed or not, and where it ends (RFC 1035 4.1.4).
+
+    Raises ValueError for a pointer that does not point backwards, too many pointers, and a name that is too long or cut
+    short.
+    """
+    labels: list[bytes] = []
+    size, jumps, end = 1, 0, 0
+    try:
+        while length := packet[at]:
+            if length <= MAX_LABEL:
+                start = at + 1
+                at = start + length
+                size += length + 1
+                if size > MAX_NAME:
+                    raise ValueError("a name too long")
+                labels.append(packet[start:at])
+            elif length >= 0xC0:
+                target = (length & 0x3F) << 8 | packet[at + 1]
+                jumps += 1
+                if target >= at or jumps > MAX_JUMPS:
+                    raise ValueError("a compression pointer does not lead back")
+                end = end or at + 2
+                at = target
+            else:
+                raise ValueError("a label of an unknown kind")
+    except IndexError:
+        raise ValueError("a name cut short") from None
+    return tuple(labels), end or at + 1
+
+
+def wire_length(labels: Labels) -> int:
+    return sum(map(len, labels)) + len(labels) + 1
+
+
+def fold(labels: Labels) -> Labels:
+    """The form that compares: ASCII lower case (RFC 4343)."""
+    return tuple(map(bytes.lower, labels))
+
+
+def is_below(labels: Labels, origin: Labels) -> bool:
+    """True if the name is the origin or below it."""
+    if not origin:
+        return True
+    above = labels[-len(origin) :]
+    return above == origin or (
+        above[-1:] != () and above[-1].lower() == origin[-1].lower() and fold(above) == fold(origin)
+    )

@@ -1,0 +1,42 @@
+"""Serial numbers of zones: comparison (RFC 1982), and the next serial."""
+
+from __future__ import annotations
+
+import datetime
+
+_HALF = 1 << 31  # RFC 1982 3.2
+
+
+def is_newer(serial: int, than: int) -> bool:
+    """Compare by serial number arithmetic (RFC 1982 3.2); False for a pair without a defined order."""
+    return 0 < (serial - than) & 0xFFFF_FFFF < _HALF
+
+
+def next_serial(style: str, now: float, previous: int | None = None) -> int:
+    """The serial after ``previous``. Styles: ``date`` (YYYYMMDDnn, UTC), ``unix`` (seconds), or a number to use.
+
+    By date or time it is always newer than the previous one, even if the clock stands still or goes back.
+    Raises ValueError for any other style.
+    """
+    if style.isascii() and style.isdigit():
+        if int(style) > 0xFFFF_FFFF:
+            raise ValueError(f"serial {style} does not fit 32 bits")
+        return int(style)
+    if style == "date":
+        day = datetime.datetime.fromtimestamp(now, datetime.UTC)
+        wanted = int(day.strftime("%Y%m%d00"))
+    elif style == "unix":
+        wanted = int(now) & 0xFFFF_FFFF
+    else:
+        raise ValueError(f"serial {style!r} is not date, unix or a number")
+    if previous is None or is_newer(wanted, previous):
+        return wanted
+    return (previous + 1) & 0xFFFF_FFFF
+
+
+def following_serial(before: int, style: str, now: float) -> int:
+    """The serial after a published one: by date or time, or one more for ``increment``, and for ``file`` too if the
+    server changes the zone itself."""
+    if style in ("increment", "file"):
+        return (before + 1) & 0xFFFF_FFFF
+    return next_serial(style, now, before)

@@ -1,0 +1,234 @@
+"""A table that follows its file: reread when the content changes, and kept if the new content is worse.
+
+A change is recognised by the hash of the content; the file's dates only avoid needless reading. If the file is missing,
+unreadable, not a registry, cut short, or lacks a third of its records, the last good table stays in use and ``trouble``
+has the reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import stat
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from maptr import registry
+from maptr.errors import ConfigError, LocatedError, MaptrError, TableError
+from maptr.files import ForkLock
+from maptr.registry.natab import END
+from maptr.registry.plan import Plan
+from maptr.registry.table import MAX_TABLE, Table
+
+log = logging.getLogger("maptr.cache")
+
+LOOK_EVERY = 1.0  # seconds between checks of the file's status
+READ_EVERY = 60.0  # seconds after which the file is read even if its dates have not changed
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """A table at one moment. ``table`` is None if there never was a good one; ``trouble`` says what is wrong with the
+    file now. ``fetched`` is when the source last confirmed the content, in seconds since 1970."""
+
+    table: Table | None = None
+    trouble: str = ""
+    fetched: float | None = None
+    digest: str = ""
+
+
+class TableSource(Protocol):
+    """The source of a cache's table."""
+
+    def current(self) -> TableState:
+        """The state now."""
+        ...
+
+
+class FixedTable:
+    """A table that does not change."""
+
+    def __init__(self, table: Table | None) -> None:
+        self._state = TableState(table)
+
+    def __repr__(self) -> str:
+        return "no table" if self._state.table is None else repr(self._state.table)
+
+    def current(self) -> TableState:
+        return self._state
+
+
+class WatchedTable:
+    """The table in a file of any registry format. Checking costs one ``stat`` a second; a thread reads the file.
+
+    ``clock`` is monotonic and decides only when the file is checked. ``scheme`` is that of a natab's hosts.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, clock: Callable[[], float], scheme: str = "https") -> None:
+        self.path = Path(path)
+        self._clock = clock
+        self._scheme = scheme
+        self._state = TableState()
+        self._status: tuple[int, ...] = ()
+        self._look_at = self._read_at = float("-inf")
+        self._marked_end = False
+        self._lock = ForkLock()
+
+    def __repr__(self) -> str:
+        return f"<table {str(self.path)!r}>"
+
+    def current(self) -> TableState:
+        """The state now. The first call reads the file; later calls never wait."""
+        now = self._clock()
+        if now < self._look_at:
+            return self._state
+        if not self.is_read:
+            self.reload()
+        else:
+            self._look_at = now + LOOK_EVERY
+            if (now >= self._read_at or self._look() != self._status) and not self._lock.locked():
+                threading.Thread(target=self.reload, name="maptr-table", daemon=True).start()
+        return self._state
+
+    @property
+    def is_read(self) -> bool:
+        """True after the first attempt to read the file."""
+        return self._read_at > float("-inf")
+
+    def reload(self, *, force: bool = False) -> TableState:
+        """Read the file now. ``force`` accepts a table that lacks more records than a plan may remove."""
+        with self._lock:
+            now = self._clock()
+            self._look_at, self._read_at = now + LOOK_EVERY, now + READ_EVERY
+            before = self._state
+            try:
+                self._state = self._read(force)
+            except FileNotFoundError:
+                self._keep("the file does not exist")
+            except OSError as error:
+                self._keep(error.strerror or str(error))
+            except LocatedError as error:
+                self._keep(f"line {error.line}: {error.reason}" if error.line > 1 else error.reason)
+            except (MaptrError, _ChangedError) as error:
+                self._keep(str(error))
+                if isinstance(error, _ChangedError):
+                    self._look_at, self._status = now, ()
+            if self._state.trouble and self._state.trouble != before.trouble:
+                effect = "there is no table" if self._state.table is None else "the last good table stays in use"
+                log.warning("%s: %s; %s", self.path, self._state.trouble, effect)
+            return self._state
+
+    def _keep(self, trouble: str) -> None:
+        self._state = replace(self._state, trouble=trouble)
+
+    def _look(self) -> tuple[int, ...]:
+        try:
+            return _status(os.stat(self.path))  # noqa: PTH116 - faster; answers wait for it
+        except OSError:
+            return ()
+
+    def _read(self, force: bool) -> TableState:
+        content, status = _read_file(self.path)
+        self._status = status
+        digest = hashlib.sha256(content).hexdigest()
+        fetched = _confirmed_at(self.path, digest) or status[3] / 1e9
+        old = self._state.table
+        if digest == self._state.digest:
+            return TableState(old, "", fetched, digest)
+        bad: list[TableError] = []
+        table = registry.read(content, filename=str(self.path), on_bad=bad.append, scheme=self._scheme)
+        marked_end = _has_end(content)
+        if old is not None and not force:
+            if self._marked_end and not marked_end and content.lstrip()[:1] not in b"{[":  # JSON ends by itself
+                raise TableError("cut short: the end-of-data line is missing", filename=str(self.path))
+            table = _with_bad(table, old, bad)
+            gone = old.keys() - table.keys()
+            Plan(removed=tuple(old[key] for key in sorted(gone)), size=len(old)).check()
+        if bad:
+            log.warning("%s: %d bad records, the first: %s", self.path, len(bad), bad[0])
+        self._marked_end = marked_end
+        return TableState(table, "", fetched, digest)
+
+
+class _ChangedError(Exception):
+    """The file is being written and must be read again."""
+
+
+def _read_file(path: Path) -> tuple[bytes, tuple[int, ...]]:
+    """The content of a file and its status. Raises OSError, TableError and _ChangedError."""
+    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):  # a pipe without a writer would block
+            raise TableError("not a regular file", filename=str(path))
+        status = _status(found)
+        if status[2] > MAX_TABLE:
+            raise TableError(f"more than {MAX_TABLE} bytes", filename=str(path))
+        content = file.read(MAX_TABLE + 1)
+        if _status(os.fstat(file.fileno())) != status or len(content) != status[2]:
+            raise _ChangedError("the file changed while it was read")
+    return content, status
+
+
+def _with_bad(table: Table, old: Table, bad: list[TableError]) -> Table:
+    """The table, with the old entries that it lacks if any of its records is bad: a damaged line may be of any record,
+    so a removed record and a damaged one look alike."""
+    if not bad:
+        return table
+    entries = [*table.values(), *(entry for key, entry in old.items() if key not in table)]
+    return Table(entries, metadata=table.metadata, unread=table.unread)
+
+
+def _has_end(content: bytes) -> bool:
+    """True for a natab with an end-of-data line."""
+    tail = content[-4096:].decode("utf-8", "replace")
+    return any(END.match(line) for line in tail.splitlines() if line.strip())
+
+
+def _status(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def pull_file(path: Path) -> Path:
+    """The note of ``maptr table pull`` beside a table: its source, and when that last confirmed the content."""
+    return path.with_name(f"{path.name}.pull")
+
+
+def read_pull_file(path: Path) -> dict[str, Any]:
+    """The note beside a table; empty if there is none that can be read."""
+    try:
+        note = json.loads(pull_file(path).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return note if isinstance(note, dict) else {}
+
+
+def _confirmed_at(path: Path, digest: str) -> float | None:
+    """When the source last confirmed this content, according to the note; None if the note is about another content."""
+    note = read_pull_file(path)
+    checked = note.get("checked")
+    return float(checked) if note.get("sha256") == digest and isinstance(checked, int | float) else None
+
+
+def table_source(
+    natab: str | os.PathLike[str] | Table | TableSource | None, clock: Callable[[], float], scheme: str = "https"
+) -> TableSource:
+    """The source for what a caller passed as ``natab``: a file, a table, a source or None.
+
+    Raises ConfigError if a file does not exist or cannot be read. The file of a ``WatchedTable`` may appear later.
+    """
+    if natab is None or isinstance(natab, Table):
+        return FixedTable(natab)
+    if not isinstance(natab, str | os.PathLike):
+        return natab
+    if os.path.isdir(natab):  # noqa: PTH112 - False if the path may not be read
+        raise ConfigError("is a directory", filename=str(natab))
+    try:
+        os.close(os.open(natab, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+    except OSError as error:
+        raise ConfigError(error.strerror or str(error), filename=str(natab)) from None
+    return WatchedTable(natab, clock=clock, scheme=scheme)

@@ -1,0 +1,391 @@
+"""The registry's JSON, versions 1 and 2: read, and written as version 1.
+
+    {"metadata": {...}, "data": [record, ...]}
+
+A record has ``what where target{url,http_code} when who{name,name_native,acronym}
+na_policy{orgtype,policy,tenure,policy_url} rtype``; that of a shoulder also has ``naan`` and ``shoulder``. Version 2
+has no published description. It adds dates (``date_created``, ``date_modified``), ``who.location`` and an ``index``.
+The reader accepts records in ``data``, ``records`` or ``index``, as a list or as an object from key to record. An
+``index`` beside the records lists keys, or pairs of a key and a position; a file with fewer records than its index was
+cut and is refused.
+
+Members without an attribute in Entry are kept in ``Entry.extra`` and written back. Nothing is lost, so this is also
+maptr's own format: an entry that version 1 has no room for (several NMAs, or an NMA with its own acronym) is written
+with one more member, ``nmas``, a list of ``{where, target, acronym}``, which other readers ignore. Extra fields of
+another format whose names have a meaning here are written into the member ``more``.
+
+Only the key and the target can make a record bad. Every other member may have any type: one that is not text is kept in
+``Entry.extra`` under the name of its object, and written back in its place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from maptr.errors import TableError
+from maptr.registry.table import Entry, Nma, OnBad, Policy, Table, TableBuilder, Who, normal_key, parse_key, shown
+from maptr.registry.target import UNKNOWN, split_status, where_to_target
+
+MAX_DEPTH = 16  # nested objects and lists; the registry's deepest record has 3
+MAX_VALUES = 4_000_000  # values of one text, each some 100 bytes of memory; the real registry has 60,000
+
+_RTYPE = {False: "PublicNAAN", True: "PublicNAANShoulder"}
+_KNOWN = ("what", "naan", "shoulder", "where", "target", "when", "who", "na_policy", "nmas", "more")
+_NEEDED = ("what", "naan", "shoulder", "target", "nmas")  # to resolve an ARK; and where, without a target
+_WHO = ("name", "name_native", "acronym")
+_POLICY = ("orgtype", "policy", "tenure", "policy_url")
+_TARGET = ("url", "http_code")
+_PARTS = {"who": _WHO, "na_policy": _POLICY, "target": _TARGET}
+_SOURCES = ("data", "records", "index")
+
+
+class Repeated(dict[str, Any]):
+    """An object in which a name occurs twice, so that one of its values is lost."""
+
+    names: frozenset[str] = frozenset()
+
+
+class NotJson:
+    """``NaN`` or ``Infinity``, which Python's parser accepts and RFC 8259 section 6 does not."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+def parse(text: str, filename: str = "") -> Any:
+    """The value of a JSON text. Raises TableError with the line if it is not valid JSON.
+
+    Repeated names and NaN become values of classes of their own, so that the error for them can name the record.
+    """
+    if len(text) > MAX_VALUES and sum(map(text.count, ",[{")) > MAX_VALUES:  # commas in strings count too
+        raise TableError(f"not a registry: more than {MAX_VALUES} JSON values", filename=filename, line=1)
+    try:
+        return json.loads(text, object_pairs_hook=_object, parse_constant=NotJson)
+    except json.JSONDecodeError as error:
+        end = error.pos >= len(text.rstrip())
+        reason = "the JSON text ends too early" if end else f"not JSON: {error.msg.lower()}"
+        raise TableError(reason, filename=filename, line=error.lineno) from None
+    except RecursionError:
+        raise TableError("not a registry: JSON nested too deeply", filename=filename, line=1) from None
+    except ValueError:  # the interpreter's limit on the digits of one number
+        raise TableError("not a registry: a number with too many digits", filename=filename, line=1) from None
+
+
+def is_version_2(document: Any) -> bool:
+    """True for a document with a feature of version 2."""
+    if not isinstance(document, dict):
+        return False
+    if any(name in document for name in ("index", "records", "date_created", "date_modified")):
+        return True
+    data = document.get("data")
+    first = data[0] if isinstance(data, list) and data else None
+    return isinstance(data, dict) or (isinstance(first, dict) and ("date_created" in first or "date_modified" in first))
+
+
+def read(document: Any, *, filename: str = "", on_bad: OnBad | None = None) -> Table:
+    """The table in a parsed document of either version. Raises TableError if it is not a registry."""
+    builder = TableBuilder(filename, on_bad)
+    source = None
+    if isinstance(document, dict):
+        source = next((name for name in _SOURCES if document.get(name) is not None), None)
+    if source is None or not isinstance(document[source], list | dict):
+        raise builder.error(f"not a registry: no list of records in {', '.join(_SOURCES)}", line=1)
+    for name, value in (("the document", document), (source, document[source])):
+        if isinstance(value, Repeated):
+            raise builder.error(f"{name} has the name {min(value.names)!r} twice", line=1)
+    metadata = {name: value for name, value in document.items() if name not in (source, "index", "metadata")}
+    inner = document.get("metadata")
+    if isinstance(inner, dict):
+        metadata = {**inner, **metadata}
+    if reason := flaw(metadata) or flaw(inner):
+        raise builder.error(f"metadata: {reason}", line=1)
+    records = _records(document[source], source)
+    for name, record in records:
+        try:
+            entry = read_record(record)
+        except ValueError as error:
+            what = record.get("what") if isinstance(record, dict) else None
+            key = shown(what) if isinstance(what, str) and what else name
+            builder.refuse(builder.error(str(error), record=key))
+        else:
+            builder.add(entry)
+    table = builder.table(metadata)
+    if source != "index":
+        _check_index(document.get("index"), len(records), table, builder)
+    return table
+
+
+def _records(data: Any, source: str) -> list[tuple[str, Any]]:
+    """The records, each with the name that messages give it if it has no key."""
+    if isinstance(data, list):
+        return [(f"{source}[{position}]", record) for position, record in enumerate(data)]
+    return [(shown(key), {"what": key} | record if type(record) is dict else record) for key, record in data.items()]
+
+
+def _check_index(index: Any, count: int, table: Table, builder: TableBuilder) -> None:
+    """Compare the records with the index: a cut file is refused, any other missing record is a bad record."""
+    if not isinstance(index, dict | list):
+        return
+    keys = [item[0] if isinstance(item, list) and item else item for item in index]
+    listed = dict.fromkeys(normal_key(key) for key in keys if isinstance(key, str))
+    if "" in listed:
+        return  # the index is not one of keys
+    missing = [key for key in listed if key not in table and key not in builder.refused]
+    if missing and count < len(listed):
+        reason = f"cut short: {count} of the {len(listed)} records that its index lists, without {missing[0]}"
+        raise builder.error(f"not a registry: {reason}", line=1)
+    for key in missing:
+        builder.refuse(builder.error("in the index but not among the records", record=key))
+
+
+def read_record(record: Any) -> Entry:
+    """The entry of one record. Raises ValueError with the reason if the record is bad."""
+    if not isinstance(record, dict):
+        raise ValueError("not an object")
+    whole = record
+    if flaw(record) is not None:
+        if reason := _flaw_of_needed(record):
+            raise ValueError(reason)
+        whole = kept(record)
+    naan, shoulder = _key(whole)
+    who, policy = (_part(whole, part) for part in ("who", "na_policy"))
+    when = whole.get("when" if whole.get("when") is not None else "date_created")
+    return Entry(
+        naan,
+        shoulder,
+        nmas=_nmas(whole),
+        who=Who(_text(who.get("name")) or "", _text(who.get("name_native")), _text(who.get("acronym"))),
+        when=_as_text(when),
+        policy=Policy(*(_text(policy.get(key)) for key in _POLICY)),
+        extra=_extra(whole, bool(shoulder)),
+    )
+
+
+def write(table: Table) -> str:
+    """The table as JSON text in the registry's layout. Reading it gives equal entries."""
+    document = {"metadata": _plain(table.metadata), "data": [write_record(entry) for entry in table.values()]}
+    return json.dumps(document, indent=2) + "\n"
+
+
+def write_record(entry: Entry) -> dict[str, Any]:
+    """The registry's record of one entry, with its members in the registry's order."""
+    extra = dict(_plain(entry.extra))
+    first = entry.nmas[0] if entry.nmas else None
+    how = (entry.policy.orgtype, entry.policy.policy, entry.policy.tenure, entry.policy.url)
+    members: dict[str, Any] = {
+        "where": first.where if first else None,
+        "target": _target(first) if first else {},
+        "when": entry.when,
+        "who": {key: getattr(entry.who, key) for key in _WHO},
+        "na_policy": dict(zip(_POLICY, how, strict=True)),
+    }
+    for part, known in _PARTS.items():
+        value = extra.get(part)
+        if isinstance(value, dict) and all(key not in known or _is_odd(part, key, item) for key, item in value.items()):
+            members[part] |= extra.pop(part)
+    in_place = {"when": not entry.when, "where": first is not None and first.target and not first.where}
+    in_place |= {"who": entry.who == Who(""), "na_policy": entry.policy == Policy()}
+    for member, empty in in_place.items():
+        value = extra.get(member)
+        text = isinstance(value, str) and member != "na_policy"
+        if empty and value is not None and not text and not (isinstance(value, dict) and member in _PARTS):
+            members[member] = extra.pop(member)
+    members["target"] = members["target"] or None
+    rtype = _RTYPE[bool(entry.shoulder)]
+    more = {name: extra.pop(name) for name in list(extra) if name in _KNOWN or (name, extra[name]) == ("rtype", rtype)}
+    rtype = extra.pop("rtype", rtype)
+    if entry.shoulder:
+        head: dict[str, Any] = {"shoulder": entry.shoulder, "naan": entry.naan, "what": entry.key}
+        order = ("who", "where", "target", "when", "na_policy")
+    else:
+        head = {"what": entry.key}
+        order = ("where", "target", "when", "who", "na_policy")
+    found = head | {member: members[member] for member in order}
+    if len(entry.nmas) > 1 or any(nma.acronym for nma in entry.nmas):
+        found["nmas"] = [{"where": nma.where, "target": _target(nma), "acronym": nma.acronym} for nma in entry.nmas]
+    return found | extra | {"rtype": rtype} | ({"more": more} if more else {})
+
+
+def _flaw_of_needed(record: Mapping[str, Any]) -> str | None:
+    """The flaw in the members that are needed to resolve an ARK."""
+    target = record.get("target")
+    needed = {key: record[key] for key in (*_NEEDED, *(() if _has_target(record) else ("where",))) if key in record}
+    if isinstance(target, dict):
+        needed["target"] = {"url": target.get("url")}  # its other members only inform
+    return flaw(needed) or _repeated(record, needed) or _repeated(target, ("url",))
+
+
+def _repeated(value: Any, needed: Iterable[str]) -> str | None:
+    names = value.names.intersection(needed) if isinstance(value, Repeated) else ()
+    return f"the name {min(names)!r} occurs twice" if names else None
+
+
+def _has_target(record: Mapping[str, Any]) -> bool:
+    """True if the record has a target of its own, so that ``where`` only informs."""
+    target = record.get("target")
+    url = target.get("url") if isinstance(target, dict) else target
+    return record.get("nmas") is None and isinstance(url, str) and bool(url)
+
+
+def _part(record: Mapping[str, Any], part: str) -> dict[str, Any]:
+    """An inner object, empty if there is none; plain text as ``who`` is the name."""
+    value = record.get(part)
+    if isinstance(value, str) and part == "who":
+        return {"name": value}
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: Any) -> str | None:
+    """The text of a member that only informs; a list of texts becomes one text, anything else None."""
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        return ", ".join(value)
+    return value if isinstance(value, str) else None
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _is_odd(part: str, key: str, value: Any) -> bool:
+    """True for a member of an inner object whose type has no room in Entry."""
+    if (part, key) == ("target", "http_code"):
+        return value is not None and not _is_redirect(value)
+    return value is not None and not isinstance(value, str)
+
+
+def _is_redirect(status: Any) -> bool:
+    return type(status) is int and 300 <= status <= 399
+
+
+def _extra(record: Mapping[str, Any], is_shoulder: bool) -> dict[str, Any]:
+    """Unknown members, and known ones of a type that Entry has no room for."""
+    extra = {key: value for key, value in record.items() if key not in _KNOWN}
+    if extra.get("rtype") == _RTYPE[is_shoulder]:
+        del extra["rtype"]  # follows from the key
+    for part, known in _PARTS.items():
+        value = record.get(part)
+        if isinstance(value, dict):
+            if rest := {key: item for key, item in value.items() if key not in known or _is_odd(part, key, item)}:
+                extra[part] = rest
+        elif value is not None and not (isinstance(value, str) and part != "na_policy"):
+            extra[part] = value
+    extra |= {key: record[key] for key in ("where", "when") if not isinstance(record.get(key), str | None)}
+    more = record.get("more")
+    return extra | (more if isinstance(more, dict) else {} if more is None else {"more": more})
+
+
+def _key(record: Mapping[str, Any]) -> tuple[str, str]:
+    what, naan, shoulder = (_text_or_null(record, key) for key in ("what", "naan", "shoulder"))
+    if what is None and naan is None:
+        raise ValueError("no what: the record names no NAAN")
+    found = parse_key(what if what is not None else f"{naan}/{shoulder}" if shoulder else naan or "")
+    if (naan or found[0]).lower() != found[0] or (shoulder or found[1]) != found[1]:
+        raise ValueError("what contradicts naan or shoulder")
+    return found
+
+
+def _text_or_null(value: Mapping[str, Any], key: str, part: str = "") -> str | None:
+    found = value.get(key)
+    if found is not None and not isinstance(found, str):
+        raise ValueError(f"{part}{key} is not text")
+    return found
+
+
+def _nmas(record: Mapping[str, Any]) -> tuple[Nma, ...]:
+    listed = record.get("nmas")
+    if listed is None:
+        listed = [record]
+    elif not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):
+        raise ValueError("nmas is not a list of objects")
+    return tuple(nma for item in listed if (nma := _nma(item)))
+
+
+def _nma(record: Mapping[str, Any]) -> Nma | None:
+    target = record.get("target")
+    if not isinstance(target, dict | str | None):
+        raise ValueError("target is not an object")
+    part = target if isinstance(target, dict) else {"url": target}
+    url = _text_or_null(part, "url", "target.")
+    if isinstance(target, str) and url is not None:
+        # The registry's earlier form, by its own schema: $arkpid is the whole ARK, $pid is NAAN/name.
+        url = url.replace("$arkpid", "${pid}").replace("$pid", "${content}")
+    where = (_as_text(record.get("where")) if url else _text_or_null(record, "where")) or ""
+    if not url and (not where.strip() or where.strip().startswith(UNKNOWN)):
+        return None
+    status: Any = part.get("http_code")
+    if not _is_redirect(status):
+        status, _ = split_status(where)
+    return Nma(url or where_to_target(where), where, status, _as_text(record.get("acronym")))
+
+
+def _target(nma: Nma) -> dict[str, Any]:
+    return {"url": nma.target, "http_code": nma.status}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def flaw(value: Any) -> str | None:
+    """Why a parsed value cannot be kept (nested too deeply, a repeated name, NaN, a lone surrogate); None if it can."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        below: list[Any] = []
+        for item in level:
+            kind = type(item)
+            if kind is str:
+                if _has_surrogate(item):
+                    return "half a character (a lone surrogate)"
+            elif kind is dict:
+                below += item.values()
+                if _has_surrogate("".join(item)):
+                    return "half a character (a lone surrogate)"
+            elif kind is list:
+                below += item
+            elif kind is Repeated:
+                return f"the name {min(item.names)!r} occurs twice"
+            elif kind is NotJson:
+                return f"{item.text} is not JSON"
+            elif kind is float and item in (float("inf"), float("-inf")):
+                return "a number too large"
+        if not below:
+            return None
+        level = below
+    return f"nested deeper than {MAX_DEPTH}"
+
+
+def kept(value: Any, depth: int = 0) -> Any:
+    """The value without flaws: the last value of a repeated name, text for a number that JSON does not have, U+FFFD for
+    half a character, None for what is nested too deeply."""
+    if depth > MAX_DEPTH:
+        return None
+    if isinstance(value, dict):
+        return {kept(name): kept(item, depth + 1) for name, item in value.items()}
+    if isinstance(value, list):
+        return [kept(item, depth + 1) for item in value]
+    if isinstance(value, NotJson):
+        return value.text
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return str(value)
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace") if _has_surrogate(value) else value
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) == len(pairs):
+        return found
+    repeated = Repeated(found)
+    counts = Counter(name for name, _ in pairs)
+    repeated.names = frozenset(name for name, count in counts.items() if count > 1)
+    return repeated
+
+
+def _has_surrogate(text: str) -> bool:
+    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)

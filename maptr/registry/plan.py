@@ -1,0 +1,110 @@
+"""The changes between two tables, to be reviewed before they are applied.
+
+A plan changes nothing by itself. It compares contents, never a clock or the date of a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from maptr.errors import UnsafePlan
+from maptr.registry.table import Entry, Table
+
+REMOVAL_LIMIT = 0.30
+"""The fraction of a table that a plan may remove, and of a zone's names that a reload may lose: octoDNS's default for
+deletions. A registry file that was cut at the end of a line is valid, and so is the zone built from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Entries added, entries removed and pairs (old, new) of changed entries, each sorted by key.
+
+    False if nothing changes. ``size`` is the number of records in the old table. ``kept`` has the key and the reason of
+    each old entry that stays because the new source has it in a form that cannot be read.
+    """
+
+    added: tuple[Entry, ...] = ()
+    removed: tuple[Entry, ...] = ()
+    changed: tuple[tuple[Entry, Entry], ...] = ()
+    size: int = 0
+    kept: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def between(cls, old: Table, new: Table) -> Plan:
+        """The plan that turns the entries of ``old`` into those of ``new``; their order does not matter."""
+        common = sorted(old.keys() & new.keys())
+        return cls(
+            added=tuple(new[key] for key in sorted(new.keys() - old.keys())),
+            removed=tuple(old[key] for key in sorted(old.keys() - new.keys())),
+            changed=tuple((old[key], new[key]) for key in common if old[key] != new[key]),
+            size=len(old),
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed)
+
+    def check(self, limit: float = REMOVAL_LIMIT) -> None:
+        """Raise UnsafePlan if the plan removes more than this fraction of the old table."""
+        share = len(self.removed) / self.size if self.size else 0.0
+        if share > limit:
+            counts = f"{len(self.removed)} of {self.size} records"
+            raise UnsafePlan(f"the plan removes {counts} ({share:.0%}, the limit is {limit:.0%})")
+
+    def to_text(self) -> str:
+        """A line for each record, sorted by key: ``+`` added, ``~`` changed, ``-`` removed, ``!`` kept."""
+        lines = [(entry.key, f"+ {entry.key} {_targets(entry)}") for entry in self.added]
+        lines += [(entry.key, f"- {entry.key} {_targets(entry)}") for entry in self.removed]
+        lines += [(old.key, f"~ {old.key} {'; '.join(differences(old, new))}") for old, new in self.changed]
+        lines += [(key, f"! {key} kept as it was: {reason}") for key, reason in self.kept]
+        return "".join(f"{line.rstrip()}\n" for _, line in sorted(lines))
+
+    def to_markdown(self) -> str:
+        """A table for a ticket or a pull request."""
+        signs = {"+": "added", "~": "changed", "-": "removed", "!": "kept"}
+        counts = f"{len(self.added)} added, {len(self.changed)} changed, {len(self.removed)} removed"
+        lines = [f"{counts} of {self.size}", "", "| | record | what |", "|---|---|---|"]
+        for line in self.to_text().splitlines():
+            sign, record, what = (*line.split(" ", 2), "")[:3]
+            shown = "".join(f"\\{mark}" if mark in "|`<\\" else mark for mark in what)
+            lines.append(f"| {signs[sign]} | `{record}` | {shown} |")
+        return "\n".join(lines) + "\n"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "added": [entry.key for entry in self.added],
+            "changed": [{"record": old.key, "differences": list(differences(old, new))} for old, new in self.changed],
+            "removed": [entry.key for entry in self.removed],
+            "kept": [{"record": key, "reason": reason} for key, reason in self.kept],
+            "size": self.size,
+        }
+
+
+def differences(old: Entry, new: Entry) -> Iterator[str]:
+    """The fields in which two entries of one key differ, as ``field old -> new``."""
+    if old.nmas != new.nmas:
+        before, after = _targets(old), _targets(new)
+        yield f"target {before} -> {after}" if before != after else f"where {_wheres(old)} -> {_wheres(new)}"
+    if old.who != new.who:
+        yield (
+            f"who {old.who.name!r} -> {new.who.name!r}"
+            if old.who.name != new.who.name
+            else "who (native name or acronym)"
+        )
+    if old.when != new.when:
+        yield f"when {old.when} -> {new.when}"
+    if old.policy != new.policy:
+        yield "policy"
+    extra = sorted(key for key in old.extra.keys() | new.extra.keys() if old.extra.get(key) != new.extra.get(key))
+    if extra:
+        yield ", ".join(extra)
+
+
+def _targets(entry: Entry) -> str:
+    return " ".join(nma.target for nma in entry.nmas)
+
+
+def _wheres(entry: Entry) -> str:
+    return " ".join(f"{nma.where} ({nma.status}{f' {nma.acronym}' if nma.acronym else ''})" for nma in entry.nmas)

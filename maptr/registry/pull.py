@@ -1,0 +1,327 @@
+"""Pulling a table: fetch it from a source, verify it, plan the changes, and replace the file atomically.
+
+    pull = plan_pull(path, sources)     the first valid source's content, and the plan from the file to it
+    apply_pull(pull)                    replaces the file; its last good states stay beside it
+
+Checksum and signature are verified before the content is parsed, which happens in a child process with limits. A source
+that sends anything but a registry, or one that lost too many records, is passed over for the next. If none is left, the
+old file stays. A record that was usable and cannot be read now keeps its last good entry. Whether a content is newer is
+decided by content and signature, never by file dates.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from maptr import registry
+from maptr.errors import FetchError, ParserFailed, PullFailed, SignatureError, TableError, UnsafePlan
+from maptr.files import write_atomically
+from maptr.registry import sandbox
+from maptr.registry.followed_file import pull_file, read_pull_file
+from maptr.registry.minisign import MAX_FILE, SUFFIX, PublicKey, verify
+from maptr.registry.plan import REMOVAL_LIMIT, Plan
+from maptr.registry.table import MAX_TABLE, Table, normal_key
+from maptr.web.fetch import SECONDS, Fetched, fetch
+
+JITTER = 0.1  # of the interval between pulls, in both directions
+OFFICIAL = "https://cdluc3.github.io/naan_reg_priv/naan_records.json"
+"""The public NAAN registry, as the central resolver (n2t.net) loads it (according to its public code, 2026)."""
+
+KEEP = 3  # last good states kept beside the file: FILE.1 is the previous one, FILE.2 the one before
+
+Read = Callable[..., tuple[Table, list[TableError]]]
+"""``sandbox.read``, or the method of a ``sandbox.Parser``, which can be stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """How a source's content is verified: its SHA-256 in hexadecimal, and the minisign key it must be signed with.
+
+    ``signature`` is the URL or file of the signature, by default the source's name with ``.minisig``.
+    """
+
+    sha256: str | None = None
+    public_key: PublicKey | None = None
+    signature: str | None = None
+
+
+NO_DEMANDS = Demands()
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """A source's content, compared with the file.
+
+    ``content`` is the file's new content: the source's own, or JSON if entries are kept, or None if the source says
+    that nothing changed. ``sha256`` is that of the source's content, ``before`` that of the current file ("" if there
+    is none). ``bad`` are records that cannot be read and that the file lacks. ``passed_over`` has the reasons why
+    earlier sources were not taken. ``signed`` is the signature's time in seconds since 1970. ``broken`` is the reason
+    if the current file is not a table.
+    """
+
+    path: Path
+    source: str
+    plan: Plan
+    content: bytes | None
+    sha256: str
+    etag: str = ""
+    modified: str = ""
+    bad: tuple[TableError, ...] = ()
+    passed_over: tuple[str, ...] = ()
+    signed: int | None = None
+    broken: str = ""
+    before: str = ""
+
+
+def plan_pull(
+    path: Path,
+    sources: Sequence[str],
+    *,
+    demands: Demands = NO_DEMANDS,
+    cafile: str | None = None,
+    force: bool = False,
+    seconds: float = SECONDS,
+    read: Read = sandbox.read,
+) -> Pull:
+    """The plan that turns the file at ``path`` into a source's table. Sources are URLs or files, tried in order.
+
+    ``force`` takes the source as it is: beyond the removal limit, with an older signature, and without kept entries.
+    Raises UnsafePlan if a source was refused only for the limit, PullFailed if no source is valid, and OSError or
+    ParserFailed if the current file cannot be read. If that file is not a table (``broken``), the plan starts from the
+    last good state kept beside it.
+    """
+    puller = _Puller(path, demands, cafile, seconds, read, force)
+    reasons: list[str] = []
+    unsafe: UnsafePlan | None = None
+    for source in sources:
+        try:
+            return replace(puller.pull(source), passed_over=tuple(reasons))
+        except UnsafePlan as error:
+            unsafe = UnsafePlan(f"{source}: {error}")
+            reasons.append(str(unsafe))
+        except (FetchError, ParserFailed, TableError) as error:
+            reasons.append(str(error))
+    if unsafe is not None:
+        raise unsafe
+    raise PullFailed(reasons)
+
+
+class _Puller:
+    """The current file, and the options of one pull. Raises OSError and ParserFailed if the file cannot be read."""
+
+    def __init__(
+        self, path: Path, demands: Demands, cafile: str | None, seconds: float, read: Read, force: bool
+    ) -> None:
+        self._path, self._demands, self._read, self._force = path, demands, read, force
+        self._cafile, self._seconds = cafile, seconds
+        self._note = read_pull_file(path)
+        self._table, self._broken, self._sha256 = Table(), "", ""
+        self._content: bytes | None = None
+        if path.exists():
+            self._content = path.read_bytes()
+            self._sha256 = hashlib.sha256(self._content).hexdigest()
+            try:
+                self._table, _ = read(self._content, filename=str(path))
+            except TableError as error:
+                self._table, self._broken = _last_good(path), str(error)
+        self._held = "" if self._broken else self._sha256  # the content that a source need not send again
+
+    def pull(self, source: str) -> Pull:
+        """The pull from one source. Raises FetchError, ParserFailed, TableError and UnsafePlan."""
+        got = self._get(source)
+        digest = self._held if got.content is None else hashlib.sha256(got.content).hexdigest()
+        signed = self._verify(source, got, digest)
+        content, etag, modified = got.content, got.etag, got.modified
+        bad: list[TableError] = []
+        if content is None:
+            plan = Plan(size=len(self._table))
+        else:
+            table, bad = self._read(content, filename=source)
+            kept = {} if self._force else _unreadable(self._table, table, bad)
+            if kept:
+                entries = {**table, **{key: self._table[key] for key in kept}}
+                table = Table(entries.values(), metadata=table.metadata)
+                content = registry.write_json(table).encode()
+                etag = modified = ""  # the source's; the content is different, and the source is read in full each time
+                bad = [error for error in bad if normal_key(error.record) not in kept]
+            plan = replace(Plan.between(self._table, table), kept=tuple(sorted(kept.items())))
+            if not self._force:
+                _check(plan)
+        return Pull(
+            self._path,
+            source,
+            plan,
+            content,
+            digest,
+            etag,
+            modified,
+            tuple(bad),
+            signed=signed,
+            broken=self._broken,
+            before=self._sha256,
+        )
+
+    def _get(self, source: str) -> Fetched:
+        if "://" not in source:
+            return Fetched(source, _read_source(source, MAX_TABLE))
+        known = self._note.get("sha256") == self._held and self._note.get("source") == source
+        etag, modified = (str(self._note.get(name, "")) if known else "" for name in ("etag", "modified"))
+        return fetch(source, etag=etag, modified=modified, cafile=self._cafile, seconds=self._seconds)
+
+    def _verify(self, source: str, got: Fetched, digest: str) -> int | None:
+        """The time of the signature; None without one. Raises FetchError if the content does not meet the demands, or
+        if the signature may be older than that of the current file."""
+        demands = self._demands
+        if demands.sha256 is not None and digest != demands.sha256.lower():
+            raise FetchError(f"{source}: its SHA-256 is {digest}, not {demands.sha256.lower()}")
+        if demands.public_key is None:
+            return None
+        content = (self._content if got.content is None else got.content) or b""
+        where = demands.signature or source + SUFFIX
+        if "://" in where:
+            signature = fetch(where, cafile=self._cafile, seconds=self._seconds, max_bytes=MAX_FILE).content or b""
+        else:
+            signature = _read_source(where, MAX_FILE)
+        try:
+            at = verify(demands.public_key, content, signature.decode("utf-8", "surrogateescape")).at
+        except SignatureError as error:
+            raise FetchError(f"{source}: the signature is not valid: {error}") from None
+        before = self._note.get("signed")
+        if self._force:
+            return at
+        if isinstance(before, int):
+            if at is None:
+                raise FetchError(f"{source}: its signature has no time, but that of the current table has")
+            if at < before:
+                raise FetchError(f"{source}: signed earlier than the current table")
+        elif self._content is not None and not self._note and digest != self._sha256:
+            raise FetchError(
+                f"{source}: {pull_file(self._path)} is missing, which says when the current table was signed:"
+                " this one may be older (--force takes it)"
+            )
+        return at
+
+
+def _read_source(path: str, most: int) -> bytes:
+    """All of a file or pipe. Raises FetchError, also for more than ``most`` bytes: a device has no end."""
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(most + 1)
+    except OSError as error:
+        raise FetchError(f"{path}: {error.strerror or error}") from None
+    if len(content) > most:
+        raise FetchError(f"{path}: more than {most} bytes")
+    return content
+
+
+def _unreadable(old: Table, new: Table, bad: Sequence[TableError]) -> dict[str, str]:
+    """The usable records of ``old`` that the source has in a form that cannot be read, each with the reason.
+
+    A record so damaged that it has no key may be any of those that are missing.
+    """
+    named = {key: error.reason for error in reversed(bad) if (key := normal_key(error.record))}
+    nameless = (f"a record without a key cannot be read: {error}" for error in bad if not normal_key(error.record))
+    reason = next(nameless, "")
+    found = {}
+    for key, entry in old.items():
+        if key not in new and (key in named or reason):
+            found[key] = named.get(key, reason)
+        elif key in named and entry.nmas and not new[key].nmas:
+            found[key] = named[key]
+    return found
+
+
+def _check(plan: Plan, limit: float = REMOVAL_LIMIT) -> None:
+    """Raise UnsafePlan if the plan removes more than this part of the table, or removes, retargets or cannot read it.
+
+    Everything else in a record may change in all records, as it does when the registry adds a field.
+    """
+    plan.check(limit)
+    moved = sum(old.nmas != new.nmas for old, new in plan.changed)
+    touched = len(plan.removed) + moved + len(plan.kept)
+    if plan.size and touched / plan.size > limit:
+        raise UnsafePlan(
+            f"the plan removes, changes the target of, or cannot read {touched} of {plan.size} records"
+            f" ({touched / plan.size:.0%}, the limit is {limit:.0%})"
+        )
+
+
+def apply_pull(pull: Pull, *, wall: Callable[[], float], keep: int = KEEP) -> None:
+    """Replace the file. The old one becomes ``FILE.1`` unless it was broken, older ones ``.2`` and so on.
+
+    ``FILE.pull`` notes the source and the time. If the content has not changed, only this note is written. Raises
+    OSError, and TableError if the file has changed since the plan was made; the file then stays.
+    """
+    with _locked(pull.path.parent):
+        current = hashlib.sha256(pull.path.read_bytes()).hexdigest() if pull.path.exists() else ""
+        sha256 = pull.before if pull.content is None else hashlib.sha256(pull.content).hexdigest()
+        if current not in (pull.before, sha256):
+            raise TableError("has changed since the plan was made; pull again", filename=str(pull.path))
+        if pull.content is not None and current != sha256:
+            if current and not pull.broken:
+                _rotate(pull.path, keep)
+            write_atomically(pull.path, pull.content)
+        note: dict[str, Any] = {
+            "source": pull.source,
+            "sha256": sha256,
+            "etag": pull.etag,
+            "modified": pull.modified,
+            "checked": wall(),
+        }
+        if pull.signed is not None:
+            note["signed"] = pull.signed
+        write_atomically(pull_file(pull.path), json.dumps(note, indent=1).encode() + b"\n")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Exclude other processes that pull into a folder. The lock is on the folder itself and needs no file."""
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _last_good(path: Path) -> Table:
+    """The table of the latest state kept beside the file that is valid, or an empty table. Raises ParserFailed."""
+    for number in range(1, KEEP + 1):
+        kept = _kept(path, number)
+        try:
+            return sandbox.read(kept.read_bytes(), filename=str(kept))[0]
+        except (OSError, TableError):
+            continue
+    return Table()
+
+
+def _rotate(path: Path, keep: int) -> None:
+    """Keep the file's content as ``FILE.1`` and shift older states; the file itself stays. Raises OSError."""
+    for number in range(keep, 1, -1):
+        older = _kept(path, number - 1)
+        if older.exists():
+            older.replace(_kept(path, number))
+    if keep:
+        last = _kept(path, 1)
+        last.unlink(missing_ok=True)
+        try:
+            os.link(path, last)
+        except OSError:  # a file system without links, or another user's file (fs.protected_hardlinks on Linux)
+            write_atomically(last, path.read_bytes())
+
+
+def _kept(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.name}.{number}")
+
+
+def jittered(seconds: float, uniform: Callable[[float, float], float]) -> float:
+    """An interval with a random difference, so that clients do not all pull at once. ``uniform`` is ``random``'s."""
+    return seconds * uniform(1 - JITTER, 1 + JITTER)

@@ -1,0 +1,290 @@
+"""The table that every registry format is read into: NAAN (or NAAN/shoulder) -> Entry, in the order of its source.
+
+An Entry keeps everything the registry says, so that a format with room for it can be written back. A TableBuilder
+collects the entries of one file and its bad records, within limits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from maptr.ark import BETANUMERIC, MAX_NAAN, Ark
+from maptr.errors import TableError
+from maptr.registry.target import DEFAULT_STATUS, expand
+from maptr.text import printable
+
+MAX_TABLE = 64 << 20  # bytes of a registry file; the real one has 1.2 million, natab for 100,000 NAANs 8 million
+MAX_SHOULDER = 63  # characters; the longest registered one has 8, and a regexp field of 255 bytes must hold it
+
+# An entry takes one or two kilobytes of memory, and a hostile source has room for millions.
+MAX_ENTRIES = 500_000  # the real registry has 2,232
+MAX_BAD = 10_000  # bad records of one file
+
+_NAAN = re.compile(f"[{BETANUMERIC}]+\\Z")
+_SHOULDER = re.compile(r"[A-Za-z0-9=~*+@_$.%-]+\Z")  # the characters of a name (ARK draft 2.4) except "/"
+_LABEL = re.compile(r"ark:/?", re.IGNORECASE)
+
+
+def parse_key(text: str) -> tuple[str, str]:
+    """NAAN and shoulder ("" if none) of ``12345``, ``12345/x6``, ``ark:12345`` or ``ark:/12345/x6``.
+
+    The NAAN is lower-cased, the shoulder keeps its case. Raises ValueError with the reason for
+    a NAAN that is not betanumeric (ARK draft 2.3) and for a shoulder that no ARK can start with.
+    """
+    label = _LABEL.match(text)
+    naan, slash, shoulder = text[label.end() if label else 0 :].partition("/")
+    naan = naan.lower()
+    if not _NAAN.match(naan):
+        raise ValueError("the NAAN is not betanumeric" if naan else "no NAAN")
+    if len(naan) > MAX_NAAN:
+        raise ValueError(f"the NAAN is longer than {MAX_NAAN} characters")
+    if slash and not _SHOULDER.match(shoulder):
+        raise ValueError("no ARK starts with this shoulder" if shoulder else "no shoulder after the slash")
+    if len(shoulder) > MAX_SHOULDER:
+        raise ValueError(f"the shoulder is longer than {MAX_SHOULDER} characters")
+    return naan, shoulder
+
+
+def normal_key(text: str) -> str:
+    """The key of a table that a text means, such as ``12345/x6`` for ``ark:/12345/x6``; "" if it is not a key."""
+    try:
+        return "/".join(filter(None, parse_key(text)))
+    except ValueError:
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Nma:
+    """One mapping authority of an entry.
+
+    ``target`` is a URL template, ``where`` the registry's own text for it, ``status`` the HTTP redirect code that the
+    registry wants, ``acronym`` the NMA's operator (natab has one on each host line; other formats have none).
+    """
+
+    target: str
+    where: str = ""
+    status: int = DEFAULT_STATUS
+    acronym: str = ""
+
+    def url(self, ark: Ark, shoulder: str = "") -> str:
+        """The target expanded for an ARK in its resolution form; an inflection or query string is appended."""
+        pid = ark.resolution.replace("#", "%23")  # as ``Ark.in_url``
+        name = pid.partition("/")[2]
+        values = {
+            "content": f"{ark.naan}/{name}",
+            "value": name,
+            "pid": pid,
+            "prefix": ark.naan,
+            "suffix": name[len(shoulder) :],
+        }
+        return expand(self.target, values) + ark.tail
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """The organisation. None means that the format has the field and the record does not."""
+
+    name: str
+    name_native: str | None = None
+    acronym: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The assignment policy: FP or NP, codes (``NR, OP, CC``), tenure, and the URL of its description."""
+
+    orgtype: str | None = None
+    policy: str | None = None
+    tenure: str | None = None
+    url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One record of the registry: a NAAN, or a shoulder under a NAAN.
+
+    ``when`` is in the source's notation. ``extra`` holds the fields that have no attribute here, by the names of the
+    source. ``line`` is the record's first line in a line-based source (0 in others); it does not count in comparisons.
+
+    >>> entry = Entry("12345", "x6", (Nma("https://x6.example.org/${suffix}"),))
+    >>> entry.key, entry.urls(Ark.parse("ark:12345/x6np1?info"))
+    ('12345/x6', ['https://x6.example.org/np1?info'])
+    """
+
+    naan: str
+    shoulder: str = ""
+    nmas: tuple[Nma, ...] = ()
+    who: Who = Who("")
+    when: str = ""
+    policy: Policy = Policy()
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    line: int = field(default=0, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "extra", MappingProxyType(dict(self.extra)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A mapping proxy can be neither pickled nor deeply copied, so a plain mapping replaces it.
+        values = (getattr(self, field.name) for field in fields(self) if field.name not in ("extra", "line"))
+        return Entry, (*values, dict(self.extra), self.line)
+
+    @property
+    def key(self) -> str:
+        """``12345`` or ``12345/x6``: the record's name in tables, plans, findings and messages."""
+        return f"{self.naan}/{self.shoulder}" if self.shoulder else self.naan
+
+    def urls(self, ark: Ark) -> list[str]:
+        """The URL of an ARK at each NMA, in order."""
+        return [nma.url(ark, self.shoulder) for nma in self.nmas]
+
+
+class Table(Mapping[str, Entry]):
+    """An immutable mapping of keys to entries, in the order of their source. Equality respects that order.
+
+    ``metadata`` is what the source says about itself (version, dates, description). ``unread`` holds the keys of
+    records in the source that could not be read.
+
+    >>> table = Table([Entry("12345"), Entry("12345", "x6"), Entry("12345", "x60")])
+    >>> [table.lookup(Ark.parse(text)).key for text in ("ark:12345/x6np1", "ark:12345/x601", "ark:12345/b1")]
+    ['12345/x6', '12345/x60', '12345']
+    """
+
+    __slots__ = ("_entries", "_shoulders", "metadata", "unread")
+
+    def __init__(
+        self,
+        entries: Iterable[Entry] = (),
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        unread: Iterable[str] = (),
+    ) -> None:
+        self._entries: dict[str, Entry] = {}
+        self._shoulders: dict[str, list[Entry]] = {}
+        self.metadata: Mapping[str, Any] = MappingProxyType(dict(metadata or {}))
+        for entry in entries:
+            if entry.key in self._entries:
+                raise ValueError(f"two records have the key {entry.key}")
+            self._entries[entry.key] = entry
+            if entry.shoulder:
+                self._shoulders.setdefault(entry.naan, []).append(entry)
+        self.unread = frozenset(unread) - self._entries.keys()
+
+    def __getitem__(self, key: str) -> Entry:
+        return self._entries[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Table):
+            return NotImplemented
+        return list(self.items()) == list(other.items())
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(Table, metadata=dict(self.metadata), unread=self.unread), (tuple(self.values()),)
+
+    def __repr__(self) -> str:
+        return f"<Table of {len(self.naans())} NAANs, {len(self) - len(self.naans())} shoulders>"
+
+    def naans(self) -> list[str]:
+        """Keys of the NAAN records, in order."""
+        return [key for key in self if "/" not in key]
+
+    def shoulders(self, naan: str) -> list[Entry]:
+        """Shoulder records of a NAAN in the order in which they match: longest shoulder first, then by text."""
+        return sorted(self._shoulders.get(naan, ()), key=lambda entry: (-len(entry.shoulder), entry.shoulder))
+
+    def lookup(self, ark: Ark) -> Entry | None:
+        """The record that serves an ARK: its longest matching shoulder, else its NAAN, else None."""
+        name = ark.resolution.partition("/")[2]
+        for entry in self.shoulders(ark.naan):
+            if name.startswith(entry.shoulder):
+                return entry
+        return self.get(ark.naan)
+
+    def without(self, keys: Iterable[str]) -> Table:
+        """A copy of the table without some records."""
+        gone = frozenset(keys)
+        left = (entry for key, entry in self.items() if key not in gone)
+        return Table(left, metadata=self.metadata, unread=self.unread)
+
+
+OnBad = Callable[[TableError], None]
+"""Called with each bad record, which is then left out."""
+
+
+class TableBuilder:
+    """Collects the entries and the bad records of one file.
+
+    A bad record is passed to ``on_bad``; without one, the first is raised. More entries than MAX_ENTRIES or more bad
+    records than MAX_BAD raise a TableError for the whole file.
+    """
+
+    def __init__(self, filename: str = "", on_bad: OnBad | None = None) -> None:
+        self.filename = filename
+        self.refused: set[str] = set()  # names of the bad records, as messages show them
+        self._on_bad = on_bad
+        self._entries: dict[str, Entry] = {}
+        self._bad = 0
+
+    def add(self, entry: Entry) -> None:
+        """Take an entry. If its key is taken, it is a bad record."""
+        first = self._entries.get(entry.key)
+        if first is not None:
+            where = f", first on line {first.line}" if first.line else ""
+            self.refuse(self.error(f"duplicate record{where}", line=entry.line, record=entry.key))
+            return
+        self._entries[entry.key] = entry
+        self.check(len(self._entries))
+
+    def key(self, text: str, *, line: int) -> tuple[str, str]:
+        """NAAN and shoulder of a key. Raises TableError."""
+        try:
+            return parse_key(text)
+        except ValueError as error:
+            raise self.error(str(error), line=line, record=shown(text)) from None
+
+    def error(self, reason: str, *, line: int = 0, record: str = "") -> TableError:
+        """A TableError about this file."""
+        return TableError(reason, filename=self.filename, line=line, record=record)
+
+    def refuse(self, error: TableError) -> None:
+        """Report a bad record or a stray line, or raise it."""
+        if self._on_bad is None:
+            raise error
+        self._bad += 1
+        self.check(0, self._bad)
+        self.refused.add(error.record)
+        self._on_bad(error)
+
+    def check(self, entries: int, bad: int = 0) -> None:
+        """Raise TableError if there are more entries or bad records than the limits allow."""
+        for count, most, what in ((entries, MAX_ENTRIES, "records"), (bad, MAX_BAD, "bad records")):
+            if count > most:
+                raise self.error(f"not a registry: more than {most} {what}", line=1)
+
+    def table(self, metadata: Mapping[str, Any] | None = None) -> Table:
+        """The table of the entries so far."""
+        return Table(self._entries.values(), metadata=metadata, unread=self.unread)
+
+    @property
+    def unread(self) -> set[str]:
+        """The keys of the bad records that have one."""
+        return set(filter(None, map(normal_key, self.refused)))
+
+
+def shown(text: str) -> str:
+    """Text from a file as it stands in a message: one line, printable, at most 60 characters."""
+    plain = printable(text)
+    return plain if len(plain) <= 60 else plain[:57] + "..."

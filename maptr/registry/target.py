@@ -1,0 +1,158 @@
+"""Targets: the URL templates to which the registry sends an ARK.
+
+A target is a URL with variables (VARIABLES). Registries that predate targets give a ``where`` or a redirect
+instead, written for people; ``where_to_target`` and ``redirect_to_target`` read these.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from maptr import url
+
+VARIABLES: Mapping[str, str] = MappingProxyType(
+    {
+        "content": "NAAN and name: `12345/x6np1`",
+        "pid": "the whole ARK: `ark:12345/x6np1`",
+        "value": "the name: `x6np1`",
+        "prefix": "the NAAN: `12345`",
+        "suffix": "the text after the shoulder of the record: `np1`; in the record of a NAAN, the name",
+    }
+)
+"""The variables of a target, written ``${name}``, and what each becomes for ark:12345/x6np1 in the record 12345/x6."""
+
+NATAB_PATH = "/ark:/${content}"  # the path of the target that a natab's host or host:port stands for
+DEFAULT_STATUS = 302  # the redirect code of the central resolver where a record has none
+UNKNOWN = "(:unkn)"  # the registry's mark for an unknown value (a convention of ANVL)
+
+_VARIABLE = re.compile(r"\$\{([^}]*)\}")  # any name, so that an unknown one is found
+_AUTHORITY = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//([^/?#]*)")
+_STATUS = re.compile(r"(3[0-9][0-9])\s+(?=\S)")
+_REGISTRY_VARIABLE = re.compile(r"(?P<slash>/?)\$(?:\{(?P<braced>\w+)\}|(?P<bare>arkpid|arkid|nlid|blade|pid|id)\b)")
+_ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
+_HOST_FIRST = re.compile(r"[^/?#]+")
+
+_MEANING = {
+    "id": "/${content}",  # the central resolver's $id starts with a slash: ark:$id makes ark:/12345/x6
+    "arkid": "${pid}",
+    "arkpid": "${pid}",
+    "pid": "${pid}",
+    "nlid": "${value}",
+    "blade": "${suffix}",
+}
+
+
+def expand(target: str, values: Mapping[str, str]) -> str:
+    """The target with the variables in ``values`` replaced; others stay."""
+    return _VARIABLE.sub(lambda match: values.get(match[1], match[0]), target)
+
+
+def example_url(target: str) -> str:
+    """The target with a harmless text for each variable, known or not: a URL that can be checked."""
+    return _VARIABLE.sub("x", target)
+
+
+def variables(target: str) -> list[str]:
+    """The names of the variables in a target, unknown ones included."""
+    return _VARIABLE.findall(target)
+
+
+def template_parts(target: str) -> list[tuple[str, str]]:
+    """The target as pairs of a literal text and the variable after it; the last variable is empty.
+
+    >>> template_parts("https://h.example/ark:/${content}")
+    [('https://h.example/ark:/', 'content'), ('', '')]
+    """
+    pieces = _VARIABLE.split(target)
+    return list(zip(pieces[::2], [*pieces[1::2], ""], strict=True))
+
+
+def authority(text: str) -> str:
+    """The host and port in a text that may be an invalid URL; empty if it has none."""
+    match = _AUTHORITY.match(text)
+    return match[1] if match else ""
+
+
+def unusable(target: str, *, allow_private: bool = False) -> tuple[str, str] | None:
+    """Why a client cannot use a target, as a code and a reason; None if it can."""
+    for name in variables(target):
+        if name not in VARIABLES:
+            return "unknown-variable", f"the target has the unknown variable ${{{name}}}: {target}"
+    if "${" in authority(target):
+        return "bad-target", f"the host contains a variable: {target}"
+    try:
+        host = url.parse(example_url(target)).host
+    except ValueError as error:
+        return "no-public-host" if str(error) == "no host" else "bad-target", f"{error}: {target}"
+    if allow_private:
+        return None
+    if host.is_local:
+        return "no-public-host", f"{host.text} is not a public host: {target}"
+    if host.address is None and "." not in host.text.strip("."):
+        return "no-public-host", f"{host.text} is a single label, not a public host: {target}"
+    return None
+
+
+def split_status(where: str) -> tuple[int, str]:
+    """The redirect code before a URL (302 if there is none), and the URL."""
+    text = where.strip()
+    match = _STATUS.match(text)
+    return (int(match[1]), text[match.end() :]) if match else (DEFAULT_STATUS, text)
+
+
+def redirect_to_target(redirect: str) -> str:
+    """The target of a redirect that is complete: variables are replaced, nothing is appended."""
+    return _replace_variables(_with_scheme(split_status(redirect)[1]))
+
+
+def where_to_target(where: str) -> str:
+    """The target of a ``where``. Text that is not a URL is returned unchanged, for lint to report.
+
+    Variables are replaced. Without any, ``/ark:/${content}`` is appended to the path (only ``${content}`` if the path
+    ends with ``ark:``), or the whole ARK to a URL that ends in ``?`` or ``=``, whose host then keeps its case.
+    A fragment is dropped, because clients do not send it. A host without a scheme gets https.
+    """
+    text = _with_scheme(split_status(where)[1])
+    if not _ORIGIN.match(text):
+        return text
+    if _REGISTRY_VARIABLE.search(text):
+        return _replace_variables(text)
+    if text.endswith(("?", "=")):
+        return text + "${pid}"
+    text, _, _ = text.partition("#")
+    path, question, query = text.partition("?")
+    if path.lower().endswith(("ark:", "ark:/")):
+        path += "${content}"
+    else:
+        path = path.rstrip("/") + NATAB_PATH
+    return _lower_host(path) + question + query
+
+
+def _replace_variables(text: str) -> str:
+    def meaning(match: re.Match[str]) -> str:
+        name = match["braced"] or match["bare"]
+        found = _MEANING.get(name, f"${{{name}}}")
+        return found if found.startswith("/") else match["slash"] + found  # ark:/$id and ark:$id mean the same
+
+    return _lower_host(_REGISTRY_VARIABLE.sub(meaning, text))
+
+
+def _with_scheme(text: str) -> str:
+    """The text, with https before a domain name that has no scheme."""
+    host = _HOST_FIRST.match(text)
+    if _ORIGIN.match(text) or host is None:
+        return text
+    try:
+        parsed = url.parse(f"https://{host[0]}")
+    except ValueError:
+        return text
+    if "." not in parsed.host.text.strip("."):
+        return text
+    return url.at(parsed.host.in_url, parsed.port, "https") + text[host.end() :]
+
+
+def _lower_host(text: str) -> str:
+    match = _ORIGIN.match(text)
+    return match[0].lower() + text[match.end() :] if match and "$" not in match[0] else text

@@ -1,1 +1,0 @@
-"""The server: sockets, signals and files around ``maptr.answer.respond``, which decides every reply."""

@@ -1,0 +1,307 @@
+"""TCP and TLS connections (RFC 7766, RFC 7858): accepting them within limits, the TLS certificate, and closing them.
+
+``stream.py`` answers the queries of one connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import ipaddress
+import logging
+import math
+import socket
+import ssl
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from maptr.answer.context import Transport
+from maptr.errors import ConfigError
+from maptr.protocol.address import Address
+from maptr.server.counters import Counters
+from maptr.server.stream import DEFAULT_LIMITS, RoundRobin, Stream, TcpLimits
+
+log = logging.getLogger("maptr.serve")
+
+Answers = Callable[[bytes, Transport, str], Iterable[bytes]]  # the messages of one response to a query of a client
+
+CLIENT_IPV6_PREFIX = 64  # bits: a client with one address of a link has all of them (RFC 4291 2.5.1)
+ACCEPT_AT_ONCE = 4  # connections accepted before the event loop continues, which notices those that have ended
+ACCEPT_PAUSE = 1.0  # seconds to wait if the system has no more file descriptors, as asyncio's own servers do
+CHECK_INTERVAL = 0.1  # seconds at least between two checks for connections past their deadline
+LEAVE_TIMEOUT = 1.0  # seconds for responses under way when the server stops
+LEAVE_INTERVAL = 0.02  # seconds between two checks whether they are sent
+ALPN = "dot"  # RFC 7858, as registered with IANA
+MINIMUM_VERSION = ssl.TLSVersion.TLSv1_2  # RFC 9325 3.1.1
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """The addresses for DNS over TLS, and PEM files: the certificate with its chain, and its private key."""
+
+    listen: tuple[Address, ...]
+    certificate: Path
+    key: Path
+
+
+class Certificate:
+    """The TLS context for new connections. Raises ConfigError if the files cannot be used."""
+
+    def __init__(self, settings: TlsSettings) -> None:
+        self._settings = settings
+        self._context = make_context(settings)
+
+    def context(self) -> ssl.SSLContext:
+        return self._context
+
+    def reload(self) -> str:
+        """Read the files again, for new connections. The result is the reason why the old ones stay, "" if none."""
+        try:
+            self._context = make_context(self._settings)
+        except ConfigError as error:
+            log.error("certificate not reloaded, the old one stays: %s", error)
+            return str(error)
+        log.info("certificate reloaded from %s", self._settings.certificate)
+        return ""
+
+
+def make_context(settings: TlsSettings) -> ssl.SSLContext:
+    """A server's context for TLS 1.2 and 1.3. Raises ConfigError that names the bad file."""
+    for path in (settings.certificate, settings.key):
+        try:
+            path.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"{path}: {error.strerror}") from error
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = MINIMUM_VERSION
+    context.set_alpn_protocols([ALPN])
+    context.options |= ssl.OP_NO_RENEGOTIATION  # a client could cause work by it
+    try:
+        # A callback, as OpenSSL would otherwise ask the terminal for the passphrase of an encrypted key.
+        context.load_cert_chain(settings.certificate, settings.key, password=_no_passphrase)
+    except (ssl.SSLError, ValueError) as error:
+        reason = getattr(error, "reason", None) or str(error)
+        raise ConfigError(f"{settings.certificate} with {settings.key}: no usable pair: {reason}") from error
+    return context
+
+
+def _no_passphrase() -> str:
+    raise ValueError("the key is encrypted")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Connection:
+    """An accepted connection of a client."""
+
+    client: str
+
+
+class Connections:
+    """The open connections of all listeners.
+
+    At the limit the connection that is idle for longest is closed; at the limit of a client its new one is refused.
+    """
+
+    def __init__(self, limits: TcpLimits = DEFAULT_LIMITS, counters: Counters | None = None) -> None:
+        self._limits = limits
+        self._counters = counters or Counters()
+        self._open: dict[Connection, Callable[[], object]] = {}  # idle for longest first, and what closes each
+        self._per_client: dict[str, int] = {}
+
+    @property
+    def count(self) -> int:
+        """The number of open connections."""
+        return len(self._open)
+
+    def admit(self, address: str, close: Callable[[], object]) -> Connection | None:
+        """Count a new connection; None if its client has too many."""
+        client = _client(address)
+        if self._per_client.get(client, 0) >= self._limits.max_per_client:
+            self._counters.refused += 1
+            return None
+        if len(self._open) >= self._limits.max_connections:
+            self.shed()
+        connection = Connection(client)
+        self._open[connection] = close
+        self._per_client[client] = self._per_client.get(client, 0) + 1  # after shedding, which may change it
+        self._counters.open += 1
+        self._counters.accepted += 1
+        return connection
+
+    def shed(self) -> None:
+        """Close the connection that is idle for longest, if there is one."""
+        for connection, close in self._open.items():
+            self.remove(connection)
+            close()
+            self._counters.shed += 1
+            return
+
+    def touch(self, connection: Connection) -> None:
+        """Note a query: the connection is now the least idle."""
+        close = self._open.pop(connection, None)
+        if close is not None:
+            self._open[connection] = close
+
+    def remove(self, connection: Connection) -> None:
+        """Note that a connection is closed. A second call does nothing."""
+        if connection not in self._open:
+            return
+        del self._open[connection]
+        self._counters.open -= 1
+        self._per_client[connection.client] -= 1
+        if not self._per_client[connection.client]:
+            del self._per_client[connection.client]
+
+
+def _client(address: str) -> str:
+    """What counts as one client: an IPv4 address, or the network of an IPv6 link."""
+    if ":" not in address:
+        return address
+    return str(ipaddress.IPv6Network((address.partition("%")[0], CLIENT_IPV6_PREFIX), strict=False))
+
+
+class TcpListener:
+    """Accepts the connections of one socket, within the limits of ``connections``.
+
+    ``security`` gives the TLS context of each new connection; without it, the connection is plain TCP. Listeners share
+    ``connections`` and ``scheduler``.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        answer: Answers,
+        connections: Connections,
+        *,
+        security: Callable[[], ssl.SSLContext] | None = None,
+        limits: TcpLimits = DEFAULT_LIMITS,
+        scheduler: RoundRobin | None = None,
+    ) -> None:
+        self._sock = sock
+        self._answer = answer
+        self._connections = connections
+        self._security = security
+        self._transport = Transport.TCP if security is None else Transport.TLS
+        self._limits = limits
+        self._scheduler = scheduler
+        # No deadline given from now on is earlier than this, so neither is the next check.
+        self._shortest = min(limits.idle_timeout, limits.write_timeout, limits.handshake_timeout)
+        self._timer: asyncio.TimerHandle | None = None
+        self._pause: asyncio.TimerHandle | None = None
+        self._open: set[Stream] = set()
+        self._opening: dict[Stream, socket.socket] = {}  # without a transport yet, most of them in a TLS handshake
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._listen()
+
+    def stop(self) -> None:
+        """Accept no more connections."""
+        if self._sock.fileno() == -1:
+            return
+        if self._pause is None:
+            self._loop.remove_reader(self._sock)
+        else:
+            self._pause.cancel()
+        self._sock.close()
+
+    async def drain(self) -> None:
+        """After ``stop``: send the responses under way, and close all connections."""
+        for stream in tuple(self._open):
+            self._abort(stream) if stream in self._opening else stream.end()
+        await self._wait_for_ends()
+        for stream in tuple(self._open):
+            self._abort(stream)
+        await self._wait_for_ends()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def _wait_for_ends(self) -> None:
+        until = self._loop.time() + LEAVE_TIMEOUT
+        while (self._open or self._tasks) and self._loop.time() < until:
+            await asyncio.sleep(LEAVE_INTERVAL)
+
+    def _listen(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._sock, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPT_AT_ONCE):
+            try:
+                sock, address = self._sock.accept()
+            except (BlockingIOError, ConnectionError):
+                return  # closed before it was accepted
+            except OSError as error:
+                log.warning("no connection accepted for %g s: %s", ACCEPT_PAUSE, error.strerror or error)
+                self._connections.shed()
+                self._loop.remove_reader(self._sock)
+                self._pause = self._loop.call_later(ACCEPT_PAUSE, self._listen)
+                return
+            self._admit(sock, address[0])
+
+    def _admit(self, sock: socket.socket, client: str) -> None:
+        connection = self._connections.admit(client, lambda: self._abort(stream))
+        if connection is None:
+            sock.close()
+            return
+        sock.setblocking(False)
+        stream = Stream(
+            lambda query: self._answer(query, self._transport, client),
+            limits=self._limits,
+            secure=self._security is not None,
+            on_query=functools.partial(self._connections.touch, connection),
+            on_end=functools.partial(self._ended, connection),
+            schedule=None if self._scheduler is None else self._scheduler.add,
+        )
+        self._open.add(stream)
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._shortest, self._check_deadlines)
+        self._opening[stream] = sock
+        task = self._loop.create_task(self._connect(sock, stream))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _connect(self, sock: socket.socket, stream: Stream) -> None:
+        """Start the stream, for TLS after the handshake."""
+        secure = self._security is not None
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: stream,
+                sock,
+                ssl=self._security() if self._security else None,
+                ssl_handshake_timeout=self._limits.handshake_timeout if secure else None,
+                ssl_shutdown_timeout=self._limits.write_timeout if secure else None,  # unsent data is sent in it
+            )
+        except OSError:  # such as ssl.SSLError of a failed handshake
+            sock.close()
+        finally:
+            del self._opening[stream]
+            if not stream.begun:
+                stream.connection_lost(None)
+
+    def _abort(self, stream: Stream) -> None:
+        """Close a connection at once. In a handshake, shut down its socket: asyncio has no other clean way."""
+        stream.abort()
+        sock = self._opening.get(stream)
+        if sock is not None:
+            with contextlib.suppress(OSError):  # the client has reset the connection
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def _ended(self, connection: Connection, stream: Stream) -> None:
+        self._open.discard(stream)
+        self._connections.remove(connection)
+
+    def _check_deadlines(self) -> None:
+        """Close the connections past their deadline. One timer serves all; it fires at the earliest deadline."""
+        now = self._loop.time()
+        for stream in tuple(self._open):
+            stream.check_deadline(now)
+        due = min((stream.deadline for stream in self._open), default=math.inf)
+        if self._open:
+            when = max(now + CHECK_INTERVAL, min(due, now + self._shortest))
+            self._timer = self._loop.call_at(when, self._check_deadlines)
+        else:
+            self._timer = None

@@ -1,0 +1,146 @@
+"""The control socket: one JSON request per line, one JSON response per line, for the socket's owner (mode 0600).
+
+The daemon executes the requests. Their size, time and number are bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import json
+import logging
+import os
+import socket
+import stat
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from maptr.errors import ConfigError
+from maptr.server.request_server import MAX_CONNECTIONS, RequestServer
+from maptr.server.sockets import cannot_listen
+
+log = logging.getLogger("maptr.serve")
+
+Execute = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+
+KEY = "serve.control"  # the setting with the socket's path
+MAX_REQUEST = 4096  # bytes of a request: a command, the name of a zone and options
+REQUEST_TIMEOUT = 10.0  # seconds for a whole request, and for sending its response
+MAX_SOCKET_PATH = 107  # bytes of sun_path without the final NUL (unix(7))
+CONNECT_TIMEOUT = 1.0  # seconds to find out whether a server listens on an existing socket
+
+
+def bind(path: Path) -> socket.socket:
+    """Listen on a socket at the path, mode 0600.
+
+    Creates the directory, and replaces a socket that no server listens on. Raises ConfigError.
+    """
+    check_path(path)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _locked(path.parent):
+            _remove_stale(path)
+            return _bind(path)
+    except OSError as error:
+        raise cannot_listen(path, error, key=KEY) from error
+
+
+def check_path(path: Path) -> None:
+    """Raise ConfigError if a socket cannot have the path."""
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH:
+        raise _error(f"{path} is longer than the {MAX_SOCKET_PATH} bytes that the path of a socket may have")
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Lock the directory: of two servers that start at once, the second sees the socket of the first."""
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(handle).st_mode
+        if mode & 0o022 and not mode & stat.S_ISVTX:
+            raise _error(f"other users may write to {directory}, and could replace the socket")
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove a socket that an earlier process left. Raises ConfigError if it is in use, or not a socket."""
+    try:
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise _error(f"{path} exists and is not a socket")
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(CONNECT_TIMEOUT)
+        code = sock.connect_ex(str(path))
+    if code != errno.ECONNREFUSED:
+        raise _error(f"another maptr listens on {path}")
+    log.info("control socket %s was left by an earlier process and is replaced", path)
+    path.unlink()
+
+
+def _bind(path: Path) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.setblocking(False)
+        # The file gets the mode of the descriptor, so it is never wider than this.
+        os.fchmod(sock.fileno(), 0o600)
+        sock.bind(str(path))
+        path.chmod(0o600)
+        sock.listen(MAX_CONNECTIONS)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _error(message: str) -> ConfigError:
+    return ConfigError(message, key=KEY)
+
+
+class ControlServer(RequestServer):
+    """Executes requests on a bound socket, and removes the socket's file at the end."""
+
+    def __init__(self, sock: socket.socket, execute: Execute) -> None:
+        super().__init__(sock, self._serve, limit=MAX_REQUEST)
+        self._path = Path(sock.getsockname())
+        self._execute = execute
+
+    async def stop(self) -> None:
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+        await super().stop()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request and its response. A client that is too slow is disconnected."""
+        with contextlib.suppress(TimeoutError, OSError):
+            async with asyncio.timeout(REQUEST_TIMEOUT):
+                try:
+                    line = await reader.readuntil(b"\n")
+                except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+                    line = b""
+            response = await self._respond(line)
+            writer.write(json.dumps(response).encode() + b"\n")
+            async with asyncio.timeout(REQUEST_TIMEOUT):
+                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
+
+    async def _respond(self, line: bytes) -> dict[str, Any]:
+        try:
+            request = json.loads(line)
+        except (ValueError, RecursionError):
+            request = None
+        if not isinstance(request, dict):
+            return {"error": f"a request is one JSON object on a line of at most {MAX_REQUEST} bytes"}
+        try:
+            with self.answering():
+                return await self._execute(request)
+        except Exception:
+            log.exception("internal error, request dropped: %.200r", line)
+            return {"error": "internal error; the log has it"}

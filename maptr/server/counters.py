@@ -1,0 +1,118 @@
+"""Counters of queries, responses and connections. Each ``Counters`` has one writing thread; ``total`` adds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+
+from maptr.answer.context import Transport
+from maptr.protocol.numbers import HEADER_SIZE
+
+# RFC 1035 4.1.1, RFC 2136 2.2 and RFC 6891 9. The header's four bits are 7 for YXRRSET, which maptr never sends, and
+# for BADCOOKIE, 23 (RFC 7873 8).
+RCODES = {
+    0: "NOERROR",
+    1: "FORMERR",
+    2: "SERVFAIL",
+    3: "NXDOMAIN",
+    4: "NOTIMP",
+    5: "REFUSED",
+    6: "YXDOMAIN",
+    7: "BADCOOKIE",
+    9: "NOTAUTH",
+}
+SILENCE = 16  # beyond the four bits of the header: no response
+BADVERS = 17  # 0 in the header, with its upper bits in the OPT (RFC 6891 6.1.3)
+_NAMES = {**{code: f"RCODE{code}" for code in range(SILENCE)}, **RCODES, SILENCE: "dropped", BADVERS: "BADVERS"}
+
+
+def _queries() -> dict[Transport, list[int]]:
+    return {transport: [0] * len(_NAMES) for transport in Transport}
+
+
+@dataclass(slots=True)
+class Counters:
+    """Queries by transport and by the RCODE of their response, and other events, since the start."""
+
+    # UDP in batches (``batch.py``): queries received, answered with a ready response, answered on the general path,
+    # not answered, dropped under overload; responses that the kernel did not send; and calls of recvmmsg(2).
+    received: int = 0
+    ready: int = 0
+    general: int = 0
+    silent: int = 0
+    overload: int = 0
+    lost: int = 0
+    calls: int = 0
+    # Responses that the rate limit dropped and truncated.
+    dropped: int = 0
+    truncated: int = 0
+    # Cookies of clients: valid server cookies, and others, which get a new one (RFC 7873 5.2).
+    verified: int = 0
+    unverified: int = 0
+    # Connections: open now; accepted, refused to a client that had too many, and closed to make room.
+    open: int = 0
+    accepted: int = 0
+    refused: int = 0
+    shed: int = 0
+    queries: dict[Transport, list[int]] = field(default_factory=_queries)
+
+    def count(self, transport: Transport, reply: bytes | None) -> None:
+        """Count a query with its response."""
+        self.queries[transport][SILENCE if reply is None else result(reply)] += 1
+
+    def count_cookie(self, *, verified: bool) -> None:
+        """Count a client's cookie."""
+        if verified:
+            self.verified += 1
+        else:
+            self.unverified += 1
+
+    def to_dict(self) -> dict[str, dict[str, int]]:
+        """Queries by transport and RCODE; zeros are left out."""
+        return {
+            transport.value: {_NAMES[code]: count for code, count in enumerate(counts) if count}
+            for transport, counts in self.queries.items()
+            if any(counts)
+        }
+
+    def named(self) -> dict[str, int]:
+        """The counters by name, without the queries."""
+        return {name: getattr(self, name) for name in NAMES}
+
+
+GROUPS = {
+    "batches": ("received", "ready", "general", "silent", "overload", "lost", "calls"),
+    "rate_limit": ("dropped", "truncated"),
+    "cookies": ("verified", "unverified"),
+    "connections": ("open", "accepted", "refused", "shed"),
+}
+NAMES = tuple(one.name for one in fields(Counters) if one.name != "queries")
+
+
+def rcode_text(code: int) -> str:
+    """The mnemonic of a code that ``result`` gave; ``-`` for no response."""
+    return "-" if code == SILENCE else _NAMES[code]
+
+
+def total(several: Iterable[Counters]) -> Counters:
+    """The sum of any number of counters."""
+    result = Counters()
+    for counters in several:
+        for name in NAMES:
+            setattr(result, name, getattr(result, name) + getattr(counters, name))
+        for transport, counts in counters.queries.items():
+            result.queries[transport] = [a + b for a, b in zip(result.queries[transport], counts, strict=True)]
+    return result
+
+
+def result(reply: bytes) -> int:
+    """The code that a response is counted under: the RCODE of its header, or BADVERS, which is in its OPT."""
+    code = reply[3] & 0xF
+    if code or reply[6:10] != b"\0\0\0\0" or reply[10:HEADER_SIZE] == b"\0\0":
+        return code
+    at = HEADER_SIZE
+    if reply[4:6] != b"\0\0":
+        while reply[at]:  # the question's name, which is never compressed
+            at += 1 + reply[at]
+        at += 5
+    return BADVERS if reply[at : at + 3] == b"\0\0\x29" and reply[at + 5] == 1 else 0

@@ -1,0 +1,217 @@
+"""The daemon: owns sockets, zones and journals, and answers queries from its start to its end.
+
+SIGHUP reloads, SIGTERM and SIGINT stop, the control socket reports and reloads. The caller configures logging
+("maptr.serve").
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from maptr.config import Config
+from maptr.protocol.address import Address
+from maptr.server import batch, control, metrics, sockets, status, systemd
+from maptr.server.background import in_thread
+from maptr.server.connections import Certificate, TlsSettings
+from maptr.server.counters import Counters, total
+from maptr.server.listeners import Listeners
+from maptr.server.primary import NO_SECONDARIES, Primary, PrimarySettings
+from maptr.server.publisher import Clock
+from maptr.server.reload import Reloader
+from maptr.server.responder import Responder, State
+from maptr.server.sockets import Sockets, bound_at
+from maptr.server.state import Served
+from maptr.server.stream import DEFAULT_LIMITS, TcpLimits
+from maptr.zone.snapshot import Snapshot
+
+log = logging.getLogger("maptr.serve")
+
+
+class Daemon:
+    """Serves zones on addresses until it is stopped. ``served`` are the zones at the start.
+
+    ``responder`` answers, by default with default settings. With ``reread`` a reload reads the configuration again;
+    ``config`` is the current one. ``control`` is the path of the control socket, ``metrics`` the address of metrics
+    and health, ``bound`` are the sockets if they are bound already. ``clock`` is in seconds since 1970.
+    Raises ConfigError for an unusable certificate and for missing TSIG keys.
+    """
+
+    def __init__(
+        self,
+        served: Served,
+        addresses: Sequence[Address],
+        *,
+        responder: Responder | None = None,
+        tls: TlsSettings | None = None,
+        tcp_limits: TcpLimits = DEFAULT_LIMITS,
+        primary: PrimarySettings = NO_SECONDARIES,
+        config: Config | None = None,
+        reread: Callable[[], Config] | None = None,
+        control: Path | None = None,
+        metrics: Address | None = None,
+        bound: Sockets | None = None,
+        clock: Clock = time.time,
+    ) -> None:
+        self._clock = clock
+        self.primary = Primary(primary, clock=clock)
+        certificate = Certificate(tls) if tls else None
+        self._snapshot = served.snapshot()
+        self.responder = responder or Responder(idle_timeout=tcp_limits.idle_timeout)
+        self.listeners = Listeners(self.responder, limits=tcp_limits, certificate=certificate)
+        self.reloader = Reloader(
+            self.responder, self.primary, served, certificate=certificate, config=config, reread=reread, clock=clock
+        )
+        self.started_at = clock()
+        self.metrics_bound: Address | None = None
+        self.bound: list[Address] = []
+        self.tls_bound: list[Address] = []
+        self._addresses = tuple(addresses)
+        self._tls_addresses = tls.listen if tls else ()
+        self._control = control
+        self._metrics = metrics
+        self._sockets = bound
+        self._control_socket: socket.socket | None = None
+        self._stopping = asyncio.Event()
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self._snapshot if self.responder.state is None else self.responder.state.snapshot
+
+    def bind(self) -> None:
+        """Bind every socket; ``bound`` then has the actual ports. Raises ConfigError."""
+        bound = self._sockets or sockets.bind(self._addresses, self._tls_addresses, metrics=self._metrics)
+        try:
+            if self._control is not None:
+                self._control_socket = control.bind(self._control)
+        except BaseException:
+            bound.close()
+            raise
+        self._sockets = bound
+        self.bound = list(map(bound_at, self._addresses, bound.udp))
+        self.tls_bound = list(map(bound_at, self._tls_addresses, bound.tls))
+        if self._metrics is not None and bound.metrics is not None:
+            self.metrics_bound = bound_at(self._metrics, bound.metrics)
+
+    async def run(self, *, signals: bool = False) -> None:
+        """Answer queries until ``stop``, after ``bind`` if that was not called. Raises ConfigError if it cannot start.
+
+        ``signals``: handle SIGHUP, SIGTERM and SIGINT; for the main thread only.
+        """
+        if not (self.bound or self.tls_bound):
+            self.bind()
+        assert self._sockets is not None  # noqa: S101 - bound above
+        access = self.primary.start(self.reloader.served.sources, self.snapshot)
+        state = State(self.snapshot, access, self.responder.context)
+        if signals:
+            self._handle_signals()
+        async with contextlib.AsyncExitStack() as stack:
+            controller = None
+            if self._control_socket is not None:
+                controller = control.ControlServer(self._control_socket, self.execute)
+                stack.push_async_callback(controller.stop)
+            self.responder.swap(state)
+            self.listeners.start(self._sockets)
+            stack.push_async_callback(self.listeners.drain)
+            stack.push_async_callback(self.listeners.stop)
+            if controller is not None:
+                await controller.start()
+            if self._sockets.metrics is not None:
+                http = metrics.HttpServer(self._sockets.metrics, self.respond_http)
+                stack.push_async_callback(http.stop)
+                await http.start()
+            await self._serve(state)
+        log.info("stopped")
+
+    def _handle_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in systemd.STOP_SIGNALS:
+            loop.add_signal_handler(number, self.stop)
+        loop.add_signal_handler(systemd.RELOAD_SIGNAL, self.reload)
+        for number in systemd.USER_SIGNALS:
+            loop.add_signal_handler(number, _log_ignored_signal, number.name)
+        systemd.unblock_signals()
+
+    async def _serve(self, state: State) -> None:
+        """The listeners answer; do everything else until ``stop``."""
+        self._log_ready()
+        systemd.notify(systemd.READY)
+        self.reloader.start()
+        self.primary.notify(state.access, state.snapshot)
+        try:
+            await self._stopping.wait()
+        finally:
+            systemd.notify(systemd.STOPPING)
+            self.reloader.stop()
+            await self.primary.stop()
+
+    def _log_ready(self) -> None:
+        count = len(self.snapshot.zones)
+        log.info(
+            "ready, serving %d zone%s on %s (udp, tcp)%s",
+            count,
+            "" if count == 1 else "s",
+            ", ".join(map(str, self.bound)),
+            f", {', '.join(map(str, self.tls_bound))} (tls)" if self.tls_bound else "",
+        )
+        why_not = batch.why_not()
+        log.info("udp %s", f"in batches of {batch.BATCH}" if why_not is None else f"one by one, {why_not}")
+        if self.metrics_bound is not None:
+            log.info("metrics on http://%s/metrics", self.metrics_bound)
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def reload(self) -> None:
+        """Request a reload of configuration, zones and certificate."""
+        self.reloader.request()
+
+    async def execute(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Execute a control request: ``{"command": "status"}``, or ``reload`` with ``zone`` and ``force``."""
+        zone, force = request.get("zone"), request.get("force", False)
+        match request.get("command"):
+            case "status":
+                return await self.status()
+            case "reload" if isinstance(force, bool) and (zone is None or isinstance(zone, str)):
+                return await self.reloader.reload_now(zone, force=force)
+        return {"error": "no such command: status, or reload with zone (a text) and force (true or false)"}
+
+    async def respond_http(self, path: str) -> metrics.HttpResponse:
+        found = await self.status()
+        return await in_thread(lambda: metrics.respond(path, found))
+
+    async def status(self) -> dict[str, Any]:
+        """The status as plain values for JSON."""
+        reloader, now = self.reloader, self._clock()
+        config, puller = reloader.config, reloader.puller
+        inputs = status.Inputs(
+            now=now,
+            started_at=self.started_at,
+            config_file=config.filename if config is not None and config.filename else None,
+            bound=self.bound,
+            tls_bound=self.tls_bound,
+            metrics_bound=self.metrics_bound,
+            served=reloader.served,
+            counters=self.counters(),
+            reloads=reloader.counts,
+            config_error=reloader.config_error,
+            certificate_error=reloader.certificate_error,
+            table=None if puller is None else puller.describe(),
+            table_alarms=() if puller is None else puller.alarms(),
+            secondaries=lambda state: self.primary.secondaries(state.source.origin),
+        )
+        return await in_thread(lambda: status.describe(inputs))
+
+    def counters(self) -> Counters:
+        """The sum of the counters of all listeners since the start."""
+        return total(self.listeners.counters)
+
+
+def _log_ignored_signal(name: str) -> None:
+    log.info("%s is ignored: maptr status shows statistics, maptr reload reads zones", name)

@@ -1,0 +1,290 @@
+"""The registry pulled while the server runs, published if it has changed, and compared with the servers that have it.
+
+A failure leaves the table and the zone as they are; log and status report it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from maptr.cache import DNS_ONLY
+from maptr.cache.cache import Cache
+from maptr.cache.disk import Disk
+from maptr.cache.drift import Drift
+from maptr.config import Config
+from maptr.errors import MaptrError, reason_of
+from maptr.protocol.names import to_text
+from maptr.registry import sandbox
+from maptr.registry.plan import Plan
+from maptr.registry.pull import apply_pull, jittered, plan_pull
+from maptr.server import settings
+from maptr.server.background import in_thread
+from maptr.server.status import time_text
+
+log = logging.getLogger("maptr.serve")
+
+FIRST_RETRY = 30.0  # seconds after a failed pull; doubled each time, up to the interval
+DRIFT_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # seconds that secondaries are given to follow before drift is reported
+DRIFT_RATE = 100.0  # queries a second: servers limit the rate of responses, NSD to 200 by default
+MAX_NAMED = 5  # records named in a log line
+HISTORY = "drift.sqlite"  # in the state folder: the history of verdicts
+
+Publish = Callable[[str], Awaitable[dict[str, Any]]]  # reloads a zone by its name
+
+
+@dataclass(frozen=True, slots=True)
+class DriftReport:
+    """The comparison of one server with the table. ``at`` is in seconds since 1970; ``deviating`` has "RECORD VERDICT"
+    for each difference."""
+
+    server: str
+    at: float
+    records: int
+    deviating: tuple[str, ...] = ()
+    error: str = ""
+
+    def __str__(self) -> str:
+        if self.error:
+            return f"not known: {self.error}"
+        if not self.deviating:
+            return f"none in {self.records} records"
+        more = len(self.deviating) - MAX_NAMED
+        named = ", ".join(self.deviating[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+        return f"{len(self.deviating)} of {self.records} records: {named}"
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether an operator has to see to it."""
+        return bool(self.deviating or self.error)
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "server": self.server,
+            "at": time_text(self.at),
+            "records": self.records,
+            "deviating": list(self.deviating),
+            "error": self.error,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PullState:
+    """The last successful pull, the failure since (``error`` is "" if there is none), and the drift. Times are seconds
+    since 1970; ``kept`` has key and reason of each record that keeps its last good entry."""
+
+    source: str = ""
+    checked_at: float | None = None
+    changed_at: float | None = None
+    error: str = ""
+    failed_at: float | None = None
+    failures: int = 0
+    kept: tuple[tuple[str, str], ...] = ()
+    drift: tuple[DriftReport, ...] = ()
+
+
+class Puller:
+    """Keeps the table of the current configuration up to date. ``run`` continues until cancelled."""
+
+    def __init__(
+        self,
+        config: Callable[[], Config | None],
+        publish: Publish,
+        *,
+        clock: Callable[[], float] = time.time,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.state = PullState()
+        self._config = config
+        self._publish = publish
+        self._clock = clock
+        self._rng = rng or random.Random()
+        self._wanted = asyncio.Event()
+
+    def wake(self) -> None:
+        """Pull now, after a reload."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Publish the zones of tables that changed while the server was down, then pull at each interval."""
+        first = True
+        while True:
+            self._wanted.clear()  # before the pull, so that a request during it counts
+            try:
+                for zone in self._zones(None) if first else ():
+                    await self._publish(zone)
+                first = False
+                await self.pull_now()
+            except Exception:
+                log.exception("internal error, table not pulled")
+            try:
+                async with asyncio.timeout(self.pause()):
+                    await self._wanted.wait()
+            except TimeoutError:
+                pass
+
+    async def pull_now(self) -> None:
+        """Pull, publish a changed table, and look for drift."""
+        config = self._config()
+        if config is None or config.table.file is None:
+            self.state = PullState()
+            return
+        table, file = config.table, config.table.file
+        parser = sandbox.Parser()
+        try:
+            changed = await in_thread(lambda: self._pull(config, file, parser)) if table.url else False
+        finally:
+            parser.stop()
+        if changed:
+            for zone in self._zones(file):
+                await self._publish(zone)
+        if table.drift and file.exists():
+            await self._look_for_drift(config, file)
+
+    def pause(self) -> float:
+        """Seconds until the next pull, at random within limits; shorter after a failure."""
+        config = self._config()
+        every = float(config.table.every if config is not None else 3600)
+        if self.state.failures:
+            every = min(every, FIRST_RETRY * 2.0 ** min(self.state.failures - 1, 16))
+        return jittered(every, self._rng.uniform)
+
+    def _zones(self, table: Path | None) -> list[str]:
+        """The zones that are built from this table; with None, from any table that exists."""
+        config = self._config()
+        zones = config.zones if config is not None else ()
+        built = [zone for zone in zones if zone.table is not None and table in (None, zone.table)]
+        return [to_text(zone.name) for zone in built if zone.table is not None and zone.table.exists()]
+
+    # ---- pulling
+
+    def _pull(self, config: Config, file: Path, parser: sandbox.Parser) -> bool:
+        """Whether the table has changed. Reads and writes files: call it in a thread."""
+        table = config.table
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            found = plan_pull(
+                file,
+                table.sources,
+                demands=settings.demands_of(config),
+                cafile=None if table.cafile is None else str(table.cafile),
+                read=parser.read,
+            )
+            apply_pull(found, wall=self._clock)
+        except (MaptrError, OSError) as error:
+            if parser.is_stopped:
+                return False  # the server stops
+            reason = reason_of(error)
+            if reason != self.state.error:
+                log.error("table %s not pulled, the old one stays: %s", file, reason)
+            failures = self.state.failures + 1
+            self.state = replace(self.state, error=reason, failed_at=self._clock(), failures=failures)
+            return False
+        for reason in found.passed_over:
+            log.warning("table %s: passed over: %s", file, reason)
+        kept = found.plan.kept
+        if kept and kept != self.state.kept:
+            log.error("table %s: %s", file, _kept(kept))
+        if found.plan:
+            log.info("table %s pulled from %s: %s", file, found.source, _counted(found.plan))
+        elif self.state.error or not self.state.checked_at:
+            log.info("table %s up to date with %s", file, found.source)
+        now = self._clock()
+        changed = now if found.plan else self.state.changed_at
+        self.state = PullState(found.source, now, changed, kept=kept, drift=self.state.drift)
+        return bool(found.plan)
+
+    async def _look_for_drift(self, config: Config, file: Path) -> None:
+        reports = await _look_for_drift(config, file, self._clock)
+        before = {report.server: str(report) for report in self.state.drift}
+        for report in reports:
+            if str(report) != before.get(report.server):
+                level = logging.WARNING if report.is_bad else logging.INFO
+                log.log(level, "drift of %s against the table: %s", report.server, report)
+        self.state = replace(self.state, drift=reports)
+
+    # ---- for the status
+
+    def describe(self) -> dict[str, Any] | None:
+        """Plain values for JSON; None if no table is pulled or compared with servers."""
+        config = self._config()
+        if config is None or not (config.table.url or config.table.drift):
+            return None
+        state = self.state
+        return {
+            "file": str(config.table.file),
+            "source": state.source,
+            "checked": time_text(state.checked_at),
+            "changed": time_text(state.changed_at),
+            "error": state.error,
+            "failed": time_text(state.failed_at),
+            "kept": [{"record": key, "reason": reason} for key, reason in state.kept],
+            "drift": [report.describe() for report in state.drift],
+        }
+
+    def alarms(self) -> list[str]:
+        """What an operator has to see to."""
+        found = [f"the table was not pulled, the old one stays: {self.state.error}"] if self.state.error else []
+        if self.state.kept:
+            found.append(_kept(self.state.kept))
+        return found + [
+            f"drift of {report.server} against the table: {report}" for report in self.state.drift if report.is_bad
+        ]
+
+
+def _kept(kept: tuple[tuple[str, str], ...]) -> str:
+    count = f"{len(kept)} record{' keeps its' if len(kept) == 1 else 's keep their'} last good entry"
+    (key, reason), more = kept[0], len(kept) - 1
+    return f"{count}, as the source has unreadable data: {key}: {reason}{f' and {more} more' if more else ''}"
+
+
+def _counted(plan: Plan) -> str:
+    counts = {"added": len(plan.added), "changed": len(plan.changed), "removed": len(plan.removed)}
+    return ", ".join(f"{count} {what}" for what, count in counts.items())
+
+
+async def _look_for_drift(config: Config, file: Path, clock: Callable[[], float]) -> tuple[DriftReport, ...]:
+    """One report per server. Secondaries take a moment to follow, so drift is looked for again for a while."""
+    servers = config.table.drift
+    for wait in (*DRIFT_WAITS, None):
+        reports = await in_thread(lambda: tuple(_report(config, file, server, clock) for server in servers))
+        if wait is None or not any(report.is_bad for report in reports):
+            break
+        await asyncio.sleep(wait)
+    return reports
+
+
+def _report(config: Config, file: Path, server: str, clock: Callable[[], float]) -> DriftReport:
+    """Reads the file and queries the server: call it in a thread."""
+    state = config.serve.state
+    verdicts: list[Drift] = []
+    try:
+        table, _ = sandbox.read(file.read_bytes(), filename=str(file))
+        for origin in _origins(config):
+            with Cache(
+                table,
+                None,
+                DNS_ONLY,
+                nameservers=[server],
+                origin=origin,
+                history=None if state is None else Disk(state / HISTORY, wall=clock, own=True),
+                rate=DRIFT_RATE,
+            ) as cache:
+                verdicts += [one for group in cache.drift_many() for one in group]
+    except (MaptrError, OSError) as error:
+        return DriftReport(server, clock(), 0, error=reason_of(error))
+    deviating = [one for one in verdicts if one.verdict.is_drift or one.verdict == "unknown"]
+    return DriftReport(server, clock(), len(verdicts), tuple(f"{one.record} {one.verdict}" for one in deviating))
+
+
+def _origins(config: Config) -> list[str]:
+    """The origins of the zones built from the table; without any, the origin of clients."""
+    zones = [to_text(zone.name) for zone in config.zones if zone.table == config.table.file]
+    return zones or [to_text(config.client.origin)]

@@ -1,0 +1,237 @@
+"""Answers queries from one ``State``: with a ready response, or on the general path, both under the rate limit."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from maptr.answer.context import NO_IDENTITY, Context, Identity, Transport
+from maptr.answer.message import Reply
+from maptr.answer.rate_limit import RateLimiter, RrlSettings, Verdict
+from maptr.answer.ready import ID, Ready, kind_number, kind_of, truncated
+from maptr.answer.respond import make_reply
+from maptr.config.model import IDLE_TIMEOUT
+from maptr.errors import ZoneError
+from maptr.protocol.cookies import KEY_SIZE, CookieReply, CookieSettings, answer_cookie, packed_address
+from maptr.protocol.numbers import UDP_PAYLOAD
+from maptr.server.counters import Counters
+from maptr.server.log_limit import LogLimit
+from maptr.server.query_log import QueryLog
+from maptr.transfer.session import Access, exchange
+from maptr.zone.snapshot import Snapshot
+
+log = logging.getLogger("maptr.serve")
+
+Learn = Callable[[bytes, Reply], None]
+
+
+def fresh_cookies() -> CookieSettings:
+    """Cookies with a new random secret, for a server that shares its addresses with no other."""
+    return CookieSettings((os.urandom(KEY_SIZE),))
+
+
+def cookie_of_ready(cookie: bytes, address: bytes, context: Context, counters: Counters) -> CookieReply | None:
+    """The cookie of a ready response to a client with this packed address, counted; None for the general path.
+
+    That path refuses an unverified cookie if valid ones are required, and answers if cookies were just turned off.
+    """
+    secrets, required = context.cookies
+    if not secrets:
+        return None
+    answered = answer_cookie(cookie, address, secrets=secrets, now=context.clock())
+    if required and not answered.verified:
+        return None
+    counters.count_cookie(verified=answered.verified)
+    return answered
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class State:
+    """Everything that responses are made of. A reload makes the next state and swaps it in."""
+
+    snapshot: Snapshot
+    access: Access
+    context: Context
+
+    def ready(self, transport: Transport) -> Ready:
+        """An empty table of ready responses, for one thread."""
+        catalog = [self.access.catalog.view.origin] if self.access.catalog else []
+        return Ready(self.snapshot, catalog, self.context.udp_payload if transport is Transport.UDP else None)
+
+
+class Responder:
+    """Answers from ``state``, which ``swap`` replaces. Streams, and UDP without batches, are for one thread."""
+
+    def __init__(
+        self,
+        *,
+        identity: Identity = NO_IDENTITY,
+        cookies: CookieSettings | None = None,
+        rrl: RrlSettings | None = None,
+        udp_payload: int = UDP_PAYLOAD,
+        idle_timeout: float = IDLE_TIMEOUT,
+        clock: Callable[[], float] = time.monotonic,
+        query_log: QueryLog | None = None,
+    ) -> None:
+        self.query_log = query_log
+        self.context = Context(
+            identity=identity,
+            cookies=fresh_cookies() if cookies is None else cookies,
+            clock=time.time,
+            idle_timeout=idle_timeout,
+            udp_payload=udp_payload,
+        )
+        self.limiter = RateLimiter(rrl or RrlSettings(), clock, threading.Lock())  # each UDP socket has a thread
+        self.state: State | None = None
+        self._ready: dict[Transport, Ready] = {}
+        self._reports = LogLimit(1, clock)
+        self._refusals = LogLimit(clock=clock)
+
+    def swap(self, state: State) -> None:
+        """Answer from this state from now on."""
+        self.context = state.context
+        self.state = state
+        self._ready = {transport: state.ready(transport) for transport in Transport}
+
+    def answer(self, query: bytes, transport: Transport, client: str, counters: Counters) -> bytes | None:
+        """The first message of a response; None for no response. Raises ZoneError, as ``answers`` does."""
+        return next(iter(self.answers(query, transport, client, counters)), None)
+
+    def answers(self, query: bytes, transport: Transport, client: str, counters: Counters) -> Iterable[bytes]:
+        """The messages of one response: none, one, or many for a transfer.
+
+        Raises ZoneError, logged, if a transfer cannot continue. An internal error drops the query, not the server.
+        """
+        state, ready = self.state, self._ready.get(transport)
+        if state is None or ready is None:
+            return ()
+        ready.tidy()
+        found = self._find(ready, query, transport, client, counters)
+        if found is None:
+            messages = self._exchange(state, query, transport, client, counters, ready.learn)
+            return self._counted(messages, query, transport, client, counters)
+        self._count(found or None, query, transport, client, counters)
+        return (found,) if found else ()
+
+    def general(self, query: bytes, client: str, counters: Counters, learn: Learn) -> bytes | None:
+        """The UDP response to a query without a ready one. The caller counts it."""
+        if self.state is None:
+            return None
+        return next(self._exchange(self.state, query, Transport.UDP, client, counters, learn), None)
+
+    def report(self, client: str) -> None:
+        """Log, at a limited rate, that the rate limit was reached."""
+        if self._reports.left_out() is not None:
+            log.warning(
+                "response rate limit reached, by %s for one: since the start %d replies dropped, %d truncated",
+                client,
+                self.limiter.tally.dropped,
+                self.limiter.tally.truncated,
+            )
+
+    def _find(self, ready: Ready, query: bytes, transport: Transport, client: str, counters: Counters) -> bytes | None:
+        """The ready response, empty if the rate limit drops it; None for the general path."""
+        key = query[ID:]
+        known = ready.known.get(key)
+        found = ready.find(key) if known is None else (known, b"")
+        if found is None:
+            return None
+        record, cookie = found
+        option, verified = b"", False
+        if cookie:
+            answered = cookie_of_ready(cookie, packed_address(client), self.context, counters)
+            if answered is None:
+                return None
+            option, verified = answered
+        if transport is Transport.UDP and not verified:
+            verdict = self.limiter.judge(client, kind_of(record, key))
+            if verdict is not Verdict.SEND:
+                self.report(client)
+                if verdict is Verdict.DROP:
+                    return b""
+                record = truncated(record)
+        return ready.response(query, record, option)
+
+    def _counted(
+        self, messages: Iterator[bytes], query: bytes, transport: Transport, client: str, counters: Counters
+    ) -> Iterator[bytes]:
+        first = next(messages, None)
+        self._count(first, query, transport, client, counters)
+        if first is not None:
+            yield first
+            yield from messages
+
+    def _count(self, reply: bytes | None, query: bytes, transport: Transport, client: str, counters: Counters) -> None:
+        """Count a query with its response, and pass both to the query log."""
+        counters.count(transport, reply)
+        if self.query_log is not None:
+            self.query_log.note(query, transport, client, reply)
+
+    def _exchange(
+        self, state: State, query: bytes, transport: Transport, client: str, counters: Counters, learn: Learn
+    ) -> Iterator[bytes]:
+        """The messages of a response from the general path, or of a transfer."""
+        begun = False
+        try:
+            for message in exchange(
+                query,
+                state.snapshot,
+                state.access,
+                transport=transport,
+                client=client,
+                now=int(state.context.clock()),
+                reply=functools.partial(self._reply, context=state.context, counters=counters, learn=learn),
+                note=log.info,
+                note_refused=self._note_refused,
+            ):
+                begun = True
+                yield message
+        except ZoneError as error:
+            log.error("a transfer to %s ends early: %s", client, error)
+            raise
+        except Exception:
+            log.exception("internal error, query dropped: %s", query.hex())
+            if begun:
+                raise ZoneError("a transfer cut off") from None
+
+    def _reply(
+        self,
+        query: bytes,
+        snapshot: Snapshot,
+        *,
+        transport: Transport,
+        client: str,
+        reserve: int,
+        rcode: int | None,
+        verified: bool,
+        context: Context,
+        counters: Counters,
+        learn: Learn,
+    ) -> bytes | None:
+        """``session.Respond``: the response of the general path under the rate limit. The shortcut learns from it."""
+        reply = make_reply(
+            query, snapshot, transport=transport, client=client, context=context, reserve=reserve, rcode=rcode
+        )
+        if reply is None:
+            return None
+        if reply.cookie:
+            counters.count_cookie(verified=reply.verified)
+        if not reserve and rcode is None:
+            learn(query, reply)
+        if transport is not Transport.UDP or reply.verified or verified:
+            return reply.wire
+        verdict = self.limiter.judge(client, kind_number(reply.kind))
+        if verdict is Verdict.SEND:
+            return reply.wire
+        self.report(client)
+        return reply.truncated() if verdict is Verdict.TRUNCATE else None
+
+    def _note_refused(self, line: Callable[[], str]) -> None:
+        left_out = self._refusals.left_out()
+        if left_out is not None:
+            log.info("%s%s", line(), f", and {left_out} more before" if left_out else "")

@@ -1,0 +1,276 @@
+"""From the configuration to the parts of the daemon, and errors for settings that cannot be obeyed.
+
+A setting that was accepted but not obeyed would be worse than an error: its operator relies on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from maptr.answer.context import NO_COOKIES, Context, Identity
+from maptr.answer.rate_limit import RrlSettings
+from maptr.config import Config, KeyConfig, Secret, ZoneConfig
+from maptr.dnssec.policy import Children, Policy
+from maptr.errors import ConfigError, MissingExtra, SignatureError, ZoneError, raise_all
+from maptr.protocol.cookies import CookieSettings
+from maptr.protocol.names import Labels, fold, parse, to_text
+from maptr.registry.minisign import PublicKey
+from maptr.server import metrics, privileges
+from maptr.server.connections import TlsSettings
+from maptr.server.primary import PrimarySettings
+from maptr.server.query_log import QueryLog
+from maptr.server.responder import Responder, fresh_cookies
+from maptr.server.state import Signing, TableBuild, ZoneSource
+from maptr.server.stream import DEFAULT_LIMITS, TcpLimits
+from maptr.text import nearest
+from maptr.transfer.acl import Acl, Key, NotifyTarget, Rule, Secondaries, keyring
+from maptr.transfer.catalog import catalog_zone
+from maptr.zone.build import NameServer
+from maptr.zone.publish import Guards
+
+if TYPE_CHECKING:
+    from maptr.registry.pull import Demands
+
+# Settings of [serve] that a reload changes, and ``workers``, which is ignored. The others need a restart.
+RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "catalog", "workers"})
+
+
+class Overrides(NamedTuple):
+    """Zones, and the keys, transfers and notifications of secondaries, from the command line.
+
+    Its other options are settings by their keys, which ``config.load`` takes as flags.
+    """
+
+    zones: tuple[ZoneSource, ...] = ()
+    keys: tuple[Key, ...] = ()
+    transfer: tuple[Rule, ...] = ()
+    notify: tuple[NotifyTarget, ...] = ()
+
+    def over(self, config: Config) -> Config:
+        """The configuration with these zones and keys, which replace those of the same name, and these secondaries
+        for every zone and the catalog. Raises ConfigError."""
+        zones = {zone.name: zone for zone in config.zones}
+        for at, source in enumerate(self.zones):
+            if source.origin in (earlier.origin for earlier in self.zones[:at]):
+                raise ConfigError(f"zone {to_text(source.origin)} is given twice")
+            known = zones.get(source.origin, ZoneConfig(name=source.origin, file=source.path))
+            zones[source.origin] = replace(known, file=source.path, table=None)
+        names = _names_of(self.keys)
+        given = [KeyConfig(key.name, key.algorithm, Secret(key.secret)) for key in self.keys]
+        keys = [*(key for key in config.keys if key.name not in names), *given]
+        secondaries: dict[str, Any] = {"transfer": self.transfer} if self.transfer else {}
+        secondaries |= {"notify": self.notify} if self.notify else {}
+        catalog = replace(config.serve.catalog, **secondaries)
+        return replace(
+            config,
+            serve=replace(config.serve, catalog=catalog),
+            keys=tuple(keys),
+            zones=tuple(replace(zone, **secondaries) for zone in zones.values()),
+        )
+
+
+def _names_of(keys: tuple[Key, ...]) -> Container[Labels]:
+    """Raises ConfigError for a key that is given twice."""
+    if not keys:
+        return ()
+    try:
+        return keyring(keys)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def check(config: Config) -> None:
+    """Raise ConfigError for a setting that cannot be obeyed, and ConfigErrors for several."""
+    raise_all(mistakes(config))
+
+
+def mistakes(config: Config) -> list[ConfigError]:
+    """The settings that cannot be obeyed on this system."""
+    errors: list[ConfigError] = []
+    for look in (privileges.check, _check_metrics, primary_of, sources_of, _check_demands):
+        try:
+            look(config)
+        except ConfigError as error:
+            errors += error.all
+    return errors
+
+
+def _check_metrics(config: Config) -> None:
+    if config.serve.metrics is not None:
+        try:
+            metrics.check()
+        except ConfigError as error:
+            raise config.error("serve.metrics", error.reason) from None
+
+
+def _check_demands(config: Config) -> None:
+    if config.table.public_key is not None:
+        demands_of(config)
+
+
+def check_change(now: Config, new: Config) -> None:
+    """Raise ConfigError for a changed setting that needs a restart."""
+    for name in vars(now.serve):
+        if name not in RELOADED and getattr(now.serve, name) != getattr(new.serve, name):
+            raise new.error(f"serve.{name}", "changed, which needs a restart; nothing was reloaded")
+
+
+def identity_of(config: Config) -> Identity:
+    return Identity(config.serve.nsid, config.serve.version, config.serve.hostname)
+
+
+def cookies_of(config: Config) -> CookieSettings:
+    """Without a secret in the configuration, the process makes its own."""
+    cookies = config.serve.cookies
+    if not cookies.enabled:
+        return NO_COOKIES
+    secrets = tuple(secret.octets for secret in cookies.secret)
+    return CookieSettings(secrets or fresh_cookies().secrets, cookies.require)
+
+
+def renewed(context: Context, config: Config) -> Context:
+    """The context of responses after a reload. A secret that the process made stays."""
+    cookies = cookies_of(config)
+    if config.serve.cookies.enabled and not config.serve.cookies.secret and context.cookies.secrets:
+        cookies = cookies._replace(secrets=context.cookies.secrets)
+    return replace(context, identity=identity_of(config), cookies=cookies, udp_payload=config.serve.udp_payload)
+
+
+def responder_of(config: Config) -> Responder:
+    """The responder that a configuration asks for."""
+    return Responder(
+        identity=identity_of(config),
+        cookies=cookies_of(config),
+        rrl=rrl_of(config),
+        udp_payload=config.serve.udp_payload,
+        idle_timeout=config.serve.tcp.idle_timeout,
+        query_log=query_log_of(config),
+    )
+
+
+def query_log_of(config: Config) -> QueryLog | None:
+    how = config.serve.query_log
+    if not how.every:
+        return None
+    return QueryLog(how.every, how.rate)
+
+
+def rrl_of(config: Config) -> RrlSettings:
+    rrl = config.serve.rrl
+    return RrlSettings(
+        responses_per_second=rrl.responses_per_second,
+        slip=rrl.slip,
+        window=rrl.window,
+        ipv4_prefix=rrl.ipv4_prefix,
+        ipv6_prefix=rrl.ipv6_prefix,
+        exempt=rrl.exempt,
+    )
+
+
+def tls_of(config: Config) -> TlsSettings | None:
+    tls = config.serve.tls
+    if tls.certificate is None or tls.key is None:
+        return None
+    return TlsSettings(tls.listen, tls.certificate, tls.key)
+
+
+def tcp_of(config: Config) -> TcpLimits:
+    tcp = config.serve.tcp
+    return DEFAULT_LIMITS._replace(
+        max_connections=tcp.max_connections,
+        max_per_client=tcp.max_per_client,
+        idle_timeout=tcp.idle_timeout,
+    )
+
+
+def sources_of(config: Config) -> tuple[ZoneSource, ...]:
+    """The zones of the configuration. Raises ConfigError."""
+    return tuple(
+        ZoneSource(
+            zone.name,
+            zone.file,
+            Guards(zone.max_shrink, zone.serial, zone.lint),
+            config.serve.state,
+            signing_of(zone),
+            build_of(config, zone),
+        )
+        for zone in config.zones
+    )
+
+
+def signing_of(zone: ZoneConfig) -> Signing | None:
+    """How a zone is signed; None for one that is served as its file has it."""
+    if zone.keys is None:
+        return None
+    how = zone.signing
+    return Signing(
+        zone.keys,
+        Policy(how.lifetime, how.inception, how.refresh, how.zonemd, Children(how.cds), how.dnskey_ttl),
+    )
+
+
+def build_of(config: Config, zone: ZoneConfig) -> TableBuild | None:
+    """How a zone is built from its table; None for one without. Raises ConfigError."""
+    if zone.table is None:
+        return None
+    try:
+        servers = tuple(NameServer.parse(text, zone.name) for text in zone.ns)
+    except ZoneError as error:
+        raise config.error("zone.ns", error.reason) from None
+    return TableBuild(zone.table, zone.ttl, servers, zone.contact, zone.include, config.client.scheme)
+
+
+def has_table(config: Config) -> bool:
+    """Whether a table is pulled, compared with DNS, or built into a zone."""
+    return bool(config.table.url or config.table.drift) or any(zone.table for zone in config.zones)
+
+
+def demands_of(config: Config) -> Demands:
+    """The requirements for a pulled table. Raises ConfigError for a key that cannot be read."""
+    # Late: with HTTP, which few servers need.
+    from maptr.registry.pull import Demands
+
+    table = config.table
+    try:
+        key = None if table.public_key is None else PublicKey.parse(table.public_key.read_text("utf-8", "replace"))
+    except MissingExtra:
+        raise
+    except (OSError, SignatureError) as error:
+        raise config.error(
+            "table.public_key", f"{table.public_key}: {getattr(error, 'strerror', '') or error}"
+        ) from None
+    return Demands(table.sha256 or None, key)
+
+
+def primary_of(config: Config) -> PrimarySettings:
+    """The secondaries of each zone. Raises ConfigError."""
+    catalog = config.serve.catalog
+    if catalog.name is not None:
+        catalog_zone(catalog.name, [zone.name for zone in config.zones], 0)  # raises what the start would
+    return PrimarySettings(
+        tuple(Key(key.name, key.algorithm, key.secret.octets) for key in config.keys if key.secret is not None),
+        {zone.name: Secondaries(Acl(zone.transfer), zone.notify) for zone in config.zones},
+        None if catalog.name is None else (catalog.name, Secondaries(Acl(catalog.transfer), catalog.notify)),
+        config.serve.state,
+    )
+
+
+def served_origin(text: str, served: Iterable[Labels]) -> Labels:
+    """The origin of a served zone by its name. Raises ConfigError."""
+    served = tuple(served)
+    try:
+        origin = fold(parse(text))
+    except ValueError as error:
+        raise ConfigError(f"{text!r} is not a valid domain name: {error}") from None
+    if origin not in served:
+        near = nearest(to_text(origin), map(to_text, served))
+        raise ConfigError(f"no zone {to_text(origin)} is served; the nearest is {near or 'none'}")
+    return origin
+
+
+def control_of(config: Config) -> Path | None:
+    """The control socket's path; None without a configuration file, unless the path was set explicitly."""
+    return config.serve.control if config.filename or "serve.control" in config.places else None

@@ -1,0 +1,202 @@
+"""The listening sockets of a server: their options, their binding, and how many connections the system allows."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import ipaddress
+import logging
+import resource
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from maptr.errors import ConfigError
+from maptr.protocol.address import Address
+from maptr.server.request_server import MAX_CONNECTIONS as MAX_REQUESTS
+from maptr.server.stream import TcpLimits
+
+log = logging.getLogger("maptr.serve")
+
+PORT_TRIES = 20  # attempts to find a port that is free for both UDP and TCP, if any port will do
+BACKLOG = 128  # connections that wait to be accepted
+# Bytes of a TCP segment, either way: what every IPv6 path carries (RFC 8200 5) without the headers. A tunnel that
+# silently drops longer packets would drop each long response again and again. BIND and Knot have the same.
+MAX_SEGMENT = 1220
+# Bytes of queries that wait while Python works; the kernel cuts it to net.core.rmem_max.
+RECEIVE_BUFFER = 4 * 1024 * 1024
+# Bytes of responses that the network has not taken: some batches of the longest, of which the default holds less than
+# one. NSD has the same; the kernel cuts it to net.core.wmem_max.
+SEND_BUFFER = 1024 * 1024
+IP_PKTINFO = getattr(socket, "IP_PKTINFO", 8)  # Linux's number, for Pythons that do not have it
+# Linux's options to ignore the path MTU that ICMP reports, the better value first (ip(7), ipv6(7)).
+MTU_DISCOVER = {socket.AF_INET: (socket.IPPROTO_IP, 10), socket.AF_INET6: (socket.IPPROTO_IPV6, 23)}
+PMTUDISC_OMIT, PMTUDISC_DONT = 5, 0
+OTHER_FILES = 16  # standard streams, event loop, log, and the files that a reload reads
+RESERVED = 2 * MAX_REQUESTS + OTHER_FILES  # control socket and metrics have so many each
+
+
+class Sockets:
+    """Bound sockets: ``udp`` and ``tcp`` for each address, ``tls`` for each TLS address, and that of metrics."""
+
+    __slots__ = ("metrics", "tcp", "tls", "udp")
+
+    def __init__(self) -> None:
+        self.udp: list[socket.socket] = []
+        self.tcp: list[socket.socket] = []
+        self.tls: list[socket.socket] = []
+        self.metrics: socket.socket | None = None
+
+    def __iter__(self) -> Iterator[socket.socket]:
+        yield from (*self.udp, *self.tcp, *self.tls)
+        if self.metrics is not None:
+            yield self.metrics
+
+    def close(self) -> None:
+        for sock in self:
+            sock.close()
+
+
+def bind(
+    addresses: Sequence[Address], tls_addresses: Sequence[Address] = (), *, metrics: Address | None = None
+) -> Sockets:
+    """Bind everything that may need root. Raises ConfigError, and then leaves nothing open."""
+    sockets = Sockets()
+    try:
+        for address in addresses:
+            udp, tcp = _bind_pair(address)
+            sockets.udp.append(udp)
+            sockets.tcp.append(tcp)
+        sockets.tls += map(_bind_tcp, tls_addresses)
+        if metrics is not None:
+            sockets.metrics = _bind_tcp(metrics, key="serve.metrics")
+    except BaseException:
+        sockets.close()
+        raise
+    return sockets
+
+
+def bound_at(address: Address, sock: socket.socket) -> Address:
+    """The address with the socket's port, which the system chose for port 0."""
+    return Address(address.host, sock.getsockname()[1])
+
+
+def cannot_listen(where: Address | Path, error: OSError, *, key: str = "") -> ConfigError:
+    """The error to raise; ``key`` is the setting with the address."""
+    low = isinstance(error, PermissionError) and isinstance(where, Address) and where.port < socket.IPPORT_RESERVED
+    advice = ": ports below 1024 need root or CAP_NET_BIND_SERVICE" if low else ""
+    return ConfigError(f"cannot listen on {where}: {error.strerror or error}{advice}", key=key)
+
+
+def open_udp(host: str, port: int) -> socket.socket:
+    """A bound non-blocking UDP socket; ``[::]`` is IPv6 only, so that 0.0.0.0 can be bound too. Raises OSError."""
+    address = ipaddress.ip_address(host)
+    sock = socket.socket(socket.AF_INET6 if address.version == 6 else socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        sock.setblocking(False)
+        for buffer, size in ((socket.SO_RCVBUF, RECEIVE_BUFFER), (socket.SO_SNDBUF, SEND_BUFFER)):
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, buffer, size)
+        if sys.platform.startswith("linux"):
+            _ignore_path_mtu(sock)
+        if address.version == 6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        if address.is_unspecified and address.version == 6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
+        elif address.is_unspecified:
+            sock.setsockopt(socket.IPPROTO_IP, IP_PKTINFO, 1)
+        sock.bind(_sockaddr(host, port))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def open_tcp(host: str, port: int) -> socket.socket:
+    """A listening non-blocking TCP socket; ``[::]`` as above. Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Its connections inherit it: a response must not wait until the previous one is acknowledged.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with contextlib.suppress(OSError):  # not every system allows it for a listening socket
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, MAX_SEGMENT)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(_sockaddr(host, port))
+        sock.listen(BACKLOG)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def is_wildcard(sock: socket.socket) -> bool:
+    """Whether the socket is bound to any address, so that a response has to name the address it leaves from."""
+    return ipaddress.ip_address(sock.getsockname()[0]).is_unspecified
+
+
+def limits_within_descriptors(limits: TcpLimits, listening: int) -> TcpLimits:
+    """The limits; or fewer connections, if the system does not allow so many open files (getrlimit(2)).
+
+    Raises the soft limit as far as needed and possible. ``listening`` is the number of listening sockets. Past the
+    lower limit the connection that is idle for longest is closed, whereas without a free file descriptor no new one
+    could be accepted.
+    """
+    others = RESERVED + listening
+    wanted = limits.max_connections + others
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            soft = most
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return limits
+    fits = max(1, soft - others)
+    log.warning(
+        "max_connections is %d instead of %d, as a process may have %d files open: raise LimitNOFILE",
+        fits,
+        limits.max_connections,
+        soft,
+    )
+    return limits._replace(max_connections=fits)
+
+
+def _bind_pair(address: Address) -> tuple[socket.socket, socket.socket]:
+    """A UDP and a TCP socket on the same port. Raises ConfigError."""
+    for attempt in range(PORT_TRIES):
+        udp = None
+        try:
+            udp = open_udp(address.host, address.port)
+            return udp, open_tcp(address.host, udp.getsockname()[1])
+        except OSError as error:
+            if udp is not None:
+                udp.close()
+            if udp is None or address.port or error.errno != errno.EADDRINUSE or attempt == PORT_TRIES - 1:
+                raise cannot_listen(address, error) from error
+    raise AssertionError("unreachable")
+
+
+def _bind_tcp(address: Address, *, key: str = "") -> socket.socket:
+    try:
+        return open_tcp(address.host, address.port)
+    except OSError as error:
+        raise cannot_listen(address, error, key=key) from error
+
+
+def _sockaddr(host: str, port: int) -> tuple[str, int] | tuple[str, int, int, int]:
+    """The argument of bind(2), with the interface of ``fe80::1%eth0`` (RFC 4007 11). Raises OSError."""
+    host, _, interface = host.partition("%")
+    return (host, port, 0, socket.if_nametoindex(interface)) if interface else (host, port)
+
+
+def _ignore_path_mtu(sock: socket.socket) -> None:
+    """A forged ICMP message must not make the kernel send responses in fragments, which can be forged (RFC 9715)."""
+    for how in (PMTUDISC_OMIT, PMTUDISC_DONT):
+        with contextlib.suppress(OSError):
+            sock.setsockopt(*MTU_DISCOVER[sock.family], how)
+            return

@@ -1,0 +1,180 @@
+"""The zones that are served, as values: their sources, each zone's state, and the result of a reload.
+
+``publisher.py`` makes one state from another; ``reload.py`` swaps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from maptr.dnssec.expiry import EXPIRING, Signatures, SignatureState, Validity
+from maptr.dnssec.policy import Policy
+from maptr.protocol.names import Labels, fold, parse
+from maptr.zone.build import NameServer
+from maptr.zone.diff import stripped
+from maptr.zone.lint import LeftOut
+from maptr.zone.publish import Guards
+from maptr.zone.snapshot import Snapshot, ZoneView
+
+KeyFiles = tuple[tuple[str, int, int, int, int], ...]  # a key folder's files with their times, without their content
+
+
+@dataclass(frozen=True, slots=True)
+class TableBuild:
+    """How a zone is built from a registry's table. ``include`` are files of records to add."""
+
+    table: Path
+    ttl: int
+    servers: tuple[NameServer, ...] = ()
+    contact: Labels = (b"hostmaster",)
+    include: tuple[Path, ...] = ()
+    scheme: str = "https"  # for the hosts of a natab
+
+
+class Signing(NamedTuple):
+    """The key folder that a zone is signed with, and the signing policy."""
+
+    keys: Path
+    policy: Policy = Policy()
+
+
+class ZoneSource(NamedTuple):
+    """A zone's origin and file, the guards for new versions, and the folder for state that outlives the process.
+
+    With ``table``, the server builds the file from a registry. With ``signing``, the server signs the zone, which
+    needs ``state``.
+    """
+
+    origin: Labels
+    path: Path
+    guards: Guards = Guards()
+    state: Path | None = None
+    signing: Signing | None = None
+    table: TableBuild | None = None
+
+    @classmethod
+    def from_text(cls, text: str) -> ZoneSource:
+        """Read ``ORIGIN=FILE``; the origin's final dot may be missing. Raises ValueError."""
+        origin, equals, path = text.partition("=")
+        if not (origin and equals and path):
+            raise ValueError(f"{text!r} is not ORIGIN=FILE, such as ark.arpa=ark.arpa.zone")
+        try:
+            return cls(fold(parse(origin)), Path(path))
+        except ValueError as error:
+            raise ValueError(f"{origin!r} is not a valid domain name: {error}") from None
+
+
+class SigningState(NamedTuple):
+    """The signing state of a zone. Times are seconds since 1970.
+
+    ``unsigned`` is the serial of the zone file that the served version was made from, None if the served version is
+    not the server's own. The signatures are valid from ``begins``; the zone is signed again from ``due``.
+    ``pending`` is an accepted version that could not be signed. ``error`` is the reason of the last failure, "" after
+    a success; ``pause`` is the time until the next attempt.
+    """
+
+    unsigned: int | None = None
+    begins: float = 0.0
+    due: float = 0.0
+    key_files: KeyFiles = ()
+    pending: ZoneView | None = None
+    error: str = ""
+    failed_at: float | None = None
+    pause: int = 0
+
+    @property
+    def retry_at(self) -> float | None:
+        """When a zone that could not be signed is tried again."""
+        return (self.failed_at or 0.0) + self.pause if self.error else None
+
+    def is_due(self, key_files: KeyFiles, now: float) -> bool:
+        """Whether to sign now: the keys have changed, the signatures are near their end, or a retry is due."""
+        if self.key_files != key_files:
+            return True
+        if (retry_at := self.retry_at) is not None:
+            return not retry_at - self.pause <= now < retry_at  # before the failure: the clock was set back
+        return not self.begins <= now < self.due  # before the beginning: likewise
+
+
+NEVER_SIGNED = SigningState()
+
+
+class ZoneState(NamedTuple):
+    """One zone now. Times are seconds since 1970.
+
+    Without a ``view``, the zone never loaded and its queries get SERVFAIL. ``error`` is the reason why the last file
+    was refused, "" if it was accepted. ``validity`` is that of the view's signatures. ``signed`` is None for zones
+    that the server does not sign, ``left_out`` is None for zones that are not built from a table.
+    """
+
+    source: ZoneSource
+    view: ZoneView | None = None
+    names: int = 0  # that have records
+    loaded_at: float | None = None
+    error: str = ""
+    failed_at: float | None = None
+    warnings: tuple[str, ...] = ()
+    validity: Validity | None = None
+    signed: SigningState | None = None
+    left_out: LeftOut | None = None
+
+    def serving(self, view: ZoneView, now: float) -> ZoneState:
+        """The state in which this view is served from now on."""
+        return self._replace(view=view, names=view.nodes.count(), loaded_at=now, validity=Validity.of(view, now))
+
+    @property
+    def expiring(self) -> int:
+        """Seconds before the end of the signatures from which they raise an alarm: for a zone that the server signs,
+        no sooner than it was to be signed again."""
+        signing = self.source.signing
+        return EXPIRING if signing is None else min(EXPIRING, signing.policy.refresh)
+
+    def signatures(self, now: float) -> SignatureState:
+        if self.validity is None:
+            return SignatureState(Signatures.UNSIGNED)
+        return self.validity.state(now, expiring=self.expiring)
+
+    def unsigned_view(self) -> ZoneView | None:
+        """The served version as its file had it: without the server's signatures, and with the file's serial."""
+        if self.view is None or self.source.signing is None:
+            return self.view
+        return stripped(self.view, None if self.signed is None else self.signed.unsigned)
+
+
+class ZoneResult(NamedTuple):
+    """The result of a reload for one zone: loaded, reloaded, signed (same file, new signatures), unchanged, refused
+    or removed."""
+
+    zone: str
+    result: str
+    serial: int | None = None
+    was: int | None = None
+    reason: str = ""
+    warnings: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {**self._asdict(), "warnings": list(self.warnings)}
+
+
+class Served(NamedTuple):
+    """All zones at one moment."""
+
+    states: Mapping[Labels, ZoneState]
+
+    @property
+    def sources(self) -> tuple[ZoneSource, ...]:
+        return tuple(state.source for state in self.states.values())
+
+    def answers_as(self, other: Served) -> bool:
+        """Whether queries get the same responses from both: the same views of the same zones."""
+        mine, others = self.states, other.states
+        return mine.keys() == others.keys() and all(mine[origin].view is others[origin].view for origin in mine)
+
+    def snapshot(self) -> Snapshot:
+        views = [state.view for state in self.states.values() if state.view is not None]
+        broken = [origin for origin, state in self.states.items() if state.view is None]
+        return Snapshot.of(views, broken=broken)

@@ -1,0 +1,1 @@
+"""Zone transfers, their access control, NOTIFY, catalog zones and TSIG, without I/O."""

@@ -1,0 +1,195 @@
+"""TSIG keys, access control lists for zone transfers, and NOTIFY targets, as plain values."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from maptr.protocol.address import Address, Network, read_network, read_target
+from maptr.protocol.names import Labels, fold, parse, to_text
+
+# RFC 8945 6, without HMAC-MD5, which must not be used, and GSS: name of the hash -> bytes of its output.
+DIGESTS = {"sha1": 20, "sha224": 28, "sha256": 32, "sha384": 48, "sha512": 64}
+MIN_MAC = 10  # bytes, and at least half the output of the hash: RFC 8945 5.2.2.1
+
+_ALGORITHM = re.compile(r"hmac-(?P<digest>sha\d+)(?:-(?P<bits>\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A TSIG key. ``mac_size`` is the least size of a MAC in bytes (RFC 8945 5.2.4).
+
+    ``algorithm`` is a name such as ``hmac-sha256``. A suffix such as ``-128``, as in BIND, allows MACs truncated to
+    this number of bits; 256-128, 384-192 and 512-256 are also names on the wire (RFC 8945 6). No text form of a key
+    contains the secret. Raises ValueError.
+    """
+
+    name: Labels
+    algorithm: str
+    secret: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        match = _ALGORITHM.fullmatch(self.algorithm)
+        size = DIGESTS.get(match["digest"]) if match else None
+        if match is None or size is None:
+            known = ", ".join(f"hmac-{digest}" for digest in DIGESTS)
+            raise ValueError(f"{self.algorithm!r} is not a known algorithm: {known}")
+        if match["bits"]:
+            bits = int(match["bits"])
+            least = 8 * max(MIN_MAC, size // 2)
+            if bits % 8 or not least <= bits <= 8 * size:
+                raise ValueError(f"{self.algorithm}: MACs are truncated to whole bytes, {least} to {8 * size} bits")
+        if not self.name:
+            raise ValueError("key without a name")
+        if not self.secret:
+            raise ValueError(f"key {to_text(self.name)} without a secret")
+        object.__setattr__(self, "name", fold(self.name))
+
+    @property
+    def digest(self) -> str:
+        return self.algorithm.split("-")[1]
+
+    @property
+    def mac_size(self) -> int:
+        _, _, bits = self.algorithm.removeprefix("hmac-").partition("-")
+        return int(bits) // 8 if bits else DIGESTS[self.digest]
+
+    @classmethod
+    def of(cls, name: str, algorithm: str, secret: str) -> Key:
+        """A key with a secret in base64. Raises ValueError, whose message never contains the secret."""
+        try:
+            decoded = base64.b64decode("".join(secret.split()), validate=True)
+        except (binascii.Error, ValueError):
+            raise ValueError(f"the secret of key {name!r} is not base64") from None
+        return cls(_name(name), algorithm.lower().rstrip("."), decoded)
+
+
+def keyring(keys: Iterable[Key]) -> Mapping[Labels, Key]:
+    """Keys by name. Raises ValueError if two have the same name."""
+    ring: dict[Labels, Key] = {}
+    for key in keys:
+        if key.name in ring:
+            raise ValueError(f"key {to_text(key.name)} is given twice")
+        ring[key.name] = key
+    return ring
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Clients that may transfer a zone: by address, by key, or by both if both are given."""
+
+    network: Network | None = None
+    key: Labels | None = None
+
+    @classmethod
+    def from_text(cls, text: str) -> Rule:
+        """Read ``key:NAME``, an address, a prefix, or ``PREFIX key:NAME``. Raises ValueError."""
+        network: Network | None = None
+        key: Labels | None = None
+        for word in text.split():
+            if word.startswith("key:") and key is None:
+                key = _name(word.removeprefix("key:"))
+            elif not word.startswith("key:") and network is None:
+                try:
+                    network = read_network(word)
+                except ValueError as error:
+                    raise ValueError(f"{text!r} is neither key:NAME, an address nor a prefix: {error}") from None
+            else:
+                raise ValueError(f"{text!r} has two addresses or two keys; write two rules")
+        if network is None and key is None:
+            raise ValueError("empty rule; leave it out")
+        return cls(network, key)
+
+    def allows(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address | None, key: Labels | None) -> bool:
+        if self.key is not None and self.key != key:
+            return False
+        if self.network is None:
+            return True
+        return address is not None and address.version == self.network.version and address in self.network
+
+    def __str__(self) -> str:
+        parts = [] if self.network is None else [_network_text(self.network)]
+        return " ".join(parts if self.key is None else [*parts, "key:" + to_text(self.key)])
+
+
+@dataclass(frozen=True, slots=True)
+class Acl:
+    """An access control list: allows the clients that a rule allows. Without rules it allows no client."""
+
+    rules: tuple[Rule, ...] = ()
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> Acl:
+        """Raises ValueError."""
+        return cls(tuple(Rule.from_text(text) for text in texts))
+
+    def allows(self, client: str, key: Labels | None) -> bool:
+        """``client`` is an IP address, ``key`` the folded name of the key that signed the query."""
+        if not self.rules:
+            return False
+        try:
+            address = ipaddress.ip_address(client.partition("%")[0])
+        except ValueError:
+            address = None
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+            address = address.ipv4_mapped
+        return any(rule.allows(address, key) for rule in self.rules)
+
+    def keys(self) -> set[Labels]:
+        """The names of the keys in the rules."""
+        return {rule.key for rule in self.rules if rule.key is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyTarget:
+    """The address of a server that gets a NOTIFY for each new serial, signed if there is a key."""
+
+    address: Address
+    key: Labels | None = None
+
+    @classmethod
+    def from_text(cls, text: str) -> NotifyTarget:
+        """Read ``HOST[:PORT] [key:NAME]``; an IPv6 host before a port is in brackets. Raises ValueError."""
+        where, *more = text.split() or [""]
+        if len(more) > 1 or any(not word.startswith("key:") for word in more):
+            raise ValueError(f"{text!r} is not HOST[:PORT] [key:NAME]")
+        key = _name(more[0].removeprefix("key:")) if more else None
+        address = read_target(where)
+        if not address.port:
+            raise ValueError(f"{text!r}: port 0 is not a port to send to")
+        return cls(address, key)
+
+    def __str__(self) -> str:
+        return str(self.address) + ("" if self.key is None else f" key:{to_text(self.key)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Secondaries:
+    """The secondaries of a zone: who may transfer it, and where NOTIFY messages go."""
+
+    transfer: Acl = Acl()
+    notify: tuple[NotifyTarget, ...] = ()
+
+    def check(self, keys: Mapping[Labels, Key]) -> None:
+        """Raises ValueError for a name without a key."""
+        named = self.transfer.keys() | {target.key for target in self.notify if target.key is not None}
+        for name in sorted(named - keys.keys()):
+            raise ValueError(f"there is no key {to_text(name)}")
+
+
+def _name(text: str) -> Labels:
+    try:
+        labels = fold(parse(text))
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not a valid key name: {error}") from None
+    if not labels:
+        raise ValueError("key without a name")
+    return labels
+
+
+def _network_text(network: Network) -> str:
+    return str(network.network_address) if network.num_addresses == 1 else str(network)

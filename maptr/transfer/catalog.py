@@ -1,0 +1,48 @@
+"""The catalog zone (RFC 9432): lists the zones of the server, so that secondaries know which to serve."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable
+
+from maptr.errors import ConfigError
+from maptr.protocol.names import Labels, check, fold, to_text, to_wire
+from maptr.protocol.numbers import NS, PTR, SOA, TXT
+from maptr.zone.rrset import Node, RRset
+from maptr.zone.snapshot import ZoneView
+
+VERSION = b"2"  # RFC 9432 4.2.1
+TTL = 0  # RFC 9432 4.1: no client caches it
+# Of the SOA record, in seconds; EXPIRE is the longest possible.
+REFRESH, RETRY, EXPIRE, MINIMUM = 3600, 600, 0x7FFFFFFF, 0
+UNIQUE = 32  # hexadecimal digits of a member's label: 128 bits, so that no two members have the same by chance
+
+_NOWHERE: Labels = (b"invalid",)  # RFC 9432 4.1: there is no server to query and no contact
+
+
+def catalog_zone(origin: Labels, members: Iterable[Labels], serial: int) -> ZoneView:
+    """The catalog of the zones. Raises ConfigError if it is one of them, or if a name in it is too long."""
+    origin, zones = fold(origin), sorted(map(fold, members))
+    if origin in zones:
+        raise ConfigError(f"the catalog {to_text(origin)} is one of the zones")
+    times = struct.pack("!5I", serial, REFRESH, RETRY, EXPIRE, MINIMUM)
+    soa = RRset(origin, SOA, TTL, (to_wire(_NOWHERE) * 2 + times,))
+    nodes: dict[Labels, Node] = {origin: {NS: RRset(origin, NS, TTL, (to_wire(_NOWHERE),), (_NOWHERE,)), SOA: soa}}
+    version, below = (b"version", *origin), (b"zones", *origin)
+    nodes[version] = {TXT: RRset(version, TXT, TTL, (bytes((len(VERSION),)) + VERSION,))}
+    nodes[below] = {}
+    for zone in zones:
+        owner = (member_label(zone), *below)
+        nodes[owner] = {PTR: RRset(owner, PTR, TTL, (to_wire(zone),))}
+    try:
+        for name in nodes:
+            check(name)
+    except ValueError as error:
+        raise ConfigError(f"catalog {to_text(origin)}: {error}") from None
+    return ZoneView.of(origin, nodes)
+
+
+def member_label(zone: Labels) -> bytes:
+    """The unique label of a member, a hash of its name, so the same in every catalog."""
+    return hashlib.sha256(to_wire(fold(zone))).hexdigest()[:UNIQUE].encode()

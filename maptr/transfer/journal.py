@@ -1,0 +1,161 @@
+"""The journal of a zone: the changes from serial to serial, from which the server answers IXFR (RFC 1995).
+
+A journal is a chain of differences (``zone/diff.py``). Each is packed once, into the bytes that the file of the journal
+has, and unpacked only while it is sent. So the cost of a reload depends on its changes, not on the size of the journal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from maptr.errors import JournalError, ZoneError
+from maptr.protocol.names import Labels, read_wire, to_text, to_wire
+from maptr.protocol.serial import is_newer
+from maptr.zone.diff import Difference, Record, difference, digest
+from maptr.zone.snapshot import ZoneView
+
+# One for each reload. A secondary that is further behind gets the whole zone. Knot keeps 20 or more.
+MAX_DIFFERENCES = 100
+# Bytes of a journal in memory and in its file: many times the changes of the real registry in a year.
+MAX_BYTES = 16 * 1024 * 1024
+
+_MAGIC = b"maptr journal 2\n"
+_CHECKSUM = 32  # bytes of SHA-256
+_DIFFERENCE = struct.Struct("!4I")  # serials, number of records, bytes of the records
+
+
+@dataclass(frozen=True, slots=True)
+class PackedDifference:
+    """A packed difference. Iterating gives its records in the order of IXFR.
+
+    Iterating raises ZoneError for bytes that ``of`` did not make.
+    """
+
+    from_serial: int
+    to_serial: int
+    count: int
+    data: bytes
+
+    @classmethod
+    def of(cls, change: Difference) -> PackedDifference:
+        data = b"".join(map(Record.pack, (change.old, *change.removed, change.new, *change.added)))
+        return cls(change.from_serial, change.to_serial, len(change), data)
+
+    def __iter__(self) -> Iterator[Record]:
+        offset = 0
+        for _ in range(self.count):
+            try:
+                record, offset = Record.unpack(self.data, offset)
+            except (struct.error, IndexError, ValueError) as error:
+                raise ZoneError(f"the journal is damaged: {error}") from error
+            yield record
+
+    def __len__(self) -> int:
+        """The number of records that IXFR sends."""
+        return self.count
+
+    @property
+    def size(self) -> int:
+        """Bytes in a file."""
+        return _DIFFERENCE.size + len(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """An unbroken chain of differences that ends at the zone with this serial and ``digest``."""
+
+    origin: Labels
+    serial: int
+    digest: bytes
+    differences: tuple[PackedDifference, ...] = ()
+
+    @classmethod
+    def start(cls, view: ZoneView) -> Journal:
+        """The journal of a zone without a known earlier version."""
+        return cls(view.origin, view.serial, digest(view))
+
+    def fits(self, view: ZoneView) -> bool:
+        """True if the chain ends at this zone, with the same serial and the same content."""
+        return (self.origin, self.serial) == (view.origin, view.serial) and self.digest == digest(view)
+
+    def since(self, serial: int) -> tuple[PackedDifference, ...] | None:
+        """The differences from a serial to that of the zone; None if the serial is not in the journal."""
+        for number in range(len(self.differences) - 1, -1, -1):
+            if self.differences[number].from_serial == serial:
+                return self.differences[number:]
+        return None
+
+    def extend(
+        self, old: ZoneView, new: ZoneView, *, max_differences: int = MAX_DIFFERENCES, max_bytes: int = MAX_BYTES
+    ) -> Journal:
+        """The journal after a reload. The oldest differences are dropped if it would exceed its limits.
+
+        A serial that did not increase (RFC 1982) starts a new journal, because no secondary can follow it.
+        """
+        change = difference(old, new)
+        if change is None:
+            return self
+        after = digest(new)
+        if self.serial != old.serial or not is_newer(new.serial, old.serial):
+            return Journal(new.origin, new.serial, after)
+        kept: list[PackedDifference] = []
+        size = 0
+        for each in reversed((*self.differences, PackedDifference.of(change))):
+            size += each.size
+            if size > max_bytes or len(kept) == max_differences:
+                break
+            kept.append(each)
+        return Journal(new.origin, new.serial, after, tuple(reversed(kept)))
+
+
+def encode(journal: Journal) -> bytes:
+    """The bytes of a journal's file, which end with a checksum."""
+    parts = [_MAGIC, to_wire(journal.origin), struct.pack("!I", journal.serial), journal.digest]
+    parts.append(struct.pack("!I", len(journal.differences)))
+    for each in journal.differences:
+        parts += _DIFFERENCE.pack(each.from_serial, each.to_serial, each.count, len(each.data)), each.data
+    checksum = hashlib.sha256()
+    for part in parts:
+        checksum.update(part)
+    return b"".join((*parts, checksum.digest()))
+
+
+def decode(data: bytes) -> Journal:
+    """The journal of a file's bytes. Raises only JournalError."""
+    body = memoryview(data)[:-_CHECKSUM]
+    if not data.startswith(_MAGIC) or len(body) < len(_MAGIC):
+        raise JournalError("not a journal, or one of another version")
+    if hashlib.sha256(body).digest() != data[-_CHECKSUM:]:
+        raise JournalError("damaged: the checksum is wrong")
+    try:
+        return _unpack(data, len(body))
+    except (struct.error, IndexError, ValueError) as error:  # the checksum does not protect from a wrong writer
+        raise JournalError(f"damaged: {error}") from error
+
+
+def _unpack(body: bytes, stop: int) -> Journal:
+    origin, offset = read_wire(body, len(_MAGIC))
+    serial, end, count = struct.unpack_from("!I32sI", body, offset)
+    offset += 40
+    differences: list[PackedDifference] = []
+    for _ in range(count):
+        old, new, records, size = _DIFFERENCE.unpack_from(body, offset)
+        offset += _DIFFERENCE.size + size
+        if offset > stop:
+            raise ValueError("a difference is truncated")
+        differences.append(PackedDifference(old, new, records, body[offset - size : offset]))
+    links = [each.from_serial for each in differences[1:]] + [serial]
+    if offset != stop or any(each.to_serial != link for each, link in zip(differences, links, strict=False)):
+        raise ValueError("the chain of serials is broken")
+    return Journal(origin, serial, end, tuple(differences))
+
+
+def describe(journal: Journal) -> str:
+    """The serials from which IXFR can start, as a line for the log."""
+    if not journal.differences:
+        return f"zone {to_text(journal.origin)} serial {journal.serial}, no earlier serial"
+    first = journal.differences[0].from_serial
+    return f"zone {to_text(journal.origin)} serials {first} to {journal.serial}"

@@ -1,0 +1,263 @@
+"""The response to one query, with TSIG and zone transfers around the general path of ``maptr.answer``.
+
+Pure: no socket, thread, clock, log or file. Over UDP a response is one message; over TCP and TLS a transfer has many,
+which are made on demand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Protocol
+
+from dnslib import DNSError, DNSQuestion
+from dnslib.dns import RR
+
+from maptr.answer.context import Transport
+from maptr.answer.message import Message
+from maptr.answer.respond import make_reply
+from maptr.protocol.names import Labels, fold, to_text
+from maptr.protocol.numbers import (
+    AA,
+    AXFR,
+    FORMERR,
+    HEADER_SIZE,
+    IN,
+    IXFR,
+    NOERROR,
+    NOTAUTH,
+    QUERY,
+    REFUSED,
+    SERVFAIL,
+    SOA,
+)
+from maptr.transfer.acl import Acl, Key, Secondaries
+from maptr.transfer.journal import Journal
+from maptr.transfer.tsig import CheckedQuery, check_query, may_be_signed
+from maptr.transfer.xfr import axfr, ixfr, messages
+from maptr.zone.diff import Record, serial_of, soa_of
+from maptr.zone.snapshot import Snapshot, ZoneView
+
+_AXFR, _IXFR = AXFR.to_bytes(2, "big"), IXFR.to_bytes(2, "big")
+MIN_SOA = 22  # bytes of SOA rdata: two root names and five numbers (RFC 1035 3.3.13)
+
+
+class Respond(Protocol):
+    """``make_reply`` of the general path with a context. ``verified``: TSIG proved the client's address."""
+
+    def __call__(
+        self,
+        query: bytes,
+        snapshot: Snapshot,
+        *,
+        transport: Transport,
+        client: str,
+        reserve: int,
+        rcode: int | None,
+        verified: bool,
+    ) -> bytes | None: ...
+
+
+def respond_plainly(
+    query: bytes,
+    snapshot: Snapshot,
+    *,
+    transport: Transport,
+    client: str,
+    reserve: int,
+    rcode: int | None,
+    verified: bool,
+) -> bytes | None:
+    """The general path without settings and without a rate limit."""
+    made = make_reply(query, snapshot, transport=transport, client=client, reserve=reserve, rcode=rcode)
+    return None if made is None else made.wire
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """A catalog zone. Only clients that may transfer it get responses from it (RFC 9432 7)."""
+
+    view: ZoneView
+    secondaries: Secondaries
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Keys, secondaries and journals for the zones of a snapshot. Replaced as a whole."""
+
+    keys: Mapping[Labels, Key] = field(default_factory=lambda: MappingProxyType({}))
+    secondaries: Mapping[Labels, Secondaries] = field(default_factory=lambda: MappingProxyType({}))
+    journals: Mapping[Labels, Journal] = field(default_factory=lambda: MappingProxyType({}))
+    catalog: Catalog | None = None
+
+    def acl(self, origin: Labels) -> Acl:
+        if self.catalog is not None and origin == self.catalog.view.origin:
+            return self.catalog.secondaries.transfer
+        return self.secondaries.get(origin, Secondaries()).transfer
+
+
+def _ignore(_: object) -> None:
+    pass
+
+
+def exchange(
+    query: bytes,
+    snapshot: Snapshot,
+    access: Access,
+    *,
+    transport: Transport,
+    client: str,
+    now: int,
+    reply: Respond = respond_plainly,
+    note: Callable[[str], None] = _ignore,
+    note_refused: Callable[[Callable[[], str]], None] = _ignore,
+) -> Iterator[bytes]:
+    """The messages of the response to a query; none if the server sends nothing.
+
+    ``now`` is the UNIX time. ``note`` gets a log line for each transfer. ``note_refused`` gets a function that makes a
+    log line for each refused transfer and each invalid signature; any client can cause these, so the caller limits
+    them. Raises ZoneError in the middle of a transfer, for a record that is too large for a message; nothing else, for
+    any bytes.
+    """
+    if len(query) < HEADER_SIZE or query[2] & 0x80:
+        return
+    if _is_general(query, access):
+        answer = reply(query, snapshot, transport=transport, client=client, reserve=0, rcode=None, verified=False)
+        if answer is not None:
+            yield answer
+        return
+    checked = check_query(query, access.keys, now)
+    if checked.error:
+        note_refused(lambda: f"query from {client} with an invalid signature: {checked.fault}")
+    question_type, name = _peek(checked.query, access.catalog is not None)
+    if access.catalog is not None and access.catalog.secondaries.transfer.allows(client, checked.key):
+        origin = access.catalog.view.origin
+        if name[-len(origin) :] == origin:
+            snapshot = Snapshot.of((access.catalog.view,))
+
+    def ask(rcode: int | None) -> bytes | None:
+        return reply(
+            checked.query,
+            snapshot,
+            transport=transport,
+            client=client,
+            reserve=checked.size,
+            rcode=rcode,
+            verified=checked.key is not None,
+        )
+
+    if checked.rcode is None and question_type in (AXFR, IXFR) and query[2] >> 3 & 15 == QUERY:
+        yield from _Transfer(checked, snapshot, access, transport, client, note, note_refused).messages(ask)
+        return
+    message = ask(checked.rcode)
+    if message is not None:
+        yield checked.sign(message)
+
+
+def _is_general(query: bytes, access: Access) -> bool:
+    """True if only the general path is concerned: no signature, no transfer, no catalog."""
+    # Bytes that are not a type may look like one; such a query takes the longer path, with the same response.
+    return not (may_be_signed(query) or _AXFR in query or _IXFR in query or access.catalog)
+
+
+def _peek(query: bytes, with_name: bool) -> tuple[int, Labels]:
+    """The type of the question, and with ``with_name`` its folded name; anything for a malformed query."""
+    offset = HEADER_SIZE
+    labels: list[bytes] = []
+    while offset < len(query) and 0 < query[offset] < 0x40:
+        if with_name:
+            labels.append(query[offset + 1 : offset + 1 + query[offset]].lower())
+        offset += 1 + query[offset]
+    return int.from_bytes(query[offset + 1 : offset + 3], "big"), tuple(labels)
+
+
+@dataclass(frozen=True, slots=True)
+class _Transfer:
+    """A query for AXFR or IXFR."""
+
+    checked: CheckedQuery
+    snapshot: Snapshot
+    access: Access
+    transport: Transport
+    client: str
+    note: Callable[[str], None]
+    note_refused: Callable[[Callable[[], str]], None]
+
+    def messages(self, ask: Callable[[int | None], bytes | None]) -> Iterator[bytes]:
+        refused = self._refuse()
+        if refused is not None:
+            refusal = ask(refused)
+            if refusal is not None:
+                yield self.checked.sign(refusal)
+            return
+        template = ask(NOERROR)
+        if template is None:
+            return
+        if not int.from_bytes(template[2:4], "big") & AA:  # an error: the query is malformed
+            yield self.checked.sign(template)
+            return
+        query = Message.parse(self.checked.query)
+        question = query.questions[0]
+        serials = (serial_of(Record((), SOA, 0, soa.rdata.data)) for soa in query.auth if _is_soa(soa, question))
+        serial = next(serials, None)
+        content = self._content(question, serial)
+        if content is None:
+            refusal = ask(FORMERR)
+            if refusal is not None:
+                yield self.checked.sign(refusal)
+            return
+        for message in messages(template, question, content, reserve=self.checked.size):
+            yield self.checked.sign(message)
+
+    def _refuse(self) -> int | None:
+        """The rcode of a refusal; None for a transfer, and for a malformed query.
+
+        NOTAUTH for a zone that is not served (RFC 5936 2.2.1), SERVFAIL for one that could not be loaded, REFUSED for
+        a client that may not transfer it, and for AXFR over UDP, which is not defined (RFC 5936 4.2).
+        """
+        query = Message.parse_header(self.checked.query)
+        try:
+            query.parse_question()
+        except DNSError:
+            return None
+        if not query.questions:
+            return None
+        question = query.questions[0]
+        if question.qclass != IN or (question.qtype == AXFR and self.transport is Transport.UDP):
+            return REFUSED
+        origin = fold(question.qname.label)
+        if origin not in self.snapshot.zones:
+            if origin in self.snapshot.broken:
+                self.note_refused(lambda: f"{self._what(question)} refused: not loaded")
+                return SERVFAIL
+            self.note_refused(lambda: f"{self._what(question)} refused: not served here")
+            return NOTAUTH
+        if not self.access.acl(origin).allows(self.client, self.checked.key):
+            self.note_refused(lambda: f"{self._what(question)} refused")
+            return REFUSED
+        return None
+
+    def _what(self, question: DNSQuestion) -> str:
+        kind = "AXFR" if question.qtype == AXFR else "IXFR"
+        key = "" if self.checked.key is None else f" key {to_text(self.checked.key)}"
+        return f"{kind} of zone {to_text(fold(question.qname.label))} to {self.client}{key}"
+
+    def _content(self, question: DNSQuestion, serial: int | None) -> Iterator[Record] | None:
+        """The records to send; None for IXFR without a serial."""
+        view = self.snapshot.zones[fold(question.qname.label)]
+        what = self._what(question)
+        if question.qtype == AXFR:
+            self.note(f"{what}: serial {view.serial}")
+            return axfr(view)
+        if serial is None:
+            return None
+        if self.transport is Transport.UDP:
+            # Only the SOA record, which makes the secondary retry over TCP (RFC 1995 2), against amplification.
+            return iter((soa_of(view),))
+        self.note(f"{what}: from serial {serial} to {view.serial}")
+        return ixfr(view, self.access.journals.get(view.origin), serial)
+
+
+def _is_soa(record: RR, question: DNSQuestion) -> bool:
+    return record.rtype == SOA and record.rname == question.qname and len(record.rdata.data) >= MIN_SOA

@@ -1,0 +1,285 @@
+"""TSIG (RFC 8945): checks the signatures of queries, and signs the messages of responses.
+
+Bytes in, bytes out; the time is an argument. ``dns.tsig`` makes the MACs. It has neither the order of checks that the
+RFC requires nor truncated MACs, so both are here.
+"""
+
+from __future__ import annotations
+
+import hmac
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import dns.name
+import dns.tsig
+
+from maptr.protocol.names import Labels, fold, read_name, to_text, to_wire
+from maptr.protocol.numbers import ANY_CLASS, FORMERR, HEADER_SIZE, NOTAUTH, TSIG
+from maptr.transfer.acl import DIGESTS, MIN_MAC, Key
+
+BADSIG, BADKEY, BADTIME, BADTRUNC = 16, 17, 18, 22  # RFC 8945 3
+_ERRORS = {BADSIG: "BADSIG", BADKEY: "BADKEY", BADTIME: "BADTIME", BADTRUNC: "BADTRUNC"}
+FUDGE = 300  # seconds between two clocks, "RECOMMENDED" (RFC 8945 10)
+
+_TYPE = TSIG.to_bytes(2, "big")
+_COUNTS = struct.Struct("!4H")  # of the four sections, RFC 1035 4.1.1
+_RECORD = struct.Struct("!HHIH")  # type, class, TTL and length of rdata, RFC 1035 4.1.3
+_TIMES = struct.Struct("!HIHH")  # the time, fudge and the length of the MAC (RFC 8945 4.2)
+_END = struct.Struct("!HHH")  # after the MAC: original ID, error and the length of other data
+# Names on the wire for truncated MACs (RFC 8945 6).
+_TRUNCATED = frozenset({"hmac-sha256-128", "hmac-sha384-192", "hmac-sha512-256"})
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The TSIG record of a message (RFC 8945 4.2). ``start`` is its offset."""
+
+    start: int
+    key: Labels
+    algorithm: Labels
+    time: int
+    fudge: int
+    mac: bytes
+    original_id: int
+    error: int
+    other: bytes
+
+
+@dataclass(slots=True)
+class Signer:
+    """Signs the messages of one exchange, each covering the one before it (RFC 8945 5.3.1)."""
+
+    key: Key
+    algorithm: Labels  # as in the query
+    mac_size: int
+    time: int
+    fudge: int = FUDGE
+    error: int = 0
+    other: bytes = b""
+    previous: bytes = b""  # the MAC of the previous message, first that of the query
+    first: bool = True
+
+    @property
+    def size(self) -> int:
+        """Bytes that a signature adds to a message."""
+        names = len(to_wire(self.key.name)) + len(to_wire(self.algorithm))
+        return names + 10 + 16 + self.mac_size + len(self.other)
+
+    def sign(self, message: bytes) -> bytes:
+        """The message with its TSIG record."""
+        ident = int.from_bytes(message[:2], "big")
+        record = Record(
+            len(message), self.key.name, self.algorithm, self.time, self.fudge, b"", ident, self.error, self.other
+        )
+        covered = message + (_variables(record) if self.first else _timers(record))
+        self.previous = _mac(self.key, covered, after=self.previous)[: self.mac_size]
+        self.first = False
+        return attach(message, record, self.previous)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedQuery:
+    """A query without its TSIG record, and the result of the checks.
+
+    ``rcode``, if not None, is the rcode of the response. ``signer`` signs the response. Without a signer, the response
+    has the ``unsigned`` record with the error, if there is one (RFC 8945 5.3.2).
+    """
+
+    query: bytes
+    signer: Signer | None = None
+    rcode: int | None = None
+    unsigned: Record | None = field(default=None, repr=False)
+
+    @property
+    def key(self) -> Labels | None:
+        """The key with which the query is validly signed."""
+        return self.signer.key.name if self.signer is not None and self.rcode is None else None
+
+    @property
+    def error(self) -> int:
+        """The TSIG error (RFC 8945 3); 0 for a valid signature, and without a signature."""
+        told = self.unsigned or self.signer
+        return 0 if told is None else told.error
+
+    @property
+    def fault(self) -> str:
+        """The key and the name of the error, if there is one."""
+        key = self.unsigned.key if self.unsigned else self.signer.key.name if self.signer else ()
+        return f"key {to_text(key)} {_ERRORS[self.error]}"
+
+    @property
+    def size(self) -> int:
+        """Bytes to reserve for TSIG in each message of the response."""
+        return self.signer.size if self.signer is not None else 0
+
+    def sign(self, reply: bytes) -> bytes:
+        """A message of the response with its TSIG record, if it needs one."""
+        if self.signer is not None:
+            return self.signer.sign(reply)
+        return reply if self.unsigned is None else attach(reply, self.unsigned, b"")
+
+
+def may_be_signed(message: bytes) -> bool:
+    """False if a message certainly has no TSIG record, without reading its records."""
+    return _TYPE in message and any(message[6:HEADER_SIZE])
+
+
+def check_query(query: bytes, keys: Mapping[Labels, Key], now: int) -> CheckedQuery:
+    """Check a query's TSIG: form, key, MAC, time and truncation, in the order of RFC 8945 5.2.
+
+    A malformed query gets rcode FORMERR. ``now`` is the UNIX time. The latest time of a key is not stored, because
+    queries over UDP may overtake each other.
+    """
+    if not may_be_signed(query):
+        return CheckedQuery(query)
+    try:
+        record = find(query)
+    except ValueError:
+        # RFC 8945 5.2
+        return CheckedQuery(query, rcode=FORMERR)
+    if record is None:
+        return CheckedQuery(query)
+    stripped = _strip(query, record)
+    key = keys.get(record.key)
+    if key is None or not _suits(key, record.algorithm):
+        return _not_signed(stripped, record, BADKEY)
+    full = DIGESTS[key.digest]
+    length = len(record.mac)
+    if length > full or length < max(MIN_MAC, full // 2):
+        # A missing MAC is invalid, one of an impossible length is malformed (RFC 8945 5.2.2.1).
+        return CheckedQuery(stripped, rcode=FORMERR) if length else _not_signed(stripped, record, BADSIG)
+    if not _is_signed(stripped, record, key):
+        return _not_signed(stripped, record, BADSIG)
+    signer = Signer(key, record.algorithm, length, now, record.fudge, previous=record.mac)
+    if abs(now - record.time) > record.fudge:
+        # The response has the time of the client, and that of the server as other data (RFC 8945 5.2.3).
+        signer.time, signer.error, signer.other = record.time, BADTIME, now.to_bytes(6, "big")
+        return CheckedQuery(stripped, signer, NOTAUTH)
+    if length < key.mac_size:
+        signer.error, signer.mac_size = BADTRUNC, key.mac_size
+        return CheckedQuery(stripped, signer, NOTAUTH)
+    return CheckedQuery(stripped, signer)
+
+
+def find(message: bytes) -> Record | None:
+    """The TSIG record of a message, or None.
+
+    Raises ValueError for one that is not the last record, or not of class ANY with TTL 0 (RFC 8945 4.2, 5.2), and for
+    a malformed message.
+    """
+    if len(message) < HEADER_SIZE:
+        raise ValueError("header cut short")
+    questions, *counts = _COUNTS.unpack_from(message, 4)
+    at = HEADER_SIZE
+    for _ in range(questions):
+        at = read_name(message, at)[1] + 4
+    for left in reversed(range(sum(counts))):  # without an object for each: a hostile message has thousands
+        start = at
+        name, at = read_name(message, at)
+        try:
+            rdtype, rdclass, ttl, size = _RECORD.unpack_from(message, at)
+        except struct.error:
+            raise ValueError("record cut short") from None
+        at += _RECORD.size + size
+        if at > len(message):
+            raise ValueError("rdata cut short")
+        if rdtype == TSIG:
+            if left or not counts[2] or (rdclass, ttl) != (ANY_CLASS, 0):
+                raise ValueError("TSIG is not last, or not of class ANY with TTL 0")
+            if at != len(message):
+                raise ValueError("bytes after TSIG")
+            return _read(message, start, fold(name), at - size)
+    return None
+
+
+def _read(message: bytes, start: int, key: Labels, at: int) -> Record:
+    """The TSIG record at the end of the message, from its rdata."""
+    name, at = read_name(message, at)
+    try:
+        high, low, fudge, length = _TIMES.unpack_from(message, at)
+        at += _TIMES.size + length
+        original_id, error, other = _END.unpack_from(message, at)
+    except struct.error:
+        raise ValueError("TSIG rdata cut short") from None
+    end = at + _END.size
+    if len(message) != end + other:
+        raise ValueError("TSIG rdata of a wrong length")
+    mac = message[at - length : at]
+    return Record(start, key, fold(name), high << 32 | low, fudge, mac, original_id, error, message[end:])
+
+
+def _strip(message: bytes, record: Record) -> bytes:
+    """The message without its TSIG record."""
+    count = int.from_bytes(message[10:12], "big") - 1
+    return message[:10] + count.to_bytes(2, "big") + message[HEADER_SIZE : record.start]
+
+
+def _suits(key: Key, algorithm: Labels) -> bool:
+    if len(algorithm) != 1:
+        return False
+    name = algorithm[0].decode("latin-1")
+    return name == f"hmac-{key.digest}" or (name == key.algorithm and name in _TRUNCATED)
+
+
+def _not_signed(stripped: bytes, record: Record, error: int) -> CheckedQuery:
+    return CheckedQuery(stripped, rcode=NOTAUTH, unsigned=replace(record, error=error, other=b""))
+
+
+def _is_signed(stripped: bytes, record: Record, key: Key, *, after: bytes = b"") -> bool:
+    """True if the MAC of the record is that of the message without it (RFC 8945 4.3)."""
+    covered = record.original_id.to_bytes(2, "big") + stripped[2:] + _variables(record)
+    return hmac.compare_digest(_mac(key, covered, after=after)[: len(record.mac)], record.mac)
+
+
+def _mac(key: Key, covered: bytes, *, after: bytes = b"") -> bytes:
+    """The whole MAC, which covers ``after``, the MAC of the previous message, if any (RFC 8945 4.3.1)."""
+    algorithm = dns.name.from_text(f"hmac-{key.digest}.")
+    context = dns.tsig.get_context(  # type: ignore[no-untyped-call]
+        dns.tsig.Key(dns.name.Name((*key.name, b"")), key.secret, algorithm)
+    )
+    if after:
+        context.update(len(after).to_bytes(2, "big") + after)
+    context.update(covered)
+    return bytes(context.sign())
+
+
+def _timers(record: Record) -> bytes:
+    """The TSIG timers, for every message but the first (RFC 8945 5.3.1)."""
+    return struct.pack("!HIH", record.time >> 32 & 0xFFFF, record.time & 0xFFFFFFFF, record.fudge)
+
+
+def _variables(record: Record) -> bytes:
+    """The TSIG variables (RFC 8945 4.3.3)."""
+    head = to_wire(record.key) + struct.pack("!HI", ANY_CLASS, 0) + to_wire(record.algorithm) + _timers(record)
+    return head + struct.pack("!HH", record.error, len(record.other)) + record.other
+
+
+def attach(message: bytes, record: Record, mac: bytes) -> bytes:
+    """The message with a TSIG record, whose original ID is that of the message."""
+    rdata = to_wire(record.algorithm) + _timers(record) + struct.pack("!H", len(mac)) + mac
+    rdata += message[:2] + struct.pack("!HH", record.error, len(record.other)) + record.other
+    wire = to_wire(record.key) + struct.pack("!HHIH", TSIG, ANY_CLASS, 0, len(rdata)) + rdata
+    count = int.from_bytes(message[10:12], "big") + 1
+    return message[:10] + count.to_bytes(2, "big") + message[HEADER_SIZE:] + wire
+
+
+def sign_query(message: bytes, key: Key, now: int) -> tuple[bytes, Signer]:
+    """A signed query, and the signer with its MAC, which ``check_reply`` needs."""
+    name = key.algorithm if key.algorithm in _TRUNCATED else f"hmac-{key.digest}"
+    signer = Signer(key, (name.encode(),), key.mac_size, now)
+    return signer.sign(message), signer
+
+
+def check_reply(reply: bytes, asked: Signer, now: int) -> bool:
+    """True if a response has a valid signature for this query (RFC 8945 5.3)."""
+    try:
+        record = find(reply)
+    except ValueError:
+        return False
+    if record is None or record.key != asked.key.name or record.algorithm != asked.algorithm:
+        return False
+    if record.error or not asked.mac_size <= len(record.mac) <= DIGESTS[asked.key.digest]:
+        return False
+    is_signed = _is_signed(_strip(reply, record), record, asked.key, after=asked.previous)
+    return is_signed and abs(now - record.time) <= record.fudge

@@ -1,0 +1,1 @@
+"""Outgoing HTTP, bounded in size, time and destination."""

@@ -1,0 +1,195 @@
+"""Connections to web servers that hostile DNS may have named: limits on time, size and destination.
+
+A host name is looked up once, addresses that are not public are refused, and the connection goes to an address that
+was checked, so that the name cannot change its address in between (DNS rebinding).
+"""
+
+from __future__ import annotations
+
+import http.client
+import queue
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from itertools import zip_longest
+from typing import NamedTuple
+from urllib.parse import urljoin
+
+from maptr import __version__, url
+from maptr.errors import NmaError, reason_of
+
+MAX_REDIRECTS = 5  # RFC 9110 15.4 leaves the limit to the client; RFC 2068 10.3 had five
+MAX_BODY = 262_144  # bytes; an ERC record has hundreds
+MAX_ADDRESSES = 4  # of one host
+PORTS = {"http": 80, "https": 443}
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+USER_AGENT = f"maptr/{__version__}"
+
+
+class Page(NamedTuple):
+    """An HTTP response: its URL after redirects, header names in lower case, and the body up to MAX_BODY."""
+
+    url: str
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    cut: bool
+
+    def header(self, name: str) -> str:
+        """The first value of a header, or ""."""
+        return next((value for label, value in self.headers if label == name), "")
+
+
+@contextmanager
+def connection(
+    where: url.Url,
+    *,
+    seconds: float,
+    connect_seconds: float | None = None,
+    allow_private: bool = False,
+    context: ssl.SSLContext | None = None,
+) -> Iterator[socket.socket]:
+    """A connected socket to the server of an http or https URL, with TLS verified. It is closed after the seconds.
+
+    Errors inside the ``with`` block become NmaError too. Raises NmaError.
+    """
+    deadline = time.monotonic() + seconds
+    port = where.port or PORTS[where.scheme]
+    limit = seconds if connect_seconds is None else min(seconds, connect_seconds)
+    current = connect(where.host.text, port, limit, allow_private=allow_private)
+    current.settimeout(max(0.001, deadline - time.monotonic()))
+    ended = threading.Event()
+
+    def end() -> None:
+        ended.set()
+        with suppress(OSError):
+            current.shutdown(socket.SHUT_RDWR)
+
+    # A server that sends one byte at a time never meets the timeout of a socket; this timer ends it.
+    timer = threading.Timer(max(0.0, deadline - time.monotonic()), end)
+    timer.daemon = True
+    timer.start()
+    try:
+        if where.scheme == "https":
+            context = context or ssl.create_default_context()
+            name = where.host.text.removesuffix(".")  # RFC 6066 3
+            current = context.wrap_socket(current, server_hostname=name, do_handshake_on_connect=False)
+            current.do_handshake()
+        yield current
+        if ended.is_set():  # http.client may not have noticed that the response was cut short
+            raise TimeoutError
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        late = ended.is_set() or isinstance(error, TimeoutError)
+        raise NmaError(f"{where.host.text}: {'no answer in time' if late else _reason(error)}") from None
+    finally:
+        timer.cancel()
+        current.close()
+
+
+def request(sock: socket.socket, where: url.Url, headers: Mapping[str, str]) -> http.client.HTTPResponse:
+    """Send a GET request on a connection, and read the header of the response."""
+    client = http.client.HTTPConnection(where.host.text)
+    client.sock = sock
+    rest = where.rest.partition("#")[0]
+    client.putrequest("GET", rest if rest.startswith("/") else f"/{rest}", skip_host=True, skip_accept_encoding=True)
+    port = f":{where.port}" if where.port is not None else ""
+    fixed = {"Accept-Encoding": "identity", "User-Agent": USER_AGENT, "Connection": "close"}
+    for name, value in {"Host": where.host.in_url + port, **headers, **fixed}.items():
+        client.putheader(name, value)
+    client.endheaders()
+    return client.getresponse()
+
+
+def get(target: str, *, seconds: float, accept: str = "*/*", allow_private: bool = False) -> Page:
+    """The page at a URL, after redirects. Raises NmaError, also for a URL that may not be followed."""
+    deadline = time.monotonic() + seconds
+    for _ in range(MAX_REDIRECTS + 1):
+        if refusal := url.refusal(target, allow_private=allow_private):
+            raise NmaError(f"{target[:200]!a} is not asked: {refusal}")
+        where = url.parse(target)
+        with (
+            connection(where, seconds=deadline - time.monotonic(), allow_private=allow_private) as sock,
+            request(sock, where, {"Accept": accept}) as response,
+        ):
+            headers = tuple((name.lower(), value) for name, value in response.getheaders())
+            body = response.read(MAX_BODY + 1)
+        page = Page(target, response.status, headers, body[:MAX_BODY], len(body) > MAX_BODY)
+        location = page.header("location")
+        if page.status not in REDIRECTS or not location:
+            return page
+        try:
+            target = urljoin(target, location)
+        except ValueError as error:  # for example a bracket without its pair
+            raise NmaError(f"{where.host.text}: redirects to {location[:200]!a}: {error}") from None
+    raise NmaError(f"more than {MAX_REDIRECTS} redirects")
+
+
+def connect(host: str, port: int, seconds: float, *, allow_private: bool) -> socket.socket:
+    """A TCP connection within a number of seconds for all addresses together. Raises NmaError."""
+    deadline = time.monotonic() + seconds
+    failures = []
+    addresses = look_up(host, port, seconds)
+    public = [text for text in addresses if allow_private or not is_local(text)]
+    if addresses and not public:
+        raise NmaError(f"{host} is not asked: {addresses[0]} is not a public address")
+    tried = _mixed(public)[:MAX_ADDRESSES]
+    for number, address in enumerate(tried):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            break
+        try:  # each address has its share of the time
+            sock = socket.create_connection((address, port), timeout=left / (len(tried) - number))
+        except OSError as error:
+            failures.append(f"{address}: {error.strerror or error}".removeprefix(f"{host}: "))
+        else:
+            sock.settimeout(max(0.001, deadline - time.monotonic()))
+            return sock
+    raise NmaError(f"{host}: {'; '.join(failures) or 'no answer in time'}")
+
+
+def _mixed(addresses: list[str]) -> list[str]:
+    """IPv6 and IPv4 in turn (RFC 8305 section 4), so that both are tried."""
+    first = [address for address in addresses if (":" in address) == (":" in addresses[0])]
+    others = [address for address in addresses if address not in first]
+    return [one for pair in zip_longest(first, others) for one in pair if one]
+
+
+def is_local(address: str) -> bool:
+    """True for an address that is not public."""
+    plain = address.partition("%")[0]
+    return url.parse_host(f"[{plain}]" if ":" in plain else plain).is_local
+
+
+def look_up(host: str, port: int, seconds: float) -> list[str]:
+    """The addresses of a host by the system's resolver, in a thread, because it has no timeout.
+
+    Raises NmaError if there is none, or none in time.
+    """
+    found: queue.SimpleQueue[list[str] | OSError | UnicodeError] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found.put(list(dict.fromkeys(str(entry[4][0]) for entry in entries)))
+        except (OSError, UnicodeError) as error:
+            found.put(error)
+
+    threading.Thread(target=ask, daemon=True).start()
+    try:
+        result = found.get(timeout=max(0.0, seconds))
+    except queue.Empty:
+        raise NmaError(f"{host}: no address in time") from None
+    if isinstance(result, list):
+        return result
+    raise NmaError(f"{host}: no address: {reason_of(result)}") from None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    if isinstance(error, http.client.IncompleteRead):
+        return f"cut short after {len(error.partial)} bytes"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,0 +1,1 @@
+"""Zones: built from the registry, read, checked, compared, published."""

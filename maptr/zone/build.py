@@ -1,0 +1,178 @@
+"""Table to zone: the text of a master file (RFC 1035 5), the same for the same table and serial.
+
+The NAPTR records are made in ``rules.py``.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import dns.exception
+import dns.name
+import dns.rdatatype
+import dns.zonefile
+
+from maptr.errors import TableError, ZoneError
+from maptr.naptr.record import MAX_STRING, quote
+from maptr.protocol import names
+from maptr.protocol.names import ARK_ARPA, Labels
+from maptr.registry.table import Entry, Table
+from maptr.zone.lint import LeftOut, publishable
+from maptr.zone.rules import records_by_name
+from maptr.zone.tokens import BYTE_ORDER_MARK, MARK_REFUSED
+
+TTL = 86400  # of every record, in seconds
+REFRESH, RETRY, EXPIRE = 3600, 900, 1209600  # SOA timers: an hour, a quarter, two weeks
+MINIMUM = 300  # TTL of negative responses (RFC 2308 5): a NAAN that was registered today is found within minutes
+MAX_WHO = 4 * MAX_STRING  # bytes of a name or acronym, its key included
+LOCALHOST: Labels = (b"localhost",)
+
+
+@dataclass(frozen=True, slots=True)
+class NameServer:
+    """An NS record. Its addresses are glue, which it needs if its name is below the origin."""
+
+    name: Labels
+    addresses: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str, origin: Labels = ARK_ARPA) -> NameServer:
+        """From ``NAME[=ADDRESS[,ADDRESS...]]``. A name without a dot is below the origin, others are absolute.
+
+        Raises ZoneError for a bad name or address, and for missing or unusable glue.
+        """
+        name_text, _, addresses_text = text.partition("=")
+        try:
+            name = names.parse(name_text)
+            addresses = tuple(str(ipaddress.ip_address(part)) for part in addresses_text.split(",") if part)
+        except ValueError as error:
+            raise ZoneError(f"name server {text}: {error}") from None
+        if not name:
+            raise ZoneError(f"name server {text}: no name")
+        if any("%" in address for address in addresses):
+            raise ZoneError(f"name server {text}: an address with a scope is valid on one machine only")
+        if "." not in name_text:
+            name = names.check((*name, *origin))
+        below = names.is_below(name, origin)
+        if below and not addresses:
+            raise ZoneError(f"name server {text} is in the zone: give its address, {name_text}=ADDRESS")
+        if addresses and not below:
+            raise ZoneError(f"name server {text} is not in the zone, so the zone cannot have its address")
+        return cls(name, addresses)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The content of a zone besides its table. Without name servers, it has ``localhost``, for loopback only.
+
+    ``include`` is (file name, text) of records that are added as they are. Names that they delegate are not taken from
+    the table.
+    """
+
+    origin: Labels = ARK_ARPA
+    servers: tuple[NameServer, ...] = ()
+    contact: Labels = (b"hostmaster",)
+    ttl: int = TTL
+    include: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """The text of a zone, and the entries that are not in it: those left out, with the reason, and those delegated."""
+
+    text: str
+    serial: int
+    left_out: LeftOut = field(default_factory=LeftOut)
+    delegated: tuple[str, ...] = ()
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+def build(table: Table, serial: int, settings: Settings | None = None, *, unread: Iterable[TableError] = ()) -> Build:
+    """The zone of a table: for each NAAN, sorted, its NAPTR rules and TXT records with its names.
+
+    Entries that cannot be published are left out and reported, as are those that could not be read, ``unread``.
+    Raises ZoneError for settings that make no valid zone.
+    """
+    settings = settings or Settings()
+    origin = names.to_text(settings.origin)
+    delegated = {name for file, text in settings.include for name in _delegations(file, text, origin)}
+    lines = [*_header(serial, settings)]
+    usable, left_out = publishable(table, origin=settings.origin, unread=unread)
+    skipped: list[str] = []
+    published = rules = 0
+    for naan in sorted({entry.naan for entry in table.values()}):
+        if (naan.encode(), *settings.origin) in delegated:
+            skipped.append(naan)
+            continue
+        entry = usable.get(naan) or Entry(naan)
+        made = list(records_by_name(entry, usable.shoulders(naan), settings.origin))
+        published += bool(made)
+        rules += len(made)
+        below: list[str] = []  # the records of shoulders, so that the records of each name stand together
+        for owner, naptr in made:
+            name = names.to_text(owner[: len(owner) - len(settings.origin)]).removesuffix(".")
+            (lines if name == naan else below).append(f"{name} IN NAPTR {naptr.to_text()}")
+        lines += [f"{naan} IN TXT {strings}" for strings in _who(entry)] if made else []
+        lines += below
+    left_out = LeftOut(finding for finding in left_out if finding.record.partition("/")[0] not in skipped)
+    for file, text in settings.include:
+        records = text.replace("\r\n", "\n").rstrip("\n")
+        lines += [f"; from {file.rpartition('/')[2]}", f"$ORIGIN {origin}", records]
+    counts = {"naans": published, "rules": rules}
+    return Build("\n".join(lines) + "\n", serial, left_out, tuple(skipped), counts)
+
+
+def _header(serial: int, settings: Settings) -> Iterator[str]:
+    servers = settings.servers or (NameServer(LOCALHOST),)
+    origin = names.to_text(settings.origin)
+    contact = settings.contact if len(settings.contact) > 1 else (*settings.contact, *settings.origin)
+    soa = f"{names.to_text(servers[0].name)} {names.to_text(contact)}"
+    yield f"$ORIGIN {origin}"
+    yield f"$TTL {settings.ttl}"
+    yield f"{origin} IN SOA {soa} {serial} {REFRESH} {RETRY} {EXPIRE} {MINIMUM}"
+    for server in servers:
+        yield f"{origin} IN NS {names.to_text(server.name)}"
+    for server in servers:
+        for address in server.addresses:
+            kind = "AAAA" if ":" in address else "A"
+            yield f"{names.to_text(server.name)} IN {kind} {address}"
+
+
+def _who(entry: Entry) -> Iterator[str]:
+    """TXT rdata, one ``key=value`` a record (RFC 1464), UTF-8 as ``\\DDD``. A long value is split into several strings,
+    and cut after MAX_WHO bytes: a record has at most 65,535 (RFC 1035 3.2.1)."""
+    acronym = entry.who.acronym or next((nma.acronym for nma in entry.nmas if nma.acronym), None)
+    for key, value in (("who", entry.who.name), ("native", entry.who.name_native), ("acronym", acronym)):
+        octets = f"{key}={value}".encode()[:MAX_WHO].decode("utf-8", "ignore").encode()
+        if value:
+            chunks = [octets[at : at + MAX_STRING] for at in range(0, len(octets), MAX_STRING)]
+            yield " ".join(quote(chunk) for chunk in chunks)
+
+
+def _delegations(file: str, text: str, origin: str) -> Iterator[Labels]:
+    """The folded names that included records delegate (NS, not at the origin)."""
+    if text.startswith(BYTE_ORDER_MARK):
+        raise ZoneError(MARK_REFUSED, filename=file, line=1)
+    apex = dns.name.from_text(origin)
+    try:
+        rrsets = dns.zonefile.read_rrsets(text, rdclass=None, origin=apex, relativize=False, default_ttl=TTL)
+    except (dns.exception.DNSException, ValueError) as error:
+        raise ZoneError(f"cannot be included: {error}", filename=file) from None
+    for rrset in rrsets:
+        if rrset.rdtype == dns.rdatatype.NS and rrset.name != apex:
+            yield names.fold(rrset.name.labels[:-1])
+
+
+def serial_of(lines: Iterable[str]) -> tuple[int, list[str]] | None:
+    """The serial of a zone text that ``build`` made, and its lines without the serial; None for any other text."""
+    kept: list[str] = []
+    serial = None
+    for line in lines:
+        words = line.split(" ")
+        if serial is None and len(words) == 10 and words[1:3] == ["IN", "SOA"] and words[5].isdigit():
+            serial = int(words[5])
+            words[5] = "SERIAL"
+        kept.append(" ".join(words))
+    return None if serial is None else (serial, kept)

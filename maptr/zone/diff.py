@@ -1,0 +1,320 @@
+"""The difference between two versions of a zone: RRset by RRset for people, record by record for IXFR (RFC 1995).
+
+Records are compared as sets: their order in a file has no meaning (RFC 2181 5).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import dns.exception
+import dns.rdatatype
+
+from maptr.protocol.names import Labels, fold, from_wire, read_wire, to_text, to_wire
+from maptr.protocol.numbers import MADE_BY_SIGNERS, RRSIG, SOA
+from maptr.zone.packed import (
+    PackedNodes,
+    has_data,
+    have_same_records,
+    pack_rrset,
+    split_rrsets,
+    types_of,
+    with_head,
+)
+from maptr.zone.rrset import Node, RRset
+from maptr.zone.snapshot import ZoneView
+
+SERIAL = slice(-20, -16)  # in the rdata of a SOA: it ends with five 32-bit numbers (RFC 1035 3.3.13)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One RRset added (``old`` is None), removed (``new`` is None) or changed."""
+
+    old: RRset | None
+    new: RRset | None
+
+    @property
+    def sign(self) -> str:
+        return "+" if self.old is None else "-" if self.new is None else "~"
+
+    @property
+    def rrset(self) -> RRset:
+        """The new RRset; the old one if it was removed."""
+        rrset = self.new or self.old
+        assert rrset is not None  # noqa: S101 - a change has one of them
+        return rrset
+
+    def to_text(self) -> str:
+        """``+ owner ttl TYPE rdata | rdata``; for a changed RRset only what differs, as ``old -> new``."""
+        rrset = self.rrset
+        owner, kind = to_text(rrset.owner), _type_text(rrset.rdtype)
+        if self.old is None or self.new is None:
+            return f"{self.sign} {owner} {rrset.ttl} {kind} {_rdatas_text(set(rrset.rdatas), rrset.rdtype)}"
+        return f"~ {owner} {kind} {'; '.join(self._differences(self.old, self.new))}"
+
+    @staticmethod
+    def _differences(old: RRset, new: RRset) -> Iterator[str]:
+        removed, added = set(old.rdatas) - set(new.rdatas), set(new.rdatas) - set(old.rdatas)
+        if removed or added:
+            before, after = _rdatas_text(removed, old.rdtype), _rdatas_text(added, new.rdtype)
+            yield f"{before or '(none)'} -> {after or '(none)'}"
+        if old.ttl != new.ttl:
+            yield f"ttl {old.ttl} -> {new.ttl}"
+        if old.owner != new.owner:
+            yield f"owner {to_text(old.owner)} -> {to_text(new.owner)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "change": {"+": "added", "-": "removed", "~": "changed"}[self.sign],
+            "owner": to_text(self.rrset.owner),
+            "type": _type_text(self.rrset.rdtype),
+            "old": _rrset_dict(self.old),
+            "new": _rrset_dict(self.new),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneDiff:
+    """The changes in canonical order (RFC 4034 6.1), by type within a name. False if there are none.
+
+    ``lost`` is the number of names that had records and now have none, ``size`` the number of names of the old zone.
+    """
+
+    changes: tuple[Change, ...]
+    lost: int
+    size: int
+
+    @classmethod
+    def between(cls, old: ZoneView, new: ZoneView) -> ZoneDiff:
+        """The difference between two versions of one zone."""
+        changes: list[Change] = []
+        lost = 0
+        for owner in sorted(_changed_names(old.nodes, new.nodes), key=lambda labels: labels[::-1]):
+            before, after = old.nodes.get(owner, {}), new.nodes.get(owner, {})
+            changes += _changes(before, after)
+            lost += has_data(before) and not has_data(after)
+        return cls(tuple(changes), lost, old.nodes.count())
+
+    def __bool__(self) -> bool:
+        return bool(self.changes)
+
+    @property
+    def shrinkage(self) -> float:
+        """The part of the old zone's names that was lost, 0.0 to 1.0."""
+        return self.lost / self.size if self.size else 0.0
+
+    def to_text(self) -> str:
+        """One line for each RRset; "" if nothing differs."""
+        return "".join(f"{change.to_text()}\n" for change in self.changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"changes": [change.to_dict() for change in self.changes], "names": self.size, "names_lost": self.lost}
+
+
+def _changed_names(old: PackedNodes, new: PackedNodes) -> Iterator[Labels]:
+    """The names at which two zones differ. Most names of two versions have equal values, which need not be packed."""
+    same_ttl = (old.packer and old.packer.ttl) == (new.packer and new.packer.ttl)  # equal lines are equal records then
+    for key, value in new.table.items():
+        if (
+            key not in old.table
+            or old.spelled.get(key) != new.spelled.get(key)
+            or not ((same_ttl and old.table[key] == value) or have_same_records(old.read(key), new.read(key)))
+        ):
+            yield from_wire(key)
+    yield from (from_wire(key) for key in old.table if key not in new.table)
+
+
+def _changes(old: Node, new: Node) -> Iterator[Change]:
+    for rdtype in sorted(old.keys() | new.keys()):
+        before, after = old.get(rdtype), new.get(rdtype)
+        if before is None or after is None or _content(before) != _content(after):
+            yield Change(before, after)
+
+
+def _content(rrset: RRset) -> tuple[Labels, int, frozenset[bytes]]:
+    return rrset.owner, rrset.ttl, frozenset(rrset.rdatas)
+
+
+def _type_text(rdtype: int) -> str:
+    return dns.rdatatype.to_text(dns.rdatatype.RdataType.make(rdtype))
+
+
+def _rdatas_text(rdatas: set[bytes], rdtype: int) -> str:
+    return " | ".join(_rdata_text(rdata, rdtype) for rdata in sorted(rdatas))
+
+
+def _rdata_text(rdata: bytes, rdtype: int) -> str:
+    from maptr.zone.text import rdata_text  # for a command's output: the server starts without dnspython's rdata
+
+    try:
+        return rdata_text(rdtype, rdata)
+    except (ValueError, dns.exception.DNSException):
+        return f"\\# {len(rdata)} {rdata.hex()}"  # RFC 3597 5
+
+
+def _rrset_dict(rrset: RRset | None) -> dict[str, Any] | None:
+    if rrset is None:
+        return None
+    return {"ttl": rrset.ttl, "rdata": [_rdata_text(rdata, rrset.rdtype) for rdata in sorted(rrset.rdatas)]}
+
+
+# ---- versions of one zone
+
+
+def content_digest(zone: ZoneView) -> str:
+    """A digest of everything in the zone except its serial."""
+    return digest(with_serial(zone, 0)).hex()
+
+
+def with_serial(zone: ZoneView, serial: int) -> ZoneView:
+    """The same zone with another serial."""
+    rdata = zone.soa.rdatas[0]
+    rdatas = (rdata[: SERIAL.start] + serial.to_bytes(4, "big") + rdata[SERIAL.stop :],)
+    soa = zone.soa._replace(rdatas=rdatas)
+    apex = {**zone.nodes[zone.origin], SOA: soa}
+    nodes = zone.nodes.replaced({to_wire(zone.origin): b"".join(map(pack_rrset, apex.values()))})
+    return zone._replace(serial=serial, soa=soa, negative_soa=zone.negative_soa._replace(rdatas=rdatas), nodes=nodes)
+
+
+def stripped(view: ZoneView, serial: int | None = None) -> ZoneView:
+    """The zone without the records that signing makes, with the serial if one is given.
+
+    Names that have no other records stay as empty non-terminals if a name below them exists.
+    """
+    bare: dict[bytes, bytes] = {}
+    for key in view.nodes.special:
+        packed = view.nodes.read(key)
+        if not MADE_BY_SIGNERS.isdisjoint(types_of(packed)):
+            bare[key] = _unsigned(packed)
+    found = ZoneView.of(view.origin, view.nodes.replaced(bare)) if bare else view
+    return found if serial is None or serial == found.serial else with_serial(found, serial)
+
+
+def _unsigned(packed: bytes) -> bytes:
+    """The value of a name without the records that signing makes."""
+    return b"".join(
+        [with_head(rdtype, records) for rdtype, records in split_rrsets(packed) if rdtype not in MADE_BY_SIGNERS]
+    )
+
+
+# ---- record by record
+
+
+class Record(NamedTuple):
+    """One record: ``rdata`` is uncompressed wire, the owner keeps its case."""
+
+    owner: Labels
+    rdtype: int
+    ttl: int
+    rdata: bytes
+
+    def pack(self) -> bytes:
+        """The record as bytes, for a digest or a file."""
+        head = struct.pack("!HIH", self.rdtype, self.ttl, len(self.rdata))
+        return to_wire(self.owner) + head + self.rdata
+
+    @classmethod
+    def unpack(cls, data: bytes, offset: int) -> tuple[Record, int]:
+        """The record that ``pack`` wrote there, and its end. Raises ValueError, IndexError and struct.error."""
+        owner, offset = read_wire(data, offset)
+        rdtype, ttl, length = struct.unpack_from("!HIH", data, offset)
+        end = offset + 8 + length
+        if end > len(data):
+            raise ValueError("a truncated record")
+        return cls(owner, rdtype, ttl, data[offset + 8 : end]), end
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The step from one version of a zone to the next: the SOA records of both, and the other records that differ."""
+
+    old: Record
+    new: Record
+    removed: tuple[Record, ...]
+    added: tuple[Record, ...]
+
+    @property
+    def from_serial(self) -> int:
+        return serial_of(self.old)
+
+    @property
+    def to_serial(self) -> int:
+        return serial_of(self.new)
+
+    def __len__(self) -> int:
+        """The number of records in an IXFR response."""
+        return 2 + len(self.removed) + len(self.added)
+
+
+def difference(old: ZoneView, new: ZoneView) -> Difference | None:
+    """The difference between two versions, in canonical order of names; None if there is none.
+
+    A record is removed and added again if its TTL or the case of its owner changed.
+    """
+    removed: list[Record] = []
+    added: list[Record] = []
+    for key in _changed_names(old.nodes, new.nodes):
+        before, after = set(_node_records(old.nodes.get(key, {}))), set(_node_records(new.nodes.get(key, {})))
+        removed += before - after
+        added += after - before
+    if not removed and not added:
+        return None
+    return Difference(soa_of(old), soa_of(new), _sorted(removed), _sorted(added))
+
+
+def records(view: ZoneView) -> Iterator[Record]:
+    """Every record of a zone except its SOA, in the zone's own order."""
+    for node in view.nodes.values():
+        for record in _node_records(node):
+            if record.rdtype != SOA:
+                yield record
+
+
+def soa_of(view: ZoneView) -> Record:
+    return Record(view.soa.owner, SOA, view.soa.ttl, view.soa.rdatas[0])
+
+
+def serial_of(soa: Record) -> int:
+    """The serial of a SOA record."""
+    return int.from_bytes(soa.rdata[SERIAL], "big")
+
+
+def digest(view: ZoneView) -> bytes:
+    """SHA-256 over all records in canonical order: equal for equal zones."""
+    content = hashlib.sha256()
+    for record in sorted([soa_of(view), *records(view)], key=_order):
+        content.update(record.pack())
+    return content.digest()
+
+
+def _node_records(node: Node) -> Iterator[Record]:
+    """Signatures have the TTL of what they cover (RFC 4034 3), which the RRset of all signatures does not have."""
+    covering: set[bytes] = set()
+    for rrset in node.values():
+        if rrset.rdtype == RRSIG:
+            continue
+        for rdata in rrset.rdatas:
+            yield Record(rrset.owner, rrset.rdtype, rrset.ttl, rdata)
+        for rdata in rrset.signatures:
+            covering.add(rdata)
+            yield Record(rrset.owner, RRSIG, rrset.ttl, rdata)
+    if RRSIG in node:
+        rrset = node[RRSIG]
+        for rdata in rrset.rdatas:
+            if rdata not in covering:
+                yield Record(rrset.owner, RRSIG, rrset.ttl, rdata)
+
+
+def _sorted(found: Iterable[Record]) -> tuple[Record, ...]:
+    return tuple(sorted((record for record in found if record.rdtype != SOA), key=_order))
+
+
+def _order(record: Record) -> tuple[object, ...]:
+    return fold(record.owner)[::-1], record

@@ -1,0 +1,241 @@
+"""Lint of a table: what is wrong with each record, with a code, the value and the reason.
+
+An *error* means that the record cannot be published: it has no usable public http or https host, or needs a rule longer
+than DNS allows. If rules of another record then match its ARKs, that is a second error. A *warning* does not stop
+publication. Only what an operator would act on is reported: a ``where`` without a scheme, a shoulder that is not
+primordinal and an http target are common, and work.
+Records are judged by their text; names are not looked up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from itertools import chain
+
+from maptr import url
+from maptr.errors import TableError
+from maptr.protocol.names import ARK_ARPA, Labels
+from maptr.registry.table import Entry, Nma, Table, parse_key
+from maptr.registry.target import (
+    UNKNOWN,
+    authority,
+    example_url,
+    split_status,
+    template_parts,
+    unusable,
+    variables,
+    where_to_target,
+)
+from maptr.text import printable
+from maptr.zone.finding import Finding, Severity
+from maptr.zone.rules import unwritable
+
+BAD_RECORD, OTHER_ANSWER = (
+    "bad-record",
+    "other-answer",
+)  # the record cannot be read; DNS answers with another
+MAX_NAMED = 5  # records named in one line
+
+CENTRAL_RESOLVERS = ("n2t.net", "www.n2t.net", "arks.org", "www.arks.org")
+"""Hosts that resolve ARKs by this registry: a target there is a redirect loop."""
+
+# RFC 2606, RFC 6761
+PLACEHOLDERS = ("example.com", "example.net", "example.org", "example", "invalid", "test")
+
+_EXEMPLE = re.compile(r"(?:\A|\.)exemple\.[a-z]{2,}\Z")  # not reserved, but used in French and Catalan forms
+_ARK = re.compile(r"ark:/?([0-9A-Za-z]+)", re.IGNORECASE)
+_BARE_VARIABLE = re.compile(r"\$\w+")
+_LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\Z")  # RFC 1123 2.1
+
+
+class LeftOut(tuple[Finding, ...]):
+    """What a zone lacks of its table: errors for records, warnings for NMAs of records that have a usable one."""
+
+    __slots__ = ()
+
+    @property
+    def records(self) -> tuple[str, ...]:
+        """The keys of the records that the zone lacks."""
+        return tuple(dict.fromkeys(finding.record for finding in self if finding.severity is Severity.ERROR))
+
+    @property
+    def answered_by_others(self) -> tuple[str, ...]:
+        """The keys of those whose ARKs get the URLs of another record in DNS."""
+        return tuple(finding.record for finding in self if finding.code == OTHER_ANSWER)
+
+    def __str__(self) -> str:
+        """One line: the number of records, and the first of them with their codes."""
+        records = self.records
+        named = "; ".join(f"{name} {', '.join(self._codes(name))}" for name in records[:MAX_NAMED])
+        more = f"; and {len(records) - MAX_NAMED} more" if len(records) > MAX_NAMED else ""
+        return printable(f"{len(records)} records left out: {named}{more}" if records else "no record left out")
+
+    def _codes(self, record: str) -> Iterator[str]:
+        for finding in self:
+            if finding.record == record and finding.severity is Severity.ERROR:
+                code = finding.code
+                yield f"its ARKs get the answer of {finding.value}" if code == OTHER_ANSWER else code
+
+
+def lint(table: Table, *, unread: Iterable[TableError] = ()) -> list[Finding]:
+    """The findings of a table, in its order, errors of a record before its warnings.
+
+    For records that could not be read (``unread``), only the effect of their absence on other answers is reported.
+    """
+    left_out = _left_out(table, ARK_ARPA, unread)
+    found: list[Finding] = []
+    for entry in table.values():
+        mine = [*left_out.pop(entry.key, ()), *_nma_warnings(entry), *_shoulder_warnings(entry, table)]
+        found += [finding for finding in mine if finding.code != BAD_RECORD]
+    return found + [finding for mine in left_out.values() for finding in mine if finding.code != BAD_RECORD]
+
+
+def publishable(table: Table, *, origin: Labels = ARK_ARPA, unread: Iterable[TableError] = ()) -> tuple[Table, LeftOut]:
+    """The part of a table that the zone ``origin`` can hold, and the findings of the rest.
+
+    Records with an error are left out, and so are NMAs that no client can use or that fit no rule. ``unread`` are
+    the records that could not be read.
+    """
+    left_out = _left_out(table, origin, unread)
+    usable: list[Entry] = []
+    for entry in table.values():
+        if entry.key not in left_out:
+            usable.append(entry)
+        elif not unpublishable(entry, origin):
+            nmas = (nma for nma in entry.nmas if _fault(entry, nma, origin) is None)
+            usable.append(replace(entry, nmas=tuple(nmas)))
+    return Table(usable, metadata=table.metadata), LeftOut(chain.from_iterable(left_out.values()))
+
+
+def unpublishable(entry: Entry, origin: Labels = ARK_ARPA) -> list[Finding]:
+    """Why the zone ``origin`` cannot hold a record; empty if it can."""
+    return [finding for finding in _errors(entry, origin) if finding.severity is Severity.ERROR]
+
+
+def _left_out(table: Table, origin: Labels, unread: Iterable[TableError]) -> dict[str, list[Finding]]:
+    """The errors of each record and the warnings for its NMAs, by key; records that could not be read come first."""
+    found: dict[str, list[Finding]] = {}
+    for error in unread:
+        record = error.record or "-"
+        bad = Finding(Severity.ERROR, BAD_RECORD, record, error.reason, line=error.line)
+        found.setdefault(record, []).append(bad)
+    gone: set[str] = set()
+    for entry in table.values():
+        if mine := list(_errors(entry, origin)):
+            found.setdefault(entry.key, []).extend(mine)
+            gone |= {finding.record for finding in mine if finding.severity is Severity.ERROR}
+    for record, mine in found.items():
+        if (other := _answers_instead(table, gone, record)) is not None:
+            reason = f"the zone lacks the record, so DNS gives its ARKs the URLs of {other}"
+            mine.append(Finding(Severity.ERROR, OTHER_ANSWER, record, reason, other))
+    return found
+
+
+def _answers_instead(table: Table, gone: Collection[str], record: str) -> str | None:
+    """The record whose rules match the ARKs of a shoulder that the zone lacks; None if there is none."""
+    try:
+        naan, shoulder = parse_key(record)
+    except ValueError:
+        return None
+    if not shoulder or (f"{naan}/{shoulder}" in table and record not in gone):
+        return None
+    around = [*table.shoulders(naan), *filter(None, [table.get(naan)])]
+    there = (entry for entry in around if shoulder.startswith(entry.shoulder) and entry.key not in gone)
+    return next((entry.key for entry in there), None)
+
+
+def _errors(entry: Entry, origin: Labels) -> Iterator[Finding]:
+    """Errors if no NMA can be published; if another one can, an unusable NMA is a warning."""
+    if not entry.nmas:
+        yield Finding(Severity.ERROR, "no-nma", entry.key, "the record names no mapping authority")
+    faults = {nma: _fault(entry, nma, origin) for nma in entry.nmas}
+    severity = Severity.ERROR if all(faults.values()) else Severity.WARNING
+    for nma, fault in faults.items():
+        if fault:
+            code, reason = fault
+            yield Finding(severity, code, entry.key, reason, nma.target)
+
+
+def _fault(entry: Entry, nma: Nma, origin: Labels) -> tuple[str, str] | None:
+    """Why the zone cannot hold an NMA, as a code and a reason; None if it can."""
+    if fault := unusable(nma.target):
+        return fault
+    reason = unwritable(entry, nma, origin)
+    return ("rule-too-long", reason) if reason else None
+
+
+def _nma_warnings(entry: Entry) -> Iterator[Finding]:
+    for nma in entry.nmas:
+        if shouting := _upper_case(nma):
+            yield _warning(entry, "upper-case-host", f"the host is in upper case: {shouting}", shouting)
+        yield from _target_warnings(entry, nma)
+        if unusable(nma.target):
+            continue
+        host = url.parse(example_url(nma.target)).host
+        name = host.text.rstrip(".").lower()
+        if host.address is not None:
+            reason = f"{host.text} is an address, which changes more often than a name: {nma.target}"
+            yield _warning(entry, "address-host", reason, nma.target)
+        if any(name == known or name.endswith(f".{known}") for known in PLACEHOLDERS) or _EXEMPLE.search(name):
+            reason = f"{name} is a placeholder, not a real host: {nma.target}"
+            yield _warning(entry, "placeholder-host", reason, nma.target)
+        if name in CENTRAL_RESOLVERS:
+            reason = f"the target is the central resolver itself: {nma.target}"
+            yield _warning(entry, "self-target", reason, nma.target)
+        if fault := _bad_where(nma):
+            yield _warning(entry, "bad-where", f"where is not a valid URL ({fault}): {nma.where}", nma.where)
+
+
+def _target_warnings(entry: Entry, nma: Nma) -> Iterator[Finding]:
+    """Warnings about the path of a target, usable or not."""
+    if not variables(nma.target):
+        reason = f"the target has no variable, so every ARK leads to {nma.target}"
+        yield _warning(entry, "no-variable", reason, nma.target)
+    for literal, _ in template_parts(nma.target):
+        for match in _ARK.finditer(literal):
+            if match[1].lower() != entry.naan:
+                reason = f"the target contains another NAAN, probably a copied example: {match[0]}"
+                yield _warning(entry, "copied-example", reason, match[0])
+        for match in _BARE_VARIABLE.finditer(literal):
+            reason = f"{match[0]} without braces is not a variable, and is sent to the server as it is: {nma.target}"
+            yield _warning(entry, "bare-variable", reason, match[0])
+
+
+def _shoulder_warnings(entry: Entry, table: Table) -> Iterator[Finding]:
+    if not entry.shoulder:
+        return
+    if not _LABEL.match(entry.shoulder):
+        reason = f"{entry.shoulder} is not a DNS label, so the shoulder cannot have its own zone"
+        yield _warning(entry, "shoulder-not-a-label", reason, entry.shoulder)
+    if "-" in entry.shoulder:
+        reason = f"no ARK starts with {entry.shoulder}: hyphens are not part of an ARK (draft section 3.2)"
+        yield _warning(entry, "shoulder-with-hyphen", reason, entry.shoulder)
+    if entry.naan not in table:
+        reason = f"there is no record {entry.naan}: other ARKs of this NAAN cannot be resolved"
+        yield _warning(entry, "shoulder-without-naan", reason, entry.naan)
+
+
+def _warning(entry: Entry, code: str, reason: str, value: str) -> Finding:
+    return Finding(Severity.WARNING, code, entry.key, reason, value)
+
+
+def _bad_where(nma: Nma) -> str | None:
+    """Why a ``where`` is not a URL; None if it is one, or is empty or unknown."""
+    if not nma.where or nma.where.startswith(UNKNOWN):
+        return None
+    try:
+        url.parse(example_url(where_to_target(nma.where)))
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _upper_case(nma: Nma) -> str | None:
+    """The ``where`` or else the target if its host is not in lower case."""
+    for text in (split_status(nma.where)[1], nma.target):
+        host = authority(text)
+        if "$" not in host and host != host.lower():
+            return text
+    return None

@@ -1,0 +1,508 @@
+r"""The reader of zone files: plain lines here, everything else by dnspython (``masterfile.py``).
+
+A plain line is a whole record in printable ASCII, such as ``12345 IN TXT "who=Example"``. A file with anything else
+(parentheses, comments, capitals in owners, rare types, times such as ``1h``), and a file with an error, is read by
+dnspython, which says what is wrong. dnspython takes 0.1 ms a record, and 20 ms to import; a plain line takes 4 us.
+
+Most of a large zone are *blocks*, which are read faster still. A block is the lines of a NAAN right below the origin,
+as ``rules.py`` writes them::
+
+    12345 IN NAPTR 10 10 "u" "ark" "!^ark:/?12345/(.*)$!https://h.example/ark:/12345/\\1!" .
+    12345 IN NAPTR 100 10 "h" "ark" "" h.example.
+    12345 IN TXT "who=Example"
+
+One regular expression finds all blocks. Each line that it matches is a record in which ``check.py`` finds nothing.
+So a block is kept as text, and is packed when its name is read for the first time.
+"""
+
+from __future__ import annotations
+
+import binascii
+import datetime
+import functools
+import gc
+import ipaddress
+import itertools
+import re
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from maptr.protocol.names import MAX_LABEL, MAX_NAME, Labels, from_wire, is_below, parse, to_text, to_wire, wire_length
+from maptr.protocol.numbers import (
+    AAAA,
+    CDNSKEY,
+    CDS,
+    CNAME,
+    DNAME,
+    DNSKEY,
+    DS,
+    MAX_TTL,
+    MX,
+    NAPTR,
+    NS,
+    NSEC,
+    RRSIG,
+    SOA,
+    SRV,
+    TXT,
+    ZONEMD,
+    A,
+)
+from maptr.zone.packed import (
+    RECORD,
+    PackedNodes,
+    add_empty_names,
+    pack_record,
+    pack_records,
+    special_names,
+    types_of,
+)
+from maptr.zone.rrset import DELETE_CDS, RRSIG_HEAD, TIME_FORMAT, bitmap
+from maptr.zone.snapshot import ZoneView
+
+_PRINTABLE = bytes(range(0x20, 0x7F)) + b"\n"
+# Limits of a line and of a block in bytes. Text is longer than its wire form, and a line has 11 characters besides its
+# longest name or string: so none of these is too long, and no response of a block has too many records (``check.py``).
+MAX_LINE = 255 + 9
+MAX_BLOCK = 900
+MAX_ORIGIN = 190  # so that no name of a block is too long
+MAX_STRING = 255  # RFC 1035 3.3
+
+# No part can match what the next part could, so a match takes linear time. Lengths are checked afterwards.
+_NAAN = r"[0-9bcdfghjkmnpqrstvwxz]{1,63}+"
+_LABEL = r"[a-z0-9_][a-z0-9_-]{0,62}+(?<!-)\.(?=[a-z0-9_])"
+# Not possessive: possessive groups match too little before Python 3.11.5 (CPython issue 106052).
+_HOST = rf"(?:{_LABEL}){{1,8}}[a-z]{{2,58}}(?<!\blocalhost)"
+_PORT = r"[1-9]\d{0,3}"
+_PATH = r"[A-Za-z0-9_./:?=&~%+-]*"
+_NUMBERS = r"\d{1,4} \d{1,4}"
+_URL_RULE = (
+    rf'NAPTR {_NUMBERS} "u" "ark" "!\^ark:/\?\2/[a-z0-9]*\([a-z0-9]*\.\*\)\$!'
+    rf'https?://{_HOST}(?::{_PORT})?/{_PATH}(?:\\\\1{_PATH})?!" \.'
+)
+# A host below the origin is excluded: it would lead to another name of the zone.
+_HOST_RULE = rf'NAPTR {_NUMBERS} "h" "ark" "" {_HOST}(?:\\058{_PORT})?\.(?<!\bORIGIN)'
+_TEXT_RECORD = r'TXT "[^"\\\n]*(?:\\(?:[01]\d\d|2[0-4]\d|25[0-5]|["\\])[^"\\\n]*)*"'
+_RECORD = rf"IN (?:{_HOST_RULE}|{_URL_RULE}|{_TEXT_RECORD})"
+_BLOCK = rf"^(({_NAAN}) {_RECORD}(?:\n\2 {_RECORD})*)$"
+
+_LINE = re.compile(r"([a-z0-9_*@.-]+) (?:(\d{1,10}) )?(?:IN )?([A-Z]+) (\S.*)")
+_STRING = r'"([^"\\]*(?:\\(?:\D|\d\d\d)[^"\\]*)*)"'
+_NAPTR_FIELDS = re.compile(rf"(\d{{1,5}}) (\d{{1,5}}) {_STRING} {_STRING} {_STRING}")
+_TEXT_FIELD = re.compile(rf"{_STRING}(?: |$)")
+_ESCAPE = re.compile(rb"\\(\d\d\d|.)", re.DOTALL)
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.*-]+")
+_TOKENIZED = re.compile(r"[();\"\s]")  # characters with a meaning for a tokenizer
+_BYTES = [bytes((value,)) for value in range(256)]
+_DS_SIZES = {"1": 20, "2": 32, "4": 48}  # bytes of SHA-1, SHA-256 and SHA-384 (RFC 4034, RFC 4509, RFC 6605)
+
+_RRSIG_WIRE = RRSIG.to_bytes(2, "big")
+_CNAME_WIRE = CNAME.to_bytes(2, "big")
+_BESIDE_CNAME = (_RRSIG_WIRE, NSEC.to_bytes(2, "big"))  # RFC 4034 3 and 4
+_SINGLETONS = (SOA.to_bytes(2, "big"), _CNAME_WIRE, DNAME.to_bytes(2, "big"))
+
+
+class ZoneFile(NamedTuple):
+    """A zone file that was read.
+
+    ``included`` are the files that it includes, with their content. ``doubtful`` are the names whose NAPTR records need
+    a check, None for all of them. ``has_odd_replacements`` says that a NAPTR record of a plain file has a replacement
+    that is relative, or has a colon that is not escaped.
+    """
+
+    view: ZoneView
+    included: tuple[tuple[Path, bytes], ...] = ()
+    doubtful: frozenset[Labels] | None = None
+    has_odd_replacements: bool = False
+
+
+class LineError(Exception):
+    """A line that is not plain."""
+
+
+def read_zone_file(data: bytes, origin: Labels, path: Path) -> ZoneFile:
+    """The zone in the bytes of a file. ``origin`` is folded.
+
+    Raises ZoneError with file and line for what is wrong in it, OSError if a file that it includes cannot be read. Data
+    outside the zone is an error; dnspython's own reader ignores it.
+    """
+    plain = read_plain(data, origin)
+    if plain is not None:
+        return plain
+    from maptr.zone.masterfile import read_master_file, view_of  # late: 20 ms of dnspython, not for plain files
+
+    zone, included = read_master_file(path, data, origin)
+    return ZoneFile(view_of(zone, path), included)
+
+
+def read_plain(data: bytes, origin: Labels) -> ZoneFile | None:
+    """The zone in a plain file; None for a file that dnspython must read. ``origin`` is folded."""
+    if data.translate(None, _PRINTABLE) or b"\xff" in b"".join(origin) or wire_length(origin) > MAX_ORIGIN:
+        return None
+    try:
+        with paused_gc():
+            return _PlainReader(origin).read(data)
+    except LineError:
+        return None
+
+
+@contextmanager
+def paused_gc() -> Iterator[None]:
+    """Pause garbage collection while many objects without cycles are made."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+class _PlainReader:
+    """Reads one file. Raises LineError if it is not plain."""
+
+    def __init__(self, origin: Labels) -> None:
+        self._origin = origin
+        self._apex = to_wire(origin)
+
+    def read(self, data: bytes) -> ZoneFile:
+        block = re.compile(_BLOCK.replace("ORIGIN", re.escape(to_text(self._origin))).encode(), re.MULTILINE)
+        head, *parts = block.split(data)
+        blocks, owners, rests = parts[::3], parts[1::3], parts[2::3]
+        between = [rest for rest in rests if rest != b"\n"]
+        lines = self._lines(head)
+        if blocks and not (lines.is_at_apex and lines.ttl is not None and not any(b"\n$" in rest for rest in between)):
+            blocks, between = [], []
+            lines = self._lines(data)
+        for rest in between:
+            lines.read(rest)
+        keys = self._keys(owners) if blocks else []
+        texts = dict(zip(keys, blocks, strict=True))
+        if apart := _apart(keys, blocks, texts, lines):
+            texts = {key: text for key, text in texts.items() if key not in apart}
+            lines = self._lines(head)
+            for key, text, rest in zip(keys, blocks, rests, strict=True):  # in the order of the file
+                if key in apart:
+                    lines.read(text)
+                lines.read(rest)
+        return self._zone_file(lines, texts)
+
+    def _lines(self, data: bytes) -> _LineReader:
+        lines = _LineReader(self._origin)
+        lines.read(data)
+        return lines
+
+    def _keys(self, owners: list[bytes]) -> list[bytes]:
+        """The wire names of owners. Adjacent owners of one length are joined, which takes half the time."""
+        keys: list[bytes] = []
+        for size, some in itertools.groupby(owners, len):
+            length = _BYTES[size]
+            keys += (length + (self._apex + b"\xff" + length).join(some) + self._apex).split(b"\xff")
+        return keys
+
+    def _zone_file(self, lines: _LineReader, texts: dict[bytes, bytes]) -> ZoneFile:
+        table = {name: _pack_name(records) for name, records in lines.records.items()}
+        if not {SOA, NS} <= set(types_of(table.get(self._apex, b""))):
+            raise LineError("no SOA or no NS at the origin")
+        doubtful = frozenset(from_wire(name) for name, packed in table.items() if NAPTR in types_of(packed))
+        add_empty_names(table, self._apex)
+        texts.update((name, packed) for name, packed in table.items() if packed or name not in texts)
+        packer = None if lines.ttl is None else _BlockPacker(self._origin, lines.ttl)
+        nodes = PackedNodes(texts, {}, special_names(table), packer)
+        return ZoneFile(ZoneView.of(self._origin, nodes), (), doubtful, lines.has_odd_replacements)
+
+
+def _apart(keys: list[bytes], blocks: list[bytes], texts: dict[bytes, bytes], lines: _LineReader) -> set[bytes]:
+    """The names that are read line by line: those with other lines outside their block, and those with long blocks."""
+    apart = {key for key in lines.records if key in texts}
+    if len(texts) < len(keys):
+        apart.update(key for key, count in Counter(keys).items() if count > 1)
+    if any(len(text) > MAX_LINE for text in blocks):
+        apart.update(key for key, text in zip(keys, blocks, strict=True) if _is_long(text))
+    return apart
+
+
+def _is_long(block: bytes) -> bool:
+    return len(block) > MAX_BLOCK or (len(block) > MAX_LINE and max(map(len, block.split(b"\n"))) > MAX_LINE)
+
+
+def _pack_name(records: list[bytes]) -> bytes:
+    """The records of a name, packed. Raises LineError if they do not go together."""
+    if len({record.lower() for record in records}) < len(records):
+        raise LineError("a record twice, or one that differs in its case only")
+    types = [record[2:4] for record in records]
+    if _RRSIG_WIRE in types:
+        records, types = _order_signatures(records), [rdtype for rdtype in types if rdtype not in _BESIDE_CNAME]
+    if _CNAME_WIRE in types and len(types) > 1:
+        raise LineError("a CNAME and other data")
+    if len(types) > len(set(types)) and any(types.count(rdtype) > 1 for rdtype in _SINGLETONS):
+        raise LineError("two records of a type that has one")
+    if len({(record[2:4], record[6:10]) for record in records}) > len({record[2:4] for record in records}):
+        raise LineError("two TTLs in one RRset")
+    return pack_records(records)
+
+
+def _order_signatures(records: list[bytes]) -> list[bytes]:
+    """The same records, with the signatures last, by the type they cover, and with the least of their TTLs.
+
+    Raises LineError for a signature whose TTL is not that of the records it covers (RFC 4034 3).
+    """
+    ttls = {record[2:4]: record[6:10] for record in records if record[2:4] != _RRSIG_WIRE}
+    signatures: dict[bytes, list[bytes]] = {}
+    for record in records:
+        if record[2:4] == _RRSIG_WIRE:
+            covered = record[RECORD.size : RECORD.size + 2]
+            if ttls.get(covered) != record[6:10]:
+                raise LineError("a signature that covers nothing, or with another TTL")
+            signatures.setdefault(covered, []).append(record)
+    least = min(ttls[covered] for covered in signatures)
+    others = [record for record in records if record[2:4] != _RRSIG_WIRE]
+    return others + [record[:6] + least + record[10:] for some in signatures.values() for record in some]
+
+
+class _BlockPacker:
+    """A ``packed.Packer`` for blocks."""
+
+    def __init__(self, origin: Labels, ttl: int) -> None:
+        self.ttl = ttl
+        self._reader = _LineReader(origin)
+        self._reader.ttl = ttl
+
+    def __call__(self, lines: bytes, /) -> bytes:
+        records = [self._reader.record(line)[1] for line in lines.decode("ascii").split("\n")]
+        return pack_records(dict.fromkeys(records))  # equal records are one (RFC 2181 5)
+
+
+class _LineReader:
+    """Reads lines in the order of the file into ``records``: packed records by folded owner as wire.
+
+    ``origin`` is the folded name of the zone. ``ttl`` is that of $TTL, None before one.
+    """
+
+    def __init__(self, origin: Labels) -> None:
+        self.records: dict[bytes, list[bytes]] = {}
+        self.ttl: int | None = None
+        self.has_odd_replacements = False
+        self._zone = origin
+        self._set_origin(origin)
+
+    def _set_origin(self, origin: Labels) -> None:
+        """Names without a final dot are relative to this from now on."""
+        self._origin = to_wire(origin)
+        self._is_inside = is_below(origin, self._zone)
+        self._owner = "", b""  # the owner of the last line, as most lines of a name stand together
+        self.is_at_apex = origin == self._zone
+
+    def read(self, data: bytes) -> None:
+        """Read whole lines of printable ASCII. Raises LineError."""
+        try:
+            for line in data.decode("ascii").split("\n"):
+                if line[:1] == "$":
+                    self._directive(line)
+                elif line:
+                    name, record = self.record(line)
+                    self.records.setdefault(name, []).append(record)
+        except (ValueError, KeyError, struct.error) as error:
+            raise LineError from error
+
+    def record(self, line: str) -> tuple[bytes, bytes]:
+        """Owner and packed record of one line. Raises LineError, ValueError, KeyError and struct.error."""
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise LineError("another form of line")
+        owner, ttl_text, type_text, rest = match.groups()
+        ttl = int(ttl_text) if ttl_text else self.ttl
+        if ttl is None or ttl > MAX_TTL:
+            raise LineError("no TTL, or one out of range")
+        rdtype, read_rdata = _TYPES[type_text]
+        name = self._owner[1] if owner == self._owner[0] else self._new_owner(owner)
+        return name, pack_record(rdtype, ttl, read_rdata(self, rest))
+
+    def _directive(self, line: str) -> None:
+        word, _, rest = line.partition(" ")
+        if word == "$ORIGIN" and rest.endswith(".") and rest == rest.lower() and not _TOKENIZED.search(rest):
+            self._set_origin(parse(rest))
+        elif word == "$TTL" and rest.isdigit() and int(rest) <= MAX_TTL:
+            self.ttl = int(rest)
+        else:
+            raise LineError("another directive")
+
+    def _new_owner(self, text: str) -> bytes:
+        name = self.name(text)
+        if not (self._is_inside and not text.endswith(".")) and not is_below(from_wire(name), self._zone):
+            raise LineError("outside the zone")
+        self._owner = text, name
+        return name
+
+    def name(self, text: str) -> bytes:
+        """A name as wire, in the case of the text."""
+        if text == "@":
+            return self._origin
+        if text == ".":
+            return b"\0"
+        absolute = text.endswith(".")
+        if _PLAIN_NAME.fullmatch(text):
+            labels = text.encode().split(b".")
+            if absolute:
+                labels.pop()
+            sizes = [*map(len, labels)]
+            if not sizes or 0 in sizes or max(sizes) > MAX_LABEL:
+                raise LineError("an empty or long label")
+            wire = b"".join([_BYTES[size] + label for size, label in zip(sizes, labels, strict=True)])
+        elif not text or _TOKENIZED.search(text) or text.endswith("\\."):
+            raise LineError("a group, a comment, or an escaped final dot")
+        else:
+            wire = to_wire(parse(text))[:-1]
+        wire += b"\0" if absolute else self._origin
+        if len(wire) > MAX_NAME:
+            raise LineError("a long name")
+        return wire
+
+    # What reads the rdata of each type, in the forms that maptr writes.
+
+    def naptr(self, text: str) -> bytes:
+        fields, _, replacement = text.rpartition(" ")
+        if not replacement.endswith(".") or ":" in replacement:
+            self.has_odd_replacements = True
+        return _naptr_fields(fields) + self.name(replacement)
+
+    def txt(self, text: str) -> bytes:
+        wire, at = b"", 0
+        while at < len(text):
+            match = _TEXT_FIELD.match(text, at)
+            if match is None:
+                raise LineError("not in quotes")
+            wire += _string(match[1], 0xFF)
+            at = match.end()
+        return wire
+
+    def a(self, text: str) -> bytes:
+        return ipaddress.IPv4Address(text).packed
+
+    def aaaa(self, text: str) -> bytes:
+        if "%" in text:
+            raise LineError("an address with a scope")
+        return ipaddress.IPv6Address(text).packed
+
+    def mx(self, text: str) -> bytes:
+        preference, exchange = text.split(" ")
+        return struct.pack("!H", _number(preference)) + self.name(exchange)
+
+    def srv(self, text: str) -> bytes:
+        *numbers, target = text.split(" ")
+        return struct.pack("!3H", *map(_number, numbers)) + self.name(target)
+
+    def soa(self, text: str) -> bytes:
+        mname, rname, serial, *times = text.split(" ")
+        seconds = [_number(time) for time in times]
+        if len(seconds) != 4 or max(seconds) > MAX_TTL:
+            raise LineError("not four times")
+        return self.name(mname) + self.name(rname) + struct.pack("!5I", _number(serial), *seconds)
+
+    def rrsig(self, text: str) -> bytes:
+        covered, *numbers, expiration, inception, tag, signer, signature = text.split(" ", 8)
+        times = _time(expiration), _time(inception)
+        head = RRSIG_HEAD.pack(_TYPES[covered][0], *map(_number, numbers), *times, _number(tag))
+        return head + self._absolute(signer) + _base64(signature)
+
+    def nsec(self, text: str) -> bytes:
+        following, _, types = text.partition(" ")
+        return self._absolute(following) + _bitmap(types)
+
+    def dnskey(self, text: str) -> bytes:
+        flags, protocol, algorithm, key = text.split(" ", 3)
+        return struct.pack("!HBB", _number(flags), _number(protocol), _number(algorithm)) + _base64(key)
+
+    def ds(self, text: str) -> bytes:
+        tag, algorithm, kind, digest = text.split(" ", 3)
+        octets = bytes.fromhex(digest)
+        if len(octets) != _DS_SIZES.get(kind):
+            raise LineError("an unknown digest, or one of a wrong size")
+        return struct.pack("!HBB", _number(tag), _number(algorithm), _number(kind)) + octets
+
+    def cds(self, text: str) -> bytes:
+        return DELETE_CDS if text == "0 0 0 00" else self.ds(text)
+
+    def zonemd(self, text: str) -> bytes:
+        serial, scheme, kind, digest = text.split(" ", 3)
+        octets = bytes.fromhex(digest)
+        if (scheme, kind, len(octets)) != ("1", "1", 48):
+            raise LineError("another digest than SHA-384 of the whole zone")
+        return struct.pack("!IBB", _number(serial), 1, 1) + octets
+
+    def _absolute(self, text: str) -> bytes:
+        if not text.endswith("."):
+            raise LineError("a relative name")
+        return self.name(text)
+
+
+_TYPES: dict[str, tuple[int, Callable[[_LineReader, str], bytes]]] = {
+    "A": (A, _LineReader.a),
+    "NS": (NS, _LineReader.name),
+    "CNAME": (CNAME, _LineReader.name),
+    "SOA": (SOA, _LineReader.soa),
+    "MX": (MX, _LineReader.mx),
+    "TXT": (TXT, _LineReader.txt),
+    "AAAA": (AAAA, _LineReader.aaaa),
+    "SRV": (SRV, _LineReader.srv),
+    "NAPTR": (NAPTR, _LineReader.naptr),
+    "DNAME": (DNAME, _LineReader.name),
+    "DS": (DS, _LineReader.ds),
+    "RRSIG": (RRSIG, _LineReader.rrsig),
+    "NSEC": (NSEC, _LineReader.nsec),
+    "DNSKEY": (DNSKEY, _LineReader.dnskey),
+    "CDS": (CDS, _LineReader.cds),
+    "CDNSKEY": (CDNSKEY, _LineReader.dnskey),
+    "ZONEMD": (ZONEMD, _LineReader.zonemd),
+}
+
+
+@functools.lru_cache(maxsize=1024)  # most zones repeat a few
+def _naptr_fields(text: str) -> bytes:
+    match = _NAPTR_FIELDS.fullmatch(text)
+    if match is None:
+        raise LineError("not six fields, three of them quoted")
+    order, preference, *strings = match.groups()
+    # Readers differ in what an escape beyond ASCII means in these strings.
+    return struct.pack("!HH", int(order), int(preference)) + b"".join(_string(s, 0x7F) for s in strings)
+
+
+def _string(text: str, highest: int) -> bytes:
+    """A character string (RFC 1035 3.3) from between its quotes. Escaped bytes are at most ``highest``."""
+
+    def unescape(match: re.Match[bytes]) -> bytes:
+        escaped = match[1]
+        if len(escaped) == 3 and int(escaped) > highest:
+            raise LineError("an escape that readers take differently, or out of range")
+        return escaped if len(escaped) == 1 else _BYTES[int(escaped)]
+
+    octets = _ESCAPE.sub(unescape, text.encode()) if "\\" in text else text.encode()
+    if len(octets) > MAX_STRING:
+        raise LineError("a long string")
+    return _BYTES[len(octets)] + octets
+
+
+def _number(text: str) -> int:
+    if not text.isdigit():
+        raise LineError("not a number")
+    return int(text)
+
+
+def _base64(text: str) -> bytes:
+    return binascii.a2b_base64(text.replace(" ", ""), strict_mode=True)
+
+
+@functools.lru_cache(maxsize=64)  # most signatures of a zone have the same times
+def _time(text: str) -> int:
+    if len(text) != len("YYYYMMDDHHMMSS") or not text.isdigit():
+        raise LineError("another form of time")
+    return int(datetime.datetime.strptime(text, TIME_FORMAT).replace(tzinfo=datetime.UTC).timestamp())
+
+
+@functools.lru_cache(maxsize=1024)  # most names have the same types
+def _bitmap(text: str) -> bytes:
+    return bitmap([_TYPES[rdtype][0] for rdtype in text.split(" ")])

@@ -1,0 +1,107 @@
+"""RRsets as values: rdata is uncompressed wire, so that whatever serves it need not know the type.
+
+Some types must be understood all the same: those with names in their rdata, and those that signing makes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from maptr.protocol.names import Labels, fold, from_wire
+from maptr.protocol.numbers import MX, NAPTR, NS, SRV
+
+# Where in its rdata each type names a host whose addresses are additional data (RFC 1034 4.3.2 step 6, RFC 2782).
+_HOST_OFFSET = {NS: 0, MX: 2, SRV: 6}
+
+# Fixed bytes before the names, and how many names: the only types whose rdata may be compressed (RFC 3597 4).
+RDATA_NAMES = {2: (0, 1), 3: (0, 1), 4: (0, 1), 5: (0, 1), 6: (0, 2), 7: (0, 1), 8: (0, 1), 9: (0, 1)}
+RDATA_NAMES |= {12: (0, 1), 14: (0, 2), 15: (2, 1)}
+# The same for all types whose names are in lower case in canonical form (RFC 4034 6.2 without NSEC, RFC 6840 5.1):
+# also RP, AFSDB, RT, SIG, PX, SRV, KX, DNAME and RRSIG. NAPTR has strings of any length before its name.
+_CANONICAL_NAMES = {**RDATA_NAMES, 17: (0, 2), 18: (2, 1), 21: (2, 1), 24: (18, 1), 26: (2, 2)}
+_CANONICAL_NAMES |= {33: (6, 1), 36: (2, 1), 39: (0, 1), 46: (18, 1)}
+
+# Type covered, algorithm, labels, TTL, expiration, inception, key tag (RFC 4034 3.1); signer and signature follow.
+RRSIG_HEAD = struct.Struct("!HBBIIIH")
+TIME_FORMAT = "%Y%m%d%H%M%S"  # of expiration and inception in text, UTC (RFC 4034 3.2)
+DELETE_CDS, DELETE_CDNSKEY = b"\0\0\0\0\0", b"\0\0\3\0\0"  # rdata that asks the parent to remove the DS (RFC 8078 4)
+
+
+class RRset(NamedTuple):
+    """Records of one owner and type. ``hosts`` are the folded names of hosts in the rdata.
+
+    ``signatures`` are the RRSIG rdatas that cover it, which are sent with it if the query has DO.
+    """
+
+    owner: Labels
+    rdtype: int
+    ttl: int
+    rdatas: tuple[bytes, ...]
+    hosts: tuple[Labels, ...] = ()
+    signatures: tuple[bytes, ...] = ()
+
+    def at(self, owner: Labels) -> RRset:
+        """The same records under another owner, as a wildcard gives them (RFC 4592 3.3)."""
+        return self._replace(owner=owner)
+
+    def signed(self, signatures: tuple[bytes, ...]) -> RRset:
+        """The same records with the signatures that cover them."""
+        return self._replace(signatures=signatures)
+
+
+Node = Mapping[int, RRset]
+"""The RRsets of one name, by type."""
+
+
+def hosts_of(rdtype: int, rdatas: Iterable[bytes]) -> tuple[Labels, ...]:
+    """The folded names of hosts in rdata whose addresses are additional data."""
+    offset = _HOST_OFFSET.get(rdtype)
+    return () if offset is None else tuple(fold(from_wire(wire, offset)) for wire in rdatas)
+
+
+def rdata_name(rrset: RRset) -> Labels:
+    """The one name that is the rdata of a CNAME or DNAME."""
+    return from_wire(rrset.rdatas[0])
+
+
+def canonical_rdata(rdtype: int, wire: bytes) -> bytes:
+    """Rdata in canonical form: the names in it in lower case (RFC 4034 6.2)."""
+    if rdtype == NAPTR:
+        start, count = 4, 1
+        for _ in range(3):
+            start += 1 + wire[start]
+    elif rdtype in _CANONICAL_NAMES:
+        start, count = _CANONICAL_NAMES[rdtype]
+    else:
+        return wire
+    names = wire[start:]
+    lower = names.lower()  # the length of a label is never a letter
+    if names == lower:
+        return wire
+    end = 0
+    for _ in range(count):
+        while names[end]:
+            end += 1 + names[end]
+        end += 1
+    return wire[:start] + lower[:end] + names[end:]
+
+
+def bitmap(types: Iterable[int]) -> bytes:
+    """The type bitmap of an NSEC record (RFC 4034 4.1.2)."""
+    windows: dict[int, bytearray] = {}
+    for rdtype in types:
+        window = windows.setdefault(rdtype >> 8, bytearray(32))
+        window[(rdtype & 0xFF) >> 3] |= 0x80 >> (rdtype & 7)
+    parts = ((number, bytes(bits).rstrip(b"\0")) for number, bits in sorted(windows.items()))
+    return b"".join([bytes((number, len(bits))) + bits for number, bits in parts])
+
+
+def types_in(wire: bytes) -> Iterator[int]:
+    """The types of a bitmap, in order."""
+    while wire:
+        window, size = wire[0], wire[1]
+        for at, byte in enumerate(wire[2 : 2 + size]):
+            yield from (window * 256 + at * 8 + bit for bit in range(8) if byte & 0x80 >> bit)
+        wire = wire[2 + size :]

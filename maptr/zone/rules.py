@@ -1,0 +1,208 @@
+r"""Entries of the table as NAPTR records, in their order.
+
+    12345 IN NAPTR   9 10 "u" "ark" "!^ark:/?12345/(x6.*)$!https://x6.example/ark:/12345/\\1!" .
+    12345 IN NAPTR  10 10 "u" "ark" "!^ark:/?12345/(.*)$!https://h.example:8443/p/ark:/12345/\\1!" .
+    12345 IN NAPTR 100 10 "h" "ark" "" h.example\0588443.
+
+A ``u`` rule has the whole target. An ``h`` record has host and port, for clients that know only ``h``. Only NAANs have
+``h`` records, because ``h`` cannot distinguish shoulders.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from maptr import url
+from maptr.errors import ZoneError
+from maptr.naptr.record import MAX_STRING, SERVICE, Naptr
+from maptr.naptr.regexp import escape
+from maptr.protocol import names
+from maptr.protocol.names import ARK_ARPA, Labels
+from maptr.registry.table import Entry, Nma
+from maptr.registry.target import example_url, template_parts
+
+ORDER_NAAN = 10  # of the u rules of a NAAN; those of shoulders come first, the longest before the others
+ORDER_HOST = 100  # of h records: the fallback
+PREFERENCE_STEP = 10  # between the NMAs of one entry, in the order of the registry
+
+_DELIMITERS = "!#~,;@%&=<"  # the last one is in no pattern and no URL
+_LABEL = re.compile(r"[a-z0-9]+\Z")
+
+
+def records(entry: Entry, shoulders: Sequence[Entry] = ()) -> list[Naptr]:
+    """All NAPTR records of a NAAN at one name: rules of the shoulders that need one, its own rules, its hosts.
+
+    For look-ups in a table without DNS: a regexp may be longer than DNS allows. ``records_by_name`` has the records of
+    a zone. Raises ZoneError, with the record, for a target that makes no rule.
+    """
+    return [naptr for made in _ordered(entry, shoulders) for naptr in made.rules()]
+
+
+def records_by_name(entry: Entry, shoulders: Sequence[Entry], origin: Labels) -> Iterator[tuple[Labels, Naptr]]:
+    """The records of a NAAN in a zone, each with its owner.
+
+    All owners are the NAAN, except for a shoulder whose rule would be too long: the NAAN has a redirect to a name of
+    the shoulder, whose rule need not match NAAN and shoulder. ``unwritable`` must be None for every NMA.
+    """
+    root = (entry.naan.encode(), *origin)
+    for made in _ordered(entry, shoulders):
+        short = any(len(regexp(made.entry, nma)) > MAX_STRING for nma in made.entry.nmas)
+        if not (short and made.entry.shoulder):
+            yield from ((root, naptr) for naptr in made.rules(short=short))
+            continue
+        name = _own_name(made.entry, origin)
+        yield root, Naptr(made.order, PREFERENCE_STEP, b"", SERVICE, _redirect(made.entry, name), ())
+        yield from ((name, naptr) for naptr in made._replace(order=ORDER_NAAN).rules(short=True))
+
+
+def unwritable(entry: Entry, nma: Nma, origin: Labels = ARK_ARPA) -> str | None:
+    """Why no zone can have the rule of an NMA that clients can use; None if a zone can."""
+    length = len(regexp(entry, nma))
+    if length <= MAX_STRING:
+        return None
+    fits = len(regexp(entry, nma, short=True)) <= MAX_STRING
+    if fits and entry.shoulder:
+        try:
+            fits = len(_redirect(entry, names.check(_own_name(entry, origin)))) <= MAX_STRING
+        except ValueError:
+            fits = False
+    return None if fits else f"its rule has {length} bytes, {MAX_STRING} at most: {nma.target}"
+
+
+class _Ordered(NamedTuple):
+    """An entry and the order of its rules."""
+
+    entry: Entry
+    order: int
+    hosts: bool = False  # its h records instead of its u rules
+
+    def rules(self, *, short: bool = False) -> Iterator[Naptr]:
+        if self.hosts:
+            yield from _host_rules(self.entry, self.order)
+            return
+        for index, nma in enumerate(self.entry.nmas, 1):
+            field = regexp(self.entry, nma, short=short)
+            yield Naptr(self.order, index * PREFERENCE_STEP, b"u", SERVICE, field, ())
+
+
+def _ordered(entry: Entry, shoulders: Sequence[Entry]) -> Iterator[_Ordered]:
+    needed = needed_shoulders(entry, shoulders)
+    lengths = sorted({len(shoulder.shoulder) for shoulder in needed}, reverse=True)
+    naan_order = max(ORDER_NAAN, len(lengths) + 1)
+    for shoulder in needed:
+        yield _Ordered(shoulder, naan_order - len(lengths) + lengths.index(len(shoulder.shoulder)))
+    yield _Ordered(entry, naan_order)
+    yield _Ordered(entry, max(ORDER_HOST, naan_order + 1), hosts=True)
+
+
+def _own_name(entry: Entry, origin: Labels) -> Labels:
+    """The name of a shoulder's own rules, below its NAAN.
+
+    DNS names are case-insensitive and shoulders are not, so others than lower-case letters are hexadecimal.
+    """
+    shoulder = entry.shoulder.encode()
+    label = shoulder if _LABEL.match(entry.shoulder) else b"_" + shoulder.hex().encode()
+    return label, entry.naan.encode(), *origin
+
+
+def _redirect(entry: Entry, name: Labels) -> bytes:
+    """The regexp that redirects the ARKs of a shoulder to a name."""
+    return _field(f"^ark:/?{entry.naan}/{escape(entry.shoulder)}.*$", _literal(names.to_text(name)), entry)
+
+
+def needed_shoulders(entry: Entry, shoulders: Iterable[Entry]) -> list[Entry]:
+    """The shoulders whose targets differ from those that their ARKs would have without a rule.
+
+    These would be the targets of the longest needed shoulder that is a prefix of theirs, else of the NAAN.
+    """
+    needed: list[Entry] = []
+    for shoulder in sorted(shoulders, key=lambda s: (len(s.shoulder), s.shoulder)):
+        around = [outer for outer in needed if shoulder.shoulder.startswith(outer.shoulder)]
+        inherited = around[-1] if around else entry
+        if _meanings(shoulder, shoulder.shoulder) != _meanings(inherited, shoulder.shoulder):
+            needed.append(shoulder)
+    return sorted(needed, key=lambda s: (-len(s.shoulder), s.shoulder))
+
+
+def _meanings(entry: Entry, shoulder: str) -> list[str]:
+    """Targets in the terms of the shoulder's ARKs: equal texts are equal targets."""
+    rest = shoulder[len(entry.shoulder) :]
+    return [nma.target.replace("${suffix}", rest + "${suffix}") for nma in entry.nmas]
+
+
+def regexp(entry: Entry, nma: Nma, *, short: bool = False) -> bytes:
+    """The ``u`` regexp that turns an ARK of the entry, in resolution form, into the NMA's URL.
+
+    ``short`` is for a name at which only ARKs of the entry are looked up: the start of the ARK need not be matched.
+    Raises ZoneError for a target with a variable that no ARK has.
+    """
+    parts = template_parts(nma.target)
+    used = {variable for _, variable in parts if variable}
+    if "content" in used and not short:  # the NAAN and the name
+        used = used - {"content"} | {"value"}
+    # Each variable is the rest of the resolution form from one part on, so groups nest.
+    levels = (("pid", "ark:/?"), ("content", f"{entry.naan}/"), ("value", escape(entry.shoulder)), ("suffix", ""))
+    groups = [name for name, _ in levels if name in used]
+    pattern, opened = "", 0
+    for name, text in levels:
+        if name in groups:
+            pattern, opened = f"{pattern}(", opened + 1
+        if short and opened == len(groups):
+            break
+        pattern += text
+    replacement = ""
+    for literal, variable in parts:
+        replacement += _literal(literal)
+        if variable in groups:
+            replacement += f"\\{groups.index(variable) + 1}"
+        elif variable == "content":
+            replacement += f"{entry.naan}/\\{groups.index('value') + 1}"
+        elif variable == "prefix":
+            replacement += entry.naan
+        elif variable:
+            raise ZoneError(f"record {entry.key}: the target has the variable ${{{variable}}}, which no ARK has")
+    return _field(f"^{pattern}.*{')' * len(groups)}$", replacement, entry)
+
+
+def _literal(text: str) -> str:
+    return text.replace("\\", "\\\\")
+
+
+def _field(pattern: str, replacement: str, entry: Entry) -> bytes:
+    delimiter = next((mark for mark in _DELIMITERS if mark not in pattern + replacement), None)
+    if delimiter is None:
+        raise ZoneError(f"record {entry.key}: the target leaves no character to delimit a regexp with")
+    try:
+        return f"{delimiter}{pattern}{delimiter}{replacement}{delimiter}".encode("ascii")
+    except UnicodeEncodeError:
+        raise ZoneError(f"record {entry.key}: the target is not ASCII") from None
+
+
+def _host_rules(entry: Entry, order: int) -> Iterator[Naptr]:
+    seen: set[Labels] = set()
+    for nma in entry.nmas:
+        labels = host_labels(nma)
+        if labels and labels not in seen:
+            seen.add(labels)
+            yield Naptr(order, len(seen) * PREFERENCE_STEP, b"h", SERVICE, b"", labels)
+
+
+def host_labels(nma: Nma) -> Labels:
+    """The host of a target as an ``h`` replacement, with the port in its last label; empty if it cannot be written.
+
+    An IPv6 address is not a domain name. Port 80 means http, and is written for an http target without a port; so https
+    on port 80 cannot be written.
+    """
+    try:
+        where = url.parse(example_url(nma.target))
+    except ValueError:
+        return ()
+    port = 80 if where.scheme == "http" and where.port is None else where.port
+    if (where.host.address is not None and where.host.address.version == 6) or (where.scheme, port) == ("https", 80):
+        return ()
+    labels = where.host.text.removesuffix(".").lower().encode("ascii").split(b".")
+    if port is not None:
+        labels[-1] += b":%d" % port
+    return names.check(tuple(labels))

@@ -1,0 +1,221 @@
+"""Unusual and hostile queries, each kind of ``scripts/benchmark/odd.py``: the responder gives the bytes of the general
+path, ready or not, and with signatures and transfers configured."""
+
+from __future__ import annotations
+
+import random
+
+import dns.message
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from maptr.answer.context import Context, Identity, Transport
+from maptr.answer.rate_limit import RrlSettings
+from maptr.answer.ready import CLIENT_OPTION, WHOLE_OPTION
+from maptr.answer.respond import make_reply
+from maptr.protocol.cookies import CookieSettings
+from maptr.server.counters import Counters
+from maptr.server.responder import Responder, State
+from maptr.transfer.acl import Secondaries
+from maptr.transfer.session import Access, Catalog, exchange
+from maptr.zone.snapshot import Snapshot
+from scripts.benchmark.loads import ark_zone
+from scripts.benchmark.odd import DO, ERRORS, ODD, QUESTIONS, ask, opt, option, tsig
+from tests.answer.test_ready import CLIENT, CONTEXT, NOW, SECRETS, Server, snapshot_of
+
+ZONE = snapshot_of((ark_zone(50), "ark.arpa."), ("@ 60 SOA ns1 h 1 2 3 4 5\n@ 60 NS ns1\n", "arpa."))
+# Wildcards, aliases, a delegation, and names of several labels in the SOA record.
+MIXED = snapshot_of(
+    (
+        "@ 60 SOA a.ns1 x.hostmaster 1 2 3 4 5\n@ 60 NS a.ns1\na.ns1 60 A 192.0.2.1\n*.wild 60 A 192.0.2.1\n"
+        "*.wild 60 MX 1 some.wild\n*.alias 60 CNAME b.wild\ncut 60 NS ns.cut\nns.cut 60 A 192.0.2.2\n",
+        "ark.arpa.",
+    )
+)
+CONTEXTS = (
+    CONTEXT,
+    Context(identity=Identity("here", "1", "host"), cookies=CookieSettings(SECRETS), clock=lambda: NOW),
+)
+ORDINARY = ("types", "DS of the origin", "DO", "random sizes")
+
+
+def whole(
+    query: bytes,
+    snapshot: Snapshot,
+    context: Context,
+    access: Access = Access(),  # noqa: B008
+    transport: Transport = Transport.UDP,
+) -> list[bytes]:
+    """All messages of the response, from the general path behind signatures and transfers."""
+
+    def reply(query: bytes, snapshot: Snapshot, *, verified: bool, **others: object) -> bytes | None:
+        made = make_reply(query, snapshot, context=context, **others)  # type: ignore[arg-type]
+        return None if made is None else made.wire
+
+    return [*exchange(query, snapshot, access, transport=transport, client=CLIENT, now=int(NOW), reply=reply)]
+
+
+class Both:
+    """A responder, which learns responses, beside the general path."""
+
+    def __init__(self, snapshot: Snapshot, context: Context) -> None:
+        self.responder = Responder(rrl=RrlSettings(responses_per_second=0))
+        self.responder.swap(State(snapshot, Access(), context))
+        self.snapshot, self.context = snapshot, context
+        self.counters = Counters()
+
+    def hold(self, query: bytes, transport: Transport = Transport.UDP) -> None:
+        """Check that both give the same response, twice: the second may be a ready one."""
+        expected = whole(query, self.snapshot, self.context, transport=transport)
+        for _ in range(2):
+            assert [*self.responder.answers(query, transport, CLIENT, self.counters)] == expected, query.hex()
+
+
+def damaged(query: bytes, rng: random.Random) -> bytes:
+    """The query with some bytes changed, removed or inserted where they matter."""
+    octets = bytearray(query)
+    for _ in range(rng.randint(1, 5)):
+        place = rng.randrange(len(octets) + 1)
+        match rng.randrange(4):
+            case 0:
+                octets[place : place + 1] = bytes((rng.choice((0, 1, 2, 0x29, 0x80, 0xC0, 0xFA, 0xFB, 0xFC)),))
+            case 1:
+                octets[10 + place % 2 : 11 + place % 2] = bytes((rng.randrange(3),))
+            case 2:
+                octets[place:place] = rng.choice((b"\0", b"\0\x29", opt(), opt(option(10, bytes(8)))[3:], b"\xc0\x0c"))
+            case _:
+                del octets[max(place, 12) :]
+    return bytes(octets)
+
+
+@pytest.mark.parametrize("kind", ODD)
+@pytest.mark.parametrize("context", CONTEXTS, ids=["nobody", "somebody"])
+@pytest.mark.parametrize("snapshot", [ZONE, MIXED], ids=["plain", "mixed"])
+def test_both_paths_give_the_same_response(kind: str, context: Context, snapshot: Snapshot) -> None:
+    rng = random.Random(kind)
+    server = Both(snapshot, context)
+    for _ in range(40):
+        query = rng.randbytes(2) + ODD[kind](rng)[2:]
+        for transport in Transport:
+            server.hold(query, transport)
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_both_paths_give_the_same_response_to_damaged_queries(kind: str) -> None:
+    rng = random.Random(kind)
+    servers = [Both(MIXED, context) for context in CONTEXTS]
+    for _ in range(150):
+        undamaged = ODD[kind](rng)
+        query = damaged(undamaged, rng)
+        for server in servers:
+            for transport in (Transport.UDP, Transport.TLS):
+                server.hold(undamaged, transport)
+                server.hold(query, transport)
+
+
+@pytest.mark.parametrize("kind", ORDINARY)
+def test_rare_queries_of_resolvers_are_ready(kind: str) -> None:
+    """Any type at a name with another one, DS of an origin, missing names with DO, any payload size."""
+    rng = random.Random(kind)
+    server = Server(ZONE)
+    query = ODD[kind](rng)
+    if kind == "random sizes":
+        query = ask((b"10001", b"ark", b"arpa"), 35, opt(size=4321))
+    assert not server.ask(query)
+    assert server.ask(query)
+
+
+@pytest.mark.parametrize("kind", [*ERRORS, "opcodes", "NOTIFY", "UPDATE", "an unknown key", "no question, a cookie"])
+def test_queries_that_are_not_ordinary_are_not_ready(kind: str) -> None:
+    rng = random.Random(kind)
+    server = Server(ZONE)
+    for _ in range(20):
+        query = ODD[kind](rng)
+        for _ in range(2):
+            assert not server.ask(query)
+
+
+def test_names_of_class_chaos_are_not_mixed_up() -> None:
+    server = Both(ZONE, CONTEXTS[1])
+    for name in ("other.bind.", "version.bind.", "other.bind.", "id.server.", "version.bind."):
+        server.hold(dns.message.make_query(name, "TXT", "CH").to_wire())
+
+
+@pytest.mark.parametrize("learned", ["q.ns1", "q.hostmaster", "q.x", "qq"])
+def test_names_in_the_soa_record_are_not_mixed_up_with_others(learned: str) -> None:
+    """Names of the length of one in the SOA record, and names below them."""
+    names = ("ns1", "x.ns1", "a.ns1", "x.a.ns1", "ns1.ns1", "hostmaster", "y.hostmaster", "x.hostmaster", "x.x", "z.x")
+    for name in names:
+        server = Server(MIXED)
+        for label in (learned, learned, learned.replace("q", "r"), name, name):
+            for rdtype in ("TXT", "A"):
+                server.ask(dns.message.make_query(f"{label}.ark.arpa.", rdtype).to_wire())
+
+
+def test_a_signature_is_checked_before_other_errors() -> None:
+    query = ask((b"x",), 16, b"\0" + b"\0\xfa\0\xff" + bytes(6), rdclass=3)
+    Both(ZONE, CONTEXT).hold(query)
+    assert whole(query, ZONE, CONTEXT)[0][3] & 15 == 1  # FORMERR, for the signature
+    rng = random.Random(0)
+    twice = ask((b"x",))[12:] * 2 + tsig(rng, b"a-key")
+    query = b"\0\1\1\0\0\2\0\0\0\0\0\1" + twice
+    Both(ZONE, CONTEXT).hold(query)
+    assert whole(query, ZONE, CONTEXT)[0][10:12] == b"\0\1"  # with the error of the signature
+
+
+def test_a_catalog_without_secondaries_changes_no_response() -> None:
+    """With a catalog, every query takes the path of signatures and transfers."""
+    view = next(iter(snapshot_of(("@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS invalid.\n", "catalog.test.")).zones.values()))
+    access = Access(catalog=Catalog(view, Secondaries()))
+    rng = random.Random(0)
+    for make in ODD.values():
+        query = make(rng)
+        assert whole(query, ZONE, CONTEXT) == whole(query, ZONE, CONTEXT, access)
+
+
+VETERAN = Both(MIXED, CONTEXT)
+
+
+@given(st.sampled_from([*QUESTIONS]), st.binary(max_size=14), st.randoms(use_true_random=False))
+def test_bytes_after_the_last_record_change_nothing(kind: str, tail: bytes, rng: random.Random) -> None:
+    query = QUESTIONS[kind](rng)
+    VETERAN.hold(query)
+    VETERAN.hold(query + tail)
+
+
+PIECES = (
+    *(b"", b"\0", CLIENT_OPTION, WHOLE_OPTION, CLIENT_OPTION[:3], opt()[:-2], opt(), opt(option(10, bytes(8)))),
+    *(opt(option(10, bytes(size)))[:-size] for size in (8, 24, 16, 40)),
+    *(opt(option(65001, b"x"), option(10, bytes(size)))[:-size] for size in (8, 24)),
+)
+COOKIES = st.sampled_from((8, 24)).flatmap(lambda size: st.binary(min_size=size, max_size=size))
+ODD_TAILS = st.tuples(st.sampled_from(PIECES), st.sampled_from(PIECES), COOKIES | st.binary(max_size=41)).map(b"".join)
+TAILS = st.builds(
+    lambda cookie, size, flags: opt(option(10, cookie), size=size, flags=flags),
+    COOKIES,
+    st.sampled_from([1232, 512, 0x4144]),
+    st.sampled_from([0, 0, DO, 1]),
+)
+
+
+@given(st.sampled_from([b"10001", b"10002", b"absent", b"Absent"]), TAILS | ODD_TAILS)
+@example(b"10001", opt(option(10, CLIENT_OPTION * 6)))
+@example(b"10001", opt(option(10, bytes(15) + b"\x08" + bytes(8))))
+@example(b"10001", opt(option(10, bytes(13) + opt())))
+@example(b"10001", opt(option(10, bytes(1) + opt(option(10, bytes(8))))))
+def test_a_ready_response_finds_the_same_cookie_as_the_general_path(label: bytes, tail: bytes) -> None:
+    """Ready responses find the cookie by its offset, and a cookie may look like an OPT."""
+    TAUGHT.hold(ask((label, b"ark", b"arpa"), 35, tail))
+
+
+def taught() -> Both:
+    """A responder with responses for some names, with each kind of cookie and without one."""
+    server = Both(ZONE, CONTEXT)
+    for label in (b"10001", b"10002", b"absent"):
+        for options in ((), (option(10, bytes(8)),), (option(10, bytes(24)),)):
+            server.hold(ask((label, b"ark", b"arpa"), 35, opt(*options)))
+    return server
+
+
+TAUGHT = taught()

@@ -1,0 +1,317 @@
+"""The shortcut and the general path give the same bytes, whatever the zone and whatever the packet."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+import dns.message
+import dns.name
+import dns.zone
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from maptr.answer import ready as shortcut
+from maptr.answer.context import Context, Identity, Transport
+from maptr.answer.ready import Ready, kind_number, kind_of, truncated
+from maptr.answer.respond import make_reply
+from maptr.protocol.cookies import CookieSettings, answer_cookie, make_cookie, packed_address
+from maptr.protocol.names import Labels
+from maptr.zone.snapshot import Snapshot
+from tests.answer.test_respond_oracle import ORIGIN, QUERY_TYPES, random_zone, zone_text
+from tests.support import peers, signers
+
+VECTORS = Path(__file__).resolve().parents[1] / "vectors"
+FUZZ_ZONES = Path(__file__).resolve().parents[1] / "fuzz" / "zones"
+ANSWER = tomllib.loads((VECTORS / "answer.toml").read_text(encoding="utf-8"))
+PACKETS = tomllib.loads((VECTORS / "packets.toml").read_text(encoding="utf-8"))
+CLIENT, NOW = "192.0.2.1", 1_700_000_000
+ADDRESS = packed_address(CLIENT)
+SECRETS = (bytes(range(16)), bytes(16))
+CONTEXT = Context(cookies=CookieSettings(SECRETS), clock=lambda: NOW, identity=Identity("here"))
+TYPES = (*QUERY_TYPES, "HTTPS", "TYPE97", "NAPTR", "DS", "ANY")
+# Options with a response, unknown ones, and malformed ones.
+OPTIONS = (
+    *(b"\0\3\0\0", b"\0\3\0\1x", b"\0\x0b\0\0", b"\0\x0c\0\5" + bytes(5), b"\xfd\xe9\0\0", b"\0\0"),
+    bytes.fromhex("0008000700011800c00002"),
+    b"\xfd\xe9\0\x0b" + bytes.fromhex("00002904d0000000000000"),  # an OPT within an option
+)
+# Payload size, extended rcode, version and flags of an OPT.
+EDNS = ("", "020000000000", "04d000000000", "0fa000008000", "004100008000", "02ff00000000", "04d000014000")
+
+
+def snapshot_of(*texts: tuple[str, str]) -> Snapshot:
+    return Snapshot.from_zones(dns.zone.from_text(text, origin, relativize=False) for text, origin in texts)
+
+
+class Server:
+    """Both paths over one snapshot, by UDP and by TCP; ``found`` counts ready responses."""
+
+    def __init__(self, snapshot: Snapshot, elsewhere: Sequence[Labels] = ()) -> None:
+        self.snapshot = snapshot
+        self.found = 0
+        self.ready = {
+            Transport.UDP: Ready(snapshot, elsewhere, CONTEXT.udp_payload),
+            Transport.TCP: Ready(snapshot, elsewhere, None),
+        }
+
+    def ask(self, query: bytes) -> bool:
+        """Check that both paths give the same response. Returns whether there was a ready one over UDP."""
+        udp, _ = [self._ask(query, transport) for transport in self.ready]
+        return udp
+
+    def _ask(self, query: bytes, transport: Transport) -> bool:
+        ready = self.ready[transport]
+        ready.tidy()
+        general = make_reply(query, self.snapshot, transport=transport, client=CLIENT, context=CONTEXT)
+        key = query[2:]
+        known = ready.known.get(key)
+        found = ready.find(key) if known is None else (known, b"")
+        if found is None:
+            if general is not None:
+                ready.learn(query, general)
+            return False
+        self.found += 1
+        record, cookie = found
+        assert general is not None, query.hex()
+        option = b""
+        if cookie:
+            option, verified = answer_cookie(cookie, ADDRESS, secrets=SECRETS, now=NOW)
+            assert verified is general.verified
+        assert ready.response(query, record, option) == general.wire, query.hex()
+        assert ready.response(query, truncated(record), option) == general.truncated(), query.hex()
+        assert kind_of(record, key) == kind_number(general.kind), query.hex()
+        return True
+
+
+def make_query(name: str, rdtype: str, rng: random.Random, edns: Sequence[str] = EDNS, flags: bytes = b"\1\0") -> bytes:
+    """A query in lower or mixed case, some with a cookie, old or new, valid or not."""
+    query = dns.message.make_query(name, rdtype, use_edns=False).to_wire()
+    mixed = rng.random() < 0.3
+    body = bytes(octet ^ (rng.choice((0, 0x20)) if mixed and chr(octet).isalpha() else 0) for octet in query[12:-4])
+    shape, opt = bytes.fromhex(rng.choice(edns)), b""
+    if shape:
+        client = rng.randbytes(8)
+        aged = make_cookie(client, ADDRESS, rng.choice(SECRETS), NOW - rng.choice((0, 60, 2000, 4000, -900)))
+        option = rng.choice((None, None, None, client, client, aged, aged, aged[:-1] + b"x", client[:-1]))
+        options = b"" if option is None else b"\0\x0a" + len(option).to_bytes(2, "big") + option
+        if rng.random() < 0.1:
+            options = b"".join(rng.sample((options, rng.choice(OPTIONS)), k=2))
+        opt = b"\0\0\x29" + shape + len(options).to_bytes(2, "big") + options
+    return rng.randbytes(2) + flags + b"\0\1\0\0\0\0\0" + bytes((bool(opt),)) + body + query[-4:] + opt
+
+
+def plain_query(name: str, rdtype: str, edns: str) -> bytes:
+    """A query without options; ``edns`` as in EDNS."""
+    query = dns.message.make_query(name, rdtype, use_edns=False).to_wire()
+    return query[:11] + b"\1" + query[12:] + b"\0\0\x29" + bytes.fromhex(edns) + b"\0\0" if edns else query
+
+
+def names_around(snapshot: Snapshot, rng: random.Random) -> list[str]:
+    """Names that exist, names beside and below them, and names outside all zones."""
+    there = [dns.name.Name((*key, b"")).to_text() for view in snapshot.zones.values() for key in view.nodes]
+    contact = [f"host.{ORIGIN}", f"else.{ORIGIN}"]  # in the SOA record, and a name of the same length
+    above = [*there, *contact, *(name.partition(".")[2] or "." for name in there), "test.", "broken.", "a.broken."]
+    labels = ("".join(rng.choices("abns*w", k=rng.randint(1, 2))) + "." for _ in itertools.count())
+    below = ["".join(itertools.islice(labels, rng.choice((1, 1, 2, 3)))) + name.lstrip(".") for name in above * 2]
+    return there + contact * 3 + below
+
+
+def ask_around(server: Server, types: Sequence[str], rng: random.Random, rounds: int = 40) -> None:
+    """Send many queries for few names at a time, so that some are learned and some found."""
+    names = names_around(server.snapshot, rng)
+    for _ in range(rounds):
+        few, kinds, edns = rng.sample(names, 6), rng.sample(types, 2), [rng.choice(EDNS), rng.choice(EDNS)]
+        flags = bytes((rng.choice((0, 1)), rng.choice((0, 0x10))))
+        for _ in range(48):
+            server.ask(make_query(rng.choice(few), rng.choice(kinds), rng, edns, flags))
+
+
+SNAPSHOT = snapshot_of((ANSWER["zone"], "example."))
+SEEDS = [bytes.fromhex(case["packet"]) for case in PACKETS["case"]] + [
+    make_query(case["name"], case["type"], random.Random(number)) for number, case in enumerate(ANSWER["case"])
+]
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_random_zones(seed: int) -> None:
+    rng = random.Random(seed)
+    zones = [(zone_text(random_zone(rng)), ORIGIN)]
+    if seed % 3 == 0:  # a zone of our own below, with or without a delegation to it
+        zones.append((zone_text(random_zone(rng)).replace(ORIGIN, f"a.{ORIGIN}"), f"a.{ORIGIN}"))
+    snapshot = snapshot_of(*zones)
+    if seed % 2:
+        snapshot = snapshot._replace(broken=frozenset({(b"broken",), (b"b", b"example")}))
+    server = Server(snapshot)
+    ask_around(server, TYPES, rng)
+    assert server.found > 100
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("way", signers.WAYS)
+def test_signed_zones(way: str, tmp_path: Path) -> None:
+    peers.require(*signers.COMMANDS)
+    rng = random.Random(way)
+    records = [record for record in random_zone(rng) if record.rdtype not in ("DS", "DNAME")]
+    path = signers.sign(zone_text(records), ORIGIN, tmp_path, way)
+    server = Server(snapshot_of((path.read_text(), ORIGIN)))
+    ask_around(server, (*TYPES, "RRSIG", "NSEC", "NSEC3", "DNSKEY"), rng)
+    above = [ORIGIN, *names_around(server.snapshot, rng)]
+    for _ in range(60):  # missing names in few gaps
+        name, rdtype, size = rng.choice(above).lstrip("."), rng.choice(TYPES), rng.randint(1, 3)
+        edns = [rng.choice(("04d000008000", "020000008000", "030000008000"))]
+        for _ in range(48):
+            server.ask(make_query(f"{''.join(rng.choices('abnsmz0*w-', k=size))}.{name}", rdtype, rng, edns))
+    assert server.found > 300
+
+
+@pytest.mark.parametrize("edns", EDNS[:4])
+@pytest.mark.parametrize("rdtype", ["NAPTR", "A", "SPF"])
+@pytest.mark.parametrize(
+    ("above", "prefixes"),
+    [
+        ("example.", ("x", "a.b", "longer.and.deeper", "q" * 63)),  # NXDOMAIN
+        ("sub.example.", ("x", "yy", "longer")),  # a referral
+        ("elsewhere.test.", ("x", "a.b", "longer.and.deeper", "q" * 63)),  # REFUSED
+    ],
+)
+def test_one_denial_answers_for_all_names_below(above: str, prefixes: tuple[str, ...], rdtype: str, edns: str) -> None:
+    server = Server(SNAPSHOT)
+    names = [f"{prefix}{number}."[-64:] + above for number in range(10) for prefix in ("n", *prefixes)]
+    ready = [server.ask(plain_query(name, rdtype, edns)) for name in names]
+    assert ready == [False] + [True] * (len(names) - 1)
+    assert not server.ready[Transport.UDP].known, "no name is stored"
+
+
+def test_one_proof_answers_for_all_names_of_its_gap() -> None:
+    text = (FUZZ_ZONES / "nsec.zone").read_text()
+    server = Server(snapshot_of((text, "example.")))
+    ready = [server.ask(plain_query(f"{name}.example.", "A", "04d000008000")) for name in ("zz", "zzzz", "a.zz", "zzz")]
+    assert ready == [False, True, True, True]
+
+
+def test_one_answer_learned_is_enough_for_all_names_of_a_registry() -> None:
+    zone = "@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n"
+    zone += "".join(f'{naan} 60 NAPTR 100 10 "h" "ark" "" h{naan}.example.\n' for naan in range(10000, 10100))
+    server = Server(snapshot_of((zone, "ark.arpa.")))
+    for rdtype in ("NAPTR", "AAAA"):
+        ready = [server.ask(plain_query(f"{naan}.ark.arpa.", rdtype, "04d000000000")) for naan in range(10000, 10100)]
+        assert ready == [False] + [True] * 99
+
+
+@pytest.mark.parametrize("case", PACKETS["case"], ids=lambda case: case["title"])
+def test_packet_vectors(case: dict[str, str]) -> None:
+    server = Server(SNAPSHOT)
+    for _ in range(2):
+        server.ask(bytes.fromhex(case["packet"]))
+
+
+SERVER = Server(SNAPSHOT)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes(packet: bytes) -> None:
+    SERVER.ask(packet)
+
+
+@settings(max_examples=1500)
+@given(
+    st.sampled_from(SEEDS),
+    st.lists(st.tuples(st.integers(0, 90), st.integers(0, 255)), max_size=4),
+    st.integers(0, 60),
+    st.binary(max_size=16),
+)
+def test_changed_truncated_and_extended_queries(
+    seed: bytes, changes: list[tuple[int, int]], cut: int, tail: bytes
+) -> None:
+    packet = bytearray(seed)
+    for place, value in changes:
+        packet[place % len(packet)] = value
+    SERVER.ask(seed)
+    SERVER.ask(bytes(packet[: len(packet) - cut] if cut < 20 else packet) + tail)
+
+
+def test_types_are_not_folded() -> None:
+    # Types 65 (HTTPS) and 97 are the bytes "A" and "a".
+    server = Server(
+        snapshot_of(("@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nx 60 TYPE97 \\# 1 00\ny 60 HTTPS 1 .", "example."))
+    )
+    for name in ("x", "y", "X", "Y") * 3:
+        for rdtype in ("TYPE65", "TYPE97"):
+            server.ask(dns.message.make_query(f"{name}.example.", rdtype).to_wire())
+
+
+def test_names_of_other_zones_take_the_general_path() -> None:
+    server = Server(SNAPSHOT, [(b"catalog",), (b"sub", b"example")])
+    for name in ("x.catalog.", "catalog.", "a.sub.example.") * 3:
+        query = dns.message.make_query(name, "SOA").to_wire()
+        for ready in server.ready.values():
+            general = make_reply(query, SNAPSHOT, transport=Transport.UDP, client=CLIENT, context=CONTEXT)
+            assert general is not None
+            ready.learn(query, general)
+            assert ready.find(query[2:]) is None
+
+
+@pytest.mark.parametrize("limit", ["MAX_ANSWERS", "MAX_ENCLOSERS", "MAX_FORMS", "MAX_DENIALS"])
+def test_a_full_table_is_cleared(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shortcut, limit, 5)
+    server = Server(SNAPSHOT)
+    ask_around(server, TYPES, random.Random(1), rounds=10)
+    assert server.found > 20
+
+
+def test_a_full_arena_is_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shortcut, "ARENA_SIZE", 4096)
+    server = Server(SNAPSHOT)
+    ask_around(server, TYPES, random.Random(1), rounds=10)
+    assert server.found > 20
+
+
+def test_bytes_after_the_question_are_not_a_size_limit() -> None:
+    """A response for a payload size of 513 bytes is learned; the bytes before an OPT then look like this size."""
+    server = Server(snapshot_of((f"@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nx 60 TXT {'y ' * 250}", "example.")))
+    server.ask(plain_query("x.example.", "TXT", "020100000000"))
+    assert server.ask(plain_query("x.example.", "TXT", "020100000000"))
+    query = plain_query("x.example.", "TXT", "04d000000000")
+    server.ask(plain_query("y.example.", "TXT", "04d000000000"))
+    server.ask(query[:-11] + b"\1\2" + query[-11:])
+
+
+def test_the_table_of_whole_queries_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shortcut, "MAX_ANSWERS", 20)
+    server = Server(SNAPSHOT)
+    payloads = [f"{payload:04x}00000000" for payload in range(512, 524)]
+    asked = [("example.", "NS"), ("example.", "SOA"), ("12345.example.", "NAPTR")]
+    for place, (name, rdtype) in enumerate(asked):  # learn all responses
+        for edns in payloads[: 1 if place else None]:
+            server.ask(plain_query(name, rdtype, edns))
+    for name, rdtype in asked:
+        for edns in payloads:
+            server.ask(plain_query(name, rdtype, edns))
+            assert len(server.ready[Transport.UDP].known) <= 20
+    assert server.found > 20
+
+
+@pytest.mark.parametrize("proof", ["nsec", "nsec3"])
+def test_names_without_signatures_in_a_signed_zone(proof: str) -> None:
+    """In a wrongly signed zone each has a denial of its own."""
+    text = (FUZZ_ZONES / f"{proof}.zone").read_text()
+    text += "".join(f"{label}{label}.example. 60 IN TXT x\n" for label in "abcdefghij")
+    server = Server(snapshot_of((text, "example.")))
+    for _ in range(3):
+        for label in "abcdefghij":
+            for rdtype in ("TXT", "A"):
+                server.ask(plain_query(f"{label}{label}.example.", rdtype, "04d000008000"))
+
+
+def test_a_truncated_redirection_is_not_a_denial() -> None:
+    """With DO it has 486 bytes for one target, and more than 512 for another; then it has no answer."""
+    text = (FUZZ_ZONES / "nsec.zone").read_text()
+    server = Server(snapshot_of((text, "example.")))
+    for label in ("aa", "ab", "zz", "ns", "**", "z*", "aa"):
+        for rdtype in ("SOA", "A"):
+            server.ask(plain_query(f"{label}.d.example.", rdtype, "020000008000"))

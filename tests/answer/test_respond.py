@@ -1,0 +1,314 @@
+"""respond(): conformance vectors by RFC section, and tests of case, compression and limits."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import dns.edns
+import dns.flags
+import dns.message
+import dns.name
+import dns.rcode
+import dns.rdatatype
+import dns.rrset
+import dns.zone
+import pytest
+
+from maptr.answer.context import Context, Transport
+from maptr.answer.message import Message, MessageBuffer
+from maptr.answer.respond import respond
+from maptr.protocol.cookies import CookieSettings
+from maptr.zone.snapshot import Snapshot
+
+VECTORS = Path(__file__).resolve().parents[1] / "vectors"
+ANSWER = tomllib.loads((VECTORS / "answer.toml").read_text(encoding="utf-8"))
+PACKETS = tomllib.loads((VECTORS / "packets.toml").read_text(encoding="utf-8"))
+
+
+def snapshot_of(text: str, origin: str = "example.") -> Snapshot:
+    return Snapshot.from_zones([dns.zone.from_text(text, origin, relativize=False)])
+
+
+SNAPSHOT = snapshot_of(ANSWER["zone"])
+
+
+def make_query(name: str, rdtype: str, case: dict[str, Any] | None = None) -> dns.message.Message:
+    case = case or {}
+    query = dns.message.make_query(
+        name,
+        rdtype,
+        use_edns=0 if "payload" in case else False,
+        payload=case.get("payload", 512),
+        want_dnssec=case.get("do", False),
+    )
+    query.flags = dns.flags.RD if case.get("rd") else dns.flags.Flag(0)
+    return query
+
+
+def ask(
+    name: str,
+    rdtype: str,
+    snapshot: Snapshot = SNAPSHOT,
+    *,
+    transport: Transport = Transport.UDP,
+    **case: Any,
+) -> dns.message.Message:
+    wire = respond(make_query(name, rdtype, case).to_wire(), snapshot, transport=transport)
+    assert wire is not None
+    return dns.message.from_wire(wire)
+
+
+def records(section: list[dns.rrset.RRset]) -> list[str]:
+    return sorted(
+        f"{rrset.name} {rrset.ttl} IN {dns.rdatatype.to_text(rrset.rdtype)} {rdata.to_text()}"
+        for rrset in section
+        for rdata in rrset
+    )
+
+
+def flags_of(reply: dns.message.Message) -> str:
+    return " ".join(sorted(flag for flag in dns.flags.to_text(reply.flags).split() if flag != "QR"))
+
+
+@pytest.mark.parametrize("case", ANSWER["case"], ids=lambda case: case["title"])
+def test_question(case: dict[str, Any]) -> None:
+    query = make_query(case["name"], case["type"], case)
+    transport = Transport.TCP if case.get("tcp") else Transport.UDP
+    wire = respond(query.to_wire(), SNAPSHOT, transport=transport)
+    assert wire is not None
+    assert len(wire) <= (65535 if case.get("tcp") else min(max(512, case.get("payload", 512)), 1232))
+    reply = dns.message.from_wire(wire)
+    assert reply.id == query.id
+    assert reply.question == query.question
+    assert reply.opcode() == query.opcode()
+    assert dns.rcode.to_text(reply.rcode()) == case["rcode"]
+    assert flags_of(reply) == case["flags"]
+    assert records(reply.answer) == case.get("answer", [])
+    assert records(reply.authority) == case.get("authority", [])
+    assert records(reply.additional) == case.get("additional", [])
+    assert (reply.edns == 0) is ("payload" in case)
+    if "payload" in case:
+        assert reply.payload == 1232
+        assert reply.ednsflags == (dns.flags.DO if case.get("do") else 0)
+        assert not reply.options
+
+
+@pytest.mark.parametrize("case", PACKETS["case"], ids=lambda case: case["title"])
+def test_packet(case: dict[str, str]) -> None:
+    packet = bytes.fromhex(case["packet"])
+    wire = respond(packet, SNAPSHOT)
+    if case["expect"] == "silence":
+        assert wire is None
+        return
+    assert wire is not None
+    reply = dns.message.from_wire(wire)
+    assert dns.rcode.to_text(reply.rcode()) == case["expect"]
+    assert reply.id == 0x1234
+    assert wire[2] >> 3 & 15 == packet[2] >> 3 & 15, "the opcode is that of the query"
+    assert wire[3] & 0xF0 == 0, "RA, Z, AD and CD are clear"
+    is_query = packet[2] >> 3 & 15 == 0
+    assert wire[2] & 1 == (packet[2] & 1 if is_query else 0), "RD is copied only for QUERY"
+    if case["expect"] not in ("NOERROR", "NXDOMAIN"):
+        assert not any((reply.answer, reply.authority, reply.additional))
+        assert not reply.flags & (dns.flags.AA | dns.flags.TC)
+    if reply.edns >= 0:
+        assert reply.edns == 0
+        assert reply.ednsflags & 0xFFFF == 0
+
+
+def test_rfc8914_the_reason_of_refusal_is_not_authoritative() -> None:
+    reply = ask("www.other.", "A", payload=1232)
+    (option,) = reply.options
+    assert isinstance(option, dns.edns.EDEOption)
+    assert option.code == dns.edns.EDECode.NOT_AUTHORITATIVE
+
+
+def test_rfc8482_any_over_tcp_gives_everything() -> None:
+    assert len(ask("multi.example.", "ANY", transport=Transport.TCP).answer) == 2
+    assert len(ask("multi.example.", "ANY", transport=Transport.TLS).answer) == 2
+
+
+def test_the_case_of_the_question_is_kept_and_still_compresses() -> None:
+    query = make_query("wWw.ExAmPlE.", "A").to_wire()
+    wire = respond(query, SNAPSHOT)
+    assert wire is not None
+    assert wire[12 : len(query)] == query[12:]
+    assert wire[len(query) : len(query) + 2] == b"\xc0\x0c"
+    wire = respond(make_query("NOPE.EXAMPLE.", "A").to_wire(), SNAPSHOT)
+    assert wire is not None
+    assert b"example" not in wire, "the SOA's names point into the question"
+
+
+def test_rfc3597_naptr_and_srv_names_are_not_compressed() -> None:
+    for name, rdtype in (("12345", "NAPTR"), ("_s._tcp", "SRV"), ("red", "NAPTR"), ("d", "DNAME")):
+        query = make_query(f"{name}.example.", rdtype).to_wire()
+        wire = respond(query, SNAPSHOT)
+        assert wire is not None
+        node = SNAPSHOT.zones[(b"example",)].nodes[(*map(str.encode, name.split(".")), b"example")]
+        for rdata in node[dns.rdatatype.from_text(rdtype)].rdatas:
+            assert len(rdata).to_bytes(2, "big") + rdata in wire
+
+
+def test_rfc1035_a_referral_compresses_its_name_servers() -> None:
+    wire = respond(make_query("sub.example.", "A").to_wire(), SNAPSHOT)
+    assert wire is not None
+    assert wire.count(b"\x07example") == 1
+
+
+def test_rfc1035_no_pointer_beyond_16383() -> None:
+    hosts = "\n".join(f"many MX 10 host-with-a-long-name-{i:04d}.sub{i}" for i in range(500))
+    extra = "\n".join(f"host-with-a-long-name-{i:04d}.sub{i} A 192.0.2.1" for i in range(500))
+    snapshot = snapshot_of(f"@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n$TTL 60\n{hosts}\n{extra}")
+    reply = ask("many.example.", "MX", snapshot, transport=Transport.TCP)
+    assert len(reply.answer[0]) == 500
+    assert len(reply.additional) == 500
+    assert {str(rrset.name) for rrset in reply.additional} == {str(rdata.exchange) for rdata in reply.answer[0]}
+
+
+def test_no_pointer_points_to_removed_bytes() -> None:
+    buffer = MessageBuffer()
+    buffer.encode_name((b"a",))
+    buffer.encode_name((b"b", b"a"))
+    buffer.cut(3)
+    buffer.encode_name((b"b", b"A"))
+    assert bytes(buffer.data) == b"\1a\0\1b\xc0\0"
+
+
+def test_rfc6891_6_2_3_a_payload_below_512_leaves_512() -> None:
+    reply = ask("sub.example.", "A", payload=0)
+    assert not reply.flags & dns.flags.TC
+    assert len(reply.additional) == 5
+
+
+@pytest.mark.parametrize("size", range(1160, 1240))
+def test_rfc6891_7_the_opt_counts_in_the_limit(size: int) -> None:
+    strings = " ".join(f'"{"x" * min(255, size - at)}"' for at in range(0, size, 255))
+    snapshot = snapshot_of(f"@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nt 60 TXT {strings}")
+    wire = respond(make_query("t.example.", "TXT", {"payload": 1232}).to_wire(), snapshot)
+    assert wire is not None
+    whole = 12 + 15 + 12 + size + (size + 254) // 255 + 11  # header, question, record, strings, OPT
+    assert len(wire) == (whole if whole <= 1232 else 12 + 15 + 11)
+    assert bool(wire[2] & 0x02) is (whole > 1232)
+
+
+def test_rfc1035_an_rrset_beyond_65535_octets_is_truncated_over_tcp() -> None:
+    text = "\n".join(f'huge 60 TXT "{i:0250d}"' for i in range(300))
+    snapshot = snapshot_of(f"@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n{text}")
+    reply = ask("huge.example.", "TXT", snapshot, transport=Transport.TCP, payload=1232)
+    assert reply.flags & dns.flags.TC
+    assert not reply.answer
+    assert reply.edns == 0
+
+
+def test_rfc2181_additional_addresses_are_left_out_without_tc() -> None:
+    hosts = "\n".join(f"@ 60 NS ns{i}.addresses\nns{i}.addresses 60 AAAA 2001:db8::{i}" for i in range(13))
+    snapshot = snapshot_of(f"@ 60 SOA ns0.addresses h 1 2 3 4 5\n{hosts}")
+    reply = ask("example.", "NS", snapshot)
+    assert not reply.flags & dns.flags.TC
+    assert len(reply.answer[0]) == 13
+    assert 0 < len(reply.additional) < 13
+
+
+def test_rfc4592_the_address_of_a_host_may_come_from_a_wildcard() -> None:
+    apex = "@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n"
+    wild = "*.w 60 A 192.0.2.2\nx.b.w 60 TXT x\nsub.w 60 NS ns\n*.sub.w 60 A 192.0.2.3\n"
+    hosts = "m 60 MX 10 host.w\nm 60 MX 20 b.w\nm 60 MX 30 host.sub.w\nm 60 MX 40 host.none"
+    reply = ask("m.example.", "MX", snapshot_of(apex + wild + hosts))
+    assert records(reply.additional) == ["host.w.example. 60 IN A 192.0.2.2"]
+
+
+def test_rfc6672_a_target_that_is_too_long_is_yxdomain() -> None:
+    reply = ask("x" * 50 + ".long.example.", "A")
+    assert reply.rcode() == dns.rcode.YXDOMAIN
+    assert [rrset.rdtype for rrset in reply.answer] == [dns.rdatatype.DNAME]
+
+
+def test_rfc6672_a_dname_is_added_once_and_one_below_itself_ends() -> None:
+    text = "@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nc.c 60 DNAME c\nself 60 DNAME x.self\n"
+    reply = ask("a.c.c.c.example.", "A", snapshot_of(text))
+    assert reply.rcode() == dns.rcode.NXDOMAIN
+    assert records(reply.answer) == [
+        "a.c.c.c.example. 60 IN CNAME a.c.c.example.",
+        "a.c.c.example. 60 IN CNAME a.c.example.",
+        "c.c.example. 60 IN DNAME c.example.",
+    ]
+    reply = ask("a.self.example.", "A", snapshot_of(text))
+    assert reply.rcode() == dns.rcode.NOERROR
+    assert len(reply.answer) == 2
+
+
+def test_rfc1034_the_closest_zone_answers_and_the_parent_has_ds() -> None:
+    child = dns.zone.from_text("@ 60 SOA ns h 9 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.99", "sub.example.")
+    parent = dns.zone.from_text(ANSWER["zone"], "example.", relativize=False)
+    both = Snapshot.from_zones([child, parent])
+    assert records(ask("ns.sub.example.", "A", both).answer) == ["ns.sub.example. 60 IN A 192.0.2.99"]
+    reply = ask("sub.example.", "DS", both)
+    assert [rrset.rdtype for rrset in reply.answer] == [dns.rdatatype.DS]
+    assert reply.flags & dns.flags.AA
+
+
+def test_the_root_zone_can_be_served() -> None:
+    snapshot = snapshot_of("@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\na.b 60 CNAME ns", ".")
+    assert records(ask("A.b.", "A", snapshot).answer) == ["A.b. 60 IN CNAME ns.", "ns. 60 IN A 192.0.2.1"]
+    assert ask("b.", "A", snapshot).rcode() == dns.rcode.NOERROR
+    assert ask("c.", "A", snapshot).rcode() == dns.rcode.NXDOMAIN
+
+
+def test_without_zones_everything_is_refused() -> None:
+    assert ask("www.example.", "A", Snapshot.from_zones([])).rcode() == dns.rcode.REFUSED
+
+
+def test_dnslib_and_dnspython_read_the_same_records() -> None:
+    for case in ANSWER["case"]:
+        wire = respond(make_query(case["name"], case["type"], case).to_wire(), SNAPSHOT)
+        assert wire is not None
+        ours, theirs = Message.parse(wire, 65535), dns.message.from_wire(wire)
+        assert ours.pack() == wire
+        for mine, other in ((ours.rr, theirs.answer), (ours.auth, theirs.authority)):
+            assert [(r.rname.label, r.rtype, r.ttl) for r in mine] == [
+                (rrset.name.labels[:-1], rrset.rdtype, rrset.ttl) for rrset in other for _ in rrset
+            ]
+
+
+# --- amplification
+
+
+SIGNATURES = "\n".join(
+    f"{name} RRSIG {covered} 13 1 60 20300101000000 20200101000000 1 example. {'A' * 88}"
+    for name in ("@", "www")
+    for covered in ("A", "TXT", "NS", "SOA", "MX", "AAAA", "DNSKEY", "NSEC")
+)
+LARGE = snapshot_of(
+    "$TTL 60\n@ SOA ns h 1 2 3 4 5\n@ NS ns\nns A 192.0.2.1\nwww A 192.0.2.2\n"
+    + "".join(f'{name} TXT "{"x" * 200}{number}"\n' for name in ("@", "www") for number in range(4))
+    + SIGNATURES
+)
+COOKIES = Context(cookies=CookieSettings((bytes(16),)))
+
+
+def ask_with_cookie(name: str, rdtype: str, cookie: bytes) -> dns.message.Message:
+    option = dns.edns.GenericOption(dns.edns.OptionType.COOKIE, cookie)
+    query = dns.message.make_query(name, rdtype, use_edns=0, payload=1232, options=[option])
+    query.flags = dns.flags.Flag(0)
+    wire = respond(query.to_wire(), LARGE, client="192.0.2.1", context=COOKIES)
+    assert wire is not None
+    return dns.message.from_wire(wire)
+
+
+@pytest.mark.parametrize(("name", "rdtype"), [("example.", "TXT"), ("example.", "RRSIG"), ("www.example.", "RRSIG")])
+def test_large_answers_at_the_apex_and_to_rrsig_need_a_cookie_or_tcp(name: str, rdtype: str) -> None:
+    reply = ask(name, rdtype, LARGE, payload=1232)
+    assert (flags_of(reply), reply.answer) == ("AA TC", [])
+    whole = ask(name, rdtype, LARGE, payload=1232, transport=Transport.TCP)
+    assert len(whole.to_wire()) > 512
+    first = ask_with_cookie(name, rdtype, bytes(8))
+    assert flags_of(first) == "AA TC", "a cookie without a server part proves nothing"
+    second = ask_with_cookie(name, rdtype, bytes(first.options[0].to_wire()))
+    assert (flags_of(second), second.answer) == ("AA", whole.answer)
+
+
+@pytest.mark.parametrize(("name", "rdtype"), [("www.example.", "TXT"), ("example.", "SOA"), ("ns.example.", "RRSIG")])
+def test_other_answers_need_no_cookie(name: str, rdtype: str) -> None:
+    assert flags_of(ask(name, rdtype, LARGE, payload=1232)) == "AA"

@@ -1,0 +1,102 @@
+"""respond() on any bytes: a response or none, never an exception, and each response is a DNS message."""
+
+from __future__ import annotations
+
+import struct
+import tomllib
+from pathlib import Path
+
+import dns.message
+import dns.rdatatype
+from dnslib import DNSError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from maptr.answer.context import Context, Transport
+from maptr.answer.message import Message
+from tests.answer.test_edns import CASES as EDNS_CASES
+from tests.answer.test_edns import make_query as make_options_query
+from tests.fuzz.targets import CONTEXTS, SIGNED, check_respond, check_signed
+
+VECTORS = Path(__file__).resolve().parents[1] / "vectors"
+ANSWER = tomllib.loads((VECTORS / "answer.toml").read_text(encoding="utf-8"))
+PACKETS = tomllib.loads((VECTORS / "packets.toml").read_text(encoding="utf-8"))
+
+SEEDS = [bytes.fromhex(case["packet"]) for case in PACKETS["case"]] + [
+    dns.message.make_query(case["name"], case["type"], use_edns=0, payload=1232).to_wire() for case in ANSWER["case"]
+]
+SEEDS += [make_options_query(case).to_wire() for case in EDNS_CASES]
+LABELS = sorted(
+    {label for case in ANSWER["case"] for label in case["name"].removesuffix("example.").split(".") if label}
+)
+LABELS += ["*", "nope", "zzz", "a" * 63]
+transports = st.sampled_from(Transport)
+contexts = st.sampled_from(CONTEXTS)
+octets = st.integers(0, 255)
+
+
+@given(st.binary(max_size=600), transports)
+def test_any_bytes(packet: bytes, transport: Transport) -> None:
+    check_respond(packet, transport)
+
+
+@given(st.lists(st.integers(0, 3), min_size=4, max_size=4), st.binary(max_size=300), octets, transports)
+def test_any_bytes_after_a_header_of_small_counts(
+    counts: list[int], body: bytes, flags: int, transport: Transport
+) -> None:
+    check_respond(struct.pack("!6H", 7, flags & 0x7F00, *counts) + body, transport)
+
+
+@settings(max_examples=400)
+@given(
+    st.sampled_from(SEEDS),
+    st.lists(st.tuples(st.integers(0, 200), octets), max_size=6),
+    st.integers(0, 200),
+    st.binary(max_size=12),
+    transports,
+    contexts,
+)
+def test_changed_truncated_and_extended_queries(
+    seed: bytes, changes: list[tuple[int, int]], cut: int, tail: bytes, transport: Transport, context: Context
+) -> None:
+    packet = bytearray(seed)
+    for place, value in changes:
+        packet[place % len(packet)] = value
+    check_respond(bytes(packet[: len(packet) - cut] if cut < 20 else packet) + tail, transport, context)
+
+
+@settings(max_examples=400)
+@given(
+    # RFC 1035 2.3.4: no more than 255 bytes
+    st.lists(st.sampled_from(LABELS), max_size=4).filter(lambda labels: len(".".join([*labels, "example."])) < 255),
+    st.one_of(st.sampled_from([1, 2, 6, 16, 39, 43, 46, 47, 48, 50, 51, 255]), st.integers(0, 65535)),
+    st.booleans(),
+    st.integers(0, len(SIGNED) - 1),
+    transports,
+    contexts,
+)
+def test_names_of_signed_zones(
+    labels: list[str], rdtype: int, do: bool, place: int, transport: Transport, context: Context
+) -> None:
+    """Names that exist and names that do not, with NSEC and NSEC3."""
+    name = ".".join([*labels, "example."])
+    query = dns.message.make_query(name, dns.rdatatype.RdataType.make(rdtype), use_edns=0, want_dnssec=do)
+    check_signed(query.to_wire(), transport, context, SIGNED[place])
+
+
+@given(st.binary(max_size=600))
+def test_reading_a_message_raises_only_dnserror(packet: bytes) -> None:
+    try:
+        Message.parse(packet)
+    except DNSError:
+        return
+
+
+def test_a_packet_of_pointers_is_answered() -> None:
+    # Records whose names are chains of pointers, each one step back: the worst case of 64 kB.
+    chain = b"\0" + b"".join((0xC000 | max(12, 11 + 2 * i)).to_bytes(2, "big") for i in range(8000))
+    packet = struct.pack("!6H", 1, 0, 1, 5000, 5000, 5000) + chain[:60000]
+    check_respond(packet, Transport.TCP)
+    question = b"\0\0\1\0\1"
+    record = b"\xc0\x0c" + struct.pack("!HHIH", 1, 1, 0, 0)
+    check_respond(struct.pack("!6H", 1, 0, 1, 5000, 0, 0) + question + record * 5000, Transport.TCP)

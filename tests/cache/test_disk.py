@@ -1,0 +1,477 @@
+"""The disk file: damage, other programs' files, forks and processes that share it. No fault costs an answer."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from maptr.cache.cache import Cache
+from maptr.cache.disk import FIRST_PAUSE, PAGE, REPORT_EVERY, Disk
+from maptr.errors import ConfigError
+from maptr.protocol.names import parse
+from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, host, run_program, said
+
+NAME = parse(HOME)
+
+
+def execute(path: Path, statement: str, *values: object) -> None:
+    """Change the file as another program would."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(statement, values)
+
+
+def rig_on(path: Path, **options: Any) -> Rig:
+    return Rig(ONE_HOST, path=path, **options)
+
+
+def ask(rig: Rig) -> str:
+    return rig.cache.discover(ARK).source
+
+
+def test_after_a_restart_answers_have_their_remaining_ttl(tmp_path: Path) -> None:
+    ask(rig_on(tmp_path / "c"))
+    again = rig_on(tmp_path / "c")
+    again.wall.now += 100
+    found = again.cache.discover(ARK)
+    assert (found.source, found.ttl, found.age(again.wall()), found[0].host) == ("disk", 200, 100, "h.example")
+    assert ask(again) == "disk"
+    again.pass_time(1)
+    assert ask(again) == "memory"
+    assert again.dns.questions == []
+
+
+def corrupt_header(path: Path) -> None:
+    path.write_bytes(b"not SQLite" * 1000)
+
+
+def corrupt_middle(path: Path) -> None:
+    execute(path, "PRAGMA wal_checkpoint(TRUNCATE)")
+    content = bytearray(path.read_bytes())
+    content[PAGE:] = os.urandom(len(content) - PAGE)
+    path.write_bytes(bytes(content))
+
+
+def cut_in_half(path: Path) -> None:
+    os.truncate(path, PAGE + PAGE // 2)
+
+
+def corrupt_schema(path: Path) -> None:
+    execute(path, "DROP TABLE answer")
+
+
+def default_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The default path of the cache file, below a folder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    (folder / "maptr").mkdir(exist_ok=True)
+    return folder / "maptr" / "cache.sqlite"
+
+
+@pytest.mark.parametrize("corrupt", [corrupt_header, corrupt_middle, corrupt_schema, cut_in_half])
+@pytest.mark.parametrize("when", ["at the start", "in use"])
+def test_a_corrupt_file_is_renamed_reported_and_built_anew(
+    corrupt: Callable[[Path], object],
+    when: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = default_path(tmp_path, monkeypatch)
+    first = rig_on(path)
+    ask(first)
+    if when == "at the start":
+        first.cache.close()
+    corrupt(path)
+    rig = rig_on(path) if when == "at the start" else first
+    rig.pass_time(301)
+    assert ask(rig) == "dns"
+    rig.pass_time(301)
+    assert ask(rig) == "dns"
+    if when == "at the start":
+        assert "set aside as cache.sqlite.corrupt-1" in caplog.text
+        assert path.with_name("cache.sqlite.corrupt-1").exists()
+        last = rig_on(path)
+        last.wall.now = rig.wall.now
+        assert ask(last) == "disk"
+
+
+@pytest.mark.parametrize("column", ["outcome", "records", "note", "server", "security", "fetched", "expires"])
+@pytest.mark.parametrize("value", [None, "indeterminat\x00", b"\xff", 5])
+def test_damaged_rows_cost_no_answer(column: str, value: object, tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    ask(rig_on(path))
+    execute(path, f"UPDATE answer SET {column} = ?", value)
+    rig = rig_on(path)
+    found = rig.cache.discover(ARK)
+    assert (found.security, found[0].host) == ("indeterminate", "h.example")
+    assert str(found)
+    assert found.to_dict()
+
+
+def test_a_damaged_expiry_does_not_keep_an_answer_forever(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    ask(rig_on(path))
+    execute(path, "UPDATE answer SET expires = 1e300")
+    rig = rig_on(path)
+    rig.pass_time(30 * 86_400)
+    assert ask(rig) == "dns"
+
+
+def test_a_full_disk_costs_no_answer(tmp_path: Path) -> None:
+    """A limit on file size makes writes fail as on a full disk."""
+    program = f"""
+import resource, signal
+from tests.support.caching import *
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+many = said(*(host(f"h{{i}}.example.") for i in range(60)))
+rig = Rig({{f"{{n}}.ark.arpa.": many for n in range(1000, 1200)}}, path={str(tmp_path / "c")!r})
+assert all(rig.cache.discover(f"ark:{{n}}/x") for n in range(1000, 1200))
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+rig.dns.answers["23456.ark.arpa."] = said(host("h.example."))
+rig.cache.discover("ark:23456/x")
+rig.cache.close()
+other = Rig(path={str(tmp_path / "c")!r})
+assert other.cache.discover("ark:23456/x").source == "disk"
+"""
+    assert "going on without the disk cache" in run_program(program)
+
+
+def test_at_its_size_limit_the_file_loses_the_answers_that_expire_first(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "c", wall=lambda: 1000.0, max_bytes=40 * PAGE)
+    answer = said(*(host(f"h{i}.example.") for i in range(40)))
+    for number in range(300):
+        disk.put("", parse(f"{number}.ark.arpa."), answer, 1000.0, 2000.0 + number)
+    assert disk.get("", parse("299.ark.arpa.")) is not None
+    assert disk.get("", parse("0.ark.arpa.")) is None
+    assert (tmp_path / "c").stat().st_size <= 40 * PAGE
+
+
+def test_the_file_of_another_release_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "c"
+    execute(path, "CREATE TABLE answer (view, name, outcome, more)")
+    execute(path, "PRAGMA user_version = 99")
+    before = path.read_bytes()
+    assert ask(rig_on(path)) == "dns"
+    assert "version 99" in caplog.text
+    assert path.read_bytes() == before
+
+
+def test_a_folder_that_is_missing_and_comes_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = default_path(tmp_path, monkeypatch)
+    path.parent.rmdir()
+    rig = rig_on(path)
+    assert ask(rig) == "dns"
+    assert f"{path}: there is no folder {path.parent}; going on without the disk cache" in caplog.text
+    path.parent.mkdir()
+    rig.pass_time(301)
+    ask(rig)
+    for part in path.parent.iterdir():
+        part.unlink()
+    rig.pass_time(301)
+    assert ask(rig) == "dns"
+    last = rig_on(path)
+    last.wall.now = rig.wall.now
+    assert ask(last) == "disk"
+
+
+def test_two_processes_share_the_file(tmp_path: Path) -> None:
+    program = f"""
+import sys
+from tests.support.caching import *
+rig = Rig({{f"{{n}}.ark.arpa.": said(host("h.example.")) for n in range(1000, 1300)}}, path={str(tmp_path / "c")!r})
+for turn in range(3):
+    for n in range(1000, 1300):
+        found = rig.cache.discover(f"ark:{{n}}/x{{turn}}")
+        assert found[0].host == "h.example"
+    rig.clock.now += 301
+rig.cache.close()
+"""
+    both = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    for process in both:
+        _, errors = process.communicate(timeout=60)
+        assert (process.returncode, errors) == (0, "")
+    last = Rig(path=tmp_path / "c")
+    kept = [bool(last.cache.discover(f"ark:{n}/x", raise_on_none=False)) for n in range(1000, 1300)]
+    assert sum(kept) > 250, "a busy file loses few answers"
+
+
+FORKS = 3_000
+
+
+def test_a_child_can_use_the_file_whenever_its_parent_forked(tmp_path: Path) -> None:
+    """A child inherits SQLite's mutexes, which a thread of the parent locks while it opens, writes or closes."""
+    program = f"""
+import os, signal, threading
+from tests.support.caching import *
+from maptr.cache.disk import Disk
+path, name, answer = {str(tmp_path / "c")!r}, parse(HOME), said(host("h.example."))
+disk = Disk(path, wall=lambda: 0.0)
+disk.put("", name, answer, 0.0, 1.0)
+done = threading.Event()
+def write():
+    while not done.is_set():
+        Disk(path, wall=lambda: 0.0).put("", name, answer, 0.0, 1.0)
+thread = threading.Thread(target=write, daemon=True)
+thread.start()
+children = []
+for turn in range({FORKS}):
+    children.append(os.fork())
+    if not children[-1]:
+        signal.alarm(60)  # ends one that hangs
+        os._exit(0 if disk.get("", name) else 1)
+    if len(children) == 8:
+        assert os.waitpid(children.pop(0), 0)[1] == 0, turn
+assert [os.waitpid(child, 0)[1] for child in children] == [0] * len(children)
+done.set()
+thread.join()
+assert disk.get("", name)
+"""
+    held = Disk(tmp_path / "c", wall=lambda: 0.0)  # so that no close is the last one, which would wait for the disk
+    held.get("", NAME)
+    assert run_program(program) == ""
+    held.close()
+
+
+def test_a_child_s_writes_survive_the_parent_s_close(tmp_path: Path) -> None:
+    """SQLite in the child takes the parent's lock for its own unless the file was closed before the fork."""
+    program = f"""
+import os, sys
+from tests.support.caching import *
+from maptr.cache.disk import Disk
+answer = said(host("h.example."))
+names = [parse(f"{{n}}.ark.arpa.") for n in range(3)]
+disk = Disk({str(tmp_path / "c")!r}, wall=lambda: 0.0)
+disk.put("", names[0], answer, 0.0, 1.0)
+closed, tell = os.pipe()
+ready, say = os.pipe()
+child = os.fork()
+if not child:
+    disk.put("", names[1], answer, 0.0, 1.0)
+    os.write(say, b"x")
+    os.read(closed, 1)
+    disk.put("", names[2], answer, 0.0, 1.0)
+    os._exit(0)  # without closing the file
+os.read(ready, 1)
+disk.close()
+os.write(tell, b"x")
+assert os.waitpid(child, 0)[1] == 0
+other = Disk({str(tmp_path / "c")!r}, wall=lambda: 0.0)
+assert [other.get("", name) is not None for name in names] == [True, True, True]
+"""
+    assert run_program(program) == ""
+
+
+def test_processes_can_open_a_new_file_at_the_same_time(tmp_path: Path) -> None:
+    program = """
+import sys
+from tests.support.caching import *
+from maptr.cache.disk import Disk
+for number in range(40):
+    disk = Disk(f"{sys.argv[1]}/{number}", wall=lambda: 0.0)
+    print(flush=True)
+    sys.stdin.readline()
+    print(disk.run(lambda connection: True))
+"""
+    pipe = subprocess.PIPE
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, str(tmp_path)], stdin=pipe, stdout=pipe, stderr=pipe, text=True
+        )
+        for _ in range(3)
+    ]
+    for _ in range(40):
+        for process in processes:
+            assert process.stdout is not None
+            process.stdout.readline()
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "True\n"
+    for process in processes:
+        _, errors = process.communicate(timeout=60)
+        assert (process.returncode, errors) == (0, "")
+
+
+def database(path: Path, table: str, version: int) -> bytes:
+    execute(path, f"CREATE TABLE {table}")
+    execute(path, f"PRAGMA user_version = {version}")
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("table", "version"),
+    [
+        *((table, version) for table in ("bookmark (url)", "answer (question, text)") for version in (0, 1, 99)),
+        ("answer (view, name, outcome)", 0),  # every release sets a version
+    ],
+)
+def test_the_database_of_another_program_is_left_alone(
+    table: str, version: int, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "maptr" / "cache.sqlite"
+    path.parent.mkdir()
+    before = database(path, table, version)
+    for options in ({"path": path}, {"history": str(path)}):
+        with pytest.raises(ConfigError, match="something other than a maptr cache"):
+            Rig(ONE_HOST, **options)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert Rig(ONE_HOST, path=path).cache.discover(ARK).source == "dns"
+    assert "something other than a maptr cache: left alone; going on without" in caplog.text
+    assert path.read_bytes() == before
+    assert [path.name for path in path.parent.iterdir()] == ["cache.sqlite"]
+
+
+FOREIGN = {
+    "a text": b"words, " * 1000,
+    "a short text": b"w",
+    "a damaged database": b"SQLite format 3\0" + b"\xff" * 5000,
+}
+
+
+@pytest.mark.parametrize("content", FOREIGN.values(), ids=FOREIGN)
+def test_a_file_that_is_not_a_database_is_left_alone(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "thesis"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=f"{path}: holds something other than a maptr cache"):
+        Cache(path=path)
+    assert path.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_foreign_file_that_replaced_the_cache_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "c"
+    rig = Rig(ONE_HOST, path=path)
+    rig.cache.discover(ARK)
+    for part in tmp_path.iterdir():
+        part.unlink()
+    path.write_bytes(FOREIGN["a text"])
+    rig.pass_time(301)
+    assert rig.cache.discover(ARK).source == "dns"
+    assert "something other than a maptr cache" in caplog.text
+    assert path.read_bytes() == FOREIGN["a text"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_empty_file_and_an_empty_database_are_used(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    execute(tmp_path / "no-tables", "PRAGMA journal_mode = WAL")
+    for name in ("empty", "no-tables"):
+        Rig(ONE_HOST, path=tmp_path / name).cache.discover(ARK)
+        assert Rig(path=tmp_path / name).cache.discover(ARK).source == "disk"
+
+
+def test_a_path_that_cannot_be_used_is_a_config_error(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "closed").touch(0o400)
+    reasons = {"none/c": "there is no folder", "pipe": "not a regular file", "": "is a directory", "loop": "Too many"}
+    if os.geteuid() != 0:
+        reasons["closed"] = "Permission denied"
+    for name, reason in reasons.items():
+        with pytest.raises(ConfigError, match=reason):
+            Cache(path=tmp_path / name)
+
+
+def test_the_lock_file_does_not_truncate_the_target_of_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = tmp_path / "maptr" / "cache.sqlite"
+    path.parent.mkdir()
+    (tmp_path / "precious").write_text("words")
+    Path(f"{path}.lock").symlink_to(tmp_path / "precious")
+    path.write_text("not SQLite" * 1000)
+    Rig(ONE_HOST, path=path).cache.discover(ARK)
+    assert Path(f"{path}.corrupt-1").exists()
+    assert (tmp_path / "precious").read_text() == "words"
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN EXCLUSIVE")
+    yield
+    connection.execute("ROLLBACK")
+    connection.close()
+
+
+def test_a_file_that_is_held_is_opened_again_after_growing_pauses(tmp_path: Path) -> None:
+    clock = Clock()
+    file = Disk(tmp_path / "c", wall=clock, clock=clock)
+    with held(tmp_path / "c"):
+        for pause in (FIRST_PAUSE, 2 * FIRST_PAUSE):
+            assert file.run(lambda connection: True) is None
+            (tmp_path / "c").rename(tmp_path / "held")  # now the path is free
+            clock.now += pause - 0.1
+            assert file.run(lambda connection: True) is None, "no attempt before the pause is over"
+            (tmp_path / "held").rename(tmp_path / "c")
+            clock.now += 0.1
+    clock.now += 2 * FIRST_PAUSE
+    assert file.run(lambda connection: connection.execute("SELECT count(*) FROM answer").fetchone()) == (0,)
+    file.close()
+
+
+def test_a_file_that_cannot_be_written_is_logged_once_a_minute(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    disk = Disk(tmp_path / "c", wall=clock, clock=clock)
+    disk.put("", NAME, ONE_HOST[HOME], 0.0, 1.0)
+    disk.run(lambda connection: connection.execute("PRAGMA query_only = 1"))
+    for _ in range(100):
+        assert disk.get("", NAME) is not None
+        disk.put("", NAME, ONE_HOST[HOME], 0.0, 1.0)
+        disk.run(lambda connection: connection.execute("PRAGMA query_only = 1"))
+    assert caplog.text.count("going on without") == 1
+    clock.now += REPORT_EVERY
+    disk.put("", NAME, ONE_HOST[HOME], 0.0, 1.0)
+    assert caplog.text.count("going on without") == 2
+    disk.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's files are made by root")
+def test_another_user_s_file_and_folder_cost_no_answer(tmp_path: Path) -> None:
+    """At the default path. At a path that the caller gave they are a ConfigError, as is an unreadable table."""
+    program = """
+import os, sys, time
+from maptr.cache.disk import Disk
+from maptr.registry.followed_file import WatchedTable
+from maptr.errors import ConfigError
+from tests.support.caching import *
+folder = sys.argv[1]
+Rig(ONE_HOST, path=folder + "/theirs").cache.discover(ARK)
+os.chmod(folder + "/theirs", 0o600)
+Rig(ONE_HOST, path=folder + "/readable").cache.discover(ARK)
+os.mkdir(folder + "/closed", 0o700)
+with open(folder + "/closed/natab", "w") as natab:
+    natab.write("12345:\\n    t.example.org\\n")
+os.chdir(folder)
+os.chmod(folder, 0o755)
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+for name in ("theirs", "readable", "new", "closed/natab"):
+    rig = Rig(ONE_HOST, natab=WatchedTable("closed/natab", clock=time.monotonic))
+    rig.cache = Cache(history=Disk(name, wall=rig.wall, own=True), **rig.options)
+    rig.cache.drift("12345")
+    assert rig.cache.discover(ARK).source == "memory"
+    for options in ({"path": name}, {"natab": "closed/natab"}):
+        try:
+            Cache(**options)
+        except ConfigError as error:
+            assert any(word in str(error) for word in ("denied", "no file can be made", "unable to open")), error
+        else:
+            raise AssertionError(options)
+"""
+    assert run_program(program, str(tmp_path)).count("going on without the disk cache") == 4

@@ -1,0 +1,212 @@
+"""Lookups in flight: one for a name, shared by threads and tasks; patience, cancellation and forks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from maptr.cache.drivers import LOST_AFTER, PendingLookups
+from maptr.cache.options import Key
+from maptr.discovery import Discovery, DiscoveryFailed, Outcome
+from maptr.files import ForkLock
+from maptr.protocol.names import parse
+from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, host, run_program, said, table, until
+
+KEY: Key = ("", parse(HOME))
+
+
+def test_tasks_and_threads_share_one_lookup_of_a_name() -> None:
+    rig = Rig(ONE_HOST)
+    rig.dns.gate = threading.Event()
+
+    async def main() -> list[Discovery]:
+        tasks = [asyncio.create_task(rig.cache.discover_async(f"ark:12345/x{number}")) for number in range(20)]
+        threads = [asyncio.to_thread(rig.cache.discover, f"ark:12345/y{number}") for number in range(20)]
+        gathered = asyncio.gather(*tasks, *threads)
+        await asyncio.sleep(0.05)
+        assert rig.dns.gate is not None
+        rig.dns.gate.set()
+        return await gathered
+
+    assert {found[0].host for found in asyncio.run(main())} == {"h.example"}
+    assert rig.dns.questions == [HOME]
+
+
+def test_an_answer_with_ttl_0_serves_all_callers_that_waited_for_it() -> None:
+    rig = Rig({HOME: said(host("h.example."), ttl=0)})
+    rig.dns.gate = threading.Event()
+    with ThreadPoolExecutor(10) as pool:
+        waiting = [pool.submit(rig.cache.discover, f"ark:12345/x{number}") for number in range(10)]
+        until(lambda: rig.dns.calls, "a query is sent")
+        threading.Event().wait(0.1)
+        rig.dns.gate.set()
+        assert {future.result().url() for future in waiting} == {
+            f"https://h.example/ark:12345/x{number}" for number in range(10)
+        }
+    assert len(rig.dns.questions) < 10
+
+
+def test_cancelling_a_task_does_not_cancel_the_lookup() -> None:
+    rig = Rig(ONE_HOST)
+    rig.dns.gate = threading.Event()
+
+    async def main() -> Discovery:
+        first = asyncio.create_task(rig.cache.discover_async(ARK))
+        await asyncio.sleep(0.02)
+        second = asyncio.create_task(rig.cache.discover_async("ark:12345/x2"))
+        await asyncio.sleep(0.02)
+        first.cancel()
+        await asyncio.sleep(0)
+        assert rig.dns.gate is not None
+        rig.dns.gate.set()
+        return await second
+
+    assert asyncio.run(main())[0].host == "h.example"
+    assert rig.dns.questions == [HOME]
+
+
+def test_the_end_of_an_event_loop_ends_its_lookups() -> None:
+    rig = Rig(ONE_HOST, table(("12345", "t.example")), patience=0.01)
+    rig.dns.gate = threading.Event()
+    assert asyncio.run(rig.cache.discover_async(ARK)).source == "natab"
+    rig.dns.gate.set()
+    until(lambda: rig.cache.discover("ark:12345/x2").source != "natab", "DNS is asked again")
+
+
+def test_a_caller_waits_for_its_patience_and_the_next_one_finds_the_late_answer() -> None:
+    rig = Rig(ONE_HOST, table(("12345", "t.example")), patience=0.02)
+    rig.dns.gate = threading.Event()
+    first = rig.cache.discover(ARK)
+    assert (first.source, first[0].host, first.stale) == ("natab", "t.example", False)
+    assert (first.trace[0].outcome, first.trace[0].note) == (Outcome.TIMEOUT, "still being asked")
+    rig.dns.gate.set()
+    until(lambda: rig.cache.discover(ARK).source == "memory", "the late answer is kept")
+    assert rig.dns.calls == 1
+
+
+def test_an_answer_near_its_end_is_fetched_again_in_the_background() -> None:
+    rig = Rig(ONE_HOST)
+    rig.cache.discover(ARK)
+    rig.pass_time(269)
+    assert rig.cache.discover(ARK).ttl == 31
+    assert rig.dns.calls == 1
+    rig.pass_time(2)
+    assert rig.cache.discover(ARK).ttl == 29
+    until(lambda: rig.cache.discover("ark:12345/x2").ttl == 300, "the answer is refreshed")
+    assert rig.dns.calls == 2
+
+
+def test_a_lookup_of_an_event_loop_that_stopped_is_replaced_in_the_end() -> None:
+    rig = Rig(ONE_HOST, lifetime=0.01)
+    rig.dns.gate = threading.Event()
+
+    tasks: list[asyncio.Task[Discovery]] = []
+
+    async def leave() -> None:
+        tasks.append(asyncio.create_task(rig.cache.discover_async(ARK)))
+        while not rig.dns.calls:
+            await asyncio.sleep(0)
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(leave())
+    rig.dns.gate.set()
+    with pytest.raises(DiscoveryFailed):
+        rig.cache.discover(ARK)
+    rig.pass_time(LOST_AFTER + 1)
+    assert rig.cache.discover(ARK).source == "dns"
+    pending = asyncio.all_tasks(loop)
+    for task in pending:
+        task.cancel()
+    loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
+    loop.close()
+    assert rig.cache.discover(ARK).source == "memory", "the late end of the lookup changes nothing"
+
+
+def test_lost_lookups_do_not_count_and_their_late_end_does_not_end_another() -> None:
+    clock = Clock()
+    pending = PendingLookups(clock, limit=2)
+    lost, is_new = pending.join(KEY, 1.0)
+    assert lost is not None
+    assert is_new
+    assert pending.join(KEY, 1.0) == (lost, False)
+    pending.join(("other", KEY[1]), 1.0)
+    assert pending.join(("third", KEY[1]), 1.0) == (None, False)
+    clock.now += 1.0 + LOST_AFTER + 0.1
+    assert pending.join(("third", KEY[1]), 1.0)[1]
+    second, is_new = pending.join(KEY, 1.0)
+    assert is_new
+    pending.finish(lost, DiscoveryFailed(None, "late"))  # type: ignore[arg-type]
+    assert pending.join(KEY, 1.0) == (second, False)
+
+
+def test_after_a_fork_the_child_asks_again_and_finds_locks_free() -> None:
+    program = """
+import os, sys, threading
+from maptr.files import ForkLock
+from tests.support.caching import *
+rig = Rig({HOME: said(host("h.example."))}, lifetime=60.0, patience=60.0)
+rig.dns.gate = threading.Event()
+asking = threading.Thread(target=lambda: rig.cache.discover(ARK))
+asking.start()
+while not rig.dns.calls:
+    pass
+lock = ForkLock()
+with lock:
+    child = os.fork()
+    if not child:
+        rig.dns.gate.set()
+        with lock:
+            os._exit(0 if rig.cache.discover(ARK).source == "dns" else 1)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+rig.dns.gate.set()
+asking.join()
+sys.exit(code)
+"""
+    run_program(program)
+
+
+def test_a_child_can_use_the_cache_whenever_its_parent_forked() -> None:
+    """A thread of the parent uses the cache all the time, and so may hold any of its locks at the fork."""
+    run_program("""
+import os, signal, threading
+from tests.support.caching import *
+rig = Rig({f"{n}.ark.arpa.": said(host("h.example.")) for n in range(10000, 99999)}, size=10)
+done = threading.Event()
+def use():
+    for n in range(10000, 90000):
+        if done.is_set():
+            return
+        rig.cache.discover(f"ark:{n}/x")
+thread = threading.Thread(target=use)
+thread.start()
+for number in range(90000, 90200):
+    child = os.fork()
+    if not child:
+        signal.alarm(20)  # ends a child that hangs
+        os._exit(0 if rig.cache.discover(f"ark:{number}/x") else 1)
+    assert os.waitpid(child, 0)[1] == 0, number
+assert thread.is_alive(), "the thread was busy until the last fork"
+done.set()
+thread.join()
+""")
+
+
+def test_a_fork_lock_excludes_other_threads_of_the_same_process() -> None:
+    lock = ForkLock()
+    got = threading.Event()
+
+    def get() -> None:
+        with lock:
+            got.set()
+
+    with lock:
+        assert lock.locked()
+        thread = threading.Thread(target=get)
+        thread.start()
+        assert not got.wait(0.05)
+    thread.join(10)
+    assert got.is_set()
+    assert not lock.locked()

@@ -1,0 +1,136 @@
+"""Which source answers, what a failure costs, and what each discovery says of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dns.edns
+import dns.exception
+import dns.message
+import dns.rcode
+import dns.resolver
+import pytest
+
+from maptr.ark import Ark
+from maptr.cache.engine import TableReader
+from maptr.discovery import DiscoveryFailed, Outcome
+from maptr.registry.followed_file import TableState, WatchedTable
+from maptr.registry.table import Entry, Table
+from maptr.walk import DEFAULTS, Answer
+from tests.support.caching import ARK, HOME, ONE_HOST, SILENT, Rig, host, redirect, said, table
+
+
+def test_a_fresh_answer_is_given_without_reading_the_table(tmp_path: Path) -> None:
+    (tmp_path / "natab").write_text("12345:\n    t.example.org  ACR\n")
+    Rig(ONE_HOST, path=tmp_path / "c").cache.discover(ARK)
+    for policy, reads in (("dns-first", False), ("dns-only", False), ("natab-first", True)):
+        rig = Rig(ONE_HOST, tmp_path / "natab", policy, path=tmp_path / "c")
+        rig.cache.discover(ARK)
+        assert isinstance(rig.cache.table, WatchedTable)
+        assert rig.cache.table.is_read is reads
+
+
+def test_within_a_second_the_same_discovery_is_handed_out() -> None:
+    rig = Rig(ONE_HOST)
+    rig.cache.discover(ARK)
+    rig.pass_time(10)
+    kept = rig.cache.discover(ARK)
+    assert rig.cache.discover(ARK) is kept
+    rig.pass_time(1)
+    assert rig.cache.discover(ARK).ttl == 289
+
+
+def test_spellings_of_one_ark_keep_their_own_urls() -> None:
+    rig = Rig(ONE_HOST)
+    for text in ("ark:12345/x1", "ark:/12345/x1/", "ark:12345/x1?info"):
+        assert rig.cache.discover(text).url() == rig.cache.discover(text).url()
+        assert rig.cache.discover(Ark.parse(text)).url() == rig.cache.discover(text).url()
+    assert rig.cache.discover("ark:12345/x1?info").url().endswith("x1?info")
+
+
+def test_the_error_of_a_failed_query_is_reported_once() -> None:
+    rig = Rig({HOME: Answer(Outcome.UNREACHABLE, note="192.0.2.1#53: Connection refused")})
+    with pytest.raises(DiscoveryFailed, match=r"NAPTR: server unreachable \(192\.0\.2\.1#53: Connection refused\)$"):
+        rig.cache.discover(ARK)
+
+
+def test_after_three_failures_one_caller_at_a_time_asks_the_server() -> None:
+    rig = Rig({f"{naan}.ark.arpa.": SILENT for naan in range(1000, 1100)})
+    for naan in range(1000, 1100):
+        with pytest.raises(DiscoveryFailed):
+            rig.cache.discover(f"ark:{naan}/x")
+    assert rig.dns.calls == 3
+    rig.dns.answers["1000.ark.arpa."] = said(host("h.example."))
+    rig.pass_time(2)
+    assert rig.cache.discover("ark:1000/x")[0].host == "h.example"
+    rig.dns.answers["1050.ark.arpa."] = said(host("h.example."))
+    assert rig.cache.discover("ark:1050/x")[0].host == "h.example"
+
+
+def test_rfc9520_3_2_a_name_that_fails_is_asked_with_growing_pauses() -> None:
+    rig = Rig({HOME: Answer(Outcome.SERVFAIL), "1000.ark.arpa.": said(host("h.example."), ttl=0)})
+    tries = []
+    for _ in range(600):
+        with pytest.raises(DiscoveryFailed):
+            rig.cache.discover(ARK)
+        assert rig.cache.discover("ark:1000/x")
+        tries.append(rig.dns.questions.count(HOME))
+        rig.pass_time(0.1)
+    assert tries[4] == 1
+    assert 4 <= tries[-1] <= 12
+
+
+def test_an_incomplete_discovery_with_candidates_is_given_and_completed_later() -> None:
+    answers = {HOME: said(redirect("dead.example."), host("h.example.", 5)), "dead.example.": SILENT}
+    rig = Rig(answers)
+    for _ in range(3):
+        found = rig.cache.discover(ARK)
+        assert (found[0].host, found.complete, found.ttl) == ("h.example", False, None)
+    assert rig.dns.questions.count(HOME) == 1
+    rig.dns.answers["dead.example."] = said(host("a.example."))
+    rig.pass_time(2)
+    assert [c.host for c in rig.cache.discover(ARK)] == ["a.example", "h.example"]
+
+
+@pytest.mark.parametrize("error", [dns.resolver.NoResolverConfiguration, OSError, dns.exception.Timeout])
+def test_an_error_of_the_dns_client_means_that_dns_did_not_say(error: type[Exception]) -> None:
+    rig = Rig(ONE_HOST, table(("1000", "t.example")))
+    rig.dns.error = error()
+    with pytest.raises(DiscoveryFailed):
+        rig.cache.discover(ARK)
+    assert rig.cache.discover("ark:1000/x").source == "natab"
+    rig.dns.error = None
+    rig.pass_time(60)
+    assert rig.cache.discover(ARK)[0].host == "h.example"
+
+
+def test_any_other_exception_is_raised_unchanged() -> None:
+    rig = Rig(ONE_HOST)
+    rig.dns.error = ZeroDivisionError("a bug")
+    with pytest.raises(ZeroDivisionError):
+        rig.cache.discover(ARK)
+    rig.dns.error = None
+    assert rig.cache.discover(ARK)[0].host == "h.example"
+
+
+def test_a_thread_that_reads_the_old_table_does_not_affect_the_new_one() -> None:
+    reader = TableReader()
+    ark = Ark.parse(ARK)
+
+    def where(table: Table) -> str:
+        _, found = reader.read(ark, DEFAULTS, TableState(table), too_old=False)
+        assert found is not None
+        return found[0].host
+
+    class Overtaken(Table):
+        """Another thread reads the new table while this one is read."""
+
+        def shoulders(self, naan: str) -> list[Entry]:
+            assert where(new) == "new.example"
+            return super().shoulders(naan)
+
+    new = table(("12345", "new.example"), ("23456", "new.example"))
+    old = Overtaken(table(("12345", "old.example")).values())
+    reader.read(Ark.parse("ark:23456/x"), DEFAULTS, TableState(new), too_old=False)
+    assert where(old) == "old.example"
+    assert where(new) == "new.example"

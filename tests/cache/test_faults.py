@@ -1,0 +1,319 @@
+"""The fault matrix: each part that can fail is broken under a cache and repaired, without a restart.
+
+Each case gives the right answer or the right error, keeps what was known, and recovers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dns.edns
+import dns.exception
+import dns.message
+import dns.rcode
+import dns.resolver
+import pytest
+
+from maptr.cache import STALE_LIMIT
+from maptr.cache.cache import Cache
+from maptr.discovery import Discovery, DiscoveryFailed, NoMappingAuthority
+from maptr.errors import ConfigError
+from maptr.registry.followed_file import LOOK_EVERY, WatchedTable
+from tests.client.test_drivers import Script, Scripted, zone
+from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, host, said, table, until
+
+GOOD = zone({HOME: ['0 0 "h" "ark" "" d.example.'], "23456.ark.arpa.": ['0 0 "h" "ark" "" d.example.']})
+
+
+class Server:
+    """A scripted name server that can be stopped, and started again on the same port."""
+
+    def __init__(self) -> None:
+        self.script: Script = GOOD
+        self.queries = 0
+        self.port = 0
+        self._server: Scripted | None = None
+
+    def start(self) -> None:
+        class Here(Scripted):
+            allow_reuse_address = True
+
+            def server_bind(here) -> None:  # noqa: N805
+                here.server_address = ("127.0.0.1", self.port)
+                super().server_bind()
+
+        self._server = Here(self._answer)
+        self.port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def _answer(self, query: dns.message.Message) -> dns.message.Message | None:
+        self.queries += 1
+        return self.script(query)
+
+    def kill(self) -> None:
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+
+
+@contextmanager
+def server() -> Iterator[Server]:
+    one = Server()
+    one.start()
+    try:
+        yield one
+    finally:
+        one.kill()
+
+
+@contextmanager
+def running_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """An event loop that runs in a thread."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield loop
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+
+
+def servfail(query: dns.message.Message) -> dns.message.Message:
+    reply = dns.message.make_response(query)
+    reply.set_rcode(dns.rcode.SERVFAIL)
+    return reply
+
+
+def late(query: dns.message.Message) -> dns.message.Message:
+    time.sleep(0.3)
+    return GOOD(query) or servfail(query)
+
+
+def flapping() -> Script:
+    turn = iter(range(1_000_000))
+    return lambda query: GOOD(query) if next(turn) % 3 == 0 else None
+
+
+EVIL = zone({f"{naan}.ark.arpa.": ['0 0 "h" "ark" "" evil.example.'] for naan in (12345, 23456, 99999)})
+
+
+def spoofed(query: dns.message.Message) -> dns.message.Message | None:
+    """A reply with another ID, or with records of another name, as an off-path attacker sends it."""
+    if query.id % 2:
+        reply = EVIL(query)
+        if reply is not None:
+            reply.id ^= 1
+        return reply
+    other = dns.message.make_query("99999.ark.arpa.", "NAPTR", id=query.id)
+    return EVIL(other)
+
+
+def bogus(query: dns.message.Message) -> dns.message.Message:
+    """What a validating resolver says of a forged answer (RFC 8914 section 4.7)."""
+    reply = servfail(query)
+    reply.use_edns(0, options=[dns.edns.EDEOption(dns.edns.EDECode.DNSSEC_BOGUS)])
+    return reply
+
+
+BREAK: dict[str, Callable[[Server], None]] = {
+    "killed": Server.kill,
+    "black-holed": lambda one: setattr(one, "script", lambda query: None),
+    "answering SERVFAIL": lambda one: setattr(one, "script", servfail),
+    "answering late": lambda one: setattr(one, "script", late),
+    "spoofed": lambda one: setattr(one, "script", spoofed),
+    "bogus": lambda one: setattr(one, "script", bogus),
+    "flapping": lambda one: setattr(one, "script", flapping()),
+}
+
+
+def mend(one: Server) -> None:
+    one.script = GOOD
+    one.kill()
+    one.start()
+
+
+@pytest.mark.parametrize("fault", BREAK)
+@pytest.mark.parametrize("form", ["sync", "async"])
+def test_dns(fault: str, form: str) -> None:
+    with server() as one, running_loop() as loop:
+        clock = Clock()
+        natab = table(("12345", "t.example"), ("23456", "t.example"))
+        cache = Cache(natab, nameservers=[f"127.0.0.1#{one.port}"], lifetime=0.5, patience=0.1, clock=clock)
+
+        def discover(ark: str) -> Discovery:
+            if form == "sync":
+                return cache.discover(ark)
+            return asyncio.run_coroutine_threadsafe(cache.discover_async(ark), loop).result(10)
+
+        until(lambda: discover(ARK).source in ("dns", "memory"), "DNS answers")  # at once, or a moment too late
+        BREAK[fault](one)
+        assert discover("ark:12345/kept").source == "memory"
+        for number in range(8):
+            found = discover(f"ark:23456/x{number}")
+            assert (found.source, found[0].host) in {
+                ("natab", "t.example"),
+                ("dns", "d.example"),
+                ("memory", "d.example"),
+            }
+        clock.now += 301
+        stale = discover("ark:12345/x9")
+        assert stale[0].host == "d.example"
+        assert stale.stale is (stale.source != "dns")
+        for number in range(5):
+            try:
+                discover(f"ark:3456{number}/x")
+            except NoMappingAuthority as none:
+                assert fault in ("answering late", "flapping"), "none, from a server that does not answer"
+                assert none.discovery is not None
+            except DiscoveryFailed as failed:
+                assert failed.discovery is not None
+                assert not failed.discovery.complete
+        if fault in ("killed", "black-holed"):
+            before = one.queries
+            for number in range(50):
+                assert discover(f"ark:23456/y{number}").source == "natab"
+            assert one.queries <= before + 1, "the circuit is open"
+        mend(one)
+
+        def well() -> bool:
+            clock.now += 31
+            try:
+                discover("ark:45678/x")
+            except NoMappingAuthority:
+                return {discover(f"ark:{naan}/z").source for naan in (12345, 23456)} <= {"dns", "memory"}
+            except DiscoveryFailed:
+                return False
+            raise AssertionError("the zone does not have it")
+
+        until(well, "back to normal")
+
+
+TEXT = "".join(f"{naan}:\n    h{naan}.example.org  ACR\n" for naan in range(10000, 10100)) + "#--- end of data ---\n"
+
+
+def replace_by(text: str) -> Callable[[Path], object]:
+    return lambda path: path.write_text(text)
+
+
+def make_unreadable(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path)  # root ignores permissions, but not a loop
+
+
+NATAB: dict[str, Callable[[Path], object]] = {
+    "deleted": Path.unlink,
+    "emptied": replace_by(""),
+    "truncated": replace_by(TEXT[: len(TEXT) // 2 + 3]),
+    "cut at a line end": replace_by("\n".join(TEXT.splitlines()[:190]) + "\n"),
+    "shrunk, its end in place": replace_by("\n".join([*TEXT.splitlines()[:100], "#--- end of data ---\n"])),
+    "replaced by HTML": replace_by("<!DOCTYPE html><title>Moved</title>"),
+    "replaced by random bytes": lambda path: path.write_bytes(os.urandom(4096)),
+    "unreadable": make_unreadable,
+    "one line damaged": replace_by(TEXT.replace("10050:", "10050!")),
+}
+
+
+@pytest.mark.parametrize("fault", NATAB)
+def test_natab(fault: str, tmp_path: Path) -> None:
+    path = tmp_path / "natab"
+    path.write_text(TEXT)
+    rig = Rig(natab=path, policy="natab-only")
+    arks = [f"ark:{naan}/x" for naan in range(10000, 10100)]
+    urls = [rig.cache.discover(ark).url() for ark in arks]
+    NATAB[fault](path)
+    rig.pass_time(LOOK_EVERY)
+    rig.cache.discover(arks[0])
+    watched = rig.cache.table
+    assert isinstance(watched, WatchedTable)
+    if fault != "one line damaged":
+        until(lambda: watched.current().trouble, "the trouble is seen")
+        rig.pass_time(1)
+        assert rig.cache.discover(arks[1]).stale
+        with pytest.raises(DiscoveryFailed):
+            rig.cache.discover("ark:99999/x")
+    assert [rig.cache.discover(ark).url() for ark in arks] == urls
+    path.unlink(missing_ok=True)
+    path.write_text(TEXT.replace("#---", "20000:\n    new.example.org\n#---"))
+
+    def well() -> bool:
+        rig.pass_time(LOOK_EVERY)
+        return bool(rig.cache.discover("ark:20000/x", raise_on_none=False)) if not watched.current().trouble else False
+
+    until(well, "the new table")
+    assert not rig.cache.discover(arks[2]).stale
+    assert [rig.cache.discover(ark).url() for ark in arks] == urls
+
+
+def test_without_its_file_a_table_is_missing_and_dns_answers(tmp_path: Path) -> None:
+    to_come = WatchedTable(tmp_path / "natab", clock=time.monotonic)
+    assert Rig({HOME: said(host("d.example."))}, to_come).cache.discover(ARK).source == "dns"
+    with pytest.raises(DiscoveryFailed):
+        Cache(to_come, policy="natab-only").discover(ARK)
+
+
+def test_a_table_file_that_cannot_be_read_is_a_config_error(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for path, reason in ((tmp_path / "natab", "No such file"), (tmp_path, "is a directory"), (loop, "Too many")):
+        with pytest.raises(ConfigError, match=reason):
+            Cache(path)
+        with pytest.raises(ConfigError, match=reason), Cache() as cache:
+            cache.follow(str(path))
+
+
+def disk_rig(path: Path, **options: Any) -> Rig:
+    return Rig(ONE_HOST, path=path, **options)
+
+
+@pytest.mark.parametrize("jump", [86_400.0, -86_400.0])
+def test_a_jump_of_the_wall_clock_does_not_make_an_answer_fresh(jump: float, tmp_path: Path) -> None:
+    rig = disk_rig(tmp_path / "c")
+    rig.cache.discover(ARK)
+    rig.wall.now += jump
+    kept = rig.cache.discover("ark:12345/x2")
+    assert (kept.source, kept.ttl) == ("memory", 300), "the steady clock did not jump"
+    assert (kept.age(rig.wall()) or 0.0) >= 0.0
+    clock = Clock()
+
+    def ticking() -> float:
+        clock.now += 1e-6
+        return clock.now
+
+    again = disk_rig(tmp_path / "c", clock=ticking)
+    again.wall.now = rig.wall.now
+    again.dns.answers = {}
+    with pytest.raises(NoMappingAuthority):
+        again.cache.discover(ARK)
+    assert again.dns.questions == [HOME], "an age that cannot be known is not fresh"
+
+
+@pytest.mark.parametrize(("ahead", "stale"), [(0, False), (10, False), (86_400, True), (3650 * 86_400, True)])
+def test_with_a_limit_a_table_confirmed_in_the_future_is_stale(ahead: float, stale: bool, tmp_path: Path) -> None:
+    """Its age is unknown, because the clock was wrong when it was confirmed."""
+    natab = tmp_path / "natab"
+    natab.write_text("12345:\n    t.example.org  ACR\n")
+    rig = Rig({}, natab, "natab-only", table_limit=3600.0)
+    rig.wall.now = natab.stat().st_mtime - ahead
+    assert rig.cache.discover("ark:12345/x1").stale is stale
+
+
+def test_a_clock_far_ahead_gives_no_answer_past_the_stale_limit(tmp_path: Path) -> None:
+    disk_rig(tmp_path / "c").cache.discover(ARK)
+    again = disk_rig(tmp_path / "c")
+    again.wall.now += STALE_LIMIT + 301
+    again.dns.error = OSError("no network")
+    with pytest.raises(DiscoveryFailed):
+        again.cache.discover(ARK)

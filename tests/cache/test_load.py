@@ -1,0 +1,102 @@
+"""Mixed traffic through discover_async while the DNS server is stopped and started.
+
+A few seconds here; ``scripts/bench cache --load 60`` runs for a minute, with a restart every five seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from pathlib import Path
+
+import dns.message
+import dns.rcode
+
+from maptr.cache.cache import Cache
+from maptr.discovery import DiscoveryFailed, NoMappingAuthority
+from tests.cache.test_faults import Server
+from tests.client.test_drivers import zone
+from tests.support.caching import table
+
+NAANS = range(10000, 10200)
+SHORT = zone({f"{naan}.ark.arpa.": [f'0 0 "h" "ark" "" d{naan}.example.'] for naan in NAANS})
+IN_TABLE = range(10000, 10150)
+ABSENT = (20000, 20001)
+CLIENTS = 20
+
+
+def answer(query: dns.message.Message) -> dns.message.Message | None:
+    """The zone with TTLs of one second, so that the cache keeps asking."""
+    reply = SHORT(query)
+    if reply is not None:
+        for section in (reply.answer, reply.authority):
+            for rrset in section:
+                rrset.ttl = 1
+    return reply
+
+
+async def one(cache: Cache, naan: int, ark: str) -> str:
+    """Discover an ARK, and return the outcome as a word. Raises for a wrong answer or an undocumented error."""
+    try:
+        found = await cache.discover_async(ark)
+    except NoMappingAuthority:
+        assert naan in ABSENT, f"{ark} is there"
+        return "none"
+    except DiscoveryFailed:
+        assert naan not in IN_TABLE, f"the table has {ark}"
+        return "not known"
+    assert naan not in ABSENT, f"{ark} is nowhere"
+    in_table = f"https://t{naan}.example/{ark.replace(':', ':/')}"
+    assert found.url() == (in_table if found.source == "natab" else f"https://d{naan}.example/{ark}")
+    return found.source + (" stale" if found.stale else "")
+
+
+def run(directory: Path, *, seconds: float, period: float) -> tuple[Counter[str], int]:
+    """The outcomes, and how often the server was stopped: once a period, for a third of it."""
+    server = Server()
+    server.script = answer
+    server.start()
+    natab = table(*((str(naan), f"t{naan}.example") for naan in IN_TABLE))
+    cache = Cache(natab, directory / "c", nameservers=[f"127.0.0.1#{server.port}"], lifetime=0.5, patience=0.05)
+    outcomes: Counter[str] = Counter()
+    rng = random.Random(6)
+
+    async def client(stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            naan = rng.choice([*NAANS, *ABSENT])
+            outcomes[await one(cache, naan, f"ark:{naan}/x{rng.randrange(50)}")] += 1
+            await asyncio.sleep(0.001)
+
+    async def main() -> int:
+        stop = asyncio.Event()
+        kills = 0
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        async with asyncio.TaskGroup() as group:
+            for _ in range(CLIENTS):
+                group.create_task(client(stop))
+            while kills < 2 or loop.time() + period < until:  # twice, however slow the machine is
+                await asyncio.sleep(period * 2 / 3)
+                await asyncio.to_thread(server.kill)
+                kills += 1
+                await asyncio.sleep(period / 3)
+                await asyncio.to_thread(server.start)
+            await asyncio.sleep(until - loop.time())
+            stop.set()
+        return kills
+
+    try:
+        kills = asyncio.run(main())
+    finally:
+        server.kill()
+        cache.close()
+    return outcomes, kills
+
+
+def test_no_answer_is_wrong_and_no_error_is_undocumented(tmp_path: Path) -> None:
+    outcomes, kills = run(tmp_path, seconds=3.5, period=1.0)
+    assert kills >= 2
+    assert outcomes["dns"]
+    assert outcomes["memory"]
+    assert outcomes["memory stale"] + outcomes["disk stale"] + outcomes["natab"]

@@ -1,0 +1,107 @@
+"""What a cache answers for each policy and each state of DNS and table, as docs/cache.md prints it.
+
+``python -m tests.cache.test_policy`` writes the tables of the page again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from maptr.cache import POLICIES
+from maptr.discovery import Discovery, DiscoveryFailed, NoMappingAuthority
+from maptr.registry.followed_file import WatchedTable
+from tests.support.caching import ARK, HOME, SILENT, Clock, Rig, host, said
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "cache.md"
+BEGIN, END = "<!-- policies: begin -->\n", "<!-- policies: end -->\n"
+
+DNS = ("answers", "says none", "silent", "silent, older answer kept", "bogus")
+NATAB = (
+    "has it",
+    "has not",
+    "is missing",
+    "is stale, has it",
+    "is stale, has not",
+    "is broken, had it",
+    "is broken, had it not",
+    "has it, unusable",
+)
+HAS = "12345:\n    t.example.org  ACR\n"
+UNUSABLE = "12345:\n    10.0.0.1  ACR\n"
+HAS_NOT = "23456:\n    t.example.org  ACR\n"
+
+
+def observe(policy: str, dns: str, natab: str, directory: Path) -> str:
+    """The answer of a cache in words: its source, whether it is stale, and whether DNS was asked."""
+    path = directory / "natab"
+    if natab != "is missing":
+        path.write_text(UNUSABLE if natab.endswith("unusable") else HAS_NOT if natab.endswith("not") else HAS)
+    answer = said(host("d.example."))
+    clock = Clock()
+    table = WatchedTable(path, clock=clock)
+    rig = Rig({HOME: answer}, table, policy, table_limit=100.0, patience=5.0, clock=clock)
+    rig.wall.now = path.stat().st_mtime if path.exists() else rig.wall.now
+    if dns == "silent, older answer kept":
+        rig.cache.drift("12345")  # asks DNS with every policy
+        clock.now += 301
+    if natab.startswith("is broken"):
+        table.reload()
+        path.write_text("<html>Not the registry</html>")
+        table.reload()
+    rig.wall.now += 101 if natab.startswith("is stale") else 10
+    rig.dns.answers[HOME] = {"answers": answer, "says none": said(), "bogus": answer}.get(dns, SILENT)
+    rig.dns.security = "bogus" if dns == "bogus" else "indeterminate"
+    before = len(rig.dns.questions)
+    try:
+        found: Discovery = rig.cache.discover(ARK)
+    except NoMappingAuthority as none:
+        assert none.discovery is not None
+        assert none.discovery.reason
+        outcome = "none"
+    except DiscoveryFailed as failed:
+        assert failed.discovery is not None
+        assert failed.discovery.reason
+        outcome = "not known"
+    else:
+        assert found.reason
+        outcome = "natab" if found.source == "natab" else "DNS"
+        assert found[0].host == ("t.example.org" if outcome == "natab" else "d.example")
+        assert {candidate.source for candidate in found} == {outcome.lower()}
+        outcome += " (stale)" if found.stale else ""
+    return outcome if len(rig.dns.questions) > before else f"{outcome}, unasked"
+
+
+def render(directory: Path) -> str:
+    """The tables of the page, one for each policy."""
+    parts = []
+    number = 0
+    for policy in POLICIES:
+        parts.append(f"**{policy}**\n\n| DNS | " + " | ".join(f"natab {state}" for state in NATAB) + " |")
+        parts[-1] += "\n|" + "---|" * (len(NATAB) + 1) + "\n"
+        for dns in DNS:
+            cells = []
+            for natab in NATAB:
+                number += 1
+                place = directory / str(number)
+                place.mkdir()
+                cells.append(observe(policy, dns, natab, place))
+            parts[-1] += f"| {dns} | " + " | ".join(cells) + " |\n"
+    return "\n".join(parts)
+
+
+def test_the_cache_answers_as_the_page_says(tmp_path: Path) -> None:
+    printed = PAGE.read_text("utf-8").partition(BEGIN)[2].partition(END)[0]
+    assert printed == render(tmp_path), "run python -m tests.cache.test_policy and read the difference"
+
+
+def main() -> None:
+    import tempfile
+
+    text = PAGE.read_text("utf-8")
+    head, _, rest = text.partition(BEGIN)
+    with tempfile.TemporaryDirectory() as directory:
+        PAGE.write_text(f"{head}{BEGIN}{render(Path(directory))}{END}{rest.partition(END)[2]}", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

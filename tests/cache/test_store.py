@@ -1,0 +1,118 @@
+"""How long answers are kept, and the discoveries that kept answers give."""
+
+from __future__ import annotations
+
+import pytest
+
+from maptr.cache import STALE_LIMIT
+from maptr.cache.store import MAX_KEEP, MAX_NEGATIVE, STALE_TTL
+from maptr.discovery import DiscoveryFailed, NoMappingAuthority, Outcome
+from maptr.walk import Answer
+from tests.support.caching import ARK, HOME, ONE_HOST, SILENT, ZONE, Rig, host, redirect, said, shoulder_redirect
+
+
+def test_the_second_answer_comes_from_memory_with_the_remaining_ttl() -> None:
+    rig = Rig(ONE_HOST)
+    first = rig.cache.discover(ARK)
+    rig.pass_time(100)
+    second = rig.cache.discover(ARK)
+    assert (first.source, first.ttl, first.age(rig.wall())) == ("dns", 300, 100)
+    assert (second.source, second.ttl, second.age(rig.wall())) == ("memory", 200, 100)
+    assert second.expiration == rig.wall() + 200
+    assert first.candidates == second.candidates
+    assert rig.dns.questions == [HOME]
+
+
+def test_one_query_serves_every_ark_of_a_naan() -> None:
+    rig = Rig(ONE_HOST)
+    urls = [rig.cache.discover(f"ark:12345/x{number}?info").url() for number in range(5)]
+    assert urls == [f"https://h.example/ark:12345/x{number}?info" for number in range(5)]
+    assert rig.dns.questions == [HOME]
+
+
+def test_the_shortest_ttl_on_the_path_counts() -> None:
+    rig = Rig({HOME: said(redirect("sub.example."), ttl=1000), "sub.example.": said(host("h.example."), ttl=50)})
+    assert rig.cache.discover(ARK).ttl == 50
+    rig.pass_time(51)
+    assert rig.cache.discover(ARK).source == "dns"
+
+
+def test_only_the_redirect_target_of_another_shoulder_is_queried() -> None:
+    answers = {
+        HOME: said(shoulder_redirect("^ark:/?12345/(x[0-9]).*$", r"\1.example")),
+        "x1.example.": said(host("one.example.")),
+        "x2.example.": said(host("two.example.")),
+    }
+    rig = Rig(answers)
+    assert rig.cache.discover("ark:12345/x1a")[0].host == "one.example"
+    assert rig.cache.discover("ark:12345/x2a")[0].host == "two.example"
+    assert rig.cache.discover("ark:12345/x1b").source == "memory"
+
+
+@pytest.mark.parametrize(("ttl", "kept"), [(60, 60), (10**6, MAX_NEGATIVE), (0, 0), (None, 0)])
+def test_rfc2308_5_a_negative_answer_is_kept_for_its_ttl_up_to_three_hours(ttl: int | None, kept: int) -> None:
+    rig = Rig({HOME: Answer(Outcome.NXDOMAIN, ttl=ttl, zone=ZONE)})
+    for _ in range(2):
+        with pytest.raises(NoMappingAuthority):
+            rig.cache.discover(ARK)
+    assert len(rig.dns.questions) == (1 if kept else 2)
+    rig.pass_time(kept + 1)
+    with pytest.raises(NoMappingAuthority):
+        rig.cache.discover(ARK)
+    assert len(rig.dns.questions) == (2 if kept else 3)
+
+
+@pytest.mark.parametrize(("ttl", "kept"), [(0, 0), (300, 300), (2**31 - 1, MAX_KEEP)])
+def test_rfc8767_4_a_positive_answer_is_kept_for_its_ttl_up_to_a_week(ttl: int, kept: int) -> None:
+    rig = Rig({HOME: said(host("h.example."), ttl=ttl)})
+    rig.cache.discover(ARK)
+    rig.pass_time(kept // 2)
+    again = rig.cache.discover(ARK)
+    assert (again.source, again.ttl) == (("memory", kept - kept // 2) if kept else ("dns", 0))
+    rig.pass_time(kept - kept // 2)
+    assert rig.cache.discover(ARK).source == "dns"
+
+
+def test_the_least_recently_used_names_are_dropped() -> None:
+    rig = Rig({f"{n}.ark.arpa.": said(host("h.example.")) for n in range(1000, 1004)}, size=2)
+    for naan in (1000, 1001, 1000, 1002):
+        rig.cache.discover(f"ark:{naan}/y{len(rig.dns.questions)}")
+    assert rig.cache.discover("ark:1000/z").source == "memory"
+    assert rig.cache.discover("ark:1001/z").source == "dns"
+
+
+def test_rfc8767_5_a_stale_answer_is_given_within_its_limit_while_dns_is_silent() -> None:
+    rig = Rig(ONE_HOST)
+    rig.cache.discover(ARK)
+    rig.dns.answers[HOME] = SILENT
+    rig.pass_time(STALE_LIMIT + 299)
+    stale = rig.cache.discover(ARK, lifetime=0.5)
+    assert (stale.stale, stale.source, stale.ttl, stale[0].host) == (True, "memory", STALE_TTL, "h.example")
+    assert stale.age(rig.wall()) == STALE_LIMIT + 299
+    assert "stale" in stale.reason
+    rig.pass_time(2)
+    with pytest.raises(DiscoveryFailed):
+        rig.cache.discover(ARK)
+
+
+def test_a_stale_answer_is_not_given_if_dns_says_none() -> None:
+    rig = Rig(ONE_HOST)
+    rig.cache.discover(ARK)
+    rig.dns.answers[HOME] = said()
+    rig.pass_time(301)
+    with pytest.raises(NoMappingAuthority):
+        rig.cache.discover(ARK)
+
+
+def test_a_bogus_answer_is_not_kept() -> None:
+    rig = Rig({HOME: said(host("evil.example."))})
+    rig.dns.security = "bogus"
+    for _ in range(3):
+        with pytest.raises(DiscoveryFailed):
+            rig.cache.discover(ARK)
+        rig.pass_time(0.1)
+    rig.dns.answers[HOME], rig.dns.security = said(host("h.example.")), "secure"
+    rig.pass_time(31)
+    found = rig.cache.discover(ARK)
+    assert (found[0].host, found.security) == ("h.example", "secure")
+    assert rig.cache.discover("ark:12345/x2").security == "secure"

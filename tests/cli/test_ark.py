@@ -1,0 +1,199 @@
+"""``maptr ark``, and how commands and functions read ARKs: bare NAANs, pasted forms, profiles."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from maptr import (
+    ArkSyntaxError,
+    Cache,
+    ConfigError,
+    discover,
+    discover_async,
+    discover_at,
+    discover_many,
+    discover_many_async,
+    find_arks,
+)
+from maptr.cli import is_discover
+from maptr.cli.group import main
+from tests.support.hostile import Hostile, hostile, hosts, naptr
+
+ZONE = {
+    "12345.ark.arpa.": [naptr("h.example.org.")],
+    "67890.ark.arpa.": [naptr(flags=b"u", regexp=b"!^ark:/?67890/(.*)$!https://u.example.org/ark:/67890/\\1!")],
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Hostile]:
+    with hostile(hosts(ZONE)) as running:
+        yield running
+
+
+def run(*arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(main, arguments, input=stdin)
+
+
+# ---- the command
+
+
+def test_an_ark_and_its_parts() -> None:
+    told = run("ark", "https://n2t.net/ark:/13030/xf9-3gt2q/c3.v1?info#top")
+    assert told.exit_code == 0, told.output
+    assert told.stdout == (
+        "ark:13030/xf93gt2q/c3.v1\n"
+        "  NMA:             https://n2t.net/\n"
+        "  NAAN:            13030\n"
+        "  name:            xf93gt2q\n"
+        "  shoulder:        xf9\n"
+        "  blade:           3gt2q\n"
+        "  qualifier:       /c3.v1\n"
+        "  inflection:      ?info\n"
+        "  check character: q, correct\n"
+        "  note:            the fragment '#top' is not part of the ARK\n"
+    )
+
+
+def test_as_json() -> None:
+    document = json.loads(run("ark", "--json", "ark:/12345/x6np1wh8k./c3/s5.v7.xsl").stdout)
+    assert document["schema"] == "maptr/1"
+    assert document["ark"] == "ark:12345/x6np1wh8k/s5.c3.v7.xsl"
+    assert (document["naan"], document["name"], document["shoulder"]) == ("12345", "x6np1wh8k", "x6")
+    assert (document["check"], document["check_character"]) == (True, "k")
+    assert document["resolution"] == "ark:12345/x6np1wh8k./c3/s5.v7.xsl"
+    assert document["shared"] == "examples in documentation"
+    assert (document["notes"], document["error"]) == ([], None)
+
+
+def test_a_bare_naan() -> None:
+    assert run("ark", "https://n2t.net/ark:/13030").stdout.splitlines()[0] == "ark:13030"
+    document = json.loads(run("ark", "--json", "ark:13030/").stdout)
+    assert (document["ark"], document["name"], document["shoulder"], document["check"]) == (
+        "ark:13030",
+        "",
+        None,
+        False,
+    )
+
+
+def test_a_bad_text_does_not_stop_the_others() -> None:
+    told = run("ark", "ark:12345/x%zz", "ark:12345/x1")
+    assert told.exit_code == 2
+    assert told.stdout.startswith("ark:12345/x1\n")
+    assert "write % as %25" in told.stderr
+    told = run("ark", "--json", "12345/x1")
+    assert told.exit_code == 2
+    document = json.loads(told.stdout)
+    assert document["ark"] is None
+    assert "is it 'ark:12345/x1'?" in document["error"]
+
+
+def test_arks_in_prose_and_standard_input() -> None:
+    told = run("ark", "--find", "--json", "-", stdin="See ark:12345/x5-4\n(and https://n2t.net/ark:/12345/x6).\n")
+    assert [json.loads(line)["ark"] for line in told.stdout.splitlines()] == ["ark:12345/x54", "ark:12345/x6"]
+    none = run("ark", "--find", "nothing here")
+    assert (none.exit_code, none.stdout) == (2, "")
+    assert "no ARK in the text" in none.stderr
+
+
+def test_a_profile() -> None:
+    assert run("ark", "--profile", "2002", "ark:/12345/x54.v18.fr#1%7D").stdout.startswith(
+        "ark:12345/x54.fr#1%7d.v18\n"
+    )
+    assert run("ark", "--profile", "2019", "ark://12345/x.b.a").stdout.startswith("ark:12345/x.a.b\n")
+    assert run("ark", "--profile", "2003", "ark:12345/x").exit_code == 2
+
+
+def test_control_characters_are_escaped() -> None:
+    told = run("ark", "ark:12345/x\x1b[31m", "ark:12345/x?\u202e#\x9b31m")
+    assert "\x1b" not in told.output
+    assert "\x9b" not in told.output
+
+
+# ---- discovering
+
+
+@pytest.mark.parametrize("text", ["ark:12345", "ark:/12345/", "https://n2t.net/ark:12345", "(ark%3A12345)"])
+def test_a_bare_naan_has_a_mapping_authority(text: str, server: Hostile) -> None:
+    servers = [server.name]
+    assert discover(text, nameservers=servers).url() == "https://h.example.org/ark:12345"
+    assert discover_at(server.name, text)[0].host == "h.example.org"
+    assert asyncio.run(discover_async(text, nameservers=servers)).url() == "https://h.example.org/ark:12345"
+    assert [found.url() for found in discover_many([text], nameservers=servers)] == ["https://h.example.org/ark:12345"]
+    with Cache(nameservers=servers) as cache:
+        assert cache.discover(text).url() == "https://h.example.org/ark:12345"
+
+
+def test_a_bare_naan_by_a_rule_and_from_a_table(server: Hostile, tmp_path: Path) -> None:
+    assert discover("ark:67890", nameservers=[server.name]).url() == "https://u.example.org/ark:/67890/"
+    natab = tmp_path / "natab"
+    natab.write_text("12345:\n    t.example.org\n")
+    with Cache(natab=natab, nameservers=[server.name], policy="natab-only") as cache:
+        assert cache.discover("ark:12345")[0].host == "t.example.org"
+
+
+def test_a_bare_naan_on_the_command_line(server: Hostile, tmp_path: Path) -> None:
+    for command in (["url", "ark:12345"], ["url", "ark:12345", "--allow-private"]):
+        assert run(*command, f"@{server.name}").stdout == "https://h.example.org/ark:12345\n"
+    file = tmp_path / "arks"
+    file.write_text("ark:12345\n")
+    assert run("bulk", str(file), f"@{server.name}").stdout.splitlines()[1].startswith("1,found,ark:12345,")
+
+
+def test_profiles_give_other_names_on_the_same_server(server: Hostile) -> None:
+    servers, text = [server.name], "ark:/12345/x1#2"
+    assert discover(text, nameservers=servers).url() == "https://h.example.org/ark:12345/x1"
+    for naan, host in (("12345", "h.example.org/ark:12345"), ("67890", "u.example.org/ark:/67890")):
+        found = discover(f"ark:/{naan}/x1#2", profile="2002", nameservers=servers)
+        assert str(found.ark) == f"ark:{naan}/x1#2"
+        assert found.url() == f"https://{host}/x1%232"
+        assert found[0].url(found.ark) == found.url()
+    with Cache(nameservers=servers) as cache:
+        assert str(cache.discover(text, profile="2002").ark) == "ark:12345/x1#2"
+    (many,) = discover_many([text], profile="2002", nameservers=servers)
+    assert str(many.ark) == "ark:12345/x1#2"
+    assert str(asyncio.run(discover_async(text, profile="2019", nameservers=servers)).ark) == "ark:12345/x1"
+
+    async def first() -> str:
+        found = [one async for one in discover_many_async([text], profile="2002", nameservers=servers)]
+        return str(found[0].ark)
+
+    assert asyncio.run(first()) == "ark:12345/x1#2"
+    with pytest.raises(ConfigError, match="'2003' is not one of"):
+        discover("ark:12345/x-1", profile="2003", nameservers=servers)  # type: ignore[arg-type]
+
+
+def test_a_profile_on_the_command_line(server: Hostile, tmp_path: Path) -> None:
+    at, text = f"@{server.name}", "ark:/12345/x1#2"
+    assert run("url", text, at).stdout == "https://h.example.org/ark:12345/x1\n"
+    assert run("url", "--profile", "2002", text, at).stdout == "https://h.example.org/ark:12345/x1%232\n"
+    assert json.loads(run("discover", "--json", "--profile", "2002", text, at).stdout)["ark"] == "ark:12345/x1#2"
+    file = tmp_path / "arks"
+    file.write_text(text + "\n")
+    assert ",ark:12345/x1#2," in run("bulk", "--profile", "2002", str(file), at).stdout
+    assert run("url", "--profile", "1999", text, at).exit_code == 2
+
+
+def test_a_trace_shows_what_was_cut_from_the_ark(server: Hostile) -> None:
+    told = run("discover", "--trace", "ark:12345/x1#top", f"@{server.name}")
+    assert "ark:12345/x1: the fragment '#top' is not part of the ARK" in told.stderr
+    assert "fragment" not in run("discover", "ark:12345/x1#top", f"@{server.name}").output
+
+
+def test_an_encoded_ark_is_a_command(server: Hostile) -> None:
+    for word in ("ark%3A/12345/x", "(ark:12345/x)", "https%3A%2F%2Fn2t.net%2Fark%3A12345%2Fx"):
+        assert is_discover(word)
+        assert "https://h.example.org/ark:12345/x" in run(word, f"@{server.name}").stdout
+
+
+def test_prose_is_refused_with_a_suggestion() -> None:
+    with pytest.raises(ArkSyntaxError, match=r"is it ark:12345/x1\?"):
+        discover("see ark:12345/x1, please")
+    assert [str(ark) for ark in find_arks("see ark:12345/x1, please")] == ["ark:12345/x1"]

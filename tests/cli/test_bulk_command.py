@@ -1,0 +1,232 @@
+"""The command ``maptr bulk``: formats, resuming, interrupting, the progress bar."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from maptr.cli.group import main
+from tests.support.hostile import Hostile, hostile, hosts, naptr, question
+from tests.support.interrupting import interrupted
+
+REGEXP = rb"!^ark:/?1/(.*)$!https://u.example/\1!"
+ZONE = {
+    "1.ark.arpa.": [naptr(flags=b"u", regexp=REGEXP), naptr("h.example.", order=9)],
+    "2.ark.arpa.": [naptr("a.example.", flags=b""), naptr("b.example.", flags=b"", order=1)],
+    "a.example.": [naptr("ha.example.")],
+    "b.example.": [naptr("hb.example."), naptr("2.ark.arpa.", flags=b"")],
+    "3.ark.arpa.": [naptr(f"h{i:03}.example.", order=i) for i in range(80)],  # by TCP
+}
+ARKS = ["ark:1/x1", "ark:2/x2?info", "ark:3/x", "ark:4/none", "ark:1/x1/c.pdf"]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Hostile]:
+    with hostile(hosts(ZONE)) as running:
+        yield running
+
+
+def run(*arguments: str, text: str | bytes = "") -> Result:
+    return CliRunner().invoke(main, ["bulk", *arguments], input=text)
+
+
+def test_csv_of_a_file(server: Hostile, tmp_path: Path) -> None:
+    source = tmp_path / "arks.txt"
+    source.write_text("ark:1/x1\n\nnonsense\nhttps://n2t.net/ark:/2/x2?info\nark:4/x\n")
+    result = run(str(source), f"@{server.name}")
+    rows = {int(row["line"]): row for row in csv.DictReader(result.stdout.splitlines())}
+    assert result.exit_code == 1
+    assert {line: row["status"] for line, row in rows.items()} == {1: "found", 3: "bad", 4: "found", 5: "none"}
+    assert rows[4]["url"] == "https://ha.example/ark:2/x2?info"
+    assert "line 3: no ark: label" in result.stderr
+    assert "2 found, 1 none, 0 unknown, 1 bad" in result.stderr
+
+
+def test_a_run_resumes_after_its_last_complete_row(server: Hostile, tmp_path: Path) -> None:
+    text = "".join(f"ark:{1 + i % 3}/x{i}\n" for i in range(50)) + "ark:1/x" + "y" * 9000 + "\nark:1/last\n"
+    for flag, out in (("--json", tmp_path / "o.jsonl"), ("--concurrency=9", tmp_path / "o.csv")):
+        assert run(f"@{server.name}", flag, "-o", str(out), text=text).exit_code == 1
+        whole = out.read_bytes()
+        for cut in (0, 5, len(whole) // 2, len(whole) - 1):
+            out.write_bytes(whole[:cut])
+            assert run(f"@{server.name}", flag, "-o", str(out), "--resume", text=text).exit_code in (0, 1)
+            assert sorted(out.read_bytes().splitlines()) == sorted(whole.splitlines())
+    documents = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    assert {document["schema"] for document in documents} == {"maptr/1"}
+    assert "longer than" in next(d["note"] for d in documents if d["line"] == 51)
+
+
+def test_bad_usage(tmp_path: Path) -> None:
+    assert run("a", "b").exit_code == 2
+    assert run("--resume", "@127.0.0.1").exit_code == 2
+    assert run("@127.0.0.1#x").exit_code == 2
+    assert run(str(tmp_path / "none"), "@127.0.0.1").exit_code == 8
+    other = tmp_path / "other.csv"
+    other.write_text("a,b\n1,2\n")
+    result = run("@127.0.0.1", "-o", str(other), "--resume")
+    assert result.exit_code == 2
+    assert "record 1" in result.stderr
+    assert other.read_text() == "a,b\n1,2\n"
+
+
+@pytest.fixture
+def all_but_two() -> Iterator[Hostile]:
+    """A server that answers for all NAANs but 2."""
+    script = hosts(ZONE)
+    with hostile(lambda query, how: [] if question(query)[0][0] == b"2" else script(query, how)) as server:
+        yield server
+
+
+def has(path: Path, text: str) -> Callable[[], bool]:
+    return lambda: path.exists() and text in path.read_text()
+
+
+def test_an_interrupted_run_can_be_resumed(all_but_two: Hostile, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("ark:1/x\n" * 9000 + "ark:2/x\n")
+    line = ["bulk", "in", f"@{all_but_two.name}", "--timeout", "60", "--concurrency", "1"]
+    done = interrupted([*line, "-o", "out"], has(tmp_path / "out", "\n1000,"), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (
+        130,
+        "maptr: interrupted: out has the rows so far; continue with: -o out --resume\n",
+    )
+    (tmp_path / "in").write_text("ark:1/x\n" * 9000)
+    assert run(str(tmp_path / "in"), f"@{all_but_two.name}", "-o", str(tmp_path / "out"), "--resume").exit_code == 0
+    assert len((tmp_path / "out").read_text().splitlines()) == 9001
+
+
+def test_an_interrupted_run_leaves_the_file_to_be_replaced(all_but_two: Hostile, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("ark:1/x\n" * 9000 + "ark:2/x\n")
+    (tmp_path / "out").write_text("earlier")
+    line = ["bulk", "in", f"@{all_but_two.name}", "--timeout", "60", "-o", "out", "--overwrite"]
+    done = interrupted(line, has(tmp_path / "out.partial", "\n1000,"), cwd=tmp_path)
+    assert (done.returncode, (tmp_path / "out").read_text()) == (130, "earlier")
+    assert "out is unchanged; " in done.stderr
+    assert "continue with: -o " in done.stderr
+    again = run(str(tmp_path / "in"), f"@{all_but_two.name}", "-o", str(tmp_path / "out"), "--overwrite")
+    assert (again.exit_code, (tmp_path / "out").read_text()) == (2, "earlier")
+    assert "an interrupted run left it" in again.stderr
+
+
+def test_an_existing_output_needs_resume_or_overwrite(server: Hostile, tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    out.write_text("my notes\n")
+    result = run(f"@{server.name}", "-o", str(out), text="ark:1/x\n")
+    assert (result.exit_code, out.read_text()) == (2, "my notes\n")
+    assert "--resume continues it, --overwrite replaces it" in result.stderr
+    assert run(f"@{server.name}", "-o", str(out), "--overwrite", "--resume", text="ark:1/x\n").exit_code == 2
+    assert run(f"@{server.name}", "-o", str(out), "--overwrite", text="ark:1/x\n").exit_code == 0
+    assert out.read_text().startswith("line,status,ark,url,note\n1,found,ark:1/x,")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.csv"]
+
+
+@pytest.mark.parametrize("how", ["itself", "hard link", "symbolic link"])
+@pytest.mark.parametrize("flag", [(), ("--overwrite",), ("--resume",)])
+def test_the_input_is_never_the_output(how: str, flag: tuple[str, ...], tmp_path: Path) -> None:
+    source = out = tmp_path / "arks.txt"
+    source.write_text("ark:1/x\n")
+    if how != "itself":
+        out = tmp_path / "out"
+        out.hardlink_to(source) if how == "hard link" else out.symlink_to(source)
+    result = run(str(source), "@127.0.0.1#9", "-o", str(out), *flag)
+    assert (result.exit_code, source.read_text()) == (2, "ark:1/x\n")
+    assert "input and output are the same file" in result.stderr
+
+
+GOOD = "1,found,ark:1/x1,https://ha.example/ark:1/x1,\n"
+HEAD = "line,status,ark,url,note\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "because"),
+    [
+        ("my notes\nall of them\n", "it does not begin with line,status,ark,url,note"),
+        ("my notes without an end of line", "it does not begin with"),
+        ("a,b\n1,2\n", "it does not begin with"),
+        ("line,status,ark,url\n1,found,ark:1/x1,u\n", "it does not begin with"),
+        (f"{HEAD}1,found,ark:1/other,https://x.example/,\n", "its row of line 1 has another ARK"),
+        (f"{HEAD}{GOOD}4,found,ark:1/x4,https://x.example/,\n", "has a row of line 4, but the input has 2 lines"),
+        (f"{HEAD}1,found,ark:1/x1\n", "record 2 was not written by maptr bulk"),
+        (f"{HEAD}{GOOD}1,found,ark:1/x2,,\n", "line 1 has another row already"),
+        (f"{HEAD}x,found,ark:1/x1,,\n", "record 2"),
+        (f"{HEAD}1,lost,ark:1/x1,,\n", "record 2"),
+        ('{"schema": "maptr/1", "line": 1, "status": "found", "ark": "ark:1/x1", "url": "", "note": ""}\n', "begin"),
+        ("\udcff\udcfe\n", "it does not begin with"),
+        (f"{HEAD}1,found,\udcff,,\n", "record 2"),
+    ],
+)
+def test_an_output_that_cannot_be_resumed_is_unchanged(content: str, because: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    octets = content.encode("utf-8", "surrogateescape")
+    out.write_bytes(octets)
+    result = run("@127.0.0.1#9", "-o", str(out), "--resume", text="ark:1/x1\nark:2/x2\n")
+    assert (result.exit_code, out.read_bytes()) == (2, octets)
+    assert because in result.stderr
+
+
+@pytest.mark.parametrize(
+    "content", [f"{HEAD}{GOOD}", "[1]\n", '{"line": 1}\n', '{"schema": "maptr/1", "line": 1}\n', "[" * 9999]
+)
+def test_an_output_of_another_format_is_unchanged(content: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    out.write_text(content)
+    result = run("@127.0.0.1#9", "-o", str(out), "--resume", "--json", text="ark:1/x1\n")
+    assert (result.exit_code, out.read_text()) == (2, content)
+
+
+def test_a_silent_server_is_exit_code_9() -> None:
+    with hostile(lambda query, transport: []) as server:
+        result = run(f"@{server.name}", "--timeout", "0.2", text="ark:1/x\n")
+    assert result.exit_code == 9
+    assert "unknown" in result.stdout
+
+
+def on_terminal(*arguments: str, text: str, bar: bool) -> tuple[int, str, str]:
+    """Exit code, stdout (a pipe), and stderr, which is a terminal where there is to be a ``bar``, and else a pipe."""
+    ours, theirs = os.openpty() if bar else os.pipe()
+    command = [sys.executable, "-m", "maptr", "bulk", *arguments]
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80"}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=theirs, env=environment, text=True
+    ) as process:
+        os.close(theirs)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with process.stdin as stdin:  # few enough for the pipe to take them at once
+            stdin.write(text)
+        told = bytearray()
+        with contextlib.suppress(OSError):  # EIO where the other end of a terminal is gone
+            while part := os.read(ours, 65536):
+                told += part
+        os.close(ours)
+        out = process.stdout.read()
+        return process.wait(), out, told.decode()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pty")
+def test_a_bar_on_a_terminal_and_none_in_a_pipe(server: Hostile, tmp_path: Path) -> None:
+    source = tmp_path / "arks.txt"
+    source.write_text("".join(f"ark:{1 + i % 3}/x{i}\n" for i in range(20)))
+    rows = []
+    for bar in (True, False):
+        code, out, told = on_terminal(str(source), f"@{server.name}", text="", bar=bar)
+        assert code == 0
+        assert ("ARKs" in told) == bar
+        assert ("100%" in told) == bar  # of the octets of the file
+        assert ("\x1b" in told) == bar
+        assert "20 lines: 20 found" in told
+        rows.append(out)
+        assert "\x1b" not in out
+    assert rows[0] == rows[1]
+    code, _, told = on_terminal(f"@{server.name}", text=source.read_text(), bar=True)
+    assert code == 0
+    assert "ARKs" in told
+    assert "100%" not in told  # nobody knows how much stdin will have

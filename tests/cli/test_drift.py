@@ -1,0 +1,97 @@
+"""``maptr table drift`` on a real server."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from maptr import registry
+from maptr.cli.group import main
+from maptr.zone.build import build
+from tests.client.test_drivers import serving, zone
+from tests.support.peers import Maptr
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(main, ["table", "drift", *arguments])
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_the_sample_against_its_own_zone_and_against_another(sample: Path, tmp_path: Path) -> None:
+    path = tmp_path / "ark.arpa.zone"
+    table = registry.read(sample.read_bytes())
+    path.write_text(build(table, 1).text)
+    with Maptr({"ark.arpa.": path}) as server:
+        at = ("--table", str(sample), f"@127.0.0.1#{server.port}")
+        code, out, err = run(*at)
+        assert (code, out) == (0, "")
+        assert f"{len(table)} records: " in err
+        assert all(line.startswith(("same ", "lossy ")) for line in run(*at, "--all")[1].splitlines())
+        other = tmp_path / "other.json"
+        other.write_text(sample.read_text().replace("ark.nlm.example.org", "elsewhere.example.org"))
+        history = tmp_path / "history.sqlite"
+        run(*at, "--history", str(history))
+        changed = ("--table", str(other), f"@127.0.0.1#{server.port}")
+        code, out, _ = run(*changed)
+        assert (code, out.split(":")[0]) == (1, "differs 12025")
+        assert run(*changed, "--history", str(history))[1].startswith("stale 12025: DNS says what the table said")
+        assert run(*changed, "99999")[0] in (0, 1)
+        code, out, err = run(*at, "12345", "13579")  # a slip of the pen, say, agrees with DNS only too well
+        assert (code, out) == (0, "")
+        assert "neither side has anything for 13579\n" in err
+        assert "for 12345" not in err
+        document = json.loads(run(*changed, "12025", "--json")[1])
+        assert document["counts"] == {"differs": 1}
+        assert document["records"][0]["dns"][0].startswith("https://ark.nlm.example.org/")
+        assert document["records"][0]["table"][0].startswith("https://elsewhere.example.org/")
+        page = tmp_path / "page.html"
+        assert run(*changed, "--html", str(page))[0] == 1
+        assert 'href="#r-12025"' in page.read_text()
+
+
+def test_an_unusable_history_is_reported_before_any_query(sample: Path, tmp_path: Path) -> None:
+    missing = tmp_path / "nowhere" / "history.sqlite"
+    other = sqlite3.connect(tmp_path / "other.sqlite")
+    other.execute("CREATE TABLE theirs (id)")
+    other.close()
+    reasons = {missing: "there is no folder", tmp_path / "other.sqlite": "holds something other"}
+    for path, reason in reasons.items():
+        code, out, err = run("--table", str(sample), "@192.0.2.1", "--history", str(path))
+        assert (code, out) == (8, "")
+        assert f"{path}: {reason}" in err
+    assert run("--table", str(sample), "@192.0.2.1", "--history", str(tmp_path))[0] == 2
+
+
+def test_progress_on_a_terminal_and_only_data_in_a_pipe(sample: Path, tmp_path: Path) -> None:
+    master, terminal = os.openpty()
+    with Maptr({"ark.arpa.": sample.with_name("ark.arpa.zone")}) as server:
+        command = ("table", "drift", "--table", str(sample), "--all", "12025", "99999", f"@127.0.0.1#{server.port}")
+        done = subprocess.run(
+            [sys.executable, "-m", "maptr", *command], stdout=subprocess.PIPE, stderr=terminal, text=True, timeout=60
+        )
+        os.close(terminal)
+        shown = os.read(master, 1 << 16).decode()
+        os.close(master)
+    assert done.returncode == 0, shown
+    assert done.stdout.splitlines() == ["same 12025", "same 99999", "same 99999/fk4"]
+    assert "asking DNS" in shown
+    assert "100%" in shown
+    assert "asking DNS" not in run(*command[2:])[2]
+
+
+def test_exit_codes_for_silent_dns_and_bad_usage(sample: Path, tmp_path: Path) -> None:
+    with serving(lambda query: None) as port:
+        code, out, _ = run("--table", str(sample), f"@127.0.0.1#{port}", "12025", "--timeout", "0.3")
+        assert (code, out.split(":")[0]) == (9, "unknown 12025")
+    with serving(zone({})) as port:
+        assert run("--table", str(sample), f"@127.0.0.1#{port}", "12025")[0] == 1
+    assert run("--table", str(tmp_path / "none"))[0] == 8
+    assert run("--table", str(sample), "@one", "@two")[0] == 2
+    assert run("--table", str(sample), "not a NAAN")[0] == 2
+    assert run("--table", str(sample), "@127.0.0.1#nonsense")[0] == 2

@@ -1,0 +1,64 @@
+"""Files that commands read and write: replaced atomically, and never an input."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from maptr.cli import files, group, output
+
+
+def test_a_file_is_replaced_with_its_mode_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    target = tmp_path / "zone"
+    target.write_text("old")
+    target.chmod(0o640)
+    files.write(target, "new")
+    assert (target.read_text(), target.stat().st_mode & 0o777, list(tmp_path.iterdir())) == ("new", 0o640, [target])
+
+
+def test_the_target_of_a_symbolic_link_is_replaced(tmp_path: Path) -> None:
+    target, link = tmp_path / "zone", tmp_path / "link"
+    link.symlink_to(target.name)
+    files.write(link, "new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+
+
+def test_a_loop_of_links_is_exit_8(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to("link")
+    with pytest.raises(SystemExit, match="8"):
+        files.write(link / "zone", "new")
+
+
+@pytest.mark.parametrize("kind", ["fifo", "descriptor"])
+def test_a_pipe_is_written_to_and_not_replaced(kind: str, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    read: list[str] = []
+    if kind == "fifo":
+        os.mkfifo(pipe)
+        reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+        reader.start()
+        files.write(pipe, "new")
+        reader.join(10)
+        assert (read, pipe.is_fifo()) == (["new"], True)
+        return
+    if not Path("/dev/fd").exists():
+        pytest.skip("no /dev/fd here")
+    reading, writing = os.pipe()
+    files.write(Path(f"/dev/fd/{writing}"), "new")
+    os.close(writing)
+    with os.fdopen(reading) as end:
+        assert end.read() == "new"
+
+
+@pytest.mark.parametrize("command", [["table", "check"], ["zone", "build"], ["zone", "check"]])
+def test_an_input_without_end_is_exit_8(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAX_BYTES", 1000)
+    result = CliRunner().invoke(group.main, [*command, "-"], input="#" * 1001)
+    assert result.exit_code == output.EXIT_UNREADABLE
+    assert result.stderr == "maptr: <stdin>: longer than 1000 bytes\n"

@@ -1,0 +1,201 @@
+"""The log of a server without a reader or with a slow one: lines are lost and counted, and no query waits."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pty
+import re
+import resource
+import socket
+import subprocess
+import sys
+import termios
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import dns.message
+import dns.query
+import dns.rcode
+import dns.rrset
+import pytest
+
+from maptr.cli.logstream import LogStream
+from tests.conftest import REPOSITORY
+from tests.support.namespaces import environment
+from tests.support.running import PATIENCE
+
+LINES = 40_000  # more bytes than there is room for
+Ends = tuple[int, int]  # descriptors to read from and to write to
+
+
+def pipe() -> Ends:
+    return os.pipe()
+
+
+def journal() -> Ends:
+    """As systemd makes one."""
+    reading, writing = socket.socketpair()
+    return reading.detach(), writing.detach()
+
+
+def terminal() -> Ends:
+    reading, writing = pty.openpty()
+    settings = termios.tcgetattr(writing)
+    settings[1] &= ~termios.OPOST
+    termios.tcsetattr(writing, termios.TCSANOW, settings)
+    return reading, writing
+
+
+@pytest.fixture(params=[pipe, journal, terminal], ids=lambda made: made.__name__)
+def ends(request: pytest.FixtureRequest) -> Iterator[Ends]:
+    both: Ends = request.param()
+    yield both
+    for end in both:
+        os.close(end)
+
+
+def record(text: str) -> logging.LogRecord:
+    return logging.LogRecord("maptr.serve", logging.INFO, "", 0, text, (), None)
+
+
+def fill(log: LogStream) -> None:
+    for number in range(LINES):
+        log.emit(record(f"line {number:06}"))
+
+
+def fill_up(pipe: int) -> None:
+    """Fill a pipe through a description of its own."""
+    own = os.open(f"/proc/self/fd/{pipe}", os.O_WRONLY | os.O_NONBLOCK)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(own, bytes(4096))
+    os.close(own)
+
+
+def read(end: int) -> str:
+    """All that can be read now."""
+    os.set_blocking(end, False)
+    found = b""
+    while True:
+        try:
+            found += os.read(end, 1 << 20)
+        except BlockingIOError:
+            return found.decode()
+
+
+def test_lines_without_a_reader_are_counted_and_the_others_complete(ends: Ends) -> None:
+    log = LogStream(ends[1], patience=0.01)
+    fill(log)
+    said = read(ends[0])
+    log.emit(record("again"))
+    said += read(ends[0])
+    *kept, notice, last = said.splitlines()
+    assert kept == [f"line {number:06}" for number in range(len(kept))]
+    assert 0 < len(kept) < LINES
+    assert (notice, last) == (
+        f"{LINES - len(kept)} lines of the log lost: there was no room for them",
+        "again",
+    )
+    assert os.get_blocking(ends[1])  # unchanged for other processes
+
+
+def test_a_slow_reader_loses_nothing(ends: Ends) -> None:
+    log = LogStream(ends[1], patience=PATIENCE)
+    found: list[str] = []
+
+    def take() -> None:
+        while sum(part.count("\n") for part in found) < LINES:
+            found.append(os.read(ends[0], 1000).decode())
+
+    reader = threading.Thread(target=take, daemon=True)
+    reader.start()
+    fill(log)
+    reader.join(PATIENCE)
+    assert "".join(found).splitlines() == [f"line {number:06}" for number in range(LINES)]
+
+
+def test_a_partly_written_line_is_completed_before_the_next() -> None:
+    reading, writing = socket.socketpair()
+    with reading, writing:
+        log = LogStream(writing.fileno(), patience=0.01)
+        long = "x" * 10_000_000
+        log.emit(record(long))
+        log.emit(record("lost"))
+        found = ""
+        while len(found) < len(long):
+            found += read(reading.fileno())
+            log.emit(record("soon"))
+        found += read(reading.fileno())
+    first, *others = found.splitlines()
+    assert first == long
+    assert others[0].endswith("there was no room for them")
+    assert {line for line in others if "lines of the log" not in line} == {"soon"}
+
+
+def test_no_descriptor_is_left_open_and_none_is_needed(ends: Ends) -> None:
+    log = LogStream(ends[1])
+    lowest = os.dup(0)
+    os.close(lowest)
+    log.emit(record("one"))
+    assert os.dup(0) == lowest
+    os.close(lowest)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1, hard))
+    try:
+        log.emit(record("two"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert read(ends[0]).splitlines() == ["one", "two"]
+
+
+def test_a_full_disk_loses_lines_and_reports_it_later(tmp_path: Path) -> None:
+    file = (tmp_path / "log").open("wb", buffering=0)
+    with file:
+        log = LogStream(file.fileno())
+        log.emit(record("one"))
+        with Path("/dev/full").open("wb", buffering=0) as full:
+            kept = os.dup(file.fileno())
+            os.dup2(full.fileno(), file.fileno())
+            log.emit(record("lost"))
+            os.dup2(kept, file.fileno())
+            os.close(kept)
+        log.emit(record("two"))
+    lost = "1 lines of the log lost: there was no room for them"
+    assert (tmp_path / "log").read_text().splitlines() == ["one", lost, "two"]
+
+
+def test_a_closed_reader_is_not_an_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    LogStream(writing).emit(record("lost"))
+    os.close(writing)
+
+
+def test_a_server_answers_while_its_log_is_not_read() -> None:
+    """A client that may not transfer the zone causes a log line with each query."""
+    reading, writing = os.pipe()
+    zone = f"ark.arpa={REPOSITORY / 'zones' / 'ark.arpa.zone'}"
+    command = [sys.executable, "-m", "maptr", "serve", "--zone", zone, "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, stderr=writing, env=environment()) as process:
+        said = ""
+        while "udp in batches" not in said and "udp one by one" not in said:
+            said += os.read(reading, 4096).decode()
+        found = re.search(r":(\d+) \(udp, tcp\)", said)
+        assert found is not None, said
+        fill_up(writing)
+        os.close(writing)
+        transfer = dns.message.make_query("ark.arpa.", "IXFR")
+        transfer.authority.append(dns.rrset.from_text("ark.arpa.", 0, "IN", "SOA", ". . 1 1 1 1 1"))
+        try:
+            for ask in (dns.query.udp, dns.query.tcp):
+                for _ in range(5):
+                    refused = ask(transfer, "127.0.0.1", PATIENCE, int(found[1]))
+                    assert refused.rcode() == dns.rcode.REFUSED
+            process.terminate()
+            assert process.wait(PATIENCE) == 0
+        finally:
+            process.kill()
+    os.close(reading)

@@ -1,0 +1,415 @@
+"""Looking up ARKs on the command line: configuration, cache, table, policies and choosers."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from maptr.cache import POLICIES
+from maptr.choose import CHOOSERS
+from maptr.cli.group import main
+from maptr.cli.results import duration_text
+from tests.cache.test_policy import BEGIN, END, PAGE
+from tests.client.test_drivers import serving, zone
+from tests.support.peers import Maptr
+from tests.support.ports import free_port
+
+ZONES = Path(__file__).resolve().parents[2] / "zones"
+ARK = "ark:12025/x6np1wh8k"
+URL = "http://ark.nlm.example.org/ark:/12025/x6np1wh8k"
+DEAD = "127.0.0.1#9"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home directory of the test's own, and a working directory below it."""
+    for name in ("data", "cache", "config"):
+        monkeypatch.setenv(f"XDG_{name.upper()}_HOME", str(tmp_path / name))
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with Maptr({"ark.arpa.": ZONES / "ark.arpa.zone"}) as running:
+        yield f"127.0.0.1#{running.port}"
+
+
+def run(*arguments: str, text: str = "") -> Result:
+    return CliRunner().invoke(main, arguments, input=text)
+
+
+def url_of(file: Path) -> str:
+    result = run("url", ARK, "--table", str(file), "--policy", "natab-only")
+    assert result.exit_code == 0, result.output
+    return result.stdout.strip()
+
+
+def test_without_a_configuration_nothing_is_cached_or_reported(home: Path, server: str) -> None:
+    result = run("discover", ARK, f"@{server}")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert sorted(path.name for path in home.iterdir()) == ["work"]
+
+
+def test_a_pulled_table_answers_where_dns_does_not(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAPTR_CLIENT_NAMESERVERS", DEAD)
+    assert run("url", ARK).exit_code == 9
+    pulled = run("table", "pull", str(ZONES / "sample.json"), "--apply")
+    assert pulled.exit_code == 0, pulled.output
+    assert (home / "data" / "maptr" / "naans").read_bytes() == (ZONES / "sample.json").read_bytes()
+    result = run("url", ARK)
+    assert (result.exit_code, result.stdout.strip()) == (0, url_of(ZONES / "sample.json"))
+    assert f"maptr: {ARK}: from the table, " in result.stderr
+    assert " old (DNS: silent; the table has it)" in result.stderr
+    document = json.loads(run("url", "--json", ARK).stdout)
+    assert (document["source"], document["stale"], document["url"]) == ("natab", False, result.stdout.strip())
+    assert 0 <= document["age"] < 60
+    assert run("url", "--no-cache", ARK).exit_code == 9
+    assert run("url", ARK, f"@{DEAD}").exit_code == 9, "@SERVER is asked directly"
+    assert run("url", "--policy", "dns-only", ARK).exit_code == 9
+
+
+def test_an_answer_of_dns_is_cached(home: Path, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("maptr.toml").write_text(f'[client]\nnameservers = ["{server}"]\n[cache]\npath = "kept.sqlite"\n')
+    first, second = run("discover", ARK), run("discover", ARK)
+    assert f"maptr: {ARK}: from DNS, 0 s old (DNS answers)\n" == first.stderr
+    assert "from the cache on disk, " in second.stderr
+    assert first.stdout == second.stdout
+    assert [path.name for path in Path().glob("kept*")] == ["kept.sqlite"], "and it is closed"
+    assert run("url", ARK).stderr == ""
+    document = json.loads(run("discover", "--json", ARK).stdout)
+    assert (document["source"], document["stale"]) == ("disk", False)
+    assert document["age"] >= 0
+    monkeypatch.setenv("MAPTR_CACHE_PATH", "")
+    assert "from DNS" in run("discover", ARK).stderr
+
+
+@pytest.mark.parametrize(
+    ("policy", "source"),
+    [("dns-first", "dns"), ("natab-first", "natab"), ("dns-only", "dns"), ("natab-only", "natab")],
+)
+def test_the_policy_decides_the_source(policy: str, source: str, server: str) -> None:
+    natab = str(ZONES / "sample.json")
+    document = json.loads(run("url", "--json", ARK, f"@{server}", "--table", natab, "--policy", policy).stdout)
+    assert document["source"] == source
+    assert document["url"] == url_of(ZONES / "sample.json")
+
+
+def test_a_silent_server_costs_the_patience_and_no_more() -> None:
+    with serving(lambda query: None) as port:
+        natab = str(ZONES / "sample.natab")
+        result = run("url", "--timeout", "30", ARK, f"@127.0.0.1#{port}", "--table", natab)
+    assert result.exit_code == 0
+    assert "DNS: silent" in result.stderr
+
+
+def test_origin_and_servers_from_the_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    zone = tmp_path / "zone"
+    zone.write_text((ZONES / "ark.arpa.zone").read_text().replace("ark.arpa.", "ark.example."))
+    with Maptr({"ark.example.": zone}) as running:
+        config = tmp_path / "config" / "maptr" / "maptr.toml"
+        config.parent.mkdir(parents=True)
+        config.write_text(f'[client]\norigin = "ark.example"\nnameservers = ["{running.host}#{running.port}"]\n')
+        result = run("url", ARK)
+        assert (result.exit_code, result.stderr) == (0, ""), "no cache is configured"
+        Path("arks").write_text(f"{ARK}\n")
+        assert result.stdout.strip() in run("bulk", "arks").stdout
+        assert run("table", "drift", "--table", str(ZONES / "sample.json"), "12025").exit_code == 0
+        for said in ("", "# nothing of a client"):
+            Path("maptr.toml").write_text(f'{said}\n[[zone]]\nname = "a"\nfile = "b"\n')
+            assert run("url", ARK).exit_code == 0, "without tables for clients it is skipped"
+        monkeypatch.setenv("MAPTR_CONFIG", str(config))
+        assert run("url", ARK).exit_code == 0
+
+
+def test_the_table_of_a_server_is_also_that_of_the_client() -> None:
+    shutil.copy(ZONES / "sample.json", "naans.json")
+    Path("maptr.toml").write_text(f'[table]\nfile = "naans.json"\n[client]\nnameservers = ["{DEAD}"]\n')
+    assert "from the table" in run("url", ARK).stderr
+    assert run("table", "drift").exit_code == 9
+
+
+def test_a_configured_table_may_be_absent_before_the_first_pull(server: str) -> None:
+    config = f'[client]\nnameservers = ["{server}"]\n[table]\nfile = "naans.json"\n'
+    Path("maptr.toml").write_text(f'{config}url = "https://example.org/naans.json"\n')
+    result = run("url", ARK)
+    assert (result.exit_code, result.stdout) == (0, run("url", ARK, f"@{server}").stdout)
+    assert "naans.json: not there yet; maptr table pull --apply gets it" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "because"),
+    [
+        (("url", ARK, "--policy", "last"), "'last' is not one of"),
+        (("url", ARK, "--table", "none"), "does not exist"),
+        (("url", ARK, "--no-cache", "--policy", "dns-only"), "--no-cache goes with neither"),
+        (("table", "drift"), "no table was pulled and none is configured"),
+    ],
+)
+def test_bad_usage_is_2(arguments: tuple[str, ...], because: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert because in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_a_bad_configuration_is_reported_with_its_line() -> None:
+    Path("maptr.toml").write_text('[cache]\npolicy = "last"\n')
+    result = run("url", ARK)
+    assert result.exit_code == 2
+    assert "maptr.toml:2: cache.policy: must be one of" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7200, "2 h"), (172_800, "2 days")]
+)
+def test_durations_in_words(seconds: float, text: str) -> None:
+    assert duration_text(seconds) == text
+
+
+@pytest.mark.parametrize("policy", ["dns-first", "natab-first", "natab-only"])
+def test_the_age_of_a_table_counts_from_its_last_pull(policy: str, tmp_path: Path) -> None:
+    source, natab = tmp_path / "source", tmp_path / "natab"
+    source.write_text("54321:\n    t.example.org\n")
+    assert run("table", "pull", str(source), "--table", str(natab), "--apply").exit_code == 0
+    os.utime(natab, (1, 1))
+    words = ("url", "ark:54321/x", "--table", str(natab), "--policy", policy)
+    for line in ((*words, f"@{DEAD}"), words) if policy != "dns-first" else ((*words, f"@{DEAD}"),):
+        assert re.search(r"from the table, \d+ s old", at(0, *line)[2])
+
+
+def test_log_lines_of_the_cache_begin_with_maptr(tmp_path: Path) -> None:
+    (tmp_path / "bad").write_text("nothing of any format")
+    words = ["url", "ark:12345/x1", "--table", "bad", "--policy", "natab-only"]
+    done = subprocess.run(
+        [sys.executable, "-m", "maptr", *words], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 9
+    assert all(line.startswith("maptr: ") for line in done.stderr.splitlines()), done.stderr
+    assert "bad: not a registry" in done.stderr
+
+
+# ---- a clock that is changed
+
+
+def of_minutes(folder: Path) -> Path:
+    """The zone with a TTL of five minutes."""
+    path = folder / "zone"
+    path.write_text((ZONES / "ark.arpa.zone").read_text().replace("$TTL 86400", "$TTL 300"))
+    return path
+
+
+def at(seconds: float, *arguments: str) -> tuple[int, str, str]:
+    """Run a command with the clock set forward or back by some seconds."""
+    program = (
+        f"import sys, time; real = time.time; time.time = lambda: real() + {seconds};"
+        "from maptr.cli.start import run; run()"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout.strip(), done.stderr.strip()
+
+
+@pytest.mark.parametrize("days", [1, -1])
+def test_a_clock_set_by_a_day_makes_no_answer_fresh_and_no_age_known(
+    days: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MAPTR_CACHE_POLICY", "dns-first")
+    (tmp_path / "natab").write_text("54321:\n    t.example.org\n")
+    with Maptr({"ark.arpa.": of_minutes(tmp_path)}) as dns:
+        monkeypatch.setenv("MAPTR_CLIENT_NAMESERVERS", f"127.0.0.1#{dns.port}")
+        url = run("url", ARK, "--no-cache").stdout.strip()
+        assert at(0, "discover", ARK)[2].startswith(f"maptr: {ARK}: from DNS, 0 s old")
+        assert "from the cache on disk, " in at(0, "discover", ARK)[2]
+        code, out, said = at(days * 86_400, "discover", ARK)
+        assert (code, said.split(": ", 2)[2][:8]) == (0, "from DNS"), "asked again"
+        assert "from the cache on disk, " in at(days * 86_400, "discover", ARK)[2], "kept by the new clock"
+        assert "from DNS" in at(0, "discover", ARK)[2], "and asked again once the clock is right"
+    code, out, said = at(43_200, "url", ARK)
+    assert (code, out) == (0, url)
+    assert "from the cache on disk, 12 h old, stale (DNS does not say" in said
+    code, out, said = at(-3 * 86_400, "url", ARK)
+    assert (code, out) == (0, url)
+    assert "from the cache on disk, of unknown age, stale (DNS does not say" in said
+    code, out, said = at(-3 * 86_400, "url", "ark:54321/x", "--table", str(tmp_path / "natab"))
+    assert (code, out) == (0, "https://t.example.org/ark:/54321/x")
+    assert "from the table, of unknown age (DNS: silent" in said
+    for policy in ("natab-only", "natab-first"):
+        said = at(-3 * 86_400, "url", "ark:54321/x", "--table", str(tmp_path / "natab"), "--policy", policy)[2]
+        assert "from the table, of unknown age (the table has it)" in said
+    code, out, said = at(3 * 86_400, "url", ARK)
+    assert (code, out) == (9, ""), "no answer is kept for ever"
+
+
+# ---- policies
+
+SAMPLE = (ZONES / "sample.json").read_bytes()
+ARKS = {True: "ark:12025/x1", False: "ark:54321/x1"}  # one in the zone and the sample, and one in neither
+STATUS = {"DNS": "found", "natab": "found", "none": "none", "not known": "unknown"}
+EXIT = {"DNS": 0, "natab": 0, "none": 1, "not known": 9}
+
+
+def old(path: Path) -> None:
+    path.write_bytes(SAMPLE)
+    os.utime(path, (1, 1))
+
+
+# The name on the page -> whether the table has the ARK, and how to make the table.
+NATAB: dict[str, tuple[bool, Callable[[Path], object]]] = {
+    "has it": (True, lambda path: path.write_bytes(SAMPLE)),
+    "has not": (False, lambda path: path.write_bytes(SAMPLE)),
+    "is missing": (True, lambda path: path.write_bytes(b"<!DOCTYPE html><p>Not a registry")),
+    "is stale, has it": (True, lambda path: old(path)),
+    "is stale, has not": (False, lambda path: old(path)),
+}
+
+
+def expected() -> dict[tuple[str, str, str], str]:
+    """The cells of the page by policy, DNS and natab."""
+    cells: dict[tuple[str, str, str], str] = {}
+    policy, head = "", [""]
+    for line in PAGE.read_text("utf-8").partition(BEGIN)[2].partition(END)[0].splitlines():
+        columns = [column.strip() for column in line.strip("|").split("|")]
+        if line.startswith("**"):
+            policy = line.strip("*")
+        elif columns[0] == "DNS":
+            head = columns
+        elif line.startswith("| "):
+            pairs = zip(head[1:], columns[1:], strict=True)
+            cells |= {(policy, columns[0], natab.removeprefix("natab ")): cell for natab, cell in pairs}
+    return cells
+
+
+@pytest.fixture(scope="module")
+def policy_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A server with the ARK, one without it, and a port without a server."""
+    folder = tmp_path_factory.mktemp("zones")
+    zone = (ZONES / "ark.arpa.zone").read_text()
+    extra = '54321.ark.arpa. 300 IN NAPTR 10 10 "h" "ark" "" dns.example.\n'
+    (folder / "both").write_text(zone + extra)
+    (folder / "none").write_text("".join(line for line in zone.splitlines(True) if not line.startswith("12025")))
+    with Maptr({"ark.arpa.": folder / "both"}) as says, Maptr({"ark.arpa.": folder / "none"}) as none:
+        yield {
+            "answers": f"127.0.0.1#{says.port}",
+            "says none": f"127.0.0.1#{none.port}",
+            "silent": f"127.0.0.1#{free_port()}",
+        }
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("natab", NATAB)
+def test_every_combination_of_the_policies_page(
+    policy: str, natab: str, policy_servers: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has, make = NATAB[natab]
+    path = tmp_path / "naans"
+    make(path)
+    monkeypatch.setenv("MAPTR_CACHE_TABLE_LIMIT", "3600")
+    page = expected()
+    for number, (dns, server) in enumerate(policy_servers.items()):
+        monkeypatch.setenv("MAPTR_CACHE_PATH", str(tmp_path / f"{number}.sqlite"))
+        word = page[policy, dns, natab]
+        done = run("url", ARKS[has], "--table", str(path), "--policy", policy, f"@{server}")
+        who, stale = word.removesuffix(", unasked").removesuffix(" (stale)"), "(stale)" in word
+        assert done.exit_code == EXIT[who], (dns, word, done.output)
+        assert bool(done.stdout.strip()) is (done.exit_code == 0), (dns, word)
+        assert ("from the table" in done.stderr) is (who == "natab"), (dns, word, done.stderr)
+        assert (" old, stale (" in done.stderr) is stale, (dns, word, done.stderr)
+        many = run("bulk", "--table", str(path), "--policy", policy, f"@{server}", text=f"{ARKS[has]}\n")
+        (row,) = csv.DictReader(many.stdout.splitlines())
+        assert many.exit_code == EXIT[who], (dns, word, many.output)
+        assert (row["status"], row["url"]) == (STATUS[who], done.stdout.strip()), (dns, word, many.output)
+        assert ("from the table" in row["note"]) is (who == "natab"), (dns, word, many.output)
+        assert (" old, stale (" in row["note"]) is stale, (dns, word, many.output)
+        assert ("; 0 names asked" in many.stderr) is ("unasked" in word), (dns, word, many.output)
+
+
+# ---- choosers
+
+NAME = "ark:12345/x1"
+
+
+@pytest.fixture
+def alive() -> Iterator[int]:
+    """The port of a server that accepts connections."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield int(server.getsockname()[1])
+
+
+@pytest.fixture
+def dns(alive: int) -> Iterator[str]:
+    """A name server with a rule for a host that is down, followed by a rule for one that is up."""
+    dead = free_port()
+    rules = [
+        rf'0 {order} "u" "ark" "!^(.*)$!http://127.0.0.1:{port}/\\1!" .' for order, port in enumerate((dead, alive))
+    ]
+    with serving(zone({"12345.ark.arpa.": rules})) as port:
+        yield f"@127.0.0.1#{port}"
+
+
+def found(*words: str, text: str = "") -> str:
+    result = run(*words, text=text)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def places(*words: str) -> list[str]:
+    """The URL of each line, without the ARK."""
+    return [line.rpartition(NAME)[0] for line in found(*words).splitlines()]
+
+
+def test_chooser_reachable_on_each_command(dns: str, alive: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    best = f"http://127.0.0.1:{alive}/"
+    options = (dns, "--choose", "reachable", "--allow-private")
+    assert places("url", NAME, *options) == [best]
+    assert places("discover", "--short", NAME, *options)[0] == best
+    assert best + NAME in found("bulk", *options, text=f"{NAME}\n")
+    first = places("url", NAME, dns, "--allow-private")
+    assert first != [best]
+    monkeypatch.setenv("MAPTR_CLIENT_CHOOSE", "reachable")
+    assert places("url", NAME, dns, "--allow-private") == [best]
+    assert places("url", NAME, dns, "--allow-private", "--choose", "first") == first, "the option overrides"
+
+
+def test_chooser_own_on_each_command(dns: str, alive: int) -> None:
+    received = f"http://127.0.0.1:{alive}/own/"
+    options = (dns, "--choose", "own", "--allow-private")
+    assert places("url", received + NAME, *options) != [received], "DNS has a rule for that host"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        received = f"http://127.0.0.1:{server.getsockname()[1]}/own/"
+        assert places("url", received + NAME, *options) == [received]
+        assert received + NAME in found("bulk", *options, text=f"{received}{NAME}\n")
+    assert places("url", received + NAME, *options) == places("url", NAME, dns, "--allow-private"), "its server is down"
+
+
+def test_choosers_apply_to_the_authorities_of_a_table(alive: int, tmp_path: Path) -> None:
+    registry = tmp_path / "registry"
+    where = "".join(f"where: http://127.0.0.1:{port}\n" for port in (free_port(), alive))
+    registry.write_text(f"erc:\n\nnaa:\nwho: Example (=) EX\nwhat: 12345\n{where}how: NP | NR | 2024 |\n")
+    arguments = ("--table", str(registry), "--policy", "natab-only", "--allow-private", "--choose", "reachable")
+    assert f":{alive}/" in found("url", NAME, *arguments)
+    assert f":{alive}/" in found("bulk", *arguments, text=f"{NAME}\n")
+
+
+def test_bulk_chooses_concurrently_and_keeps_the_order_of_the_lines(dns: str, alive: int) -> None:
+    lines = [f"ark:12345/x{number}" for number in range(200)]
+    rows = found("bulk", dns, "--choose", "reachable", "--allow-private", text="\n".join(lines)).splitlines()[1:]
+    assert [row.split(",")[2] for row in rows] == lines
+    assert all(f"http://127.0.0.1:{alive}/" in row for row in rows)
+
+
+def test_an_unknown_chooser_is_bad_usage() -> None:
+    result = run("url", NAME, "--choose", "best")
+    assert result.exit_code == 2
+    assert all(name in result.stderr for name in CHOOSERS)

@@ -1,0 +1,227 @@
+"""Exit codes and messages for what no command handles: bugs, full disks, closed streams, encodings, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from maptr.cli import group, output
+from maptr.dnssec.keys import Algorithm, Role, State, add_key
+from tests.support.hostile import hostile
+from tests.support.http_server import http_server
+from tests.support.interrupting import interrupted
+from tests.support.registries import OLD
+
+
+@pytest.mark.parametrize("raised", [ValueError("a bug"), KeyError("a bug")])
+def test_a_bug_is_exit_10_and_never_none_found(raised: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    def broken() -> None:
+        raise raised
+
+    monkeypatch.setattr(group.MainGroup, "get_command", lambda *_: broken)
+    result = CliRunner().invoke(group.main, ["table"])
+    assert result.exit_code == output.EXIT_INTERNAL
+    assert "a bug" in result.stderr
+    assert result.stderr.endswith("maptr: internal error, please report the lines above\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("words", [["table", "check", "registry.json"], ["--help"], ["serve", "--help"], ["--version"]])
+def test_a_full_disk_behind_stdout_is_exit_8(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "registry.json").write_text('{"data": [{"what": "aeiou"}]}')
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "maptr", *words],
+            cwd=tmp_path,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    assert (done.returncode, done.stderr) == (8, "maptr: No space left on device\n")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    "words", [["bulk", "-", "--table", "natab", "--policy", "natab-only"], ["table", "check", "table"]]
+)
+def test_a_pipe_closed_by_its_reader_is_not_reported(words: list[str], unbuffered: str, tmp_path: Path) -> None:
+    """As in ``maptr bulk | head -1``; Python at its exit reports nothing either."""
+    (tmp_path / "natab").write_text("12345:\n    h.example.org  ACR\n")
+    (tmp_path / "table").write_text("naa:\nwhat: 12345\nwhere: https://h.example.org\n" + "rubbish\n" * 9)
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "maptr", *words],
+        cwd=tmp_path,
+        input="ark:12345/x1\n" * 20000,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["table", "check", "table"], 1, "https://\\u56fd.example"),
+        (["table", "check", "table", "--json"], 1, "https://\\u56fd.example"),
+        (
+            ["table", "convert", "table", "--to", "natab"],
+            8,
+            "standard output: its encoding iso8859-1 lacks some characters: give -o FILE",
+        ),
+        (["bulk", "arks"], 1, "H\\u014dsei"),
+        (["bulk", "arks", "--json"], 1, "H\\u014dsei"),
+    ],
+)
+def test_an_encoding_without_all_characters(words: list[str], code: int, said: str, tmp_path: Path) -> None:
+    """Text is escaped, JSON is the same document, and a natab that would change is refused."""
+    (tmp_path / "table").write_text("naa:\nwho: Hōsei国 (=) H\nwhat: 12345\nwhere: https://国.example\n", "utf-8")
+    (tmp_path / "arks").write_text("Hōsei\n", "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "maptr", *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONIOENCODING": "iso8859-1"},
+        capture_output=True,
+        timeout=60,
+    )
+    text = (done.stdout + done.stderr).decode("ascii")
+    assert "Traceback" not in text
+    assert (done.returncode, said in text) == (code, True), text
+    if "--json" in words:
+        json.loads(done.stdout)
+
+
+BULK = ["bulk", "-", "--table", "natab", "--policy", "natab-only"]
+
+
+def run_without(stream: str, words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run maptr with a closed stream (such as ``<&-``) in a folder with a natab."""
+    (folder / "natab").write_text("12345:\n    h.example.org  ACR\n")
+    command = ["sh", "-c", f'exec "$@" {stream}', "sh", sys.executable, "-m", "maptr", *words]
+    return subprocess.run(
+        command, cwd=folder, input="ark:12345/x1\n", capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_rows_for_a_closed_stdout_are_an_error(tmp_path: Path) -> None:
+    done = run_without(">&-", BULK, tmp_path)
+    assert (done.returncode, done.stderr) == (8, "maptr: standard output is closed\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (BULK, "maptr: standard input is closed\n"),
+        (["table", "check", "-"], "maptr: <stdin>: standard input is closed\n"),
+        (["zone", "check", "-"], "maptr: <stdin>: standard input is closed\n"),
+        (["zone", "sign", "-", "keys"], "maptr: <stdin>: standard input is closed\n"),
+    ],
+)
+def test_a_closed_stdin_is_exit_8(words: list[str], said: str, tmp_path: Path) -> None:
+    add_key(tmp_path / "keys", Role.CSK, Algorithm.ED25519, State.ACTIVE)
+    done = run_without("<&-", words, tmp_path)
+    assert (done.returncode, done.stderr) == (8, said)
+
+
+def test_a_closed_stderr_changes_no_answer(tmp_path: Path) -> None:
+    done = run_without("2>&-", BULK, tmp_path)
+    assert (done.returncode, done.stdout.count("https://h.example.org/ark:/12345/x1")) == (0, 1)
+
+
+def test_a_zone_is_signed_with_a_closed_stderr(tmp_path: Path) -> None:
+    add_key(tmp_path / "keys", Role.CSK, Algorithm.ED25519, State.ACTIVE)
+    (tmp_path / "zone").write_text("a.test. 60 IN SOA ns1 host 1 2 3 4 5\na.test. 60 IN NS ns.b.test.\n")
+    done = run_without("2>&-", ["zone", "sign", "zone", "keys"], tmp_path)
+    assert (done.returncode, done.stdout.count(" IN RRSIG ")) == (0, 7)
+
+
+# ---- Ctrl-C
+
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("MAPTR_", "XDG_"))}
+
+
+def opened(pipe: Path) -> Callable[[], bool]:
+    """Whether a process has opened the pipe for reading, and waits for data."""
+    held: list[int] = []
+
+    def look() -> bool:
+        try:
+            held.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError:  # ENXIO: not open for reading
+            return False
+        return True
+
+    return look
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["table", "check", "PIPE"],
+        ["table", "convert", "PIPE", "--to", "json", "-o", "out"],
+        ["table", "drift", "--table", "PIPE"],
+        ["table", "probe", "--table", "PIPE"],
+        ["zone", "build", "PIPE", "-o", "out"],
+        ["zone", "check", "PIPE"],
+        ["serve", "--zone", "a.test=zone", "--key", "xfr=hmac-sha256:@PIPE"],
+    ],
+    ids=" ".join,
+)
+def test_ctrl_c_while_a_file_is_read(words: list[str], tmp_path: Path) -> None:
+    pipe = tmp_path / "PIPE"
+    os.mkfifo(pipe)
+    done = interrupted(words, opened(pipe), cwd=tmp_path, environment={**ENVIRONMENT, "HOME": str(tmp_path)})
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "maptr: interrupted: nothing was changed; run it again\n"
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("command", ["url", "discover", "info"])
+@pytest.mark.parametrize("more", [[], ["--timeout", "60"]], ids=["plain", "option"])
+def test_ctrl_c_while_dns_is_asked(command: str, more: list[str], tmp_path: Path) -> None:
+    asked = threading.Event()
+
+    def silent(query: bytes, transport: str) -> list[bytes]:
+        asked.set()
+        return []
+
+    with hostile(silent) as server:
+        words = [command, "ark:12345/x1", "ark:12345/x2", f"@{server.name}", *more]
+        done = interrupted(words, asked.is_set, cwd=tmp_path, environment={**ENVIRONMENT, "HOME": str(tmp_path)})
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "maptr: interrupted: 0 of 2 ARKs were answered; ask again for the others\n"
+
+
+@pytest.mark.parametrize("command", [["table", "pull", "--apply", "--table", "natab"], ["up"]], ids=" ".join)
+def test_ctrl_c_while_a_registry_is_pulled(command: list[str], tmp_path: Path) -> None:
+    asked, over = threading.Event(), threading.Event()
+
+    def hangs(request: object) -> None:
+        asked.set()
+        over.wait(60)
+
+    (tmp_path / "natab").write_bytes(OLD)
+    with http_server(hangs) as url:
+        environment = {**ENVIRONMENT, "HOME": str(tmp_path)}
+        done = interrupted([*command, url], asked.is_set, cwd=tmp_path, environment=environment)
+        over.set()
+    assert done.returncode == 130
+    assert "maptr: interrupted: " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "natab").read_bytes() == OLD

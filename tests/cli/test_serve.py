@@ -1,0 +1,89 @@
+"""The command line of ``maptr serve``: its options, and how each mistake is reported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from maptr.cli.serve import serve
+
+SECRET = "c2VjcmV0"
+
+
+@pytest.fixture
+def zone_file(tmp_path: Path) -> Path:
+    path = tmp_path / "z"
+    path.write_text("$TTL 60\n@ SOA ns h 1 2 3 4 5\n@ NS ns\nns A 192.0.2.1\n")
+    return path
+
+
+def check(zone_file: Path, *options: str) -> Result:
+    return CliRunner().invoke(serve, ["--zone", f"example={zone_file}", "--check-config", *options])
+
+
+def test_all_options_for_secondaries_together(zone_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "xfr.key").write_text(SECRET + "\n")
+    result = check(
+        zone_file,
+        *("--key", f"xfr=HMAC-SHA512:@{tmp_path}/xfr.key", "--key", f"other=hmac-sha256-128:{SECRET}"),
+        *("--transfer", "key:XFR", "--transfer", "192.0.2.0/24 key:other", "--transfer", "::1"),
+        *("--notify", "192.0.2.1", "--notify", "[2001:db8::1]:5300 key:xfr"),
+        *("--catalog", "catalog.invalid", "--state", str(tmp_path)),
+    )
+    assert result.exit_code == 0, result.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["xfr.key", "z"], "a check writes nothing"
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "why"),
+    [
+        (("--key", "xfr"), 2, "a key is NAME=ALGORITHM:@FILE"),
+        (("--key", f"xfr=hmac-md5:{SECRET}"), 2, "is not a known algorithm: hmac-sha1"),
+        (("--key", "xfr=hmac-sha256:@/none/xfr.key"), 2, "/none/xfr.key: No such file"),
+        (("--transfer", "example.org"), 2, "neither key:NAME, an address nor a prefix"),
+        (("--transfer", "key:xfr"), 1, "there is no key xfr."),
+        (("--notify", "::1 key:xfr"), 1, "there is no key xfr."),
+        (("--notify", "example.org"), 2, "is not HOST:PORT"),
+        (("--catalog", "example"), 1, "the catalog example. is one of the zones"),
+        (("--catalog", "a..b"), 2, "is not a valid domain name: empty label"),
+        (("--catalog", ".".join(["x" * 40] * 6)), 1, "name of"),
+        (("--state", "/none"), 2, "does not exist"),
+        (("--query-log", "-1"), 2, "--query-log"),
+        (("--query-log", "x"), 2, "--query-log"),
+        (("--listen", "127.0.0.1"), 2, "--listen"),
+        (("--listen", "localhost:53"), 2, "--listen"),
+        (("--log-level", "loud"), 2, "--log-level"),
+        (("--log-format", "xml"), 2, "--log-format"),
+        (("--key", f"a=hmac-sha256:{SECRET}", "--key", f"A=hmac-sha1:{SECRET}"), 1, "key a. is given twice"),
+    ],
+)
+def test_each_mistake_is_reported(zone_file: Path, options: tuple[str, ...], code: int, why: str) -> None:
+    result = check(zone_file, *options)
+    assert result.exit_code == code, result.output
+    assert why in " ".join(result.output.replace("│", " ").split())
+    assert SECRET not in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "why"),
+    [
+        ([], 2, "there is no zone to serve: give --zone ORIGIN=FILE, or --config FILE"),
+        (["--tls-listen", "127.0.0.1:853"], 2, "Error: "),
+        (["--zone", "a.test=zone", "--json"], 2, "--json goes with --check-config"),
+        (["--zone", "a.test=zone", "--zone", "a.test=zone"], 1, "zone a.test. is given twice"),
+        (["--config", "nowhere.toml"], 8, "nowhere.toml: No such file or directory"),
+        (["--config", "bad.toml"], 1, "maptr: bad.toml:2: serve.listen"),
+        (["--zone", "a.test=zone", "--state", "nowhere"], 2, "'nowhere' does not exist"),
+        (["--zone", "a.test=zone", "--listen", "192.0.2.1:53"], 1, "192.0.2.1:53"),
+    ],
+)
+def test_a_start_that_fails(words: list[str], code: int, why: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text("[serve]\nlisten = 'many'\n")
+    command = [sys.executable, "-m", "maptr", "serve", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert why in done.stderr

@@ -1,0 +1,300 @@
+"""``maptr zone sign`` and ``maptr zone keys``: when a zone is signed, what is written, and errors."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from maptr.cli.group import main
+from maptr.errors import ZoneError
+from maptr.server.state import ZoneSource
+from maptr.server.zone_file import read_zone
+from tests.support.signing import NOW, TEXT
+
+ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519", reason="signing needs maptr[dnssec]")
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["zone", *map(str, arguments)])
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    """A directory with a zone and one key."""
+    # Names below a DNAME are passed over in signing, and refused in a file.
+    (tmp_path / "in.zone").write_text(TEXT.replace("x.dname A     192.0.2.4\n", ""))
+    assert run("keys", "add", tmp_path / "keys").exit_code == 0
+    return tmp_path
+
+
+def serial(path: Path) -> int:
+    return int(path.read_text().split(" ", 7)[6])
+
+
+def rrsigs(path: Path) -> set[str]:
+    return {line for line in path.read_text().splitlines() if " IN RRSIG " in line}
+
+
+def at(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def test_a_zone_is_signed_once_until_something_changes(work: Path) -> None:
+    source, target = work / "in.zone", work / "out.zone"
+    arguments = ("sign", source, work / "keys", "-o", target)
+    assert run(*arguments, "--at", 2**32).exit_code == 2  # more than a signature can say
+    assert run(*arguments, "--at", NOW).exit_code == 0
+    first = target.read_text()
+    assert serial(target) == 7
+    done = run(*arguments, "--at", NOW + 6 * 86400)
+    assert (done.exit_code, target.read_text()) == (0, first)
+    assert "unchanged" in done.output
+    assert run(*arguments, "--at", NOW + 8 * 86400).exit_code == 0  # within --refresh of the end
+    assert serial(target) == 8
+    source.write_text(source.read_text().replace("192.0.2.1", "192.0.2.9"))  # the same serial, so the next one
+    assert run(*arguments, "--at", NOW + 8 * 86400).exit_code == 0
+    assert serial(target) == 9
+    source.write_text(source.read_text().replace(" 7 ", " 2026010100 ", 1).replace("192.0.2.9", "192.0.2.1"))
+    assert "unchanged" not in run(*arguments, "--at", NOW + 8 * 86400).output
+    assert serial(target) == 2026010100
+    assert run(*arguments, "--at", NOW + 8 * 86400, "--force").exit_code == 0
+    assert serial(target) == 2026010101
+
+
+def test_a_new_serial_alone_keeps_the_signatures_that_are_new_enough(work: Path) -> None:
+    source, target = work / "in.zone", work / "out.zone"
+    arguments = ("sign", source, work / "keys", "-o", target)
+    assert run(*arguments, "--at", NOW).exit_code == 0
+    first = rrsigs(target)
+    source.write_text(source.read_text().replace(" 7 ", " 12 ", 1))
+    done = run(*arguments, "--at", NOW + 60)
+    assert (done.exit_code, serial(target)) == (0, 12)
+    assert "unchanged" not in done.output
+    assert f"signed until {at(NOW + 14 * 86400)}" in done.output, "the first end of any signature"
+    assert len(rrsigs(target) - first) == 2, "of SOA and ZONEMD"
+    assert run(*arguments, "--at", NOW + 120, "--force").exit_code == 0
+    assert not rrsigs(target) & first
+    assert serial(target) == 13
+
+
+def test_output_never_replaces_an_input(work: Path) -> None:
+    path, part = work / "in.zone", work / "part"
+    part.write_text("included A 192.0.2.7\n")
+    with path.open("a") as file:
+        file.write(f"$INCLUDE {part}\n")
+    (key,) = (work / "keys").iterdir()
+    for out in (path, part, key):
+        before = out.read_bytes()
+        done = run("sign", path, work / "keys", "-o", out, "--overwrite")
+        assert (done.exit_code, out.read_bytes()) == (2, before)
+        assert "input and output are the same file" in done.output
+    assert "included.example. " in run("sign", path, work / "keys").output
+
+
+def test_only_an_earlier_version_of_the_zone_is_replaced(work: Path) -> None:
+    out = work / "out"
+    out.write_text("my notes")
+    assert run("sign", work / "in.zone", work / "keys", "-o", out).exit_code == 2
+    assert out.read_text() == "my notes"
+    done = run("sign", work / "in.zone", work / "keys", "-o", out, "--overwrite", "--json")
+    assert (done.exit_code, json.loads(done.stdout)["written"]) == (0, True)
+    assert json.loads(run("sign", work / "in.zone", work / "keys", "-o", out, "--json").stdout)["written"] is False
+    before = out.read_text()
+    (work / "few").write_text("example. 60 IN SOA a. b. 9999 2 3 4 5\nexample. 60 IN NS a.\n")
+    done = run("sign", work / "few", work / "keys", "-o", out)
+    assert (done.exit_code, out.read_text()) == (1, before)
+    assert "stays as it is: it lost" in done.output
+
+
+@pytest.mark.parametrize("pem", [None, "fullchain.pem"])
+def test_a_folder_without_keys_is_not_told_to_be_made_private(pem: str | None, work: Path) -> None:
+    folder = work / "etc"
+    folder.mkdir(mode=0o755)
+    if pem is not None:
+        (folder / pem).write_text("a certificate")
+    for words in (["sign", work / "in.zone", folder], ["keys", "list", folder], ["keys", "add", folder]):
+        done = run(*words)
+        assert (done.exit_code, "chmod" in done.output) == (1, False)
+        assert f"{folder}: is not a key folder" in done.output
+    folder.chmod(0o700)
+    assert "chmod" not in run("sign", work / "in.zone", folder).output
+
+
+def test_check_and_serve_report_expired_signatures(work: Path) -> None:
+    path = work / "over.zone"
+    assert run("sign", work / "in.zone", work / "keys", "-o", path, "--at", 1700000000).exit_code == 0
+    over = "signatures expired at 2023-11-28T22:13:20Z: validators answer SERVFAIL; sign the zone again"
+    checked = run("check", path)
+    assert (checked.exit_code, checked.stdout) == (0, f"{path}: warning: example.: signatures: {over}\n")
+    assert run("check", "--strict", path).exit_code == 1
+    serve = ["serve", "--zone", f"example={path}", "--listen", "127.0.0.1:5300", "--check-config"]
+    started = CliRunner().invoke(main, serve)
+    assert (started.exit_code, started.stderr) == (0, f"maptr: zone example.: {over}\n")
+    assert run("sign", work / "in.zone", work / "keys", "-o", path).exit_code == 0
+    assert run("check", "--strict", path).exit_code == 0
+    assert CliRunner().invoke(main, serve).stderr == ""
+
+
+def test_the_same_time_gives_the_same_zone(work: Path) -> None:
+    texts = [run("sign", work / "in.zone", work / "keys", "--at", NOW).stdout for _ in range(2)]
+    assert texts[0] == texts[1] != ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["zone", "sign", "in.zone", "keys"],
+        ["zone", "keys", "add", "keys"],
+        ["zone", "keys", "list", "keys"],
+        ["table", "pull", "registry", "--table", "natab", "--public-key", "registry.pub"],
+        ["serve", "--config", "maptr.toml", "--check-config"],
+    ],
+    ids=" ".join,
+)
+def test_commands_name_the_missing_package(work: Path, words: list[str]) -> None:
+    done = _without_cryptography(work, words)
+    assert done.returncode == 2
+    assert "need" in done.stderr
+    assert "the package cryptography: pip install 'maptr[dnssec]'\n" in done.stderr
+
+
+def test_a_server_without_cryptography_serves_the_other_zones(work: Path) -> None:
+    done = _without_cryptography(work, ["serve", "--config", "maptr.toml"], until="ready")
+    refused = "ERROR maptr: zone example. not signed, queries get SERVFAIL, next try in 60 s: signing needs the package"
+    assert refused in done.stderr
+    assert "ready, serving 1 zone on 127.0.0.1:" in done.stderr
+
+
+def _without_cryptography(work: Path, words: list[str], *, until: str = "") -> subprocess.CompletedProcess[str]:
+    """A command in a process that has not the package; one that goes on is ended when it has said a word."""
+    (work / "registry.pub").write_text("")
+    (work / "maptr.toml").write_text(
+        '[serve]\nlisten = ["127.0.0.1:0"]\nstate = "state"\n'
+        '[[zone]]\nname = "example"\nfile = "in.zone"\nkeys = "keys"\n'
+        '[[zone]]\nname = "other.example"\nfile = "other.zone"\n'
+    )
+    (work / "other.zone").write_text((work / "in.zone").read_text().replace("example.", "other.example."))
+    program = "import sys; sys.modules['cryptography'] = None; from maptr.cli.start import run; run()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *words], cwd=work, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        said = ""
+        if until and process.stderr is not None:
+            for line in process.stderr:
+                said += line
+                if until in line:
+                    process.terminate()
+                    break
+        out, err = process.communicate(timeout=60)
+        return subprocess.CompletedProcess(words, process.returncode, out, said + err)
+
+
+def test_an_error_leaves_the_old_zone_and_says_what_to_do(work: Path) -> None:
+    target = work / "out.zone"
+    target.write_text("kept")
+    (work / "bad.zone").write_text(TEXT + "x A nonsense\n")
+    assert run("sign", work / "bad.zone", work / "keys", "-o", target).exit_code == 1
+    assert run("sign", work / "none.zone", work / "keys", "-o", target).exit_code == 8
+    done = run("sign", work / "in.zone", work / "nokeys", "-o", target)
+    assert (done.exit_code, f"it is made by: maptr zone keys add {work}/nokeys" in done.output) == (8, True)
+    done = run("sign", work / "in.zone", work / "keys", "-o", work / "none" / "out.zone")
+    assert (done.exit_code, f"{work}/none/out.zone: No such file" in done.output) == (8, True)
+    (work / "keys").chmod(0o755)
+    done = run("sign", work / "in.zone", work / "keys", "-o", target)
+    assert done.exit_code == 1
+    assert "chmod 700" in done.output
+    assert run("sign", work / "in.zone", work / "keys", "--lifetime", "soon").exit_code == 2
+    (work / "keys").chmod(0o700)
+    done = run("sign", work / "in.zone", work / "keys", "--lifetime", "7d")
+    assert (done.exit_code, "cannot be renewed" in done.output) == (1, True)
+    assert target.read_text() == "kept"
+
+
+def test_a_damaged_signed_zone_is_signed_from_scratch(work: Path) -> None:
+    """Its digest tells, where else only a validator would: all was said to be good until the signatures were due."""
+    source, target = work / "in.zone", work / "out.zone"
+    arguments = ("sign", source, work / "keys", "-o", target)
+    assert run(*arguments, "--at", NOW).exit_code == 0
+    whole = target.read_text()
+    (line,) = [line for line in whole.splitlines() if line.startswith("a.b.") and " RRSIG TXT " in line]
+    for damaged in (whole.replace(f"{line}\n", ""), whole.replace(line[-10:], line[-10:].swapcase())):
+        assert damaged != whole
+        target.write_text(damaged)
+        done = run(*arguments, "--at", NOW)
+        assert (done.exit_code, "unchanged" in done.output) == (0, False)
+        assert f"{target}: its ZONEMD does not verify" in done.output
+        assert "no signature in it is kept" in done.output
+        assert serial(target) == 8
+        assert line in target.read_text()
+
+
+@pytest.mark.parametrize("name", ["in.zone", "other.zone"], ids=["the file", "a file it includes"])
+def test_a_byte_order_mark_is_refused_with_its_file(work: Path, name: str) -> None:
+    """BIND, NSD and Knot refuse it too, as a part of the first name."""
+    (work / "other.zone").write_text("included A 192.0.2.7\n")
+    with (work / "in.zone").open("a") as file:
+        file.write(f"$INCLUDE {work / 'other.zone'}\n" if name == "other.zone" else "")
+    (work / name).write_bytes(codecs.BOM_UTF8 + (work / name).read_bytes())
+    reason = "begins with a byte order mark, which name servers take for a part of the first name: save it without"
+    if name == "in.zone":
+        done = run("sign", work / name, work / "keys")
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert f"{work / name}:1: error: the file: byte-order-mark: {reason}" in done.output
+        assert "byte-order-mark" in run("check", work / name).output
+    with pytest.raises(ZoneError, match=re.escape(f"{work / name}:1: {reason}")):
+        read_zone(ZoneSource((b"example",), work / "in.zone"))
+
+
+def test_line_ends_of_windows_are_accepted(work: Path) -> None:
+    made = run("sign", work / "in.zone", work / "keys", "--at", NOW)
+    (work / "in.zone").write_bytes((work / "in.zone").read_bytes().replace(b"\n", b"\r\n"))
+    assert run("sign", work / "in.zone", work / "keys", "--at", NOW).stdout == made.stdout != ""
+
+
+def test_only_a_terminal_gets_a_progress_bar(work: Path) -> None:
+    shown = run("sign", work / "in.zone", work / "keys", "-o", work / "out.zone").output
+    assert "names" not in shown
+    assert "\x1b" not in shown
+    command = [sys.executable, "-m", "maptr", "zone", "sign", "--force", "in.zone", "keys", "-o", "out.zone"]
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80"}
+    ours, theirs = os.openpty()
+    told = bytearray()
+    with subprocess.Popen(command, cwd=work, env=environment, stderr=theirs, stdin=subprocess.DEVNULL) as process:
+        os.close(theirs)
+        with contextlib.suppress(OSError):  # EIO where the other end of a terminal is gone
+            while part := os.read(ours, 65536):
+                told += part
+        os.close(ours)
+        assert process.wait() == 0
+    seen = told.decode()
+    assert "names signed" in seen
+    assert "100%" in seen
+    assert "signed until" in seen
+
+
+def test_keys_are_listed_renamed_removed_and_written_as_ds(work: Path) -> None:
+    folder = work / "keys"
+    assert " published " in run("keys", "add", folder).stdout
+    assert " zsk ed25519 active " in run("keys", "add", folder, "--role", "zsk", "--algorithm", "ed25519").stdout
+    listed = run("keys", "list", folder).stdout.splitlines()
+    assert len(listed) == 3
+    active = next(line.split()[0] for line in listed if " csk ecdsap256sha256 active " in line)
+    shown = run("keys", "ds", folder, "example").stdout
+    assert shown.startswith(f"example. IN DS {int(active)} 13 2 ")
+    assert run("keys", "ds", folder, "example", "--dnskey").stdout.startswith("example. IN DNSKEY 257 3 13 ")
+    assert run("keys", "remove", folder, active).exit_code == 1
+    assert run("keys", "set", folder, active, "retired").exit_code == 0
+    assert run("keys", "ds", folder, "example").exit_code == 1
+    assert run("keys", "remove", folder, active).exit_code == 0
+    assert '"state": "published"' in run("keys", "list", folder, "--json").stdout
+    assert run("keys", "set", folder, active, "active").exit_code == 1

@@ -1,0 +1,132 @@
+"""The entry point: ``maptr url`` and ``maptr discover`` without click do what they do with click."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from maptr.cli import lookup, start
+from maptr.cli.discover import discover, url
+from maptr.cli.group import main
+from tests.client.test_drivers import serving
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("url", "ark:12345/x54"), 0),
+        (("url", "https://n2t.net/ark:/12345/x5-4?info", "ark:12027/x1"), 0),
+        (("discover", "ark:12345/x54"), 0),
+        (("ark:12345/x54",), 0),
+        (("url", "ark:00000/x1", "ark:12027/x1"), 1),
+        (("ark:00000/x1",), 1),
+    ],
+)
+def test_the_same_output_as_with_click(
+    words: tuple[str, ...], code: int, at: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = [at, *words] if words[0].startswith("ark:") else [*words, at]
+    assert start.answer(line, {}) == code
+    direct = capsys.readouterr()
+    by_click = CliRunner().invoke(main, line)
+    assert (direct.out, direct.err, code) == (by_click.stdout, by_click.stderr, by_click.exit_code)
+
+
+def test_no_answer_is_9(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(lookup, "DEFAULTS", lookup.Options(timeout=0.2))
+    with serving(lambda query: None) as port:
+        assert start.answer(["url", "ark:12345/x1", f"@127.0.0.1#{port}"], {}) == 9
+    assert capsys.readouterr().out == "\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("url",),
+        ("url", "nonsense"),
+        ("url", "@127.0.0.1"),
+        ("url", "ark:12345/x1", "@127.0.0.1#x"),
+        ("url", "ark:12345/x1", "@no-such-host.invalid"),
+        ("url", "--json", "ark:12345/x1"),
+        ("url", "ark:12345/x1", "--help"),
+        ("--version",),
+        ("zone", "check"),
+        ("serve", "--zone", "a=b"),
+        ("nonsense",),
+    ],
+)
+def test_other_command_lines_are_left_to_click_without_output(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert start.answer(words, {}) is None
+    assert capsys.readouterr() == ("", "")
+
+
+def test_completion_is_left_to_click() -> None:
+    assert start.answer(["url", "ark:12345/x1", "@127.0.0.1"], {start.COMPLETION: "bash_complete"}) is None
+
+
+def test_an_internal_error_is_10(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(lookup, "discover", broken)
+    with pytest.raises(SystemExit, match="10"):
+        start.answer(["url", "ark:12345/x1", "@127.0.0.1"], {})
+    assert "a bug" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [url, discover])
+def test_click_has_the_same_defaults(command: click.Command) -> None:
+    given = command.make_context("maptr", ["ark:12345/x54"]).params
+    assert {name: given[name] for name in lookup.Options._fields} == lookup.DEFAULTS._asdict()
+
+
+def test_a_pipe_closed_by_its_reader_is_not_reported(at: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = [sys.executable, "-m", "maptr", "url", "ark:12345/x54", at]
+    with os.fdopen(writing, "w") as pipe:
+        done = subprocess.run(words, stdout=pipe, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_a_closed_stream_is_not_an_error(closed: str, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, closed, None)  # as Python starts with >&- in the shell
+    assert start.answer(["url", "ark:00000/x1", at], {}) == 1
+
+
+def test_a_plain_url_imports_no_click(at: str) -> None:
+    code = (
+        f"import sys, json; sys.argv = ['maptr', 'url', 'ark:12345/x54', 'ark:12345/x54', {at!r}]\n"
+        "try:\n    import maptr.__main__\nexcept SystemExit as end:\n    assert end.code == 0\n"
+        "heavy = ('click', 'dataclasses', 'inspect', 'dns.message')\n"
+        "print(json.dumps([module for module in heavy if module in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    first, _, loaded = done.stdout.splitlines()
+    assert first == "https://ark.example.org/ark:/12345/x54"
+    assert json.loads(loaded) == []
+
+
+def test_ctrl_c_during_the_import_of_click() -> None:
+    code = (
+        "import sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'click': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "sys.argv = ['maptr', 'up', '--offline']\n"
+        "import maptr.__main__"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "maptr: interrupted: nothing was changed; run it again\n"

@@ -1,0 +1,334 @@
+"""``maptr up`` as a process: the registry it serves, the commands that ask there, and the files that remain."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from maptr import places
+from maptr.cli import options
+from maptr.cli.group import main
+from maptr.cli.up import SAMPLE, find_registry
+from maptr.protocol.numbers import SERVER_PORT as PORT
+from maptr.registry.followed_file import pull_file
+from maptr.registry.pull import OFFICIAL
+from tests.support.http_server import http_server, sends
+from tests.support.registries import natab
+from tests.support.server_process import PATIENCE
+
+ARK = "ark:12025/x1"
+
+
+class User:
+    """A user with folders of their own, and commands that run with them."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.data = home / "data" / "maptr"
+        self.running = self.data / "up.toml"
+        self.environment = {**os.environ, **{f"XDG_{name}_HOME": str(home / name.lower()) for name in NAMES}}
+        self.processes: list[Up] = []
+
+    def up(self, *arguments: str) -> Up:
+        self.processes.append(Up(self, *arguments))
+        return self.processes[-1]
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "maptr", *arguments],
+            cwd=self.home,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def urls(self, *arks: str) -> list[str]:
+        return self.run("url", *arks).stdout.splitlines()
+
+
+NAMES = ("DATA", "CACHE", "CONFIG")
+
+
+class Up:
+    """A running ``maptr up``, with its output so far."""
+
+    def __init__(self, user: User, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "maptr", "up", *arguments],
+            cwd=user.home,
+            env=user.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.said = ""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as stream:
+            for line in stream:
+                self.said += line
+
+    def ready(self) -> Up:
+        deadline = time.monotonic() + PATIENCE
+        while "maptr discover" not in self.said:
+            assert self.process.poll() is None, self.said
+            assert time.monotonic() < deadline, self.said
+            time.sleep(0.01)
+        return self
+
+    @property
+    def port(self) -> int:
+        found = re.search(r"serving   127\.0\.0\.1:(\d+) \(udp, tcp\)", self.said)
+        assert found is not None, self.said
+        return int(found[1])
+
+    def end(self, number: int = signal.SIGINT) -> int:
+        self.process.send_signal(number)
+        code = self.process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
+        return code
+
+
+@pytest.fixture
+def user() -> Iterator[User]:
+    home = Path(tempfile.mkdtemp(prefix="maptr up-"))  # short enough for a socket; with a space, as some homes have
+    found = User(home)
+    yield found
+    for one in found.processes:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.wait()
+    shutil.rmtree(home)
+
+
+def test_the_sample_answers_every_command_until_it_ends(user: User) -> None:
+    up = user.up("--sample").ready()
+    assert "THE SAMPLE" in up.said
+    assert "checked: no findings" in up.said
+    second = user.run("up", "--sample")
+    assert second.returncode == 0
+    assert f"it is up already, on 127.0.0.1#{up.port}" in second.stderr
+    done = user.run("url", ARK)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "https://ark.nlm.example.org/ark:/12025/x1\n", "")
+    for line in (line for line in up.said.splitlines() if line.startswith("  maptr ")):
+        assert user.run(*shlex.split(line)[1:]).returncode == 0, line
+    assert up.end() == 0
+    assert up.said.endswith("maptr: stopped\n")
+    assert not user.running.exists()
+    assert user.run("url", ARK, f"@127.0.0.1#{up.port}").returncode == 9
+    assert not (user.data / "naans").exists()
+
+
+def test_the_default_is_the_public_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert OFFICIAL == "https://cdluc3.github.io/naan_reg_priv/naan_records.json"
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "maptr" / "naans"
+    with http_server(sends(natab(10000))) as url:
+        monkeypatch.setattr("maptr.cli.up.OFFICIAL", url)
+        found = find_registry((), None, offline=False, force=False)
+        assert (found.file, found.kind, found.pulled["url"]) == (file, "registry", url)
+        other = tmp_path / "other"
+        other.write_bytes(natab(10000, 10001))
+        Path("maptr.toml").write_text(f'[table]\nfile = "configured"\nurl = "{other}"\n')
+        config = options.read_config(None, running=False)
+        assert find_registry((), config, offline=False, force=False).pulled["url"] == str(other)
+        assert (tmp_path / "configured").read_bytes() == other.read_bytes()
+        assert find_registry((str(other),), None, offline=False, force=False).pulled["url"] == str(other)
+        assert file.read_bytes() == other.read_bytes()
+    again = find_registry((), None, offline=False, force=False)
+    assert (again.file, again.pulled["url"]) == (file, url)
+
+
+def test_without_network_and_table_the_error_names_the_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for module in ("cli.up", "cli.pull"):
+        monkeypatch.setattr(f"maptr.{module}.OFFICIAL", "http://127.0.0.1:9/naans")
+    for arguments in (["up"], ["up", "--offline"], ["table", "pull"], ["table", "pull", "--apply"]):
+        done = CliRunner().invoke(main, arguments)
+        assert (done.exit_code, done.stdout) == (8, "")
+        assert "maptr up --sample" in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "maptr" / "naans").exists()
+    assert CliRunner().invoke(main, ["up", "--sample", "naans.json"]).exit_code == 2
+
+
+def test_status_and_reload_ask_the_running_one_without_a_configuration(user: User) -> None:
+    assert user.run("status").returncode == 3
+    user.up("--sample").ready()
+    status = user.run("status")
+    assert (status.returncode, "zone ark.arpa. serial" in status.stdout) == (0, True), status.stderr
+    assert user.run("reload", "ark.arpa").returncode == 0
+    (user.home / "maptr.toml").write_text('[[zone]]\nname = "b.example"\nfile = "b.zone"\n')
+    status = user.run("status")
+    assert (
+        status.returncode,
+        "not running: there is no socket run/maptr.sock, which maptr.toml names" in status.stderr,
+    ) == (3, True)
+
+
+def test_a_pull_while_the_sample_is_served_writes_the_user_s_table(user: User) -> None:
+    up = user.up("--sample").ready()
+    (user.home / "mine").write_bytes(natab(10000))
+    done = user.run("table", "pull", "mine", "--apply", "--force")
+    assert (done.returncode, (user.data / "naans").read_bytes()) == (0, natab(10000)), done.stderr
+    assert not pull_file(SAMPLE).exists()
+    assert up.end() == 0
+    assert "10000" in (user.data / "naans").read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_signals_end_it_cleanly(user: User, number: int) -> None:
+    up = user.up("--sample").ready()
+    assert up.end(number) == 0
+    assert not user.running.exists()
+
+
+def test_the_registry_is_pulled_and_served_and_the_table_stays(user: User) -> None:
+    content = natab(*range(10000, 10010))
+    with http_server(lambda request: sends(content)(request)) as url:
+        up = user.up(url, "--origin", "ark.example").ready()
+        assert f"pulled from {url}" in up.said
+        assert user.urls("ark:10003/x1") == ["https://h.example.org/ark:/10003/x1"]
+        assert json.loads(user.run("url", "--json", "ark:10003/x1").stdout)["source"] == "dns"
+        content = natab(*range(10000, 10011))
+        assert user.run("reload", "--config", str(user.running)).returncode == 0
+        deadline = time.monotonic() + PATIENCE
+        while user.urls("ark:10010/x1") != ["https://h.example.org/ark:/10010/x1"]:
+            assert time.monotonic() < deadline, "a reload pulls again"
+        assert up.end() == 0
+    assert "naans stays" in up.said
+    user.environment["MAPTR_CLIENT_NAMESERVERS"] = f"127.0.0.1#{up.port}"
+    done = user.run("url", "ark:10003/x1")
+    assert done.stdout == "https://h.example.org/ark:/10003/x1\n"
+    assert "from the table" in done.stderr
+
+    content = natab(10000)
+    with http_server(lambda request: sends(content)(request)) as url:
+        refused = user.up(url).ready()
+        assert "registry  not taken: " in refused.said
+        assert "as it was pulled before" in refused.said
+        assert "(--force overrides)" in refused.said
+        refused.end()
+        forced = user.up(url, "--force").ready()
+        assert "2 names" in forced.said
+        forced.end()
+    gone = user.up(url).ready()
+    assert "registry  not pulled: " in gone.said
+    assert "as it was pulled before" in gone.said
+    gone.end()
+    offline = user.up("--offline").ready()
+    assert "registry  as it was pulled before" in offline.said
+    assert "pulling from" not in offline.said
+
+
+def test_each_pull_checks_what_the_configuration_demands(user: User) -> None:
+    from tests.support.registries import PUB, signature
+
+    files = {"/naans": natab(10000), "/naans.minisig": signature(natab(10000)).encode()}
+
+    def serve(request: Any) -> None:
+        sends(files.get(request.path, b""), 200 if request.path in files else 404)(request)
+
+    (user.home / "registry.pub").write_text(PUB)
+    with http_server(serve) as url:
+        (user.home / "maptr.toml").write_text(f'[table]\nfile = "naans"\nurl = "{url}"\npublic_key = "registry.pub"\n')
+        user.up().ready()
+        assert (user.home / "naans").read_bytes() == natab(10000)
+        files["/naans"] = natab(10000, 10001)
+        assert user.run("reload", "--config", str(user.running)).returncode == 0
+        deadline = time.monotonic() + PATIENCE
+        while "the signature is not valid" not in user.run("status", "--config", str(user.running)).stdout:
+            assert time.monotonic() < deadline
+        assert (user.home / "naans").read_bytes() == natab(10000)
+
+
+def test_a_killed_one_does_not_keep_the_next_from_starting(user: User) -> None:
+    up = user.up("--sample").ready()
+    assert up.end(signal.SIGKILL) == -signal.SIGKILL
+    assert user.running.exists()
+    assert user.run("url", ARK, "--no-cache", "@127.0.0.1#9").returncode == 9
+    user.environment["MAPTR_CLIENT_NAMESERVERS"] = "127.0.0.1#9"
+    assert user.run("url", ARK).returncode == 9, "the sample does not answer for a server that is dead"
+    del user.environment["MAPTR_CLIENT_NAMESERVERS"]
+    again = user.up("--sample").ready()
+    assert "THE SAMPLE" in again.said
+    assert "pulled before" not in again.said, "nor is it taken for a registry that was pulled"
+    assert user.run("discover", "--no-cache", ARK).returncode == 0
+    assert again.end() == 0
+
+
+def test_a_port_that_is_taken(user: User) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        taken = sock.getsockname()[1]
+        done = user.run("up", "--sample", "--port", str(taken))
+    assert done.returncode == 1
+    assert f"127.0.0.1:{taken}" in done.stderr
+    assert not user.running.exists()
+
+
+def test_a_free_port_is_used_if_the_default_is_taken(user: User) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        with suppress(OSError):  # another test has it, and may give it back in time for this one
+            sock.bind(("127.0.0.1", PORT))
+        ours = sock.getsockname()[1] == PORT
+        up = user.up("--sample").ready()
+    assert not ours or (f"not on port {PORT}, which is taken" in up.said and up.port != PORT)
+    assert user.run("url", ARK, f"@127.0.0.1#{up.port}").returncode == 0
+    assert up.end() == 0
+
+
+def test_a_configuration_with_precedence_is_named(user: User) -> None:
+    (user.home / "maptr.toml").write_text('[client]\nnameservers = ["127.0.0.1#9"]\n')
+    up = user.up("--sample").ready()
+    assert "but maptr.toml goes before it" in up.said
+    up.end()
+    assert user.run("up", "--origin", "a..b").returncode == 2
+    (user.home / "maptr.toml").write_text('[table]\nfile = "naans"\nurl = "http://127.0.0.1:9/"\npublic_key = "none"\n')
+    bad = user.run("up")
+    assert (bad.returncode, "table.public_key: none: No such file" in bad.stderr) == (1, True), bad.stderr
+
+
+def test_in_an_archive_the_sample_is_served_from_a_copy(user: User) -> None:
+    """As ``python -m zipapp`` makes one."""
+    archive = shutil.make_archive(str(user.home / "maptr"), "zip", SAMPLE.parent.parent, SAMPLE.parent.name)
+    user.environment["PYTHONPATH"] = os.pathsep.join([archive, *(path for path in sys.path if path)])
+    up = user.up("--sample").ready()
+    assert user.urls("ark:12345/x60np1wh8k") == ["https://x60.example.net/item/np1wh8k"]
+    assert up.end() == 0
+    assert (user.data / "up" / "sample.json").exists()
+
+
+def test_without_a_home_directory_no_folder_is_named_tilde(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "HOME" and not name.startswith("XDG_")}
+    assert places.data_folder({**environment, "HOME": "/h"}) == "/h/.local/share/maptr"
+    code = "import os; os.path.expanduser = lambda path: path; from maptr import places; print(places.data_folder({}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout == "/nonexistent/.local/share/maptr\n"
+
+
+def test_the_package_has_the_sample_of_the_project() -> None:
+    assert SAMPLE.read_bytes() == (Path(__file__).resolve().parents[2] / "zones" / "sample.json").read_bytes()

@@ -1,0 +1,273 @@
+"""``maptr zone build`` and ``maptr zone check``: files, messages and exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import dns.zone
+import pytest
+from click.testing import CliRunner, Result
+
+from maptr.cli.group import main
+
+ZONES = Path(__file__).resolve().parents[2] / "zones"
+SAMPLE = str(ZONES / "sample.json")
+
+BAD_AND_GOOD = {
+    "data": [
+        {"what": "12345", "target": {"url": "https://h.example.org/${content}", "http_code": 302}},
+        {"what": "13030", "target": {"url": "http://192.168.1.12/${content}", "http_code": 302}},
+        {"what": "vowels", "target": {"url": "https://h.example.org/", "http_code": 302}},
+    ]
+}
+
+
+def run(*arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(main, ["zone", *arguments], input=stdin)
+
+
+def serial(path: Path) -> int:
+    zone = dns.zone.from_file(str(path), relativize=False)
+    return int(zone.get_soa().serial)
+
+
+def test_build_writes_a_zone_that_check_accepts(tmp_path: Path) -> None:
+    target = tmp_path / "ark.arpa.zone"
+    result = run("build", SAMPLE, "-o", str(target), "--serial", "7")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == ""
+    assert "zone ark.arpa. serial 7: 13 NAANs" in result.stderr
+    assert serial(target) == 7
+    assert run("check", str(target)).exit_code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["ark.arpa.zone"]
+
+
+def test_a_zone_without_name_servers_is_reported_as_local(tmp_path: Path) -> None:
+    target = str(tmp_path / "ark.arpa.zone")
+    said = "its name server is localhost, for this machine alone: --ns names others"
+    assert said in run("build", SAMPLE, "-o", target).stderr
+    assert said in run("build", SAMPLE, "-o", target).stderr.splitlines()[-1]  # unchanged, and still so
+    assert "localhost" not in run("build", SAMPLE, "-o", target, "--ns", "ns1=192.0.2.1").stderr
+
+
+def test_any_format_any_origin_and_stdout(tmp_path: Path) -> None:
+    natab = run("build", str(ZONES / "sample.natab"), "--serial", "1", "--origin", "ark.example")
+    assert natab.exit_code == 0
+    assert natab.stdout.startswith("$ORIGIN ark.example.\n")
+    piped = run("build", "-", "--serial", "1", "--origin", "ark.example", stdin=(ZONES / "sample.natab").read_text())
+    assert piped.stdout == natab.stdout
+
+
+def test_records_with_errors_are_left_out_and_named(tmp_path: Path) -> None:
+    source = tmp_path / "registry.json"
+    source.write_text(json.dumps(BAD_AND_GOOD))
+    result = run("build", str(source), "--serial", "1")
+    assert result.exit_code == 0
+    assert "12345 IN NAPTR" in result.stdout
+    assert "13030" not in result.stdout
+    assert "left out: error: 13030: no-public-host" in result.stderr
+    assert "vowels" in result.stderr
+    assert run("build", "--strict", str(source), "--serial", "1").exit_code == 1
+
+
+def test_left_out_records_are_reported_for_an_unchanged_zone_too(tmp_path: Path) -> None:
+    def nma(url: str) -> dict[str, object]:
+        return {"where": "", "target": {"url": url, "http_code": 302}}
+
+    good = "https://h.nlm.nih.gov/${content}"
+    records = [
+        {"what": "12345", "nmas": [nma("http://192.168.1.12/${content}"), nma(good)]},
+        {"what": "13030", "target": {"url": "https://h.nlm.nih.gov/" + "x" * 250, "http_code": 302}},
+    ]
+    source, target = tmp_path / "registry.json", tmp_path / "zone"
+    source.write_text(json.dumps({"data": records}))
+    for _ in range(2):
+        result = run("build", str(source), "-o", str(target))
+        assert result.exit_code == 0
+        assert "left out: warning: 12345: no-public-host: 192.168.1.12" in result.stderr
+        assert "left out: error: 13030: rule-too-long" in result.stderr
+    assert "unchanged" in result.stderr
+    assert run("build", "--strict", str(source), "-o", str(target)).exit_code == 1
+
+
+def test_date_serials_increase_and_an_unchanged_zone_keeps_its_serial(tmp_path: Path) -> None:
+    target = tmp_path / "zone"
+    run("build", SAMPLE, "-o", str(target))
+    first = serial(target)
+    before = target.stat().st_mtime_ns
+    result = run("build", SAMPLE, "-o", str(target))
+    assert result.exit_code == 0
+    assert "unchanged" in result.stderr
+    assert (serial(target), target.stat().st_mtime_ns) == (first, before)
+    run("build", str(ZONES / "sample.natab"), "-o", str(target))
+    assert serial(target) == first + 1
+    run("build", SAMPLE, "-o", str(target), "--serial", "5")
+    assert serial(target) == 5
+
+
+def test_servers_ttl_and_included_records(tmp_path: Path) -> None:
+    result = run(
+        "build",
+        SAMPLE,
+        "--serial=1",
+        "--ns=ns1=192.0.2.1",
+        "--ns=ns.example.net",
+        "--ttl=60",
+        f"--include={ZONES / 'delegations.zone'}",
+    )
+    assert result.exit_code == 0
+    assert "$TTL 60" in result.stdout
+    assert "ns1.ark.arpa. IN A 192.0.2.1" in result.stdout
+    assert "20775 IN NAPTR" not in result.stdout
+    assert "delegated: 20775" in result.stderr
+
+
+def test_a_zone_with_errors_is_not_written(tmp_path: Path) -> None:
+    target = tmp_path / "zone"
+    target.write_text(OLD_ZONE)
+    include = tmp_path / "include"
+    include.write_text('12346 60 IN NAPTR 0 0 "h" "ark" "USLC" h.example.\n')
+    result = run("build", SAMPLE, "-o", str(target), "--include", str(include))
+    assert result.exit_code == 1
+    assert "regexp-refused" in result.stderr
+    assert target.read_text() == OLD_ZONE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "because"),
+    [
+        (["build", "no-such-file"], 8, "no-such-file"),
+        (["build", SAMPLE, "-o", "no/such/directory/zone"], 8, "no/such/directory"),
+        (["build", SAMPLE, "--include", "no-such-file"], 8, "no-such-file"),
+        (["build", "-"], 8, "not a registry"),
+        (["build", SAMPLE, "--serial", "soon"], 2, "soon"),
+        (["build", SAMPLE, "--ns", "ns1"], 2, "give its address"),
+        (["build", SAMPLE, "--origin", "a..b"], 2, "empty label"),
+        (["check", "no-such-file"], 8, "no-such-file"),
+        (["check", "-"], 1, "not-loaded"),
+    ],
+)
+def test_errors_have_a_code_and_a_reason(
+    arguments: list[str], code: int, because: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments, stdin="")
+    assert result.exit_code == code, result.output
+    assert because in result.output
+
+
+def test_an_unwritable_directory_keeps_the_old_zone(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may write everywhere")
+    target = tmp_path / "zone"
+    target.write_text("the old zone")
+    tmp_path.chmod(0o500)
+    result = run("build", SAMPLE, "-o", str(target))
+    tmp_path.chmod(0o700)
+    assert result.exit_code == 8
+    assert target.read_text() == "the old zone"
+
+
+def test_check_names_file_line_record_and_reason(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.zone"
+    bad.write_text((ZONES / "ark.arpa.zone").read_text() + '12999 IN NAPTR 0 0 "h" "ark" "" gov:8080.\n')
+    lines = len(bad.read_text().splitlines())
+    result = run("check", str(bad))
+    assert result.exit_code == 1
+    assert result.stdout.startswith(f"{bad}:{lines}: error: 12999.ark.arpa.: unescaped-port: ")
+    assert result.stderr == f"{bad}: 1 errors, 0 warnings\n"
+    document = json.loads(run("check", "--json", str(bad)).stdout)
+    assert document["schema"] == "maptr/1"
+    assert [(f["code"], f["line"]) for f in document["findings"]] == [("unescaped-port", lines)]
+
+
+def test_strict_makes_warnings_fail(tmp_path: Path) -> None:
+    odd = tmp_path / "odd.zone"
+    odd.write_text((ZONES / "ark.arpa.zone").read_text() + 'hello IN NAPTR 0 0 "h" "ark" "" h.example.\n')
+    assert run("check", str(odd)).exit_code == 0
+    assert run("check", "--strict", str(odd)).exit_code == 1
+
+
+OLD_ZONE = "ark.arpa. 60 IN SOA a. b. 1 2 3 4 5\nark.arpa. 60 IN NS a.\n"
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["my notes\n", '{"data": []}', OLD_ZONE.replace("ark.arpa", "ark.example"), "\udcff"],
+    ids=["text", "registry", "another zone", "octets"],
+)
+def test_a_file_that_is_not_the_zone_is_not_replaced(content: str, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    octets = content.encode("utf-8", "surrogateescape")
+    target.write_bytes(octets)
+    result = run("build", SAMPLE, "-o", str(target))
+    assert (result.exit_code, target.read_bytes()) == (2, octets)
+    assert "maptr did not write it: give --overwrite to replace it" in result.stderr
+    assert run("build", SAMPLE, "-o", str(target), "--overwrite").exit_code == 0
+    assert "12345 IN NAPTR" in target.read_text()
+
+
+@pytest.mark.parametrize("how", ["itself", "hard link", "symbolic link", "another path"])
+def test_an_input_is_never_the_output(how: str, tmp_path: Path) -> None:
+    source = out = tmp_path / "r.json"
+    source.write_text(Path(SAMPLE).read_text())
+    if how == "another path":
+        (tmp_path / "d").mkdir()
+        out = tmp_path / "d" / ".." / "r.json"
+    elif how != "itself":
+        out = tmp_path / "out"
+        out.hardlink_to(source) if how == "hard link" else out.symlink_to(source)
+    for words in (["build", str(source)], ["build", SAMPLE, "--include", str(source)]):
+        result = run(*words, "-o", str(out), "--overwrite")
+        assert (result.exit_code, source.read_text()) == (2, Path(SAMPLE).read_text())
+        assert "input and output are the same file" in result.stderr
+
+
+def test_a_zone_that_lost_its_names_is_not_replaced(tmp_path: Path) -> None:
+    target, few = tmp_path / "zone", tmp_path / "few"
+    assert run("build", SAMPLE, "-o", str(target)).exit_code == 0
+    before = target.read_text()
+    few.write_text("12345:\n    h.example.org  ACR\n#--- end of data ---\n")
+    result = run("build", str(few), "-o", str(target))
+    assert (result.exit_code, target.read_text()) == (1, before)
+    assert "stays as it is: it lost" in result.stderr
+    assert run("build", str(few), "-o", str(target), "--force").exit_code == 0
+    assert target.read_text() != before
+
+
+def test_a_zone_is_written_through_a_link_and_to_standard_output(tmp_path: Path) -> None:
+    target, link = tmp_path / "zone", tmp_path / "link"
+    link.symlink_to(target)
+    assert run("build", SAMPLE, "-o", str(link), "--serial", "1").exit_code == 0
+    assert link.is_symlink()
+    for name in ("-", "/dev/stdout"):
+        words = [sys.executable, "-m", "maptr", "zone", "build", SAMPLE, "--serial", "1", "-o", name]
+        with (tmp_path / "out").open("w") as out:
+            subprocess.run(words, stdout=out, check=True, timeout=60)
+        assert (tmp_path / "out").read_text() == target.read_text()
+
+
+def test_build_prints_a_summary_as_json(tmp_path: Path) -> None:
+    target = str(tmp_path / "zone")
+    first, again = (json.loads(run("build", SAMPLE, "-o", target, "--json").stdout) for _ in range(2))
+    assert (first["zone"], first["file"], first["written"]) == ("ark.arpa.", target, True)
+    assert (again["serial"], again["written"]) == (first["serial"], False)
+    assert run("build", SAMPLE, "--json").exit_code == 2
+
+
+def test_check_sign_and_diff_read_included_files(tmp_path: Path) -> None:
+    (tmp_path / "part").write_text("12345 60 IN A 192.0.2.1\n")
+    zone = tmp_path / "zone"
+    zone.write_text(f"{OLD_ZONE}$INCLUDE {tmp_path / 'part'}\n")
+    assert run("check", str(zone)).exit_code == 0
+    (tmp_path / "old").write_text(OLD_ZONE)
+    result = run("diff", str(tmp_path / "old"), str(zone))
+    assert (result.exit_code, "12345.ark.arpa." in result.stdout) == (1, True)
+    (tmp_path / "part").unlink()
+    result = run("check", str(zone))
+    assert (result.exit_code, result.stdout) == (8, "")
+    assert f"{tmp_path / 'part'}: No such file or directory" in result.stderr

@@ -1,0 +1,288 @@
+"""Bulk lookups over real sockets: one query a name, order, limits, lost and forged packets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Generator, Iterator
+from pathlib import Path
+
+import dns.asyncresolver
+import dns.resolver
+import pytest
+
+from maptr import Discovery, Stub, Validator, discover, discover_async, discover_many, discover_many_async
+from maptr.answer.context import Transport
+from maptr.answer.respond import respond
+from maptr.ark import Ark
+from maptr.client import multiplexer
+from maptr.client.bulk import Bulk
+from maptr.errors import ArkSyntaxError, ConfigError
+from maptr.zone.snapshot import Snapshot
+from tests.support.hostile import Hostile, hostile, hosts, naptr, question
+from tests.support.ports import free_port
+
+REGEXP = rb"!^ark:/?1/(.*)$!https://u.example/\1!"
+ZONE = {
+    "1.ark.arpa.": [naptr(flags=b"u", regexp=REGEXP), naptr("h.example.", order=9)],
+    "2.ark.arpa.": [naptr("a.example.", flags=b""), naptr("b.example.", flags=b"", order=1)],
+    "a.example.": [naptr("ha.example.")],
+    "b.example.": [naptr("hb.example."), naptr("2.ark.arpa.", flags=b"")],
+    "3.ark.arpa.": [naptr(f"h{i:03}.example.", order=i) for i in range(80)],  # by TCP
+}
+ARKS = ["ark:1/x1", "ark:2/x2?info", "ark:3/x", "ark:4/none", "ark:1/x1/c.pdf"]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Hostile]:
+    with hostile(hosts(ZONE)) as running:
+        yield running
+
+
+async def collect(stream: AsyncIterator[Discovery]) -> list[Discovery]:
+    return [discovery async for discovery in stream]
+
+
+def test_every_driver_finds_the_same(server: Hostile) -> None:
+    sync_resolver = dns.resolver.Resolver(configure=False)
+    sync_resolver.nameservers, sync_resolver.port = [server.host], server.port
+    async_resolver = dns.asyncresolver.Resolver(configure=False)
+    async_resolver.nameservers, async_resolver.port = [server.host], server.port
+    servers = [server.name]
+    bulk = list(discover_many(ARKS, nameservers=servers))
+    assert [bool(found) for found in bulk] == [True, True, True, False, True]
+    assert bulk[0].urls() == ["https://u.example/x1", "https://h.example/ark:1/x1"]
+    assert asyncio.run(collect(discover_many_async(ARKS, nameservers=servers))) == bulk
+    assert list(discover_many(ARKS, resolver=sync_resolver)) == bulk
+    for ark, found in zip(ARKS, bulk, strict=True):
+        assert discover(ark, nameservers=servers, raise_on_none=False) == found
+        assert discover(ark, resolver=sync_resolver, raise_on_none=False) == found
+        assert asyncio.run(discover_async(ark, nameservers=servers, raise_on_none=False)) == found
+        assert asyncio.run(discover_async(ark, resolver=async_resolver, raise_on_none=False)) == found
+
+
+def test_each_name_is_asked_once() -> None:
+    with hostile(hosts({f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(20)})) as server:
+        found = list(discover_many((f"ark:{i % 20}/x{i}" for i in range(3000)), nameservers=[server.name]))
+        assert len(server.queries) == 20
+    assert [str(d.ark) for d in found] == [f"ark:{i % 20}/x{i}" for i in range(3000)]
+    assert all(found)
+
+
+def test_lost_packets_are_sent_again() -> None:
+    honest = hosts({f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(100)})
+    lost: set[bytes] = set()
+
+    def lossy(query: bytes, transport: str) -> list[bytes]:
+        name = question(query)[0][0]
+        if int(name) % 10 or name in lost:
+            return honest(query, transport)
+        lost.add(name)
+        return []
+
+    with hostile(lossy) as server:
+        found = list(discover_many((f"ark:{i}/x" for i in range(100)), nameservers=[server.name]))
+    assert all(found)
+    assert len(lost) == 10
+
+
+def test_an_unreachable_server_is_followed_by_the_next(server: Hostile) -> None:
+    gone = f"127.0.0.1#{free_port()}"
+    arks = [f"ark:{i % 3 + 1}/x{i}" for i in range(30)]
+    expected = list(discover_many(arks, nameservers=[server.name]))
+    found = list(discover_many(arks, nameservers=[gone, server.name]))
+    assert found == expected
+
+
+def test_ids_letters_and_ports_are_random(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiplexer, "REUSES", 10)
+    honest = hosts({f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(400)})
+    with hostile(honest) as server:
+        found = list(discover_many((f"ark:{i}/x" for i in range(400)), nameservers=[server.name], concurrency=16))
+        packets = [query for query, _ in server.queries]
+        clients = len(server.clients)
+    assert all(found)
+    assert len(packets) == 400
+    assert len({packet[:2] for packet in packets}) > 350  # IDs: 400 of 65,536 rarely meet
+    assert len({question(packet)[1][-16:-4] for packet in packets}) > 100  # letters of arpa and ark: 7 bits
+    assert clients > 400 / 32  # a socket is left after 10 questions and the batch that was under way
+
+
+def test_forged_responses_are_ignored() -> None:
+    honest = hosts({f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(50)})
+    evil = hosts({f"{i}.ark.arpa.": [naptr("evil.example.")] for i in range(50)})
+
+    def forging(query: bytes, transport: str) -> list[bytes]:
+        (packet,) = evil(query, transport)
+        ident = bytes((query[0] ^ 1, query[1]))
+        swapped = packet[:12] + packet[12:].swapcase()
+        return [ident + packet[2:], swapped, query, packet[:11], *honest(query, transport), packet]
+
+    with hostile(forging) as server:
+        found = list(discover_many((f"ark:{i}/x" for i in range(50)), nameservers=[server.name]))
+    assert {d[0].host for d in found} == {"h.example"}
+
+
+def test_order_is_kept_only_if_requested() -> None:
+    honest = hosts({f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(9)})
+
+    def slow_first(query: bytes, transport: str) -> list[bytes]:
+        return [] if question(query)[0][0] == b"0" else honest(query, transport)
+
+    arks = [f"ark:{i}/x" for i in range(9)]
+    with hostile(slow_first) as server:
+        kept = list(discover_many(arks, nameservers=[server.name], lifetime=1.0))
+        loose = list(discover_many(arks, nameservers=[server.name], lifetime=1.0, ordered=False))
+    assert [str(d.ark) for d in kept] == arks
+    assert str(loose[-1].ark) == "ark:0/x"
+    assert [d.complete for d in kept] == [False] + [True] * 8
+
+
+def test_the_rate_limits_packets(server: Hostile) -> None:
+    started = time.monotonic()
+    found = list(discover_many((f"ark:{i}/x" for i in range(10, 40)), nameservers=[server.name], rate=100.0))
+    assert len(found) == 30
+    assert all(d.complete for d in found)
+    assert time.monotonic() - started >= 0.25  # thirty packets at a hundred a second
+
+
+def test_the_number_of_started_walks_is_bounded(server: Hostile) -> None:
+    taken = 0
+
+    def endless() -> Iterator[str]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield f"ark:{taken}/x"
+
+    stream = discover_many(endless(), nameservers=[server.name], concurrency=8)
+    for _ in range(100):
+        next(stream)
+    assert isinstance(stream, Generator)
+    stream.close()
+    assert taken < 100 + 200
+
+
+def sockets() -> int:
+    """How many this process has open."""
+    found = 0
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # that of the folder itself is gone by now
+            found += str(link.readlink()).startswith("socket:")
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="no /proc")
+def test_closing_the_generator_closes_the_sockets() -> None:
+    honest = hosts({"1.ark.arpa.": [naptr("h.example.")]})
+
+    def half(query: bytes, transport: str) -> list[bytes]:
+        return honest(query, transport) if question(query)[0][0] == b"1" else []
+
+    async def cancelled(work: Awaitable[object]) -> None:
+        heard = len(partly.queries)
+        task = asyncio.ensure_future(work)
+        while len(partly.queries) == heard:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with hostile(half) as partly:
+        arks = [f"ark:{number}/x" for number in range(1, 100)]
+        before = sockets()
+        stream = discover_many(arks, nameservers=[partly.name], lifetime=60)
+        assert next(iter(stream))
+        assert sockets() > before
+        assert isinstance(stream, Generator)
+        stream.close()
+        assert sockets() == before
+        asyncio.run(cancelled(collect(discover_many_async(arks, nameservers=[partly.name], lifetime=60))))
+        assert sockets() == before
+        asyncio.run(cancelled(discover_async("ark:2/x", nameservers=[partly.name], lifetime=60)))
+        assert sockets() == before
+
+
+def test_bad_options_and_arks(server: Hostile) -> None:
+    with pytest.raises(ArkSyntaxError):
+        list(discover_many(["nonsense"], nameservers=[server.name]))
+    for options in ({"concurrency": 0}, {"rate": 0.0}, {"stub": Stub(["127.0.0.1"])}):
+        with pytest.raises(ConfigError):
+            Bulk(nameservers=[server.name], **options)
+    with pytest.raises(ConfigError):
+        discover("ark:1/x", nameservers=["127.0.0.1"], resolver=Stub(["127.0.0.1"]))
+    with pytest.raises(ConfigError):
+        discover("ark:1/x", nameservers=["127.0.0.1#0"])
+
+
+@pytest.mark.parametrize("one", ["ark:1/x", b"ark:1/x", Ark.parse("ark:1/x")])
+def test_a_single_ark_is_a_type_error(one: Ark | str | bytes, server: Hostile) -> None:
+    """Text is an iterable of text to Python and to type checkers, and its letters are no ARKs."""
+    with pytest.raises(TypeError, match=r"expected several ARKs"):
+        list(discover_many(one, nameservers=[server.name]))  # type: ignore[arg-type,unused-ignore]
+
+    async def first() -> None:
+        await anext(discover_many_async(one, nameservers=[server.name]))  # type: ignore[arg-type,unused-ignore]
+
+    with pytest.raises(TypeError, match=r"expected several ARKs"):
+        asyncio.run(first())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="add_reader")
+def test_arks_may_be_an_async_iterable(server: Hostile) -> None:
+    async def arks() -> AsyncIterator[str]:
+        for ark in ARKS:
+            await asyncio.sleep(0)
+            yield ark
+
+    found = asyncio.run(collect(discover_many_async(arks(), nameservers=[server.name])))
+    assert found == list(discover_many(ARKS, nameservers=[server.name]))
+
+
+def test_keys_are_looked_up_once_for_many_simultaneous_questions() -> None:
+    pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
+    from tests.support.tampered import signed_zone
+
+    text = "".join(f'{naan} NAPTR 0 0 "h" "ark" "" h{naan}.example.\n' for naan in range(300))
+    zone, key = signed_zone("ark.arpa.", text)
+    snapshot = Snapshot.from_zones([zone])
+    validator = Validator({"ark.arpa.": [key]})
+    arks = [f"ark:{naan}/x" for naan in range(300)]
+
+    def answer(query: bytes, transport: str) -> list[bytes]:
+        reply = respond(query, snapshot, transport=Transport.UDP if transport == "udp" else Transport.TCP)
+        return [reply] if reply is not None else []
+
+    async def collect(server: str) -> list[Discovery]:
+        found = discover_many_async(arks, nameservers=[server], trust_anchors={"ark.arpa.": [key]})
+        return [discovery async for discovery in found]
+
+    with hostile(answer) as server:
+        for _ in range(2):  # the second run finds the keys
+            found = list(discover_many(arks, nameservers=[server.name], trust_anchors=validator))
+            assert all(discovery.security == "secure" for discovery in found)
+            assert [discovery[0].host for discovery in found] == [f"h{naan}.example" for naan in range(300)]
+            keys = [query for query, _ in server.queries if question(query)[1][-4:-2] == b"\0\x30"]
+            assert 0 < len(keys) < 10  # one, and again where a slow machine loses time; not one for each of 256
+        assert len({question(query)[0] for query, _ in server.queries}) == 301  # at the origin, too
+        assert asyncio.run(collect(server.name)) == found
+
+
+HOSTILE = b"!" + b"(" * 12 + b"x?" + b")*" * 12 + b"y$!https://u.example/!"  # read in linear time, but not in little
+
+
+def hostile_records() -> list[bytes]:
+    return [naptr(flags=b"u", regexp=HOSTILE, order=order) for order in range(200)]
+
+
+def test_a_hostile_naan_does_not_starve_the_others() -> None:
+    """200 ARKs of it, and 7 healthy NAANs whose answers lie in the socket meanwhile."""
+    zone = {"666.ark.arpa.": hostile_records()} | {f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(7)}
+    arks = [f"ark:666/{'x' * 200}{i}" for i in range(200)] + [f"ark:{i}/x" for i in range(7)]
+    with hostile(hosts(zone)) as server:
+        found = list(discover_many(arks, nameservers=[server.name], lifetime=1.0))
+    assert [bool(one) for one in found] == [False] * 200 + [True] * 7
+    assert not any(one.complete for one in found[:200])
+    assert all(one.complete for one in found[200:])

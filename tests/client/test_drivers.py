@@ -1,0 +1,514 @@
+"""The drivers over real sockets: what a server does, and what the caller sees of it."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import gc
+import pickle
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import dns.asyncresolver
+import dns.edns
+import dns.flags
+import dns.message
+import dns.rcode
+import dns.resolver
+import dns.rrset
+import pytest
+
+from maptr import (
+    Cache,
+    Discovery,
+    Stub,
+    discover,
+    discover_async,
+    discover_at,
+    discover_at_async,
+    discover_many,
+    discover_many_async,
+    url,
+)
+from maptr.ark import Ark
+from maptr.discovery import Candidate, DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority, Outcome, Step
+from maptr.errors import ArkSyntaxError, ConfigError, MaptrError, NmaError
+from maptr.nma.reachable import Reachable
+from maptr.walk import Settings
+from tests.support.ports import free_port
+
+ARK = "ark:12345/x1"
+Script = Callable[[dns.message.Message], dns.message.Message | None]
+
+
+class Scripted(socketserver.ThreadingUDPServer):
+    """A name server that does what a function says; None is silence."""
+
+    daemon_threads = True
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        data, sock = request
+        reply = self.answer(dns.message.from_wire(data))
+        if reply is not None:
+            with suppress(OSError):  # the test is over already, and its socket closed
+                sock.sendto(reply.to_wire(), client_address)
+
+    def __init__(self, answer: Script) -> None:
+        self.answer = answer
+        super().__init__(("127.0.0.1", 0), socketserver.BaseRequestHandler)
+
+
+@contextmanager
+def serving(answer: Script) -> Iterator[int]:
+    """The port of a scripted server."""
+    with Scripted(answer) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def zone(records: dict[str, list[str]], rcode: dns.rcode.Rcode = dns.rcode.NXDOMAIN) -> Script:
+    """NAPTR by name; another name has the rcode, with a SOA."""
+
+    def answer(query: dns.message.Message) -> dns.message.Message:
+        reply = dns.message.make_response(query)
+        reply.flags |= dns.flags.AA
+        name = query.question[0].name.canonicalize().to_text()
+        if records.get(name):
+            reply.answer.append(dns.rrset.from_text_list(name, 300, "IN", "NAPTR", records[name]))
+        else:
+            reply.set_rcode(dns.rcode.NOERROR if name in records else rcode)
+            reply.authority.append(dns.rrset.from_text("ark.arpa.", 900, "IN", "SOA", "a. b. 1 2 3 4 60"))
+        return reply
+
+    return answer
+
+
+HOST = {"12345.ark.arpa.": ['0 0 "h" "ark" "" h.example.']}
+
+
+def both(port: int, ark: str = ARK, **options: Any) -> tuple[Discovery, Discovery]:
+    """The same discovery by the sync and by the async driver."""
+    sync = discover_at("127.0.0.1", ark, port=port, **options)
+    return sync, asyncio.run(discover_at_async("127.0.0.1", ark, port=port, **options))
+
+
+def test_sync_and_async_find_the_same() -> None:
+    records = {
+        "12345.ark.arpa.": ['0 0 "" "ark" "" a.example.', '1 0 "" "ark" "" b.example.', '9 9 "h" "ark" "" h.example.'],
+        "a.example.": ['0 0 "h" "ark" "" ha.example.'],
+        "b.example.": [],
+    }
+    with serving(zone(records)) as port:
+        sync, awaited = both(port)
+    assert sync == awaited
+    assert sync.urls() == ["https://ha.example/ark:12345/x1", "https://h.example/ark:12345/x1"]
+    assert [step.outcome for step in sync.trace] == [Outcome.ANSWER, Outcome.ANSWER, Outcome.NODATA]
+    assert sync.trace[0].server == f"127.0.0.1#{port}"
+    assert sync.ttl == 60  # the negative answer's (RFC 2308)
+    assert sync.expiration is not None
+    assert abs(sync.expiration - time.time() - 60) < 30
+
+
+def test_nxdomain_is_an_error_or_an_empty_discovery() -> None:
+    with serving(zone({})) as port:
+        with pytest.raises(NoMappingAuthority, match=r"12345\.ark\.arpa\. NAPTR: no such name") as caught:
+            discover_at("127.0.0.1", ARK, port=port)
+        sync, awaited = both(port, raise_on_none=False)
+    assert caught.value.discovery == sync == awaited
+    assert not sync
+    assert sync.complete
+
+
+@pytest.mark.parametrize(
+    ("rcode", "outcome"), [(dns.rcode.SERVFAIL, Outcome.SERVFAIL), (dns.rcode.REFUSED, Outcome.REFUSED)]
+)
+def test_a_failing_server_is_discovery_failed(rcode: dns.rcode.Rcode, outcome: Outcome) -> None:
+    with serving(zone({}, rcode)) as port:
+        for raise_on_none in (True, False):
+            with pytest.raises(DiscoveryFailed) as caught:
+                both(port, raise_on_none=raise_on_none)
+    assert not isinstance(caught.value, DiscoveryTimeout)
+    assert caught.value.discovery is not None
+    assert caught.value.discovery.trace[0].outcome is outcome
+
+
+def test_silence_ends_with_the_lifetime() -> None:
+    with serving(lambda query: None) as port:
+        started = time.monotonic()
+        with pytest.raises(DiscoveryTimeout) as caught:
+            discover_at("127.0.0.1", ARK, port=port, lifetime=0.3)
+        assert time.monotonic() - started < 5
+        with pytest.raises(dns.exception.Timeout):
+            asyncio.run(discover_at_async("127.0.0.1", ARK, port=port, lifetime=0.3))
+    assert isinstance(caught.value, MaptrError)
+
+
+def test_one_lifetime_for_the_whole_walk() -> None:
+    records = {
+        "12345.ark.arpa.": [f'0 0 "" "ark" "" n{i}.example.' for i in range(30)] + ['0 0 "h" "ark" "" h.example.']
+    }
+    answer = zone(records)
+
+    def half_silent(query: dns.message.Message) -> dns.message.Message | None:
+        return answer(query) if query.question[0].name.canonicalize().to_text() in records else None
+
+    with serving(half_silent) as port:
+        started = time.monotonic()
+        discovery = discover_at("127.0.0.1", ARK, port=port, lifetime=2)
+        assert time.monotonic() - started < 10
+    assert [candidate.host for candidate in discovery] == ["h.example"]
+    assert not discovery.complete
+    assert discovery.expiration is None
+    assert sum(step.outcome is Outcome.TIMEOUT for step in discovery.trace) == 30
+
+
+def test_a_closed_port_is_unreachable() -> None:
+    with pytest.raises(DiscoveryFailed):
+        discover_at("127.0.0.1", ARK, port=free_port(), lifetime=1)
+
+
+def test_a_referral_is_a_failure() -> None:
+    def refer(query: dns.message.Message) -> dns.message.Message:
+        reply = dns.message.make_response(query)
+        reply.authority.append(dns.rrset.from_text("12345.ark.arpa.", 60, "IN", "NS", "ns.example."))
+        return reply
+
+    with serving(refer) as port, pytest.raises(DiscoveryFailed, match="referred"):
+        discover_at("127.0.0.1", ARK, port=port)
+
+
+def test_a_cname_at_the_owner_name_is_followed_and_noted() -> None:
+    def alias(query: dns.message.Message) -> dns.message.Message:
+        reply = dns.message.make_response(query)
+        reply.flags |= dns.flags.AA
+        reply.answer.append(dns.rrset.from_text("12345.ark.arpa.", 60, "IN", "CNAME", "c.example."))
+        reply.answer.append(dns.rrset.from_text("c.example.", 30, "IN", "NAPTR", '0 0 "h" "ark" "" h.example.'))
+        return reply
+
+    with serving(alias) as port:
+        discovery = discover_at("127.0.0.1", ARK, port=port)
+    assert discovery.url() == "https://h.example/ark:12345/x1"
+    assert discovery.trace[0].note == "through CNAME c.example."
+    assert discovery.ttl == 30
+
+
+def test_a_cname_out_of_the_servers_zones_is_a_failure() -> None:
+    def alias(query: dns.message.Message) -> dns.message.Message:
+        reply = dns.message.make_response(query)
+        reply.flags |= dns.flags.AA
+        if query.question[0].name.canonicalize().to_text() == "c.example.":
+            reply.set_rcode(dns.rcode.REFUSED)
+        else:
+            reply.answer.append(dns.rrset.from_text("12345.ark.arpa.", 60, "IN", "CNAME", "c.example."))
+        return reply
+
+    def recursive(query: dns.message.Message) -> dns.message.Message:
+        reply = alias(query)
+        reply.flags |= dns.flags.RA
+        return reply
+
+    with serving(alias) as port, pytest.raises(DiscoveryFailed, match=r"through CNAME c\.example\., without recursion"):
+        discover_at("127.0.0.1", ARK, port=port)
+    with serving(recursive) as port, pytest.raises(NoMappingAuthority):
+        discover_at("127.0.0.1", ARK, port=port)
+
+
+@pytest.mark.parametrize("lifetime", [-1.0, float("nan")])
+def test_an_invalid_lifetime_is_a_config_error(lifetime: float) -> None:
+    with pytest.raises(ConfigError, match="lifetime"):
+        discover_at("127.0.0.1", ARK, lifetime=lifetime)
+
+
+def test_require_accepts_only_secure() -> None:
+    with pytest.raises(ConfigError, match="only 'secure'"):
+        discover_at("127.0.0.1", ARK, require="sekure")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="only 'secure'"):
+        Cache(require=True)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="lifetime"):
+        Cache(lifetime=float("nan"))
+
+
+def test_a_chooser_that_waits_does_not_block_the_event_loop() -> None:
+    """In a thread of its own where the caller is a task, by ``discover_async`` and by a cache."""
+    asked = threading.Event()
+
+    def probe(where: url.Url, seconds: float) -> None:
+        assert asked.wait(10), "the event loop waits for the chooser"
+        if where.host.text == "a.example":
+            raise NmaError("down")
+
+    async def both_at_once(find: Callable[[], Awaitable[Discovery]]) -> Discovery:
+        asked.clear()
+        asyncio.get_running_loop().call_later(0.05, asked.set)
+        return await find()
+
+    records = {"12345.ark.arpa.": ['0 0 "h" "ark" "" a.example.', '0 0 "h" "ark" "" b.example.']}
+    with serving(zone(records)) as port, Cache(nameservers=[f"127.0.0.1#{port}"]) as cache:
+        for find in (
+            lambda: discover_at_async("127.0.0.1", ARK, port=port, chooser=Reachable(probe=probe)),
+            lambda: cache.discover_async(ARK, chooser=Reachable(probe=probe)),
+        ):
+            assert asyncio.run(both_at_once(find))[0].host == "b.example"
+
+
+def test_a_naan_too_long_for_its_origin() -> None:
+    with pytest.raises(ConfigError, match="bytes"):
+        discover_at("127.0.0.1", f"ark:{'b' * 63}/x", origin=".".join(["a" * 62] * 4))
+
+
+def test_on_step_is_called_for_each_step_and_search_lists_are_not_used() -> None:
+    steps: list[Step] = []
+    records = {"12345.ark.arpa.": ['0 0 "" "ark" "" a.example.'], "a.example.": ['0 0 "h" "ark" "" h.example.']}
+    with serving(zone(records)) as port:
+        resolver = dns.resolver.Resolver(configure=False)
+        resolver.nameservers, resolver.port = ["127.0.0.1"], port
+        resolver.search = [dns.name.from_text("search.example.")]
+        resolver.use_search_by_default = True
+        discovery = discover(ARK, resolver=resolver, on_step=steps.append)
+    assert tuple(steps) == discovery.trace
+    assert len(steps) == 2
+
+
+def test_another_origin_and_its_errors() -> None:
+    with serving(zone({"12345.ark.example.": ['0 0 "h" "ark" "" h.example.']})) as port:
+        assert discover_at("127.0.0.1", ARK, port=port, origin="ark.example").url() == "https://h.example/ark:12345/x1"
+        settings = Settings(scheme="http")
+        name = dns.name.from_text("ark.example.")
+        assert discover_at("127.0.0.1", ARK, port=port, origin=name, settings=settings).url().startswith("http:")
+    with pytest.raises(ConfigError, match="origin"):
+        discover_at("127.0.0.1", ARK, origin="a..b")
+    with pytest.raises(ArkSyntaxError):
+        discover_at("127.0.0.1", "no ark")
+    with pytest.raises(ValueError, match="no ark: label"):
+        discover_at("127.0.0.1", "no ark")
+
+
+def test_the_choosers_choice_comes_first() -> None:
+    def last(discovery: Discovery) -> Candidate:
+        return discovery[-1]
+
+    records = {"12345.ark.arpa.": ['0 0 "h" "ark" "" a.example.', '1 0 "h" "ark" "" b.example.']}
+    with serving(zone(records)) as port:
+        sync, awaited = both(port, chooser=last)
+    assert sync == awaited
+    assert [candidate.host for candidate in sync] == ["b.example", "a.example"]
+
+
+def test_many_keep_their_order_and_do_not_raise() -> None:
+    answers = zone(HOST)
+
+    def some_fail(query: dns.message.Message) -> dns.message.Message | None:
+        reply = answers(query)
+        if query.question[0].name.canonicalize().to_text().startswith("2") and reply is not None:
+            reply.set_rcode(dns.rcode.SERVFAIL)
+        return reply
+
+    with serving(some_fail) as port:
+        resolver = dns.resolver.Resolver(configure=False)
+        resolver.nameservers, resolver.port = ["127.0.0.1"], port
+        found = list(discover_many([ARK, "ark:1/x", "ark:2/x"], resolver=resolver))
+    assert [(bool(d), d.complete) for d in found] == [(True, True), (False, True), (False, False)]
+
+
+def test_cancelling_cancels_the_questions() -> None:
+    async def cancelled(port: int) -> None:
+        task = asyncio.create_task(discover_at_async("127.0.0.1", ARK, port=port, lifetime=30))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with serving(lambda query: None) as port:
+        asyncio.run(cancelled(port))
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts open files")
+def test_cancelling_closes_sockets_and_tasks() -> None:
+    def open_files() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    async def many(server: str) -> list[Discovery]:
+        arks = (f"ark:{i}/x" for i in range(1000))
+        return [found async for found in discover_many_async(arks, nameservers=[server], lifetime=30)]
+
+    async def cancelled(port: int) -> None:
+        resolver = dns.asyncresolver.Resolver(configure=False)
+        resolver.nameservers, resolver.port = ["127.0.0.1"], port
+        await asyncio.sleep(0)
+        before = open_files()
+        for asking in (
+            lambda: discover_at_async("127.0.0.1", ARK, port=port, lifetime=30),
+            lambda: discover_async(ARK, resolver=resolver, lifetime=30),
+            lambda: many(f"127.0.0.1#{port}"),
+        ):
+            task = asyncio.ensure_future(asking())
+            await asyncio.sleep(0.1)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+            gc.collect()
+            assert open_files() == before
+
+    async def closed(port: int) -> None:
+        before = open_files()
+        arks = (f"ark:{i}/x" for i in range(1000))
+        async with aclosing(discover_many_async(arks, nameservers=[f"127.0.0.1#{port}"])) as stream:
+            await anext(stream)
+            assert open_files() > before
+        assert open_files() == before  # at once
+
+    with serving(lambda query: None) as port:
+        asyncio.run(cancelled(port))
+    with serving(zone({})) as port:
+        asyncio.run(closed(port))
+
+
+def test_a_discovery_is_a_sequence_with_everything_in_its_dict() -> None:
+    with serving(zone(HOST)) as port:
+        discovery = discover_at("127.0.0.1", Ark.parse("ark:12345/x1?info"), port=port)
+    assert len(discovery) == 1
+    assert discovery[0] in discovery
+    assert list(discovery[:1]) == [discovery[0]]
+    assert discovery.to_text() == "https://h.example/ark:12345/x1?info\t0\t0\t12345.ark.arpa."
+    document = discovery.to_dict()
+    assert document["candidates"][0]["url"] == "https://h.example/ark:12345/x1?info"
+    assert document["trace"][0]["records"][0]["reasons"] == ["candidate h.example"]
+    assert discovery.security == "indeterminate"
+    assert discovery.source == "dns"
+
+
+def test_a_system_without_resolver_is_discovery_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unconfigured() -> dns.resolver.Resolver:
+        raise dns.resolver.NoResolverConfiguration("no nameservers")  # type: ignore[no-untyped-call]
+
+    monkeypatch.setattr(dns.resolver, "get_default_resolver", unconfigured)
+    with pytest.raises(DiscoveryFailed, match="no resolver is configured"):
+        discover(ARK)
+    with pytest.raises(DiscoveryFailed, match="no resolver is configured"):
+        asyncio.run(discover_async(ARK))
+
+
+def test_trust_ad_takes_security_from_the_ad_bit() -> None:
+    honest = zone(HOST)
+
+    def validating(query: dns.message.Message) -> dns.message.Message | None:
+        reply = honest(query)
+        if reply is not None and query.flags & dns.flags.AD:
+            reply.flags |= dns.flags.AD
+        return reply
+
+    with serving(validating) as port:
+        resolver = dns.resolver.Resolver(configure=False)
+        resolver.nameservers, resolver.port = ["127.0.0.1"], port
+        for trusted in (*both(port, trust_ad=True), discover(ARK, resolver=resolver, trust_ad=True)):
+            assert trusted.security == "secure"
+        for untrusted in (*both(port), discover(ARK, resolver=resolver)):
+            assert untrusted.security == "indeterminate"
+        assert resolver.flags is None
+        assert discover_at("127.0.0.1", ARK, port=port, trust_ad=True, require="secure")
+        with pytest.raises(DiscoveryFailed, match="indeterminate, not secure"):
+            discover_at("127.0.0.1", ARK, port=port, require="secure")
+        (found,) = discover_many([ARK], nameservers=[f"127.0.0.1#{port}"], trust_ad=True)
+        assert found.security == "secure"
+    with serving(honest) as port:
+        for unsigned in both(port, trust_ad=True):
+            assert unsigned.security == "insecure"
+
+
+def test_a_bogus_answer_gives_no_candidate() -> None:
+    def bogus(query: dns.message.Message) -> dns.message.Message:
+        reply = dns.message.make_response(query)
+        reply.set_rcode(dns.rcode.SERVFAIL)
+        reply.use_edns(0, 0, 1232, options=[dns.edns.EDEOption(dns.edns.EDECode.DNSSEC_BOGUS)])
+        return reply
+
+    with serving(bogus) as port, pytest.raises(DiscoveryFailed) as caught:
+        discover_at("127.0.0.1", ARK, port=port, trust_ad=True)
+    assert caught.value.discovery is not None
+    assert caught.value.discovery.security == "bogus"
+
+
+def test_servers_given_as_resolver_are_a_config_error() -> None:
+    assert Stub("127.0.0.1").servers == Stub(["127.0.0.1"]).servers
+    for wrong in ("127.0.0.1", ["127.0.0.1"]):
+        resolver: Any = wrong
+        for find in (discover, lambda ark, **given: list(discover_many([ark], **given))):
+            with pytest.raises(ConfigError, match="nameservers="):
+                find(ARK, resolver=resolver)
+        with pytest.raises(ConfigError, match="nameservers="):
+            asyncio.run(discover_async(ARK, resolver=resolver))
+
+
+def test_a_discovery_is_immutable() -> None:
+    found = Discovery(Ark.parse(ARK))
+    for name in (*Discovery.__slots__, "other"):
+        with pytest.raises(AttributeError):
+            setattr(found, name, ())
+        with pytest.raises(AttributeError):
+            delattr(found, name)
+    assert found.replace(stale=True) != found
+    assert pickle.loads(pickle.dumps(found)) == copy.deepcopy(found) == found
+
+
+def test_the_lookup_of_a_server_name_is_bounded_by_the_lifetime(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = threading.Event()
+
+    def slow(*_: object, **__: object) -> list[Any]:
+        held.wait(30)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    ways: list[Callable[[], object]] = [
+        lambda: discover(ARK, nameservers=["slow.example"], lifetime=0.1),
+        lambda: list(discover_many([ARK], nameservers=["slow.example"], lifetime=0.1)),
+        lambda: discover(ARK, nameservers=["tls://slow.example"], lifetime=0.1),
+        lambda: discover_at("slow.example", ARK, lifetime=0.1),
+    ]
+    try:
+        for way in ways:
+            with pytest.raises(DiscoveryTimeout, match=r"no address for the server slow\.example in time"):
+                way()
+    finally:
+        held.set()
+
+
+def test_the_event_loop_is_not_blocked_by_the_lookup_of_a_server_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object, **__: object) -> list[Any]:
+        raise AssertionError("the event loop was held")
+
+    monkeypatch.setattr(socket, "getaddrinfo", never)
+
+    async def run(port: int) -> None:
+        loop = asyncio.get_running_loop()
+        asked, go = asyncio.Event(), asyncio.Event()
+
+        async def look_up(host: str, port: int, **_: object) -> list[Any]:
+            asked.set()
+            await go.wait()
+            return [(socket.AF_INET, socket.SOCK_DGRAM, 17, "", ("127.0.0.1", port))]
+
+        monkeypatch.setattr(loop, "getaddrinfo", look_up)
+        finding = asyncio.ensure_future(discover_async(ARK, nameservers=[f"here.example#{port}"]))
+        await asked.wait()  # and nobody was held
+        go.set()
+        assert (await finding)[0].host == "h.example"
+        found = [one async for one in discover_many_async([ARK], nameservers=[f"here.example#{port}"])]
+        assert found[0][0].host == "h.example"
+        go.clear()
+        with pytest.raises(DiscoveryTimeout, match=r"no address for the server slow\.example in time"):
+            await discover_async(ARK, nameservers=["slow.example"], lifetime=0.05)
+
+    with serving(zone({"12345.ark.arpa.": ['0 0 "h" "ark" "" h.example.']})) as port:
+        asyncio.run(run(port))

@@ -1,0 +1,574 @@
+"""What the caller sees of hostile DNS: the same by all three drivers, within the lifetime, in bounded memory."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable
+
+import dns.asyncresolver
+import dns.resolver
+import pytest
+
+from maptr import Cache, Discovery, Stub, discover_async, discover_many, discover_many_async
+from maptr.client.sync import discover
+from maptr.discovery import DiscoveryError, Outcome
+from maptr.protocol.numbers import MAX_TTL
+from maptr.walk import MAX_CANDIDATES, MAX_DEPTH, MAX_QUESTIONS
+from tests.support.hostile import (
+    AA,
+    CNAME,
+    NAPTR,
+    NS,
+    TC,
+    A,
+    Hostile,
+    Script,
+    hostile,
+    hosts,
+    naptr,
+    question,
+    record,
+    reply,
+)
+
+ARK = "ark:12345/x1"
+ROOT = "12345.ark.arpa."
+GOOD = hosts({ROOT: [naptr("h.example.")]})
+LIFETIME = 0.6
+BOUND = 5.0  # seconds that a call may take beyond its lifetime on a slow machine
+
+
+def by_discover(server: str, lifetime: float) -> Discovery:
+    return discover(ARK, nameservers=[server], lifetime=lifetime, raise_on_none=False)
+
+
+def by_async(server: str, lifetime: float) -> Discovery:
+    return asyncio.run(discover_async(ARK, nameservers=[server], lifetime=lifetime, raise_on_none=False))
+
+
+def by_bulk(server: str, lifetime: float) -> Discovery:
+    (found,) = discover_many([ARK], nameservers=[server], lifetime=lifetime)
+    return found
+
+
+def by_async_bulk(server: str, lifetime: float) -> Discovery:
+    async def ask() -> Discovery:
+        (found,) = [found async for found in discover_many_async([ARK], nameservers=[server], lifetime=lifetime)]
+        return found
+
+    return asyncio.run(ask())
+
+
+def by_cache(server: str, lifetime: float) -> Discovery:
+    with Cache(nameservers=[server]) as cache:
+        return cache.discover(ARK, lifetime=lifetime, raise_on_none=False)
+
+
+DRIVERS = (by_discover, by_async, by_bulk, by_async_bulk, by_cache)
+Driver = Callable[[str, float], Discovery]
+
+
+@pytest.fixture(params=DRIVERS, ids=lambda driver: driver.__name__)
+def ask(request: pytest.FixtureRequest) -> Callable[..., Discovery]:
+    """One of the three drivers, as a function of script and lifetime; a failure gives its discovery."""
+    driver: Driver = request.param
+
+    def run(script: Script | Hostile, lifetime: float = LIFETIME) -> Discovery:
+        if isinstance(script, Hostile):
+            return _timed(driver, script.name, lifetime)
+        with hostile(script) as server:
+            return _timed(driver, server.name, lifetime)
+
+    return run
+
+
+def _timed(driver: Driver, server: str, lifetime: float) -> Discovery:
+    started = time.monotonic()
+    try:
+        return driver(server, lifetime)
+    except DiscoveryError as error:
+        assert error.discovery is not None
+        return error.discovery
+    finally:
+        assert time.monotonic() - started < lifetime + BOUND
+
+
+def outcomes(discovery: Discovery) -> list[Outcome]:
+    return [step.outcome for step in discovery.trace]
+
+
+def reasons(discovery: Discovery) -> str:
+    return "\n".join(reason for step in discovery.trace for r in step.readings for reason in r.reasons)
+
+
+Ask = Callable[..., Discovery]
+
+
+def test_an_honest_server(ask: Ask) -> None:
+    assert ask(GOOD).urls() == ["https://h.example/ark:12345/x1"]
+
+
+# ---- redirects
+
+
+def test_a_loop_and_a_mutual_loop_end(ask: Ask) -> None:
+    itself = ask(hosts({ROOT: [naptr(ROOT, flags=b"")]}))
+    assert outcomes(itself) == [Outcome.ANSWER]
+    assert itself.complete
+    mutual = ask(hosts({ROOT: [naptr("a.example.", flags=b"")], "a.example.": [naptr(ROOT, flags=b"")]}))
+    assert outcomes(mutual) == [Outcome.ANSWER, Outcome.ANSWER]
+    assert not mutual
+
+
+def test_a_depth_bomb_ends_at_the_limit(ask: Ask) -> None:
+    def deeper(query: bytes, transport: str) -> list[bytes]:
+        first = question(query)[0][0]
+        depth = int(first[1:]) if first.startswith(b"n") else 0
+        return [reply(query, [record(None, NAPTR, naptr(f"n{depth + 1}.example.", flags=b""))])]
+
+    found = ask(deeper)
+    assert len([step for step in found.trace if step.outcome is Outcome.ANSWER]) == MAX_DEPTH + 1
+    assert found.trace[-1].outcome is Outcome.LIMIT
+    assert not found.complete
+
+
+def test_a_fan_out_bomb_ends_at_the_limit(ask: Ask) -> None:
+    fan = [(str(i).encode(), naptr(f"{i}-.example.", flags=b"")) for i in range(300)]
+
+    def wider(query: bytes, transport: str) -> list[bytes]:
+        if transport == "udp":
+            return [reply(query, flags=AA | TC)]
+        # Written by octets, so that the server keeps up with questions side by side on a machine that is busy.
+        name = question(query)[0][0][:20]
+        return [reply(query, [record(None, NAPTR, _longer(rdata, number, name)) for number, rdata in fan])]
+
+    with hostile(wider) as server:
+        found = ask(server, 60.0)
+        asked = {question(query)[0] for query, _ in server.queries}  # a slow reply may be asked for again
+    assert len(asked) == MAX_QUESTIONS
+    if not found.reason:  # a cache tells what it kept, which is less
+        assert sum(step.outcome is Outcome.ANSWER for step in found.trace) == MAX_QUESTIONS
+    assert not found.complete
+
+
+def _longer(rdata: bytes, number: bytes, name: bytes) -> bytes:
+    """The rdata, its replacement's first label going on with the name."""
+    label = number + b"-"
+    head, _, rest = rdata.rpartition(bytes((len(label),)) + label)
+    return head + bytes((len(label) + len(name),)) + label + name + rest
+
+
+def test_rrsets_of_maximum_size(ask: Ask) -> None:
+    rdatas = [naptr(f"h{i:05}.example.", order=i) for i in range(1650)]
+    whole = hosts({ROOT: rdatas})
+    size = len(whole(b"\0" * 12 + b"\x0512345\x03ark\x04arpa\0\0\x23\0\1", "tcp")[0])
+    assert 60_000 < size <= 65_535
+    with hostile(whole) as server:
+        tracemalloc.start()
+        found = ask(server, 4.0)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert [transport for _, transport in server.queries] == ["udp", "tcp"]
+    assert len(found) == MAX_CANDIDATES
+    assert not found.complete
+    assert peak < 20_000_000
+
+
+# ---- servers that fail
+
+
+def test_a_silent_server(ask: Ask) -> None:
+    assert outcomes(ask(lambda query, transport: [])) == [Outcome.TIMEOUT]
+
+
+@pytest.mark.parametrize(("rcode", "outcome"), [(2, Outcome.SERVFAIL), (5, Outcome.REFUSED), (9, Outcome.SERVFAIL)])
+def test_a_failing_server(ask: Ask, rcode: int, outcome: Outcome) -> None:
+    assert outcomes(ask(lambda query, transport: [reply(query, rcode=rcode)])) == [outcome]
+
+
+def test_a_lame_server_that_refers_up(ask: Ask) -> None:
+    root = record(".", NS, b"\1a\4root\0")
+    found = ask(lambda query, transport: [reply(query, authority=[root], flags=0)])
+    assert outcomes(found) == [Outcome.REFERRAL]
+    assert "lame" in found.trace[0].note
+
+
+def test_a_server_named_without_glue_is_looked_up(ask: Ask) -> None:
+    """At the server that was asked, which has the address among its zones."""
+
+    def parent(query: bytes, transport: str) -> list[bytes]:
+        name, asked = question(query)
+        if name == (b"ns", b"nma", b"example"):
+            return [reply(query, [record(None, A, bytes((127, 0, 0, 2)))] if asked[-3] == A else [])]
+        return [reply(query, authority=[record(ROOT, NS, b"\2ns\3nma\7example\0")], flags=0)]
+
+    with hostile(parent) as one, hostile(GOOD, "127.0.0.2", one.port):
+        found = ask(one)
+    assert found.urls() == ["https://h.example/ark:12345/x1"]
+    assert found.trace[0].server == f"127.0.0.2#{one.port}"
+
+
+def test_the_next_server_is_asked_after_a_failure() -> None:
+    silent: Script = lambda query, transport: []  # noqa: E731
+    refusing: Script = lambda query, transport: [reply(query, rcode=5)]  # noqa: E731
+    with hostile(refusing) as one, hostile(GOOD) as two:
+        servers = [one.name, two.name]
+        assert discover(ARK, nameservers=servers)
+        assert asyncio.run(discover_async(ARK, nameservers=servers))
+        assert all(discover_many([ARK] * 3, nameservers=servers))
+    with hostile(silent) as one, hostile(GOOD) as two:
+        assert discover(ARK, nameservers=[one.name, two.name]).trace[0].server == two.name
+
+
+def test_a_server_without_edns_is_queried_without_edns(ask: Ask) -> None:
+    def old(query: bytes, transport: str) -> list[bytes]:
+        return [reply(query, rcode=1)] if query[11] else GOOD(query, transport)
+
+    assert ask(old)
+
+
+def test_badvers_is_answered_without_edns(ask: Ask) -> None:
+    def newer(query: bytes, transport: str) -> list[bytes]:
+        opt = b"\0" + struct.pack("!HHIH", 41, 1232, 1 << 24, 0)
+        return [reply(query, additional=[opt])] if query[11] else GOOD(query, transport)
+
+    assert ask(newer)
+
+
+# ---- answers to something else
+
+
+def spoofed(query: bytes) -> dict[str, bytes]:
+    evil = [record(None, NAPTR, naptr("evil.example."))]
+    asked = question(query)[1]
+    return {
+        "id": reply(query, evil, ident=bytes((query[0] ^ 1, query[1]))),
+        "name": reply(query, evil, asked=b"\5other\3ark\4arpa\0\0\x23\0\1"),
+        "letters": reply(query, evil, asked=asked[:-5].swapcase() + asked[-5:]),
+        "type": reply(query, evil, asked=asked[:-4] + b"\0\1\0\1"),
+        "class": reply(query, evil, asked=asked[:-4] + b"\0\x23\0\3"),
+        "query": query,
+        "short": query[:7],
+        "nothing": b"",
+        "opcode": query[:2] + b"\xa4\0" + reply(query, evil)[4:],
+    }
+
+
+def test_responses_to_another_question_are_ignored(ask: Ask) -> None:
+    with hostile(lambda query, transport: [*spoofed(query).values(), *GOOD(query, transport)]) as server:
+        found = ask(server)
+        assert found.urls() == ["https://h.example/ark:12345/x1"]
+        assert len(server.queries) == 1
+    assert outcomes(ask(lambda query, transport: list(spoofed(query).values()))) == [Outcome.TIMEOUT]
+
+
+def test_a_response_from_another_port_is_ignored(ask: Ask) -> None:
+    heard = threading.Event()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as x:
+        udp.bind(("127.0.0.1", 0))
+        udp.settimeout(BOUND)
+
+        def answer() -> None:
+            query, client = udp.recvfrom(65535)
+            x.sendto(reply(query, [record(None, NAPTR, naptr("evil.example."))]), client)
+            heard.set()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        server = Hostile.__new__(Hostile)
+        server.host, server.port = udp.getsockname()
+        found = ask(server)
+        thread.join()
+    assert heard.is_set()
+    assert outcomes(found) == [Outcome.TIMEOUT]
+
+
+def test_records_of_other_names_types_and_classes_are_ignored(ask: Ask) -> None:
+    evil = naptr("evil.example.")
+    records = [
+        record("54321.ark.arpa.", NAPTR, evil),
+        record(None, 16, evil),
+        record(None, NAPTR, evil, rdclass=3),
+    ]
+    found = ask(lambda query, transport: [reply(query, records)])
+    assert outcomes(found) == [Outcome.NODATA]
+
+
+def test_garbage_after_the_right_question_is_malformed(ask: Ask) -> None:
+    good = record(None, NAPTR, naptr("h.example."))
+    loop = b"\xc0" + bytes((12 + 20,))
+    for packet in (
+        lambda query: reply(query, [good])[:-3],
+        lambda query: reply(query, [good]) + b"x",
+        lambda query: reply(query, [record(None, NAPTR, b"\0\0")]),
+        lambda query: reply(query, [record(None, NAPTR, naptr("h.example.") + b"x")]),
+        lambda query: reply(query, [loop + good[2:]]),
+        lambda query: reply(query)[:6] + b"\xff\xff" + reply(query)[8:],
+    ):
+        found = ask(lambda query, transport, packet=packet: [packet(query)])
+        assert outcomes(found) == [Outcome.MALFORMED], found.trace
+
+
+def test_a_truncated_response_over_tcp_is_malformed(ask: Ask) -> None:
+    found = ask(lambda query, transport: [reply(query, flags=AA | TC)])
+    assert outcomes(found) == [Outcome.MALFORMED]
+    assert "truncated over TCP" in found.trace[0].note
+
+
+def test_a_tcp_connection_that_ends_early(ask: Ask) -> None:
+    def cut(query: bytes, transport: str) -> list[bytes]:
+        return [] if transport == "tcp" else [reply(query, flags=AA | TC)]
+
+    assert outcomes(ask(cut)) == [Outcome.UNREACHABLE]
+
+
+# ---- names
+
+
+def test_a_cname_at_the_owner_name_and_a_loop_of_them(ask: Ask) -> None:
+    to = record(None, CNAME, b"\1c\7example\0", ttl=30)
+    alias = [to, record("c.example.", NAPTR, naptr("h.example."))]
+    found = ask(lambda query, transport: [reply(query, alias)])
+    assert found.trace[0].note == "through CNAME c.example."
+    assert found.ttl == 30
+    two = [to, record(None, CNAME, b"\1d\7example\0"), alias[1]]
+    assert outcomes(ask(lambda query, transport: [reply(query, two)])) == [Outcome.MALFORMED]
+    loop = [record(None, CNAME, b"\xc0\x0c")]
+    assert outcomes(ask(lambda query, transport: [reply(query, loop)])) == [Outcome.MALFORMED]
+
+
+def test_the_target_of_a_cname_is_queried(ask: Ask) -> None:
+    target = hosts({"c.example.": [naptr("h.example.")]})
+
+    def leave(query: bytes, transport: str) -> list[bytes]:
+        if question(query)[0][0] == b"12345":
+            return [reply(query, [record(None, CNAME, b"\1c\7example\0", ttl=7)])]
+        return target(query, transport)
+
+    found = ask(leave)
+    assert found.urls() == ["https://h.example/ark:12345/x1"]
+    assert found.trace[0].note == "through CNAME c.example."
+    assert found.ttl == 7
+
+
+def test_an_endless_chain_of_cnames_ends_at_a_limit(ask: Ask) -> None:
+    def onward(query: bytes, transport: str) -> list[bytes]:
+        first = question(query)[0][0]
+        number = int(first[1:]) if first.startswith(b"c") else 0
+        label = b"c%d" % (number + 1)
+        return [reply(query, [record(None, CNAME, bytes((len(label),)) + label + b"\7example\0")])]
+
+    with hostile(onward) as server:
+        assert outcomes(ask(server)) == [Outcome.MALFORMED]
+        assert len(server.queries) < 20
+
+
+def test_labels_with_dots_and_nuls_are_not_hosts(ask: Ask) -> None:
+    found = ask(hosts({ROOT: [naptr("a\\046b.example."), naptr("a\\000b.example.")]}))
+    assert not found
+    assert found.complete
+    assert "a dot inside a label" in reasons(found)
+    assert "not a host name" in reasons(found)
+
+
+# ---- what rules make
+
+
+@pytest.mark.parametrize(
+    ("target", "because"),
+    [
+        ("https://user:pw@h.example/", "user information"),
+        ("javascript:alert(1)", "not an absolute URL"),
+        ("javascript://h.example/%0aalert(1)", "neither http nor https"),
+        ("https://127.0.0.1/", "not a public host"),
+        ("https://2130706433/", "not a public host"),
+        ("https://0x7f.1/", "not a public host"),
+        ("https://[::1]/", "not a public host"),
+        ("https://[::ffff:10.0.0.1]/", "not a public host"),
+        ("https://169.254.169.254/latest/", "not a public host"),
+        ("https://localhost/", "not a public host"),
+        ("https://a.localhost./", "not a public host"),
+        ("https://h.example/\x07", "is not allowed in a URL"),
+        ("https://h.example/\r\nSet-Cookie:x", "is not allowed in a URL"),
+        ("https://раура1.example/", "is not allowed in a URL"),
+    ],
+)
+def test_targets_that_may_not_be_followed(target: str, because: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def look_up(*_: object, **__: object) -> None:
+        raise AssertionError("a name is looked up to be judged")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    script = hosts({ROOT: [naptr(flags=b"u", regexp=b"!^.*$!" + target.encode() + b"!")]})
+    with hostile(script) as server:
+        found = discover(ARK, nameservers=[server.name], raise_on_none=False)
+        assert len(server.queries) == 1  # no look-up is made to judge a name
+    assert not found
+    assert because in reasons(found)
+
+
+def test_a_homograph_is_shown_as_a_label(ask: Ask) -> None:
+    assert ask(hosts({ROOT: [naptr("xn--80aa0cbo.example.")]})).urls() == ["https://xn--80aa0cbo.example/ark:12345/x1"]
+
+
+def test_a_regexp_built_to_backtrack(ask: Ask) -> None:
+    rules = [naptr(flags=b"u", regexp=b"!((a*)*)*b!https://a.example/!", preference=i) for i in range(60)]
+    found = ask(hosts({ROOT: [*rules, naptr("h.example.", order=9)]}), 3.0)
+    assert [candidate.host for candidate in found] == ["h.example"]
+
+
+@pytest.mark.parametrize(("ttl", "kept"), [(0, 0), (1 << 31, 0), (0xFFFF_FFFF, 0), (MAX_TTL, MAX_TTL)])
+def test_ttls(ask: Ask, ttl: int, kept: int) -> None:
+    found = ask(lambda query, transport: [reply(query, [record(None, NAPTR, naptr("h.example."), ttl=ttl)])])
+    assert found.ttl == kept
+
+
+# ---- referrals
+
+
+def test_a_referral_to_servers_below_is_followed(ask: Ask) -> None:
+    def refer(query: bytes, transport: str) -> list[bytes]:
+        ns = record(ROOT, NS, b"\2ns\7example\0")
+        glue = record("ns.example.", A, bytes((127, 0, 0, 2)))
+        return [reply(query, authority=[ns], additional=[glue], flags=0)]
+
+    with hostile(refer) as top, hostile(GOOD, "127.0.0.2", top.port) as below:
+        found = ask(top)
+        assert found.trace[0].server == below.name
+    assert found.urls() == ["https://h.example/ark:12345/x1"]
+
+
+def test_referrals_that_cannot_be_followed(ask: Ask) -> None:
+    def refer(cut: str, glue: bool) -> Script:
+        ns = record(cut, NS, b"\2ns\7example\0")
+        extra = [record("ns.example.", A, bytes((127, 0, 0, 1)))] if glue else []
+        return lambda query, transport: [reply(query, authority=[ns], additional=extra, flags=0)]
+
+    for cut, glue, note in ((ROOT, False, "no address"), (ROOT, True, "lame"), ("other.example.", True, "lame")):
+        found = ask(refer(cut, glue))
+        assert outcomes(found) == [Outcome.REFERRAL]
+        assert note in found.trace[0].note
+
+
+# ---- the questions we send
+
+
+def test_ids_ports_and_case_are_hard_to_guess() -> None:
+    with hostile(GOOD) as server:
+        for _ in range(60):
+            discover(ARK, nameservers=[server.name])
+        idents = {query[:2] for query, _ in server.queries}
+        spellings = {question(query)[1] for query, _ in server.queries}
+        assert len(idents) > 55
+        assert len(spellings) > 40
+        assert len(server.clients) > 40  # source ports
+    with hostile(GOOD) as server:
+        list(discover_many((f"ark:{i}/x" for i in range(500)), nameservers=[server.name]))
+        assert len(server.clients) > 1
+        assert len({query[:2] for query, _ in server.queries}) > 450
+
+
+def test_no_packet_is_sent_after_the_lifetime(ask: Ask) -> None:
+    with hostile(lambda query, transport: []) as server:
+        assert outcomes(ask(server, 0.3)) == [Outcome.TIMEOUT]
+        time.sleep(0.2)  # for a packet too many to be seen
+        assert len(server.queries) == 1
+
+
+def test_a_silent_server_is_asked_last_afterwards() -> None:
+    with hostile(lambda query, transport: []) as silent, hostile(GOOD) as good:
+        stub = Stub([silent.name, good.name])
+        assert discover(ARK, resolver=stub)
+        assert [str(server) for server in stub.servers] == [good.name, silent.name]
+        assert asyncio.run(discover_async(ARK, resolver=stub))
+        assert len(silent.queries) == 1
+
+
+# ---- the same through dnspython's resolvers, whose sockets are their own
+
+
+def onward(query: bytes, transport: str) -> list[bytes]:
+    name = question(query)[0]
+    label = b"n" + name[0][-40:] if len(name[0]) < 60 else b"n"
+    return [reply(query, [record(None, NAPTR, naptr(f"{label.decode()}.example.", flags=b""))])]
+
+
+def wide(query: bytes, transport: str) -> list[bytes]:
+    first = question(query)[0][0][:20].decode()
+    fan = [record(None, NAPTR, naptr(f"{i}-{first}.example.", flags=b"")) for i in range(40)]
+    return [reply(query, fan) if transport == "tcp" else reply(query, flags=AA | TC)]
+
+
+TO_C = record(None, CNAME, b"\1c\7example\0")
+EVIL = [record(None, NAPTR, naptr("evil.example."))]
+SCRIPTS: dict[str, tuple[Script, bool]] = {  # with what they say, and whether that can be complete
+    "nothing": (lambda query, _: [], False),
+    "a failure": (lambda query, _: [reply(query, rcode=2)], False),
+    "a refusal": (lambda query, _: [reply(query, rcode=5)], False),
+    "garbage": (lambda query, _: [b"\xff" * 300], False),
+    "garbage behind a header": (lambda query, _: [query[:2] + b"\x84\0\0\1\0\1\0\0\0\0" + b"\xc0\x0c" * 9], False),
+    "the query": (lambda query, _: [query], False),
+    "answers to other questions": (
+        # dnspython sends no letters of its own, so it takes any
+        lambda query, _: [packet for what, packet in spoofed(query).items() if what != "letters"],
+        False,
+    ),
+    "a referral upwards": (
+        lambda query, _: [reply(query, authority=[record(".", NS, b"\1a\4root\0")], flags=0)],
+        False,
+    ),
+    "truncated for ever": (lambda query, _: [reply(query, flags=AA | TC)], False),
+    "no such name, truncated for ever": (lambda query, _: [reply(query, flags=AA | TC, rcode=3)], False),
+    "a part, truncated for ever": (lambda query, _: [reply(query, EVIL, flags=AA | TC)], False),
+    "an alias to itself": (lambda query, _: [reply(query, [record(None, CNAME, b"\xc0\x0c")])], False),
+    "an alias elsewhere": (lambda query, _: [reply(query, [TO_C])], False),
+    "records of another owner": (
+        lambda query, _: [reply(query, [record("x.example.", NAPTR, naptr("evil.example."))])],
+        True,
+    ),
+    "records of another class": (
+        lambda query, _: [reply(query, [record(None, NAPTR, naptr("evil.example."), rdclass=3)])],
+        True,
+    ),
+    "redirects in a loop": (hosts({ROOT: [naptr(ROOT, flags=b"")]}), True),
+    "redirects without end": (onward, False),
+    "redirects without number": (wide, False),
+    "what nobody may follow": (
+        hosts({ROOT: [naptr("127.0.0.1."), naptr("localhost."), naptr("a\\046b.example.")]}),
+        True,
+    ),
+}
+
+
+def by_resolver(server: Hostile, lifetime: float) -> Discovery:
+    resolver = dns.resolver.Resolver(configure=False)
+    resolver.nameservers, resolver.port = [server.host], server.port
+    return discover(ARK, resolver=resolver, lifetime=lifetime, raise_on_none=False)
+
+
+def by_async_resolver(server: Hostile, lifetime: float) -> Discovery:
+    resolver = dns.asyncresolver.Resolver(configure=False)
+    resolver.nameservers, resolver.port = [server.host], server.port
+    return asyncio.run(discover_async(ARK, resolver=resolver, lifetime=lifetime, raise_on_none=False))
+
+
+@pytest.mark.parametrize("by", [by_resolver, by_async_resolver], ids=lambda by: by.__name__)
+@pytest.mark.parametrize("said", SCRIPTS)
+def test_through_dnspython(said: str, by: Callable[[Hostile, float], Discovery]) -> None:
+    script, complete = SCRIPTS[said]
+    lifetime = 10.0 if complete else 0.3
+    started = time.monotonic()
+    with hostile(script) as server:
+        try:
+            found = by(server, lifetime)
+        except DiscoveryError as error:
+            assert error.discovery is not None
+            found = error.discovery
+        assert time.monotonic() - started < lifetime + BOUND
+        assert len(server.queries) < 2_000
+    assert not found
+    assert found.complete is complete

@@ -1,0 +1,310 @@
+"""``lifetime`` bounds the whole walk, for every driver, also if walks share questions."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+
+import pytest
+
+from maptr import Discovery, discover, discover_async, discover_many, discover_many_async
+from maptr.ark import Ark
+from maptr.client.message import Query, Response, read_response
+from maptr.client.scheduler import ActiveWalk, Scheduler
+from maptr.discovery import DiscoveryTimeout, Outcome
+from maptr.naptr.record import Naptr
+from maptr.protocol import names
+from maptr.walk import TIME_OVER, Answer, Settings
+from tests.support.hostile import Hostile, hostile, hosts, naptr, question
+
+ARK = "ark:1/x"
+CHAIN = {f"{i}.ark.arpa.": [naptr(f"{i + 1}.ark.arpa.", flags=b"")] for i in range(1, 7)}
+BOUND = 5.0  # seconds that a slow machine may take beyond what was said
+
+Clock = Callable[[], float]
+Ask = Callable[[Hostile, float, Clock], Discovery]
+
+
+def by_discover(server: Hostile, lifetime: float, clock: Clock) -> Discovery:
+    return discover(ARK, nameservers=[server.name], lifetime=lifetime, raise_on_none=False, clock=clock)
+
+
+def by_async(server: Hostile, lifetime: float, clock: Clock) -> Discovery:
+    found = discover_async(ARK, nameservers=[server.name], lifetime=lifetime, raise_on_none=False, clock=clock)
+    return asyncio.run(found)
+
+
+def by_bulk(server: Hostile, lifetime: float, clock: Clock) -> Discovery:
+    (found,) = discover_many([ARK], nameservers=[server.name], lifetime=lifetime, clock=clock)
+    return found
+
+
+def by_async_bulk(server: Hostile, lifetime: float, clock: Clock) -> Discovery:
+    async def ask() -> Discovery:
+        found = discover_many_async([ARK], nameservers=[server.name], lifetime=lifetime, clock=clock)
+        (one,) = [one async for one in found]
+        return one
+
+    return asyncio.run(ask())
+
+
+def by_bulk_at_a_rate(server: Hostile, lifetime: float, clock: Clock) -> Discovery:
+    (found,) = discover_many([ARK], nameservers=[server.name], lifetime=lifetime, clock=clock, rate=1e6)
+    return found
+
+
+DRIVERS: tuple[Ask, ...] = (by_discover, by_async, by_bulk, by_async_bulk, by_bulk_at_a_rate)
+if sys.platform == "win32":  # no add_reader
+    DRIVERS = (by_discover, by_bulk, by_bulk_at_a_rate)
+
+
+@pytest.fixture(params=DRIVERS, ids=lambda driver: driver.__name__)
+def ask(request: pytest.FixtureRequest) -> Ask:
+    driver: Ask = request.param
+
+    def run(server: Hostile, lifetime: float, clock: Clock) -> Discovery:
+        try:
+            return driver(server, lifetime, clock)
+        except DiscoveryTimeout as late:
+            assert late.discovery is not None
+            return late.discovery
+
+    return run
+
+
+def outcomes(found: Discovery) -> list[tuple[Outcome, str]]:
+    return [(step.outcome, step.note) for step in found.trace]
+
+
+def test_a_chain_of_late_answers_ends_when_the_time_is_over(ask: Ask) -> None:
+    honest = hosts(CHAIN)
+    now = 1000.0
+
+    def late(query: bytes, transport: str) -> list[bytes]:
+        nonlocal now
+        now += 0.75  # less than a stub waits before it asks again
+        return honest(query, transport)
+
+    with hostile(late) as server:
+        found = ask(server, 2.0, lambda: now)
+        asked = len(server.queries)
+    assert outcomes(found) == [(Outcome.ANSWER, "")] * 3 + [(Outcome.TIMEOUT, TIME_OVER)]
+    assert not found.complete
+    assert asked == 3
+    with pytest.raises(DiscoveryTimeout, match=TIME_OVER):
+        found.raise_for_none()
+
+
+def test_a_walk_that_times_out_keeps_its_answers() -> None:
+    honest = hosts({"1.ark.arpa.": [naptr("h.example."), naptr("2.ark.arpa.", flags=b"", order=1)]})
+    with hostile(lambda query, transport: [] if question(query)[0][0] == b"2" else honest(query, transport)) as server:
+        alone: Discovery | None = None
+        for driver in DRIVERS:
+            started = time.monotonic()
+            found = driver(server, 0.6, time.monotonic)
+            assert time.monotonic() - started < 0.6 + BOUND
+            assert outcomes(found) == [(Outcome.ANSWER, ""), (Outcome.TIMEOUT, f"{server.name}: no reply")]
+            assert [candidate.host for candidate in found] == ["h.example"]
+            assert not found.complete
+            alone = alone or found
+            assert found == alone  # as discover() found it
+
+
+# ---- walks that share a question
+
+
+class Rig:
+    """A scheduler without I/O, on a clock of its own; ``dropped`` are the questions that it dropped."""
+
+    def __init__(self, lifetime: float = 5.0) -> None:
+        self.now = 100.0
+        self.many: Scheduler[str] = Scheduler(Settings(), lifetime=lifetime, clock=lambda: self.now)
+        self.dropped: list[str] = []
+
+    def start(self, naan: str) -> None:
+        self.many.start(naan, Ark.parse(f"ark:{naan}/x"))
+
+    def redirect(self, naan: str, target: str, elapsed: float) -> None:
+        record = Naptr(0, 0, b"", b"ark", b"", names.parse(target))
+        self.many.tell(names.parse(f"{naan}.ark.arpa."), Answer(Outcome.ANSWER, [record], 60, elapsed=elapsed))
+
+    def host(self, name: str) -> None:
+        record = Naptr(0, 0, b"h", b"ark", b"", (b"h", b"example"))
+        self.many.tell(names.parse(name), Answer(Outcome.ANSWER, [record], 60, elapsed=0.1))
+
+    def onward(self) -> list[str]:
+        taken = self.many.take_follow_ups()
+        for onward in taken:
+            name = names.to_text(onward.name)
+            onward.unanswered = lambda: Answer(Outcome.TIMEOUT, note="no reply")
+            onward.drop = lambda name=name: self.dropped.append(name)  # type: ignore[misc]
+        return [names.to_text(onward.name) for onward in taken]
+
+    def done(self) -> dict[str, Discovery]:
+        done = dict(self.many.done)
+        self.many.done.clear()
+        return done
+
+
+def test_each_leaves_a_shared_question_when_its_own_time_is_over() -> None:
+    rig = Rig()
+    for naan in "12":
+        rig.start(naan)
+    rig.redirect("1", "s.example.", 4.0)
+    rig.redirect("2", "s.example.", 1.0)
+    assert rig.onward() == ["s.example."]
+    assert rig.many.tick() == 1.0
+    rig.now += 1.0
+    assert rig.many.tick() == 3.0
+    late = rig.done()
+    assert list(late) == ["1"]
+    assert outcomes(late["1"]) == [(Outcome.ANSWER, ""), (Outcome.TIMEOUT, "no reply")]
+    assert rig.dropped == []
+    rig.host("s.example.")
+    assert [candidate.host for candidate in rig.done()["2"]] == ["h.example"]
+    rig.now += 10
+    assert rig.many.tick() is None
+    assert (rig.many.open, rig.dropped) == (0, [])
+
+
+def test_a_question_without_waiting_walks_is_dropped_and_not_cached() -> None:
+    rig = Rig()
+    rig.start("1")
+    rig.redirect("1", "s.example.", 4.0)
+    assert rig.onward() == ["s.example."]
+    rig.now += 1.0
+    assert rig.many.tick() is None
+    assert rig.dropped == ["s.example."]
+    assert not rig.done()["1"].complete
+    rig.start("2")
+    rig.redirect("2", "s.example.", 0.0)
+    assert rig.onward() == ["s.example."]  # asked again
+    rig.host("s.example.")
+    assert rig.done()["2"].complete
+
+
+def test_a_walk_whose_time_is_over_asks_nothing() -> None:
+    rig = Rig()
+    rig.start("1")
+    rig.redirect("1", "s.example.", 5.0)
+    assert rig.many.has_new
+    rig.many.tick()
+    assert rig.onward() == []
+    assert outcomes(rig.done()["1"])[1] == (Outcome.TIMEOUT, TIME_OVER)
+
+
+def test_a_root_question_continues_after_a_redirected_walk_ends() -> None:
+    rig = Rig()
+    rig.start("1")
+    rig.start("2")
+    assert len(rig.many.take()) == 2
+    rig.redirect("1", "2.ark.arpa.", 4.0)
+    assert rig.onward() == []  # asked already
+    rig.now += 1.0
+    rig.many.tick()
+    assert list(rig.done()) == ["1"]
+    rig.host("2.ark.arpa.")
+    assert rig.done()["2"].complete
+
+
+def test_an_ark_at_a_redirect_target_has_a_lifetime_of_its_own() -> None:
+    rig = Rig()
+    rig.start("1")
+    rig.many.take()
+    rig.redirect("1", "2.ark.arpa.", 4.0)
+    assert rig.onward() == ["2.ark.arpa."]
+    rig.start("2")
+    assert rig.many.take() == []
+    rig.now += 1.0
+    assert rig.many.tick() == 4.0
+    assert list(rig.done()) == ["1"]
+    rig.now += 4.0
+    rig.many.tick()
+    assert outcomes(rig.done()["2"]) == [(Outcome.TIMEOUT, "no reply")]
+    assert rig.dropped == ["2.ark.arpa."]
+
+
+def test_ended_walks_are_freed_before_their_deadline() -> None:
+    rig = Rig()
+    for number in range(1000):
+        rig.start(f"{number}")
+        rig.redirect(f"{number}", f"s{number}.example.", 0.0)
+        rig.onward()
+        rig.host(f"s{number}.example.")
+    assert len(rig.done()) == 1000
+    assert sum(isinstance(found, ActiveWalk) for found in gc.get_objects()) <= 200
+
+
+def test_dropped_questions_leave_room_for_others() -> None:
+    zone = {f"{i}.ark.arpa.": [naptr(f"s{i}.example.", flags=b"")] for i in range(16)}
+    honest = hosts({**zone, **{f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(16, 40)}})
+
+    def half(query: bytes, transport: str) -> list[bytes]:
+        return [] if question(query)[0][-1] == b"example" else honest(query, transport)
+
+    with hostile(half) as server:
+        started = time.monotonic()
+        arks = [f"ark:{i}/x" for i in range(40)]
+        found = list(discover_many(arks, nameservers=[server.name], lifetime=0.6, concurrency=8))
+        assert time.monotonic() - started < 16 / 8 * 0.6 + BOUND
+        assert [one.complete for one in found] == [False] * 16 + [True] * 24
+        assert len(server.queries) == 40 + 16  # each of those without answer once
+
+
+def test_further_questions_are_outstanding_within_the_same_limit() -> None:
+    honest = hosts({"0.ark.arpa.": [naptr(f"s{i}.example.", flags=b"", order=i) for i in range(6)]})
+
+    onward: list[float] = []  # when a further question came
+
+    def first(query: bytes, transport: str) -> list[bytes]:
+        if question(query)[0][-1] == b"example":
+            onward.append(time.monotonic())
+        return honest(query, transport) if question(query)[0][0] == b"0" else []
+
+    def clock() -> float:
+        """Time stands still until one question too many would have come; then all four lifetimes are over."""
+        return 1.0 if onward and time.monotonic() > onward[0] + 0.2 else 0.0
+
+    with hostile(first) as server:
+        arks = [f"ark:{i}/x" for i in range(20)]
+        stream = discover_many(arks, nameservers=[server.name], lifetime=0.6, concurrency=4, clock=clock)
+        with closing(stream):
+            found = next(stream)
+    assert len(onward) == 1  # three first questions are outstanding
+    assert [note for _, note in outcomes(found)] == ["", f"{server.name}: no reply"] + [TIME_OVER] * 5
+
+
+def test_time_spent_on_a_silent_server_counts_for_every_walk() -> None:
+    with hostile(lambda query, transport: []) as one, hostile(lambda query, transport: []) as other:
+        arks = [f"ark:{i}/x" for i in range(9)]
+        found = list(discover_many(arks, nameservers=[one.name, other.name], lifetime=0.5))
+        assert [outcome for late in found for outcome, _ in outcomes(late)] == [Outcome.TIMEOUT] * 9
+        assert (len(one.queries), len(other.queries)) == (9, 0)
+
+
+def test_a_large_response_after_the_deadline_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading a large response takes time, so one that comes after the deadline is ignored."""
+    read = 0
+    clock = time.monotonic
+    passed = 0.0
+    real = read_response
+
+    def slow(query: Query, packet: bytes) -> Response:
+        nonlocal read, passed
+        read += len(packet) > 1232
+        passed += 0.4 * (len(packet) > 1232)  # on the walk's clock
+        return real(query, packet)
+
+    monkeypatch.setattr("maptr.client.exchange.read_response", slow)
+    zone = {"1.ark.arpa.": [naptr(f"r{i}.example.", flags=b"") for i in range(31)]}
+    zone |= {f"r{i}.example.": [naptr(f"h{k}.example.") for k in range(80)] for i in range(31)}
+    with hostile(hosts(zone)) as server:
+        found = asyncio.run(
+            discover_async("ark:1/x", nameservers=[server.name], lifetime=1.5, clock=lambda: clock() + passed)
+        )
+    assert read <= 4  # of 31
+    assert not found.complete

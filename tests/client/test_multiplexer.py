@@ -1,0 +1,201 @@
+"""The multiplexer's parts: a TCP exchange, the pool of UDP sockets, timeouts, and the limit on outstanding queries."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from math import inf
+from typing import Any
+
+import pytest
+
+from maptr.client import multiplexer
+from maptr.client.exchange import Attempt, Exchange
+from maptr.client.multiplexer import (
+    SOCKETS,
+    Multiplexer,
+    Pending,
+    Ready,
+    SelectorWaiter,
+    SocketPool,
+    TcpExchange,
+    Timeouts,
+)
+from maptr.client.servers import Server
+from maptr.client.stub import Stub
+from maptr.protocol.names import Labels
+from maptr.walk import Answer
+from tests.support.hostile import hosts, naptr
+
+SECONDS = 10.0  # after which a test gives up
+NAME = (b"12345", b"ark", b"arpa")
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        sock.settimeout(SECONDS)
+        yield sock
+
+
+@pytest.fixture
+def waiter() -> Iterator[SelectorWaiter]:
+    with closing(SelectorWaiter()) as made:
+        yield made
+
+
+def server_of(sock: socket.socket) -> Server:
+    return Server("127.0.0.1", sock.getsockname()[1])
+
+
+def test_rfc1035_4_2_2_a_response_in_pieces_is_complete_at_its_length(
+    listener: socket.socket, waiter: SelectorWaiter
+) -> None:
+    came: list[bytes | OSError] = []
+    with closing(TcpExchange(server_of(listener), b"query", waiter, came.append)):
+        peer, _ = listener.accept()
+        with peer:
+            waiter.wait(SECONDS)
+            peer.settimeout(SECONDS)
+            assert peer.recv(100) == b"\0\5query"
+            for piece in (b"\0", b"\5r", b"epl"):
+                peer.sendall(piece)
+                waiter.wait(SECONDS)
+                assert came == []
+            peer.sendall(b"y and more")
+            waiter.wait(SECONDS)
+    assert came == [b"reply"]
+
+
+def test_a_response_cut_short_is_an_error(listener: socket.socket, waiter: SelectorWaiter) -> None:
+    came: list[bytes | OSError] = []
+    with closing(TcpExchange(server_of(listener), b"query", waiter, came.append)):
+        peer, _ = listener.accept()
+        peer.sendall(b"\0\5rep")
+        peer.close()
+        while not came:
+            waiter.wait(SECONDS)
+    assert "closes the TCP connection early" in str(came[0])
+
+
+def test_a_query_larger_than_the_send_buffer_arrives_complete(waiter: SelectorWaiter) -> None:
+    packet = bytes(range(256)) * 255
+    with socket.socket() as small:
+        small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)  # before listen(), so that connections have it
+        small.bind(("127.0.0.1", 0))
+        small.listen()
+        small.settimeout(SECONDS)
+        with closing(TcpExchange(server_of(small), packet, waiter, lambda came: None)):
+            peer, _ = small.accept()
+            with peer:
+                peer.settimeout(SECONDS)
+                got = b""
+                while len(got) < len(packet) + 2:
+                    waiter.wait(0)
+                    got += peer.recv(65536)
+    assert got == len(packet).to_bytes(2, "big") + packet
+
+
+def test_a_server_that_does_not_listen_is_an_error(listener: socket.socket, waiter: SelectorWaiter) -> None:
+    server = server_of(listener)
+    listener.close()
+    came: list[bytes | OSError] = []
+    try:  # the operating system may report it at once, or on the first write
+        with closing(TcpExchange(server, b"query", waiter, came.append)):
+            waiter.wait(SECONDS)
+    except OSError as error:
+        came.append(error)
+    assert isinstance(came[0], ConnectionRefusedError)
+
+
+class Watched:
+    """A waiter that only records what it watches."""
+
+    def __init__(self) -> None:
+        self.socks: list[socket.socket] = []
+
+    def watch(self, sock: socket.socket, ready: Ready, *, write: bool = False) -> None:
+        self.socks.append(sock)
+
+    def unwatch(self, sock: socket.socket) -> None:
+        self.socks.remove(sock)
+
+
+def test_rfc5452_9_2_sockets_are_several_and_each_is_replaced_after_its_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiplexer, "REUSES", 3)
+    watched = Watched()
+    pool = SocketPool(watched, lambda one: False)
+    server = Server("127.0.0.1", 9)
+    first = [pool.next(server) for _ in range(SOCKETS)]
+    assert len({one.sock.getsockname() for one in first}) == SOCKETS
+    busy = first[0]
+    busy.pending[b"id"] = sent(Timeouts(), 0.0, 1.0)[0]
+    for _ in range(2 * SOCKETS):
+        pool.next(server)
+    now = {pool.next(server) for _ in range(SOCKETS)}
+    assert now & set(first) == {busy}
+    assert all(one.sock.fileno() == -1 for one in first if one is not busy)
+    busy.pending.clear()
+    assert busy not in [pool.next(server) for _ in range(SOCKETS)]
+    assert len(watched.socks) == SOCKETS
+    pool.close()
+    assert watched.socks == []
+
+
+def sent(timeouts: Timeouts, now: float, seconds: float) -> tuple[Pending, Attempt]:
+    """A question whose first query is sent now, with this timeout."""
+    exchange = Exchange(NAME, (Server("192.0.2.1"),), lambda size: bytes(size))
+    ignored: Callable[[Labels, Answer], Any] = max
+    pending = Pending(NAME, exchange, ignored, 10.0)
+    attempt = pending.attempt = exchange.next()
+    assert attempt is not None
+    timeouts.set(pending, attempt, now, now + seconds)
+    return pending, attempt
+
+
+def test_each_attempt_times_out_once_and_on_time() -> None:
+    timeouts = Timeouts()
+    assert timeouts.next == inf
+    slow, quick, later = sent(timeouts, 0.0, 4.0), sent(timeouts, 0.0, 1.0), sent(timeouts, 0.5, 1.0)
+    assert timeouts.next == 1.0
+    assert list(timeouts.take(0.9)) == []
+    assert list(timeouts.take(1.0)) == [quick]
+    assert timeouts.next == 1.5
+    assert {pending for pending, _ in timeouts.take(9.0)} == {later[0], slow[0]}
+    assert list(timeouts.take(9.0)) == []
+    assert timeouts.next == inf
+
+
+def test_an_attempt_that_was_answered_or_sent_again_does_not_time_out() -> None:
+    timeouts = Timeouts()
+    answered, again, waiting = (sent(timeouts, 0.0, 1.0) for _ in range(3))
+    answered[0].attempt = None
+    again[0].attempt = again[1]._replace(tcp=True)
+    assert waiting[0] in timeouts.pending()
+    assert list(timeouts.take(0.5)) == []
+    assert list(timeouts.pending()) == [waiting[0]]
+    assert list(timeouts.take(1.0)) == [waiting]
+
+
+def test_no_more_queries_are_outstanding_than_the_concurrency(waiter: SelectorWaiter) -> None:
+    honest = hosts({f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(60)})
+    answers: list[Answer] = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+        server.settimeout(5)
+        stub = Stub([f"127.0.0.1#{server.getsockname()[1]}"])
+        with closing(Multiplexer(stub, waiter, seconds=5.0, concurrency=8)) as asking:
+            for i in range(56):
+                asking.ask((str(i).encode(), b"ark", b"arpa"), lambda name, answer: answers.append(answer))
+            for done in (0, 3):
+                while len(answers) < done:
+                    waiter.wait(5)
+                asking.tick()
+                asked = [server.recvfrom(2000) for _ in range(done or 8)]
+                server.setblocking(False)
+                with pytest.raises(BlockingIOError):
+                    server.recv(2000)
+                server.settimeout(5)
+                for query, client in asked[:3]:
+                    server.sendto(honest(query, "udp")[0], client)

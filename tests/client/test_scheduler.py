@@ -1,0 +1,170 @@
+"""The scheduler: walks that share answers find what each finds alone, within bounds of memory and of computing."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maptr.ark import Ark
+from maptr.client.scheduler import Scheduler
+from maptr.discovery import Outcome
+from maptr.naptr.record import Naptr
+from maptr.protocol import names
+from maptr.protocol.names import Labels
+from maptr.walk import DEFAULTS, Answer, Walk
+
+NAME = (b"12345", b"ark", b"arpa")
+ARK = Ark.parse("ark:12345/x1")
+
+plain_records = st.builds(
+    Naptr,
+    st.integers(0, 2),
+    st.integers(0, 1),
+    st.just(b"h"),
+    st.just(b"ark"),
+    st.just(b""),
+    st.sampled_from([(b"h%d" % i, b"Example" if i % 2 else b"example") for i in range(6)]),
+)
+REGEXPS = (
+    rb"!^ark:/?[0-9]+/(x.*)$!https://u.example/\1!",
+    rb"!^ark:/?1/(x.*)$!https://u.example:8443/\1!",
+    rb"!^ark:/?[01]/(.*)$!http://v.example/\1\1!",
+    rb"!^ark:.*$!https://U.example/all!",
+    rb"!^ark:/?1/x(.*)$!https://127.0.0.1/\1!",
+    rb"!^ark:/?1/x(.*)$!ftp://h.example/\1!",
+    rb"!^ark:/?1/x(.*)$!https://h.example\1/!",
+    rb"!^ark:/?1/(.*)$!\1!",
+    rb"!^ark:/?1/(.*)$!https://h.example/<\1>!",
+    rb"!^ark:/?1/(.*)$!https://a@h.example/\1!",
+    rb"!^ark:/?1/(.*)$!x!i",
+)
+
+ROOTS: list[Labels] = [(naan, b"ark", b"arpa") for naan in (b"0", b"1", b"2", b"3", b"b")]
+ELSEWHERE: list[Labels] = [(b"n%d" % i, b"example") for i in range(3)]
+HOST = Naptr(0, 0, b"h", b"ark", b"", (b"h", b"example"))
+graph_records = st.one_of(
+    plain_records,
+    st.builds(
+        lambda order, to: Naptr(order, 0, b"", b"ark", b"", to), st.integers(0, 1), st.sampled_from(ROOTS + ELSEWHERE)
+    ),
+    st.builds(
+        lambda order, regexp: Naptr(order, 0, b"u", b"ark", regexp, ()), st.integers(0, 1), st.sampled_from(REGEXPS)
+    ),
+    st.just(Naptr(0, 0, b"", b"ark", rb"!^.*/(x|y).*$!\1.example!", ())),
+)
+graphs = st.dictionaries(st.sampled_from(ROOTS + ELSEWHERE), st.lists(graph_records, max_size=3))
+texts = st.builds("ark:{}/{}".format, st.integers(0, 3), st.sampled_from(["x1", "y1", "x2/c.pdf", "x1?info"]))
+arks = texts.map(Ark.parse) | st.sampled_from([Ark("b", "x1"), Ark("B", "x1"), Ark("b", "y1")])
+
+
+@given(graphs, st.lists(arks, max_size=12), st.integers(1, 12), st.sampled_from([100_000, 3]), st.randoms())
+def test_shared_walks_find_what_each_finds_alone(
+    zone: dict[Labels, list[Naptr]], asked: list[Ark], at_once: int, max_kept: int, rng: random.Random
+) -> None:
+    check_shared(zone, asked, at_once, max_kept, rng)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_shared_walks_by_hand(seed: int, at_once: int) -> None:
+    rule = Naptr(0, 0, b"u", b"ark", REGEXPS[1], ())
+    zone = {ROOTS[4]: [HOST], ROOTS[1]: [rule, HOST]}
+    asked = [Ark("b", "x1"), Ark("B", "x1"), Ark("1", "x1"), Ark("1", "x2"), Ark("1", "y1")]
+    check_shared(zone, asked, at_once, 100_000, random.Random(seed))
+    check_shared(zone, asked[2:], at_once, 100_000, random.Random(seed))
+
+
+def check_shared(
+    zone: dict[Labels, list[Naptr]], asked: list[Ark], at_once: int, max_kept: int, rng: random.Random
+) -> None:
+    def answer(name: Labels) -> Answer:
+        records = zone.get(names.fold(name))
+        return (
+            Answer(Outcome.NXDOMAIN, ttl=60, zone=name)
+            if records is None
+            else Answer(Outcome.ANSWER, tuple(records), 60)
+        )
+
+    asked = asked + asked[::2]  # further ARKs of the same NAANs, when their roots are known
+    many: Scheduler[int] = Scheduler(DEFAULTS, lifetime=5.0, clock=lambda: 0.0, max_kept=max_kept, now=lambda: 1000.0)
+    names_asked: list[Labels] = []
+    left = list(enumerate(asked))
+    while left or many.open:
+        for number, ark in left[:at_once]:
+            many.start(number, ark)
+        del left[:at_once]
+        new = many.take() + [onward.name for onward in many.take_follow_ups()]
+        names_asked += new
+        for wanted in rng.sample(new, len(new)):
+            many.tell(wanted, answer(wanted))
+    assert max_kept == 3 or len(set(names_asked)) == len(names_asked)
+    assert len(many.done) == len(asked)
+    for number, found in many.done:
+        walk = Walk(asked[number])
+        while questions := walk.next():
+            for question in questions:
+                walk.tell(question, answer(question.name))
+        alone = walk.result(1000.0)
+        assert found == alone
+        assert (found.ttl, found.expiration, found.urls()) == (alone.ttl, alone.expiration, alone.urls())
+
+
+def test_cached_answers_are_bounded() -> None:
+    many: Scheduler[int] = Scheduler(DEFAULTS, lifetime=5.0, clock=lambda: 0.0, max_kept=10)
+    for i in range(50):
+        many.start(i, Ark.parse(f"ark:{i}/x"))
+        (name,) = many.take()
+        records = [Naptr(0, n, b"h", b"ark", b"", (b"h", b"example")) for n in range(3)]
+        many.tell(name, Answer(Outcome.ANSWER, records, 60))
+    assert len(many.done) == 50
+    many.start(99, Ark.parse("ark:49/y"))
+    assert many.take() == []
+    many.start(100, Ark.parse("ark:0/y"))  # the oldest made room
+    assert len(many.take()) == 1
+    assert many.open == 1
+
+
+HOSTILE = b"!" + b"(" * 12 + b"x?" + b")*" * 12 + b"y$!https://u.example/!"  # read in linear time, but not in little
+REGEXP = rb"!^ark:/?1/(.*)$!https://u.example/\1!"
+
+
+def test_the_walks_of_a_naan_share_one_budget_for_regexps() -> None:
+    root = Naptr(0, 0, b"u", b"ark", HOSTILE, ())
+    many: Scheduler[int] = Scheduler(DEFAULTS, lifetime=5.0, clock=lambda: 0.0)
+    spent = 0
+    for i in range(50):
+        many.start(i, Ark.parse(f"ark:666/{'x' * 200}{i}"))
+    (name,) = many.take()
+    many.tell(name, Answer(Outcome.ANSWER, [root._replace(order=order) for order in range(30)], 60))
+    reasons = [reading.reasons for _, found in many.done for reading in found.trace[0].readings]
+    spent = sum("steps of this walk are spent" in " ".join(reason) for reason in reasons)
+    assert len(many.done) == 50
+    assert spent > 0.9 * len(reasons)
+
+
+def test_walks_of_one_answer_are_computed_in_slices() -> None:
+    """On a clock that each walk moves on: a slice, and then it is the driver's turn."""
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += 0.003
+        return now
+
+    many: Scheduler[int] = Scheduler(DEFAULTS, lifetime=500.0, clock=clock)
+    many.tick()
+    for i in range(100):
+        many.start(i, Ark.parse(f"ark:1/x{i}"))
+    (name,) = many.take()
+    many.tell(name, Answer(Outcome.ANSWER, [Naptr(0, 0, b"u", b"ark", REGEXP, ())], 60))
+    assert len(many.done) < 20
+    turns = 0
+    while many.has_new:
+        many.tick()
+        turns += 1
+    assert turns > 5
+    assert [token for token, _ in many.done] == list(range(100))
+    assert all(found for _, found in many.done)

@@ -1,0 +1,289 @@
+"""The security of a discovery whose redirects lead into other zones: that of its weakest part.
+
+A signed zone with a trust anchor redirects to another island, to a child that is not signed, to one that is forged, to
+where no anchor is above, and to several of them. The verdicts on single answers are held to Unbound's in
+``tests/interop/test_validation.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+import dns.asyncresolver
+import dns.dnssec
+import dns.rdata
+import dns.resolver
+import dns.zone
+import pytest
+
+from maptr import (
+    Cache,
+    Discovery,
+    DiscoveryFailed,
+    NoMappingAuthority,
+    Validator,
+    discover,
+    discover_async,
+    discover_many,
+    discover_many_async,
+)
+from maptr.answer.context import Transport
+from maptr.answer.respond import respond
+from maptr.discovery import Outcome
+from maptr.zone.snapshot import Snapshot
+from tests.support.hostile import AA, CNAME, NAPTR, NS, A, Hostile, hostile, naptr, question, record, reply
+
+pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
+from tests.support.tampered import NS_RECORDS, signed_zone
+
+ISLAND, PLAIN, FORGED, NOWHERE = "1.island.example.", "1.plain.ark.arpa.", "1.forged.ark.arpa.", "1.nowhere.example."
+
+
+class Case(NamedTuple):
+    """Where a NAAN redirects; what its discovery comes to, and who is a candidate."""
+
+    targets: tuple[str, ...]
+    security: str
+    hosts: tuple[str, ...]
+    complete: bool = True
+    own: bool = False  # a host of the signed zone itself, too
+
+
+CASES = {
+    "1": Case((), "secure", ("own",), own=True),
+    "2": Case((ISLAND,), "secure", ("island",)),
+    "3": Case((PLAIN,), "insecure", ("plain",)),
+    "4": Case((FORGED,), "bogus", (), complete=False),
+    "5": Case((NOWHERE,), "indeterminate", ("nowhere",)),
+    "6": Case((ISLAND, PLAIN), "insecure", ("island", "plain"), own=False),
+    "7": Case((ISLAND, PLAIN, FORGED), "bogus", ("island", "own", "plain"), complete=False, own=True),
+    "8": Case((PLAIN, NOWHERE), "indeterminate", ("nowhere", "plain")),
+    "9": Case((FORGED, NOWHERE), "bogus", ("nowhere",), complete=False),
+    "b1": Case(("none.island.example.",), "secure", ()),
+    "b2": Case(("none.plain.ark.arpa.",), "insecure", ()),
+    "b3": Case(("none.nowhere.example.",), "indeterminate", ()),
+    "b4": Case(("none.forged.ark.arpa.",), "bogus", (), complete=False),
+    "b5": Case(("tofar.island.example.",), "bogus", (), complete=False),  # through one that is secure
+    "b6": Case(("toplain.island.example.",), "insecure", ("plain",)),
+    "b7": Case(("alias.island.example.",), "insecure", ("plain",)),
+    "b8": Case(("aliasfar.island.example.",), "bogus", (), complete=False),
+    "b9": Case(("back.plain.ark.arpa.",), "insecure", ("island",)),  # never better again
+}
+
+
+class Tree(NamedTuple):
+    server: Hostile
+    anchors: dict[str, list[dns.rdata.Rdata]]
+
+
+@pytest.fixture(scope="module")
+def tree() -> Iterator[Tree]:
+    def host(name: str) -> str:
+        return f'1 NAPTR 0 0 "h" "ark" "" {name}.example.\n'
+
+    def to(name: str, target: str) -> str:
+        return f'{name} NAPTR 0 0 "" "ark" "" {target}\n'
+
+    forged, key = signed_zone("forged.ark.arpa.", host("signed"))
+    island, island_key = signed_zone(
+        "island.example.",
+        host("island") + to("tofar", FORGED) + to("toplain", PLAIN) + f"alias CNAME {PLAIN}\naliasfar CNAME {FORGED}\n",
+    )
+    rules = "".join(to(naan, target) for naan, case in CASES.items() for target in case.targets)
+    rules += "".join(f'{naan} NAPTR 0 0 "h" "ark" "" own.example.\n' for naan, case in CASES.items() if case.own)
+    top, top_key = signed_zone(
+        "ark.arpa.",
+        rules + f"plain NS ns\nforged NS ns\nforged DS {dns.dnssec.make_ds('forged.ark.arpa.', key, 'SHA256')}\n",
+    )
+    evil = dns.rdata.from_text("IN", "NAPTR", '0 0 "h" "ark" "" evil.example.')
+    forged.find_rdataset("1.forged.ark.arpa.", "NAPTR").add(evil)
+    forged.delete_rdataset("forged.ark.arpa.", "NSEC")
+
+    def unsigned(origin: str, text: str) -> dns.zone.Zone:
+        return dns.zone.from_text(f"$TTL 300\n{NS_RECORDS}{text}", origin, relativize=False)
+
+    plain = unsigned("plain.ark.arpa.", host("plain") + to("back", ISLAND))
+    nowhere = unsigned("nowhere.example.", host("nowhere"))
+    snapshot = Snapshot.from_zones([top, forged, island, plain, nowhere])
+
+    def answer(query: bytes, transport: str) -> list[bytes]:
+        made = respond(query, snapshot, transport=Transport.TCP)
+        return [] if made is None else [made]
+
+    with hostile(answer) as server:
+        yield Tree(server, {"ark.arpa.": [top_key], "island.example.": [island_key]})
+
+
+def resolvers(server: Hostile) -> tuple[dns.resolver.Resolver, dns.asyncresolver.Resolver]:
+    sync, awaited = dns.resolver.Resolver(configure=False), dns.asyncresolver.Resolver(configure=False)
+    for one in (sync, awaited):
+        one.nameservers, one.port = [server.host], server.port
+    return sync, awaited
+
+
+def by_discover(ark: str, server: Hostile, by: Validator) -> Discovery:
+    return discover(ark, nameservers=[server.name], trust_anchors=by, raise_on_none=False)
+
+
+def by_async(ark: str, server: Hostile, by: Validator) -> Discovery:
+    return asyncio.run(discover_async(ark, nameservers=[server.name], trust_anchors=by, raise_on_none=False))
+
+
+def by_bulk(ark: str, server: Hostile, by: Validator) -> Discovery:
+    return next(discover_many([ark], nameservers=[server.name], trust_anchors=by))
+
+
+def by_async_bulk(ark: str, server: Hostile, by: Validator) -> Discovery:
+    async def ask() -> Discovery:
+        (one,) = [found async for found in discover_many_async([ark], nameservers=[server.name], trust_anchors=by)]
+        return one
+
+    return asyncio.run(ask())
+
+
+def by_dnspython(ark: str, server: Hostile, by: Validator) -> Discovery:
+    return discover(ark, resolver=resolvers(server)[0], trust_anchors=by, raise_on_none=False)
+
+
+def by_async_dnspython(ark: str, server: Hostile, by: Validator) -> Discovery:
+    return asyncio.run(
+        discover_async(ark, resolver=resolvers(server)[1], trust_anchors=by, raise_on_none=False),
+    )
+
+
+def by_cache(ark: str, server: Hostile, by: Validator) -> Discovery:
+    """Fresh and from memory; what has a bogus part is not kept, and has no candidate here."""
+    with Cache(nameservers=[server.name], trust_anchors=by) as cache:
+        fresh = found_by(partial(cache.discover, ark, raise_on_none=False))
+        kept = found_by(partial(cache.discover, ark, raise_on_none=False))
+    assert (fresh.source, kept.source) == ("dns", "memory")
+    assert (kept.candidates, kept.complete) == (fresh.candidates, fresh.complete)
+    assert kept.security == ("indeterminate" if fresh.security == "bogus" else fresh.security)  # not asked again yet
+    return fresh
+
+
+def found_by(ask: Callable[[], Discovery]) -> Discovery:
+    try:
+        return ask()
+    except DiscoveryFailed as failed:
+        assert failed.discovery is not None
+        return failed.discovery
+
+
+DRIVERS = (by_discover, by_async, by_bulk, by_async_bulk, by_dnspython, by_async_dnspython, by_cache)
+
+
+@pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.__name__)
+def test_security_is_that_of_the_weakest_part(
+    driver: Callable[[str, Hostile, Validator], Discovery], tree: Tree
+) -> None:
+    validator = Validator(tree.anchors)
+    for naan, case in CASES.items():
+        found = found_by(partial(driver, f"ark:{naan}/x", tree.server, validator))
+        hosts = () if driver is by_cache and case.security == "bogus" else case.hosts
+        assert (naan, found.security) == (naan, case.security)
+        assert (naan, sorted(c.host for c in found)) == (naan, [f"{name}.example" for name in hosts])
+        assert (naan, found.complete) == (naan, case.complete)
+        assert not any("evil" in reading.naptr.to_text() for step in found.trace for reading in step.readings)
+
+
+@pytest.mark.parametrize("naan", CASES)
+def test_require_secure_applies_to_every_part(naan: str, tree: Tree) -> None:
+    case = CASES[naan]
+
+    def ask() -> Discovery:
+        server, anchors = tree.server.name, tree.anchors
+        return discover(f"ark:{naan}/x", nameservers=[server], trust_anchors=anchors, require="secure")
+
+    if case.security != "secure":
+        with pytest.raises(DiscoveryFailed, match=f"the answers are {case.security}, not secure"):
+            ask()
+    elif case.hosts:
+        assert ask().security == "secure"
+    else:
+        with pytest.raises(NoMappingAuthority) as none:
+            ask()
+        assert none.value.discovery is not None
+        assert none.value.discovery.security == "secure"
+
+
+def test_the_trace_says_which_part(tree: Tree) -> None:
+    found = discover("ark:7/x", nameservers=[tree.server.name], trust_anchors=tree.anchors)
+    told = {step.name[1].decode(): (step.outcome, step.security) for step in found.trace}
+    assert told == {
+        "ark": (Outcome.ANSWER, "secure"),
+        "island": (Outcome.ANSWER, "secure"),
+        "plain": (Outcome.ANSWER, "insecure"),
+        "forged": (Outcome.BOGUS, "bogus"),
+    }
+    without = discover(
+        "ark:2/x", nameservers=[tree.server.name], trust_anchors={"ark.arpa.": tree.anchors["ark.arpa."]}
+    )
+    assert [step.security for step in without.trace] == ["secure", "indeterminate"]  # no anchor above the island
+    assert without.security == "indeterminate"
+
+
+# ---- the word of a resolver
+
+AD = 0x20
+RA = 0x80
+
+
+def to_host(query: bytes, flags: int) -> bytes:
+    return reply(query, [record(None, NAPTR, naptr("h.example."))], flags=flags)
+
+
+def by_word(server: str) -> list[Discovery]:
+    """By every driver of our own stub."""
+
+    async def awaited() -> Discovery:
+        return await discover_async("ark:12345/x", nameservers=[server], trust_ad=True, raise_on_none=False)
+
+    return [
+        found_by(partial(discover, "ark:12345/x", nameservers=[server], trust_ad=True, raise_on_none=False)),
+        found_by(lambda: asyncio.run(awaited())),
+        next(discover_many(["ark:12345/x"], nameservers=[server], trust_ad=True)),
+    ]
+
+
+@pytest.mark.parametrize(("word", "security"), [(AD, "secure"), (0, "insecure"), (None, "bogus")])
+def test_security_by_ad_is_that_of_the_weakest_answer(word: int | None, security: str) -> None:
+    bogus = b"\0" + bytes.fromhex("0029 04d0 00000000 0006 000f 0002 0006".replace(" ", ""))  # EDE 6 (RFC 8914)
+
+    def answer(query: bytes, transport: str) -> list[bytes]:
+        if question(query)[0][0] == b"12345":
+            return [reply(query, [record(None, NAPTR, naptr("far.example.", flags=b""))], flags=RA | AD)]
+        if word is None:
+            return [reply(query, additional=[bogus], flags=RA, rcode=2)]
+        return [to_host(query, RA | word)]
+
+    with hostile(answer) as server:
+        for found in by_word(server.name):
+            assert (found.security, found.complete, bool(found)) == (security, word is not None, word is not None)
+            assert [step.security for step in found.trace] == ["secure", security]
+
+
+def test_the_ad_bit_of_a_referred_server_is_ignored() -> None:
+    """AD set by whom a referral leads to, which may be anybody."""
+
+    def refer(query: bytes, transport: str) -> list[bytes]:
+        ns = record("12345.ark.arpa.", NS, b"\2ns\7example\0")
+        return [reply(query, authority=[ns], additional=[record("ns.example.", A, bytes((127, 0, 0, 2)))], flags=AD)]
+
+    with hostile(refer) as top, hostile(lambda query, _: [to_host(query, AA | AD)], "127.0.0.2", top.port) as below:
+        for found in by_word(top.name):
+            assert (found.trace[0].server, found.security, bool(found)) == (below.name, "insecure", True)
+
+
+@pytest.mark.parametrize(("alias", "security"), [(AD, "secure"), (0, "insecure")])
+def test_an_alias_without_ad_is_insecure(alias: int, security: str) -> None:
+    def leave(query: bytes, transport: str) -> list[bytes]:
+        if question(query)[0][0] == b"12345":
+            return [reply(query, [record(None, CNAME, b"\1c\7example\0")], flags=AA | alias)]
+        return [to_host(query, AA | AD)]
+
+    with hostile(leave) as server:
+        assert [found.security for found in by_word(server.name)] == [security] * 3

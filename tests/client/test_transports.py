@@ -1,0 +1,200 @@
+"""The other ways to ask, through dnspython's resolvers: DNS over TLS to our own server, and IPv6 by our own stub."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import dns.asyncresolver
+import dns.nameserver
+import dns.query
+import dns.resolver
+import pytest
+from click.testing import CliRunner
+
+from maptr import Discovery, discover, discover_async, discover_many, discover_many_async
+from maptr.cli.group import main
+from maptr.discovery import DiscoveryFailed, NoMappingAuthority, Outcome
+from maptr.errors import ConfigError
+from tests.support.certificates import write_certificate
+from tests.support.peers import HOST, Bind, Maptr, free_port, require
+
+ARK = "ark:12345/x60np1wh8k"
+ZONE = Path(__file__).resolve().parents[2] / "zones" / "ark.arpa.zone"
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # dnspython leaves its TLS transport to the collector
+def test_dns_over_tls_through_the_callers_resolver(tmp_path: Path) -> None:
+    write_certificate(tmp_path)
+    port = free_port()
+    options = (f"--tls-listen={HOST}:{port}", f"--tls-cert={tmp_path}/tls.crt", f"--tls-key={tmp_path}/tls.key")
+    with Maptr({"ark.arpa.": ZONE}, *options) as server:
+        plain = discover(ARK, nameservers=[f"{server.host}#{server.port}"])
+        over_tls = dns.nameserver.DoTNameserver(HOST, port, hostname="ns1.example", verify=str(tmp_path / "tls.crt"))
+        resolver = dns.resolver.Resolver(configure=False)
+        resolver.nameservers = [over_tls]
+        awaited = dns.asyncresolver.Resolver(configure=False)
+        awaited.nameservers = [over_tls]
+        assert discover(ARK, resolver=resolver) == plain
+        assert asyncio.run(discover_async(ARK, resolver=awaited)) == plain
+        resolver.nameservers = [dns.nameserver.DoTNameserver(HOST, port, hostname="other.example")]
+        with pytest.raises(DiscoveryFailed):  # a certificate that nobody vouches for
+            discover(ARK, resolver=resolver, lifetime=2)
+    gc.collect()
+
+
+def test_ipv6() -> None:
+    if not _has_ipv6():
+        pytest.skip("no IPv6 loopback here")
+    with Maptr({"ark.arpa.": ZONE}) as server:
+        plain = discover(ARK, nameservers=[f"{server.host}#{server.port}"])
+    port = free_port()
+    with Maptr({"ark.arpa.": ZONE}, f"--listen=[::1]:{port}") as server:
+        servers = [f"::1#{port}"]
+        assert discover(ARK, nameservers=servers) == plain
+        assert asyncio.run(discover_async(ARK, nameservers=servers)) == plain
+        assert list(discover_many([ARK], nameservers=servers)) == [plain]
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sock:
+            sock.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+class Https(Bind):
+    """BIND as a server of DNS over TLS and HTTPS, by IPv4 and IPv6."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__({"ark.arpa.": ZONE})
+        self.folder = folder
+        self.https, self.tls = free_port(), free_port()
+
+    def configure(self) -> list[str]:
+        command = super().configure()
+        config = self.directory / "named.conf"
+        ports = f"    listen-on port {self.tls} tls own {{ {HOST}; }};\n"
+        for option, host in (("listen-on", HOST), ("listen-on-v6", "::1")):
+            ports += f"    {option} port {self.https} tls own http own {{ {host}; }};\n"
+        text = (
+            config.read_text()
+            .replace("listen-on-v6 { none; };\n", "")
+            .replace("options {\n", f"options {{\n{ports}", 1)
+        )
+        config.write_text(
+            f'tls own {{ key-file "{self.folder}/tls.key"; cert-file "{self.folder}/tls.crt"; }};\n'
+            f'http own {{ endpoints {{ "/dns-query"; }}; }};\n{text}'
+        )
+        return [part for part in command if part != "-4"]
+
+    def url(self, host: str = HOST) -> str:
+        return f"https://{host}:{self.https}/dns-query"
+
+
+@pytest.fixture(scope="module")
+def bind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Https]:
+    require(*Bind.commands)
+    if not dns.query.have_doh:
+        pytest.skip("DNS over HTTPS needs maptr[doh]")
+    folder = tmp_path_factory.mktemp("tls")
+    write_certificate(folder)
+    with Https(folder) as server:
+        yield server
+
+
+@pytest.fixture
+def trusted(bind: Https, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The certificate is one that the system trusts."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(bind.folder / "tls.crt"))
+
+
+async def collected(arks: list[str], server: str) -> list[Discovery]:
+    return [found async for found in discover_many_async(arks, nameservers=server)]
+
+
+UNCLOSED = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # dnspython leaves transports to the collector
+
+
+@UNCLOSED
+@pytest.mark.usefixtures("trusted")
+def test_dns_over_https_and_tls_of_bind(bind: Https) -> None:
+    """RFC 8484, RFC 7858."""
+    plain = discover(ARK, nameservers=[f"{bind.host}#{bind.port}"])
+    for text in (bind.url(), bind.url("localhost"), f"tls://{HOST}#{bind.tls}"):
+        assert discover(ARK, nameservers=text) == plain
+        assert asyncio.run(discover_async(ARK, nameservers=[text])) == plain
+    assert discover(ARK, nameservers=bind.url()).trace[0].server == bind.url()
+    resolver = dns.resolver.Resolver(configure=False)
+    resolver.nameservers = [bind.url()]  # dnspython's own way to say it
+    assert discover(ARK, resolver=resolver) == plain
+    assert list(discover_many([ARK, ARK], resolver=resolver)) == [plain, plain]
+    for text in (bind.url(), f"tls://{HOST}#{bind.tls}"):
+        assert list(discover_many([ARK, "ark:00000/x", ARK], nameservers=[text]))[::2] == [plain, plain]
+        assert asyncio.run(collected([ARK, "ark:00000/x", ARK], text))[::2] == [plain, plain]
+    if _has_ipv6():
+        assert discover(ARK, nameservers=bind.url("[::1]")) == plain
+    with pytest.raises(NoMappingAuthority):
+        discover("ark:00000/x", nameservers=bind.url())
+    gc.collect()
+
+
+@UNCLOSED
+@pytest.mark.usefixtures("trusted")
+def test_dns_over_https_from_the_shell(bind: Https) -> None:
+    done = CliRunner().invoke(main, ["url", ARK, f"@{bind.url()}"])
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout == CliRunner().invoke(main, ["url", ARK, f"@{bind.host}#{bind.port}"]).stdout
+    wrong = CliRunner().invoke(main, ["url", ARK, "@http://127.0.0.1/dns-query"])
+    assert wrong.exit_code == 2
+    assert "write HOST, tls://HOST or https://HOST/PATH" in wrong.stderr
+    gc.collect()
+
+
+@UNCLOSED
+def test_dns_over_https_that_fails(bind: Https, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A certificate that nobody vouches for, another path, a closed port, one server of two; no package."""
+    for asked in (bind.url(), f"tls://{HOST}#{bind.tls}"):
+        with pytest.raises(DiscoveryFailed):
+            discover(ARK, nameservers=asked, lifetime=0.7)
+    monkeypatch.setenv("SSL_CERT_FILE", str(bind.folder / "tls.crt"))
+    for text in (bind.url().replace("dns-query", "other"), f"https://{HOST}:{free_port()}/dns-query"):
+        with pytest.raises(DiscoveryFailed) as caught:
+            discover(ARK, nameservers=text, lifetime=0.7)
+        assert caught.value.discovery is not None
+        assert caught.value.discovery.trace[0].outcome in (Outcome.UNREACHABLE, Outcome.MALFORMED, Outcome.TIMEOUT)
+        assert discover(ARK, nameservers=[text, bind.url()])  # the next one is asked
+    assert discover(ARK, nameservers=[f"{HOST}#{free_port()}", bind.url()])
+    monkeypatch.setattr("dns.query.have_doh", False)
+    with pytest.raises(ConfigError, match=r"maptr\[doh\]"):
+        discover(ARK, nameservers=bind.url())
+    gc.collect()
+
+
+@pytest.mark.parametrize("text", ["https://", "https://u:p@h/q", "tls://", "tls://h#0", "http://h/q", "quic://h"])
+def test_urls_that_are_not_servers(text: str) -> None:
+    with pytest.raises(ConfigError, match="nameservers"):
+        discover(ARK, nameservers=text)
+
+
+@UNCLOSED
+@pytest.mark.usefixtures("trusted")
+def test_drift_over_https_and_tls_and_bulk_over_neither(bind: Https, tmp_path: Path) -> None:
+    run = CliRunner().invoke
+    table = ("table", "drift", "--all", "--table", str(ZONE.parent / "sample.json"), "12025", "99999")
+    plain = run(main, [*table, f"@{bind.host}#{bind.port}"])
+    assert plain.stdout
+    for url in (bind.url(), f"tls://{HOST}#{bind.tls}"):
+        asked = run(main, [*table, f"@{url}"])
+        assert (asked.exit_code, asked.stdout) == (plain.exit_code, plain.stdout)
+        refused = run(main, ["bulk", f"@{url}"], input="ark:12345/x1")
+        assert refused.exit_code == 2
+        assert "plain DNS servers only" in refused.stderr
+    silent = run(main, [*table[:-1], "--timeout", "0.5", f"@https://{HOST}:{free_port()}/dns-query"])
+    assert (silent.exit_code, silent.stdout.split(":")[0]) == (9, "unknown 12025")
+    gc.collect()

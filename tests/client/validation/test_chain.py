@@ -1,0 +1,753 @@
+"""Validation without a network: anchors, the chain, hostile signatures, tampering, caches and the trace.
+
+That it says what a real validator says is held in ``tests/interop/test_validation.py``; proofs of absence are in
+``test_validation_proofs.py``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dns.dnssec
+import dns.dnssectypes
+import dns.flags
+import dns.message
+import dns.name
+import dns.rcode
+import dns.rdata
+import dns.rdataset
+import dns.rdatatype
+import dns.rrset
+import dns.zone
+import pytest
+from click.testing import CliRunner
+from dns.rdtypes.ANY.DNSKEY import DNSKEY
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maptr.answer.context import Transport
+from maptr.answer.respond import respond
+from maptr.cli.group import main
+from maptr.client.validation import anchors, chain, signed
+from maptr.client.validation import answer as answering
+from maptr.client.validation.chain import Lookup, LookupResult
+from maptr.client.validation.message import parse
+from maptr.client.validation.signed import MAX_CHECKS_RRSET, Bogus, Budget, Keys, Signed, verify
+from maptr.client.validation.validator import Validator
+from maptr.discovery import Outcome
+from maptr.errors import ConfigError
+from maptr.walk import Answer
+from maptr.zone.snapshot import Snapshot
+
+pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
+
+NOW = 1_800_000_000
+PARENT, CHILD = "arpa.", "ark.arpa."
+PARENT_TEXT = """\
+@ 3600 SOA ns. admin. 1 3600 600 86400 60
+@ 3600 NS ns.
+ark 3600 NS ns.
+plain 3600 NS ns.
+*.wild 3600 DS 1 13 2 0000000000000000000000000000000000000000000000000000000000000000
+*.c 3600 CNAME 4.ark.arpa.
+"""
+CHILD_TEXT = """\
+@ 300 SOA ns. admin. 1 3600 600 86400 60
+@ 300 NS ns.
+1 300 NAPTR 0 0 "h" "ark" "" h.example.
+1 300 NAPTR 9 0 "h" "ark" "" i.example.
+2 300 TXT x
+3 300 CNAME 1
+*.w 300 NAPTR 0 0 "h" "ark" "" w.example.
+y 300 DNAME w
+"""
+DEEP = "a." * 60 + "deep.ark.arpa."  # below sixty empty non-terminals
+CHILD_TEXT += f"{DEEP} 300 TXT x\n"
+PLAIN_TEXT = '@ 300 SOA ns. admin. 1 3600 600 86400 60\n@ 300 NS ns.\n1 300 NAPTR 0 0 "h" "ark" "" p.example.\n'
+Ask = Callable[[Lookup], LookupResult]
+
+
+def sign(origin: str, text: str, keys: int = 1) -> tuple[dns.zone.Zone, list[dns.rdata.Rdata]]:
+    zone = dns.zone.from_text(text, origin, relativize=False)
+    made: list[tuple[dns.dnssec.PrivateKey, DNSKEY]] = []
+    for _ in range(keys):
+        private = ec.generate_private_key(ec.SECP256R1())
+        algorithm = dns.dnssectypes.Algorithm.ECDSAP256SHA256
+        made.append((private, dns.dnssec.make_dnskey(private.public_key(), algorithm, flags=257)))
+    with zone.writer() as transaction:
+        dns.dnssec.sign_zone(zone, transaction, made, inception=NOW - 3600, expiration=NOW + 86400, dnskey_ttl=3600)
+    return zone, [key for _, key in made]
+
+
+CHILD_ZONE, CHILD_KEYS = sign(CHILD, CHILD_TEXT)
+DS = dns.dnssec.make_ds(CHILD, CHILD_KEYS[0], "SHA256")
+PARENT_ZONE, PARENT_KEYS = sign(PARENT, f"{PARENT_TEXT}ark 3600 DS {DS}\n")
+PLAIN_ZONE = dns.zone.from_text(PLAIN_TEXT, "plain.arpa.", relativize=False)
+SNAPSHOT = Snapshot.from_zones([PARENT_ZONE, CHILD_ZONE, PLAIN_ZONE])
+
+
+def packet(lookup: Lookup, snapshot: Snapshot = SNAPSHOT) -> bytes:
+    query = dns.message.make_query(lookup.name, lookup.rdtype, want_dnssec=True)
+    query.id = 0
+    reply = respond(query.to_wire(), snapshot, transport=Transport.TCP)
+    assert reply is not None
+    return reply
+
+
+def honest(lookup: Lookup) -> LookupResult:
+    return LookupResult(Outcome.ANSWER, parse(packet(lookup)), server="192.0.2.1#53")
+
+
+def validator(clock: Callable[[], float] = lambda: NOW) -> Validator:
+    return Validator({PARENT: PARENT_KEYS}, clock=clock)
+
+
+def settle(name: str, ask: Ask = honest, by: Validator | None = None) -> Answer:
+    inquiry = (by or validator()).start(dns.name.from_text(name).labels[:-1])
+    while inquiry.answer is None:
+        inquiry.tell(ask(inquiry.lookup))
+    return inquiry.answer
+
+
+def noted(asked: list[str], ask: Ask = honest) -> Ask:
+    """The same, and the types of what it is asked for go there."""
+
+    def noting(lookup: Lookup) -> LookupResult:
+        asked.append(dns.rdatatype.to_text(lookup.rdtype))
+        return ask(lookup)
+
+    return noting
+
+
+def changed(name: str, rdtype: str, change: Callable[[dns.message.Message], None]) -> Ask:
+    """The honest server, one of its replies changed."""
+
+    def ask(lookup: Lookup) -> LookupResult:
+        result = honest(lookup)
+        if (lookup.name.to_text(), dns.rdatatype.to_text(lookup.rdtype)) == (name, rdtype):
+            assert result.message is not None
+            change(result.message)
+        return result
+
+    return ask
+
+
+def drop_signatures(message: dns.message.Message) -> None:
+    for section in (message.answer, message.authority):
+        section[:] = [rrset for rrset in section if rrset.rdtype != dns.rdatatype.RRSIG]
+
+
+# ---- the chain
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome", "security"),
+    [
+        ("1.ark.arpa.", Outcome.ANSWER, "secure"),
+        ("1.ARK.arpa.", Outcome.ANSWER, "secure"),
+        ("2.ark.arpa.", Outcome.NODATA, "secure"),
+        ("3.ark.arpa.", Outcome.ANSWER, "secure"),
+        ("4.ark.arpa.", Outcome.NXDOMAIN, "secure"),
+        ("a.b.w.ark.arpa.", Outcome.ANSWER, "secure"),
+        ("w.ark.arpa.", Outcome.NODATA, "secure"),
+        ("q.y.ark.arpa.", Outcome.ANSWER, "secure"),
+        ("1.plain.arpa.", Outcome.ANSWER, "insecure"),
+        ("2.plain.arpa.", Outcome.NXDOMAIN, "insecure"),
+    ],
+)
+def test_what_a_signed_tree_says(name: str, outcome: Outcome, security: str) -> None:
+    answer = settle(name)
+    assert (answer.outcome, answer.security) == (outcome, security), answer
+    assert answer.links[0].name == PARENT
+    assert {link.security for link in answer.links} <= {"secure", security}
+
+
+def test_without_an_anchor_above_security_is_indeterminate() -> None:
+    """RFC 4033 5: indeterminate, which leaves the answer as it is."""
+    answer = settle("1.ark.arpa.", by=Validator({"other.": CHILD_KEYS}, clock=lambda: NOW))
+    assert (answer.outcome, answer.security, len(answer.records)) == (Outcome.ANSWER, "indeterminate", 2)
+
+
+def test_an_island_needs_no_parent() -> None:
+    asked = []
+
+    def ask(lookup: Lookup) -> LookupResult:
+        asked.append((lookup.name.to_text(), dns.rdatatype.to_text(lookup.rdtype)))
+        return honest(lookup)
+
+    assert settle("1.ark.arpa.", ask, Validator({CHILD: [DS]}, clock=lambda: NOW)).security == "secure"
+    assert asked == [("1.ark.arpa.", "NAPTR"), ("ark.arpa.", "DNSKEY")]
+
+
+def test_from_the_root_down() -> None:
+    delegation = f"arpa. 3600 NS ns.\narpa. 3600 DS {dns.dnssec.make_ds(PARENT, PARENT_KEYS[0], 'SHA256')}\n"
+    root, keys = sign(".", f"@ 3600 SOA ns. admin. 1 3600 600 86400 60\n@ 3600 NS ns.\n{delegation}")
+    snapshot = Snapshot.from_zones([root, PARENT_ZONE, CHILD_ZONE, PLAIN_ZONE])
+
+    def ask(lookup: Lookup) -> LookupResult:
+        return LookupResult(Outcome.ANSWER, parse(packet(lookup, snapshot)))
+
+    for name, security in (("1.ark.arpa.", "secure"), ("nothing.", "secure"), ("1.plain.arpa.", "insecure")):
+        answer = settle(name, ask, Validator({".": keys}, clock=lambda: NOW))
+        assert (answer.security, answer.links[0].name) == (security, "."), answer
+    assert settle(".", ask, Validator({".": keys}, clock=lambda: NOW)).outcome is Outcome.NODATA
+
+
+def test_the_closest_anchor_counts() -> None:
+    wrong = DS.replace(digest=bytes(32))
+    both = Validator({PARENT: PARENT_KEYS, CHILD: [wrong]}, clock=lambda: NOW)
+    assert settle("1.ark.arpa.", by=both).outcome is Outcome.BOGUS
+    assert settle("1.plain.arpa.", by=both).security == "insecure"
+
+
+@pytest.mark.parametrize(
+    ("name", "rdtype"), [("arpa.", "DNSKEY"), ("ark.arpa.", "DS"), ("ark.arpa.", "DNSKEY"), ("1.ark.arpa.", "NAPTR")]
+)
+def test_a_link_without_signature_breaks_the_chain(name: str, rdtype: str) -> None:
+    answer = settle("1.ark.arpa.", changed(name, rdtype, drop_signatures))
+    assert (answer.outcome, answer.security, answer.records) == (Outcome.BOGUS, "bogus", ())
+    assert answer.links[-1].security == "bogus"
+    assert name in answer.note
+
+
+def test_the_note_of_a_bogus_answer_is_the_reason() -> None:
+    stripped = settle("1.ark.arpa.", changed("1.ark.arpa.", "NAPTR", drop_signatures))
+    assert stripped.note == "1.ark.arpa. is in the signed zone ark.arpa., but without signature or proof"
+
+    def rename(message: dns.message.Message) -> None:
+        for rrset in message.answer:
+            if rrset.rdtype == dns.rdatatype.RRSIG:
+                renamed = [rdata.replace(signer=dns.name.from_text("1.ark.arpa.")) for rdata in rrset]
+                message.answer.remove(rrset)
+                message.answer.append(dns.rrset.from_rdata_list(rrset.name, rrset.ttl, renamed))
+
+    answer = settle("1.ark.arpa.", changed("1.ark.arpa.", "NAPTR", rename))
+    assert answer.note == "1.ark.arpa. is signed by 1.ark.arpa., which is not a zone"
+
+
+@pytest.mark.parametrize(("name", "rdtype"), [("arpa.", "DNSKEY"), ("ark.arpa.", "DS"), ("ark.arpa.", "DNSKEY")])
+@pytest.mark.parametrize("outcome", [Outcome.TIMEOUT, Outcome.REFUSED])
+def test_a_failed_lookup_of_keys_is_indeterminate(name: str, rdtype: str, outcome: Outcome) -> None:
+    def ask(lookup: Lookup) -> LookupResult:
+        if (lookup.name.to_text(), dns.rdatatype.to_text(lookup.rdtype)) == (name, rdtype):
+            return LookupResult(outcome, None, "nobody there")
+        return honest(lookup)
+
+    answer = settle("1.ark.arpa.", ask)
+    assert (answer.outcome, answer.security, answer.records) == (outcome, "indeterminate", ())
+    assert answer.note == f"{name} {rdtype}: {outcome.value} (nobody there)"
+
+
+def test_an_answer_without_message_is_a_failure() -> None:
+    answer = settle("1.ark.arpa.", lambda lookup: LookupResult(Outcome.NXDOMAIN, None, "said by nobody"))
+    assert answer.outcome is Outcome.SERVFAIL
+
+
+def test_the_wrong_rcode_is_bogus() -> None:
+    """RFC 4035 5.4: a proof of no data is none of no name, nor the other way round."""
+    for name, rcode in (("2.ark.arpa.", dns.rcode.NXDOMAIN), ("4.ark.arpa.", dns.rcode.NOERROR)):
+        answer = settle(name, changed(name, "NAPTR", lambda message, rcode=rcode: message.set_rcode(rcode)))  # type: ignore[misc]
+        assert answer.outcome is Outcome.BOGUS
+    with_records = changed("1.ark.arpa.", "NAPTR", lambda message: message.set_rcode(dns.rcode.NXDOMAIN))
+    assert settle("1.ark.arpa.", with_records).outcome is Outcome.BOGUS
+
+
+def test_only_ds_of_unknown_algorithms_are_insecure() -> None:
+    """RFC 4035 5.2, RFC 6840 5.2; a DS with known algorithms has to match a key."""
+    for rdatas, outcome in (([DS.replace(algorithm=251)], "insecure"), ([DS.replace(digest_type=77)], "insecure")):
+        zone, keys = sign(PARENT, PARENT_TEXT + "".join(f"ark 3600 DS {rdata}\n" for rdata in rdatas))
+        snapshot = Snapshot.from_zones([zone, CHILD_ZONE])
+        trusting = Validator({PARENT: keys}, clock=lambda: NOW)
+
+        def ask(lookup: Lookup, snapshot: Snapshot = snapshot) -> LookupResult:
+            return LookupResult(Outcome.ANSWER, parse(packet(lookup, snapshot)))
+
+        answer = settle("1.ark.arpa.", ask, trusting)
+        assert answer.security == outcome
+
+
+def test_a_missing_ds_is_bogus() -> None:
+    """RFC 4035 5.2: the parent's own NSEC says that there is one."""
+
+    def no_ds(message: dns.message.Message) -> None:
+        message.answer.clear()
+        for kind in (("NSEC",), ("RRSIG", "NSEC")):
+            rdatas = list(PARENT_ZONE.find_rdataset(CHILD, *kind))
+            message.authority.append(dns.rrset.from_rdata_list(CHILD, 600, rdatas))
+
+    answer = settle("1.ark.arpa.", changed(CHILD, "DS", no_ds))
+    assert answer.outcome is Outcome.BOGUS
+    assert "does not say that there is no DS" in answer.note
+
+
+def test_a_ds_is_never_made_from_a_wildcard() -> None:
+    def unsigned(lookup: Lookup) -> LookupResult:
+        if lookup.rdtype == dns.rdatatype.NAPTR:
+            return LookupResult(
+                Outcome.NODATA, dns.message.make_response(dns.message.make_query(lookup.name, lookup.rdtype))
+            )
+        return honest(lookup)
+
+    answer = settle("1.wild.arpa.", unsigned)
+    assert answer.outcome is Outcome.BOGUS
+    assert answer.note == "1.wild.arpa. DS: made from a wildcard"
+
+
+def test_proofs_of_two_zones_in_one_reply() -> None:
+    """A resolver follows an alias: what the zone above proves goes along with what the zone below denies."""
+
+    def both(lookup: Lookup) -> LookupResult:
+        result = honest(lookup)
+        if lookup.name == dns.name.from_text("x.c.arpa."):
+            below = honest(Lookup(dns.name.from_text("4.ark.arpa."), lookup.rdtype)).message
+            assert result.message is not None
+            assert below is not None
+            result.message.flags |= dns.flags.RA
+            result.message.set_rcode(below.rcode())
+            result.message.authority += below.authority
+        return result
+
+    for ask in (both, honest):  # of a server, what the alias leads to is asked for itself
+        answer = settle("x.c.arpa.", ask)
+        assert (answer.outcome, answer.security, answer.note) == (
+            Outcome.NXDOMAIN,
+            "secure",
+            "through CNAME 4.ark.arpa.",
+        )
+
+
+def test_sha1_does_not_count_beside_a_better_digest() -> None:
+    """RFC 4509 3: otherwise an attack on SHA-1 breaks the zone."""
+    sha1 = dns.dnssec.make_ds(CHILD, CHILD_KEYS[0], "SHA1", policy=dns.dnssec.allow_all_policy)
+    assert settle("1.ark.arpa.", by=Validator({CHILD: [sha1]}, clock=lambda: NOW)).security == "secure"
+    both = Validator({CHILD: [sha1, DS.replace(digest=bytes(32))]}, clock=lambda: NOW)
+    assert settle("1.ark.arpa.", by=both).outcome is Outcome.BOGUS
+
+
+def test_every_algorithm_that_is_known_verifies() -> None:
+    """RFC 9904."""
+    large = rsa.generate_private_key(65537, 2048)
+    private: dict[int, Any] = dict.fromkeys((5, 7, 8, 10), large)
+    private[13], private[14] = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP384R1())
+    private[15], private[16] = ed25519.Ed25519PrivateKey.generate(), ed448.Ed448PrivateKey.generate()
+    assert private.keys() == signed.ALGORITHMS
+    rrset = dns.rrset.from_rdata_list("1.ark.arpa.", 300, list(CHILD_ZONE.find_rdataset("1.ark.arpa.", "NAPTR")))
+    zone = dns.name.from_text(CHILD)
+    for number, key in private.items():
+        dnskey = dns.dnssec.make_dnskey(key.public_key(), number, flags=257)
+        policy = dns.dnssec.allow_all_policy
+        made = dns.dnssec.sign(rrset, key, zone, dnskey, inception=NOW, expiration=NOW + 60, policy=policy)
+        found = verify(rrset, dns.rrset.from_rdata(rrset.name, 300, made), Keys.of(zone, [dnskey]), NOW, Budget())
+        assert (found.ttl, found.tag) == (60, dns.dnssec.key_id(dnskey))
+
+
+# ---- times
+
+
+@pytest.mark.parametrize(
+    ("seconds", "security"), [(-3601, "bogus"), (-3600, "secure"), (86400, "secure"), (86401, "bogus")]
+)
+def test_signatures_have_their_time(seconds: int, security: str) -> None:
+    answer = settle("1.ark.arpa.", by=validator(lambda: NOW + seconds))
+    assert answer.security == security
+    assert security == "secure" or "its signature" in answer.note
+
+
+def test_times_wrap_in_2106() -> None:
+    """RFC 4034 3.1.5: serial arithmetic."""
+    zone = dns.zone.from_text(CHILD_TEXT, CHILD, relativize=False)
+    private = ec.generate_private_key(ec.SECP256R1())
+    key = dns.dnssec.make_dnskey(private.public_key(), dns.dnssectypes.Algorithm.ECDSAP256SHA256, flags=257)
+    rrset = dns.rrset.from_rdata_list("1.ark.arpa.", 300, list(zone.find_rdataset("1.ark.arpa.", "NAPTR")))
+    end = 2**32
+    made = dns.dnssec.sign(rrset, private, dns.name.from_text(CHILD), key, inception=end - 100, expiration=100)
+    signatures = dns.rrset.from_rdata("1.ark.arpa.", 300, made)
+    keys = Keys.of(dns.name.from_text(CHILD), [key])
+    for now in (end - 100, end - 1, end, end + 100):
+        assert verify(rrset, signatures, keys, now, Budget()).ttl <= end + 100 - now
+    for now in (end - 101, end + 101):
+        with pytest.raises(Bogus, match="its signature"):
+            verify(rrset, signatures, keys, now, Budget())
+
+
+def test_nothing_is_kept_longer_than_its_signature() -> None:
+    """RFC 4035 5.3.3."""
+    assert settle("1.ark.arpa.").ttl == 300
+    assert settle("1.ark.arpa.", by=validator(lambda: NOW + 86390)).ttl == 10
+
+    def raise_ttls(message: dns.message.Message) -> None:
+        for rrset in message.answer:
+            rrset.ttl = 1_000_000
+
+    assert settle("1.ark.arpa.", changed("1.ark.arpa.", "NAPTR", raise_ttls)).ttl == 300
+
+
+# ---- what is kept
+
+
+def test_validated_keys_serve_the_next_question_until_their_time_is_over() -> None:
+    now = [float(NOW)]
+    asked: list[str] = []
+    ask = noted(asked)
+    keeping = validator(lambda: now[0])
+    settle("1.ark.arpa.", ask, keeping)
+    assert asked == ["NAPTR", "DNSKEY", "DS", "DNSKEY"]
+    asked.clear()
+    settle("2.ark.arpa.", ask, keeping)
+    assert asked == ["NAPTR"]
+    now[0] += 3601
+    asked.clear()
+    assert settle("1.ark.arpa.", ask, keeping).security == "secure"
+    assert asked == ["NAPTR", "DNSKEY", "DS", "DNSKEY"]
+
+
+def test_a_bogus_zone_is_looked_up_again() -> None:
+    keeping = validator()
+    assert settle("1.ark.arpa.", changed("ark.arpa.", "DNSKEY", drop_signatures), keeping).outcome is Outcome.BOGUS
+    assert settle("1.ark.arpa.", by=keeping).security == "secure"
+
+
+def test_a_zone_bogus_twice_is_not_looked_up_for_some_seconds() -> None:
+    now = [float(NOW)]
+    asked: list[str] = []
+    broken = changed("ark.arpa.", "DNSKEY", drop_signatures)
+    ask = noted(asked, broken)
+    keeping = validator(lambda: now[0])
+    for _ in range(2):
+        assert settle("1.ark.arpa.", ask, keeping).outcome is Outcome.BOGUS
+    asked.clear()
+    answer = settle("3.ark.arpa.", ask, keeping)
+    assert (answer.outcome, asked) == (Outcome.BOGUS, ["NAPTR"])
+    assert "ark.arpa. DNSKEY" in answer.note
+    assert "found before" in answer.note
+    now[0] += chain.BAD_SECONDS
+    assert settle("1.ark.arpa.", by=keeping).security == "secure"
+    assert settle("3.ark.arpa.", ask, keeping).security == "secure"  # its keys are known
+
+
+def test_caches_are_dropped_after_the_clock_is_set_back() -> None:
+    now = [float(NOW)]
+    asked: list[str] = []
+    ask = noted(asked)
+    keeping = validator(lambda: now[0])
+    now[0] += 10 * 365 * 86_400  # all signatures have expired
+    for _ in range(3):
+        assert settle("1.ark.arpa.", by=keeping).outcome is Outcome.BOGUS
+    now[0] = float(NOW)
+    assert settle("1.ark.arpa.", by=keeping).security == "secure"
+    now[0] -= 2 * chain.MAX_KEPT_SECONDS
+    asked.clear()
+    settle("2.ark.arpa.", ask, keeping)
+    assert "DNSKEY" in asked, "keys are kept for a day, not until the clock is there again"
+
+
+def test_a_spent_budget_marks_no_zone_as_bogus(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Or a CNAME from a costly zone into another would make that one bogus for everybody.
+    keeping = validator()
+    with monkeypatch.context() as patch:
+        patch.setattr(answering, "Budget", lambda: Budget(checks=0))
+        for _ in range(3):
+            assert settle("1.ark.arpa.", by=keeping).outcome is Outcome.BOGUS
+    assert settle("1.ark.arpa.", by=keeping).security == "secure"
+
+
+def test_the_cache_of_bogus_zones_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chain, "MAX_BAD", 3)
+    keeping = validator()
+    found = [dns.name.from_text(f"{number}.arpa.") for number in range(10)]
+    for name in found:
+        for _ in range(chain.BAD_TIMES):
+            keeping.trust.keep_bad(name, "why")
+        assert keeping.trust.is_bad(name) == "why"
+        assert sum(keeping.trust.is_bad(other) is not None for other in found) <= 3
+
+
+def test_the_cache_of_keys_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chain, "MAX_KEPT", 3)
+    keeping = validator()
+    for number in range(10):
+        settle(f"x.{number}.plain.arpa.", by=keeping)
+        assert settle("1.ark.arpa.", by=keeping).security == "secure"
+        asked = [dns.name.from_text(f"{other}.plain.arpa.") for other in range(10)]
+        assert sum(keeping.trust.recall(name) is not None for name in asked) <= 3
+
+
+# ---- hostile signatures
+
+
+def many(count: int, collide: bool) -> Iterator[tuple[dns.rrset.RRset, dns.rrset.RRset, Keys]]:
+    """KeyTrap: many keys with one tag, and many signatures with that tag that do not verify."""
+    zone = dns.name.from_text(CHILD)
+    rrset = dns.rrset.from_text("1.ark.arpa.", 300, "IN", "NAPTR", '0 0 "h" "ark" "" evil.example.')
+    good = CHILD_ZONE.find_rdataset("1.ark.arpa.", "RRSIG", "NAPTR")[0]
+    signatures = dns.rrset.from_rdata_list(
+        "1.ark.arpa.", 300, [good.replace(signature=number.to_bytes(64, "big")) for number in range(1, count)]
+    )
+    keys = {(13, good.key_tag): tuple(CHILD_KEYS) * (count if collide else 1)}
+    yield rrset, signatures, Keys(zone, keys)
+
+
+@pytest.mark.parametrize("collide", [False, True])
+def test_signature_checks_are_bounded(collide: bool) -> None:
+    """CVE-2023-50387: the budget of the question has exactly the checks of one RRset."""
+    for rrset, signatures, keys in many(500, collide):
+        with pytest.raises(Bogus, match="more than 8 signatures"):
+            verify(rrset, signatures, keys, NOW, Budget(checks=MAX_CHECKS_RRSET))
+        with pytest.raises(Bogus, match=f"more than {signed.MAX_CHECKS} signatures"):
+            verify(rrset, signatures, keys, NOW, Budget(checks=MAX_CHECKS_RRSET - 1))
+
+
+def test_the_checks_of_one_question_are_bounded() -> None:
+    for rrset, signatures, keys in many(5, False):
+        budget = Budget(checks=10)
+        for expected in ("does not verify", "does not verify", "signatures to check"):
+            with pytest.raises(Bogus, match=expected):
+                verify(rrset, signatures, keys, NOW, budget)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"type_covered": dns.rdatatype.TXT}, "a signature of another type"),
+        ({"labels": 4}, "a signature of 4 labels"),
+        ({"labels": 1}, "a signature of 1 labels"),
+        ({"algorithm": 251}, "algorithm 251, which is not supported"),
+        ({"key_tag": 1}, "key 1, which ark.arpa. does not have"),
+        ({"original_ttl": 301}, "does not verify"),
+        ({"expiration": NOW + 86401}, "does not verify"),
+        ({"signature": bytes(64)}, "does not verify"),
+        ({"signature": b""}, "does not verify"),
+    ],
+)
+def test_signatures_that_do_not_count(changes: dict[str, object], reason: str) -> None:
+    """RFC 4035 5.3.1."""
+    signature = CHILD_ZONE.find_rdataset("1.ark.arpa.", "RRSIG", "NAPTR")[0].replace(**changes)
+    rrset = dns.rrset.from_rdata_list("1.ark.arpa.", 300, list(CHILD_ZONE.find_rdataset("1.ark.arpa.", "NAPTR")))
+    keys = Keys.of(dns.name.from_text(CHILD), CHILD_KEYS)
+    with pytest.raises(Bogus, match=reason):
+        verify(rrset, dns.rrset.from_rdata("1.ark.arpa.", 300, signature), keys, NOW, Budget())
+
+
+def test_an_nsec_is_never_made_from_a_wildcard() -> None:
+    """RFC 4035 5.3.4: or the NSEC of a wildcard, shown at any name below, would say that the name has no types."""
+    owner, keys = "*.w.ark.arpa.", Keys.of(dns.name.from_text(CHILD), CHILD_KEYS)
+    nsec, signatures = (list(CHILD_ZONE.find_rdataset(owner, *kind)) for kind in (("NSEC",), ("RRSIG", "NSEC")))
+
+    def at(name: str) -> Signed:
+        shown, signed_by = (dns.rrset.from_rdata_list(name, 60, rdatas) for rdatas in (nsec, signatures))
+        return verify(shown, signed_by, keys, NOW, Budget())
+
+    assert at(owner).encloser is None
+    with pytest.raises(Bogus, match="made from a wildcard"):
+        at("1.w.ark.arpa.")
+
+
+@pytest.mark.parametrize(
+    ("signer", "reason"), [(PARENT, "no signature of ark.arpa."), ("1.ark.arpa.", "no signature of ark.arpa.")]
+)
+def test_a_zone_signs_in_its_own_name(signer: str, reason: str) -> None:
+    """RFC 4035 5.3.1."""
+    private = ec.generate_private_key(ec.SECP256R1())
+    key = dns.dnssec.make_dnskey(private.public_key(), dns.dnssectypes.Algorithm.ECDSAP256SHA256, flags=257)
+    rrset = dns.rrset.from_rdata_list("1.ark.arpa.", 300, list(CHILD_ZONE.find_rdataset("1.ark.arpa.", "NAPTR")))
+    made = dns.dnssec.sign(rrset, private, dns.name.from_text(signer), key, inception=NOW - 1, expiration=NOW + 1)
+    with pytest.raises(Bogus, match=reason):
+        verify(
+            rrset, dns.rrset.from_rdata(rrset.name, 300, made), Keys.of(dns.name.from_text(CHILD), [key]), NOW, Budget()
+        )
+
+
+@pytest.mark.parametrize("octets", [b"", b"\x01", bytes(64), bytes(3000)])
+@pytest.mark.parametrize("algorithm", [5, 8, 13, 14, 15, 16])
+def test_keys_of_hostile_octets_do_not_verify(octets: bytes, algorithm: int) -> None:
+    key = CHILD_KEYS[0].replace(key=octets, algorithm=algorithm)
+    good = CHILD_ZONE.find_rdataset("1.ark.arpa.", "RRSIG", "NAPTR")[0]
+    signature = good.replace(algorithm=algorithm, key_tag=dns.dnssec.key_id(key))  # type: ignore[arg-type]
+    rrset = dns.rrset.from_rdata_list("1.ark.arpa.", 300, list(CHILD_ZONE.find_rdataset("1.ark.arpa.", "NAPTR")))
+    keys = Keys.of(dns.name.from_text(CHILD), [key])
+    with pytest.raises(Bogus, match="does not verify"):
+        verify(rrset, dns.rrset.from_rdata("1.ark.arpa.", 300, signature), keys, NOW, Budget())
+
+
+@pytest.mark.parametrize("change", [{"flags": 257 | 0x80}, {"flags": 1}, {"protocol": 2}])
+def test_keys_that_may_not_sign(change: dict[str, int]) -> None:
+    """RFC 4034 2.1.1 and 2.1.2; RFC 5011 2.1: a revoked key."""
+    with pytest.raises(ConfigError, match="known algorithm"):
+        anchors.anchors({CHILD: [CHILD_KEYS[0].replace(**change)]})
+
+
+def test_deep_names_cost_a_bounded_number_of_questions() -> None:
+    asked = []
+
+    def ask(lookup: Lookup) -> LookupResult:
+        asked.append(lookup)
+        result = honest(lookup)
+        if lookup.rdtype == dns.rdatatype.NAPTR:
+            assert result.message is not None
+            result.message.authority.clear()
+        return result
+
+    answer = settle(DEEP, ask)
+    assert (answer.outcome, answer.note) == (Outcome.BOGUS, f"more than {chain.MAX_LOOKUPS} lookups of keys")
+    assert len(asked) == chain.MAX_LOOKUPS + 1
+
+
+# ---- tampering
+
+
+NAMES = ("1.ark.arpa.", "2.ark.arpa.", "3.ark.arpa.", "4.ark.arpa.", "a.b.w.ark.arpa.", "q.y.ark.arpa.")
+TRUTH = {name: settle(name) for name in NAMES}
+NEEDS = {
+    name: [Lookup(dns.name.from_text(n), dns.rdatatype.from_text(t)) for n, t in ((name, "NAPTR"), *rest)]
+    for name in NAMES
+    for rest in [(("arpa.", "DNSKEY"), ("ark.arpa.", "DS"), ("ark.arpa.", "DNSKEY"))]
+}
+
+
+def essence(answer: Answer) -> tuple[object, ...]:
+    return answer.outcome, sorted(naptr.canonical() for naptr in answer.records)
+
+
+@given(
+    name=st.sampled_from(NAMES),
+    which=st.integers(0, 3),
+    where=st.floats(0, 1, exclude_max=True),
+    flip=st.integers(1, 255),
+)
+def test_no_changed_byte_gives_another_secure_answer(name: str, which: int, where: float, flip: int) -> None:
+    """Some octets mean nothing (the ID, a TTL that was signed, letters in names): then the answer is the same."""
+    target = NEEDS[name][which]
+
+    def ask(lookup: Lookup) -> LookupResult:
+        octets = bytearray(packet(lookup))
+        if lookup == target:
+            octets[int(where * len(octets))] ^= flip
+        try:
+            return LookupResult(Outcome.ANSWER, parse(bytes(octets)))
+        except ValueError as error:
+            return LookupResult(Outcome.MALFORMED, None, str(error))
+
+    answer = settle(name, ask)
+    if answer.security == "secure":
+        assert essence(answer) == essence(TRUTH[name])
+        assert (answer.ttl or 0) <= 300
+    else:
+        assert answer.security != "insecure"
+        assert answer.outcome in (Outcome.BOGUS, Outcome.MALFORMED, Outcome.SERVFAIL, Outcome.REFUSED, Outcome.ANSWER)
+
+
+@given(name=st.sampled_from(NAMES), data=st.data())
+def test_no_record_can_be_left_out_and_another_answer_be_secure(name: str, data: st.DataObject) -> None:
+    def ask(lookup: Lookup) -> LookupResult:
+        result = honest(lookup)
+        assert result.message is not None
+        for section in (result.message.answer, result.message.authority):
+            keep = data.draw(st.lists(st.booleans(), min_size=len(section), max_size=len(section)))
+            section[:] = [rrset for rrset, kept in zip(section, keep, strict=True) if kept]
+        return result
+
+    answer = settle(name, ask)
+    assert answer.security in ("secure", "bogus")
+    if answer.security == "secure":
+        assert essence(answer) == essence(TRUTH[name])
+
+
+# ---- anchors
+
+
+KEY = CHILD_KEYS[0]
+BIND_TEXT = f"""\
+// from named.conf
+trust-anchors {{
+    "ark.arpa." static-key 257 3 13 "{KEY.to_text().split()[-2]} {KEY.to_text().split()[-1]}"; # a key
+    arpa. initial-ds {DS.to_text().rsplit(" ", 1)[0]} "{DS.to_text().split()[-1]}";
+    /* not. static-key 257 3 13 "AAAA"; */
+}};
+"""
+
+
+def key_text() -> str:
+    return "".join(KEY.to_text().split()[3:])
+
+
+@pytest.mark.parametrize(
+    ("text", "zones"),
+    [
+        (f"ark.arpa. IN DS {DS}", {CHILD}),
+        (f"ark.arpa. 172800 IN DNSKEY {KEY} ;{{id = 1}}\n; autotrust\narpa. DS {DS}", {CHILD, PARENT}),
+        (f"ark.arpa. DNSKEY 257 3 13 (\n {KEY.to_text().split()[3]}\n {''.join(KEY.to_text().split()[4:])} )", {CHILD}),
+        (f'trusted-keys {{ "ark.arpa." 257 3 13 "{key_text()}"; }};', {CHILD}),
+        (f'managed-keys {{ . initial-key 257 3 13 "{key_text()}"; }};', {"."}),
+        (BIND_TEXT.replace(BIND_TEXT.split('"')[3], key_text()), {CHILD, PARENT}),
+    ],
+    ids=["DS", "unbound's", "DNSKEY", "trusted-keys", "managed-keys", "bind.keys"],
+)
+def test_files_of_anchors(text: str, zones: set[str], tmp_path: Path) -> None:
+    assert {zone.to_text() for zone in anchors.read(text)} == zones
+    (tmp_path / "anchors").write_text(text)
+    Validator(tmp_path / "anchors")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "no trust anchor"),
+        ("; nothing\n", "no trust anchor"),
+        ("ark.arpa. A 192.0.2.1", "A is neither DS nor DNSKEY"),
+        ("ark.arpa. DS nonsense", "cannot be read"),
+        (f"ark.arpa. DS 1 251 2 {'00' * 32}", "known algorithm"),
+        ('trust-anchors { . static-key 257 3 13 "AAAA" }', "not an anchor"),
+        ('trust-anchors { . static-key 257 3 13 "AAAA";', "never closed"),
+        ('trust-anchors { . static-key 257 3 13 "A"; };', "cannot be read"),
+    ],
+)
+def test_invalid_files_of_anchors(text: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason) as caught:
+        anchors.read(text, "anchors.txt")
+    assert str(caught.value).startswith("anchors.txt")
+
+
+def test_no_file_and_no_cryptography(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        Validator(tmp_path / "nothing")
+    (tmp_path / "octets").write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="utf-8"):
+        Validator(tmp_path / "octets")
+    with pytest.raises(ConfigError, match="no trust anchor"):
+        Validator({})
+    monkeypatch.setattr("dns.dnssecalgs.algorithms", {})
+    with pytest.raises(ConfigError, match=r"needs a newer package cryptography: pip install 'maptr\[dnssec\]'"):
+        validator()
+    done = CliRunner().invoke(main, ["url", "ark:12345/x1", "@127.0.0.1", "--trust-anchor", str(tmp_path / "octets")])
+    assert (done.exit_code, "pip install 'maptr[dnssec]'" in done.stderr) == (2, True)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(ConfigError, match=r"needs the package cryptography: pip install 'maptr\[dnssec\]'"):
+        validator()
+
+
+def test_a_validator_shows_the_names_of_its_anchors() -> None:
+    assert repr(validator()) == "<Validator from arpa.>"
+
+
+def test_a_key_is_hashed_once_for_each_kind_of_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many DS records have its tag: a key of 60,000 bytes and 256 of them took more than a second."""
+    made = []
+    real = dns.dnssec.make_ds
+
+    def counted(name: dns.name.Name, key: dns.rdata.Rdata, kind: str | int, **more: Any) -> Any:
+        made.append(kind)
+        return real(name, key, kind, **more)  # type: ignore[arg-type]
+
+    key: Any = CHILD_KEYS[0]
+    right: Any = real(dns.name.from_text(CHILD), key, "SHA256")
+    wrong = [right.replace(digest=bytes(31) + bytes((last,))) for last in range(100)]
+    wrong += [right.replace(digest_type=4, digest=bytes(47) + bytes((last,))) for last in range(100)]
+    monkeypatch.setattr(dns.dnssec, "make_ds", counted)
+    for trusted, outcome in ((wrong, Outcome.BOGUS), ([*wrong, right], Outcome.ANSWER)):
+        made.clear()
+        assert settle("1.ark.arpa.", by=Validator({CHILD: trusted}, clock=lambda: NOW)).outcome is outcome
+        assert sorted(made) == [2, 4]

@@ -1,0 +1,143 @@
+"""What NSEC and NSEC3 records prove, section by section, and what they may cost. Signatures are not looked at here."""
+
+from __future__ import annotations
+
+import base64
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import dns.name
+import dns.rdatatype
+import dns.rrset
+import dns.zone
+import pytest
+
+from maptr.client.validation import nsec, nsec3
+from maptr.client.validation.nsec3 import BOGUS_ITERATIONS, INSECURE_ITERATIONS
+from maptr.client.validation.signed import MAX_HASHES, Bogus, Budget, Signed
+from maptr.zone.denial import nsec3_hash
+
+FOLDER = Path(__file__).resolve().parents[2] / "vectors"
+VECTORS = tomllib.loads((FOLDER / "validation.toml").read_text("utf-8"))
+ZONES = {**tomllib.loads((FOLDER / "dnssec.toml").read_text("utf-8"))["zone"], **VECTORS["zone"]}
+ORIGIN = dns.name.from_text("example.")
+CASES = VECTORS["case"]
+
+
+def records(case: dict[str, Any], wanted: list[str]) -> list[Signed]:
+    text = ZONES[case["zone"]]
+    if not case.get("opt_out", True):
+        text = text.replace(" NSEC3 1 1 ", " NSEC3 1 0 ")
+    zone = dns.zone.from_text(text, ORIGIN, relativize=False)
+    found = []
+    for record in wanted:
+        owner, rdtype = record.split()
+        rdataset = zone.find_rdataset(owner, rdtype)
+        found.append(signed(dns.rrset.from_rdata_list(owner, 3600, list(rdataset))))
+    return found
+
+
+def signed(rrset: dns.rrset.RRset) -> Signed:
+    return Signed(rrset, None, 3600)
+
+
+def verdict(case: dict[str, Any], wanted: list[str]) -> str:
+    found = records(case, wanted)
+    name = dns.name.from_text(case["name"])
+    try:
+        proofs = nsec3.proofs(ORIGIN, found, Budget()) if case["zone"] == "nsec3" else nsec.proofs(ORIGIN, found)
+        if proofs is None:
+            return "bogus"
+        match case["proves"]:
+            case "name_error":
+                return proofs.name_error(name)
+            case "wildcard":
+                return proofs.wildcard(name, dns.name.from_text(case["encloser"]))
+            case "cut":
+                return str(proofs.cut(name)).lower()
+        return proofs.no_data(name, dns.rdatatype.from_text(case["type"]))
+    except Bogus:
+        return "bogus"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["title"])
+def test_vectors(case: dict[str, Any]) -> None:
+    assert verdict(case, case["records"]) == case["verdict"]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [c for c in CASES if c["verdict"] in ("secure", "insecure") and c["proves"] != "cut"],
+    ids=lambda case: case["title"],
+)
+def test_every_record_of_a_proof_is_needed(case: dict[str, Any]) -> None:
+    for record in case["records"]:
+        assert verdict(case, [other for other in case["records"] if other != record]) == "bogus"
+
+
+def hashed(name: str, text: str) -> Signed:
+    return signed(dns.rrset.from_text(f"{name}.example.", 60, "IN", "NSEC3", text))
+
+
+LABEL, AFTER = "0p9mhaveqvm6t7vbl5lop2u3t2rp3tom", "2t7b4g4vsa5smi47k61mv5bv1a22bojr"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (LABEL, f"2 0 12 aabbccdd {AFTER} A"),  # RFC 5155 8.1: another hash
+        (LABEL, f"1 2 12 aabbccdd {AFTER} A"),  # 8.2: a flag that is not known
+        (LABEL, "1 0 12 aabbccdd 2t7b4g4v A"),  # a hash of another length
+        ("nohash!", f"1 0 12 aabbccdd {AFTER} A"),
+        (f"{LABEL[:-1]}w", f"1 0 12 aabbccdd {AFTER} A"),  # no Base 32 with extended hex alphabet (RFC 4648 7)
+        (f"x.{LABEL}", f"1 0 12 aabbccdd {AFTER} A"),  # not directly below the apex
+    ],
+)
+def test_nsec3_records_that_are_ignored(name: str, text: str) -> None:
+    assert nsec3.proofs(ORIGIN, [hashed(name, text)], Budget()) is None
+
+
+def test_nsec3_records_of_other_parameters_are_ignored() -> None:
+    """RFC 5155 8.2."""
+    name = dns.name.from_text("ns1.example.")
+    good = hashed(AFTER, f"1 0 12 aabbccdd {LABEL} A RRSIG")
+    other = hashed(LABEL, f"1 0 13 aabbccdd {AFTER} A RRSIG")
+    proofs = nsec3.proofs(ORIGIN, [good, other], Budget())
+    assert proofs is not None
+    assert len(proofs.links) == 1
+    assert proofs.no_data(name, dns.rdatatype.NAPTR) == "secure"
+
+
+def test_iterations() -> None:
+    """RFC 9276 3.2: a zone that wants many is insecure, one that wants yet more bogus."""
+    name = dns.name.from_text("nothing.example.")
+
+    def ask(iterations: int) -> set[str]:
+        found = nsec3.proofs(ORIGIN, [hashed(LABEL, f"1 0 {iterations} - {AFTER} A")], Budget())
+        assert found is not None
+        assert found.cut(name)
+        return {found.name_error(name), found.no_data(name, dns.rdatatype.NAPTR), found.wildcard(name, ORIGIN)}
+
+    with pytest.raises(Bogus, match="does not exist"):
+        ask(INSECURE_ITERATIONS)
+    assert ask(INSECURE_ITERATIONS + 1) == ask(BOGUS_ITERATIONS) == {"insecure"}
+    with pytest.raises(Bogus, match="501 iterations"):
+        ask(BOGUS_ITERATIONS + 1)
+
+
+def test_hashing_is_bounded() -> None:
+    """CVE-2023-50868: names of many labels, each to be hashed many times, in one question after the other."""
+    name = dns.name.from_text("a." * 120 + "example.")
+    record = hashed(LABEL, f"1 0 {INSECURE_ITERATIONS} - {AFTER} A")
+    budget = Budget()
+    for reason in ("no NSEC3 says", f"{MAX_HASHES} rounds", f"{MAX_HASHES} rounds"):
+        proofs = nsec3.proofs(ORIGIN, [record], budget)
+        assert proofs is not None
+        with pytest.raises(Bogus, match=reason):
+            proofs.name_error(name)
+
+
+def test_the_hash_of_rfc_5155_appendix_a() -> None:
+    digest = nsec3_hash(b"\7example\0", bytes.fromhex("aabbccdd"), 12)
+    assert base64.b32hexencode(digest).decode().lower() == LABEL

@@ -1,0 +1,490 @@
+"""The configuration: its keys, its sources, and the errors for wrong values."""
+
+from __future__ import annotations
+
+import base64
+import inspect
+from pathlib import Path
+
+import pytest
+import tomli
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maptr.cache import POLICIES, policy
+from maptr.cache.cache import Cache
+from maptr.config import Config, Secret, load, parse
+from maptr.config.lines import key_lines
+from maptr.config.model import CacheConfig, ClientConfig, ZoneConfig, all_keys
+from maptr.config.reader import environment_names
+from maptr.errors import ConfigError, ConfigErrors
+from maptr.protocol.address import Address, read_network
+from maptr.protocol.names import ARK_ARPA
+from maptr.transfer.acl import NotifyTarget, Rule
+from maptr.zone import build
+
+EXAMPLE = """\
+[serve]
+listen = ["127.0.0.1:5300", "[::1]:5300"]
+workers = 1
+nsid = ""                  # and version, hostname; empty = refused
+control = "run/maptr.sock"
+[serve.tls]
+listen = ["127.0.0.1:8853"]
+certificate = "tls.crt"
+key = "tls.key"
+[serve.rrl]
+responses_per_second = 20  # 0 = off
+[[key]]
+name = "xfr"
+algorithm = "hmac-sha256"
+secret = "c2VjcmV0IHNlY3JldCE="
+[[zone]]
+name = "ark.arpa"
+file = "zones/ark.arpa.zone"
+transfer = ["key:xfr", "127.0.0.1"]
+notify = ["127.0.0.1:5300"]
+"""
+SECRET = "c2VjcmV0IHNlY3JldCE="
+
+
+def test_a_configuration_of_every_section() -> None:
+    config = parse(EXAMPLE, filename="/etc/maptr.toml", directory=Path("/etc"))
+    serve = config.serve
+    assert serve.listen == (Address("127.0.0.1", 5300), Address("::1", 5300))
+    assert (serve.workers, serve.nsid, serve.control) == (1, "", Path("/etc/run/maptr.sock"))
+    assert serve.tls.listen == (Address("127.0.0.1", 8853),)
+    assert (serve.tls.certificate, serve.tls.key) == (Path("/etc/tls.crt"), Path("/etc/tls.key"))
+    assert serve.rrl.responses_per_second == 20
+    (key,) = config.keys
+    assert (key.name, key.algorithm) == ((b"xfr",), "hmac-sha256")
+    assert key.secret is not None
+    assert key.secret.octets == b"secret secret!"
+    (build,) = config.zones
+    assert (build.name, build.file) == ((b"ark", b"arpa"), Path("/etc/zones/ark.arpa.zone"))
+    assert build.transfer == (Rule(None, (b"xfr",)), Rule(read_network("127.0.0.1")))
+    assert build.notify == (NotifyTarget(Address("127.0.0.1", 5300)),)
+    assert (build.max_shrink, build.serial, build.lint) == (0.3, "file", "warn")
+    assert config.places["serve.tls.key"] == ("/etc/maptr.toml", 9)
+
+
+def test_defaults() -> None:
+    config = parse()
+    assert config == Config(filename="")
+    assert config.serve.listen == (Address("127.0.0.1", 5300),)
+    assert config.zones == ()
+
+
+def test_file_then_environment_then_flags() -> None:
+    environment = {"MAPTR_SERVE_LISTEN": "192.0.2.1:53, [::1]:53", "MAPTR_SERVE_NSID": "env", "MAPTR_PYTHON": "x"}
+    environment |= {"MAPTR_SERVE_TCP_IDLE_TIMEOUT": "2.5", "MAPTR_SERVE_COOKIES_REQUIRE": "TRUE"}
+    environment |= {"MAPTR_SERVE_RRL_RESPONSES_PER_SECOND": "0", "MAPTR_SERVE_STATE": "state"}
+    text = '[serve]\nlisten = ["192.0.2.9:53"]\nnsid = "file"\nversion = "file"\ntcp.idle_timeout = 1\n'
+    config = parse(text, directory=Path("/etc"), environment=environment, flags={"serve.nsid": ("flag", "--nsid")})
+    serve = config.serve
+    assert serve.listen == (Address("192.0.2.1", 53), Address("::1", 53))
+    assert (serve.nsid, serve.version, serve.tcp.idle_timeout) == ("flag", "file", 2.5)
+    assert serve.cookies.require
+    assert serve.rrl.responses_per_second == 0
+    assert serve.state == Path("state"), "relative to the current folder, not to the file's"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[serve]\n\nlisen = []", "f:3: serve.lisen: no such key; the nearest is serve.listen"),
+        ("[serve.rll]\n", "f:1: serve.rll: no such key; the nearest is serve.rrl"),
+        ("listen = []", "f:1: listen: no such key; the nearest is serve.listen"),
+        ("[serve]\ncertificate = 'x'", "f:2: serve.certificate: no such key; the nearest is serve.tls.certificate"),
+        ("[serve]\n'a b'.c = 1", "f:2: serve.a b: no such key; the nearest is "),
+        (
+            "[[zone]]\nname='a'\nfile='b'\n[[zone]]\nname='b'\nfle='c'",
+            "f:6: zone.fle: no such key; the nearest is zone.file",
+        ),
+        ("[[zones]]\n", "f:1: zones: no such key; the nearest is zone"),
+        ("[serve]\nworkers = '1'", "f:2: serve.workers: must be an integer, not a text"),
+        ("[serve]\nworkers = true", "f:2: serve.workers: must be an integer, not true or false"),
+        ("[serve]\nworkers = 0", "f:2: serve.workers: must be from 1 to 1024, not 0"),
+        ("[serve]\nnsid = 1979-05-27", "f:2: serve.nsid: must be a text, not a date or time"),
+        ("[serve.tcp]\nidle_timeout = nan", "f:2: serve.tcp.idle_timeout: must be from 0.1 to 3600, not nan"),
+        ("[serve]\nlisten = '127.0.0.1:53'", "f:2: serve.listen: must be an array, not a text"),
+        (
+            "[serve]\nlisten = [\n '127.0.0.1:53',\n 'h:53']",
+            "f:4: serve.listen: 'h:53': the host must be an IP address",
+        ),
+        ("[serve]\nlisten = []", "f:2: serve.listen: is empty"),
+        ("serve = 1", "f:1: serve: must be a table"),
+        ("zone = {}", "f:1: zone: must be an array of tables, [[zone]]"),
+        ("zone = [1]", "f:1: zone: must be a table"),
+        ("\n[[zone]]\nname = 'a'", "f:2: zone: has no file, which is required"),
+        ("[[zone]]\nname = ''\nfile = 'x'", "f:2: zone.name: is empty: a domain name is required"),
+        ("[[zone]]\nname = 'a..b'\nfile = 'x'", "f:2: zone.name: 'a..b' is not a valid domain name: empty label"),
+        ("[[zone]]\nname = 'ä'\nfile = 'x'", "f:2: zone.name: 'ä' is not a valid domain name: not ASCII"),
+        ("[[zone]]\nname = 'a'\nfile = ''", "f:3: zone.file: is empty: a file is required"),
+        (
+            "[[zone]]\nname='a'\nfile='x'\n[[zone]]\nname='A.'\nfile='x'",
+            "f:5: zone.name: zone a. is given twice",
+        ),
+        ("[[zone]]\nname='a'\nfile='x'\nserial='date'", "f:4: zone.serial: date needs serve.state"),
+        ("[[zone]]\nname='a'\nfile='x'\nserial='up'", "f:4: zone.serial: must be one of file, increment, date, unix"),
+        ("[[zone]]\nname='a'\nfile='x'\nmax_shrink=1.5", "f:4: zone.max_shrink: must be from 0 to 1, not 1.5"),
+        ("[[zone]]\nname='a'\nfile='x'\ntransfer=['10.0.0.1/8']", "f:4: zone.transfer: '10.0.0.1/8' is neither"),
+        ("[[zone]]\nname='a'\nfile='x'\ntransfer=['']", "f:4: zone.transfer: empty rule"),
+        (
+            "[[zone]]\nname='a'\nfile='x'\ntransfer=['key:y']",
+            "f:4: zone.transfer: there is no key y; no [[key]] is given",
+        ),
+        (
+            f"[[key]]\nname='xfr'\nsecret='{SECRET}'\n[[zone]]\nname='a'\nfile='x'\nnotify=['::1 key:xrf']",
+            "f:7: zone.notify: there is no key xrf; the nearest is xfr",
+        ),
+        ("[[zone]]\nname='a'\nfile='x'\nnotify=['key:y']", "f:4: zone.notify: 'key:y'"),
+        ("[serve.tls]\nlisten=['127.0.0.1:853']", "f:2: serve.tls.listen: needs serve.tls.certificate too"),
+        ("[serve.tls]\nkey='k'", "f:2: serve.tls.key: has no effect: serve.tls.listen is empty"),
+        ("[[key]]\nname='x'", "f:1: key: the key x needs one of secret and secret_file"),
+        (f"[[key]]\nname='x'\nsecret='{SECRET}'\nsecret_file='y'", "f:1: key: the key x needs one of"),
+        (
+            f"[[key]]\nname='x'\nalgorithm='md5'\nsecret='{SECRET}'",
+            "f:3: key.algorithm: 'md5' is not a known",
+        ),
+        ("[table]\nurl = 'https://r.example'", "f:2: table.url: needs table.file, which holds the registry"),
+        ("[table]\nfile = 'a'\nmirrors = ['b']", "f:3: table.mirrors: has no effect: table.url is not given"),
+        ("[table]\nfile = 'a'\nurl = 'b'\ncafile = 'c'", "f:4: table.cafile: has no effect: all sources are files"),
+        ("[table]\nfile = 'a'\nurl = 'b'\nevery = 0", "f:4: table.every: must be more than 0"),
+        ("[table]\nfile = 'a'\nurl = 'b'\nsha256 = 'x'", "f:4: table.sha256: must have 64 hexadecimal digits"),
+        ("[table]\nfile = 'a'\ndrift = 'b'", "f:3: table.drift: must be an array, not a text"),
+        ("[cache]\npolicy = 'dns'", "f:2: cache.policy: must be one of dns-first, natab-first, dns-only, natab-only"),
+        ("[cache]\nstale_limit = -1", "f:2: cache.stale_limit: '-1' is not a duration"),
+        ("[client]\norigin = 'a..b'", "f:2: client.origin: 'a..b' is not a valid domain name"),
+        ("[[zone]]\nname = 'a'\nfile = 'x'\ntable = 'x'", "f:3: zone.file: is the registry"),
+        ("[table]\nfile = 'y'\n[[zone]]\nname = 'a'\nfile = 'y'\ntable = 'x'", "f:5: zone.file: is the registry"),
+        ("[[zone]]\nname = 'a'\nfile = 'x'\nns = []", "f:4: zone.ns: is for zones built from a table"),
+        ("[serve]\nnsid = ", "f:2: Invalid value"),
+        ("a = 1\na = 2\n", "f:2: Cannot overwrite a value"),
+        ("[serve\n", "f:1: "),
+        ("a = " + "[" * 5000, "f"),
+        ("[serve.cookies]\nsecret='00'", "f:2: serve.cookies.secret: each secret must be 32 hexadecimal digits"),
+    ],
+)
+def test_an_error_has_its_place(text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(text, filename="f")
+    assert str(caught.value).startswith(said)
+
+
+def test_all_errors_are_reported_at_once_each_with_its_place() -> None:
+    text = """\
+[serve]
+listen = ["h:53", "127.0.0.1:53", "127.0.0.1"]
+workers = 0
+lisen = []
+[serve.rrl]
+slip = "2"
+[[key]]
+name = "xfr"
+[[zone]]
+name = "a"
+file = "x"
+serial = "date"
+transfer = ["key:y"]
+[[zone]]
+name = "a"
+file = "y"
+table = "z"
+ns = ["ns.a=nonsense"]
+[table]
+url = "ftp://r.example/naans"
+file = "naans"
+mirrors = ["https:r.example", "mirror", "http://user@r.example/"]
+[client]
+nameservers = ["127.0.0.1:53", "udp://x", "192.0.2.1#53", "https://dns.example/dns-query", "tls://dns.example#853"]
+"""
+    with pytest.raises(ConfigErrors) as caught:
+        parse(text, filename="f", environment={"MAPTR_SERVE_LISTN": ""})
+    told = [(error.line, error.key) for error in caught.value.all]
+    assert told == [
+        (0, "MAPTR_SERVE_LISTN"),
+        (2, "serve.listen"),
+        (2, "serve.listen"),
+        (3, "serve.workers"),
+        (4, "serve.lisen"),
+        (6, "serve.rrl.slip"),
+        (7, "key"),
+        (12, "zone.serial"),
+        (13, "zone.transfer"),
+        (15, "zone.name"),
+        (18, "zone.ns"),
+        (20, "table.url"),
+        (22, "table.mirrors"),
+        (22, "table.mirrors"),
+        (24, "client.nameservers"),
+        (24, "client.nameservers"),
+    ]
+    assert all(str(error) in str(caught.value) for error in caught.value.all)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[serve.tls]\nlisten = ['127.0.0.1:853']\nkey = 'k'\ncertificat = 'c'",
+        "[serve.tls]\nlisten = ['127.0.0.1:853']\nkey = 'k'\ncertificate = 1",
+        "[serve]\nstate = 1\n[[zone]]\nname = 'a'\nfile = 'x'\nserial = 'date'",
+        "[serve]\nstat = 'x'\n[[zone]]\nname = 'a'\nfile = 'x'\nserial = 'date'",
+        "[[zone]]\nname = 'a'\nfile = 'x'\ntabel = 'y'\nns = ['ns']",
+        "[[zone]]\nname = 'a'\nfil = 'x'",
+        "[[key]]\nname = 'a'\nsecret = 1",
+        "[table]\nurl = 1\nmirrors = ['y']",
+    ],
+)
+def test_the_consequences_of_an_error_are_not_reported(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(text, filename="f")
+    assert len(caught.value.all) == 1, str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[table]\nfile = 'a'\nurl = 'gopher://r.example/x'", "f:3: table.url: gopher://r.example/x: neither http"),
+        ("[table]\nfile = 'a'\nurl = 'https:///x'", "f:3: table.url: https:///x: no host"),
+        ("[table]\nfile = 'a'\ndrift = ['[::1]:53']", "f:3: table.drift: '[::1]:53' is not a server"),
+        ("[client]\nnameservers = ['ns#0']", "f:2: client.nameservers: 'ns#0' is not a server: write HOST"),
+        ("[client]\nnameservers = ['']", "f:2: client.nameservers: '' is not a server"),
+        (
+            "[client]\nnameservers = ['quic://ns']",
+            "f:2: client.nameservers: 'quic://ns' is not a server: write HOST, ",
+        ),
+        ("[client]\nnameservers = ['https://']", "f:2: client.nameservers: "),
+    ],
+)
+def test_servers_and_urls_that_cannot_be_used_are_errors(text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(text, filename="f")
+    assert str(caught.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"MAPTR_SERVE_LISTN": ""}, "MAPTR_SERVE_LISTN: no such setting; the nearest is MAPTR_SERVE_LISTEN"),
+        ({"MAPTR_SERVE_WORKERS": "two"}, "MAPTR_SERVE_WORKERS: serve.workers: must be an integer, not a text"),
+        ({"MAPTR_SERVE_COOKIES_REQUIRE": "1"}, "MAPTR_SERVE_COOKIES_REQUIRE: serve.cookies.require: must be true or"),
+        ({"MAPTR_CACHE_POLIZY": ""}, "MAPTR_CACHE_POLIZY: no such setting; the nearest is MAPTR_CACHE_POLICY"),
+        ({"MAPTR_TABLE_EVERY": "1y"}, "MAPTR_TABLE_EVERY: table.every: '1y' is not a duration such as 14d"),
+        ({"MAPTR_SERVE_LISTEN": ""}, "MAPTR_SERVE_LISTEN: serve.listen: is empty"),
+    ],
+)
+def test_an_error_in_the_environment_names_the_variable(environment: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(environment=environment)
+    assert str(caught.value).startswith(said)
+
+
+def test_an_error_in_the_environment_does_not_name_the_file() -> None:
+    text = '[serve]\nlisten = ["192.0.2.1:53"]'
+    with pytest.raises(ConfigError) as caught:
+        parse(text, filename="f", environment={"MAPTR_SERVE_LISTEN": "nonsense"})
+    assert str(caught.value).startswith("MAPTR_SERVE_LISTEN: serve.listen: 'nonsense' is not")
+
+
+def test_the_error_for_a_file_named_by_the_environment_says_so(tmp_path: Path) -> None:
+    missing = tmp_path / "none.toml"
+    with pytest.raises(OSError, match=r"none\.toml") as caught:
+        load(missing, environment={"MAPTR_CONFIG": str(missing)})
+    assert caught.value.strerror == "No such file or directory; MAPTR_CONFIG names it"
+    with pytest.raises(OSError, match=r"none\.toml") as caught:
+        load(missing, environment={"MAPTR_CONFIG": str(tmp_path / "other.toml")})
+    assert caught.value.strerror == "No such file or directory"
+
+
+def test_each_key_has_a_unique_variable() -> None:
+    assert set(environment_names().values()) == {key for key in all_keys() if not key.startswith(("zone.", "key."))}
+    assert len(set(environment_names())) == len(environment_names())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[[key]]\nname = 'x'\nsecret = 'hunter2!'",
+        "[[key]]\nname = 'x'\nsecret = ['hunter2!']",
+        "[[key]]\nname = 'x'\nsecret = 'hunter2!\n",
+        "[serve.cookies]\nsecret = 'hunter2!'",
+    ],
+)
+def test_a_secret_is_in_no_error(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(text, filename="f")
+    assert "hunter" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+def test_a_secret_is_not_in_the_repr() -> None:
+    config = parse(EXAMPLE + "[serve.cookies]\nsecret = '" + "ab" * 16 + "'\n")
+    for shown in (SECRET, "secret secret", "abab", "\\xab"):
+        assert shown not in repr(config)
+    assert config.serve.cookies.secret == (Secret(bytes.fromhex("ab" * 16)),)
+    assert hash(Secret(b"x")) == hash(Secret(b"x"))
+
+
+@pytest.fixture
+def secret_file(tmp_path: Path) -> Path:
+    path = tmp_path / "xfr.key"
+    path.write_text(SECRET + "\n")
+    path.chmod(0o600)
+    (tmp_path / "maptr.toml").write_text("[[key]]\nname = 'xfr'\nsecret_file = 'xfr.key'\n")
+    return path
+
+
+def test_a_secret_from_a_file(secret_file: Path) -> None:
+    (key,) = load(secret_file.parent / "maptr.toml").keys
+    assert key.secret == Secret(base64.b64decode(SECRET))
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
+def test_a_secret_that_others_can_access_is_refused(secret_file: Path, mode: int) -> None:
+    secret_file.chmod(mode)
+    with pytest.raises(ConfigError, match=rf"key.secret_file: .*xfr.key: has mode {mode:04o}.*chmod 600"):
+        load(secret_file.parent / "maptr.toml")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [("hunter2!", "not base64"), ("\n", "empty"), ("A" * 5000, "more than"), ("ä", "not a text")],
+)
+def test_a_file_without_a_valid_secret(secret_file: Path, content: str, reason: str) -> None:
+    secret_file.write_text(content)
+    with pytest.raises(ConfigError, match=reason) as caught:
+        load(secret_file.parent / "maptr.toml")
+    assert content.strip() not in str(caught.value) or not content.strip()
+
+
+def test_a_secret_file_that_is_missing_or_a_fifo(secret_file: Path) -> None:
+    import os
+
+    secret_file.unlink()
+    with pytest.raises(ConfigError, match="No such file"):
+        load(secret_file.parent / "maptr.toml")
+    os.mkfifo(secret_file, 0o600)
+    with pytest.raises(ConfigError, match="not a regular file"):
+        load(secret_file.parent / "maptr.toml")
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "none")
+    with pytest.raises(IsADirectoryError) as folder:
+        load(tmp_path)
+    assert folder.value.filename == str(tmp_path)
+    (tmp_path / "latin1").write_bytes(b"[serve]\nnsid = '\xe4'\n")
+    with pytest.raises(ConfigError, match="latin1:2: is not UTF-8"):
+        load(tmp_path / "latin1")
+
+
+def test_a_path_that_the_locale_cannot_encode(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsencode", lambda text: text.encode("iso8859-1"))
+    monkeypatch.setattr("sys.getfilesystemencoding", lambda: "iso8859-1")
+    with pytest.raises(ConfigError, match=r"^maptr.toml:2: serve.state: .* in iso8859-1, .*: set LC_ALL=C.UTF-8$"):
+        parse("[serve]\nstate = 'é/国'\n", filename="maptr.toml")
+    assert parse("[serve]\nstate = 'é'\n").serve.state == Path("é")
+
+
+def test_a_byte_order_mark_is_accepted(tmp_path: Path) -> None:
+    (tmp_path / "windows").write_bytes(b"\xef\xbb\xbf[serve]\r\nnsid = 'x'\r\n")
+    assert load(tmp_path / "windows").serve.nsid == "x"
+
+
+TOML = st.recursive(
+    st.integers() | st.booleans() | st.text(max_size=9),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=9), children, max_size=3),
+    max_leaves=8,
+)
+
+
+def _inline(value: object) -> str:
+    """A value as TOML; its strings are JSON strings with DEL escaped."""
+    import json
+
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_inline(key)} = {_inline(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + " , # ],]\n\n".join(map(_inline, value)) + "\n]"
+    return json.dumps(value).replace("\x7f", "\\u007f")
+
+
+@given(st.dictionaries(st.text(max_size=9), TOML, max_size=4), st.integers(0, 3))
+def test_each_key_has_its_line(document: dict[str, object], blank: int) -> None:
+    text = ""
+    expected = {}
+    for key, value in document.items():
+        text += "\n" * blank
+        expected[(key,)] = text.count("\n") + 1
+        text += f"{_inline(key)} = {_inline(value)} # '\n"
+    try:
+        assert tomli.loads(text) == document
+    except tomli.TOMLDecodeError:
+        return  # lone surrogates, which JSON can write and TOML cannot
+    found = key_lines(text)
+    assert {path: line for path, line in found.items() if len(path) == 1} == expected
+    assert set(found) == set(_paths(document, ()))
+
+
+def _paths(value: object, path: tuple[str | int, ...]) -> list[tuple[str | int, ...]]:
+    if path and not isinstance(value, dict | list):
+        return [path]
+    below = value.items() if isinstance(value, dict) else enumerate(value)  # type: ignore[arg-type]
+    return [path] * bool(path) + [found for key, item in below for found in _paths(item, (*path, key))]
+
+
+def test_lines_of_all_forms_of_strings_and_tables() -> None:
+    text = (
+        'a = """x\n"\\"]"""""\nb = \'\'\'\n\\\'\'\'\n[c . "d.e"] # [x]\nf.g = [ # [\n 1979-05-27, "#" ]\n'
+        "[[h]]\n[[h.i]]\n[[h.i]]\nj = 1\n[[h]]\nk = {l = 1, m.n = 2}"
+    )
+    tomli.loads(text)
+    expected = (
+        "a 1 b 3 c.d.e 5 c.d.e.f 6 c.d.e.f.g 6 c.d.e.f.g.0 7 c.d.e.f.g.1 7 h 8 h.0 8 h.0.i 9 h.0.i.0 9 h.0.i.1 10"
+        " h.0.i.1.j 11 h.1 12 h.1.k 13 h.1.k.l 13 h.1.k.m 13 h.1.k.m.n 13"
+    )
+    assert " ".join(f"{'.'.join(map(str, path))} {line}" for path, line in key_lines(text).items()) == expected
+
+
+def test_the_sections_for_table_client_and_cache() -> None:
+    text = """\
+[table]
+file = "naans.json"
+url = "https://one.example/naans"
+mirrors = ["https://two.example/naans"]
+every = "15m"
+drift = ["192.0.2.7"]
+[client]
+origin = "ARK.example"
+nameservers = ["127.0.0.1#5300"]
+[cache]
+path = "cache.sqlite"
+stale_limit = "2d"
+[[zone]]
+name = "ark.example"
+file = "ark.example.zone"
+table = "naans.json"
+ns = ["ns1=192.0.2.1"]
+include = ["delegations.zone"]
+"""
+    config = parse(text, directory=Path("/etc"), environment={"MAPTR_CACHE_POLICY": "natab-first"})
+    assert config.table.sources == ("https://one.example/naans", "https://two.example/naans")
+    assert (config.table.file, config.table.every, config.table.drift) == (Path("/etc/naans.json"), 900, ("192.0.2.7",))
+    assert config.client == ClientConfig((b"ark", b"example"), ("127.0.0.1#5300",))
+    assert config.cache == CacheConfig(None, Path("/etc/cache.sqlite"), "natab-first", 0.3, 172_800, 0)
+    (build,) = config.zones
+    assert (build.table, build.include) == (Path("/etc/naans.json"), (Path("/etc/delegations.zone"),))
+
+
+def test_the_defaults_for_cache_and_built_zones_are_those_of_the_library() -> None:
+    defaults = inspect.signature(Cache).parameters
+    assert CacheConfig().patience == defaults["patience"].default
+    assert CacheConfig().stale_limit == defaults["stale_limit"].default
+    assert CacheConfig().policy == defaults["policy"].default
+    assert ClientConfig().origin == ARK_ARPA
+    assert [policy.named(name).name for name in POLICIES] == list(POLICIES)
+    built = ZoneConfig((b"a",), Path("a"))
+    assert (built.ttl, built.contact) == (build.TTL, build.Settings().contact)

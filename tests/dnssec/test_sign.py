@@ -1,0 +1,262 @@
+"""Signing a zone: which key signs what, what stays unsigned, what is kept from an earlier version.
+
+``tests/interop/test_signing.py`` shows that validators accept the result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import dns.dnssec
+import dns.exception
+import dns.name
+import dns.node
+import dns.rdata
+import dns.rdataclass
+import dns.rdataset
+import dns.rdatatype
+import dns.zone
+import dns.zonetypes
+import pytest
+from dns.rdatatype import CDNSKEY, CDS, DNSKEY, MX, NS, NSEC, RRSIG, SOA, TXT, ZONEMD, A
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from maptr.dnssec.keys import Algorithm, Key, KeySet, Role, State, ds_rdata
+from maptr.dnssec.policy import Children, Policy
+from maptr.dnssec.sign import Renewal, is_current
+from maptr.errors import SigningError
+from maptr.protocol.names import from_wire
+from maptr.zone import text as zonetext
+from maptr.zone.diff import ZoneDiff, stripped
+from maptr.zone.packed import PackedNodes
+from maptr.zone.reader import read_plain
+from maptr.zone.snapshot import view_zone
+from tests.support.signing import (
+    NOW,
+    ORIGIN,
+    TEXT,
+    example_zone,
+    one_key,
+    random_view,
+    sign_example,
+    sign_zone,
+    to_zone,
+)
+
+ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519", reason="signing needs maptr[dnssec]")
+
+
+def text_of(made: dns.zone.Zone) -> str:
+    return zonetext.to_text(view_zone(made))
+
+
+def tags(signed: dns.zone.Zone, owner: str, covered: dns.rdatatype.RdataType) -> set[int]:
+    found = signed.get_rdataset(dns.name.from_text(owner, ORIGIN), RRSIG, covered)
+    return {rdata.key_tag for rdata in found or ()}
+
+
+def test_each_key_signs_the_rrsets_of_its_role(keys: dict[Role, Key]) -> None:
+    ksk, zsk = keys[Role.KSK], keys[Role.ZSK]
+    signed = sign_example(ksk, zsk)
+    for covered in (DNSKEY, CDS, CDNSKEY):
+        assert tags(signed, "@", covered) == {ksk.tag}
+    for owner, covered in (("@", SOA), ("@", NS), ("@", ZONEMD), ("ns1", A), ("a.b", TXT), ("*.w", MX), ("del", NSEC)):
+        assert tags(signed, owner, covered) == {zsk.tag}, (owner, covered)
+
+
+@pytest.mark.parametrize("roles", [(Role.KSK, Role.ZSK), (Role.CSK,)], ids=["ksk and zsk", "csk"])
+def test_every_signature_verifies(keys: dict[Role, Key], roles: tuple[Role, ...]) -> None:
+    signed = sign_example(*(keys[role] for role in roles))
+    dnskeys = {ORIGIN: signed.get_rdataset(ORIGIN, DNSKEY)}
+    count = 0
+    for name, rdataset in signed.iterate_rdatasets():
+        signatures = signed.get_rdataset(name, RRSIG, rdataset.rdtype)
+        if rdataset.rdtype != RRSIG and signatures:
+            dns.dnssec.validate((name, rdataset), (name, signatures), dnskeys, ORIGIN, NOW)  # type: ignore[arg-type]
+            count += 1
+    assert count == 19
+    soa, signature = ((ORIGIN, signed.find_rdataset(ORIGIN, *kind)) for kind in ((SOA,), (RRSIG, SOA)))
+    for late in (NOW - 3601, NOW + 14 * 86400 + 1):
+        with pytest.raises(dns.exception.ValidationFailure):
+            dns.dnssec.validate(soa, signature, dnskeys, ORIGIN, late)  # type: ignore[arg-type]
+
+
+def test_rfc4035_2_2_glue_and_delegations_are_not_signed(keys: dict[Role, Key]) -> None:
+    """RFC 4035 2.2 and 2.3: glue has neither signature nor NSEC, and is no type of the cut's NSEC."""
+    signed = sign_example(keys[Role.CSK])
+    assert tags(signed, "del", NS) == tags(signed, "del", A) == tags(signed, "ns.del", A) == tags(signed, "x.dname", A)
+    assert tags(signed, "del", A) == set()
+    nsec = signed.find_rdataset("del", NSEC)[0]
+    assert nsec.to_text() == "dname.example. NS DS RRSIG NSEC"
+    assert signed.find_rdataset("dname", NSEC)[0].to_text().startswith("ns1.example. ")
+    assert signed.get_rdataset("ns.del", NSEC) is None
+    assert signed.find_rdataset("ns.del", A)[0].to_text() == "192.0.2.3"
+
+
+def test_rfc9077_3_nsec_has_the_ttl_of_a_negative_response(keys: dict[Role, Key]) -> None:
+    """RFC 9077 3: the lesser of the SOA's TTL and its minimum."""
+    low = dns.zone.from_text(TEXT.replace("$TTL 3600", "$TTL 60"), relativize=False)
+    signed = sign_zone(low, [keys[Role.CSK]], now=NOW, serial=7)
+    assert {rdataset.ttl for _, rdataset in signed.iterate_rdatasets(NSEC)} == {60}
+    assert {rdataset.ttl for _, rdataset in sign_example(keys[Role.CSK]).iterate_rdatasets(NSEC)} == {300}
+
+
+def test_the_digest_is_of_the_whole_zone(keys: dict[Role, Key]) -> None:
+    """RFC 8976, glue included; a change of one octet is found."""
+    signed = sign_example(keys[Role.CSK], serial=99)
+    signed.verify_digest()
+    assert signed.find_rdataset(ORIGIN, ZONEMD)[0].serial == 99
+    signed.find_rdataset("ns.del", A, create=True).add(dns.rdata.from_text("IN", "A", "192.0.2.9"), 3600)
+    with pytest.raises(dns.zone.DigestVerificationFailure):
+        signed.verify_digest()
+    assert sign_example(keys[Role.CSK], policy=Policy(zonemd=False)).get_rdataset(ORIGIN, ZONEMD) is None
+
+
+def test_signing_is_repeatable_and_leaves_its_input_unchanged(keys: dict[Role, Key]) -> None:
+    unsigned = example_zone()
+    texts = {
+        text_of(sign_zone(unsigned, [keys[role] for role in roles], now=NOW, serial=8))
+        for roles in ((Role.KSK, Role.ZSK), (Role.ZSK, Role.KSK), (Role.KSK, Role.ZSK))
+    }
+    assert len(texts) == 1
+    assert unsigned == example_zone()
+    assert not unsigned.get_rdataset(ORIGIN, DNSKEY)
+
+
+def test_signing_a_signed_zone_removes_the_records_of_old_keys(keys: dict[Role, Key]) -> None:
+    signed = sign_example(keys[Role.KSK], keys[Role.ZSK])
+    again = sign_zone(signed, [keys[Role.CSK]], now=NOW, serial=7)
+    assert text_of(again) == text_of(sign_example(keys[Role.CSK]))
+
+
+@pytest.mark.parametrize(
+    ("change", "current"),
+    [
+        ({}, True),
+        ({"text": TEXT.replace(" 7 ", " 8 ", 1)}, True),
+        ({"text": TEXT.replace("192.0.2.1", "192.0.2.9")}, False),
+        ({"text": TEXT.replace("192.0.2.3", "192.0.2.9")}, False),
+        ({"text": TEXT + "new A 192.0.2.1\n"}, False),
+        ({"policy": Policy(zonemd=False)}, False),
+        ({"policy": Policy(cds=Children.NONE)}, False),
+        ({"policy": Policy(dnskey_ttl=60)}, False),
+    ],
+)
+def test_when_a_signed_zone_is_current(keys: dict[Role, Key], change: dict[str, object], current: bool) -> None:
+    ksk, zsk = keys[Role.KSK], keys[Role.ZSK]
+    old = dns.zone.from_text(text_of(sign_example(ksk, zsk)), "example.", relativize=False)
+    now = dns.zone.from_text(str(change.get("text", TEXT)), relativize=False)
+    policy = change.get("policy", Policy())
+    assert isinstance(policy, Policy)
+    assert is_current(view_zone(old), view_zone(now), KeySet((ksk, zsk)), policy) is current
+
+
+def test_a_retired_key_makes_the_zone_outdated(keys: dict[Role, Key]) -> None:
+    """It still signs and is in DNSKEY, but not in CDS."""
+    old = view_zone(sign_example(*keys.values()))
+    retired = replace(keys[Role.KSK], state=State.RETIRED)
+    assert is_current(old, view_zone(example_zone()), KeySet(tuple(keys.values())), Policy())
+    assert not is_current(old, view_zone(example_zone()), KeySet((retired, keys[Role.ZSK], keys[Role.CSK])), Policy())
+
+
+def test_other_signers_make_the_zone_outdated(keys: dict[Role, Key]) -> None:
+    ksk, zsk = keys[Role.KSK], keys[Role.ZSK]
+    old, plain = view_zone(sign_example(ksk, zsk, replace(keys[Role.CSK], role=Role.CSK))), view_zone(example_zone())
+    waiting = replace(keys[Role.CSK], role=Role.CSK, state=State.PUBLISHED)
+    assert not is_current(old, plain, KeySet((ksk, zsk, waiting)), Policy())
+    assert not is_current(old, plain, KeySet((ksk, zsk)), Policy())
+
+
+def test_cds_and_ds_are_for_the_active_keys(keys: dict[Role, Key]) -> None:
+    old = replace(keys[Role.KSK], state=State.RETIRED)
+    signed = sign_example(old, keys[Role.ZSK], keys[Role.CSK])
+    (entry,) = KeySet((old, keys[Role.ZSK], keys[Role.CSK])).entries
+    assert [rdata.to_wire() for rdata in signed.find_rdataset(ORIGIN, CDS)] == [ds_rdata((b"Example",), entry)]
+    assert len(signed.find_rdataset(ORIGIN, CDNSKEY)) == 1
+    assert tags(signed, "@", DNSKEY) == {old.tag, keys[Role.CSK].tag}
+    gone = sign_example(keys[Role.CSK], policy=Policy(cds=Children.DELETE))
+    assert gone.find_rdataset(ORIGIN, CDS)[0].to_text() == "0 0 0 00"
+    assert sign_example(keys[Role.CSK], policy=Policy(cds=Children.NONE)).get_rdataset(ORIGIN, CDS) is None
+
+
+@pytest.mark.parametrize("times", [{"lifetime": 100, "refresh": 100}, {"refresh": -1}, {"inception_offset": -1}])
+def test_a_policy_with_impossible_times_is_refused(times: dict[str, int]) -> None:
+    with pytest.raises(SigningError, match="cannot be renewed"):
+        Policy(**times)  # type: ignore[arg-type]
+
+
+def test_rfc4034_b_another_key_with_the_same_tag_keeps_no_signature(
+    keys: dict[Role, Key], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signature is kept only if the key itself was in the zone: tags are not unique."""
+    old = sign_example(keys[Role.CSK])
+    other = replace(keys[Role.CSK], private=Algorithm.ED25519.private_class(ed25519.Ed25519PrivateKey.generate()))
+    monkeypatch.setattr(Key, "tag", keys[Role.CSK].tag)
+    signed = sign_zone(example_zone(), [other], now=NOW + 60, serial=8, old=old)
+    before = {rdata for _, rdataset in old.iterate_rdatasets() if rdataset.rdtype == RRSIG for rdata in rdataset}
+    after = {rdata for _, rdataset in signed.iterate_rdatasets() if rdataset.rdtype == RRSIG for rdata in rdataset}
+    assert not before & after
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 10_000), st.booleans())
+def test_dnspython_accepts_any_signed_zone(seed: int, zonemd: bool) -> None:
+    """Signatures verify, exactly the authoritative RRsets are signed, the chain is closed, the digest is right."""
+    plain = random_view(seed)
+    view = Renewal(one_key(), Policy(zonemd=zonemd), NOW).renew(plain, None)
+    zone = to_zone(view)
+    dnskeys = {ORIGIN: zone.find_rdataset(ORIGIN, DNSKEY)}
+    cuts = [name for name in zone.nodes if name != ORIGIN and zone.get_rdataset(name, "NS")]
+    tops = [*cuts, *(name for name in zone.nodes if zone.get_rdataset(name, "DNAME"))]
+    for name, rdataset in zone.iterate_rdatasets():
+        if rdataset.rdtype == RRSIG:
+            continue
+        below = any(name != top and name.is_subdomain(top) for top in tops)
+        glue = name in cuts and rdataset.rdtype not in (dns.rdatatype.DS, NSEC)
+        signatures = zone.get_rdataset(name, RRSIG, rdataset.rdtype)
+        assert (signatures is None) is (below or glue), (name, rdataset)
+        if signatures is not None:
+            dns.dnssec.validate((name, rdataset), (name, signatures), dnskeys, ORIGIN, NOW)  # type: ignore[arg-type]
+    proving = sorted(name for name in zone.nodes if zone.get_rdataset(name, NSEC))
+    assert proving == sorted(
+        name for name in zone.nodes if not any(name != top and name.is_subdomain(top) for top in tops)
+    )
+    following = [zone.find_rdataset(name, NSEC)[0].next for name in proving]
+    assert following == [*proving[1:], ORIGIN]
+    for name in proving:
+        types = {int(rdataset.rdtype) for rdataset in zone.nodes[name]}
+        said = {
+            window * 256 + at * 8 + bit
+            for window, octets in zone.find_rdataset(name, NSEC)[0].windows
+            for at, octet in enumerate(octets)
+            for bit in range(8)
+            if octet & 0x80 >> bit
+        }
+        assert said == types if name not in cuts else said <= types
+    if zonemd:
+        zone.verify_digest()
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 10_000))
+def test_a_signed_zone_is_read_back_from_its_text(seed: int) -> None:
+    """The plain reader gives the same zone as dnspython, which is current, and whose signatures are kept."""
+    plain = random_view(seed)
+    view = Renewal(one_key(), Policy(), NOW).renew(plain, None)
+    text = zonetext.to_text(view)
+    slow = view_zone(dns.zone.from_text(text, "example.", relativize=False))
+    quick = read_plain(text.encode(), from_wire(ORIGIN.to_wire() or b""))
+    assert quick is not None
+    back = quick.view
+    assert isinstance(back.nodes, PackedNodes)
+    assert {name: dict(node) for name, node in back.nodes.items()} == {n: dict(node) for n, node in slow.nodes.items()}
+    assert (back.cuts, back.hashed, back.denial) == (slow.cuts, slow.hashed, slow.denial)
+    assert (back.nodes.keys(), back.denial) == (view.nodes.keys(), view.denial)
+    assert zonetext.to_text(back) == zonetext.to_text(slow) == text
+    assert not ZoneDiff.between(back, view)
+    assert is_current(back, plain, one_key(), Policy())
+    assert not ZoneDiff.between(stripped(back, plain.serial), plain)
+    again = Renewal(one_key(), Policy(), NOW + 60).sign(plain, back)
+    changed = {(change.rrset.owner, change.rrset.rdtype) for change in ZoneDiff.between(back, again).changes}
+    assert {rdtype for _, rdtype in changed} == {6, 46, 63}, "SOA, ZONEMD and their signatures"

@@ -1,0 +1,114 @@
+"""NAPTR records: wire format, text, their meaning as rules, and the cache of rules."""
+
+from __future__ import annotations
+
+import dns.rdata
+import dns.rdataclass
+import dns.rdatatype
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maptr.naptr.automaton import Budget, BudgetSpent
+from maptr.naptr.record import Kind, Naptr, RuleCache, read
+
+strings = st.binary(max_size=255)
+naptrs = st.builds(
+    Naptr,
+    st.integers(0, 65535),
+    st.integers(0, 65535),
+    strings,
+    strings,
+    strings,
+    st.lists(st.binary(min_size=1, max_size=20), max_size=4).map(tuple),
+)
+
+
+@given(naptrs)
+def test_dnspython_reads_wire_and_text_alike(naptr: Naptr) -> None:
+    parsed = dns.rdata.from_text("IN", "NAPTR", naptr.to_text())
+    wire = naptr.to_wire()
+    assert parsed.to_wire() == wire
+    assert Naptr.from_wire(wire) == naptr
+    assert parsed.to_digestable() == naptr.canonical()
+
+
+@given(st.binary(max_size=60))
+def test_any_rdata_is_read_or_refused_with_a_value_error(rdata: bytes) -> None:
+    try:
+        naptr = Naptr.from_wire(rdata)
+    except ValueError:
+        return
+    assert naptr.to_wire() == rdata
+    read(naptr)
+    read(naptr, undotted=(b"ark", b"arpa"))
+
+
+def test_rdata_that_is_compressed_cut_short_or_too_long_is_refused() -> None:
+    wire = Naptr(0, 0, b"h", b"ark", b"", (b"h", b"example")).to_wire()
+    for cut in range(len(wire)):
+        with pytest.raises(ValueError):
+            Naptr.from_wire(wire[:cut])
+    with pytest.raises(ValueError):
+        Naptr.from_wire(wire[:-9] + b"\xc0\x0c")
+    with pytest.raises(ValueError, match="after the rdata"):
+        Naptr.from_wire(wire + b"\0")
+
+
+def test_text_format() -> None:
+    rule = Naptr(10, 10, b"u", b"ark", rb"!^ark:/?12345/(.*)$!https://h.example:8443/\1!", ())
+    assert rule.to_text() == r'10 10 "u" "ark" "!^ark:/?12345/(.*)$!https://h.example:8443/\\1!" .'
+    host = Naptr(100, 10, b"h", b"ark", b"", (b"h", b"example:8443"))
+    assert host.to_text() == r'100 10 "h" "ark" "" h.example\0588443.'
+    assert Naptr(0, 0, b'"\xff', b"", b"", ()).to_text() == '0 0 "\\"\\255" "" "" .'
+
+
+@given(naptrs)
+def test_a_record_of_no_use_has_a_reason(naptr: Naptr) -> None:
+    rule = read(naptr, undotted=(b"ark", b"arpa"))
+    assert rule.notes or rule.kind is not Kind.OTHER
+    assert (rule.kind is Kind.HOST) == bool(rule.hosts)
+    assert rule.kind is not Kind.URL or rule.substitution is not None
+
+
+# ---- RuleCache
+
+STEPS = 10_000
+
+
+def rule(number: int) -> Naptr:
+    return Naptr(10, 10, b"u", b"ark", rb"!^ark:/?%d/(.*)$!https://h.example/\1!" % number, ())
+
+
+def price(naptr: Naptr) -> int:
+    budget = Budget(STEPS)
+    read(naptr, budget=budget)
+    return STEPS - budget.steps
+
+
+def test_a_cached_rule_is_read_once_and_charged_each_time() -> None:
+    rules, budget = RuleCache(), Budget(STEPS)
+    first = rules(rule(12345), undotted=None, budget=budget)
+    assert rules(rule(12345), undotted=None, budget=budget) is first
+    assert first == read(rule(12345))
+    assert STEPS - budget.steps == 2 * price(rule(12345)) > 0
+
+
+def test_a_cached_rule_can_spend_the_budget() -> None:
+    rules = RuleCache()
+    rules(rule(12345), undotted=None, budget=Budget(STEPS))
+    with pytest.raises(BudgetSpent):
+        rules(rule(12345), undotted=None, budget=Budget(price(rule(12345)) - 1))
+
+
+def test_a_record_below_two_origins_is_two_rules() -> None:
+    rules, host = RuleCache(), Naptr(0, 0, b"h", b"ark", b"", (b"h", b"example", b"org", b"ark", b"arpa"))
+    whole = rules(host, undotted=None, budget=Budget(STEPS))
+    assert rules(host, undotted=(b"ark", b"arpa"), budget=Budget(STEPS)) != whole
+
+
+def test_the_oldest_rules_make_room() -> None:
+    rules = RuleCache(max_size=100)
+    first, *_, last = [rules(rule(number), undotted=None, budget=Budget(STEPS)) for number in range(10000, 10100)]
+    assert rules(last.naptr, undotted=None, budget=Budget(STEPS)) is last
+    assert rules(first.naptr, undotted=None, budget=Budget(STEPS)) is not first

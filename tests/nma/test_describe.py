@@ -1,0 +1,230 @@
+"""Descriptions of ARKs: requests to mapping authorities, ERC records, and the command ``maptr info``."""
+
+from __future__ import annotations
+
+import gzip
+import inspect
+import json
+import socket
+import tracemalloc
+
+import pytest
+from click.testing import CliRunner
+
+from maptr.cli.group import main
+from maptr.client.sync import discover
+from maptr.discovery import Discovery, NoMappingAuthority
+from maptr.errors import ConfigError, NmaError
+from maptr.nma.describe import DiscoverOptions, describe, read
+from maptr.nma.reachable import Reachable
+from maptr.web import connect
+from maptr.web.connect import Page
+from tests.support.authority import ARK, ERC, TEXT, discovery_at, erc
+from tests.support.hostile import hostile, hosts, naptr
+from tests.support.http_server import pages, raw_server
+from tests.support.ports import free_port
+
+
+def test_a_record_in_segments() -> None:
+    with pages(erc) as running:
+        description = describe(ARK, discovery=discovery_at(running.url), allow_private=True)
+    assert running.asked == ["/ark:12345/x1?info"]
+    assert description.spoken
+    assert (description.status, description.thump, description.links) == (200, "0.6 200 OK", ('<a>; rel="describes"',))
+    first, support = description.segments
+    assert first.name == "erc"
+    assert first.elements[:2] == (("who", "Lederberg, Joshua"), ("what", "Studies of Human Families \u2014 1"))
+    assert first.get("note") is None
+    assert support.elements == (("who", "Example"), ("who", "Another"))
+    assert description.segment("erc-support") == support
+    assert description.to_text().startswith("erc:\nwho: Lederberg, Joshua\n")
+
+
+def test_the_short_form_and_other_encodings() -> None:
+    page = Page(
+        "http://a/", 200, (("content-type", "text/plain;charset=latin-1"),), b"erc: M\xfcller | T | 1 | w\n", False
+    )
+    (segment,) = read(ARK, "", page).segments
+    assert segment.elements == (("who", "Müller"), ("what", "T"), ("when", "1"), ("where", "w"))
+    unknown = page._replace(headers=(("content-type", "text/plain; charset=nonsense"),), body=b"erc: \xff|b\n")
+    assert read(ARK, "", unknown).spoken
+
+
+@pytest.mark.parametrize(
+    "charset", ["idna", "punycode", "undefined", "unicode_escape", "utf-7", "zlib", "a\0b", "../x"]
+)
+def test_an_unusable_charset_means_utf_8(charset: str) -> None:
+    headers = (("content-type", f"text/plain; charset={charset}"),)
+    description = read(ARK, "", Page("http://a/", 200, headers, "erc: é+2AA-\\ud800|b".encode(), False))
+    assert description.segments[0].elements[0] == ("who", "é+2AA-\\ud800")
+
+
+def test_a_line_end_in_a_value_does_not_make_a_label() -> None:
+    page = Page("http://a/", 200, (), "erc:\nwho: a\x85erc-support:\u2028what: b\x0bx\n".encode(), False)
+    description = read(ARK, "", page)
+    assert description.to_text() == "erc:\nwho: a\n\terc-support:\n\twhat: b\n\tx"
+    (again,) = read(ARK, "", page._replace(body=description.to_text().encode())).segments
+    assert again.elements == (("who", "a erc-support: what: b x"),)
+
+
+def test_a_response_that_is_no_description_has_a_note() -> None:
+    with pages(lambda path: (200, {"Content-Type": "text/html"}, b"<p>erc: no</p>")) as running:
+        description = describe(ARK, discovery=discovery_at(running.url), allow_private=True)
+    assert not description.spoken
+    assert "HTTP status 200, text/html, no erc: record" in description.note
+    with pages(lambda path: (200, TEXT, ERC) if path.endswith("x1?") else (404, {}, b"")) as running:
+        description = describe(
+            ARK, discovery=discovery_at(running.url), allow_private=True, inflections=("?info", "?", "??")
+        )
+        assert running.asked == ["/ark:12345/x1?info", "/ark:12345/x1?"]
+    assert description.spoken
+
+
+def test_redirects_are_followed_within_limits() -> None:
+    with pages(erc) as target:
+        away = f"{target.url}/ark:12345/x1?info"
+        with pages(lambda path: (302, {"Location": away}, b"")) as running:
+            description = describe(ARK, discovery=discovery_at(running.url), allow_private=True)
+            assert description.url == away
+    with pages(lambda path: (302, {"Location": "/again"}, b"")) as running, pytest.raises(NmaError, match="redirects"):
+        describe(ARK, discovery=discovery_at(running.url), allow_private=True)
+    with (
+        pages(lambda path: (302, {"Location": "http://["}, b"")) as running,
+        pytest.raises(NmaError, match="redirects"),
+    ):
+        describe(ARK, discovery=discovery_at(running.url), allow_private=True)
+    for away in ("file:///etc/passwd", "http://user@h.example/", "gopher://h.example/", "http://h.example:0/"):
+        with (
+            pages(lambda path, away=away: (302, {"Location": away}, b"")) as running,  # type: ignore[misc]
+            pytest.raises(NmaError, match="is not asked"),
+        ):
+            describe(ARK, discovery=discovery_at(running.url), allow_private=True)
+
+
+def test_a_long_description_is_cut() -> None:
+    with pages(lambda path: (200, TEXT, b"erc:\nwho: " + b"x" * 1_000_000)) as running:
+        description = describe(ARK, discovery=discovery_at(running.url), allow_private=True)
+    assert "cut at" in description.note
+    assert len(description.to_text()) <= connect.MAX_BODY
+
+
+def test_the_next_authority_is_asked_if_one_is_down() -> None:
+    with pages(erc) as running:
+        description = describe(
+            ARK, discovery=discovery_at(f"http://127.0.0.1:{free_port()}", running.url), allow_private=True
+        )
+    assert description.spoken
+    with pytest.raises(NmaError, match="no mapping authority could be asked"):
+        describe(ARK, discovery=discovery_at(f"http://127.0.0.1:{free_port()}"), allow_private=True)
+    with pytest.raises(NoMappingAuthority):
+        describe(ARK, discovery=Discovery(ARK))
+
+
+@pytest.mark.parametrize(
+    ("inflections", "why"),
+    [(("?x",), r"inflections: '\?x' is not one of \?info, \?, \?\?"), ((), "inflections: must have one")],
+)
+def test_invalid_inflections(inflections: tuple[str, ...], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        describe(ARK, discovery=Discovery(ARK), inflections=inflections)
+
+
+def test_an_h_record_is_asked_by_https_and_then_by_http() -> None:
+    with pages(erc) as running:
+        description = describe(ARK, discovery=discovery_at(running.url).replace(scheme="https"), allow_private=True)
+        assert description.url == f"{running.url}/ark:12345/x1?info"
+        found = discovery_at(running.url).replace(scheme="https")
+        by_rule = found.replace(candidates=(found[0]._replace(target=f"https://127.0.0.1:{running.port}/"),))
+        with pytest.raises(NmaError):
+            describe(ARK, discovery=by_rule, allow_private=True)  # the rule sets the scheme
+
+
+def test_a_chooser_is_told_of_an_authority_that_fails() -> None:
+    chooser = Reachable(probe=lambda where, seconds: None, allow_private=True)  # always succeeds
+    with raw_server(b"garbage", b"") as mute, pages(erc) as running:
+        found = discovery_at(f"http://127.0.0.1:{mute}", running.url).replace(scheme="https")
+        assert chooser(found).port == mute
+        assert describe(ARK, discovery=found, chooser=chooser, allow_private=True).spoken
+        assert [chooser(found).scheme for _ in range(2)] == ["http", "http"]  # https failed just now
+        assert describe(ARK, discovery=found, chooser=chooser, allow_private=True).spoken
+        assert chooser(found).port == running.port
+
+
+def test_a_silent_authority_leaves_time_for_the_next() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, pages(erc) as running:
+        found = discovery_at(f"http://127.0.0.1:{silent.getsockname()[1]}", running.url)
+        assert describe(ARK, discovery=found, allow_private=True, seconds=2).spoken
+
+
+@pytest.mark.parametrize("seconds", [float("inf"), 1e300])
+def test_any_number_of_seconds_is_allowed(seconds: float) -> None:
+    with pages(erc) as running:
+        assert describe(ARK, discovery=discovery_at(running.url), allow_private=True, seconds=seconds).spoken
+    for wrong in (-1.0, float("nan")):
+        with pytest.raises(ConfigError, match="not a number of seconds"):
+            describe(ARK, discovery=Discovery(ARK), seconds=wrong)
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
+ODD: dict[str, tuple[bytes, bytes]] = {  # the first bytes, and what follows without end
+    "a body without end": (HEAD + b"\r\nerc:\nwho: x\n", b"what: " + b"x" * 1000 + b"\n"),
+    "chunks without end": (
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\nerc:\n\r\n",
+        b"3e8\r\nwhat: " + b"x" * 993 + b"\n\r\n",
+    ),
+    "a length of thousands of digits": (HEAD + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\nerc:\nwho: x\n", b""),
+    "what gzip would make long": (
+        HEAD + b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(b"erc:\nwho: " + b"a" * 9_000_000),
+        b"",
+    ),
+    "control characters": (
+        b"HTTP/1.1 200 OK\r\nContent-Type: a\0b\x1b[31m\r\nTHUMP-Status: \x1b]0;x\x07\r\nLink: \xff<\x9b\r\n\r\n"
+        b"erc:\nwho: \x1b[31m\xc2\x9b31m\xe2\x80\xae\n",
+        b"",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_a_hostile_response_is_bounded_and_printed_safely(case: str) -> None:
+    target = "!^ark:/?12345/(.*)$!http://127.0.0.1:%d/\\1!"
+    with raw_server(*ODD[case]) as port:
+        tracemalloc.start()
+        description = describe(ARK, discovery=discovery_at(f"http://127.0.0.1:{port}"), allow_private=True)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 40_000_000
+        assert description.spoken is ("gzip" not in case)
+        script = hosts({"12345.ark.arpa.": [naptr(flags=b"u", regexp=(target % port).encode())]})
+        with hostile(script) as server:
+            arguments = ["info", "ark:12345/x1", f"@{server.name}", "--allow-private"]
+            shown, document = CliRunner().invoke(main, arguments), CliRunner().invoke(main, [*arguments, "--json"])
+    assert shown.exit_code == document.exit_code == (0 if description.spoken else 1)
+    assert json.loads(document.stdout)["segments"] == description.to_dict()["segments"]
+    for text in (shown.stdout, shown.stderr, document.stdout, document.stderr):
+        assert all(character.isprintable() or character in "\n\t" for character in text)
+
+
+def test_the_command() -> None:
+    with pages(erc) as running:
+        target = f"!^ark:/?12345/(.*)$!{running.url}/ark:12345/\\1!".encode()
+        with hostile(hosts({"12345.ark.arpa.": [naptr(flags=b"u", regexp=target)]})) as server:
+            arguments = ["info", "ark:12345/x1", f"@{server.name}", "--allow-private"]
+            shown = CliRunner().invoke(main, arguments)
+            assert shown.exit_code == 0, shown.output
+            assert shown.stdout.startswith("erc:\nwho: Lederberg, Joshua\n")
+            assert "THUMP status 0.6 200 OK" in shown.stderr
+            document = json.loads(CliRunner().invoke(main, [*arguments, "--json"]).stdout)
+            assert document["segments"][0]["name"] == "erc"
+            mute = CliRunner().invoke(main, [*arguments[:1], "ark:12345/x1?", *arguments[2:]])
+            assert mute.exit_code == 1
+            assert "no erc: record" in mute.stderr
+            assert running.asked[-1] == "/ark:12345/x1?"
+            assert CliRunner().invoke(main, ["info", "ark:1/x", f"@{server.name}"]).exit_code == 1
+            assert CliRunner().invoke(main, arguments[:3]).exit_code == 1  # the host is not public
+    assert CliRunner().invoke(main, ["info", "nonsense"]).exit_code == 2
+
+
+def test_describe_takes_the_options_of_discover() -> None:
+    taken = inspect.signature(discover).parameters.keys() - {"ark", "chooser", "raise_on_none"}
+    assert DiscoverOptions.__annotations__.keys() == taken

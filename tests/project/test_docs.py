@@ -1,0 +1,81 @@
+"""The pages give the limits, defaults and exit codes that the code has."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from maptr.cli import output
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def rows(page: str) -> dict[str, str]:
+    """The tables of a page that have two columns: first cell to second."""
+    found = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", (DOCS / page).read_text("utf-8"), re.MULTILINE)
+    return {first.strip(): second.strip() for first, second in found}
+
+
+def constant(dotted: str) -> float:
+    module, _, name = dotted.rpartition(".")
+    return float(getattr(import_module(module), name))
+
+
+@pytest.mark.parametrize(
+    ("page", "limit", "name"),
+    [
+        ("maptr.md", "redirects on one path", "maptr.walk.MAX_DEPTH"),
+        ("maptr.md", "queries in one walk", "maptr.walk.MAX_QUESTIONS"),
+        ("maptr.md", "candidates kept", "maptr.walk.MAX_CANDIDATES"),
+        ("maptr.md", "records read in one walk", "maptr.walk.MAX_RECORDS"),
+        ("maptr.md", "steps of compiling and matching", "maptr.discovery.REGEXP_STEPS"),
+        ("maptr.md", "seconds for one walk", "maptr.client.call.LIFETIME"),
+        ("maptr.md", "bytes of a UDP response", "maptr.protocol.numbers.UDP_PAYLOAD"),
+        ("maptr.md", "bytes of a regexp field", "maptr.naptr.record.MAX_STRING"),
+        ("maptr.md", "bytes of a URL", "maptr.url.MAX_URL"),
+        ("maptr.md", "characters of an ARK", "maptr.ark.MAX_TEXT"),
+        ("maptr.md", "referrals followed", "maptr.client.exchange.MAX_REFERRALS"),
+        ("maptr.md", "seconds of the TTL of a zone's records", "maptr.zone.build.TTL"),
+        ("maptr.md", "seconds of the TTL of its negative", "maptr.zone.build.MINIMUM"),
+        ("maptr.md", "records at one name", "maptr.zone.check.MAX_RRSET"),
+        ("maptr.md", "records of a registry", "maptr.registry.table.MAX_ENTRIES"),
+        ("maptr.md", "bytes of a registry", "maptr.registry.table.MAX_TABLE"),
+        ("maptr.md", "share of a table", "maptr.registry.plan.REMOVAL_LIMIT"),
+        ("maptr.md", "seconds in which a pulled registry", "maptr.registry.sandbox.SECONDS"),
+        ("maptr.md", "bytes of memory for parsing", "maptr.registry.sandbox.MEMORY"),
+        ("maptr.md", "signature checks", "maptr.client.validation.signed.MAX_CHECKS"),
+        ("maptr.md", "NSEC3 iterations", "maptr.client.validation.nsec3.INSECURE_ITERATIONS"),
+        ("server.md", "bytes of a UDP response", "maptr.protocol.numbers.UDP_PAYLOAD"),
+        ("server.md", "bytes each of NSID", "maptr.answer.context.MAX_IDENTITY"),
+        ("server.md", "records in a query", "maptr.answer.message.MAX_QUERY_RECORDS"),
+        ("server.md", "CNAME and DNAME records", "maptr.answer.lookup.MAX_CHAIN"),
+        ("server.md", "bytes of a padding block", "maptr.answer.edns.PADDING_BLOCK"),
+        ("server.md", "seconds for which a cookie", "maptr.protocol.cookies.MAX_AGE"),
+        ("server.md", "secrets for cookies", "maptr.protocol.cookies.MAX_SECRETS"),
+        ("server.md", "responses a second", "maptr.answer.rate_limit.RESPONSES_PER_SECOND"),
+        ("server.md", "times that rate", "maptr.answer.rate_limit.ALL_KINDS"),
+        ("server.md", "one in so many limited", "maptr.answer.rate_limit.SLIP"),
+        ("server.md", "seconds for which the rate limit", "maptr.answer.rate_limit.WINDOW"),
+        ("server.md", "connections, TCP and TLS", "maptr.config.model.MAX_CONNECTIONS"),
+        ("server.md", "connections of one client", "maptr.config.model.MAX_PER_CLIENT"),
+        ("server.md", "seconds for a whole query", "maptr.config.model.IDLE_TIMEOUT"),
+        ("server.md", "seconds for a client to read", "maptr.server.stream.WRITE_TIMEOUT"),
+        ("server.md", "seconds for one whole reply", "maptr.server.stream.REPLY_TIMEOUT"),
+        ("server.md", "seconds for a TLS handshake", "maptr.server.stream.HANDSHAKE_TIMEOUT"),
+        ("server.md", "connections at once for metrics", "maptr.server.request_server.MAX_CONNECTIONS"),
+        ("server.md", "seconds between two looks at key folders", "maptr.server.signer.CHECK_INTERVAL"),
+        ("server.md", "seconds until a zone that could not be signed", "maptr.server.signer.RETRY_FIRST"),
+        ("server.md", "bytes of the registry", "maptr.registry.table.MAX_TABLE"),
+    ],
+)
+def test_limits(page: str, limit: str, name: str) -> None:
+    (shown,) = [shown for row, shown in rows(page).items() if row.startswith(limit)]
+    assert float(shown.replace(",", "")) == constant(name)
+
+
+def test_exit_codes() -> None:
+    codes = {value for name, value in vars(output).items() if name.startswith("EXIT_")}
+    assert {int(code) for code in rows("maptr.md") if code.isdigit()} == codes

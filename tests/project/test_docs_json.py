@@ -1,0 +1,161 @@
+"""docs/json.md documents exactly the JSON fields that the commands print."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from maptr.ark import Ark
+from maptr.cli.group import main
+from maptr.discovery import Link, Outcome, Step
+from maptr.nma.describe import Description, Segment
+from maptr.registry.liveness import Liveness
+from maptr.registry.table import Entry, Table
+from maptr.server.puller import DriftReport
+from maptr.server.state import ZoneResult
+from maptr.server.status import describe_left_out
+from maptr.zone.lint import LeftOut, lint
+from tests.client.test_drivers import serving, zone
+from tests.support.server_process import Site, site
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+ZONES = REPOSITORY / "zones"
+PAGE = (REPOSITORY / "docs" / "json.md").read_text()
+SECTIONS = {
+    title: re.findall(r"^\| `([a-z0-9_.\[\]]+)` \|(.*) \|$", text, re.MULTILINE)
+    for title, text in re.findall(r"^## `maptr ([^`]+)`\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+}
+RECORDS = {"12345.ark.arpa.": ['0 0 "h" "ark" "" h.example.']}
+BY_NAME = {"status": ("queries",), "table drift": ("counts",)}  # objects whose keys are data
+
+__all__ = ["site"]
+
+
+def documented(command: str) -> set[str]:
+    """The paths in the section of a command, with their parents."""
+    paths = {path for path, _ in SECTIONS[command]}
+    return {prefix.removesuffix("[]") for path in paths for prefix in _prefixes(path)}
+
+
+def _prefixes(path: str) -> Iterator[str]:
+    parts = path.split(".")
+    for end in range(1, len(parts) + 1):
+        yield ".".join(parts[:end])
+
+
+def paths_in(value: object, at: str = "") -> Iterator[str]:
+    """The paths of the fields of a document."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield (path := f"{at}.{name}" if at else name)
+            yield from paths_in(inner, path)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from paths_in(inner, f"{at}[]")
+
+
+def printed(command: str, *documents: dict[str, Any]) -> set[str]:
+    data = tuple(f"{name}." for name in BY_NAME.get(command, ()))
+    return {path for document in documents for path in paths_in(document) if not path.startswith(data)} - {"schema"}
+
+
+def run(*words: object, text: str | None = None) -> list[dict[str, Any]]:
+    result = CliRunner().invoke(main, [str(word) for word in words], input=text)
+    documents = [json.loads(line) for line in result.stdout.splitlines()]
+    assert documents, result.output
+    assert {document["schema"] for document in documents} == {"maptr/1"}
+    return documents
+
+
+def test_lookup_commands() -> None:
+    link = Link("ark.arpa.", "DS", "secure").to_dict()
+    chain = Step((b"ark",), 0, Outcome.ANSWER, links=(Link("ark.arpa.", "DS", "secure"),)).to_dict()["chain"]
+    assert chain == [link]
+    with serving(zone(RECORDS)) as port:
+        at = f"@127.0.0.1#{port}"
+        discovered = run("discover", "ark:12345/x1", "ark:00000/x1", at, "--json")
+        discovered[0]["trace"][0]["chain"] = chain
+        urls = run("url", "ark:12345/x1", "ark:00000/x1", at, "--json")
+        bulk = run("bulk", "-", at, "--json", text="ark:12345/x1\nnonsense\n")
+        none = run("info", "ark:00000/x1", at, "--json")
+        arks = run("ark", "ark:12345/x1", "nonsense", "--json")
+    assert printed("discover", *discovered) == documented("discover")
+    assert printed("ark", *arks) == documented("ark")
+    assert all(printed("url", document) == documented("url") for document in urls)
+    assert all(printed("bulk", document) == documented("bulk --json") for document in bulk)
+    erc = Segment("erc", (("who", "H"),))
+    described = Description(Ark.parse("ark:12345/x1"), "?info", "https://h.example/", 200, segments=(erc,))
+    assert printed("info", described.to_dict(), *none) == documented("info")
+
+
+@pytest.mark.parametrize("command", ["discover", "url", "info"])
+def test_fields_without_a_name_server(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maptr.client.servers.system_servers", list)
+    [document] = run(command, "ark:12345/x1", "--json")
+    marked = {path for path, text in SECTIONS[command] if text.endswith("†")} or documented(command)
+    assert marked <= document.keys()
+
+
+def test_table_commands(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.txt"
+    bad.write_text("naa:\nwhat: 12345\nwhere: https://social.example.com\n\nnaa:\nwhat: a\nwhere: https://h.example\n")
+    assert printed("table check", *run("table", "check", bad, "--json")) == documented("table check")
+    into = tmp_path / "naans"
+    natab = "".join(f"{naan}:\n    h.example.org  ACR\n" for naan in range(12345, 12355))
+    into.write_text(natab)
+    other = tmp_path / "other"
+    other.write_text(natab.replace("h.", "i.", 1).replace("12350:\n    h.", "12350:\n    h!"))
+    pulled = run("table", "pull", other, "--table", into, "--json")
+    assert printed("table pull", *pulled) == documented("table pull")
+    with serving(zone(RECORDS)) as port:
+        drifted = run("table", "drift", "--table", into, f"@127.0.0.1#{port}", "--json")
+    drifted[0]["silent"] = [Liveness("https://h.example", at=1.0).to_dict()]
+    assert printed("table drift", *drifted) == documented("table drift")
+    into.write_text("12345:\n    127.0.0.1  ACR\n")
+    probed = run("table", "probe", "--table", into, "--history", tmp_path / "h", "--json")
+    assert printed("table probe", *probed) == documented("table probe")
+
+
+def test_zone_commands(tmp_path: Path) -> None:
+    old = ZONES / "ark.arpa.zone"
+    new = tmp_path / "new.zone"
+    new.write_text(old.read_text().replace('"h" "ark" ""', '"h" "ark" "USLC"', 1) + "added 60 IN TXT x\n")
+    assert printed("zone check", *run("zone", "check", new, "--json")) == documented("zone check")
+    assert printed("zone diff", *run("zone", "diff", old, new, "--json")) == documented("zone diff")
+    built = run("zone", "build", ZONES / "sample.json", "-o", tmp_path / "built", "--json")
+    assert printed("zone build", *built) == documented("zone build")
+    CliRunner().invoke(main, ["zone", "keys", "add", str(tmp_path / "keys")])
+    assert printed("zone keys list", *run("zone", "keys", "list", tmp_path / "keys", "--json")) == documented(
+        "zone keys list"
+    )
+    signed = run("zone", "sign", tmp_path / "built", tmp_path / "keys", "-o", tmp_path / "signed", "--json")
+    assert printed("zone sign", *signed) == documented("zone sign")
+    checking = ("serve", "--check-config", "--json", "--zone")
+    good = run(*checking, f"ark.arpa={old}", "--listen", "127.0.0.1:0")
+    bad = run(*checking, f"ark.arpa={tmp_path / 'none'}")
+    worse = run("serve", "--check-config", "--json", "--config", tmp_path / "none")
+    assert [len(document["errors"]) for document in (*good, *bad, *worse)] == [0, 1, 1]
+    assert printed("serve --check-config", *good, *bad, *worse) == documented("serve --check-config")
+
+
+def test_status_and_reload(site: Site) -> None:
+    site.configure(serve='state = "state"', extra='serial = "increment"\nnotify = ["127.0.0.1:9"]\n')
+    (site.directory / "state").mkdir()
+    site.start()
+    assert printed("reload", *[json.loads(site.run("reload", "--json").stdout)]) == documented("reload") - {"error"}
+    status: dict[str, Any] = dict(site.status())
+    status["table"] = {**dict.fromkeys(("file", "source", "checked", "changed", "error", "failed"))}
+    status["table"]["kept"] = [{"record": "", "reason": ""}]
+    status["table"]["drift"] = [DriftReport("192.0.2.1", 1.0, 1).describe()]
+    status["zones"][0]["left_out"] = describe_left_out(LeftOut(lint(Table([Entry("12345")]))))
+    missing = documented("status") - printed("status", status)
+    assert printed("status", status) <= documented("status")
+    assert missing == {path for path in documented("status") if path.startswith("zones[].signing.")}
+    keys = ZoneResult("a.", "refused").to_dict().keys()
+    assert keys == {path.partition(".")[2] for path, _ in SECTIONS["reload"][1:]}

@@ -1,0 +1,55 @@
+"""The examples in docstrings; ``server`` in them is a real server on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import doctest
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import maptr
+from maptr.answer.respond import respond
+from maptr.zone.snapshot import Snapshot
+from tests.support.hostile import hostile
+
+PACKAGE = Path(maptr.__file__).parent
+MODULES = sorted(
+    ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts)
+    for file in PACKAGE.rglob("*.py")
+    if ">>> " in file.read_text("utf-8")
+)
+
+
+def test_every_public_name_except_errors_has_an_example() -> None:
+    public = {name: getattr(maptr, name) for name in maptr.__all__}
+    without = [
+        name
+        for name, value in public.items()
+        if not (isinstance(value, type) and issubclass(value, Exception))
+        and not any(test.examples for test in doctest.DocTestFinder().find(value, name))
+    ]
+    assert without == []
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples(name: str) -> None:
+    pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
+    from tests.support.tampered import signed_zone
+
+    module = import_module(name)
+    zone, key = signed_zone("ark.arpa.", '12345 NAPTR 0 0 "h" "ark" "" ark.example.org.')
+    snapshot = Snapshot.from_zones([zone])
+
+    def answer(query: bytes, transport: str) -> list[bytes]:
+        reply = respond(query, snapshot)
+        return [reply] if reply is not None else []
+
+    with hostile(answer) as server:
+        public = {name: getattr(maptr, name) for name in maptr.__all__}
+        given = {"asyncio": asyncio, "server": server.name, "host": server.host, "port": server.port, "key": key}
+        globs = {**vars(module), **public, **given}
+        result = doctest.testmod(module, globs=globs, optionflags=doctest.ELLIPSIS)
+    assert result.failed == 0
+    assert result.attempted > 0

@@ -1,0 +1,55 @@
+"""The package: its extras, and the pages that are installed with it. ``.ci/run`` builds, installs and runs it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))
+EXTRAS = {name: set(wants) for name, wants in PROJECT["project"]["optional-dependencies"].items() if name != "dev"}
+_WHEEL = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+SHARED = {Path(source): Path(target) for source, target in _WHEEL.get("shared-data", {}).items()}
+PAGES = [Path("README.md"), Path("CHANGELOG.md"), Path("CONTRIBUTING.md")]
+PAGES += sorted(path.relative_to(REPOSITORY) for path in (REPOSITORY / "docs").glob("*.md"))
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+
+
+def test_the_readme_lists_the_extras() -> None:
+    readme = (REPOSITORY / "README.md").read_text("utf-8")
+    sentence = readme.partition("The extras are")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`(\w+)`", sentence)) == set(EXTRAS)
+
+
+def test_extras_named_in_messages_and_pages_exist() -> None:
+    texts = [path.read_text("utf-8") for path in (REPOSITORY / "maptr").rglob("*.py")]
+    texts += [(REPOSITORY / page).read_text("utf-8") for page in PAGES]
+    wanted = {extra for text in texts for extra in re.findall(r"maptr\[(\w+)\]", text)}
+    assert wanted <= set(EXTRAS)
+    assert wanted >= {"dnssec", "doh", "metrics"}
+
+
+def test_all_contains_every_extra() -> None:
+    named = re.fullmatch(r"maptr\[(.*)\]", *EXTRAS["all"])
+    assert named is not None
+    assert set(named[1].split(",")) == set(EXTRAS) - {"all"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_linked_pages_are_installed(page: Path) -> None:
+    assert _installed(page) == Path("share/doc/maptr") / page
+    for target in LINK.findall((REPOSITORY / page).read_text("utf-8")):
+        path = (REPOSITORY / page.parent / target).resolve().relative_to(REPOSITORY)
+        assert (REPOSITORY / path).exists(), target
+        assert _installed(path) == Path("share/doc/maptr") / path, target
+
+
+def _installed(path: Path) -> Path | None:
+    """The path at which the wheel installs a file that is not a module; None if it does not."""
+    for source, target in SHARED.items():
+        if path.is_relative_to(source):
+            return target / path.relative_to(source)
+    return None

@@ -1,0 +1,128 @@
+"""How the public API is used, for the type checkers: mypy and pyright read this file, and nothing runs it."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, closing
+
+import dns.asyncresolver
+import dns.name
+import dns.rdata
+import dns.resolver
+
+from maptr import (
+    Ark,
+    Cache,
+    Candidate,
+    Discovery,
+    DiscoveryFailed,
+    NoMappingAuthority,
+    Stub,
+    Validator,
+    discover,
+    discover_async,
+    discover_at,
+    discover_at_async,
+    discover_many,
+    discover_many_async,
+)
+from maptr.cache.disk import Disk
+from maptr.cache.probe_log import ProbeLog
+from maptr.choose import at_random, first, sticky, weighted
+from maptr.discovery import Step
+from maptr.nma.describe import Description, Segment, describe
+from maptr.nma.reachable import Reachable, info
+from maptr.walk import Settings
+
+
+def one() -> str:
+    found: Discovery = discover("ark:12345/x1")
+    best: Candidate = found[0]
+    port: int | None = best.port
+    several: tuple[Candidate, ...] = found.best
+    discover(Ark.parse(b"ark:12345/x1"), nameservers=["192.0.2.1", "::1#5300"], lifetime=2.0, trust_ad=True)
+    discover("ark:12345/x1", resolver=dns.resolver.Resolver(), origin=dns.name.from_text("ark.example."))
+    discover("ark:12345/x1", resolver=Stub(["192.0.2.1"]), require="secure", settings=Settings(scheme="http"))
+    discover_at("192.0.2.1", "ark:12345/x1", port=5300, lifetime=2.0)
+    discover_at("192.0.2.1", "ark:12345/x1", lifetme=2.0)  # type: ignore[call-arg]
+    discover("ark:12345/x1", nameservers="https://dns.example/dns-query", require="secure")
+    return found.url() + str(port) + str(len(several))
+
+
+async def remembered() -> list[Discovery]:
+    with Cache("naans", "cache.sqlite", policy="natab-first", nameservers=["192.0.2.1"], rate=100.0) as cache:
+        found = cache.discover("ark:12345/x1", nameservers=["::1#5300"], trust_ad=True, require="secure", chooser=first)
+        disk = Disk("probes.sqlite", wall=time.time)
+        chooser = Reachable(suspects=ProbeLog(disk, wall=time.time).is_suspect)
+        return [found, await cache.discover_async(found.ark, lifetime=1.0, raise_on_none=False, chooser=chooser)]
+
+
+def choosing() -> list[Discovery]:
+    def last(discovery: Discovery) -> Candidate:
+        return discovery[-1]
+
+    def on_step(step: Step) -> None:
+        pass
+
+    rng = random.Random(1)
+    choosers = (first, sticky, at_random(rng), weighted(rng), Reachable(probe=info()), last)
+    return [discover("ark:12345/x1", chooser=chooser, on_step=on_step) for chooser in choosers]
+
+
+def validating(key: dns.rdata.Rdata) -> tuple[str, ...]:
+    validator = Validator({"ark.arpa.": [key], dns.name.root: [key]})
+    found = discover("ark:12345/x1", trust_anchors=validator, require="secure")
+    discover("ark:12345/x1", trust_anchors="root.key")
+    by_text: dict[str, list[dns.rdata.Rdata]] = {"ark.arpa.": [key]}
+    by_name: dict[dns.name.Name, tuple[dns.rdata.Rdata, ...]] = {dns.name.root: (key,)}
+    discover("ark:12345/x1", trust_anchors={"ark.arpa.": [key]})
+    discover("ark:12345/x1", trust_anchors=by_text)
+    discover_many(["ark:12345/x1"], trust_anchors=by_name)
+    Stub.system(trust_anchors=Validator("root.key")).trusting(validator)
+    return tuple(link.security for step in found.trace for link in step.links)
+
+
+def failing() -> Discovery | None:
+    try:
+        return discover("ark:12345/x1")
+    except NoMappingAuthority as none:
+        return none.discovery
+    except DiscoveryFailed as failed:
+        return failed.discovery
+
+
+async def awaited() -> Discovery:
+    await discover_at_async("192.0.2.1", "ark:12345/x1")
+    await discover_async("ark:12345/x1", nameservers=["192.0.2.1"], trust_anchors="root.key", raise_on_none=False)
+    await discover_async("ark:12345/x1", raise_on_non=False)  # type: ignore[call-arg]
+    return await discover_async("ark:12345/x1", resolver=dns.asyncresolver.Resolver())
+
+
+def many() -> Iterator[Discovery]:
+    discover_many([], nameservers=["192.0.2.1"], concurency=5)  # type: ignore[call-arg]
+    return discover_many(["ark:12345/x1", b"ark:12345/x2", Ark.parse("ark:12345/x3")], nameservers=["192.0.2.1"])
+
+
+def many_awaited() -> AsyncIterator[Discovery]:
+    return discover_many_async(["ark:12345/x1"], nameservers=["192.0.2.1"], ordered=False, rate=100.0, trust_ad=True)
+
+
+async def some() -> Discovery | None:
+    async with aclosing(discover_many_async(["ark:12345/x1"])) as stream:
+        async for found in stream:
+            return found
+    with closing(discover_many(["ark:12345/x1"])) as rest:
+        return next(rest, None)
+
+
+def many_over_tls() -> list[AsyncIterator[Discovery]]:
+    resolver = dns.asyncresolver.Resolver()
+    return [discover_many_async([], nameservers="tls://192.0.2.1"), discover_many_async([], resolver=resolver)]
+
+
+def described() -> str | None:
+    description: Description = describe("ark:12345/x1", nameservers=["192.0.2.1"])
+    record: Segment | None = description.segment()
+    return record.get("who") if record else None

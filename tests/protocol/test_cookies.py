@@ -1,0 +1,112 @@
+"""Server cookies: the vectors of RFC 9018 and SipHash, the 32-bit overflow of the clock, and any bytes."""
+
+from __future__ import annotations
+
+import ipaddress
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from siphashc import siphash
+
+from maptr.answer.context import Context
+from maptr.protocol.cookies import (
+    MAX_AGE,
+    MAX_AHEAD,
+    RENEW_AGE,
+    CookieSettings,
+    answer_cookie,
+    is_well_formed,
+    make_cookie,
+    packed_address,
+)
+from maptr.server.counters import Counters
+from maptr.server.responder import cookie_of_ready
+
+VECTORS = tomllib.loads((Path(__file__).resolve().parents[1] / "vectors" / "cookies.toml").read_text(encoding="utf-8"))
+SECRET = bytes(range(16))
+
+
+@pytest.mark.parametrize("case", VECTORS["siphash"], ids=lambda case: case["title"])
+def test_siphash(case: dict[str, str]) -> None:
+    assert siphash(bytes.fromhex(case["key"]), bytes.fromhex(case["data"])).to_bytes(8, "little").hex() == case["hash"]
+
+
+@pytest.mark.parametrize("case", VECTORS["cookie"], ids=lambda case: case["title"])
+def test_cookie(case: dict[str, Any]) -> None:
+    secrets = [bytes.fromhex(secret) for secret in case["secrets"]]
+    address = packed_address(case["client"])
+    answer = answer_cookie(bytes.fromhex(case["sent"]), address, secrets=secrets, now=case["now"])
+    assert answer.verified is case["valid"]
+    if "reply" in case:
+        assert answer.option.hex() == case["reply"]
+    again = answer_cookie(answer.option, address, secrets=secrets, now=case["now"])
+    assert again.verified, "the cookie that the client received is valid"
+    assert again.option == answer.option
+
+
+@given(
+    st.binary(min_size=8, max_size=8), st.ip_addresses(), st.integers(0, 0xFFFFFFFF), st.integers(-MAX_AHEAD, MAX_AGE)
+)
+def test_rfc1982_a_cookie_stays_valid_when_the_clock_overflows(
+    client_cookie: bytes, address: ipaddress.IPv4Address | ipaddress.IPv6Address, made: int, age: int
+) -> None:
+    cookie = make_cookie(client_cookie, address.packed, SECRET, made)
+    answer = answer_cookie(cookie, address.packed, secrets=[SECRET], now=made + age + 0x100000000)
+    assert answer.verified
+    assert (answer.option == cookie) is (age < RENEW_AGE)
+
+
+@given(st.binary(max_size=50), st.binary(max_size=16), st.floats(0, 2**40))
+def test_random_bytes_neither_verify_nor_raise(option: bytes, address: bytes, now: float) -> None:
+    assert is_well_formed(option) is (len(option) in (8, *range(16, 41)))
+    if is_well_formed(option):
+        answer = answer_cookie(option, address, secrets=[SECRET], now=now)
+        assert not answer.verified
+        assert answer.option[:8] == option[:8]
+        assert len(answer.option) == 24
+
+
+def test_rfc9018_4_1_another_version_does_not_verify_even_with_the_right_hash() -> None:
+    client_cookie, head = bytes(8), bytes((2, 0, 0, 0, 0, 0, 0, 0))
+    address = ipaddress.ip_address("192.0.2.1")
+    forged = client_cookie + head + siphash(SECRET, client_cookie + head + address.packed).to_bytes(8, "little")
+    assert not answer_cookie(forged, address.packed, secrets=[SECRET], now=0).verified
+
+
+def test_an_ipv6_zone_is_not_part_of_the_address() -> None:
+    assert packed_address("fe80::1%eth0") == packed_address("fe80::1") == ipaddress.ip_address("fe80::1").packed
+    assert packed_address("") == packed_address("no address") == b""
+
+
+@pytest.mark.parametrize("secrets", [(b"short",), (SECRET, SECRET, SECRET), (SECRET, b"")])
+def test_invalid_secrets(secrets: tuple[bytes, ...]) -> None:
+    with pytest.raises(ValueError, match="secret"):
+        CookieSettings(secrets)
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_rfc7873_5_2_the_cookie_of_a_ready_response(required: bool) -> None:
+    """None leaves the query to the general path, which then counts its cookie."""
+    client, now = packed_address("192.0.2.1"), 1_800_000_000
+    good = make_cookie(b"clientck", client, SECRET, now)
+    fresh = make_cookie(b"clientck", client, SECRET, now + 1)
+    context = Context(cookies=CookieSettings((SECRET,), required), clock=lambda: now + 1)
+    for option, answered in (
+        (good, (good, True)),
+        (good[:8], None if required else (fresh, False)),
+        (good[:-1] + bytes((good[-1] ^ 1,)), None if required else (fresh, False)),
+    ):
+        counters = Counters()
+        assert cookie_of_ready(option, client, context, counters) == answered
+        verified, unverified = (0, 0) if answered is None else (answered[1], not answered[1])
+        assert (counters.verified, counters.unverified) == (verified, unverified)
+
+
+def test_without_secrets_a_ready_response_has_no_cookie() -> None:
+    counters = Counters()
+    assert cookie_of_ready(b"clientck", b"", Context(cookies=CookieSettings()), counters) is None
+    assert (counters.verified, counters.unverified) == (0, 0)

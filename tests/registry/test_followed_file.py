@@ -1,0 +1,58 @@
+"""A table that follows its file: what is read again, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+from maptr.registry.followed_file import WatchedTable
+
+TEXT = "".join(f"{naan}:\n    h{naan}.example.org  ACR\n" for naan in range(10000, 10100)) + "#--- end of data ---\n"
+
+
+def test_a_table_written_in_place_is_never_read_in_half(tmp_path: Path) -> None:
+    path = tmp_path / "natab"
+    other = TEXT.replace("example.org", "example.net")
+    path.write_text(TEXT)
+    watched = WatchedTable(path, clock=time.monotonic)
+    first = watched.reload().table
+    stop = threading.Event()
+
+    def rewrite() -> None:
+        while not stop.is_set():
+            for text in (other, TEXT):
+                with path.open("w", buffering=64) as file:
+                    file.write(text)
+
+    thread = threading.Thread(target=rewrite)
+    thread.start()
+    try:
+        for _ in range(300):
+            now = watched.reload().table
+            assert now is not None
+            assert len(now) == 100
+    finally:
+        stop.set()
+        thread.join()
+    assert watched.reload().table == first
+    assert watched.current().trouble == ""
+
+
+def test_a_pipe_is_not_a_table(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "natab")
+    state = WatchedTable(tmp_path / "natab", clock=time.monotonic).current()
+    assert (state.table, state.trouble) == (None, "not a regular file")
+
+
+def test_an_unchanged_table_is_not_parsed_again(tmp_path: Path) -> None:
+    path = tmp_path / "natab"
+    path.write_text(TEXT)
+    watched = WatchedTable(path, clock=time.monotonic)
+    first = watched.reload().table
+    os.utime(path, (1, 1))
+    assert watched.reload().table is first
+    path.write_text(TEXT.replace("h10000", "i10000"))
+    os.utime(path, (1, 1))  # older than the table that was read, but different
+    assert watched.reload().table != first

@@ -1,0 +1,245 @@
+"""natab: read with its damage, written with its losses, and as the drafts print it."""
+
+from __future__ import annotations
+
+import subprocess
+import textwrap
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maptr import Ark, registry
+from maptr.discovery import Outcome
+from maptr.errors import TableError
+from maptr.registry import natab
+from maptr.registry.table import Entry, Nma, Policy, Table, Who
+from maptr.walk import Answer, Walk
+from maptr.zone import rules
+from tests.support.peers import find
+
+VECTORS_DIR = Path(__file__).resolve().parents[1] / "vectors"
+VECTORS = tomllib.loads((VECTORS_DIR / "natab.toml").read_text("utf-8"))["vector"]
+DRAFTS = tomllib.loads((VECTORS_DIR / "drafts.toml").read_text("utf-8"))["natab"]
+ZONES = Path(__file__).resolve().parents[2] / "zones"
+
+hosts = st.from_regex(r"[a-z][a-z0-9]{0,8}\.example\.org(:[1-9][0-9]{0,3})?", fullmatch=True)
+naans = st.text("0123456789bcdfghjkmnpqrstvwxz", min_size=1, max_size=12).map(lambda text: f"1{text}")
+nmas = st.builds(
+    lambda host, acronym: Nma(
+        f"http://{host[:-3]}/ark:/${{content}}" if host.endswith(":80") else f"https://{host}/ark:/${{content}}",
+        host,
+        acronym=acronym,
+    ),
+    hosts | hosts.map(lambda host: host.partition(":")[0] + ":80"),
+    st.from_regex(r"([A-Za-z]{1,6}( [A-Za-z]{1,6})?)?", fullmatch=True),
+)
+entries = st.builds(
+    lambda naan, listed, name: Entry(naan, nmas=tuple(listed), who=Who(name)),
+    naans,
+    st.lists(nmas, max_size=3),
+    st.text(max_size=20),
+)
+tables = st.lists(entries, max_size=5, unique_by=lambda entry: entry.key).map(Table)
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["title"])
+def test_vector(vector: dict[str, Any]) -> None:
+    bad: list[TableError] = []
+    table = registry.read(vector["text"], on_bad=bad.append)
+    assert [nma.where for nma in table["12345"].nmas] == vector["nmas"]
+    assert list(table) == ["12345"]
+    nmas = table["12345"].nmas
+    assert [nma.acronym for nma in nmas] == vector.get("acronyms", [nma.acronym for nma in nmas])
+    assert [nma.target for nma in nmas] == vector.get("targets", [nma.target for nma in nmas])
+    assert table["12345"].policy.url == vector.get("policy", table["12345"].policy.url)
+    assert [error.line for error in bad] == vector["bad"]
+
+
+@pytest.mark.parametrize("vector", [v for v in VECTORS if v["bad"]], ids=lambda vector: vector["title"])
+def test_the_first_bad_line_is_raised_without_on_bad(vector: dict[str, Any]) -> None:
+    with pytest.raises(TableError) as caught:
+        registry.read(vector["text"], filename="natab")
+    assert caught.value.line == vector["bad"][0]
+    assert str(caught.value).startswith(f"natab:{vector['bad'][0]}: ")
+
+
+def test_an_entry_has_all_fields_of_its_lines() -> None:
+    table = natab.read("#\n# Library of Congress\n12026: http://loc.example.org/p\n  Ark.example.org:81 USLC\n")
+    assert table["12026"] == Entry(
+        "12026",
+        nmas=(Nma("https://Ark.example.org:81/ark:/${content}", "Ark.example.org:81", acronym="USLC"),),
+        who=Who("Library of Congress"),
+        policy=Policy(url="http://loc.example.org/p"),
+    )
+    assert table["12026"].line == 3
+
+
+def test_several_comment_lines_are_not_a_name() -> None:
+    table = natab.read("# This file\n# maps NAANs\n12026:\n  ark.example.org\n")
+    assert table["12026"].who.name == ""
+
+
+def test_header_comments_are_metadata() -> None:
+    table = natab.read("#  Last change:  8 November 2002\n#  Mirrored at: https://example.org/natab\n12026:\n")
+    assert table.metadata == {"Last change": "8 November 2002", "Mirrored at": "https://example.org/natab"}
+
+
+def test_an_invalid_naan_invalidates_its_nmas() -> None:
+    bad: list[TableError] = []
+    text = "12l345: http://x.example.org\n  ark.example.org A\n12346:\n  two.example.org B\n"
+    table = registry.read(text, on_bad=bad.append)
+    assert list(table) == ["12346"]
+    assert [nma.where for nma in table["12346"].nmas] == ["two.example.org"]
+    assert [(error.line, error.record) for error in bad] == [(1, "12l345")]
+
+
+def test_the_second_entry_of_a_naan_is_refused() -> None:
+    bad: list[TableError] = []
+    text = "12345:\n  a.example.org A\n12345:\n  b.example.org B\n"
+    table = registry.read(text, on_bad=bad.append)
+    assert [nma.where for nma in table["12345"].nmas] == ["a.example.org"]
+    assert [(error.line, error.record) for error in bad] == [(3, "12345")]
+
+
+def test_an_nma_before_any_entry_is_refused() -> None:
+    bad: list[TableError] = []
+    assert natab.read("  ark.example.org A\n12345:\n", on_bad=bad.append)["12345"].nmas == ()
+    assert [error.line for error in bad] == [1]
+
+
+@pytest.mark.parametrize(
+    ("entry", "losses"),
+    [
+        (Entry("12345", "x6", (Nma("https://a.example.org/ark:/${content}"),)), ["the whole record"]),
+        (Entry("12345", nmas=(Nma("http://a.example.org:8080/ark:/${content}"),)), ["the scheme http"]),
+        (
+            Entry("12345", nmas=(Nma("https://a.example.org:80/ark:/${content}"),)),
+            ["the NMA https://a.example.org:80/"],
+        ),
+        (Entry("12345", nmas=(Nma("https://a.example.org/p/ark:/${content}"),)), ["the path"]),
+        (Entry("12345", nmas=(Nma("https://a.example.org/?q=${pid}"),)), ["the template"]),
+        (Entry("12345", nmas=(Nma("https:///ark:/${content}"),)), ["the NMA https:///ark:/${content}"]),
+        (
+            Entry("12345", nmas=(Nma("https://a.example.org/ark:/${content}", status=303),)),
+            ["the status 303"],
+        ),
+        (
+            Entry("12345", nmas=(Nma("https://a.example.org/ark:/${content}", "https://b.example.org"),)),
+            ["where: https://b.example.org"],
+        ),
+        (Entry("12345", when="2001"), ["when: 2001"]),
+        (Entry("12345", who=Who("A", "Ä", "AA")), ["the acronym 'AA'", "native name: Ä"]),
+        (Entry("12345", who=Who("#--- end of data ---")), ["the organisation's name"]),
+        (Entry("12345", who=Who("two\nlines")), ["the organisation's name"]),
+        (Entry("12345", policy=Policy("NP", "OP", "2001", "see\nme")), ["the policy 'see\\nme'", "orgtype: NP"]),
+        (Entry("12345", extra={"purpose": "maps", "none": None}), ["purpose: maps"]),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_every_loss_is_listed(entry: Entry, losses: list[str]) -> None:
+    text, found = registry.write_natab(Table([entry]))
+    assert all(loss.record == entry.key for loss in found)
+    for loss in losses:
+        assert any(one.what.startswith(loss) for one in found), found
+    registry.read(text)
+
+
+@given(tables)
+def test_written_natab_is_read_as_the_same_table_except_for_losses(table: Table) -> None:
+    text, losses = registry.write_natab(table)
+    back = registry.read(text)
+    assert list(back) == list(table)
+    lost = {loss.record for loss in losses}
+    assert [back[key] for key in table if key not in lost] == [table[key] for key in table if key not in lost]
+    assert [back[key].nmas for key in table] == [entry.nmas for entry in table.values()]
+
+
+@pytest.mark.parametrize("form", [registry.write_json, lambda table: registry.write_natab(table)[0]])
+def test_http_is_preserved_in_every_format(form: Callable[[Table], str]) -> None:
+    table = registry.read('{"data": [{"what": "12345", "where": "http://a.example.org"}]}')
+    for _ in range(2):
+        table = registry.read(form(table))
+        assert table["12345"].nmas[0].target == "http://a.example.org/ark:/${content}"
+        ((labels,),) = [[rule.replacement for rule in rules.records(table["12345"]) if rule.flags == b"h"]]
+        assert labels == (b"a", b"example", b"org:80")
+
+
+def test_the_scheme_of_hosts_is_an_option() -> None:
+    text = "12345:\n  a.example.org A\n  b.example.org:8080\n  c.example.org:80\n"
+    assert [nma.target for nma in registry.read(text, scheme="http")["12345"].nmas] == [
+        "http://a.example.org/ark:/${content}",
+        "http://b.example.org:8080/ark:/${content}",
+        "http://c.example.org/ark:/${content}",
+    ]
+
+
+def test_the_sample_natab_is_written_from_the_sample() -> None:
+    table = registry.read((ZONES / "sample.json").read_bytes())
+    text, losses = registry.write_natab(table)
+    assert text == (ZONES / "sample.natab").read_text("utf-8")
+    routing = ("the scheme", "the path", "the template", "the whole record")
+    assert {loss.record for loss in losses if loss.what.startswith(routing)} == {
+        *("13038", "20775", "b9876"),
+        *(key for key, entry in table.items() if entry.shoulder),
+    }
+
+
+# --- the natabs printed in the drafts
+
+# The script of the 2002 draft, section 13.
+SCRIPT = r"my $naa = shift; while (<>) { next if (! /^$naa:/); while (<>) { last if (! /^[#\s]./); "
+SCRIPT += r'print "$1\n" if (/^\s+(\S+)/); } }'
+
+
+@pytest.mark.parametrize("vector", DRAFTS, ids=lambda vector: vector["title"])
+def test_natabs_of_the_drafts_are_read(vector: dict[str, Any]) -> None:
+    bad: list[TableError] = []
+    table = registry.read(vector["text"], on_bad=bad.append)
+    assert [error.line for error in bad] == vector["bad"]
+    assert table.metadata == vector["metadata"]
+    assert list(table) == list(vector["entry"])
+    for naan, said in vector["entry"].items():
+        entry = table[naan]
+        assert (entry.who.name, entry.policy.url) == (said["name"], said["policy"])
+        assert [nma.where for nma in entry.nmas] == said["hosts"]
+        assert [nma.acronym for nma in entry.nmas] == said["acronyms"]
+        assert entry.urls(Ark.parse(f"ark:{naan}/x1")) == said["urls"]
+
+
+@pytest.mark.parametrize("vector", DRAFTS, ids=lambda vector: vector["title"])
+def test_natabs_of_the_drafts_are_written_without_loss(vector: dict[str, Any]) -> None:
+    table = registry.read(vector["text"])
+    text, losses = registry.write_natab(table)
+    assert losses == []
+    assert registry.read(text) == table
+    assert registry.read(text).metadata == table.metadata
+    assert registry.read(registry.write_json(table)) == table
+
+
+@pytest.mark.parametrize("vector", DRAFTS, ids=lambda vector: vector["title"])
+def test_records_of_the_drafts_natabs_give_the_same_urls(vector: dict[str, Any]) -> None:
+    """Also for a client that knows only ``h`` records."""
+    table = registry.read(vector["text"])
+    for naan, said in vector["entry"].items():
+        made = rules.records(table[naan])
+        for kept in (made, [rule for rule in made if rule.flags == b"h"]):
+            walk = Walk(Ark.parse(f"ark:{naan}/x1"))
+            walk.tell(walk.next()[0], Answer(Outcome.ANSWER, tuple(kept), 60))
+            urls = [url.replace("/ark:/", "/ark:") for url in walk.result().urls()]
+            assert urls == [url.replace("/ark:/", "/ark:") for url in said["urls"]]
+
+
+@pytest.mark.parametrize("vector", DRAFTS, ids=lambda vector: vector["title"])
+def test_the_script_of_the_draft_prints_the_same_hosts(vector: dict[str, Any], tmp_path: Path) -> None:
+    if not find("perl"):
+        pytest.skip("no perl")
+    path = tmp_path / "natab"
+    path.write_text(textwrap.dedent(vector["text"]))
+    for naan, said in vector["entry"].items():
+        done = subprocess.run(["perl", "-e", SCRIPT, naan, path], capture_output=True, text=True, check=True)
+        assert done.stdout.split() == said["hosts"]

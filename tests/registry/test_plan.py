@@ -1,0 +1,97 @@
+"""Plans: the changes between two tables, as text and JSON, and the removal limit."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maptr import registry
+from maptr.errors import UnsafePlan
+from maptr.registry.plan import Plan
+from maptr.registry.table import Entry, Nma, Table, Who
+from tests.support.registries import applied
+
+entries = st.builds(
+    Entry,
+    st.integers(10, 60).map(str),
+    nmas=st.sampled_from([(), (Nma("https://a.example.org/"),), (Nma("https://b.example.org/", status=303),)]),
+    when=st.sampled_from(["2001", "2002"]),
+)
+tables = st.lists(entries, max_size=12, unique_by=lambda entry: entry.key).map(Table)
+
+
+def test_text_is_sorted_by_key() -> None:
+    old = Table([Entry("3"), Entry("2", nmas=(Nma("https://a.example.org/"),)), Entry("1", who=Who("A"))])
+    new = Table([Entry("4"), Entry("2", nmas=(Nma("https://b.example.org/"),)), Entry("1", who=Who("B"), when="2002")])
+    plan = Plan.between(old, new)
+    assert plan.to_text() == (
+        "~ 1 who 'A' -> 'B'; when  -> 2002\n~ 2 target https://a.example.org/ -> https://b.example.org/\n- 3\n+ 4\n"
+    )
+    assert plan.to_dict() == {
+        "added": ["4"],
+        "changed": [
+            {"record": "1", "differences": ["who 'A' -> 'B'", "when  -> 2002"]},
+            {"record": "2", "differences": ["target https://a.example.org/ -> https://b.example.org/"]},
+        ],
+        "removed": ["3"],
+        "kept": [],
+        "size": 3,
+    }
+    assert plan
+    assert not Plan.between(old, old)
+    assert Plan.between(old, old).to_text() == ""
+
+
+@given(tables, tables)
+def test_applied_to_the_old_table_it_makes_the_new_one(old: Table, new: Table) -> None:
+    plan = Plan.between(old, new)
+    assert applied(plan, old) == dict(new)
+    assert len(plan.to_text().splitlines()) == len(plan.added) + len(plan.removed) + len(plan.changed)
+    assert all(change["differences"] for change in plan.to_dict()["changed"])
+
+
+def test_removing_too_much_is_unsafe() -> None:
+    old = Table(Entry(str(naan)) for naan in range(10, 20))
+    Plan.between(old, old.without(["10", "11", "12"])).check()
+    unsafe = Plan.between(old, old.without(["10", "11", "12", "13"]))
+    with pytest.raises(UnsafePlan, match=r"removes 4 of 10 records \(40%, the limit is 30%\)"):
+        unsafe.check()
+    unsafe.check(0.4)
+    Plan.between(Table(), old).check()
+
+
+def test_the_events_of_two_years_lead_to_the_real_registry(real_data: Path) -> None:
+    """130 states of the real registry, each read, planned, checked and applied."""
+    now = registry.read(gzip.decompress((real_data / "naan_records_2024-06-21.json.gz").read_bytes()))
+    lines = gzip.decompress((real_data / "naan_updates.jsonl.gz").read_bytes()).decode().splitlines()
+    events = [json.loads(line) for line in lines]
+    sums = {"added": 0, "changed": 0, "removed": 0}
+    moments = 0
+    for _, moment in groupby(events, key=lambda event: event["t"]):
+        moments += 1
+        plan = Plan.between(now, after(now, [*moment]))
+        plan.check()
+        now = Table(applied(plan, now).values())
+        found = plan.to_dict()
+        sums = {name: count + len(found[name]) for name, count in sums.items()}
+    goal = registry.read((real_data / "naan_records.json").read_bytes())
+    assert dict(now) == dict(goal)
+    assert moments == 130
+    assert sums == {"added": 131, "changed": 459, "removed": 35}
+
+
+def after(now: Table, events: list[Mapping[str, Any]]) -> Table:
+    """The table after some events, computed without a plan."""
+    found = dict(now)
+    for event in events:
+        found.pop(event["what"], None)
+        found |= registry.read(json.dumps({"data": [event["new"]] if "new" in event else []}))
+    return Table(found.values())

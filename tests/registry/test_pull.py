@@ -1,0 +1,493 @@
+"""Pulling a table: choice of source, plan, verification, kept entries, replacement of the file, and the command."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import hashlib
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from maptr import registry
+from maptr.cli.group import main
+from maptr.errors import ParserFailed, PullFailed, TableError, UnsafePlan
+from maptr.registry import sandbox
+from maptr.registry.followed_file import WatchedTable, pull_file, read_pull_file
+from maptr.registry.pull import Demands, apply_pull, plan_pull
+from maptr.registry.table import Table
+from tests.support.caching import until
+from tests.support.http_server import http_server, sends
+from tests.support.registries import KEY, NEW, OLD, PUB, json_v1, natab, signature
+
+REGISTRIES = ("naan_records_2024-06-21.json.gz", "naan_records_2026-07-14.json.gz")
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    path = tmp_path / "natab"
+    path.write_bytes(OLD)
+    return path
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(main, ["table", "pull", *arguments])
+    return done.exit_code, done.stdout, done.stderr
+
+
+def good(naan: int, host: str = "h.example.org") -> dict[str, object]:
+    url = f"https://{host}/ark:/${{content}}"
+    return {"what": str(naan), "where": f"https://{host}", "target": {"url": url, "http_code": 302}}
+
+
+# --- sources
+
+
+@pytest.mark.parametrize(
+    ("handle", "reason"),
+    [
+        (sends(b"<!DOCTYPE html><p>Moved", Content_Type="text/plain"), "web page"),
+        (sends(b""), "empty"),
+        (sends(b"no", 404), "404"),
+        (sends(b"\xff\xfe\x00"), "UTF-8"),
+        (sends(b'{"data": ['), "ends too early"),
+        (sends(gzip.compress(NEW), Content_Encoding="gzip"), "gzip"),
+    ],
+    ids=["web page", "empty", "not found", "not text", "broken JSON", "gzip"],
+)
+def test_the_file_stays_if_the_source_sends_no_registry(handle: object, reason: str, target: Path) -> None:
+    with http_server(handle) as url, pytest.raises(PullFailed, match=reason) as failed:  # type: ignore[arg-type]
+        plan_pull(target, [url])
+    assert url in str(failed.value)
+    assert target.read_bytes() == OLD
+    assert [path.name for path in target.parent.iterdir()] == ["natab"]
+
+
+def test_sources_are_tried_in_order_and_reasons_are_kept(target: Path) -> None:
+    with (
+        http_server(sends(b"", 302, Location="http://h\0.example/")) as invalid,
+        http_server(sends(b"<html>")) as page,
+        http_server(sends(OLD[:60])) as shrunk,
+        http_server(sends(NEW)) as url,
+    ):
+        pull = plan_pull(target, [invalid, page, shrunk, url, "/nowhere"])
+    assert (pull.source, [entry.key for entry in pull.plan.added]) == (url, ["10010"])
+    assert [word in reason for word, reason in zip(("URL", "web page", "removes"), pull.passed_over, strict=True)]
+
+
+def test_a_file_is_a_source(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(NEW)
+    pull = plan_pull(tmp_path / "none-yet", [str(source)])
+    assert (pull.plan.size, len(pull.plan.added)) == (0, 11)
+
+
+def test_a_source_file_is_limited_in_size(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maptr.registry.pull.MAX_TABLE", 5000)
+    with pytest.raises(PullFailed, match="/dev/zero: more than 5000 bytes"):
+        plan_pull(target, ["/dev/zero"])
+
+
+def test_unchanged_content_is_only_confirmed(target: Path) -> None:
+    asked: list[str | None] = []
+
+    def handle(request: BaseHTTPRequestHandler) -> None:
+        asked.append(request.headers["If-None-Match"])
+        sends(b"", 304)(request) if asked[-1] else sends(NEW, ETag='"v1"')(request)
+
+    with http_server(handle) as url:
+        apply_pull(plan_pull(target, [url]), wall=lambda: 1.0)
+        again = plan_pull(target, [url])
+        assert (bool(again.plan), again.content) == (False, None)
+        apply_pull(again, wall=lambda: 2.0)
+        assert read_pull_file(target)["checked"] == 2.0
+        target.write_bytes(OLD)  # edited by hand: the tag is of other content
+        assert plan_pull(target, [url]).plan
+    assert asked == [None, '"v1"', None]
+    assert not (target.parent / "natab.2").exists()
+
+
+# --- checksum and signature
+
+
+def test_checksum_must_match(target: Path) -> None:
+    with http_server(sends(NEW)) as url:
+        assert plan_pull(target, [url], demands=Demands(hashlib.sha256(NEW).hexdigest().upper())).plan
+        with pytest.raises(PullFailed, match="SHA-256"):
+            plan_pull(target, [url], demands=Demands("0" * 64))
+
+
+def test_content_is_parsed_only_after_verification(target: Path) -> None:
+    parsed: list[str] = []
+
+    def read(content: bytes, *, filename: str) -> tuple[Table, list[TableError]]:
+        parsed.append(filename)
+        return sandbox.read(content, filename=filename)
+
+    files = {"/naans": NEW, "/naans.minisig": signature(OLD).encode()}
+    with http_server(lambda request: sends(files[request.path])(request)) as url:
+        for demands in (Demands("0" * 64), Demands(public_key=KEY)):
+            with pytest.raises(PullFailed):
+                plan_pull(target, [url], demands=demands, read=read)
+        assert parsed == [str(target)] * 2
+        files["/naans.minisig"] = signature(NEW).encode()
+        with pytest.raises(PullFailed, match=r"natab\.pull is missing"):
+            plan_pull(target, [url], demands=Demands(public_key=KEY), read=read)
+        assert parsed == [str(target)] * 3
+        assert plan_pull(target, [url], demands=Demands(public_key=KEY), read=read, force=True).plan
+
+
+def test_only_signed_content_that_is_not_older_is_pulled(target: Path, tmp_path: Path) -> None:
+    key = tmp_path / "registry.pub"
+    key.write_text(PUB)
+    files = {"/naans": NEW, "/naans.minisig": signature(NEW).encode()}
+
+    def serve(request: BaseHTTPRequestHandler) -> None:
+        sends(files.get(request.path, b""), 200 if request.path in files else 404)(request)
+
+    def pull(source: str, *arguments: str) -> tuple[int, str]:
+        code, _, err = run(source, "--public-key", str(key), "--table", str(target), "--apply", *arguments)
+        return code, err
+
+    with http_server(serve) as url:
+        code, err = pull(url)
+        assert (code, target.read_bytes()) == (8, OLD), "when the current table was signed is unknown"
+        assert f"{target}.pull is missing, which says when" in err
+        assert pull(url, "--force")[0] == 0
+        assert target.read_bytes() == NEW
+        pull_file(target).unlink()
+        assert pull(url)[0] == 0, "the same content is not older"
+        assert read_pull_file(target)["signed"] == 1_700_000_000
+        files["/naans"] = evil = natab(*range(10000, 10012))
+        code, err = pull(url)
+        assert code == 8
+        assert "the signature is not valid: it is of another content" in err
+        other = url.replace("/naans", "/other")
+        for comment, reason in (
+            ("timestamp:1600000000", "signed earlier than the current table"),
+            ("no time", "its signature has no time"),
+        ):
+            files["/other"] = signature(evil, comment).encode()
+            assert reason in pull(url, "--signature", other)[1]
+        assert target.read_bytes() == NEW
+        del files["/naans.minisig"]
+        assert "the server answers 404" in pull(url)[1]
+        assert target.read_bytes() == NEW
+        assert pull(url, "--signature", other, "--force")[0] == 0
+        assert target.read_bytes() == evil
+    key.unlink()
+    assert pull(str(target))[0] == 8
+    key.write_text("no key")
+    assert "not a minisign public key" in pull(str(target))[1]
+
+
+# --- the plan and its limits
+
+
+def test_a_plan_beyond_the_limit_needs_force(target: Path) -> None:
+    for content in (natab(*range(10000, 10005)), natab(*range(10000, 10010), host="evil.example.org")):
+        with http_server(sends(content)) as url:
+            with pytest.raises(UnsafePlan, match="the limit is 30%"):
+                plan_pull(target, [url])
+            assert plan_pull(target, [url], force=True).plan
+
+
+def test_fields_that_only_inform_may_change_in_all_records(target: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    target.write_bytes(json_v1(*(good(n) for n in range(10000, 10010))))
+    source.write_bytes(json_v1(*({**good(n), "who": {"name": "A", "location": "X"}} for n in range(10000, 10010))))
+    assert len(plan_pull(target, [str(source)]).plan.changed) == 10
+
+
+def test_unreadable_records_count_towards_the_limit(target: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    target.write_bytes(json_v1(*(good(n) for n in range(10000, 10010))))
+    records = [good(n, f"{'new' if n < 10002 else 'h'}.example.org") for n in range(10000, 10008)]
+    source.write_bytes(json_v1(*records, {"what": "10008", "where": 7}, {"what": "10009", "where": 7}))
+    with pytest.raises(UnsafePlan, match="cannot read 4 of 10 records"):
+        plan_pull(target, [str(source)])
+
+
+@pytest.mark.parametrize("content", [b"", b"<!DOCTYPE html>\n", b'{"data": [', b"\xff\xfe"])
+def test_a_broken_file_is_replaced_and_not_kept(content: bytes, target: Path) -> None:
+    with http_server(sends(NEW, ETag='"v1"')) as url:
+        apply_pull(plan_pull(target, [url]), wall=lambda: 1.0)
+        target.write_bytes(content)
+        code, _, err = run(url, "--table", str(target))
+        assert (code, target.read_bytes()) == (1, content)
+        assert "replaced" in err
+        with http_server(sends(natab(10000))) as few, pytest.raises(UnsafePlan):
+            plan_pull(target, [few])  # compared with the last good state
+        code, _, err = run(url, "--table", str(target), "--apply")
+        assert (code, target.read_bytes()) == (0, NEW)
+        assert "replaced" in err
+    assert (target.parent / "natab.1").read_bytes() == OLD
+    assert not (target.parent / "natab.2").exists()
+
+
+def test_a_failure_of_the_parser_does_not_make_a_file_broken(
+    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(natab(10000))
+    monkeypatch.setattr("maptr.registry.sandbox.PROGRAM", "raise SystemExit(3)")
+    with pytest.raises(ParserFailed, match=f"{target}: the process that reads it ended with status 3"):
+        plan_pull(target, [str(source)])
+    code, _, err = run(str(source), "--table", str(target), "--apply")
+    assert (code, target.read_bytes()) == (8, OLD)
+    assert "ended with status 3" in err
+
+
+# --- kept entries
+
+
+def test_a_record_that_becomes_unreadable_keeps_its_last_good_entry(target: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    bad = {"what": "10003", "where": 7, "target": []}
+    never = {"what": "10010", "where": 7, "target": []}
+    target.write_bytes(json_v1(*(good(n) for n in range(10000, 10010))))
+    before = registry.read(target.read_bytes())
+    source.write_bytes(json_v1(*(bad if n == 10003 else good(n) for n in range(10001, 10010)), never, good(10011)))
+    into = (str(source), "--table", str(target))
+    code, out, err = run(*into)
+    lines = [line.split()[:2] for line in out.splitlines()]
+    assert (code, lines) == (1, [["-", "10000"], ["!", "10003"], ["+", "10011"]])
+    assert re.fullmatch(r"! 10003 kept as it was: .*(target|where) is not .*", out.splitlines()[1])
+    assert err.splitlines()[0].startswith(f"left out: {source}: record 10010: ")
+    assert re.search(r"\n1 to add, 0 to change, 1 to remove of 10, 1 kept\b", err)
+    assert json.loads(run(*into, "--json")[1])["plan"]["kept"][0]["record"] == "10003"
+    assert "| kept | `10003` |" in run(*into, "--markdown")[1]
+    assert run(*into, "--apply")[0] == 0
+    after = registry.read(target.read_bytes())
+    assert {**after} == {**{key: before[key] for key in before if key != "10000"}, "10011": after["10011"]}
+    assert after.metadata == {"version": "2"}
+    content = target.read_bytes()
+    code, out, _ = run(*into, "--apply")
+    assert (code, out[:8], target.read_bytes()) == (0, "! 10003 ", content), "reported until the source is repaired"
+    assert not target.with_name("natab.2").exists()
+    code, out, _ = run(*into, "--apply", "--force")
+    assert (code, out.splitlines()) == (0, ["- 10003 https://h.example.org/ark:/${content}"])
+    assert target.read_bytes() == source.read_bytes()
+
+
+def test_a_source_with_kept_records_is_fetched_in_full(target: Path) -> None:
+    asked: list[str | None] = []
+    broken = OLD.replace(b"10003:\n    h.", b"10003:\n    h!")
+
+    def handle(request: BaseHTTPRequestHandler) -> None:
+        asked.append(request.headers["If-None-Match"])
+        sends(broken, ETag='"v1"')(request)
+
+    with http_server(handle) as url:
+        for _ in range(2):
+            found = plan_pull(target, [url])
+            apply_pull(found, wall=time.time)
+            assert [key for key, _ in found.plan.kept] == ["10003"]
+            assert found.sha256 == hashlib.sha256(broken).hexdigest()
+    assert asked == [None, None]
+    assert dict(registry.read(target.read_bytes())) == dict(registry.read(OLD))
+
+
+def test_a_watched_table_follows_the_file_into_another_format(target: Path, tmp_path: Path) -> None:
+    """With a kept entry, a natab with an end mark becomes JSON, which has none."""
+    source = tmp_path / "source"
+    source.write_bytes(NEW.replace(b"10003:\n    h.", b"10003:\n    h!"))
+    watched = WatchedTable(target, clock=time.monotonic)
+    assert len(watched.current().table or ()) == 10
+    apply_pull(plan_pull(target, [str(source)]), wall=time.time)
+    assert target.read_bytes().startswith(b"{")
+    state = watched.reload()
+    assert (state.trouble, len(state.table or ())) == ("", 11)
+
+
+def test_a_bad_record_without_a_key_may_be_any_missing_one(target: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    target.write_bytes(json_v1(*(good(n) for n in range(10000, 10010))))
+    source.write_bytes(json_v1(*(good(n) for n in range(10001, 10010)), {"wot": "10000"}))
+    found = plan_pull(target, [str(source)])
+    assert ([key for key, _ in found.plan.kept], found.plan.removed) == (["10000"], ())
+    assert "a record without a key cannot be read: " in found.plan.kept[0][1]
+
+
+# --- replacing the file
+
+
+def test_the_last_three_states_are_kept(target: Path) -> None:
+    states = [natab(*range(10000, 10010 + extra)) for extra in range(1, 6)]
+    for number, content in enumerate(states):
+        with http_server(sends(content, ETag='"1"')) as url:
+            pull = plan_pull(target, [url])
+            assert target.read_bytes() == (states[number - 1] if number else OLD)
+            apply_pull(pull, wall=lambda: 1234.5)
+    assert target.read_bytes() == states[4]
+    assert [(target.parent / f"natab.{n}").read_bytes() for n in (1, 2, 3)] == [states[3], states[2], states[1]]
+    assert not (target.parent / "natab.4").exists()
+    note = read_pull_file(target)
+    assert (note["checked"], note["etag"], note["sha256"]) == (1234.5, '"1"', hashlib.sha256(states[4]).hexdigest())
+
+
+def test_the_last_state_is_copied_if_it_cannot_be_linked(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", refused)
+    with http_server(sends(NEW)) as url:
+        apply_pull(plan_pull(target, [url]), wall=time.time)
+    assert target.read_bytes() == NEW
+    assert target.with_name("natab.1").read_bytes() == OLD
+
+
+def test_a_file_that_has_changed_since_the_plan_stays(target: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(NEW)
+    planned = plan_pull(target, [str(source)])
+    target.write_bytes(OLD + b"\n# edited\n")
+    with pytest.raises(TableError, match="changed since the plan was made"):
+        apply_pull(planned, wall=time.time)
+    assert target.read_bytes() == OLD + b"\n# edited\n"
+    target.unlink()
+    with pytest.raises(TableError):
+        apply_pull(planned, wall=time.time)
+    assert not target.exists()
+    target.write_bytes(NEW)
+    apply_pull(planned, wall=time.time)
+    assert not target.with_name("natab.1").exists(), "the file already has the new content"
+
+
+def test_concurrent_pulls_leave_whole_files(target: Path, tmp_path: Path) -> None:
+    sources = [tmp_path / f"source-{number}" for number in range(4)]
+    for number, source in enumerate(sources):
+        source.write_bytes(OLD + b"# %d\n" % number)
+
+    def pull(number: int) -> str:
+        try:
+            apply_pull(plan_pull(target, [str(sources[number % 4])]), wall=time.time)
+        except TableError as error:
+            return error.reason
+        return ""
+
+    with ThreadPoolExecutor(8) as pool:
+        ends = set(pool.map(pull, range(80)))
+    assert ends <= {"", "has changed since the plan was made; pull again"}
+    assert "" in ends
+    whole = {source.read_bytes() for source in sources} | {OLD}
+    assert {(tmp_path / f"natab{suffix}").read_bytes() for suffix in ("", ".1", ".2", ".3")} <= whole
+    assert read_pull_file(target)["sha256"] == hashlib.sha256(target.read_bytes()).hexdigest()
+
+
+# --- the command
+
+
+def test_the_real_registry_of_2024_becomes_that_of_2026_and_back(real_data: Path, tmp_path: Path) -> None:
+    contents = [gzip.decompress((real_data / name).read_bytes()) for name in REGISTRIES]
+    sources = [tmp_path / name.removesuffix(".gz") for name in REGISTRIES]
+    tables = [registry.read(content, on_bad=lambda error: None) for content in contents]
+    keys = [{record["what"] for record in json.loads(content)["data"]} for content in contents]
+    for source, content in zip(sources, contents, strict=True):
+        source.write_bytes(content)
+    target = tmp_path / "naans"
+    target.write_bytes(contents[0])
+    assert (len(keys[0]), len(keys[1])) == (1704, 2232)
+    code, out, err = run(str(sources[1]), "--table", str(target), "--apply", "--json")
+    plan = json.loads(out)["plan"]
+    assert (code, "left out" in err) == (0, False)
+    assert (set(plan["added"]), set(plan["removed"]), plan["kept"]) == (keys[1] - keys[0], keys[0] - keys[1], [])
+    assert (len(plan["added"]), len(plan["removed"]), plan["size"]) == (529, 1, 1704)
+    assert err.startswith("529 to add, 1703 to change, 1 to remove of 1704\n")
+    assert target.read_bytes() == contents[1]
+    assert dict(registry.read(target.read_bytes())) == dict(tables[1])
+    code, out, err = run(str(sources[0]), "--table", str(target), "--apply")
+    assert (code, target.read_bytes()) == (1, contents[1]), "beyond the limit"
+    code, out, err = run(str(sources[0]), "--table", str(target), "--apply", "--force", "--json")
+    plan = json.loads(out)["plan"]
+    assert (code, set(plan["added"]), set(plan["removed"])) == (0, keys[0] - keys[1], keys[1] - keys[0])
+    assert (len(plan["changed"]), plan["size"]) == (1703, 2232)
+    assert dict(registry.read(target.read_bytes())) == dict(tables[0])
+    assert target.with_name("naans.1").read_bytes() == contents[1]
+
+
+def test_a_foreign_file_is_replaced_only_with_overwrite(tmp_path: Path) -> None:
+    notes, source = tmp_path / "notes.txt", tmp_path / "natab"
+    notes.write_text("my notes\n")
+    source.write_bytes(natab(10000))
+    code, _, err = run(str(source), "--table", str(notes), "--apply")
+    assert (code, notes.read_text()) == (2, "my notes\n")
+    assert "maptr did not write it" in err
+    assert run(str(source), "--table", str(notes), "--apply", "--overwrite")[0] == 0
+    notes.write_text("damaged")  # a file that was pulled before is replaced
+    assert run(str(source), "--table", str(notes), "--apply")[0] == 0
+    assert notes.read_bytes() == source.read_bytes()
+
+
+def test_the_command_plans_applies_and_refuses(target: Path) -> None:
+    into = ("--table", str(target))
+    with (
+        http_server(sends(NEW)) as url,
+        http_server(sends(natab(10000))) as shrunk,
+        http_server(sends(b"<html>")) as page,
+    ):
+        code, out, _ = run(url, *into)
+        assert (code, out) == (1, "+ 10010 https://h.example.org/ark:/${content}\n")
+        assert json.loads(run(url, *into, "--json")[1])["plan"]["added"] == ["10010"]
+        assert "| added | `10010` |" in run(url, *into, "--markdown")[1]
+        assert run(shrunk, *into, "--apply")[0] == 1
+        assert run(page, *into, "--apply")[0] == 8
+        assert target.read_bytes() == OLD
+        assert run(url, *into, "--apply")[0] == 0
+        assert target.read_bytes() == NEW
+        assert run(url, *into)[:2] == (0, "")
+        assert run(shrunk, *into, "--apply", "--force")[0] == 0
+    for options in (("--every", "1h"), ("--every", "soon", "--apply"), ("--sha256", "12")):
+        assert run("x", *into, *options)[0] == 2
+
+
+def test_cafile_needs_a_source_that_is_a_url(target: Path, tmp_path: Path) -> None:
+    arguments = ("--table", str(target), "--cafile", "tls.crt")
+    code, _, err = run("a", "b", *arguments)
+    assert (code, "--cafile" in err) == (2, True)
+    key = tmp_path / "key"
+    key.write_text("no key")
+    signed = ("--public-key", str(key), "--signature", "https://r.example/a.minisig")
+    assert run("a", *arguments, *signed)[0] == 8, "the URL of the signature uses it"
+
+
+def test_a_plan_creates_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(NEW)
+    home = tmp_path / "home"
+    monkeypatch.setenv("XDG_DATA_HOME", str(home))
+    assert run(str(source))[0] == 1
+    assert not home.exists()
+    assert run(str(source), "--apply")[0] == 0
+    assert (home / "maptr" / "naans").read_bytes() == NEW
+
+
+def test_every_continues_after_failures(target: Path) -> None:
+    answers = [sends(b"no", 500), sends(NEW)]
+    count = 0
+
+    def handle(request: BaseHTTPRequestHandler) -> None:
+        nonlocal count
+        count += 1
+        answers[min(count, 2) - 1](request)
+
+    with http_server(handle) as url:
+        command = [sys.executable, "-m", "maptr", "table", "pull", url, "--table", str(target), "--apply"]
+        with subprocess.Popen(
+            [*command, "--every", "1s"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        ) as process:
+            try:
+                until(lambda: count >= 3, "three pulls")
+            finally:
+                process.send_signal(signal.SIGTERM)
+                process.wait(10)
+    assert target.read_bytes() == NEW

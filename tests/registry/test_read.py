@@ -1,0 +1,162 @@
+"""Reading any registry file: recognition, what is refused as a whole, limits, and hostile input."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maptr import registry
+from maptr.errors import TableError
+from maptr.registry import Format, json_records, table
+from maptr.zone.lint import lint
+from tests.support.registries import BAD_RECORDS, GOOD_RECORDS, SAMPLES
+
+VECTORS = tomllib.loads((Path(__file__).resolve().parents[1] / "vectors" / "json_registry.toml").read_text("utf-8"))[
+    "vector"
+]
+FATAL = [vector for vector in VECTORS if "fatal" in vector]
+PIECES = [
+    *("\0", "\n", " ", ":", "%", "$", "${x}", "{", "[", "]", "}", '"', "null", "NaN", "1e999", "-", "#", "\ud800"),
+    *("\u2028", "ark:/", "é"),
+]
+MEMBERS = ["data", "index", "metadata", "what", "where", "target", "who", "url", "nmas", "na_policy", "12345"]
+
+
+@pytest.mark.parametrize(("sample", "kind"), [*zip(SAMPLES, Format, strict=True)])
+def test_format_is_recognised(sample: str, kind: Format) -> None:
+    assert registry.recognise(sample) is kind
+    assert registry.recognise("\ufeff" + sample) is kind
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("# c\n\n  \nerc:\nwho: x\n", Format.ANVL),
+        ("naa:\r\nwhat: 12345\r\n", Format.ANVL),
+        ("# c\n# x: y\n12345:\n", Format.NATAB),
+    ],
+)
+def test_format_is_recognised_below_a_preamble(text: str, kind: Format) -> None:
+    assert registry.recognise(text) is kind
+
+
+@pytest.mark.parametrize("vector", FATAL, ids=lambda vector: vector["title"])
+def test_text_that_is_no_registry_is_refused_even_if_bad_records_are_not(vector: dict[str, Any]) -> None:
+    with pytest.raises(TableError, match=vector["fatal"]) as caught:
+        registry.read(vector["text"].encode(), filename="f.json", on_bad=lambda error: None)
+    assert (caught.value.filename, caught.value.line) == ("f.json", vector["line"])
+
+
+@pytest.mark.parametrize(
+    ("data", "reason", "line"),
+    [
+        (b"{}\n\xff", "not UTF-8", 2),
+        (b"\x1f\x8b\x08", "gzip", 1),
+        (b"# a\n\0", "NUL", 2),
+        ("# a\n\ud800", "half a character", 2),
+        (b"[" * 200_000, "nested too deeply", 1),
+        (b'{"a":' * 200_000, "nested too deeply", 1),
+        (b'{"data": ' + b"1" * 10_000 + b"}", "too many digits", 1),
+    ],
+    ids=["utf-8", "gzip", "nul", "surrogate", "deep list", "deep object", "digits"],
+)
+def test_data_that_no_parser_should_see_is_refused(data: bytes | str, reason: str, line: int) -> None:
+    with pytest.raises(TableError, match=reason) as caught:
+        registry.read(data)
+    assert caught.value.line == line
+
+
+def test_lines_and_json_values_are_counted_before_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "MAX_LINES", 100)
+    monkeypatch.setattr(json_records, "MAX_VALUES", 100)
+    for end in ("\n", "\r", "\x85", "\u2028"):
+        with pytest.raises(TableError, match="more than 100 lines"):
+            registry.read("12345:" + end * 101)
+    with pytest.raises(TableError, match="more than 100 JSON values"):
+        registry.read('{"data": [' + "{}," * 60 + "{}]}")
+    assert registry.read('{"data": [{"what": "12345"}]}' + " " * 1000)
+
+
+@pytest.mark.parametrize("title", BAD_RECORDS)
+def test_bad_records_are_limited(title: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "MAX_BAD", 100)
+    bad: list[TableError] = []
+    registry.read(BAD_RECORDS[title](90), on_bad=bad.append)
+    assert len(bad) == 90
+    bad.clear()
+    with pytest.raises(TableError, match=r"^f:1: not a registry: more than 100 bad records$"):
+        registry.read(BAD_RECORDS[title](5000), filename="f", on_bad=bad.append)
+    assert len(bad) == 100
+
+
+@pytest.mark.parametrize("title", GOOD_RECORDS)
+def test_records_are_limited(title: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "MAX_ENTRIES", 100)
+    assert len(registry.read(GOOD_RECORDS[title](90))) == 90
+    with pytest.raises(TableError, match=r"^f:1: not a registry: more than 100 records$"):
+        registry.read(GOOD_RECORDS[title](5000), filename="f", on_bad=lambda error: None)
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> str:
+    """A sample in which a few slices are cut out, doubled or overwritten."""
+    text = draw(st.sampled_from(SAMPLES))
+    for _ in range(draw(st.integers(1, 5))):
+        start = draw(st.integers(0, len(text)))
+        end = draw(st.integers(start, min(len(text), start + 20)))
+        piece = draw(st.sampled_from([*PIECES, text[start:end] * 2, ""]) | st.text(max_size=3))
+        text = text[:start] + piece + text[end:]
+    return text
+
+
+documents = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(max_size=5) | st.sampled_from(["12345", "12345/x6"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(MEMBERS), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def check(data: bytes | str) -> None:
+    """Only TableError is raised, and a table that is read can be linted and written in every format."""
+    with contextlib.suppress(TableError):
+        registry.read(data, filename="f")
+    bad: list[TableError] = []
+    found = None
+    try:
+        found = registry.read(data, filename="f", on_bad=bad.append)
+    except TableError as error:
+        bad.append(error)
+    for one in bad:
+        assert one.filename == "f"
+        assert one.line or one.record
+        str(one).encode()
+    if found is not None:
+        for finding in lint(found):
+            str(finding).encode()
+        text, _ = registry.write_natab(found)
+        assert [*registry.read(text)] == found.naans()
+        assert registry.read(registry.write_json(found)) == found
+
+
+@given(st.binary(max_size=200) | st.text(max_size=200))
+def test_random_data(data: bytes | str) -> None:
+    check(data)
+
+
+@given(damaged(), st.integers(0, 400))
+def test_damaged_samples_whole_and_cut(text: str, end: int) -> None:
+    check(text)
+    check(text[:end].encode("utf-8", "surrogatepass"))
+
+
+@given(documents)
+def test_random_json_documents(document: object) -> None:
+    check(json.dumps({"data": [document, {"what": "12345", "where": document}], "index": document}))
+    check(json.dumps(document))

@@ -1,0 +1,238 @@
+"""Parsing in a child process: the same table as in this process, limits on memory and time, and the child's end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from maptr import registry
+from maptr.errors import ParserFailed, TableError
+from maptr.registry import sandbox
+from tests.support.caching import until
+from tests.support.registries import BAD_RECORDS, GOOD_RECORDS, SAMPLES
+
+NESTED = b"[" + b"[]," * (20 << 20) + b"[]]"  # 60 MB, which take 2.1 GB when parsed
+SLOW = b"# x\n" * 3_000_000 + b"12345:\n    h.example.org A\n"
+SLEEP = "import time; time.sleep(600)"
+NATAB = b"12345:\n    h.example.org A\n"
+
+
+@pytest.fixture
+def children(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """The children that the test starts; each must have been waited for at the end."""
+    started: list[subprocess.Popen[bytes]] = []
+    real = subprocess.Popen
+
+    def start(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(real(*arguments, **options))
+        return started[-1]
+
+    monkeypatch.setattr("maptr.registry.sandbox.subprocess.Popen", start)
+    yield started
+    assert started
+    assert [process.returncode for process in started].count(None) == 0
+
+
+@pytest.mark.parametrize("text", SAMPLES + [make(5) for make in (*BAD_RECORDS.values(), *GOOD_RECORDS.values())])
+def test_the_child_reads_the_same_table(text: str) -> None:
+    bad: list[TableError] = []
+    table = registry.read(text, filename="f", on_bad=bad.append)
+    read, left_out = sandbox.read(text.encode(), filename="f")
+    assert (read, read.metadata) == (table, table.metadata)
+    assert [entry.line for entry in read.values()] == [entry.line for entry in table.values()]
+    assert [str(error) for error in left_out] == [str(error) for error in bad]
+    assert [(error.record, error.line) for error in left_out] == [(error.record, error.line) for error in bad]
+
+
+NOT_A_REGISTRY = [
+    b"",
+    b"<html>",
+    b'{"data": [',
+    b"\xff\xfe",
+    b"x",
+    b'{"data": ' + b"[" * 100_000,
+    NESTED,
+    b"#" * (65 << 20),
+]
+
+
+@pytest.mark.parametrize("content", NOT_A_REGISTRY)
+def test_the_child_reports_the_same_error(content: bytes, children: list[object]) -> None:
+    with pytest.raises(TableError) as inside:
+        registry.read(content, filename="f")
+    with pytest.raises(TableError) as outside:
+        sandbox.read(content, filename="f")
+    assert str(outside.value) == str(inside.value)
+    assert (outside.value.line, outside.value.record) == (inside.value.line, inside.value.record)
+
+
+def test_the_parent_needs_no_memory_for_the_content(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(NESTED)
+    program = f"""
+import re
+from pathlib import Path
+from maptr.errors import PullFailed
+from maptr.registry.pull import plan_pull
+try:
+    plan_pull(Path({str(tmp_path / "naans")!r}), [{str(source)!r}])
+except PullFailed as error:
+    # ru_maxrss would be that of the process that started this program.
+    print(int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) >> 10, error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    size, _, reason = done.stdout.partition(" ")
+    assert "more than 4000000 JSON values" in reason
+    assert int(size) < 400
+
+
+def test_memory_is_limited(monkeypatch: pytest.MonkeyPatch, children: list[object]) -> None:
+    monkeypatch.setattr(sandbox, "MEMORY", 200 << 20)
+    with pytest.raises(ParserFailed, match=r"^f: takes more than 200 MiB of memory to read$"):
+        sandbox.read(b'{"data": [' + b"{}," * 1_900_000 + b"{}]}", filename="f")
+
+
+def test_processor_time_is_limited(monkeypatch: pytest.MonkeyPatch, children: list[object]) -> None:
+    monkeypatch.setattr(sandbox, "CPU_SECONDS", 1)
+    with pytest.raises(ParserFailed, match="took more than 1 seconds of processor time"):
+        sandbox.read(SLOW, filename="f")
+
+
+def test_time_is_limited(monkeypatch: pytest.MonkeyPatch, children: list[object]) -> None:
+    monkeypatch.setattr(sandbox, "SECONDS", 0.2)
+    monkeypatch.setattr(sandbox, "PROGRAM", SLEEP)
+    with pytest.raises(ParserFailed, match=r"^f: takes longer than 0\.2 seconds to read$"):
+        sandbox.read(NATAB * 100_000, filename="f")  # more than a pipe holds
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("raise SystemExit(3)", "ended with status 3"),
+        ("raise OSError('no such module')", "ended with status 1: OSError: no such module"),
+        ("import os; os.kill(os.getpid(), 9)", "was ended by SIGKILL"),
+        ("print('x')", "sent a malformed line"),
+        ("print('[]')", "sent a malformed line"),
+        ('print(\'["rm", "-r"]\')', "sent a malformed line"),
+        ("print('[\"entry\", 0, {}]')", "sent a malformed line"),
+        ('print(\'["entry", 0, {"what": "1"}]\\n\' * 2)', "sent a malformed line: duplicate record"),
+        ("print('[' * 100_000)", "sent a malformed line"),
+        ("print('x' * (2 << 20))", "sent a malformed line"),
+    ],
+)
+def test_a_failing_child_is_not_an_error_of_the_file(
+    program: str, reason: str, monkeypatch: pytest.MonkeyPatch, children: list[object]
+) -> None:
+    monkeypatch.setattr(sandbox, "PROGRAM", f"import sys; sys.stdin.buffer.read(8 + {len(NATAB)}); {program}")
+    with pytest.raises(ParserFailed, match=reason):
+        sandbox.read(NATAB, filename="f")
+
+
+def test_the_output_of_the_child_is_limited(monkeypatch: pytest.MonkeyPatch, children: list[object]) -> None:
+    monkeypatch.setattr(sandbox, "MAX_OUTPUT", 1000)
+    with pytest.raises(TableError, match="more than 1000 bytes of records"):
+        sandbox.read(GOOD_RECORDS["natab"](100).encode(), filename="f")
+
+
+def test_a_record_that_is_too_long_is_bad() -> None:
+    text = '{"data": [{"what": "12345", "x": "%s"}, {"what": "12346"}]}' % ("x" * sandbox.MAX_LINE)
+    table, bad = sandbox.read(text.encode(), filename="f")
+    assert list(table) == ["12346"]
+    assert [str(error) for error in bad] == ["f: record 12345: has more than 1048576 bytes"]
+
+
+def test_a_child_that_cannot_be_started_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    with pytest.raises(ParserFailed, match="cannot start a process to read it: No such file"):
+        sandbox.read(NATAB, filename="f")
+
+
+def test_stop_ends_the_child_and_prevents_another(
+    monkeypatch: pytest.MonkeyPatch, children: list[subprocess.Popen[bytes]]
+) -> None:
+    monkeypatch.setattr(sandbox, "PROGRAM", SLEEP)
+    parser = sandbox.Parser()
+    ends: list[str] = []
+
+    def read() -> None:
+        with pytest.raises(ParserFailed) as failed:
+            parser.read(NATAB, filename="f")
+        ends.append(str(failed.value))
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    until(lambda: children, "a child")
+    parser.stop()
+    assert children[0].returncode == -signal.SIGKILL, "the child was killed and waited for"
+    thread.join()
+    read()
+    assert (ends, len(children)) == (["f: the reading was stopped"] * 2, 1)
+
+
+HANGS = """
+import sys
+sys.path[:] = sys.argv[4:]
+import threading
+from pathlib import Path
+from maptr.registry import sandbox
+
+def read(content, **options):
+    Path({begun!r}).touch()
+    threading.Event().wait()
+
+sandbox.registry.read = read
+sandbox.main(*sys.argv[1:4])
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+def test_a_child_does_not_outlive_its_parent(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    program = f"""
+import subprocess
+from maptr.registry import sandbox
+real = subprocess.Popen
+def start(*arguments, **options):
+    process = real(*arguments, **options)
+    print(process.pid, flush=True)
+    return process
+subprocess.Popen = start
+sandbox.PROGRAM = {HANGS.format(begun=str(begun))!r}
+sandbox.read({NATAB!r})
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        until(begun.exists, "the content to be read")
+        assert not is_gone(pid)
+        parent.kill()
+    until(lambda: is_gone(pid), "its end")
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+def test_the_child_ignores_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module in the current folder or in PYTHONPATH must not be imported with the rights of the server."""
+    (tmp_path / "json.py").write_text("raise SystemExit('imported')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONHOME", os.devnull)
+    assert list(sandbox.read(NATAB, filename="f")[0]) == ["12345"]
+
+
+def test_the_scheme_of_natab_hosts_is_passed_on() -> None:
+    table, _ = sandbox.read(NATAB, scheme="http")
+    assert {nma.target.partition(":")[0] for entry in table.values() for nma in entry.nmas} == {"http"}

@@ -1,0 +1,463 @@
+"""DNS over TLS on real sockets (RFC 7858), its limits, and the replacement of its certificate."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import socket
+import ssl
+import sys
+import time
+import tracemalloc
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import dns.edns
+import dns.message
+import dns.query
+import pytest
+
+from maptr.errors import ConfigError
+from maptr.protocol.address import Address
+from maptr.server.connections import ALPN, Certificate, Connections, TcpListener, TlsSettings, make_context
+from maptr.server.counters import Counters
+from maptr.server.daemon import Daemon
+from maptr.server.sockets import open_tcp
+from maptr.server.stream import TcpLimits
+from tests.support.certificates import write_certificate
+from tests.support.running import PATIENCE, Running, answering, served
+from tests.support.streams import (
+    BIG,
+    BIG_FRAME,
+    FRAME,
+    QUERY,
+    SNAPSHOT,
+    answers,
+    connect,
+    is_closed,
+    linger,
+    receive,
+    stop,
+    transferring,
+    wait_for,
+    wait_until_cut_off,
+)
+
+T = TypeVar("T")
+
+
+def settings_in(directory: Path) -> TlsSettings:
+    return TlsSettings((Address("127.0.0.1", 0),), directory / "tls.crt", directory / "tls.key")
+
+
+@contextlib.contextmanager
+def serving_tls(directory: Path, **limits: float) -> Iterator[tuple[int, Daemon, Running]]:
+    """A daemon with DNS over TLS alone; its port."""
+    daemon = Daemon(served(SNAPSHOT), [], tls=settings_in(directory), tcp_limits=TcpLimits(**limits))  # type: ignore[arg-type]
+    with answering(daemon) as running:
+        yield daemon.tls_bound[0].port, daemon, running
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tls")
+    write_certificate(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def port(directory: Path) -> Iterator[int]:
+    with serving_tls(directory) as (port, _, _):
+        yield port
+
+
+def client_context(directory: Path, *alpn: str) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=directory / "tls.crt")
+    if alpn:
+        context.set_alpn_protocols(alpn)
+    return context
+
+
+def connect_tls(port: int, directory: Path, *alpn: str) -> ssl.SSLSocket:
+    return client_context(directory, *alpn).wrap_socket(connect(port), server_hostname="ns1.example")
+
+
+def ask(sock: socket.socket) -> dns.message.Message:
+    sock.sendall(FRAME)
+    return dns.message.from_wire(receive(sock, int.from_bytes(receive(sock, 2), "big")))
+
+
+def test_rfc7858_a_query_over_tls(port: int, directory: Path) -> None:
+    reply = dns.query.tls(
+        QUERY, "127.0.0.1", PATIENCE, port, ssl_context=client_context(directory), server_hostname="ns1.example"
+    )
+    assert len(reply.answer[0]) == 2
+
+
+def test_rfc7858_3_1_alpn_is_dot_and_tls_is_1_3(port: int, directory: Path) -> None:
+    with connect_tls(port, directory, "h2", ALPN) as sock:
+        assert sock.selected_alpn_protocol() == "dot"
+        assert sock.version() == "TLSv1.3"
+        assert ask(sock).id == QUERY.id
+    with connect_tls(port, directory) as sock:
+        assert sock.selected_alpn_protocol() is None
+        assert ask(sock).id == QUERY.id
+
+
+def test_rfc9325_tls_1_2_is_spoken_and_1_1_is_not(port: int, directory: Path) -> None:
+    context = client_context(directory)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with context.wrap_socket(connect(port), server_hostname="ns1.example") as sock:
+        assert sock.version() == "TLSv1.2"
+        assert ask(sock).id == QUERY.id
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = ssl.TLSVersion.TLSv1
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with connect(port) as plain, pytest.raises(OSError, match=r"(?i)alert|version|reset|EOF"):
+        context.wrap_socket(plain, server_hostname="ns1.example")
+
+
+def test_rfc7858_3_4_queries_are_pipelined_on_one_connection(port: int, directory: Path) -> None:
+    with connect_tls(port, directory) as sock:
+        sock.sendall(b"".join(FRAME[:2] + number.to_bytes(2, "big") + FRAME[4:] for number in range(100)))
+        replies = [receive(sock, int.from_bytes(receive(sock, 2), "big")) for _ in range(100)]
+        assert [int.from_bytes(reply[:2], "big") for reply in replies] == list(range(100))
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("how", ["close_notify", "close_notify and FIN", "FIN"])
+def test_a_client_that_has_closed_its_side_gets_the_responses_of_one_turn(
+    port: int, directory: Path, version: ssl.TLSVersion, how: str
+) -> None:
+    """RFC 5246 7.2.1: close_notify is answered by an end. All of it in one segment, so no query was read before."""
+    context = client_context(directory)
+    context.maximum_version = version
+    coming, going = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(coming, going, server_hostname="ns1.example")
+    with connect(port) as sock:
+
+        def step(function: Callable[[], T]) -> T:
+            while True:
+                try:
+                    return function()
+                except ssl.SSLWantReadError:
+                    if going.pending:
+                        sock.sendall(going.read())
+                    octets = sock.recv(65536)
+                    coming.write(octets) if octets else coming.write_eof()
+
+        step(tls.do_handshake)
+        for number in range(20):
+            tls.write(FRAME[:2] + number.to_bytes(2, "big") + FRAME[4:])
+        tls.write(BIG_FRAME)  # the last of the turn
+        if how != "FIN":
+            with contextlib.suppress(ssl.SSLWantReadError):
+                tls.unwrap()
+        sock.sendall(going.read())
+        if how != "close_notify":
+            sock.shutdown(socket.SHUT_WR)
+        received = b""
+        with contextlib.suppress(ssl.SSLZeroReturnError, ssl.SSLEOFError):
+            while octets := step(lambda: tls.read(65536)):
+                received += octets
+    ids = []
+    while received:
+        size = int.from_bytes(received[:2], "big")
+        ids.append(int.from_bytes(received[2:4], "big"))
+        assert len(received) >= 2 + size
+        received = received[2 + size :]
+    assert ids == [*range(20), int.from_bytes(BIG[:2], "big")]
+
+
+def test_a_closed_tls_connection_leaves_no_reference_cycle(port: int, directory: Path) -> None:
+    """TLS takes some 50 KB."""
+    gc.disable()  # which would find what refers to itself, some time
+    try:
+        before = open_sides()
+        for _ in range(5):
+            with connect_tls(port, directory) as sock:
+                ask(sock)
+                sock.unwrap().close()
+        wait_for(lambda: open_sides() <= before)
+    finally:
+        gc.enable()
+
+
+def open_sides() -> int:
+    return sum(isinstance(each, ssl.SSLObject) for each in gc.get_objects())
+
+
+def test_rfc8467_responses_are_padded_and_have_keepalive(port: int, directory: Path) -> None:
+    asked = (dns.edns.OptionType.PADDING, dns.edns.OptionType.make(11))
+    options: list[dns.edns.Option] = [dns.edns.GenericOption(code, b"") for code in asked]
+    query = dns.message.make_query("ns.ark.arpa.", "A", options=options)
+    with connect_tls(port, directory) as sock:
+        wire = query.to_wire()
+        sock.sendall(len(wire).to_bytes(2, "big") + wire)
+        reply = receive(sock, int.from_bytes(receive(sock, 2), "big"))
+    assert len(reply) == 468
+    assert [int(option.otype) for option in dns.message.from_wire(reply).options] == [11, 12]
+
+
+@pytest.mark.parametrize(
+    "octets",
+    [FRAME, b"\x16\x03\x01", b"GET / HTTP/1.1\r\n\r\n", b"\0" * 100, b""],
+    ids=["DNS over TCP", "half a record", "HTTP", "zeros", "nothing"],
+)
+def test_data_that_is_not_tls_ends_its_connection_only(port: int, directory: Path, octets: bytes) -> None:
+    with connect(port) as sock:
+        sock.sendall(octets)
+        sock.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(ConnectionError):
+            while sock.recv(4096):  # an alert, then the end
+                pass
+    with connect_tls(port, directory) as sock:
+        assert ask(sock).id == QUERY.id
+
+
+def test_a_handshake_has_a_time_limit(directory: Path) -> None:
+    with serving_tls(directory, handshake_timeout=0.2) as (port, _, _), connect(port) as silent:
+        assert is_closed(silent)
+
+
+def test_a_handshake_counts_as_a_connection(directory: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        port, _, _ = stack.enter_context(serving_tls(directory, max_per_client=2))
+        *_, third = (stack.enter_context(connect(port)) for _ in range(3))
+        assert is_closed(third)
+    with contextlib.ExitStack() as stack:
+        port, _, _ = stack.enter_context(serving_tls(directory, max_connections=2))
+        first, _ = (stack.enter_context(connect(port)) for _ in range(2))
+        assert ask(stack.enter_context(connect_tls(port, directory))).id == QUERY.id
+        assert is_closed(first)
+
+
+@contextlib.contextmanager
+def listening_tls(
+    directory: Path, connections: Connections, **limits: float
+) -> Iterator[tuple[int, Callable[[], None]]]:
+    """The port of a listener for TLS, and what stops it; after that no task or descriptor of it is left."""
+    certificate = Certificate(settings_in(directory))
+    running = Running()
+    running.loop.set_exception_handler(lambda _, context: failures.append(context))
+    failures: list[dict[str, object]] = []
+    descriptors = open_descriptors()
+    sock = open_tcp("127.0.0.1", 0)
+    listener = TcpListener(
+        sock,
+        answers(),
+        connections,
+        security=certificate.context,
+        limits=TcpLimits(**limits),  # type: ignore[arg-type]
+    )
+    port = sock.getsockname()[1]
+    running.call(listener.start)
+
+    def end() -> None:
+        asyncio.run_coroutine_threadsafe(stop(listener), running.loop).result(PATIENCE)
+
+    try:
+        yield port, end
+    finally:
+        end()
+        wait_for(lambda: not asyncio.all_tasks(running.loop))
+        wait_for(lambda: open_descriptors() <= descriptors)
+        running.close()
+    assert connections.count == 0
+    assert failures == []
+
+
+def open_descriptors() -> int:
+    return len([*Path("/proc/self/fd").iterdir()])
+
+
+def hello() -> bytes:
+    """How a handshake begins."""
+    going = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), going, server_hostname="ns1.example").do_handshake()
+    return going.read()
+
+
+LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts descriptors as Linux shows them")
+
+
+@LINUX
+@pytest.mark.parametrize("said", [b"", hello()[:20], hello()], ids=["nothing", "half a hello", "a hello"])
+def test_a_connection_closed_in_its_handshake_leaves_nothing_behind(directory: Path, said: bytes) -> None:
+    counters = Counters()
+    connections = Connections(TcpLimits(max_connections=2), counters=counters)
+    with listening_tls(directory, connections) as (port, _), contextlib.ExitStack() as stack:
+        socks = []
+        for _ in range(40):
+            socks.append(stack.enter_context(connect(port)))
+            socks[-1].sendall(said)
+        wait_for(lambda: counters.accepted == 40)
+        for sock in socks[:-2]:
+            while not is_closed(sock):  # the server's part of the handshake
+                pass
+        assert (counters.open, counters.shed) == (2, 38)
+        with connect_tls(port, directory) as sock:
+            assert ask(sock).id == QUERY.id
+    assert counters.open == 0
+
+
+@LINUX
+@pytest.mark.parametrize("reset", [True, False])
+def test_abandoned_handshakes_leave_nothing_behind(directory: Path, reset: bool) -> None:
+    counters = Counters()
+    connections = Connections(TcpLimits(max_per_client=1000, max_connections=1000), counters=counters)
+    begun = hello()
+    with listening_tls(directory, connections) as (port, _):
+        for number in range(100):
+            with connect(port) as sock:
+                sock.sendall(begun[: number * len(begun) // 99])
+                if reset:
+                    linger(sock)
+        wait_for(lambda: counters.accepted == 100 and not connections.count)
+        with connect_tls(port, directory) as secure:
+            assert ask(secure).id == QUERY.id
+    assert counters.open == 0
+
+
+@LINUX
+def test_a_slow_handshake_is_disconnected_at_its_time_limit(directory: Path) -> None:
+    connections = Connections(TcpLimits(max_per_client=100))
+    with listening_tls(directory, connections, handshake_timeout=1.0) as (port, _):
+        with contextlib.ExitStack() as stack:
+            slow = [stack.enter_context(connect(port)) for _ in range(50)]
+            for octet in hello()[:-1]:
+                for sock in slow:
+                    with contextlib.suppress(OSError):
+                        sock.sendall(bytes((octet,)))
+            with connect_tls(port, directory) as other:
+                assert ask(other).id == QUERY.id
+            assert all(map(is_closed, slow))
+        wait_for(lambda: not connections.count)
+
+
+@LINUX
+def test_a_stop_ends_handshakes(directory: Path) -> None:
+    counters = Counters()
+    connections = Connections(counters=counters)
+    with listening_tls(directory, connections) as (port, end), contextlib.ExitStack() as stack:
+        socks = [stack.enter_context(connect(port)) for _ in range(10)]
+        for sock in socks[:5]:
+            sock.sendall(hello())
+        begun = stack.enter_context(connect_tls(port, directory))
+        assert ask(begun).id == QUERY.id
+        wait_for(lambda: counters.accepted == 11)
+        end()
+        assert counters.open == 0
+        for sock in socks:
+            while not is_closed(sock):
+                pass
+        assert is_closed(begun)
+
+
+def test_a_slow_reader_over_tls_costs_some_messages_and_is_disconnected(directory: Path) -> None:
+    """It asks for a gigabyte and reads nothing: what waits for it stays small, and others are answered."""
+    query = dns.message.make_query("ark.arpa.", "AXFR").to_wire()
+    with transferring(settings_in(directory), write_timeout=0.3) as daemon:
+        port = daemon.tls_bound[0].port
+        with connect_tls(port, directory) as slow:
+            slow.sendall((len(query).to_bytes(2, "big") + query) * 1000)
+            tracemalloc.start()
+            try:
+                for _ in range(20):
+                    with connect_tls(port, directory) as other:
+                        assert ask(other)
+                _, peak = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+            assert peak < 4 << 20
+            with contextlib.suppress(ssl.SSLEOFError):
+                wait_until_cut_off(slow)
+
+
+def test_idle_connections_are_closed_with_notice(directory: Path) -> None:
+    with serving_tls(directory, idle_timeout=0.2) as (port, _, _):
+        context = client_context(directory)
+        # Without close_notify (RFC 8446 6.1) this raises: the stream might have been truncated by an attacker.
+        with context.wrap_socket(connect(port), server_hostname="ns1.example", suppress_ragged_eofs=False) as sock:
+            assert sock.recv(1) == b""
+
+
+def test_a_new_certificate_applies_to_new_connections_and_a_bad_one_to_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "maptr.serve")
+
+    def reload_and_wait_for(text: str) -> None:
+        running.call(daemon.reload)
+        deadline = time.monotonic() + PATIENCE
+        while text not in caplog.text and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert text in caplog.text
+
+    def presented() -> bytes | None:
+        with connect_tls(port, tmp_path) as sock:
+            assert ask(sock).id == QUERY.id
+            return sock.getpeercert(binary_form=True)
+
+    write_certificate(tmp_path)
+    with serving_tls(tmp_path) as (port, daemon, running):
+        before = presented()
+        with connect_tls(port, tmp_path) as early:
+            assert ask(early).id == QUERY.id
+            write_certificate(tmp_path)
+            reload_and_wait_for("certificate reloaded")
+            after = presented()
+            assert after != before
+            good = (tmp_path / "tls.crt").read_bytes()
+            (tmp_path / "tls.crt").write_text("nonsense")
+            reload_and_wait_for("certificate not reloaded, the old one stays: ")
+            (tmp_path / "tls.crt").write_bytes(good)
+            assert presented() == after
+            assert ask(early).id == QUERY.id, "open connections go on"
+
+
+@pytest.mark.parametrize("fault", ["no certificate", "no key", "nonsense", "another key", "encrypted"])
+def test_an_unusable_certificate_is_an_error_that_names_its_file(tmp_path: Path, fault: str) -> None:
+    write_certificate(tmp_path, passphrase=b"secret" if fault == "encrypted" else None)
+    match fault:
+        case "no certificate":
+            (tmp_path / "tls.crt").unlink()
+        case "no key":
+            (tmp_path / "tls.key").unlink()
+        case "nonsense":
+            (tmp_path / "tls.crt").write_text("nonsense")
+        case "another key":
+            key = (tmp_path / "tls.key").read_bytes()
+            write_certificate(tmp_path)
+            (tmp_path / "tls.key").write_bytes(key)
+    with pytest.raises(ConfigError, match=r"tls\.(crt|key).*(No such file|no usable pair)"):
+        make_context(settings_in(tmp_path))
+
+
+def test_ipv6_clients_are_counted_by_their_link() -> None:
+    connections = Connections(TcpLimits(max_per_client=1))
+    assert connections.admit("2001:db8::1", lambda: None)
+    assert connections.admit("2001:db8::2", lambda: None) is None
+    assert connections.admit("2001:db8:0:1::1", lambda: None)
+    assert connections.admit("fe80::1%lo", lambda: None)
+    assert connections.admit("192.0.2.1", lambda: None)
+    assert connections.admit("192.0.2.2", lambda: None)
+    assert connections.count == 5
+
+
+def test_dns_over_tls_over_ipv6(directory: Path) -> None:
+    settings = TlsSettings((Address("::1", 0),), directory / "tls.crt", directory / "tls.key")
+    daemon = Daemon(served(SNAPSHOT), [], tls=settings)
+    with answering(daemon):
+        (bound,) = daemon.tls_bound
+        reply = dns.query.tls(
+            QUERY, "::1", PATIENCE, bound.port, ssl_context=client_context(directory), server_hostname="ns1.example"
+        )
+        assert reply.answer
+        assert daemon.tls_bound == [bound]

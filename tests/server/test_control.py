@@ -1,0 +1,432 @@
+"""The control socket of a server process: reload, status, and refused requests and zones."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+import dns.edns
+import dns.flags
+import dns.message
+import dns.query
+import dns.rcode
+import dns.rrset
+import pytest
+from click.testing import CliRunner
+
+from maptr import places
+from maptr.cli.group import main
+from maptr.cli.serve import serve
+from maptr.errors import ConfigError
+from maptr.server import control, request_server, systemd
+from tests.support.load import Load
+from tests.support.running import converse
+from tests.support.server_process import PATIENCE, Server, Site, address_of, zone_text
+
+
+def test_reload_and_status(site: Site) -> None:
+    port = site.start()
+    result = site.run("reload")
+    assert (result.exit_code, result.stdout) == (
+        0,
+        "zone a.test. unchanged, serial 1\nzone b.test. unchanged, serial 1\n",
+    )
+    site.write_zone("a.test", zone_text(2, "192.0.2.2"))
+    result = site.run("reload", "a.test")
+    assert (result.exit_code, result.stdout) == (0, "zone a.test. reloaded, serial 2 (was 1)\n")
+    assert address_of("ns.a.test.", port) == "192.0.2.2"
+
+    document = site.status()
+    assert document["schema"] == "maptr/1"
+    assert document["listen"] == [f"127.0.0.1:{port}"]
+    assert document["alarms"] == []
+    assert document["queries"] == {"udp": {"NOERROR": 1}}
+    assert site.server is not None
+    assert document["pid"] == site.server.process.pid
+    assert isinstance(document["uptime"], float)
+    assert site.zone("a.test.")["names"] == 3
+    address_of("ns.a.test.", port, "tcp")
+    address_of("no.a.test.", port)
+    shown = site.run("status").stdout.splitlines()
+    assert shown[1] == f"listening on 127.0.0.1:{port}"
+    assert shown[2].startswith("zone a.test. serial 2, 3 names, loaded 20")
+    assert shown[4:6] == ["queries by udp: 1 NOERROR, 1 NXDOMAIN", "queries by tcp: 1 NOERROR"]
+    assert shown[6].endswith(" open, 1 accepted, 0 refused, 0 closed to make room")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "forced"),
+    [
+        ("nonsense\n", "a.test.zone:1: ", False),
+        (zone_text(2) + "x DNAME y\na.x A 192.0.2.1\n", "below-dname", False),
+        (zone_text(1, "192.0.2.2"), "serial 1 did not advance while the zone changed (1 RRset)", True),
+        (zone_text(0, "192.0.2.2"), "serial 0 went back from 1", True),
+        (zone_text(2, "192.0.2.2").replace("12345", ";12345"), "it lost 1 of 3 names (33%, max_shrink is 30%)", True),
+        (zone_text(2) + "@ ZONEMD 2 1 1 " + "00" * 48 + "\n", "its ZONEMD does not verify", False),
+        (None, "No such file or directory", False),
+    ],
+    ids=lambda value: value[:20] if isinstance(value, str) else None,
+)
+def test_a_refused_zone_leaves_the_old_one(site: Site, text: str | None, reason: str, forced: bool) -> None:
+    """With the reason in the command, its exit code, the log and the status, and the other zone reloaded."""
+    port = site.start()
+    site.write_zone("b.test", zone_text(2, "192.0.2.22"))
+    if text is None:
+        (site.directory / "a.test.zone").unlink()
+    else:
+        site.write_zone("a.test", text)
+    result = site.run("reload")
+    assert result.exit_code == 1
+    assert "zone a.test. refused, serial 1 stays: " in result.stderr
+    assert reason in result.stderr
+    assert result.stdout == "zone b.test. reloaded, serial 2 (was 1)\n"
+    assert site.server is not None
+    site.server.wait_for(r"zone a\.test\. not reloaded, serial 1 stays: ")
+    assert reason in str(site.zone("a.test.")["error"])
+    assert any(
+        line.startswith("ALARM zone a.test. was not reloaded") for line in site.run("status").stdout.splitlines()
+    )
+    assert (address_of("ns.a.test.", port), address_of("ns.b.test.", port)) == ("192.0.2.1", "192.0.2.22")
+
+    result = site.run("reload", "a.test", "--force")
+    assert result.exit_code == (0 if forced else 1)
+    assert address_of("ns.a.test.", port) == ("192.0.2.2" if forced else "192.0.2.1")
+
+    site.write_zone("a.test", zone_text(3, "192.0.2.3"))
+    assert site.run("reload", "a.test").exit_code == 0
+    assert (site.status()["alarms"], site.zone("a.test.")["error"]) == ([], "")
+
+
+def test_a_bad_zone_at_the_start_is_servfail_while_the_others_are_served(site: Site) -> None:
+    site.write_zone("a.test", "nonsense")
+    port = site.start()
+    assert site.server is not None
+    site.server.wait_for(r"^maptr: zone a\.test\. not loaded, queries get SERVFAIL: .*a\.test\.zone:1: ")
+    for name in ("a.test.", "x.a.test."):
+        reply = dns.query.udp(dns.message.make_query(name, "A", use_edns=True), "127.0.0.1", PATIENCE, port)
+        assert reply.rcode() == dns.rcode.SERVFAIL
+        assert [option.code for option in reply.options if isinstance(option, dns.edns.EDEOption)] == [14]
+    reply = dns.query.udp(dns.message.make_query("test.", "A"), "127.0.0.1", PATIENCE, port)
+    assert reply.rcode() == dns.rcode.REFUSED
+    assert address_of("ns.b.test.", port) == "192.0.2.1"
+    assert "zone a.test. NOT LOADED" in site.run("status").stdout
+    assert site.run("reload", "a.test").exit_code == 1
+    site.write_zone("a.test", zone_text(1))
+    result = site.run("reload", "a.test")
+    assert (result.exit_code, result.stdout) == (0, "zone a.test. loaded, serial 1\n")
+    assert address_of("ns.a.test.", port) == "192.0.2.1"
+
+
+def test_a_bad_record_is_reported_as_by_zone_check(site: Site) -> None:
+    """By a start, a reload and --check-config; so is what is wrong with a zone as a whole."""
+    path = site.directory / "a.test.zone"
+
+    def said(text: str, kind: str) -> str:
+        path.write_text(text)
+        result = CliRunner().invoke(main, ["zone", "check", str(path), "--origin", "a.test"])
+        (finding,) = [line for line in result.stdout.splitlines() if f": {kind}: " in line]
+        result = CliRunner().invoke(serve, ["--config", str(site.config), "--check-config"])
+        assert f"maptr: {finding}" in result.stderr.splitlines()
+        return finding
+
+    finding = said(zone_text(2) + "x A 1.2.3\n", "not-loaded")
+    assert finding.startswith(f"{path}:6: error: x.a.test.: not-loaded: ")
+    site.start()
+    assert site.server is not None
+    site.server.wait_for(re.escape(f"zone a.test. not loaded, queries get SERVFAIL: {finding}") + "$")
+    for text, kind in (("@ 60 NS ns\n", "not-loaded"), ("\ufeff" + zone_text(2), "byte-order-mark")):
+        finding = said(text, kind)
+        assert finding in site.run("reload", "a.test").stderr
+        site.server.wait_for(re.escape(finding) + "$")
+        assert site.zone("a.test.")["error"] == finding
+
+
+def test_check_config_names_every_bad_zone(site: Site) -> None:
+    site.write_zone("a.test", "nonsense")
+    result = CliRunner().invoke(serve, ["--config", str(site.config), "--check-config"])
+    assert result.exit_code == 1
+    assert "a.test.zone:1: " in result.stderr
+    assert result.stdout == f"zone b.test. serial 1, 3 names, from {site.directory}/b.test.zone\n"
+
+
+def test_sighup_reads_the_configuration_again(site: Site) -> None:
+    port = site.start()
+    assert site.server is not None
+    site.write_zone("c.test", zone_text(7))
+    site.configure(zones=("b.test", "c.test"))
+    before = site.server.hang_up()
+    site.server.wait_for(r"zone a\.test\. removed", before)
+    site.server.wait_for(r"zone c\.test\. loaded, serial 7", before)
+    assert address_of("ns.c.test.", port) == "192.0.2.1"
+    assert not address_of("ns.a.test.", port)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (
+            {"serve": "nsid = 'a'\nlog_format = 'json'"},
+            "maptr.toml:4: serve.log_format: changed, which needs a restart",
+        ),
+        ({"serve": "listens = 1"}, "maptr.toml:3: serve.listens: no such key; the nearest is serve.listen"),
+        ({"serve": "tcp.idle_timeout = 3"}, "maptr.toml:3: serve.tcp: changed, which needs a restart"),
+        ({"extra": "= nonsense"}, "maptr.toml:10: Invalid statement"),
+    ],
+)
+def test_a_bad_configuration_leaves_everything(site: Site, change: dict[str, str], reason: str) -> None:
+    port = site.start()
+    site.write_zone("a.test", zone_text(2, "192.0.2.2"))
+    good = site.config.read_text()
+    site.configure(**change)  # type: ignore[arg-type] # each has the one that is a text
+    result = site.run("reload", "--control", str(site.socket))
+    assert result.exit_code == 1
+    assert reason in result.stderr
+    assert site.server is not None
+    site.server.wait_for("configuration not reloaded, everything stays: ")
+    assert address_of("ns.a.test.", port) == "192.0.2.1"
+    status = json.loads(site.run("status", "--json", "--control", str(site.socket)).stdout)
+    assert reason in status["alarms"][0]
+    site.config.write_text(good)
+    assert site.run("reload").exit_code == 0
+    assert address_of("ns.a.test.", port) == "192.0.2.2"
+    assert site.status()["alarms"] == []
+
+
+def test_another_address_needs_a_restart(site: Site) -> None:
+    site.start()
+    site.config.write_text(site.config.read_text().replace("127.0.0.1:0", "127.0.0.1:5399"))
+    result = site.run("reload")
+    assert result.exit_code == 1
+    assert "maptr.toml:2: serve.listen: changed, which needs a restart; nothing was reloaded" in result.stderr
+
+
+def test_a_zone_that_is_not_served(site: Site) -> None:
+    site.start()
+    result = site.run("reload", "aa.test")
+    assert (result.exit_code, result.stderr) == (1, "maptr: no zone aa.test. is served; the nearest is a.test.\n")
+    assert "is not a valid domain name" in site.run("reload", "a..test").stderr
+
+
+def test_the_default_paths_of_the_socket_are_tried(site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    site.start()
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+    monkeypatch.setenv("XDG_DATA_HOME", str(empty))
+    monkeypatch.delenv("MAPTR_CONFIG", raising=False)
+    system = tmp_path / "etc.toml"
+    monkeypatch.setattr(places, "SYSTEM_CONFIG", str(system))
+    monkeypatch.setattr(places, "SYSTEM_SOCKET", str(empty / "none"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    result = CliRunner().invoke(main, ["status"])
+    runtime = tmp_path / "runtime/maptr/maptr.sock"
+    assert (result.exit_code, result.stderr) == (
+        3,
+        f"maptr: not running: there is none of maptr.toml, {system}, run/maptr.sock, {runtime}, {empty / 'none'}; "
+        "a server without a configuration has a control socket only with --control\n",
+    )
+    runtime.parent.mkdir(parents=True)
+    runtime.symlink_to(site.socket)
+    assert "zone a.test. serial" in CliRunner().invoke(main, ["status"]).stdout
+    runtime.unlink()
+    system.write_text(f"[serve]\ncontrol = '{site.socket}'\n")
+    assert "zone a.test. serial" in CliRunner().invoke(main, ["status"]).stdout
+    system.write_text(f"[serve]\n\ncontrol = '{empty}/no.sock'\n")
+    result = CliRunner().invoke(main, ["reload"])
+    reason = f"there is no socket {empty}/no.sock, which {system}:3 names: no server runs with it"
+    assert (result.exit_code, result.stderr) == (3, f"maptr: not running: {reason}\n")
+
+
+def test_the_socket_of_a_killed_server_is_reported_as_such(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(tmp_path / "s"))
+    (tmp_path / "maptr.toml").write_text("[serve]\ncontrol = 's'\n")
+    result = CliRunner().invoke(main, ["status", "--config", str(tmp_path / "maptr.toml")])
+    assert (result.exit_code, "the server was killed" in result.stderr) == (3, True)
+
+
+def secondaries_of(site: Site) -> list[dict[str, Any]]:
+    zones = [zone for zone in site.status()["zones"] if zone["secondaries"]]
+    return list(zones[0]["secondaries"])
+
+
+def test_status_shows_the_serial_and_age_of_each_secondary(site: Site) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as secondary:
+        secondary.bind(("127.0.0.1", 0))
+        secondary.settimeout(PATIENCE)
+        port = secondary.getsockname()[1]
+        site.config.write_text(
+            site.config.read_text().replace(
+                "[[zone]]", f"[[zone]]\nnotify = ['127.0.0.1:{port}', '127.0.0.2:{port}']", 1
+            )
+        )
+        site.start()
+        query, client = secondary.recvfrom(65535)
+        secondary.sendto(dns.message.make_response(dns.message.from_wire(query)).to_wire(), client)
+        site.servers[-1].wait_for(f"NOTIFY of zone .* to 127.0.0.1:{port}: done")
+        shown = site.run("status").stdout
+        query, client = secondary.recvfrom(65535)
+        reply = dns.message.make_response(asked := dns.message.from_wire(query))
+        reply.flags |= dns.flags.AA
+        reply.answer.append(dns.rrset.from_text(asked.question[0].name, 60, "IN", "SOA", ". . 77 1 2 3 4"))
+        secondary.sendto(reply.to_wire(), client)
+        deadline = time.monotonic() + PATIENCE
+        while (told := secondaries_of(site)[0])["observed_serial"] is None:
+            assert time.monotonic() < deadline
+    assert (told["observed_serial"], told["lags"], told["observed_error"]) == (77, True, "")
+    assert re.search(r"(?m)^    has serial 77, seen \d+ s ago, LAGS BEHIND$", site.run("status").stdout)
+    assert re.search(rf"(?m)^  secondary 127[.]0[.]0[.]1:{port} serial \d+, NOTIFY done, \d+ s ago$", shown)
+    assert f"  secondary 127.0.0.2:{port} no serial acknowledged, NOTIFY pending" in shown
+
+
+def test_not_running_is_3(site: Site) -> None:
+    for command in ("status", "reload"):
+        result = site.run(command)
+        assert result.exit_code == 3
+        assert result.stderr.startswith("maptr: not running: ")
+    site.config.write_text("[serve]\ncontrol = ''\n")
+    assert site.run("status").exit_code == 1
+    site.config.unlink()
+    assert site.run("status").exit_code == 8
+
+
+def test_without_a_configuration_a_socket_needs_its_option(site: Site) -> None:
+    zone = f"a.test={site.directory}/a.test.zone"
+    site.servers.append(Server("--zone", zone, "--listen", "127.0.0.1:0", "--control", str(site.socket)))
+    site.servers[0].ready()
+    result = CliRunner().invoke(main, ["status", "--control", str(site.socket), "--json"])
+    assert json.loads(result.stdout)["config"] is None
+    assert CliRunner().invoke(main, ["reload", "--control", str(site.socket)]).exit_code == 0
+    site.servers.append(Server("--zone", zone, "--listen", "127.0.0.1:0"))
+    site.servers[1].ready()
+    assert site.servers[1].end() == 0
+
+
+# --- twenty reloads under load
+
+
+def test_twenty_reloads_lose_no_query(site: Site) -> None:
+    many = "".join(f"n{number} A 192.0.2.9\n" for number in range(2000))
+    site.write_zone("a.test", zone_text(1) + many)
+    port = site.start()
+    with Load(port) as load:
+        for serial in range(2, 22):
+            good = serial % 5 != 0
+            text = zone_text(serial, f"192.0.2.{serial}") + many
+            site.write_zone("a.test", text if good else text + "nonsense nonsense")
+            before = load.asked
+            assert site.run("reload", "a.test").exit_code == (0 if good else 1)
+            assert load.asked > before, "no query was answered during the reload"
+    assert load.faults == []
+    assert load.asked > 200
+    assert site.zone("a.test.")["serial"] == 21
+
+
+# --- the socket
+
+
+def ask(path: Path, octets: bytes, *, shut: bool = False) -> bytes:
+    sock = socket.socket(socket.AF_UNIX)
+    sock.settimeout(PATIENCE)
+    sock.connect(str(path))
+    return converse(sock, octets, shut=shut)
+
+
+def test_the_socket_is_private_and_removed_at_the_end(site: Site) -> None:
+    site.start()
+    assert stat.S_IMODE(site.socket.stat().st_mode) == 0o600
+    assert stat.S_IMODE(site.socket.parent.stat().st_mode) == 0o700
+    assert site.server is not None
+    assert site.server.end() == 0
+    assert not site.socket.exists()
+
+
+@pytest.mark.parametrize(
+    "request_line",
+    [
+        *(b"\n", b"x\n", b"[]\n", b'{"command": "no"}\n', b"[" * 4000 + b"\n", b"x" * 5000 + b"\n", b"\xff\n"),
+        *(b'{"command": "reload", "zone": 1}\n', b'{"command": "reload", "force": "yes"}\n'),
+        b'{"command": "status"}',  # cut before its end
+    ],
+    ids=range(10),
+)
+def test_invalid_requests_get_an_error(site: Site, request_line: bytes) -> None:
+    site.start()
+    reply = json.loads(ask(site.socket, request_line, shut=True))
+    assert set(reply) == {"error"}
+    assert site.run("status").exit_code == 0
+
+
+def test_silent_connections_make_room_for_new_ones(site: Site) -> None:
+    """Past the limit the oldest makes room for a new one; what is open is answered."""
+    site.start()
+    silent = [socket.socket(socket.AF_UNIX) for _ in range(request_server.MAX_CONNECTIONS)]
+    try:
+        for sock in silent:
+            sock.settimeout(PATIENCE)
+            sock.connect(str(site.socket))
+        assert site.run("status").exit_code == 0
+        assert silent[0].recv(10) == b""
+        silent[-1].sendall(b'{"command": "status"}\n')
+        assert silent[-1].recv(10)
+    finally:
+        for sock in silent:
+            sock.close()
+
+
+def test_two_servers_do_not_share_a_socket(site: Site) -> None:
+    site.start()
+    second = Server("--config", str(site.config))
+    site.servers.append(second)
+    assert second.process.wait(PATIENCE) == 1
+    second.wait_for(r"serve\.control: another maptr listens on .*maptr\.sock")
+    assert site.run("status").exit_code == 0
+
+
+def test_a_path_that_cannot_be_bound_is_an_error(site: Site) -> None:
+    site.socket.parent.mkdir()
+    site.socket.write_text("precious")
+    with pytest.raises(ConfigError, match="exists and is not a socket"):
+        control.bind(site.socket)
+    assert site.socket.read_text() == "precious"
+    with pytest.raises(ConfigError, match="is longer than the 107 bytes"):
+        control.bind(site.directory / ("x" * 100) / "sock")
+    with pytest.raises(ConfigError, match="cannot listen on"):
+        control.bind(site.config / "sock")
+    site.socket.parent.chmod(0o777)
+    site.socket.unlink()
+    with pytest.raises(ConfigError, match="other users may write to"):
+        control.bind(site.socket)
+
+
+# --- systemd
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_systemd_is_notified(site: Site, abstract: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"maptr-test-{os.getpid()}" if abstract else str(site.directory / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(PATIENCE)
+        sock.bind(f"\0{name}" if abstract else name)
+        monkeypatch.setenv("NOTIFY_SOCKET", f"@{name}" if abstract else name)
+        site.start()
+        assert sock.recv(1000) == b"READY=1"
+        assert site.run("reload").exit_code == 0
+        assert sock.recv(1000).startswith(b"RELOADING=1\nMONOTONIC_USEC=")
+        assert sock.recv(1000) == b"READY=1"
+        assert site.server is not None
+        site.server.end(signal.SIGTERM)
+        assert sock.recv(1000) == b"STOPPING=1"
+
+
+def test_a_missing_systemd_is_no_error() -> None:
+    assert not systemd.notify(systemd.READY, path="")
+    assert not systemd.notify(systemd.READY, path="relative")
+    assert not systemd.notify(systemd.READY, path="/nonexistent/notify")

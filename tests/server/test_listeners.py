@@ -1,0 +1,474 @@
+"""UDP and TCP on real sockets (RFC 7766), their limits, and dnslib's stock server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import gc
+import resource
+import socket
+import time
+import tracemalloc
+import weakref
+from collections.abc import Iterator
+
+import dns.flags
+import dns.message
+import dns.query
+import dns.rcode
+import dns.rdatatype
+import pytest
+from dnslib.server import DNSLogger, DNSServer
+
+from maptr.answer.context import Transport
+from maptr.errors import ConfigError
+from maptr.protocol.address import Address
+from maptr.server import stream
+from maptr.server.connections import Connections, TcpListener
+from maptr.server.counters import Counters
+from maptr.server.daemon import Daemon
+from maptr.server.responder import Responder, State
+from maptr.server.sockets import open_tcp
+from maptr.server.stock_resolver import MaptrResolver
+from maptr.server.stream import TcpLimits
+from maptr.transfer.session import Access
+from tests.support.running import PATIENCE, Running, converse, served
+from tests.support.streams import (
+    BIG_FRAME,
+    FRAME,
+    QUERY,
+    SNAPSHOT,
+    WIRE,
+    answers,
+    connect,
+    frame,
+    is_closed,
+    linger,
+    receive_message,
+    receive_message_from,
+    serving,
+    stop,
+    tcp_serving,
+    transferring,
+    wait_for,
+    wait_until_cut_off,
+)
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with serving() as daemon:
+        yield daemon.bound[0].port
+
+
+def test_udp_answers(port: int) -> None:
+    reply = dns.query.udp(QUERY, "127.0.0.1", PATIENCE, port)
+    assert len(reply.answer[0]) == 2
+    assert reply.flags & dns.flags.AA
+
+
+def test_udp_ignores_responses_and_fragments_of_queries(port: int) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(PATIENCE)
+        sock.connect(("127.0.0.1", port))
+        for packet in (b"", b"x", WIRE[:2] + b"\x80" + WIRE[3:], WIRE):
+            sock.send(packet)
+        assert sock.recv(65535)[:2] == WIRE[:2]
+        sock.settimeout(0.05)
+        with pytest.raises(TimeoutError):
+            sock.recv(65535)
+
+
+def test_udp_truncates_and_tcp_does_not(port: int) -> None:
+    query = dns.message.make_query("big.ark.arpa.", "TXT")
+    reply, used_tcp = dns.query.udp_with_fallback(query, "127.0.0.1", PATIENCE, port)
+    assert used_tcp
+    assert len(reply.answer[0]) == 250
+
+
+def test_every_query_of_a_udp_burst_is_answered(port: int) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(PATIENCE)
+        sock.connect(("127.0.0.1", port))
+        for number in range(200):
+            sock.send(number.to_bytes(2, "big") + WIRE[2:])
+        assert {int.from_bytes(sock.recv(65535)[:2], "big") for _ in range(200)} == set(range(200))
+
+
+def test_several_addresses_of_both_families() -> None:
+    with serving(Address("127.0.0.1", 0), Address("::1", 0), Address("127.0.0.2", 0)) as daemon:
+        assert len(daemon.bound) == 3
+        for address in daemon.bound:
+            for ask in (dns.query.udp, dns.query.tcp):
+                assert ask(QUERY, address.host, PATIENCE, address.port).answer
+
+
+@pytest.mark.parametrize(("host", "asked"), [("0.0.0.0", "127.0.0.3"), ("::", "::1")])
+def test_replies_leave_from_the_address_that_was_asked(host: str, asked: str) -> None:
+    with serving(Address(host, 0)) as daemon:
+        # A connected socket takes nothing from any other address.
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as sock:
+            sock.settimeout(PATIENCE)
+            sock.connect((asked, daemon.bound[0].port))
+            sock.send(WIRE)
+            assert sock.recv(65535)[:2] == WIRE[:2]
+
+
+def test_an_address_in_use_is_an_error_that_names_it(port: int) -> None:
+    daemon = Daemon(served(SNAPSHOT), [Address("127.0.0.1", 0), Address("127.0.0.1", port)])
+    with pytest.raises(ConfigError, match=rf"cannot listen on 127\.0\.0\.1:{port}: Address already in use"):
+        daemon.bind()
+
+
+@pytest.mark.parametrize(("wanted", "advised"), [(53, True), (5300, False)])
+def test_the_error_for_a_privileged_port_names_the_capability(
+    monkeypatch: pytest.MonkeyPatch, wanted: int, advised: bool
+) -> None:
+    def refuse(*_: object, **__: object) -> socket.socket:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("maptr.server.sockets.open_udp", refuse)
+    with pytest.raises(ConfigError, match=rf"cannot listen on 127\.0\.0\.1:{wanted}: Permission denied") as caught:
+        Daemon(served(SNAPSHOT), [Address("127.0.0.1", wanted)]).bind()
+    assert ("CAP_NET_BIND_SERVICE" in str(caught.value)) is advised
+
+
+def test_rfc7766_6_2_1_pipelined_queries_in_one_write(port: int) -> None:
+    with connect(port) as sock:
+        sock.sendall(b"".join(FRAME[:2] + n.to_bytes(2, "big") + FRAME[4:] for n in range(100)))
+        assert {receive_message(sock).id for _ in range(100)} == set(range(100))
+
+
+def test_rfc7766_8_a_query_octet_by_octet(port: int) -> None:
+    with connect(port) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for octet in FRAME * 2:
+            sock.sendall(bytes((octet,)))
+        assert receive_message(sock).id == receive_message(sock).id == QUERY.id
+
+
+def test_rfc7766_after_a_half_close_the_queries_are_answered(port: int) -> None:
+    with connect(port) as sock:
+        sock.sendall(FRAME + BIG_FRAME)
+        sock.shutdown(socket.SHUT_WR)
+        assert receive_message(sock).id == QUERY.id
+        assert len(receive_message(sock).answer[0]) == 250
+        assert is_closed(sock)
+
+
+def test_tcp_ignores_messages_that_are_not_queries(port: int) -> None:
+    with connect(port) as sock:
+        sock.sendall(b"\0\0" + b"\0\1x" + FRAME)
+        assert receive_message(sock).id == QUERY.id
+
+
+def test_a_message_cut_by_the_end_of_the_stream_ends_the_connection(port: int) -> None:
+    with connect(port) as sock:
+        sock.sendall(FRAME[:-1])
+        sock.shutdown(socket.SHUT_WR)
+        assert is_closed(sock)
+
+
+def test_rfc7766_6_2_3_idle_connections_are_closed() -> None:
+    with tcp_serving(idle_timeout=0.2) as port, connect(port) as silent, connect(port) as trickling:
+        started = time.monotonic()
+        with contextlib.suppress(OSError):
+            for octet in FRAME[:-1]:  # never silent for long, and never done
+                trickling.sendall(bytes((octet,)))
+                time.sleep(0.02)
+        assert is_closed(silent)
+        assert is_closed(trickling)
+        assert time.monotonic() - started < PATIENCE
+
+
+def test_a_client_that_does_not_read_is_disconnected_and_others_are_answered() -> None:
+    with tcp_serving(write_timeout=0.3) as port, connect(port) as slow, connect(port) as other:
+        slow.settimeout(0.5)
+        with contextlib.suppress(OSError):
+            for _ in range(400):  # 50 kB of reply each
+                slow.sendall(BIG_FRAME * 50)
+        other.sendall(FRAME)
+        assert receive_message(other).id == QUERY.id
+        wait_until_cut_off(slow)
+
+
+def test_a_client_with_too_many_connections_is_refused() -> None:
+    connections = Connections(TcpLimits(max_per_client=2))
+    with tcp_serving(connections) as port, connect(port) as one, connect(port) as two:
+        for sock in (one, two):
+            sock.sendall(FRAME)
+            receive_message(sock)
+        with connect(port) as three:
+            assert is_closed(three)
+        one.close()
+        deadline = time.monotonic() + PATIENCE  # the server has yet to notice
+        while connections.count > 1 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        with connect(port) as four:
+            four.sendall(FRAME)
+            assert receive_message(four).id == QUERY.id
+
+
+def test_at_the_limit_the_longest_idle_connection_is_closed() -> None:
+    with tcp_serving(Connections(TcpLimits(max_connections=2))) as port, connect(port) as one, connect(port) as two:
+        for sock in (one, two, one):
+            sock.sendall(FRAME)
+            receive_message(sock)
+        with connect(port) as three:
+            three.sendall(FRAME)
+            receive_message(three)
+            assert is_closed(two)
+            one.sendall(FRAME)
+            receive_message(one)
+
+
+def test_an_internal_error_drops_its_query_only_on_every_transport(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    responder = Responder()
+    responder.swap(State(SNAPSHOT, Access(), responder.context))
+    with monkeypatch.context() as patch:
+        patch.setattr("maptr.server.responder.make_reply", lambda *_args, **_kwargs: 1 // 0)
+        for transport in Transport:
+            assert responder.answer(WIRE, transport, "127.0.0.1", Counters()) is None
+    assert WIRE.hex() in caplog.text
+    assert responder.answer(WIRE, Transport.UDP, "127.0.0.1", Counters())
+
+
+@pytest.mark.parametrize("over_tcp", [False, True])
+def test_under_dnslibs_stock_server(over_tcp: bool) -> None:
+    server = DNSServer(MaptrResolver(SNAPSHOT), "127.0.0.1", 0, tcp=over_tcp, logger=DNSLogger("-request,-reply"))
+    port = server.server.server_address[1]
+    server.start_thread()
+    try:
+        ask = dns.query.tcp if over_tcp else dns.query.udp
+        for use_edns in (False, True):
+            query = dns.message.make_query("12345.aRk.arpa.", "NAPTR", use_edns=use_edns)
+            reply = ask(query, "127.0.0.1", PATIENCE, port)
+            assert len(reply.answer[0]) == 2
+            assert not reply.flags & dns.flags.RA
+            assert (reply.edns == 0) is use_edns
+        big = ask(dns.message.make_query("big.ark.arpa.", "TXT"), "127.0.0.1", PATIENCE, port)
+        assert bool(big.flags & dns.flags.TC) is not over_tcp
+        reply = ask(dns.message.make_query("nope.ark.arpa.", "A"), "127.0.0.1", PATIENCE, port)
+        assert reply.rcode() == dns.rcode.NXDOMAIN
+    finally:
+        server.stop()
+        server.server.server_close()
+        server.thread.join(PATIENCE)
+
+
+def test_rfc5936_a_transfer_and_a_query_pipelined_after_it() -> None:
+    with transferring() as daemon, connect(daemon.bound[0].port) as sock:
+        sock.sendall(frame(dns.message.make_query("ark.arpa.", "AXFR")) + FRAME)
+        records, soas = 0, 0
+        while soas < 2:
+            message = receive_message(sock)
+            records += sum(map(len, message.answer))
+            soas += sum(len(rrset) for rrset in message.answer if rrset.rdtype == dns.rdatatype.SOA)
+        assert records == 3004
+        assert receive_message(sock).id == QUERY.id
+
+
+def test_a_transfer_continues_with_the_old_zone_after_a_reload() -> None:
+    """The client reads no more than the first message before the zone is another one."""
+    with transferring() as daemon, connect(daemon.bound[0].port) as sock:
+        sock.sendall(frame(dns.message.make_query("ark.arpa.", "AXFR")))
+        records = sum(map(len, receive_message(sock).answer))
+        daemon.responder.swap(State(SNAPSHOT, Access(), daemon.responder.context))
+        receive_message_from(daemon.bound[0].port)
+        while records < 3004:
+            records += sum(map(len, receive_message(sock).answer))
+        assert records == 3004
+
+
+def test_a_slow_reader_of_transfers_costs_one_message_and_is_disconnected() -> None:
+    """It asks for a gigabyte and reads nothing: what waits for it stays small, and others are answered."""
+    axfr = frame(dns.message.make_query("ark.arpa.", "AXFR"))
+    with transferring(write_timeout=0.3) as daemon, connect(daemon.bound[0].port) as slow:
+        slow.sendall(axfr * 1000)
+        tracemalloc.start()
+        try:
+            for _ in range(20):
+                assert dns.query.tcp(QUERY, "127.0.0.1", PATIENCE, daemon.bound[0].port).id == QUERY.id
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 4 << 20
+        wait_until_cut_off(slow)
+
+
+def test_queries_are_answered_while_a_zone_is_transferred() -> None:
+    with transferring() as daemon, connect(daemon.bound[0].port) as sock:
+        sock.sendall(frame(dns.message.make_query("ark.arpa.", "AXFR")) * 5)
+        for _ in range(20):
+            assert dns.query.udp(QUERY, "127.0.0.1", PATIENCE, daemon.bound[0].port).id == QUERY.id
+
+
+def test_queries_sent_before_the_connection_is_accepted_are_answered() -> None:
+    """The kernel has all of it before the listener looks: query, two queries and the end of the stream, or half."""
+    running = Running()
+    listening = open_tcp("127.0.0.1", 0)
+    connections = Connections()
+    listener = TcpListener(listening, answers(), connections)
+    place = listening.getsockname()
+    with contextlib.ExitStack() as stack:
+        one, two, half, nothing, gone = (
+            stack.enter_context(socket.create_connection(place, PATIENCE)) for _ in range(5)
+        )
+        one.sendall(FRAME)
+        two.sendall(FRAME + BIG_FRAME)
+        two.shutdown(socket.SHUT_WR)
+        half.sendall(FRAME[:-1])
+        gone.sendall(FRAME)
+        linger(gone)
+        gone.close()
+        running.call(listener.start)
+        assert receive_message(one).id == QUERY.id
+        assert receive_message(two).id == QUERY.id
+        assert len(receive_message(two).answer[0]) == 250
+        assert is_closed(two)
+        wait_for(lambda: connections.count == 3)  # two has its end, and gone is gone
+        half.sendall(FRAME[-1:])
+        one.sendall(FRAME)
+        nothing.sendall(FRAME)
+        for sock in (half, one, nothing):
+            assert receive_message(sock).id == QUERY.id
+        asyncio.run_coroutine_threadsafe(stop(listener), running.loop).result(PATIENCE)
+        assert connections.count == 0
+    running.close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_tcp_nodelay_is_set(host: str) -> None:
+    with open_tcp(host, 0) as listening, socket.create_connection(listening.getsockname()[:2]):
+        sock, _ = listening.accept()
+        with sock:
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_a_closed_connection_leaves_no_reference_cycle() -> None:
+    """One for each query would have it run all the time, and memory grow meanwhile."""
+    seen: list[weakref.ref[stream.Stream]] = []
+
+    class Seen(stream.Stream):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            seen.append(weakref.ref(self))
+            super().connection_made(transport)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("maptr.server.connections.Stream", Seen)
+        connections = Connections()
+        gc.disable()
+        try:
+            with tcp_serving(connections) as port:
+                assert converse(connect(port), FRAME, shut=True)
+                assert converse(connect(port), FRAME[:-1], shut=True) == b""
+                with connect(port) as sock:
+                    sock.sendall(FRAME)
+                    receive_message(sock)
+                    linger(sock)
+                deadline = time.monotonic() + PATIENCE
+                while connections.count and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                receive_message_from(port)  # by now the server's thread is through with those before
+                assert [ref() for ref in seen[:-1]] == [None] * 3
+        finally:
+            gc.enable()
+
+
+def test_resets_and_partial_messages_leave_no_connection_open() -> None:
+    counters = Counters()
+    connections = Connections(counters=counters)
+    with tcp_serving(connections) as port:
+        for number in range(200):
+            with connect(port) as sock:
+                sock.sendall((FRAME * 3)[: number % (3 * len(FRAME))])
+                if number % 3:
+                    linger(sock)
+        deadline = time.monotonic() + PATIENCE
+        while (connections.count or counters.accepted < 200) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert (connections.count, counters.open, counters.accepted) == (0, 0, 200)
+        receive_message_from(port)
+
+
+def test_a_flood_of_connections_stays_within_the_limits() -> None:
+    """Of one client beyond its own: refused. Beyond all: the longest idle make room, and the last is answered."""
+    counters = Counters()
+    connections = Connections(TcpLimits(max_connections=20, max_per_client=15), counters=counters)
+    with tcp_serving(connections) as port, contextlib.ExitStack() as stack:
+        socks = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE, (f"127.0.0.{client}", 0)))
+            for client in (2, 3, 4)
+            for _ in range(30)
+        ]
+        deadline = time.monotonic() + PATIENCE
+        while counters.accepted + counters.refused < 90 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        # 15 of the first; 15 of the second, ten of the first making room; 15 of the third, and the rest of the first.
+        assert (counters.accepted, counters.refused, counters.shed, counters.open) == (45, 45, 25, 20)
+        socks[60].sendall(FRAME)
+        assert receive_message(socks[60]).id == QUERY.id
+        assert is_closed(socks[0])
+        assert is_closed(socks[-1])
+
+
+def test_connections_wait_for_a_file_descriptor(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("maptr.server.connections.ACCEPT_PAUSE", 0.05)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with tcp_serving() as port, socket.socket() as sock:
+        sock.settimeout(PATIENCE)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (1, hard))
+            sock.connect(("127.0.0.1", port))
+            sock.sendall(FRAME)
+            deadline = time.monotonic() + PATIENCE
+            while caplog.text.count("Too many open files") < 2 and time.monotonic() < deadline:
+                time.sleep(0.01)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert receive_message(sock).id == QUERY.id
+    assert "no connection accepted for 0.05 s: Too many open files" in caplog.text
+
+
+def test_without_file_descriptors_the_longest_idle_connection_is_closed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("maptr.server.connections.ACCEPT_PAUSE", 0.05)
+    counters = Counters()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with tcp_serving(Connections(counters=counters)) as port, connect(port) as idle, socket.socket() as later:
+        idle.sendall(FRAME)
+        receive_message(idle)
+        later.settimeout(PATIENCE)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (1, hard))
+            later.connect(("127.0.0.1", port))
+            later.sendall(FRAME)
+            assert is_closed(idle)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert receive_message(later).id == QUERY.id
+    assert "no connection accepted for 0.05 s: Too many open files" in caplog.text
+    assert counters.shed == 1
+
+
+def test_queries_are_answered_beside_five_hundred_idle_connections() -> None:
+    counters = Counters()
+    connections = Connections(TcpLimits(max_connections=600, max_per_client=600), counters=counters)
+    with tcp_serving(connections) as port, contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(connect(port)) for _ in range(500)]
+        for _ in range(50):
+            receive_message_from(port)
+        for sock in idle:
+            sock.sendall(FRAME)
+        for sock in idle:
+            assert receive_message(sock).id == QUERY.id
+        assert connections.count >= 500
+    wait_for(lambda: not connections.count)
+    assert (counters.open, counters.shed, counters.refused) == (0, 0, 0)

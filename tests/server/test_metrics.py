@@ -1,0 +1,445 @@
+"""Metrics and health: scrapes read by Prometheus's own parser, agreement with the status, and hostile clients."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import json
+import re
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dns.edns
+import dns.message
+import dns.query
+import pytest
+from click.testing import CliRunner
+
+from maptr.cli.serve import serve
+from maptr.dnssec.keys import Algorithm, Role, State, add_key
+from maptr.errors import ConfigError
+from maptr.registry.table import Entry, Nma, Table
+from maptr.server import metrics, request_server
+from maptr.server.counters import GROUPS
+from maptr.server.sockets import open_tcp
+from maptr.server.status import describe_left_out
+from maptr.zone.lint import publishable
+from tests.support.peers import find
+from tests.support.running import Running, converse
+from tests.support.server_process import PATIENCE, Site, address_of, zone_text
+from tests.support.streams import is_closed, wait_until_cut_off
+
+parser = pytest.importorskip("prometheus_client.parser", reason="metrics need maptr[metrics]")
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "operations.md").read_text("utf-8")
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def samples(text: str) -> Samples:
+    """Value by name and sorted labels; each once."""
+    found: Samples = {}
+    for family in parser.text_string_to_metric_families(text):
+        for sample in family.samples:
+            key = sample.name, tuple(sorted(sample.labels.items()))
+            assert key not in found, "given twice"
+            found[key] = sample.value
+    return found
+
+
+def value(found: Samples, name: str, **labels: str) -> float | None:
+    return found.get((f"maptr_{name}", tuple(sorted(labels.items()))))
+
+
+def get(port: int, path: str, method: str = "GET") -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    try:
+        connection.request(method, path)
+        reply = connection.getresponse()
+        return reply.status, reply.read().decode()
+    finally:
+        connection.close()
+
+
+class Scraped:
+    """A running server and where its metrics are."""
+
+    def __init__(self, site: Site, serve: str = "", extra: str = "") -> None:
+        self.site = site
+        site.configure(extra, serve=f'metrics = "127.0.0.1:0"\n{serve}')
+        self.dns = site.start()
+        assert site.server is not None
+        self.port = int(site.server.wait_for(r"metrics on http://127\.0\.0\.1:(\d+)/metrics")[1])
+
+    def scrape(self) -> Samples:
+        status, text = get(self.port, "/metrics")
+        assert status == 200
+        return samples(text)
+
+
+@pytest.fixture
+def scraped(site: Site) -> Scraped:
+    return Scraped(site)
+
+
+def test_a_scrape_has_the_values_of_the_status(scraped: Scraped) -> None:
+    for number in range(3):
+        address_of("ns.a.test.", scraped.dns)
+        address_of("ns.a.test.", scraped.dns, "tcp")
+        dns.query.udp(dns.message.make_query(f"no{number}.a.test.", "A"), "127.0.0.1", PATIENCE, scraped.dns)
+    found = scraped.scrape()
+    assert value(found, "queries_total", transport="udp", rcode="NOERROR") == 3
+    assert value(found, "queries_total", transport="udp", rcode="NXDOMAIN") == 3
+    assert value(found, "queries_total", transport="tcp", rcode="NOERROR") == 3
+    assert value(found, "queries_total", transport="tls", rcode="SERVFAIL") == 0
+    assert value(found, "connections_accepted_total") == 3
+    assert value(found, "zone_serial", zone="a.test.") == 1
+    assert value(found, "zone_loaded", zone="a.test.") == 1
+    assert value(found, "zone_signatures", zone="a.test.", state="unsigned") == 1
+    assert value(found, "zones") == 2
+    assert value(found, "alarms") == 0
+    assert value(found, "rrl_dropped_total") == 0
+    uptime, started = value(found, "uptime_seconds"), value(found, "start_time_seconds")
+    assert uptime is not None
+    assert started is not None
+    assert abs(time.time() - uptime - started) < PATIENCE
+    status: Any = scraped.site.status()
+    assert status["metrics"] == f"127.0.0.1:{scraped.port}"
+    again = samples(metrics.render(status).decode())
+    moving = {"maptr_uptime_seconds", "maptr_connections"}
+    assert {key: v for key, v in again.items() if key[0] not in moving} == {
+        key: v for key, v in found.items() if key[0] not in moving
+    }
+
+
+def test_counters_continue_over_reloads_and_signed_zones_have_metrics(site: Site) -> None:
+    pytest.importorskip("cryptography", reason="signing needs maptr[dnssec]")
+    keys = site.directory / "keys"
+    add_key(keys, Role.CSK, Algorithm.ED25519, State.ACTIVE)
+    scraped = Scraped(site, 'state = "state"', 'keys = "keys"\n')
+    query = dns.message.make_query("b.test.", "DNSKEY")
+    for _ in range(20):
+        assert len(dns.query.udp(query, "127.0.0.1", PATIENCE, scraped.dns).answer[0]) == 1
+    assert value(scraped.scrape(), "queries_total", transport="udp", rcode="NOERROR") == 20
+    assert get(scraped.port, "/health") == (200, "ok\n")
+    add_key(keys, Role.CSK, Algorithm.ED25519, State.PUBLISHED)
+    assert site.run("reload").exit_code == 0
+    for _ in range(20):
+        assert len(dns.query.udp(query, "127.0.0.1", PATIENCE, scraped.dns).answer[0]) == 2
+    found = scraped.scrape()
+    assert value(found, "zone_serial", zone="b.test.") == 2
+    assert value(found, "queries_total", transport="udp", rcode="NOERROR") == 40
+
+
+def test_a_refused_zone_is_an_alarm_with_its_reason(scraped: Scraped) -> None:
+    site = scraped.site
+    site.write_zone("a.test", 'a "quoted\\\\" reason\n')
+    assert site.run("reload", "a.test").exit_code == 1
+    site.config.write_text("rubbish")
+    assert site.run("reload", "--control", str(site.socket)).exit_code == 1
+    found = scraped.scrape()
+    reasons = [dict(labels) for name, labels in found if name == "maptr_zone_refused"]
+    assert [reason["zone"] for reason in reasons] == ["a.test."]
+    assert "a.test.zone:1: " in reasons[0]["reason"]
+    assert value(found, "zone_serial", zone="a.test.") == 1
+    assert value(found, "alarms") == 2
+    assert value(found, "config_refused") == 1
+    assert value(found, "reloads_total", result="refused") == 1
+    assert value(found, "reloads_total", result="failed") == 1
+    assert value(found, "last_reload_time_seconds") is not None
+    assert get(scraped.port, "/health") == (200, "ok\n"), "it is served as it was"
+
+
+@pytest.mark.parametrize("require", [False, True])
+@pytest.mark.parametrize("name", ["ns.a.test.", "x.y.z.a.test."])
+@pytest.mark.parametrize("transport", ["udp", "tcp"])
+def test_cookies_are_counted_once_on_either_path(site: Site, require: bool, name: str, transport: str) -> None:
+    """From what lies ready and by the general path, in batches and one by one, and where BADCOOKIE is the answer."""
+    scraped = Scraped(site, f"cookies.require = {str(require).lower()}\n")
+    ask = dns.query.udp if transport == "udp" else dns.query.tcp
+    cookie = bytes(8)
+    for _ in range(3):  # the first has no server cookie yet
+        query = dns.message.make_query(name, "A", options=[dns.edns.CookieOption(cookie[:8], cookie[8:])])
+        (option,) = ask(query, "127.0.0.1", PATIENCE, scraped.dns).options
+        assert isinstance(option, dns.edns.CookieOption)
+        cookie = option.client + option.server
+    found = scraped.scrape()
+    assert value(found, "cookies_total", result="verified") == 2
+    assert value(found, "cookies_total", result="unverified") == 1
+
+
+def test_a_zone_that_never_loaded_is_unhealthy(site: Site) -> None:
+    site.write_zone("a.test", "rubbish")
+    scraped = Scraped(site)
+    assert get(scraped.port, "/health") == (503, "zone a.test. is not loaded\n")
+    found = scraped.scrape()
+    assert value(found, "zone_loaded", zone="a.test.") == 0
+    assert value(found, "zone_serial", zone="a.test.") is None
+    site.write_zone("a.test", zone_text(1))
+    assert site.run("reload").exit_code == 0
+    assert get(scraped.port, "/health") == (200, "ok\n")
+    assert not any(name == "maptr_zone_refused" for name, _ in scraped.scrape())
+
+
+def test_signatures_and_signing_that_fails(site: Site) -> None:
+    pytest.importorskip("cryptography", reason="signing needs maptr[dnssec]")
+    key = add_key(site.directory / "keys", Role.CSK, Algorithm.ED25519, State.ACTIVE)
+    signing = 'keys = "keys"\nsigning.lifetime = "1d"\nsigning.refresh = "1h"\n'
+    scraped = Scraped(site, 'state = "state"', signing)
+    found = scraped.scrape()
+    expiry = value(found, "zone_signature_expiry_time_seconds", zone="b.test.")
+    assert expiry is not None
+    assert abs(expiry - time.time() - 86400) < PATIENCE
+    assert value(found, "zone_signing_due_time_seconds", zone="b.test.") == expiry - 3600
+    assert value(found, "zone_signatures", zone="b.test.", state="ok") == 1, "shorter than the alarm, and meant so"
+    assert value(found, "alarms") == 0
+    key.path.chmod(0o644)
+    assert site.run("reload").exit_code == 1
+    found = scraped.scrape()
+    ((_, labels),) = [key for key in found if key[0] == "maptr_zone_signing_failed"]
+    assert "is open to others" in dict(labels)["reason"]
+    assert value(found, "alarms") == 1
+
+
+def test_secondaries(site: Site) -> None:
+    """One that acknowledges, one that is deaf."""
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as good,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as deaf,
+    ):
+        for sock in (good, deaf):
+            sock.bind(("127.0.0.1", 0))
+            sock.settimeout(PATIENCE)
+        names = [f"127.0.0.1:{sock.getsockname()[1]}" for sock in (good, deaf)]
+        scraped = Scraped(site, extra=f"notify = {json.dumps(names)}\n")
+        query, sender = good.recvfrom(512)
+        good.sendto(query[:2] + bytes((query[2] | 0x80,)) + query[3:], sender)
+        deadline = time.monotonic() + PATIENCE
+        while value(found := scraped.scrape(), "zone_notify_serial", zone="b.test.", secondary=names[0]) != 1:
+            assert time.monotonic() < deadline
+        labels = {"zone": "b.test.", "secondary": names[0]}
+        assert [value(found, "zone_notify", **labels, state=state) for state in ("done", "pending")] == [1, 0]
+        labels["secondary"] = names[1]
+        assert [value(found, "zone_notify", **labels, state=state) for state in ("done", "pending")] == [0, 1]
+        assert value(found, "zone_notify_serial", **labels) is None
+
+
+def test_metric_names_are_documented_and_follow_the_conventions(scraped: Scraped) -> None:
+    """As promtool lints them, and by promtool itself where it is there."""
+    text = get(scraped.port, "/metrics")[1]
+    families = {family.name: family for family in parser.text_string_to_metric_families(text)}
+    for name, family in families.items():
+        assert re.fullmatch(r"maptr(_[a-z]+)+", name), name
+        assert family.documentation.endswith("."), name
+        assert family.type in ("gauge", "counter"), name
+        shown = f"{name}_total" if family.type == "counter" else name
+        assert f"| `{shown}" in PAGE, f"{shown} is not in docs/operations.md"
+    told = set(re.findall(r"^\| `(maptr_[a-z_]+)", PAGE, re.MULTILINE))
+    real = {f"{name}_total" if family.type == "counter" else name for name, family in families.items()}
+    assert told == real
+    if promtool := find("promtool"):
+        done = subprocess.run(
+            [promtool, "check", "metrics"], input=text, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_records_missing_in_a_zone_are_counted_and_named(scraped: Scraped) -> None:
+    status: Any = scraped.site.status()
+    private = Nma("http://10.0.0.1/${content}")
+    table = Table([Entry("12345", nmas=(Nma("https://h.example/"),)), Entry("12345", "x7", (private, private))])
+    status["zones"][0]["left_out"] = describe_left_out(publishable(table)[1])
+    found = samples(metrics.render(status).decode())
+    zone = status["zones"][0]["zone"]
+    assert value(found, "zone_records_left_out", zone=zone) == 1
+    for code in ("no-public-host", "other-answer"):
+        assert value(found, "zone_record_left_out", zone=zone, record="12345/x7", code=code) == 1
+    assert value(found, "zone_records_left_out", zone=status["zones"][1]["zone"]) is None
+
+
+# --- HTTP
+
+
+@pytest.fixture
+def told() -> Iterator[int]:
+    """The HTTP server alone, with something to say; its port."""
+
+    async def respond(path: str) -> metrics.HttpResponse:
+        if path == "/bug":
+            raise AssertionError("as a bug would be")
+        if path == "/big":
+            return metrics.HttpResponse(b"a" * 10_000_000)
+        return metrics.respond(path, {"zones": []})
+
+    running = Running()
+    sock = open_tcp("127.0.0.1", 0)
+    server = metrics.HttpServer(sock, respond)
+    asyncio.run_coroutine_threadsafe(server.start(), running.loop).result(PATIENCE)
+    try:
+        yield sock.getsockname()[1]
+    finally:
+        asyncio.run_coroutine_threadsafe(server.stop(), running.loop).result(PATIENCE)
+        running.close()
+
+
+def raw(port: int, octets: bytes, *, shut: bool = False) -> bytes:
+    return converse(socket.create_connection(("127.0.0.1", port), PATIENCE), octets, shut=shut)
+
+
+@pytest.mark.parametrize(
+    ("octets", "status"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", 404),
+        (b"GET /health/ HTTP/1.1\r\n\r\n", 404),
+        (b"GET /../health HTTP/1.1\r\n\r\n", 404),
+        (b"GET /health?x=1 HTTP/1.0\r\n\r\n", 200),
+        (b"GET http://h/health HTTP/1.1\r\n\r\n", 404),
+        (b"POST /health HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", 405),
+        (b"get /health HTTP/1.1\r\n\r\n", 405),
+        (b"GET /health\r\n\r\n", 400),
+        (b"GET /health HTTP/2.0\r\n\r\n", 400),
+        (b"GET  /health HTTP/1.1\r\n\r\n", 400),
+        (b"\r\n\r\n", 400),
+        (b"\xff\xfe\0 \0 HTTP/1.1\r\n\r\n", 405),
+        (b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03\r\n\r\n", 400),
+        (b"GET /" + b"a" * 20000 + b" HTTP/1.1\r\n\r\n", 431),
+        (b"GET /health HTTP/1.1\r\n" + b"A: b\r\n" * 5000 + b"\r\n", 431),
+        (b"GET /bug HTTP/1.1\r\n\r\n", 500),
+    ],
+)
+def test_odd_requests(told: int, octets: bytes, status: int) -> None:
+    reply = raw(told, octets)
+    assert reply.startswith(f"HTTP/1.1 {status} ".encode())
+    head, _, body = reply.partition(b"\r\n\r\n")
+    assert f"Content-Length: {len(body)}".encode() in head
+
+
+def test_head_requests_and_incomplete_requests(told: int) -> None:
+    assert get(told, "/health", "HEAD") == (200, "")
+    assert raw(told, b"GET /hea", shut=True) == b""
+    assert raw(told, b"", shut=True) == b""
+    whole = raw(told, b"GET /health HTTP/1.1\r\nHost: h\r\n\r\n", shut=True)
+    assert whole.endswith(b"\r\n\r\nok\n")
+    assert len(raw(told, b"GET /big HTTP/1.1\r\n\r\n")) > 10_000_000
+
+
+def test_silent_clients_are_replaced_oldest_first(told: int) -> None:
+    idle = [socket.create_connection(("127.0.0.1", told), PATIENCE) for _ in range(request_server.MAX_CONNECTIONS)]
+    try:
+        assert get(told, "/health") == (200, "ok\n")
+        assert is_closed(idle[0])
+        idle[-1].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            idle[-1].recv(1)  # the others are there still
+    finally:
+        for sock in idle:
+            sock.close()
+
+
+def test_silent_clients_are_closed(monkeypatch: pytest.MonkeyPatch, told: int) -> None:
+    monkeypatch.setattr(metrics, "REQUEST_TIMEOUT", 0.2)
+    with socket.create_connection(("127.0.0.1", told), PATIENCE) as silent:
+        assert is_closed(silent)
+
+
+def test_a_request_being_answered_is_not_replaced() -> None:
+    """A reload may take minutes; where all are at such a thing, one more is hung up on."""
+
+    async def converse() -> None:
+        begun, over = 0, asyncio.Event()
+
+        async def work(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal begun
+            with server.answering():
+                begun += 1
+                await over.wait()
+            writer.write(b"done")
+            await writer.drain()
+
+        sock = open_tcp("127.0.0.1", 0)
+        where = sock.getsockname()
+        server = request_server.RequestServer(sock, work, limit=100)
+        await server.start()
+        open_ones = [await asyncio.open_connection(*where) for _ in range(request_server.MAX_CONNECTIONS)]
+        while begun < request_server.MAX_CONNECTIONS:
+            await asyncio.sleep(0)
+        reader, writer = await asyncio.open_connection(*where)
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        writer.close()
+        over.set()
+        for reader, writer in open_ones:
+            assert await reader.read(4) == b"done"
+            writer.close()
+        await server.stop()
+
+    asyncio.run(asyncio.wait_for(converse(), PATIENCE))
+
+
+def test_a_client_that_does_not_read_delays_no_other(monkeypatch: pytest.MonkeyPatch, told: int) -> None:
+    monkeypatch.setattr(metrics, "REPLY_TIMEOUT", 0.5)
+    with socket.create_connection(("127.0.0.1", told), PATIENCE) as deaf:
+        deaf.sendall(b"GET /big HTTP/1.1\r\n\r\n")
+        assert get(told, "/health") == (200, "ok\n")
+        wait_until_cut_off(deaf)
+
+
+# --- the configuration
+
+
+def test_without_prometheus_client_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(metrics, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"^serve\.metrics: needs .* pip install 'maptr\[metrics\]'$"):
+        metrics.check()
+    (tmp_path / "zone").write_text(zone_text(1))
+    done = CliRunner().invoke(serve, [f"--zone=a.test={tmp_path}/zone", "--metrics=127.0.0.1:0", "--check-config"])
+    assert done.exit_code == 2
+    assert "--metrics: needs the package prometheus-client: pip install 'maptr[metrics]'" in done.stderr
+
+
+def test_an_address_in_use_is_1(scraped: Scraped) -> None:
+    done = CliRunner().invoke(
+        serve,
+        [
+            f"--zone=a.test={scraped.site.directory}/a.test.zone",
+            "--listen=127.0.0.1:0",
+            f"--metrics=127.0.0.1:{scraped.port}",
+        ],
+    )
+    assert done.exit_code == 1
+    assert f"serve.metrics: cannot listen on 127.0.0.1:{scraped.port}: Address already in use" in done.stderr
+
+
+def test_a_reason_that_is_not_utf8_does_not_break_the_metrics() -> None:
+    zone: dict[str, Any] = {
+        "zone": "a.",
+        "serial": None,
+        "names": 0,
+        "loaded": None,
+        "warnings": [],
+        "error": 'file \udcff\n"x\\' + "y" * 300,
+        "failed": None,
+        "left_out": None,
+        "signatures": None,
+        "signatures_expire": None,
+        "signing": None,
+        "secondaries": [],
+    }
+    status = {
+        "version": "1",
+        "started": "2026-01-01T00:00:00Z",
+        "uptime": 1.0,
+        "alarms": [],
+        "reloads": {"done": 0, "refused": 0, "failed": 0, "last": None},
+        "config_error": "",
+        "certificate_error": "",
+        "queries": {},
+        **{group: dict.fromkeys(names, 0) for group, names in GROUPS.items()},
+        "zones": [zone],
+    }
+    found = samples(metrics.render(status).decode())
+    assert value(found, "zone_refused", zone="a.", reason=('file ?\n"x\\' + "y" * 300)[: metrics.MAX_REASON]) == 1

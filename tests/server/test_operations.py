@@ -1,0 +1,398 @@
+"""The operators' pages against the server: every key, log line and fault, and the systemd unit."""
+
+from __future__ import annotations
+
+import ast
+import re
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+
+import dns.message
+import dns.query
+import pytest
+import tomli
+
+from maptr.config import Config, parse
+from maptr.config.model import all_keys
+from maptr.dnssec.keys import Algorithm, Role, State, add_key
+from tests.support.load import Load
+from tests.support.peers import Maptr, find
+from tests.support.server_process import PATIENCE, Site, address_of, zone_text
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CONFIGURATION = (REPOSITORY / "docs" / "configuration.md").read_text("utf-8")
+OPERATIONS = (REPOSITORY / "docs" / "operations.md").read_text("utf-8")
+UNIT = REPOSITORY / "docs" / "maptr.service"
+
+
+# --- configuration.md
+
+KEYS = dict(re.findall(r"^\| `([a-z_.0-9]+)` \| (?:`([^|]*)` )?\|", CONFIGURATION, re.MULTILINE))
+
+
+def test_every_key_is_on_its_page() -> None:
+    assert set(KEYS) == set(all_keys())
+
+
+def test_the_defaults_on_the_page_are_the_defaults() -> None:
+    tables = ("serve.", "table.", "client.", "cache.")
+    given = "".join(f"{key} = {value}\n" for key, value in KEYS.items() if value and key.startswith(tables))
+    assert parse(given) == parse() == Config()
+    zone = "".join(f"{key[5:]} = {value}\n" for key, value in KEYS.items() if value and key.startswith("zone."))
+    named = '[[zone]]\nname = "a"\nfile = "b"\n'
+    built = named + 'table = "c"\n'
+    assert parse(built + zone.replace('table = ""\n', "")) == parse(built)
+
+
+@pytest.mark.parametrize("page", ["docs/configuration.md", "docs/operations.md"])
+def test_every_toml_on_the_page_is_a_configuration(page: str) -> None:
+    text = (REPOSITORY / page).read_text("utf-8")
+    blocks = re.findall(r"^```toml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert blocks
+    for block in blocks:
+        assert tomli.loads(block)
+        parse(block)
+
+
+# --- the log
+
+
+def messages() -> list[tuple[str, str]]:
+    """Where each log line of the server is made, and its format."""
+    found = []
+    for path in sorted((REPOSITORY / "maptr").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Name(id="log"), attr="log"),
+                    args=[_, ast.Constant(value=str(text)), *_],
+                ):
+                    found.append((f"{path.relative_to(REPOSITORY)}:{node.lineno}", text))
+                case ast.Call(func=ast.Attribute(value=ast.Name(id="log")), args=[ast.Constant(value="%s%s"), *_]):
+                    pass  # a line made elsewhere, which is found there
+                case ast.Call(func=ast.Attribute(value=ast.Name(id="log")), args=[ast.Constant(value=str(text)), *_]):
+                    found.append((f"{path.relative_to(REPOSITORY)}:{node.lineno}", text))
+                case ast.Call(
+                    func=ast.Attribute(attr="note" | "note_refused" | "_noted") | ast.Name(id="note_refused"),
+                    args=[ast.JoinedStr(values=parts) | ast.Lambda(body=ast.JoinedStr(values=parts))],
+                ):
+                    text = "".join(str(part.value) if isinstance(part, ast.Constant) else "%s" for part in parts)
+                    found.append((f"{path.relative_to(REPOSITORY)}:{node.lineno}", text))
+                case ast.Call(func=ast.Attribute(value=ast.Name(id="log"))):
+                    found.append(
+                        (f"{path.relative_to(REPOSITORY)}:{node.lineno}", "\0 a message that is not a literal")
+                    )
+    return found
+
+
+LINES = re.findall(r"^\| `([^`]+)` \| ", OPERATIONS.partition("## What the log says")[2], re.MULTILINE)
+
+
+def as_pattern(message: str) -> str:
+    return "".join(".*" if part.startswith("%") else re.escape(part) for part in re.split(r"(%[^a-z]*[a-z])", message))
+
+
+def test_every_log_line_is_on_the_page_and_no_other() -> None:
+    patterns = {where: as_pattern(message) for where, message in messages()}
+    assert len(patterns) > 10
+    missing = {where: p for where, p in patterns.items() if not any(re.fullmatch(p, line) for line in LINES)}
+    assert not missing
+    assert [line for line in LINES if not any(re.fullmatch(p, line) for p in patterns.values())] == []
+
+
+# --- the unit
+
+
+needs_systemd = pytest.mark.skipif(
+    find("systemd-analyze") is None, reason="systemd-analyze is not installed: docs/maptr.service is NOT checked"
+)
+
+
+@needs_systemd
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    shutil.copy(UNIT, tmp_path)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(tmp_path / UNIT.name)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@needs_systemd
+def test_the_unit_is_more_restricted_than_those_of_other_servers() -> None:
+    """Debian's have named 9.6, knot 7.0, nsd 5.0, pdns 2.3."""
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=yes", "--threshold=20", "--no-pager", str(UNIT)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-200:]
+    assert "Overall exposure level" in done.stdout
+
+
+# What systemd's MemoryDenyWriteExecute asks of the kernel: PR_SET_MDWE (prctl(2), Linux 6.3).
+DENY = """
+import ctypes, os, sys
+if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):
+    sys.exit("no PR_SET_MDWE in this kernel")
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+class Denied(Maptr):
+    """A server that can have no memory to write to and to execute."""
+
+    def configure(self) -> list[str]:
+        return [sys.executable, "-c", DENY, *super().configure()]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="systemd's memory protection is Linux's")
+def test_the_server_runs_under_the_memory_protection_of_the_unit(sample: Path) -> None:
+    assert "MemoryDenyWriteExecute=yes" in UNIT.read_text()
+    probe = subprocess.run([sys.executable, "-c", DENY, sys.executable, "-c", ""], stderr=subprocess.PIPE, text=True)
+    if probe.returncode:
+        pytest.skip(probe.stderr.strip())
+    with Denied({"ark.arpa.": sample.with_name("ark.arpa.zone")}) as server:
+        query = dns.message.make_query("12345.ark.arpa", "NAPTR")
+        for ask in (dns.query.udp, dns.query.tcp):
+            assert ask(query, server.host, port=server.port, timeout=20).answer
+
+
+# --- faults: each row of the table, and its tests
+
+FAULTS = {
+    "a zone file that cannot be read": (
+        "test_control.test_a_refused_zone_leaves_the_old_one",
+        "test_operations.test_an_unreadable_zone_at_the_start",
+    ),
+    "a zone file that is wrong": (
+        "test_control.test_a_bad_zone_at_the_start_is_servfail_while_the_others_are_served",
+        "test_daemon.test_one_bad_zone_does_not_keep_the_other_from_reloading",
+    ),
+    "a bad configuration at a reload": ("test_control.test_a_bad_configuration_leaves_everything",),
+    "an address that is not there": (
+        "test_sockets.test_an_address_added_later_with_ip_nonlocal_bind",
+        "test_sockets.test_an_address_that_goes_away_and_comes_back",
+    ),
+    "a port that another server has": (
+        "test_listeners.test_an_address_in_use_is_an_error_that_names_it",
+        "test_sockets.test_a_port_bound_with_so_reuseport_is_in_use",
+    ),
+    "a state folder that another server has": ("test_daemon.test_a_state_folder_belongs_to_one_server",),
+    "a full disk": ("test_operations.test_a_full_disk",),
+    "SIGHUP while it starts": ("test_daemon.test_sighup_during_the_start_reloads_once_ready",),
+    "SIGUSR1 or SIGUSR2, which other servers take": ("test_daemon.test_signals_of_other_servers_do_not_end_it",),
+    "SIGTERM while it starts": ("test_daemon.test_sigterm_during_the_start_ends_it_at_once",),
+    "SIGTERM under load": ("test_operations.test_sigterm_under_load",),
+    "kill -9 under load": ("test_operations.test_kill_9_under_load_and_during_reloads",),
+    "kill -9 during a reload": ("test_operations.test_kill_9_under_load_and_during_reloads",),
+    "SIGTERM during a long reload": ("test_operations.test_sigterm_during_a_long_reload",),
+    "a reload amid a transfer": ("test_listeners.test_a_transfer_continues_with_the_old_zone_after_a_reload",),
+    "a client that does not read its replies": (
+        "test_listeners.test_a_client_that_does_not_read_is_disconnected_and_others_are_answered",
+    ),
+    "a client that sends an octet now and then": ("test_listeners.test_rfc7766_6_2_3_idle_connections_are_closed",),
+    "thousands of idle connections": ("test_operations.test_thousands_of_idle_connections",),
+    "one client with too many connections": ("test_listeners.test_a_client_with_too_many_connections_is_refused",),
+    "keys that cannot be used": (
+        "test_signer.test_after_a_failure_the_old_zone_stays_and_signing_is_retried",
+        "test_signer.test_a_start_with_broken_keys_serves_the_stored_version",
+        "test_operations.test_a_zone_is_signed_while_queries_are_answered",
+    ),
+    "a zone file, or one that it includes, is a pipe or a device, has more than 256 MiB, includes files more"
+    " than 16 deep, or generates more than a million records (`$GENERATE`)": (
+        "test_daemon.test_endless_zone_files_are_refused",
+        "test_daemon.test_a_file_that_includes_itself_ends",
+        "tests.test_files.test_a_file_that_is_too_long_is_not_read",
+    ),
+    "a full disk when a zone is to be signed": ("test_signer.test_on_a_full_disk_the_old_zone_stays_until_it_expires",),
+    "kill -9 while a zone is signed": (
+        "test_signer.test_a_version_stored_but_never_served_is_served",
+        "interop.test_self_signing.test_killed_at_any_moment_its_serial_never_goes_back",
+    ),
+    "nobody reads the log: a pipe is full, the journal hangs": (
+        "cli.test_logstream.test_a_server_answers_while_its_log_is_not_read",
+        "cli.test_logstream.test_lines_without_a_reader_are_counted_and_the_others_complete",
+    ),
+    "the disk of the log is full": ("cli.test_logstream.test_a_full_disk_loses_lines_and_reports_it_later",),
+    "control connections that say nothing": (
+        "test_control.test_silent_connections_make_room_for_new_ones",
+        "test_operations.test_a_silent_control_connection_is_closed",
+    ),
+}
+
+
+def test_each_fault_of_the_table_has_its_test() -> None:
+    table = OPERATIONS.partition("## Faults")[2].partition("## ")[0]
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", table, re.MULTILINE)
+    assert set(rows) - {"fault"} == set(FAULTS)
+    for tests in FAULTS.values():
+        for test in tests:
+            module, _, name = test.rpartition(".")
+            home = "" if module.startswith("tests.") else "tests." if "." in module else "tests.server."
+            assert callable(getattr(import_module(home + module), name))
+
+
+def test_an_unreadable_zone_at_the_start(site: Site) -> None:
+    (site.directory / "a.test.zone").unlink()
+    port = site.start()
+    reply = dns.query.udp(dns.message.make_query("a.test.", "SOA"), "127.0.0.1", PATIENCE, port)
+    assert reply.rcode() == 2
+    assert address_of("ns.b.test.", port) == "192.0.2.1"
+
+
+def increments(site: Site) -> None:
+    site.configure('serial = "increment"\n', zones=("b.test", "a.test"), serve='state = "state"')
+
+
+def test_a_full_disk(site: Site) -> None:
+    """No file may grow, as on a full disk; files are read and queries answered."""
+    increments(site)
+    port = site.start()
+    assert site.server is not None
+    limit = resource.prlimit(site.server.process.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(site.server.process.pid, resource.RLIMIT_FSIZE, (0, limit[1]))
+    for name in ("a.test", "b.test"):
+        site.write_zone(name, zone_text(1 if name == "a.test" else 2, "192.0.2.2"))
+    result = site.run("reload")
+    assert result.exit_code == 1
+    assert "zone a.test. refused, serial 1 stays: " in result.stderr
+    assert (address_of("ns.a.test.", port), address_of("ns.b.test.", port)) == ("192.0.2.1", "192.0.2.2")
+    resource.prlimit(site.server.process.pid, resource.RLIMIT_FSIZE, limit)
+    assert site.run("reload").exit_code == 0
+    assert address_of("ns.a.test.", port) == "192.0.2.2"
+    assert site.zone("a.test.")["serial"] == 2
+    assert [file.name for file in (site.directory / "state").glob("[!.]*")] == ["a.test.serial"]
+
+
+def test_sigterm_under_load(site: Site) -> None:
+    port = site.start()
+    assert site.server is not None
+    with Load(port, patience=0.5) as load, socket.create_connection(("127.0.0.1", port), PATIENCE) as half:
+        half.sendall(b"\0")
+        while load.asked < 50 and not load.faults:
+            time.sleep(0.01)
+        assert load.faults == []
+        assert site.server.end(signal.SIGTERM) == 0
+    assert site.server.lines[-1] == "maptr: stopped"
+    assert not site.socket.exists()
+
+
+def test_sigterm_during_a_long_reload(site: Site) -> None:
+    site.start()
+    assert site.server is not None
+    site.write_zone("a.test", zone_text(2) + "".join(f"n{number} A 192.0.2.1\n" for number in range(60_000)))
+    site.server.hang_up()
+    time.sleep(0.3)
+    assert site.server.end(signal.SIGTERM) == 0
+    assert not any("reloaded" in line for line in site.server.lines), "it was given up, not waited for"
+
+
+def test_kill_9_under_load_and_during_reloads(site: Site) -> None:
+    """Whatever was published is served again, under its serial; the serial never goes back."""
+    increments(site)
+    published = 1
+    for number in range(2, 6):
+        port = site.start()
+        assert site.server is not None
+        serial = site.zone("a.test.")["serial"]
+        assert isinstance(serial, int)
+        assert serial >= published
+        published = serial
+        with Load(port, patience=0.2):
+            site.write_zone("a.test", zone_text(1, f"192.0.2.{number}"))
+            if number % 2:
+                site.run("reload", "a.test")
+                published += 1
+            else:
+                site.server.hang_up()
+                time.sleep(0.002 * number)
+            site.server.end(signal.SIGKILL)
+        assert site.socket.exists()
+    port = site.start()
+    assert site.server is not None
+    site.server.wait_for("was left by an earlier process and is replaced")
+    assert address_of("ns.a.test.", port) == "192.0.2.5"
+    assert site.zone("a.test.")["serial"] == 5
+
+
+def test_a_zone_is_signed_while_queries_are_answered(site: Site) -> None:
+    """Thousands of signatures at a reload, on end; and keys that are not to be used are an alarm, not an end."""
+    pytest.importorskip("cryptography", reason="signing needs maptr[dnssec]")
+    (site.directory / "run").mkdir()
+    keys = site.directory / "keys"
+    added = add_key(keys, Role.CSK, Algorithm.ECDSAP256SHA256, State.ACTIVE)
+    site.configure('keys = "keys"\n', zones=("a.test", "b.test"), serve='state = "state"')
+    port = site.start()
+    with Load(port) as load:
+        site.write_zone("b.test", zone_text(2) + "".join(f"n{number} A 192.0.2.1\n" for number in range(1500)))
+        before = load.asked
+        assert site.run("reload", "b.test", "--force").exit_code == 0
+        assert load.asked > before
+        assert load.faults == []
+    added.path.chmod(0o644)
+    result = site.run("reload", "b.test")
+    assert (result.exit_code, site.zone("b.test.")["serial"]) == (1, 2)
+    assert "not signed: " in result.stderr
+    assert "is open to others (mode 0644)" in site.run("status").stdout
+    added.path.chmod(0o600)
+    assert site.run("reload", "b.test").exit_code == 0
+    assert "ALARM" not in site.run("status").stdout
+
+
+def test_thousands_of_idle_connections(site: Site) -> None:
+    """From many addresses, for one may have only so many."""
+    site.configure(serve="tcp.max_connections = 200\ntcp.max_per_client = 100")
+    port = site.start()
+    idle: list[socket.socket] = []
+    try:
+        for number in range(2000):
+            sock = socket.socket()
+            sock.settimeout(PATIENCE)
+            sock.bind((f"127.0.1.{number // 50 + 1}", 0))
+            sock.connect(("127.0.0.1", port))
+            idle.append(sock)
+            if number > 500:
+                idle.pop(0).close()  # on our side; the server ended it long before
+            if number % 200 == 0:
+                assert address_of("ns.a.test.", port) == address_of("ns.a.test.", port, "tcp") == "192.0.2.1"
+        assert address_of("ns.a.test.", port, "tcp") == "192.0.2.1"
+        assert idle[0].recv(1) == b"", "made room"
+    finally:
+        for sock in idle:
+            sock.close()
+
+
+def test_a_silent_control_connection_is_closed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import asyncio
+
+    from maptr.server import control
+
+    monkeypatch.setattr(control, "REQUEST_TIMEOUT", 0.1)
+
+    async def never(request: object) -> dict[str, object]:
+        raise AssertionError("nothing was asked")
+
+    async def run(path: Path) -> bytes:
+        server = control.ControlServer(control.bind(path), never)
+        await server.start()
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(b'{"command"')
+        received = await asyncio.wait_for(reader.read(), PATIENCE)
+        writer.close()
+        await server.stop()
+        return received
+
+    assert asyncio.run(run(tmp_path / "s")) == b""

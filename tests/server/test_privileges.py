@@ -1,0 +1,159 @@
+"""``serve.user``: a server started as root binds its sockets, then reads and answers as another user."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import dns.message
+import dns.query
+import pytest
+
+from maptr import config as configuration
+from maptr.errors import ConfigError
+from maptr.server import privileges
+from tests.support.server_process import Server, Start, zone_text
+
+NOBODY = "nobody"
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that every user can enter, with a zone."""
+    path = Path(tempfile.mkdtemp(prefix="maptr-user-"))
+    path.chmod(0o755)
+    (path / "ark.arpa.zone").write_text(zone_text(1))
+    yield path
+    shutil.rmtree(path)
+
+
+def configure(folder: Path, *lines: str, listen: str = "127.0.0.1:0") -> Path:
+    file = folder / "maptr.toml"
+    zone = ['[[zone]]\nname = "ark.arpa."\nfile = "ark.arpa.zone"']
+    file.write_text("\n".join([f'[serve]\nlisten = ["{listen}"]', *lines, *zone]))
+    return file
+
+
+@pytest.fixture
+def as_nobody(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A server that root started on port 53, by an interpreter that everybody can run."""
+    interpreter = shutil.which(f"python3.{sys.version_info.minor}", path="/usr/bin")
+    if interpreter is None:
+        pytest.skip("no interpreter of this version in /usr/bin, where every user can run it")
+    root = Path(privileges.__file__).parent.parent.parent
+    monkeypatch.setenv("PYTHONPATH", f"{root}{os.pathsep}{sysconfig.get_paths()['purelib']}")
+    monkeypatch.setattr(sys, "executable", interpreter)
+    monkeypatch.setenv("MAPTR_SERVE_USER", NOBODY)
+    # An address of this process alone.
+    host = f"127.{os.getpid() >> 16 & 0x7F | 0x40}.{os.getpid() >> 8 & 0xFF}.{os.getpid() & 0xFF}"
+    settings = (f'user = "{NOBODY}"', 'state = "state"', 'control = "run/maptr.sock"', 'metrics = "127.0.0.1:0"')
+    server = Server("--config", str(configure(folder, *settings, listen=f"{host}:53")))
+    try:
+        server.wait_for(r"ready, serving 1 zone on ([0-9.]+):53")
+        yield server
+    finally:
+        server.end()
+
+
+@needs_root
+def test_root_binds_and_the_user_answers(as_nobody: Server, folder: Path) -> None:
+    user = pwd.getpwnam(NOBODY)
+    told = Path(f"/proc/{as_nobody.process.pid}/status").read_text()
+    fields = dict(re.findall(r"(?m)^(\w+):\s*(.*?)\s*$", told))
+    assert fields["Uid"].split() == [str(user.pw_uid)] * 4
+    assert fields["Gid"].split() == [str(user.pw_gid)] * 4
+    assert set(fields["Groups"].split()) == {str(group) for group in os.getgrouplist(NOBODY, user.pw_gid)}
+    assert [int(fields[name], 16) for name in ("CapPrm", "CapEff", "CapAmb")] == [0, 0, 0]
+    for path in (folder / "state", folder / "state/.lock", folder / "run", folder / "run/maptr.sock"):
+        assert (path.stat().st_uid, path.stat().st_mode & 0o077) == (user.pw_uid, 0), path
+    host = as_nobody.wait_for(r"ready, serving 1 zone on ([0-9.]+):53")[1]
+    assert dns.query.udp(dns.message.make_query("ark.arpa.", "SOA"), host, timeout=10).answer
+    assert dns.query.tcp(dns.message.make_query("ark.arpa.", "SOA"), host, timeout=10).answer
+
+
+@needs_root
+def test_a_reload_runs_as_the_user(as_nobody: Server, folder: Path) -> None:
+    (folder / "ark.arpa.zone").write_text(zone_text(2))
+    at = as_nobody.hang_up()
+    as_nobody.wait_for("serial 2", at)
+    as_nobody.end()
+    assert not (folder / "run/maptr.sock").exists()
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("user", "reason"),
+    [
+        ("no-such-user", "there is no user 'no-such-user'"),
+        ("nobody:no-such-group", "there is no group 'no-such-group'"),
+    ],
+)
+def test_a_user_that_does_not_exist_is_1(user: str, reason: str, folder: Path) -> None:
+    file = configure(folder, f'user = "{user}"')
+    done = subprocess.run(
+        [sys.executable, "-m", "maptr", "serve", "--config", str(file)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (1, f"maptr: {file}:3: serve.user: {reason}\n")
+
+
+@needs_root
+def test_root_without_a_user_is_warned(start: Start, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAPTR_SERVE_USER", "")
+    start("--config", str(configure(folder))).wait_for("running as root: serve.user, or --user, names a user")
+
+
+@needs_root
+def test_user_root_is_not_warned(start: Start, folder: Path) -> None:
+    server = start("--config", str(configure(folder)), "--user", "root")
+    server.ready()
+    server.end()
+    assert "running as root" not in "".join(server.lines)
+
+
+def test_only_root_can_become_another_user(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configuration.load(configure(folder, f'user = "{NOBODY}"'))
+    monkeypatch.setattr(os, "geteuid", lambda: pwd.getpwnam(NOBODY).pw_uid)
+    privileges.check(config)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    with pytest.raises(ConfigError, match=r"maptr[.]toml:3: serve[.]user: only root can become nobody"):
+        privileges.check(config)
+
+
+def test_root_without_the_capability_gets_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container without CAP_SETGID."""
+    config = configuration.load(configure(folder, f'user = "{NOBODY}"'))
+    user = privileges.user_of(config)
+    assert user is not None
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "initgroups", refuse)
+    with pytest.raises(ConfigError, match="cannot become nobody: Operation not permitted"):
+        privileges.give_up(config, user, listening=False)
+
+
+@needs_root
+def test_a_state_folder_of_another_user_is_1(folder: Path) -> None:
+    interpreter = shutil.which(f"python3.{sys.version_info.minor}", path="/usr/bin") or sys.executable
+    (folder / "state").mkdir(mode=0o700)
+    file = configure(folder, f'user = "{NOBODY}"', 'state = "state"', 'control = ""')
+    root = Path(privileges.__file__).parent.parent.parent
+    done = subprocess.run(
+        [interpreter, "-m", "maptr", "serve", "--config", str(file)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": f"{root}{os.pathsep}{sysconfig.get_paths()['purelib']}"},
+    )
+    assert done.returncode == 1
+    assert re.search("serve.state: .*/state cannot be written to by nobody: chown it|is installed", done.stderr)

@@ -1,0 +1,455 @@
+"""Zones built from a table, and the table that the server pulls."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from maptr import config as configuration
+from maptr import registry
+from maptr.cli.group import main
+from maptr.config import Config
+from maptr.dnssec import keys as zonekeys
+from maptr.dnssec.keys import Algorithm, Role, State
+from maptr.protocol.names import Labels
+from maptr.protocol.numbers import RRSIG
+from maptr.server import puller, settings, status
+from maptr.server.publisher import publish, start
+from maptr.server.puller import DriftReport, Puller
+from maptr.server.settings import Overrides
+from maptr.server.state import Served, ZoneResult, ZoneSource
+from tests.support.caching import Clock
+from tests.support.http_server import http_server, sends
+from tests.support.peers import Maptr
+from tests.support.registries import natab
+
+ORIGIN: Labels = (b"ark", b"arpa")
+ZONE = '[[zone]]\nname = "ark.arpa"\nfile = "ark.arpa.zone"\ntable = "naans"\n'
+
+
+class Site:
+    """A folder with a configuration and a table, and what is served from it."""
+
+    def __init__(self, folder: Path, extra: str = "", zone: str = "") -> None:
+        self.folder = folder
+        self.table = folder / "naans"
+        self.zone = folder / "ark.arpa.zone"
+        self.clock = Clock(1_700_000_000.0)
+        (folder / "maptr.toml").write_text(f'[serve]\nstate = "."\n{extra}\n{ZONE}{zone}')
+        self.config: Config = configuration.load(folder / "maptr.toml")
+
+    def start(self) -> Served:
+        return start(settings.sources_of(self.config), clock=self.clock)
+
+    def publish(self, served: Served, *, force: bool = False) -> tuple[Served, ZoneResult]:
+        again, (outcome,) = publish(settings.sources_of(self.config), served, clock=self.clock, force=force)
+        return again, outcome
+
+
+def serial(served: Served) -> int | None:
+    view = served.states[ORIGIN].view
+    return None if view is None else view.serial
+
+
+def test_a_changed_table_gets_the_next_serial_and_an_unchanged_one_does_not(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.table.write_bytes(natab(*range(10000, 10010)))
+    served = site.start()
+    assert serial(served) == 2023111400
+    served, outcome = site.publish(served)
+    assert (outcome.result, outcome.serial) == ("unchanged", 2023111400)
+    site.table.write_bytes(natab(*range(10000, 10011)))
+    served, outcome = site.publish(served)
+    assert (outcome.result, outcome.serial, outcome.was) == ("reloaded", 2023111401, 2023111400)
+    assert f"ark.arpa. IN SOA localhost. hostmaster.ark.arpa. {outcome.serial} " in site.zone.read_text()
+    assert CliRunner().invoke(main, ["zone", "check", str(site.zone)]).exit_code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ark.arpa.zone", "maptr.toml", "naans"]
+
+
+@pytest.mark.parametrize(("style", "serials"), [("increment", (1, 2)), ("unix", (1_700_000_000, 1_700_000_001))])
+def test_serials_are_made_as_configured(tmp_path: Path, style: str, serials: tuple[int, int]) -> None:
+    site = Site(tmp_path, zone=f'serial = "{style}"\n')
+    site.table.write_bytes(natab(10000))
+    served = site.start()
+    site.table.write_bytes(natab(10000, 10001))
+    assert (serial(served), serial(site.publish(served)[0])) == serials
+
+
+@pytest.mark.parametrize(
+    ("content", "because"),
+    [
+        (natab(*range(10000, 10006)), "it lost 4 of 11 names (36%, max_shrink is 30%)"),
+        (b"<html>The registry moved</html>", "not a registry"),
+        (b"", "naans"),
+    ],
+)
+def test_a_bad_table_leaves_zone_and_file_even_over_a_restart(tmp_path: Path, content: bytes, because: str) -> None:
+    site = Site(tmp_path)
+    site.table.write_bytes(natab(*range(10000, 10010)))
+    served = site.start()
+    before = site.zone.read_text()
+    site.table.write_bytes(content)
+    for state in (served, site.start()):  # a restart serves what was published, and judges the table by that
+        assert serial(state) == 2023111400
+        after, outcome = site.publish(state)
+        assert outcome.result == "refused"
+        assert because in outcome.reason
+        assert serial(after) == 2023111400
+    assert site.zone.read_text() == before
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_force_publishes_a_table_that_the_guards_refuse(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.table.write_bytes(natab(*range(10000, 10010)))
+    served = site.start()
+    site.table.write_bytes(natab(10000))
+    assert site.publish(served, force=True)[1].result == "reloaded"
+
+
+def test_a_zone_from_a_table_is_signed(tmp_path: Path) -> None:
+    zonekeys.add_key(tmp_path / "keys", Role.CSK, Algorithm.ECDSAP256SHA256, State.ACTIVE)
+    site = Site(tmp_path, zone='keys = "keys"\n')
+    site.table.write_bytes(natab(*range(10000, 10010)))
+    served = site.start()
+    first = serial(served)
+    assert (signed(served), first is not None) == (True, True)
+    assert "RRSIG" not in site.zone.read_text()
+    site.clock.now += 3600
+    site.table.write_bytes(natab(*range(10000, 10011)))
+    served, outcome = site.publish(served)
+    assert (outcome.result, outcome.was, signed(served)) == ("reloaded", first, True)
+    again = site.start()
+    assert (serial(again), signed(again)) == (outcome.serial, True)
+    site.table.write_bytes(natab(10000))
+    assert site.publish(again)[1].result == "refused"
+
+
+def signed(served: Served) -> bool:
+    view = served.states[ORIGIN].view
+    return view is not None and RRSIG in view.nodes[ORIGIN]
+
+
+def test_without_a_table_the_zone_is_broken_until_there_is_one(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    served = site.start()
+    assert serial(served) is None
+    site.table.write_bytes(natab(10000))
+    assert site.publish(served)[1].result == "loaded"
+
+
+def test_servers_and_included_records_are_in_the_zone(tmp_path: Path) -> None:
+    (tmp_path / "more").write_text("20775 IN NS ns.example.\n")
+    site = Site(tmp_path, zone='ns = ["ns1=192.0.2.1"]\ncontact = "dns.example.org"\nttl = 60\ninclude = ["more"]\n')
+    site.table.write_bytes(natab(10000, 20775))
+    assert serial(site.start())
+    text = site.zone.read_text()
+    assert "$TTL 60\n" in text
+    assert "SOA ns1.ark.arpa. dns.example.org. " in text
+    assert "20775 IN NS ns.example." in text
+    assert "20775 IN NAPTR" not in text
+
+
+def check(site: Site) -> tuple[int, str]:
+    before = {path: path.read_bytes() for path in site.folder.iterdir()}
+    result = CliRunner().invoke(main, ["serve", "--check-config", "--config", str(site.folder / "maptr.toml")])
+    assert {path: path.read_bytes() for path in site.folder.iterdir()} == before, "a check writes nothing"
+    return result.exit_code, result.output
+
+
+def test_check_config_builds_the_zone_in_a_temporary_folder(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    assert check(site)[0] == 8
+    site.table.write_bytes(natab(10000))
+    code, said = check(site)
+    assert code == 0
+    assert f"2 names, from {site.table}" in said
+    site.table.write_text(SHOULDER)
+    assert "zone ark.arpa.: of its table 2 records left out: a bad-record; 12345/x7 no-public-host" in check(site)[1]
+    site.table.write_bytes(b"<html>")
+    assert check(site)[0] == 1
+    site.table.unlink()
+    pulled = Site(tmp_path, '[table]\nfile = "naans"\nurl = "https://registry.example/"\n')
+    code, said = check(pulled)
+    assert (code, "naans is not pulled yet" in said) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("extra", "zone", "because"),
+    [
+        ('[table]\nfile = "naans"\nurl = "x"\npublic_key = "none"\n', "", "table.public_key: "),
+        ('[table]\nfile = "naans"\nurl = "x"\npublic_key = "maptr.toml"\n', "", "not a minisign public key"),
+    ],
+)
+def test_errors_are_reported_before_the_start(tmp_path: Path, extra: str, zone: str, because: str) -> None:
+    site = Site(tmp_path, extra, zone)
+    code, said = check(site)
+    assert code == 1
+    assert because in said
+    assert "maptr.toml:" in said
+
+
+# --- pulling, without a server around it
+
+
+class Pulling:
+    """A puller, and the zones it had published."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.published: list[str] = []
+        self.puller = Puller(lambda: site.config, self.publish, clock=site.clock, rng=random.Random(1))
+
+    async def publish(self, zone: str) -> dict[str, Any]:
+        self.published.append(zone)
+        return {}
+
+    def pull(self) -> None:
+        asyncio.run(self.puller.pull_now())
+
+
+@pytest.fixture
+def answers() -> dict[str, bytes]:
+    return {"/naans": natab(*range(10000, 10010))}
+
+
+@pytest.fixture
+def url(answers: dict[str, bytes]) -> Iterator[str]:
+    def serve(request: Any) -> None:
+        sends(answers.get(request.path, b""), 200 if request.path in answers else 404)(request)
+
+    with http_server(serve) as found:
+        yield found
+
+
+def test_a_pull_publishes_changed_tables_only(tmp_path: Path, url: str, answers: dict[str, bytes]) -> None:
+    pulling = Pulling(Site(tmp_path, f'[table]\nfile = "naans"\nurl = "{url}"\n'))
+    pulling.pull()
+    pulling.pull()
+    assert pulling.published == ["ark.arpa."]
+    answers["/naans"] = natab(*range(10000, 10011))
+    pulling.pull()
+    assert len(pulling.published) == 2
+    state = pulling.puller.state
+    assert (state.source, state.error, state.checked_at) == (url, "", 1_700_000_000.0)
+
+
+def test_a_failed_pull_is_logged_once_and_retried_soon(
+    tmp_path: Path, url: str, answers: dict[str, bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    pulling = Pulling(Site(tmp_path, f'[table]\nfile = "naans"\nurl = "{url}"\nevery = "1h"\n'))
+    good = answers.pop("/naans")
+    assert 3240 <= pulling.puller.pause() <= 3960
+    for _ in range(3):
+        pulling.pull()
+    assert [record.message for record in caplog.records] == [
+        f"table {tmp_path}/naans not pulled, the old one stays: {url}: the server answers 404 Not Found"
+    ]
+    assert 108 <= pulling.puller.pause() <= 132
+    assert pulling.puller.alarms() == [f"the table was not pulled, the old one stays: {pulling.puller.state.error}"]
+    assert pulling.published == []
+    answers["/naans"] = good
+    pulling.pull()
+    assert pulling.puller.alarms() == []
+    assert pulling.published == ["ark.arpa."]
+
+
+def test_a_record_that_became_unreadable_is_an_alarm_until_it_is_repaired(
+    tmp_path: Path, url: str, answers: dict[str, bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    pulling = Pulling(Site(tmp_path, f'[table]\nfile = "naans"\nurl = "{url}"\n'))
+    good = answers["/naans"]
+    pulling.pull()
+    answers["/naans"] = good.replace(b"10003:\n    h.", b"10003:\n    h!")
+    caplog.clear()
+    for _ in range(2):
+        pulling.pull()
+    told = "1 record keeps its last good entry, as the source has unreadable data: 10003: not a valid NMA"
+    assert [(record.levelname, told in record.message) for record in caplog.records] == [("ERROR", True)]
+    assert [told in alarm for alarm in pulling.puller.alarms()] == [True]
+    described = pulling.puller.describe()
+    assert described is not None
+    assert [kept["record"] for kept in described["kept"]] == ["10003"]
+    assert "10003" in registry.read((tmp_path / "naans").read_bytes())
+    assert pulling.published == ["ark.arpa."], "nothing changed"
+    answers["/naans"] = good
+    pulling.pull()
+    assert pulling.puller.alarms() == []
+
+
+def test_a_pull_that_is_cancelled_leaves_no_process(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pulling = Pulling(Site(tmp_path, f'[table]\nfile = "naans"\nurl = "{url}"\n'))
+    monkeypatch.setattr("maptr.registry.sandbox.PROGRAM", "import time; time.sleep(600)")
+    children: list[subprocess.Popen[bytes]] = []
+    real = subprocess.Popen
+
+    def start(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        children.append(real(*arguments, **options))
+        loops[0].call_soon_threadsafe(started.set)
+        return children[-1]
+
+    async def main() -> None:
+        loops.append(asyncio.get_running_loop())
+        pull = asyncio.create_task(pulling.puller.pull_now())
+        await started.wait()
+        pull.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await pull
+        assert [child.returncode for child in children] == [-signal.SIGKILL]
+
+    started = asyncio.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
+    monkeypatch.setattr("maptr.registry.sandbox.subprocess.Popen", start)
+    asyncio.run(main())
+    assert pulling.puller.state.error == ""
+    assert not caplog.records
+
+
+def test_drift_names_the_records_that_a_server_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(puller, "DRIFT_WAITS", (0.0,))
+    zone = tmp_path / "served.zone"
+    site = Site(tmp_path)
+    site.table.write_bytes(natab(*range(10000, 10010)))
+    site.start()
+    zone.write_bytes(site.zone.read_bytes())
+    site.table.write_bytes(natab(*range(10000, 10008), 10100))
+    with Maptr({"ark.arpa.": zone}) as server:
+        drift = f'[table]\nfile = "naans"\ndrift = ["127.0.0.1#{server.port}", "127.0.0.1#9"]\n'
+        pulling = Pulling(Site(tmp_path, drift))
+        pulling.pull()
+    first, second = pulling.puller.state.drift
+    assert (first.records, first.deviating, str(first)) == (9, ("10100 missing",), "1 of 9 records: 10100 missing")
+    assert len(second.deviating) == 9
+    assert str(second).endswith(" and 4 more")
+    assert len(pulling.puller.alarms()) == 2
+    described = pulling.puller.describe()
+    assert described is not None
+    assert described["drift"][0]["deviating"] == ["10100 missing"]
+
+
+def test_a_drift_report_of_a_failure() -> None:
+    assert str(DriftReport("s", 0.0, 0, error="no address")) == "not known: no address"
+    assert str(DriftReport("s", 0.0, 9)) == "none in 9 records"
+
+
+def test_a_request_during_a_pull_causes_another_pull(
+    tmp_path: Path, url: str, answers: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path, f'[table]\nfile = "naans"\nurl = "{url}"\n')
+    pulling = Pulling(site)
+    asked = pulls = 0
+
+    async def publish(zone: str) -> dict[str, Any]:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            answers["/naans"] = natab(*range(10000, 10012))
+            pulling.puller.wake()
+        else:
+            done.set()
+        return {}
+
+    async def pull() -> None:
+        nonlocal pulls
+        pulls += 1
+        await as_ever()
+
+    async def main() -> None:
+        running = asyncio.create_task(pulling.puller.run())
+        async with asyncio.timeout(30):
+            await done.wait()
+        await asyncio.sleep(0.2)
+        running.cancel()
+
+    done = asyncio.Event()
+    monkeypatch.setattr(pulling.puller, "_publish", publish)
+    as_ever = pulling.puller.pull_now
+    monkeypatch.setattr(pulling.puller, "pull_now", pull)
+    asyncio.run(main())
+    assert (asked, pulls) == (2, 2), "and then it waits"
+
+
+def test_a_zone_on_the_command_line_replaces_the_table(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    over = Overrides(zones=(ZoneSource.from_text(f"ark.arpa={tmp_path}/other.zone"),)).over(site.config)
+    assert [source.table for source in settings.sources_of(over)] == [None]
+
+
+def test_without_a_table_nothing_is_pulled_or_reported(tmp_path: Path) -> None:
+    pulling = Pulling(Site(tmp_path))
+    pulling.pull()
+    assert (pulling.puller.describe(), pulling.puller.alarms()) == (None, [])
+
+
+# --- records that the zone lacks
+
+SHOULDER = """
+naa:
+what: 12345
+where: https://main.nlm.nih.gov
+
+naa:
+what: 12345/x7
+where: http://10.0.0.1/
+
+naa:
+what: 13030
+where: https://cdlib.nlm.nih.gov
+
+naa:
+what: a
+where: https://cdlib.nlm.nih.gov
+"""
+
+
+def test_missing_records_are_in_status_and_log_and_logged_daily(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path)
+    site.table.write_text(SHOULDER)
+    served, _ = site.publish(site.start())
+    (state,) = served.states.values()
+    told = status.describe_zone(state, 0.0)["left_out"]
+    assert (told["records"], [finding["record"] for finding in told["findings"]]) == (
+        2,
+        ["a", "12345/x7", "12345/x7"],
+    )
+    line = "2 records left out: a bad-record; 12345/x7 no-public-host, its ARKs get the answer of 12345"
+    assert told["text"] == line
+    assert list(status.zone_alarms(state, 0.0)) == [f"zone ark.arpa.: of its table {line}"]
+    status.log_alarms(served, 0.0)
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("ERROR", f"zone ark.arpa.: of its table {line}")
+    ]
+    caplog.clear()
+    site.table.write_text(SHOULDER.replace("/x7", "/x6").replace("10.0.0.1", "x6.nlm.nih.gov"))
+    served, _ = site.publish(served)
+    (state,) = served.states.values()
+    assert list(status.zone_alarms(state, 0.0)) == []
+    status.log_alarms(served, 0.0)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_a_refused_table_leaves_the_missing_records_of_the_served_one(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.table.write_text(SHOULDER)
+    served, _ = site.publish(site.start())
+    known = served.states[ORIGIN].left_out
+    assert known
+    site.table.write_text("nonsense")
+    served, outcome = site.publish(served)
+    assert outcome.result == "refused"
+    assert served.states[ORIGIN].left_out is known
+    served = site.start()  # from the zone's file, without reading its table
+    assert served.states[ORIGIN].left_out is None
+    assert status.describe_zone(served.states[ORIGIN], 0.0)["left_out"] is None

@@ -1,0 +1,119 @@
+"""The query log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import socket
+from pathlib import Path
+
+import dns.message
+import dns.query
+import pytest
+
+from maptr.answer.context import Transport
+from maptr.server.query_log import QueryLog
+from tests.support.server_process import PATIENCE, Start
+
+STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def reply(rcode: int) -> bytes:
+    return bytes((0, 0, 0x80, rcode)) + bytes(8)
+
+
+def wire(name: str, rdtype: str = "A") -> bytes:
+    return dns.message.make_query(name, rdtype).to_wire()
+
+
+def test_one_of_n_queries_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    noted = QueryLog(3, 100, Clock())
+    assert [list(noted.pick(count)) for count in (2, 2, 5, 1, 7)] == [[], [0], [1, 4], [], [1, 4]]
+    assert [list(QueryLog(1, 100, Clock()).pick(count)) for count in (0, 3)] == [[], [0, 1, 2]]
+    assert not caplog.records
+
+
+def test_a_line_has_the_question_and_the_client(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    noted = QueryLog(1, 100, Clock())
+    noted.note(wire("12345.ark.arpa.", "NAPTR"), Transport.UDP, "192.0.2.1", reply(0))
+    noted.note(wire("a\\010b.example.", "TYPE65400"), Transport.TLS, "2001:db8::1", None)
+    noted.note(wire("a."), Transport.UDP, "192.0.2.1", reply(11))
+    noted.note(b"", Transport.UDP, "192.0.2.1", None)
+    noted.note(bytes(12), Transport.UDP, "192.0.2.1", reply(1))
+    assert caplog.messages == [
+        "query 12345.ark.arpa. IN NAPTR from 192.0.2.1 by udp: NOERROR",
+        "query a\\010b.example. IN TYPE65400 from 2001:db8::1 by tls: -",
+        "query a. IN A from 192.0.2.1 by udp: RCODE11",
+    ]
+
+
+def test_the_rate_of_lines_is_limited(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    clock = Clock()
+    noted = QueryLog(1, 2, clock)
+    for _ in range(10):
+        noted.note(wire("a."), Transport.UDP, "192.0.2.1", None)
+    clock.now += 1.0
+    noted.note(wire("a."), Transport.UDP, "192.0.2.1", None)
+    assert len(caplog.messages) == 3
+    assert caplog.messages[-1].endswith("by udp: -, and 8 more before")
+
+
+def ask(port: int, name: str) -> None:
+    query = dns.message.make_query(name, "A")
+    dns.query.udp(query, "127.0.0.1", PATIENCE, port)
+    dns.query.tcp(query, "127.0.0.1", PATIENCE, port)
+
+
+def test_every_query_can_be_logged(start: Start, zone_file: Path) -> None:
+    server = start("--zone", f"ark.arpa={zone_file}", "--listen", "127.0.0.1:0", "--query-log", "1")
+    port = server.ready()
+    long = ".".join(["a" * 50] * 4)  # longer than a slot of a batch
+    for name, rcode in ((f"{long}.ark.arpa.", "NXDOMAIN"), ("ns.ark.arpa.", "NOERROR"), ("other.", "REFUSED")):
+        for _ in range(2):  # the second is a ready response
+            ask(port, name)
+        for transport in ("udp", "tcp"):
+            line = rf"query {re.escape(name)} IN A from 127[.]0[.]0[.]1 by {transport}: {rcode}$"
+            server.wait_for(line, after=server.lines.index(server.wait_for(line).string) + 1)
+    for _ in range(20):
+        dns.query.udp(dns.message.make_query("ns.ark.arpa.", "A"), "127.0.0.1", PATIENCE, port)
+    server.end()
+    assert sum("query ns.ark.arpa." in line for line in server.lines) == 24
+
+
+def test_queries_without_a_response_or_with_an_extended_rcode(start: Start, zone_file: Path) -> None:
+    server = start("--zone", f"ark.arpa={zone_file}", "--listen", "127.0.0.1:0", "--query-log", "1")
+    port = server.ready()
+    response = dns.message.make_response(dns.message.make_query("response.ark.arpa.", "A"))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.sendto(response.to_wire(), ("127.0.0.1", port))
+    server.wait_for(r"query response.ark.arpa. IN A from 127[.]0[.]0[.]1 by udp: -$")
+    dns.query.udp(dns.message.make_query("ns.ark.arpa.", "A", use_edns=1), "127.0.0.1", PATIENCE, port)
+    server.wait_for(r"query ns.ark.arpa. IN A from 127[.]0[.]0[.]1 by udp: BADVERS$")
+
+
+def test_json_lines_have_the_rcode(start: Start, zone_file: Path) -> None:
+    options = ["--query-log", "1", "--log-format", "json"]
+    server = start("--zone", f"ark.arpa={zone_file}", "--listen", "127.0.0.1:0", *options)
+    line = json.loads(server.wait_for("^.*ready, serving 1 zone.*$")[0])
+    port = int(re.search(r"127\.0\.0\.1:(\d+)", line["message"])[1])  # type: ignore[index]
+    ask(port, "other.")
+    line = json.loads(server.wait_for("^.*query other[.].*$")[0])
+    assert (line["message"], line["rcode"]) == ("query other. IN A from 127.0.0.1 by udp: REFUSED", "REFUSED")
+
+
+def test_there_is_no_query_log_by_default(start: Start, zone_file: Path) -> None:
+    server = start("--zone", f"ark.arpa={zone_file}", "--listen", "127.0.0.1:0")
+    ask(server.ready(), "ns.ark.arpa.")
+    server.end()
+    assert not any("query" in line for line in server.lines)

@@ -1,0 +1,387 @@
+"""NOTIFY and SOA queries to secondaries, by UDP and TCP, signed and unsigned; sockets of the test answer."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import dns.flags
+import dns.message
+import dns.opcode
+import dns.rcode
+import dns.rdatatype
+import dns.rrset
+import pytest
+
+from maptr.errors import ConfigError
+from maptr.protocol.address import Address
+from maptr.protocol.names import Labels, parse, to_wire
+from maptr.server.primary import Primary, PrimarySettings
+from maptr.server.secondaries import Notifier, Observed, Observer
+from maptr.server.state import ZoneSource
+from maptr.transfer import tsig
+from maptr.transfer.acl import Acl, Key, NotifyTarget, Secondaries, keyring
+from maptr.transfer.journal import Journal
+from maptr.transfer.notify import is_truncated, make_notify, make_soa_query, read_response, read_serial
+from maptr.transfer.session import Access
+from maptr.zone.snapshot import Snapshot
+from tests.support.ports import free_port
+from tests.transfer.test_xfr import EXAMPLE, KEY, NOW, OPEN, view_of
+
+Reply = Callable[[bytes], list[bytes]]
+
+
+def answer(request: bytes, rcode: int = 0) -> bytes:
+    """A secondary's answer: the request's header and question, QR set."""
+    question = 12 + len(to_wire(view_of(1).origin)) + 4
+    return request[:2] + bytes((request[2] | 0x80, rcode)) + b"\0\1" + b"\0" * 6 + request[12:question]
+
+
+async def told(
+    view_serials: list[int], reply: Reply, key: Key | None = None, timeouts: tuple[float, ...] = (5.0,) * 4
+) -> list[bytes]:
+    """What a target receives while the notifier tells it of these serials, until it has no more to say."""
+    received: list[bytes] = []
+    loop = asyncio.get_running_loop()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.setblocking(False)
+
+        def read() -> None:
+            packet, peer = sock.recvfrom(65535)
+            received.append(packet)
+            for each in reply(packet):
+                sock.sendto(each, peer)
+
+        loop.add_reader(sock, read)
+        target = NotifyTarget(Address("127.0.0.1", sock.getsockname()[1]), None if key is None else key.name)
+        notifier = Notifier(lambda: NOW, timeouts=timeouts)
+        keys = keyring([] if key is None else [key])
+        for serial in view_serials:
+            notifier.notify(view_of(serial), [target], keys)
+            await asyncio.sleep(0)
+        while notifier.pending:
+            await asyncio.sleep(0.01)
+        loop.remove_reader(sock)
+    return received
+
+
+def test_rfc1996_3_7_the_request() -> None:
+    message = dns.message.from_wire(make_notify(view_of(7), 4711))
+    assert (message.id, message.opcode(), message.flags & ~0x7800) == (4711, dns.opcode.NOTIFY, dns.flags.AA)
+    assert str(message.question[0]) == "example. IN SOA"
+    assert message.answer[0].rdtype == dns.rdatatype.SOA
+    assert message.answer[0][0].serial == 7
+
+
+def test_an_acknowledged_request_is_not_repeated(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "maptr.serve")
+    received = asyncio.run(told([1], lambda request: [answer(request)]))
+    assert len(received) == 1
+    assert "NOTIFY of zone example. serial 1 to 127.0.0.1:" in caplog.text
+    assert ": done" in caplog.text
+
+
+def test_rfc1996_3_6_requests_without_a_response_are_repeated_and_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    received = asyncio.run(told([1], lambda _: [], timeouts=(0.02, 0.04, 0.08)))
+    assert len(received) == 3
+    assert len({packet[:2] for packet in received}) > 1, "each with an ID of its own"
+    assert "given up, no answer" in caplog.text
+
+
+def test_a_request_is_repeated_after_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    replies = iter([5, 9, 0])
+    received = asyncio.run(told([1], lambda request: [answer(request, next(replies))], timeouts=(0.5, 0.5, 5.0)))
+    assert len(received) == 3
+    assert "given up" not in caplog.text
+
+
+def test_rfc1996_3_14_notimp_is_final(caplog: pytest.LogCaptureFixture) -> None:
+    received = asyncio.run(told([1], lambda request: [answer(request, 4)]))
+    assert len(received) == 1
+    assert "given up, rcode 4" in caplog.text
+
+
+def test_responses_to_other_requests_are_ignored() -> None:
+    def reply(request: bytes) -> list[bytes]:
+        good = answer(request)
+        other_id = bytes((good[0] ^ 1,)) + good[1:]
+        not_a_response = good[:2] + bytes((good[2] & 0x7F,)) + good[3:]
+        a_query = good[:2] + b"\x84" + good[3:]
+        other_zone = good.replace(b"\7example", b"\7exemple")
+        return [b"", b"x", other_id, not_a_response, a_query, other_zone, good[:20], good]
+
+    assert len(asyncio.run(told([1], reply))) == 1
+    assert len(asyncio.run(told([1], lambda request: reply(request)[:-1], timeouts=(0.05, 0.05)))) == 2
+
+
+def test_a_newer_serial_replaces_a_pending_one() -> None:
+    received = asyncio.run(told([1, 2, 3], lambda request: [answer(request)]))
+    assert {dns.message.from_wire(packet).answer[0][0].serial for packet in received} == {3}
+
+
+def test_rfc8945_notify_is_signed_if_there_is_a_key() -> None:
+    requests: list[bytes] = []
+
+    def signed(request: bytes) -> list[bytes]:
+        requests.append(request)
+        checked = tsig.check_query(request, keyring([KEY]), NOW)
+        assert checked.key == KEY.name
+        good = checked.sign(answer(checked.query))
+        bad = good[:-20] + bytes((good[-20] ^ 1,)) + good[-19:]
+        return [answer(checked.query), bad, good]
+
+    assert len(asyncio.run(told([1], signed, KEY))) == 1
+    unsigned = lambda request: [answer(tsig.check_query(request, keyring([KEY]), NOW).query)]  # noqa: E731
+    assert len(asyncio.run(told([1], unsigned, KEY, timeouts=(0.05, 0.05)))) == 2, "an unsigned answer is none"
+
+
+def test_an_icmp_error_is_a_failed_attempt(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        notifier = Notifier(lambda: NOW, timeouts=(0.05, 0.05))
+        notifier.notify(view_of(1), [NotifyTarget(Address("127.0.0.1", free_port()))], {})
+        while notifier.pending:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(run())
+    assert "given up" in caplog.text
+
+
+def test_stop_ends_pending_notifications() -> None:
+    async def run() -> None:
+        notifier = Notifier(lambda: NOW)
+        notifier.notify(view_of(1), [NotifyTarget(Address("127.0.0.1", 9))], {})
+        await asyncio.sleep(0)
+        assert notifier.pending
+        await notifier.stop()
+        assert not notifier.pending
+
+    asyncio.run(run())
+
+
+def test_malformed_responses_are_ignored() -> None:
+    request = make_notify(view_of(1), 1)
+    assert read_response(request, answer(request, 5)) == 5
+    assert read_response(request, request[:2] + b"\xa0\1" + b"\0" * 8) == 1, "an error may have no question"
+    for end in range(len(answer(request))):
+        read_response(request, answer(request)[:end])
+
+
+def primary_of(tmp_path: Path, **settings: object) -> tuple[Primary, list[ZoneSource]]:
+    made = PrimarySettings((KEY,), {EXAMPLE: OPEN}, **settings)  # type: ignore[arg-type]
+    return Primary(made, clock=lambda: NOW), [ZoneSource(EXAMPLE, tmp_path / "example.zone")]
+
+
+def test_a_reload_extends_the_journal_and_its_file(tmp_path: Path) -> None:
+    primary, sources = primary_of(tmp_path)
+    snapshots = [Snapshot.of([view_of(serial)]) for serial in (1, 2, 3)]
+    access = primary.start(sources, snapshots[0])
+    assert access.journals[EXAMPLE].differences == ()
+    for old, new in ((0, 1), (1, 2)):
+        access = primary.follow(access, sources, snapshots[old], snapshots[new])
+    assert [change.from_serial for change in access.journals[EXAMPLE].differences] == [1, 2]
+    again = Primary(primary.settings).start(sources, snapshots[2])
+    assert again.journals == access.journals
+    assert (tmp_path / "example.zone.journal").exists()
+
+
+def test_a_zone_without_secondaries_gets_no_journal(tmp_path: Path) -> None:
+    sources = [ZoneSource(EXAMPLE, tmp_path / "example.zone")]
+    settings: list[dict[Labels, Secondaries]] = [{}, {EXAMPLE: Secondaries()}]
+    for secondaries in settings:
+        primary = Primary(PrimarySettings((), secondaries))
+        one, two = (Snapshot.of([view_of(serial)]) for serial in (1, 2))
+        assert primary.follow(primary.start(sources, one), sources, one, two).journals == {}
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("serial", "text", "warned"), [(1, "a 60 A 192.0.2.9\n", True), (0, "", True), (1, "", False)])
+def test_a_change_without_a_new_serial_is_logged(
+    serial: int, text: str, warned: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    primary, sources = primary_of(tmp_path)
+    old, new = Snapshot.of([view_of(1)]), Snapshot.of([view_of(serial, text)])
+    access = primary.follow(primary.start(sources, old), sources, old, new)
+    assert ("no secondary will follow" in caplog.text) is warned
+    assert access.journals[EXAMPLE] == Journal.start(new.zones[EXAMPLE])
+
+
+def test_the_catalogs_serial_goes_forward_when_the_zones_change(tmp_path: Path) -> None:
+    catalog = parse("catalog.invalid.")
+    primary, sources = primary_of(tmp_path, catalog=(catalog, OPEN))
+    one, none = Snapshot.of([view_of(1)]), Snapshot.of([])
+    access = primary.start(sources, one)
+    assert access.catalog is not None
+    assert access.catalog.view.serial == NOW
+    assert primary.follow(access, sources, one, one).catalog is access.catalog
+    after = primary.follow(access, [], one, none)
+    assert after.catalog is not None
+    assert after.catalog.view.serial == NOW + 1, "even where the clock stands still"
+
+
+def test_invalid_settings(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"there is no key no\."):
+        PrimarySettings((), {EXAMPLE: Secondaries(Acl.of(["key:no"]))})
+    with pytest.raises(ConfigError, match="given twice"):
+        PrimarySettings((KEY, KEY))
+    with pytest.raises(ConfigError, match="is one of the zones"):
+        Primary(PrimarySettings(catalog=(EXAMPLE, OPEN))).access(Snapshot.of([view_of(1)]))
+    assert Primary().access(Snapshot.of([view_of(1)])) == Access()
+
+
+Answer = Callable[[bytes], bytes]
+PATIENCE = 20.0
+
+
+def soa(query: bytes, serial: int = 7, rcode: dns.rcode.Rcode = dns.rcode.NOERROR, flags: int = dns.flags.AA) -> bytes:
+    """A secondary's answer to an SOA query."""
+    reply = dns.message.make_response(dns.message.from_wire(query))
+    reply.flags |= flags
+    reply.set_rcode(rcode)
+    if not rcode:
+        reply.answer.append(dns.rrset.from_text("example.", 60, "IN", "SOA", f". . {serial} 1 2 3 4"))
+    return reply.to_wire()
+
+
+class Secondary:
+    """Answers on one port by UDP and by TCP; ``asked`` has the transports of the queries."""
+
+    def __init__(self, by_udp: Answer, by_tcp: Answer | None = None) -> None:
+        self.asked: list[str] = []
+        self._answers = {"udp": by_udp, "tcp": by_tcp or by_udp}
+
+    async def __aenter__(self) -> Secondary:
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._sock.bind(("127.0.0.1", self.port))
+        asyncio.get_running_loop().add_reader(self._sock, self._read)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        asyncio.get_running_loop().remove_reader(self._sock)
+        self._sock.close()
+        self._server.close()
+
+    def _read(self) -> None:
+        query, client = self._sock.recvfrom(65535)
+        self.asked.append("udp")
+        self._sock.sendto(self._answers["udp"](query), client)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        query = await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big"))
+        self.asked.append("tcp")
+        reply = self._answers["tcp"](query)
+        writer.write(len(reply).to_bytes(2, "big") + reply)
+        await writer.drain()
+        writer.close()
+
+
+async def seen(
+    secondary: Secondary, until: Callable[[Observed], bool], *, wanted: int = 7, key: Key | None = None, **times: float
+) -> Observed:
+    """What is seen of the secondary after an acknowledged NOTIFY."""
+    observer = Observer(lambda: NOW, **{"after_notify": 0.01, "if_different": 0.02, "timeout": 5.0, **times})
+    async with secondary:
+        target = NotifyTarget(Address("127.0.0.1", secondary.port), None if key is None else key.name)
+        observer.follow({(EXAMPLE, target): (wanted, key)})
+        observer.acknowledged(EXAMPLE, target)
+        async with asyncio.timeout(PATIENCE):
+            while not until(observer.observed(EXAMPLE, target)):
+                await asyncio.sleep(0.005)
+        found = observer.observed(EXAMPLE, target)
+        await observer.stop()
+    return found
+
+
+def is_seen(observed: Observed) -> bool:
+    return observed != Observed()
+
+
+def test_rfc1035_3_3_13_the_query() -> None:
+    query = dns.message.from_wire(make_soa_query(EXAMPLE, 4711))
+    assert (query.id, int(query.flags), str(query.question[0])) == (4711, 0, "example. IN SOA")
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (soa(make_soa_query(EXAMPLE, 1), 0xFFFFFFFF), 0xFFFFFFFF),
+        (soa(make_soa_query(EXAMPLE, 1), rcode=dns.rcode.SERVFAIL), "SERVFAIL"),
+        (soa(make_soa_query(EXAMPLE, 1), flags=0), "a response without AA"),
+        (dns.message.make_response(dns.message.from_wire(make_soa_query(EXAMPLE, 1))).to_wire(), "a response without"),
+        (soa(make_soa_query(EXAMPLE, 1))[:-1], "a malformed response"),
+    ],
+)
+def test_the_serial_or_error_of_a_response(reply: bytes, said: int | str) -> None:
+    found = read_serial(reply)
+    assert found == said if isinstance(said, int) else str(found).startswith(said)
+    for end in range(12, len(reply)):
+        read_serial(reply[:end])
+
+
+def test_the_observed_serial_and_its_time() -> None:
+    secondary = Secondary(soa)
+    assert asyncio.run(seen(secondary, is_seen)) == Observed(7, NOW, "")
+    assert secondary.asked == ["udp"], "and not again soon"
+
+
+def test_a_lagging_secondary_is_asked_until_it_has_the_serial() -> None:
+    serials = iter([5, 5, 6])
+    secondary = Secondary(lambda query: soa(query, next(serials, 7)))
+    assert asyncio.run(seen(secondary, lambda observed: observed.serial == 7)) == Observed(7, NOW, "")
+    assert len(secondary.asked) == 4
+
+
+def test_after_a_truncated_response_tcp_is_used() -> None:
+    def cut(query: bytes) -> bytes:
+        return soa(query, flags=dns.flags.AA | dns.flags.TC)[: len(query)]
+
+    assert is_truncated(cut(make_soa_query(EXAMPLE, 1)))
+    secondary = Secondary(cut, soa)
+    assert asyncio.run(seen(secondary, is_seen)).serial == 7
+    assert secondary.asked == ["udp", "tcp"]
+
+
+def test_the_last_observed_serial_stays_after_a_failure() -> None:
+    replies = iter([lambda query: soa(query, 5)])
+    secondary = Secondary(lambda query: next(replies, lambda _: b"")(query))
+    observed = asyncio.run(seen(secondary, lambda observed: bool(observed.error), timeout=0.05))
+    assert observed == Observed(5, NOW, "no answer")
+
+
+def test_an_unreachable_secondary_is_an_error() -> None:
+    async def run() -> Observed:
+        secondary = Secondary(soa)
+        observer = Observer(lambda: NOW, if_different=0.01, timeout=1.0)
+        async with secondary:
+            target = NotifyTarget(Address("127.0.0.1", secondary.port))
+        observer.follow({(EXAMPLE, target): (7, None)})
+        async with asyncio.timeout(PATIENCE):
+            while not is_seen(observer.observed(EXAMPLE, target)):
+                await asyncio.sleep(0.005)
+        found = observer.observed(EXAMPLE, target)
+        observer.follow({})
+        assert observer.observed(EXAMPLE, target) == Observed(), "forgotten with the target"
+        await observer.stop()
+        return found
+
+    observed = asyncio.run(run())
+    assert observed.serial is None
+    assert observed.error
+
+
+def test_rfc8945_an_soa_query_is_signed_if_there_is_a_key() -> None:
+    keys: list[Labels | None] = []
+
+    def signed(query: bytes) -> bytes:
+        checked = tsig.check_query(query, keyring([KEY]), int(NOW))
+        keys.append(checked.key)
+        return checked.sign(soa(checked.query))
+
+    assert asyncio.run(seen(Secondary(signed), is_seen, key=KEY)) == Observed(7, NOW, "")
+    assert keys == [KEY.name]
+    unsigned = Secondary(lambda query: soa(tsig.check_query(query, keyring([KEY]), int(NOW)).query))
+    assert asyncio.run(seen(unsigned, is_seen, key=KEY, timeout=0.1)).error == "no answer", "an unsigned answer is none"

@@ -1,0 +1,212 @@
+"""Each part of ``[serve]`` as clients and secondaries see it."""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+import tempfile
+from pathlib import Path
+
+import dns.edns
+import dns.flags
+import dns.message
+import dns.name
+import dns.query
+import dns.rcode
+import dns.tsig
+import dns.tsigkeyring
+import dns.zone
+import pytest
+
+from maptr.config import Config, parse
+from maptr.errors import ConfigError
+from maptr.server import settings
+from maptr.server.settings import Overrides
+from tests.support.peers import require
+from tests.support.server_process import PATIENCE, Site, address_of, zone_text
+
+KEY = '[[key]]\nname = "xfr"\nsecret_file = "xfr.key"\n'
+
+
+def ask(port: int, name: str, kind: str = "A", **options: object) -> dns.message.Message:
+    query = dns.message.make_query(name, kind, **options)  # type: ignore[arg-type]
+    return dns.query.udp(query, "127.0.0.1", PATIENCE, port)
+
+
+def nsid(port: int) -> bytes:
+    reply = ask(port, "ns.a.test.", options=[dns.edns.GenericOption(dns.edns.OptionType.NSID, b"")])
+    found = [option.to_wire() for option in reply.options if option.otype == dns.edns.OptionType.NSID]
+    return b"".join(wire or b"" for wire in found)
+
+
+def version(port: int) -> str:
+    query = dns.message.make_query("version.bind.", "TXT", "CH")
+    reply = dns.query.udp(query, "127.0.0.1", PATIENCE, port)
+    return str(reply.answer[0][0]) if reply.answer else dns.rcode.to_text(reply.rcode())
+
+
+def test_the_identity_and_a_reload_that_changes_it(site: Site) -> None:
+    site.configure(serve='nsid = "one"')
+    port = site.start()
+    assert (nsid(port), version(port)) == (b"one", "REFUSED")
+    site.configure(serve='nsid = "two"\nversion = "v"\nudp_payload = 1000')
+    assert site.run("reload").exit_code == 0
+    assert (nsid(port), version(port)) == (b"two", '"v"')
+    assert ask(port, "ns.a.test.", use_edns=0).payload == 1000
+
+
+def server_cookie(port: int, cookie: bytes = b"12345678") -> tuple[bytes, int]:
+    reply = ask(port, "ns.a.test.", options=[dns.edns.CookieOption(cookie[:8], cookie[8:])])
+    found = [option for option in reply.options if isinstance(option, dns.edns.CookieOption)]
+    return (found[0].server if found else b""), reply.rcode()
+
+
+def test_cookies_and_the_rotation_of_their_secrets(site: Site) -> None:
+    """RFC 9018 5: the new one verifies first, then makes, then the old one goes."""
+    old, new = secrets.token_hex(16), secrets.token_hex(16)
+    file = site.directory / "cookies"
+
+    def have(text: str) -> None:
+        file.write_text(text)
+        file.chmod(0o600)
+
+    have(f"{old}\n")
+    site.configure(serve='cookies.secret_file = "cookies"\ncookies.require = true')
+    port = site.start()
+    first, code = server_cookie(port)
+    assert (len(first), code) == (16, dns.rcode.BADCOOKIE)
+    assert server_cookie(port, b"12345678" + first) == (first, dns.rcode.NOERROR)
+    have(f"{new}\n{old}\n")
+    assert site.run("reload").exit_code == 0
+    assert server_cookie(port, b"12345678" + first)[1] == dns.rcode.NOERROR
+    have(f"{new}\n")
+    assert site.run("reload").exit_code == 0
+    second, code = server_cookie(port, b"12345678" + first)
+    assert (code, second != first) == (dns.rcode.BADCOOKIE, True)
+    site.configure(serve="cookies.enabled = false")
+    assert site.run("reload").exit_code == 0
+    assert server_cookie(port) == (b"", dns.rcode.NOERROR)
+
+
+def test_the_server_made_secret_survives_a_reload(site: Site) -> None:
+    port = site.start()
+    first, _ = server_cookie(port)
+    assert first
+    assert site.run("reload").exit_code == 0
+    assert server_cookie(port, b"12345678" + first)[0] == first
+
+
+def test_the_rate_limit(site: Site) -> None:
+    site.configure(serve="rrl.responses_per_second = 1\nrrl.slip = 1\nrrl.exempt = []")
+    port = site.start()
+    truncated = [bool(ask(port, "ns.a.test.").flags & dns.flags.TC) for _ in range(10)]
+    assert any(truncated)
+    assert not truncated[0]
+    assert address_of("ns.a.test.", port, "tcp") == "192.0.2.1"
+
+
+@pytest.fixture
+def keyed(site: Site) -> Site:
+    (site.directory / "xfr.key").write_text("c2VjcmV0IHNlY3JldCE=\n")
+    (site.directory / "xfr.key").chmod(0o600)
+    return site
+
+
+def transfer(port: int, name: str, key: bool = True) -> int:
+    """AXFR as a secondary does it: the serial it got."""
+    ring = dns.tsigkeyring.from_text({"xfr": (dns.tsig.HMAC_SHA256, "c2VjcmV0IHNlY3JldCE=")}) if key else None
+    query = dns.message.make_query(name, "AXFR")
+    if ring is not None:
+        query.use_tsig(ring, "xfr")
+    zone = dns.zone.Zone(dns.name.from_text(name))
+    dns.query.inbound_xfr("127.0.0.1", zone, query, port=port, timeout=PATIENCE, lifetime=PATIENCE)
+    return int(zone.get_soa().serial)
+
+
+def test_secondaries_get_the_configured_zones(keyed: Site) -> None:
+    keyed.configure('transfer = ["key:xfr"]\n' + KEY, serve='state = "state"\ncatalog.name = "catalog.test"')
+    port = keyed.start()
+    assert transfer(port, "b.test.") == 1
+    for name, key in (("b.test.", False), ("a.test.", True)):
+        with pytest.raises(dns.exception.DNSException):
+            transfer(port, name, key)
+    keyed.write_zone("b.test", zone_text(2, "192.0.2.2"))
+    assert keyed.run("reload").exit_code == 0
+    assert transfer(port, "b.test.") == 2
+    assert (keyed.directory / "state" / "b.test.journal").is_file()
+
+    keyed.configure('transfer = ["127.0.0.1"]\n', serve='state = "state"\ncatalog.transfer = ["127.0.0.1"]')
+    assert keyed.run("reload").exit_code == 0
+    assert transfer(port, "b.test.", key=False) == 2
+    keyed.configure(
+        'transfer = ["127.0.0.1"]\n',
+        serve='state = "state"\ncatalog.name = "catalog.test"\ncatalog.transfer = ["127.0.0.1"]',
+    )
+    assert keyed.run("reload").exit_code == 0
+    assert transfer(port, "catalog.test.", key=False)
+
+
+def test_secrets_are_in_neither_log_nor_status(keyed: Site) -> None:
+    keyed.configure('transfer = ["key:xfr"]\n' + KEY)
+    port = keyed.start()
+    transfer(port, "b.test.")
+    (keyed.directory / "xfr.key").chmod(0o644)
+    assert keyed.run("reload").exit_code == 1
+    assert keyed.server is not None
+    keyed.server.wait_for("others can read or change the secret")
+    told = "\n".join(keyed.server.lines) + keyed.run("status", "--json").stdout
+    assert "c2VjcmV0" not in told
+    assert "secret secret" not in told
+
+
+def test_a_bad_certificate_fails_the_reload_and_is_an_alarm(site: Site) -> None:
+    require("openssl")
+    with tempfile.TemporaryDirectory() as directory:
+        names = (f"{directory}/k", f"{directory}/c")
+        command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=x"
+        subprocess.run([*command.split(), "-keyout", names[0], "-out", names[1]], check=True, capture_output=True)
+        (site.directory / "tls.key").write_bytes(Path(names[0]).read_bytes())
+        (site.directory / "tls.crt").write_bytes(Path(names[1]).read_bytes())
+    site.configure(serve='tls.listen = ["127.0.0.1:0"]\ntls.certificate = "tls.crt"\ntls.key = "tls.key"')
+    site.start()
+    listening = site.status()["listen_tls"]
+    assert isinstance(listening, list)
+    port = int(listening[0].rpartition(":")[2])
+    query = dns.message.make_query("ns.a.test.", "A")
+    assert dns.query.tls(query, "127.0.0.1", PATIENCE, port, verify=False).answer
+    good = (site.directory / "tls.crt").read_bytes()
+    (site.directory / "tls.crt").write_text("no certificate")
+    result = site.run("reload")
+    assert result.exit_code == 1
+    assert "certificate not reloaded, the old one stays" in result.stderr
+    assert "zone a.test. unchanged" in result.stdout
+    assert "certificate" in str(site.status()["alarms"])
+    assert dns.query.tls(query, "127.0.0.1", PATIENCE, port, verify=False).answer
+    (site.directory / "tls.crt").write_bytes(good)
+    assert site.run("reload").exit_code == 0
+    assert site.status()["alarms"] == []
+
+
+# --- without a process
+
+
+def test_options_override_the_configuration() -> None:
+    from maptr.server.state import ZoneSource
+    from maptr.transfer.acl import Key, Rule
+
+    text = '[[key]]\nname = "k"\nsecret = "YQ=="\n[[zone]]\nname = "a"\nfile = "x"\ntransfer = ["192.0.2.1"]\n'
+    given = Overrides(
+        zones=(ZoneSource.from_text("a=y"), ZoneSource.from_text("b=z")),
+        keys=(Key.of("K", "hmac-sha512", "Yg=="),),
+        transfer=(Rule.from_text("key:k"),),
+    )
+    config: Config = given.over(parse(text))
+    assert [str(zone.file) for zone in config.zones] == ["y", "z"]
+    assert [(key.algorithm, key.secret and key.secret.octets) for key in config.keys] == [("hmac-sha512", b"b")]
+    assert all(zone.transfer == given.transfer for zone in config.zones)
+    primary = settings.primary_of(config)
+    assert primary.secondaries[(b"a",)].transfer.allows("127.0.0.1", (b"k",))
+    assert not primary.secondaries[(b"a",)].transfer.allows("192.0.2.1", None)
+    for twice in (Overrides(zones=given.zones * 2), Overrides(keys=given.keys * 2)):
+        with pytest.raises(ConfigError, match="twice"):
+            twice.over(parse(text))

@@ -1,0 +1,596 @@
+"""Zones that the server signs: when, with which serial, and what is served after a failure."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import dns.dnssec
+import dns.exception
+import dns.name
+import dns.zone
+import pytest
+from dns.rdatatype import DNSKEY, RRSIG
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from maptr.dnssec import keys as zonekeys
+from maptr.dnssec import store
+from maptr.dnssec.keys import Algorithm, Key, KeySet, Role, State
+from maptr.dnssec.policy import Policy
+from maptr.dnssec.sign import Renewal
+from maptr.protocol.names import parse, to_text
+from maptr.server import publisher, status
+from maptr.server.state import Served, Signing, SigningState, ZoneResult, ZoneSource, ZoneState
+from maptr.zone.diff import ZoneDiff, stripped
+from maptr.zone.publish import Guards
+from maptr.zone.snapshot import ZoneView, view_zone
+from tests.support.signing import sign_zone, to_zone
+
+ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519", reason="signing needs maptr[dnssec]")
+
+PRIVATE = Algorithm.ED25519.private_class(ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32)))
+
+NOW = 1_800_000_000
+DAY = 86400
+NAME = parse("ark.arpa.")
+ORIGIN = dns.name.from_text("ark.arpa.")
+BASE = "".join(f"n{number} A 192.0.2.{number}\n" for number in range(9))
+
+
+def text(serial: int = 1, extra: str = "") -> str:
+    return f"$TTL 60\n@ SOA ns host {serial} 7200 3600 1209600 300\n@ NS ns\nns A 192.0.2.1\n{BASE}{extra}"
+
+
+class Site:
+    """A zone file, a key folder and a state folder, and what is served of them at ``now``."""
+
+    def __init__(self, directory: Path, serial: str = "file") -> None:
+        self.directory = directory
+        self.keys = directory / "keys"
+        self.now = NOW
+        self.write(text())
+        zonekeys.add_key(self.keys, Role.CSK, Algorithm.ECDSAP256SHA256, State.ACTIVE)
+        self.source = ZoneSource(
+            NAME,
+            directory / "zone",
+            Guards(serial=serial),
+            directory / "state",
+            Signing(self.keys),
+        )
+        self.served = Served({})
+
+    def write(self, zone: str) -> None:
+        (self.directory / "zone").write_text(zone)
+
+    def start(self) -> ZoneView | None:
+        """As a new process does."""
+        self.served = publisher.start([self.source], clock=lambda: self.now)
+        return self.state.view
+
+    def reload(self, *, force: bool = False) -> ZoneResult:
+        self.served, outcomes = publisher.publish([self.source], self.served, clock=lambda: self.now, force=force)
+        return outcomes[0]
+
+    def look(self) -> str:
+        """What the daemon does every few seconds; the result, "" where nothing was to be done."""
+        origins = publisher.due_for_signing(self.served, self.now)
+        if not origins:
+            return ""
+        self.served, outcomes = publisher.sign_again(self.served, origins, clock=lambda: self.now)
+        return outcomes[0].result
+
+    @property
+    def state(self) -> ZoneState:
+        return self.served.states[NAME]
+
+    @property
+    def view(self) -> ZoneView:
+        assert self.state.view is not None
+        return self.state.view
+
+    @property
+    def signed(self) -> SigningState:
+        assert self.state.signed is not None
+        return self.state.signed
+
+    @property
+    def serial(self) -> int:
+        return self.view.serial
+
+    def alarms(self) -> list[str]:
+        return list(status.zone_alarms(self.state, self.now))
+
+    def key(self) -> Path:
+        (path,) = self.keys.glob("*.active.pem")
+        return path
+
+    def valid(self) -> bool:
+        """Every signature holds now, by the keys of the zone, and its ZONEMD does."""
+        zone = to_zone(self.view)
+        keys = {ORIGIN: zone.get_rdataset(ORIGIN, DNSKEY)}
+        for name, rdataset in zone.iterate_rdatasets():
+            signatures = zone.get_rdataset(name, RRSIG, rdataset.rdtype)
+            if rdataset.rdtype != RRSIG:
+                assert signatures, (name, rdataset)
+                assert {rdata.original_ttl for rdata in signatures} == {rdataset.ttl}
+                dns.dnssec.validate((name, rdataset), (name, signatures), keys, ORIGIN, self.now)  # type: ignore[arg-type]
+        zone.verify_digest()
+        return True
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    found = Site(tmp_path)
+    found.start()
+    return found
+
+
+def signatures(view: ZoneView) -> set[bytes]:
+    return {rdata for node in view.nodes.values() if 46 in node for rdata in node[46].rdatas}
+
+
+def test_a_zone_is_signed_when_it_loads(site: Site) -> None:
+    assert site.serial == 1
+    assert site.valid()
+    assert site.signed.due == NOW + 7 * DAY
+    assert site.alarms() == []
+    assert site.look() == ""
+    described = status.describe_zone(site.state, site.now)
+    assert described["signing"] == {
+        "keys": str(site.keys),
+        "unsigned_serial": 1,
+        "due": "2027-01-22T08:00:00Z",
+        "error": "",
+        "failed": None,
+        "retry": None,
+    }
+
+
+def test_a_zone_is_signed_again_before_its_signatures_expire(site: Site) -> None:
+    before = site.view
+    site.now += 7 * DAY - 1
+    assert site.look() == ""
+    site.now += 2
+    assert site.look() == "signed"
+    assert site.serial == 2
+    assert site.valid()
+    assert not signatures(site.view) & signatures(before), "all were due"
+    assert site.signed.due == site.now + 7 * DAY
+    assert site.look() == ""
+
+
+def test_a_changed_zone_keeps_its_recent_signatures(site: Site) -> None:
+    """Else a secondary would get the whole zone for one record."""
+    before = site.view
+    site.now += DAY
+    site.write(text(2, "new A 192.0.2.77\n"))
+    assert site.reload().result == "reloaded"
+    assert site.valid()
+    made = signatures(site.view) - signatures(before)
+    assert len(made) == 5, "of SOA, ZONEMD, the NSEC before the new name, its A and its NSEC"
+    # Those of the first day are due first, and by then the newer ones are in the latter half of their time too.
+    site.now = NOW + 7 * DAY + 1
+    assert site.look() == "signed"
+    assert not signatures(site.view) & made
+    assert site.valid()
+
+
+@pytest.mark.parametrize("ttl", [30, 90])
+def test_a_change_of_ttl_alone_is_signed(site: Site, ttl: int) -> None:
+    site.write(text(2).replace("n3 A", f"n3 {ttl} A"))
+    assert site.reload().result == "reloaded"
+    assert site.valid()
+
+
+def test_signatures_in_their_first_half_are_kept_when_others_are_due(site: Site) -> None:
+    site.now += 6 * DAY
+    site.write(text(2, "new A 192.0.2.77\n"))
+    site.reload()
+    made = signatures(site.view)
+    site.now = NOW + 7 * DAY + 1
+    assert site.look() == "", "what was older than half was signed anew at the change"
+    assert site.signed.due == NOW + 13 * DAY
+    assert signatures(site.view) == made
+
+
+def test_keys_that_are_added_changed_and_removed(site: Site) -> None:
+    """A rollover is what happens in the folder, and nothing else (docs/dnssec.md)."""
+    old = zonekeys.read_keys(site.keys)[0].key
+    new = zonekeys.add_key(site.keys, Role.CSK, Algorithm.ECDSAP256SHA256, State.PUBLISHED).key
+    assert site.look() == "signed"
+    assert site.serial == 2
+    assert site.valid()
+    assert len(site.view.nodes[NAME][48].rdatas) == 2
+    zonekeys.set_state(site.keys, old.tag, State.RETIRED)
+    zonekeys.set_state(site.keys, new.tag, State.ACTIVE)
+    assert site.look() == "signed"
+    assert site.view.nodes[NAME][59].rdatas[0][:2] == new.tag.to_bytes(2, "big"), "CDS"
+    zonekeys.remove_key(site.keys, old.tag)
+    assert site.look() == "signed"
+    assert (site.serial, len(site.view.nodes[NAME][48].rdatas)) == (4, 1)
+    assert site.valid()
+    assert site.look() == ""
+
+
+def test_other_files_in_the_key_folder_are_ignored(site: Site) -> None:
+    (site.keys / "README").write_text("ours")
+    assert site.look() == ""
+
+
+# --- serials
+
+
+def test_a_change_of_the_serial_alone_is_published(site: Site) -> None:
+    site.write(text(5))
+    assert site.reload().result == "reloaded"
+    assert site.serial == 5
+    assert site.valid()
+
+
+def test_the_serial_of_a_file_is_compared_with_the_previous_file(site: Site) -> None:
+    for _ in range(3):
+        site.now += 8 * DAY
+        assert site.look() == "signed"
+    assert (site.serial, site.signed.unsigned) == (4, 1)
+    site.write(text(1, "new A 192.0.2.77\n"))
+    outcome = site.reload()
+    assert (outcome.result, outcome.serial) == ("refused", 4)
+    assert "serial 1 did not advance while the zone changed (1 RRset)" in outcome.reason
+    site.write(text(2, "new A 192.0.2.77\n"))
+    assert site.reload() == ZoneResult("ark.arpa.", "reloaded", 5, 4)
+    assert site.valid()
+    site.write(text(9, "new A 192.0.2.78\n"))
+    assert site.reload() == ZoneResult("ark.arpa.", "reloaded", 9, 5)
+    site.write(text(3, "new A 192.0.2.79\n"))
+    assert site.reload().result == "refused"
+    assert site.reload(force=True) == ZoneResult("ark.arpa.", "reloaded", 10, 9), "what is signed never goes back"
+
+
+def test_an_unchanged_file_changes_nothing(site: Site) -> None:
+    before = site.view
+    assert site.reload() == ZoneResult("ark.arpa.", "unchanged", 1, 1)
+    assert site.view is before
+
+
+@pytest.mark.parametrize(("style", "serial"), [("increment", 2), ("date", 2027011500), ("unix", NOW)])
+def test_serials_chosen_by_the_server(tmp_path: Path, style: str, serial: int) -> None:
+    site = Site(tmp_path, serial=style)
+    site.start()
+    site.write(text(1, "new A 192.0.2.77\n"))
+    assert site.reload().result == "reloaded"
+    assert site.serial == serial
+    site.now += 8 * DAY
+    assert site.look() == "signed"
+    assert site.serial == {"increment": 3, "date": 2027012300, "unix": NOW + 8 * DAY}[style]
+    again = site.serial
+    site.start()
+    assert site.serial == again
+    site.write(text(1, "new A 192.0.2.78\n"))
+    assert site.reload().result == "reloaded"
+    assert site.serial > again
+
+
+def test_a_zone_signed_for_the_first_time_continues_from_its_serial(site: Site) -> None:
+    plain = site.source._replace(signing=None)
+    site.served = publisher.start([plain], clock=lambda: site.now)
+    assert (site.serial, site.state.signed) == (1, None)
+    assert site.reload().result == "signed"
+    assert site.serial == 2
+    assert site.valid()
+    site.source = plain
+    outcome = site.reload()
+    assert "serial 1 went back from 2 while the zone changed" in outcome.reason
+    site.write(text(3))
+    assert site.reload().result == "reloaded"
+    assert (site.serial, 46 in site.view.nodes[NAME]) == (3, False)
+
+
+def test_a_changed_policy_applies_at_a_reload(site: Site) -> None:
+    site.source = site.source._replace(signing=Signing(site.keys, Policy(zonemd=False)))
+    assert site.reload().serial == 2
+    assert 63 not in site.view.nodes[NAME]
+    assert site.reload().result == "unchanged"
+
+
+def test_records_made_by_signing_come_from_the_keys_alone(site: Site) -> None:
+    """A file that was signed elsewhere is signed with the server's keys."""
+    other = zonekeys.add_key(site.directory / "other", Role.CSK, Algorithm.ED25519, State.ACTIVE).key
+    elsewhere = sign_zone(to_zone(stripped(site.view, 7)), [other], now=NOW, serial=7)
+    elsewhere.to_file(str(site.directory / "zone"), relativize=False)
+    assert site.reload().serial == 7
+    assert site.valid()
+    assert len(site.view.nodes[NAME][48].rdatas) == 1
+
+
+# --- what goes wrong
+
+
+def garbage(site: Site) -> None:
+    site.key().write_text("no key")
+
+
+def unreadable_by_mode(site: Site) -> None:
+    site.key().chmod(0o644)
+
+
+def none_active(site: Site) -> None:
+    site.key().rename(str(site.key()).replace("active", "published"))
+
+
+def a_fifo(site: Site) -> None:
+    os.mkfifo(site.keys / "csk-ed25519-00001.active.pem", 0o600)
+
+
+def no_folder(site: Site) -> None:
+    site.keys.rename(site.directory / "elsewhere")
+
+
+BREAK: dict[Callable[[Site], None], str] = {
+    garbage: "holds no PEM private key of ecdsap256sha256",
+    unreadable_by_mode: "is open to others (mode 0644): chmod 600 it",
+    none_active: "no active KSK or CSK: the parent's DS would lead nowhere",
+    a_fifo: "is not a regular file",
+    no_folder: "No such file or directory",
+}
+
+
+@pytest.mark.parametrize("how", BREAK)
+def test_after_a_failure_the_old_zone_stays_and_signing_is_retried(
+    site: Site, how: Callable[[Site], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "maptr.serve")
+    shutil.copytree(site.keys, site.directory / "saved")
+    before = site.view
+    how(site)
+    assert site.look() == "refused"
+    assert site.view is before
+    (alarm,) = site.alarms()
+    assert alarm.startswith("zone ark.arpa. was not signed, serial 1 stays: ")
+    assert BREAK[how] in alarm
+    assert "zone ark.arpa. not signed, serial 1 stays, next try in 60 s: " in caplog.text
+    for pause in (60, 120, 240, 480, 960, 1920, 3600, 3600):
+        assert site.signed.pause == pause
+        site.now += pause - 1
+        assert site.look() == ""
+        site.now += 1
+        assert site.look() == "refused"
+    shutil.rmtree(site.keys, ignore_errors=True)
+    shutil.copytree(site.directory / "saved", site.keys)
+    assert site.look() == "unchanged", "at once, and the zone is good as it is"
+    assert site.alarms() == []
+    assert site.view is before
+
+
+def test_signing_is_retried_even_if_the_clock_went_back(site: Site) -> None:
+    """After a start without the time of day, say, that failed for a full disk."""
+    none_active(site)
+    assert site.look() == "refused"
+    site.now -= 3650 * DAY
+    assert site.look() == "refused"
+    assert site.signed.pause == 120
+    assert site.look() == ""
+
+
+def test_an_accepted_version_is_signed_once_signing_works(site: Site) -> None:
+    site.write(text(2, "new A 192.0.2.77\n"))
+    site.key().chmod(0o644)
+    outcome = site.reload()
+    assert (outcome.result, outcome.serial) == ("refused", 1)
+    assert outcome.reason.startswith("not signed: ")
+    site.write(text(3, "not yet reloaded"))
+    site.now += 60
+    site.key().chmod(0o600)
+    assert site.look() == "reloaded"
+    assert site.serial == 2
+    assert parse("new.ark.arpa.") in site.view.nodes
+    assert site.valid()
+
+
+def test_a_file_that_was_reverted_while_signing_failed(site: Site) -> None:
+    site.write(text(2, "new A 192.0.2.77\n"))
+    site.key().chmod(0o644)
+    site.reload()
+    site.write(text(1))
+    site.key().chmod(0o600)
+    assert site.reload().result == "unchanged"
+    assert site.signed.pending is None
+    assert site.serial == 1
+
+
+def test_an_unexpected_error_is_a_failure_like_others(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def trouble(*_: object) -> None:
+        raise dns.exception.FormError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(zonekeys, "read_keys", trouble)
+        site.now += 8 * DAY
+        assert site.look() == "refused"
+        assert site.serial == 1
+        assert "was not signed, serial 1 stays: " in site.alarms()[0]
+    assert "Errno" not in site.alarms()[0]
+    site.now += 60
+    assert site.look() == "signed"
+
+
+def test_on_a_full_disk_the_old_zone_stays_until_it_expires(
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", "state")
+
+    monkeypatch.setattr(store, "write", full)
+    site.now += 8 * DAY
+    assert site.look() == "refused"
+    assert "No space left on device" in site.alarms()[0]
+    site.now = NOW + 12 * DAY + 1
+    assert site.look() == "signed", "a zone that ends is worse than a serial that is not on record"
+    assert "its signed version cannot be kept for the next start" in caplog.text
+    assert site.valid()
+
+
+def test_a_reload_retries_a_failed_signing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operator has removed the cause, or wants to see the error: a reload does not wait for the next try."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", "state")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "write", full)
+        site.now += 8 * DAY
+        assert site.look() == "refused"
+        assert site.look() == "", "it is not yet time"
+        outcome = site.reload()
+        assert (outcome.result, outcome.serial) == ("refused", 1)
+        assert "not signed: " in outcome.reason
+    assert site.reload().result == "signed"
+    assert (site.serial, site.alarms()) == (2, [])
+    assert site.reload().result == "unchanged"
+    assert site.valid()
+
+
+def test_a_wrong_clock_that_is_corrected(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.now += 1000 * DAY
+    site.start()
+    site.now = NOW
+    assert "signatures are not valid yet" in site.alarms()[0]
+    assert site.look() == "signed"
+    assert site.alarms() == []
+    assert site.valid()
+
+
+# --- over a restart
+
+
+def test_a_restart_continues_with_the_stored_version(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    site.now += 8 * DAY
+    site.look()
+    before = site.view
+    caplog.set_level(logging.INFO, "maptr.serve")
+    site.start()
+    assert (site.serial, site.signed.unsigned) == (2, 1)
+    assert not ZoneDiff.between(before, site.view)
+    assert "signed, serial" not in caplog.text
+    site.write(text(2, "new A 192.0.2.77\n"))
+    assert site.reload().serial == 3
+
+
+def test_changes_while_the_server_was_down_are_signed_at_the_start(site: Site) -> None:
+    site.now += 8 * DAY
+    site.look()
+    site.write(text(1, "new A 192.0.2.77\n"))
+    site.start()
+    assert site.serial == 3
+    assert site.valid()
+    site.now += 20 * DAY
+    site.start()
+    assert site.serial == 4
+    assert site.valid()
+
+
+def test_a_version_stored_but_never_served_is_served(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """kill -9 after the version was written, before it was served."""
+
+    class Killed(BaseException):
+        pass
+
+    write = store.write
+
+    def killed(*arguments: object) -> None:
+        write(*arguments)  # type: ignore[arg-type]
+        raise Killed
+
+    site.now += 8 * DAY
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "write", killed)
+        with pytest.raises(Killed):
+            site.look()
+    site.start()
+    assert site.serial == 2
+    assert site.valid()
+
+
+def test_a_start_with_broken_keys_serves_the_stored_version(site: Site) -> None:
+    site.now += 8 * DAY
+    site.look()
+    site.key().chmod(0o644)
+    site.write(text(2, "new A 192.0.2.77\n"))
+    assert site.start() is not None
+    assert site.serial == 2
+    assert "was not signed, serial 2 stays" in site.alarms()[0]
+    assert site.reload().result == "refused"
+    site.key().chmod(0o600)
+    assert site.look() == "reloaded"
+    assert site.serial == 3
+    assert parse("new.ark.arpa.") in site.view.nodes
+
+
+def test_a_start_with_broken_keys_and_no_stored_version_is_servfail_until_they_are_repaired(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.key().chmod(0o644)
+    assert site.start() is None
+    assert NAME in site.served.snapshot().broken
+    assert "is not loaded, queries get SERVFAIL: not signed: " in site.alarms()[0]
+    assert site.look() == ""
+    site.key().chmod(0o600)
+    assert site.look() == "loaded"
+    assert site.serial == 1
+    assert site.valid()
+
+
+def test_a_bad_zone_file_at_the_start_is_not_retried(site: Site) -> None:
+    site.write("rubbish")
+    assert site.start() is None
+    assert site.look() == ""
+    site.write(text(1))
+    assert site.reload().result == "loaded"
+    assert site.valid()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[:-10],
+        lambda text: text.replace("192.0.2.5", "192.0.2.6"),
+        lambda text: "",
+        lambda text: "\0" * 100,
+        lambda text: text.replace("serial 1", "serial 2"),
+    ],
+)
+def test_a_damaged_stored_version_is_ignored(site: Site, damage: object, caplog: pytest.LogCaptureFixture) -> None:
+    path = store.path_of(site.directory / "state", NAME)
+    whole = path.read_text()
+    path.write_text(damage(whole))  # type: ignore[operator]
+    site.start()
+    assert site.serial == 1
+    assert site.valid()
+    assert f"{path}: is damaged" in caplog.text
+
+
+def test_names_of_stored_versions_are_file_names(tmp_path: Path) -> None:
+    names = [parse("a/b.test."), parse("A.test"), (), parse("..\\047x.".replace("..", "d."))]
+    paths = {store.path_of(tmp_path, name) for name in names}
+    assert len(paths) == len(names)
+    assert all(path.parent == tmp_path for path in paths)
+    assert to_text(names[2]) == "."
+
+
+# --- the rule itself
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.sampled_from(["a", "b.c", "*.w", "del NS x", "d.e.f"]), unique=True), st.integers(1, 2**32 - 1))
+def test_stripping_undoes_signing(owners: list[str], serial: int) -> None:
+    lines = "".join(f"{owner if ' ' in owner else owner + ' A 192.0.2.1'}\n" for owner in owners)
+    plain = view_zone(dns.zone.from_text(text(serial, lines), ORIGIN, relativize=False))
+    key = Key(Role.CSK, State.ACTIVE, Algorithm.ED25519, PRIVATE)
+    keys = KeySet((key,))
+    made = Renewal(keys, Policy(), NOW).renew(plain, None)
+    back = stripped(made, serial)
+    assert not ZoneDiff.between(plain, back)
+    assert (back.cuts, back.nodes.keys(), back.denial) == (plain.cuts, plain.nodes.keys(), None)
+    assert Renewal(keys, Policy(), NOW + DAY).renew(back, made) is made

@@ -1,0 +1,246 @@
+"""Listening sockets: their options, addresses that come and go, and the limit of open files."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import resource
+import shlex
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+
+import dns.message
+import dns.query
+import pytest
+
+from maptr.errors import ConfigError
+from maptr.protocol.address import Address
+from maptr.server import sockets
+from maptr.server.sockets import RESERVED, limits_within_descriptors
+from maptr.server.stream import DEFAULT_LIMITS, TcpLimits
+from tests.conftest import REPOSITORY
+from tests.support.namespaces import PATIENCE, Network, environment
+from tests.support.peers import Maptr
+
+INFINITY = resource.RLIM_INFINITY
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "allowed", "raised"),
+    [
+        (INFINITY, INFINITY, 500, INFINITY),
+        (4096, 8192, 500, 4096),
+        (200, 8192, 500, 502 + RESERVED),  # as much as is needed
+        (200, INFINITY, 500, 502 + RESERVED),
+        (200, 300, 298 - RESERVED, 300),
+        (200, 200, 198 - RESERVED, 200),
+        (20, 20, 1, 20),
+    ],
+)
+def test_connections_within_the_limit_of_open_files(
+    soft: int,
+    hard: int,
+    allowed: int,
+    raised: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    given = [(soft, hard)]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: given[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, both: given.append(both))
+    with caplog.at_level(logging.WARNING, "maptr.serve"):
+        assert limits_within_descriptors(DEFAULT_LIMITS, 2) == TcpLimits()._replace(max_connections=allowed)
+    assert given[-1] == (raised, hard)
+    assert [*caplog.messages] == (
+        []
+        if allowed == 500
+        else [
+            f"max_connections is {allowed} instead of 500, as a process may have {raised} files open: raise LimitNOFILE"
+        ]
+    )
+
+
+class Poor(Maptr):
+    """With few descriptors."""
+
+    def configure(self) -> list[str]:
+        return ["sh", "-c", f"ulimit -n {FILES}; exec {shlex.join(super().configure())}"]
+
+
+FILES = 110
+
+
+def test_a_server_with_few_file_descriptors_keeps_answering() -> None:
+    query = dns.message.make_query("12345.ark.arpa", "NAPTR")
+    with Poor({"ark.arpa.": REPOSITORY / "zones" / "ark.arpa.zone"}) as server, ExitStack() as stack:
+        for number in range(2 * FILES):
+            idle = stack.enter_context(socket.socket())
+            idle.bind((f"127.0.1.{number % 250}", 0))
+            idle.settimeout(PATIENCE)
+            idle.connect((server.host, server.port))
+        for _ in range(4):
+            assert dns.query.tcp(query, server.host, PATIENCE, server.port).answer
+        assert "no connection accepted" not in server.log()
+        assert "max_connections is " in server.log()
+
+
+# Twice each way, for UDP answers by another path what it knows; and so that a turn's end is among them.
+ASK = """
+import sys, dns.message, dns.query
+host, interface, port = sys.argv[1:]
+query = dns.message.make_query("12345.ark.arpa", "NAPTR")
+where = f"{host}%{interface}" if interface else host
+for ask in [dns.query.udp] * 20 + [dns.query.tcp] * 2:
+    reply = ask(query, where, port=int(port), timeout=20)
+    assert len(reply.answer[0]) == 4, reply
+print("answered")
+"""
+
+# Between the queries of a client, those that say they come from port 0 and from the server itself; then a response.
+FORGE = """
+import socket, struct, sys
+import dns.message
+port = int(sys.argv[1])
+query = dns.message.make_query("12345.ark.arpa", "NAPTR").to_wire()
+local = socket.inet_aton("127.0.0.1")
+raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+client.connect(("127.0.0.1", port))
+client.settimeout(20)
+def send(source, octets):
+    size = 8 + len(octets)
+    head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + size, 0, 0, 64, 17, 0, local, local)
+    raw.sendto(head + struct.pack("!4H", source, port, size, 0) + octets, ("127.0.0.1", 0))
+for _ in range(50):
+    for octets in (query, query[:13], b"", bytes(2000)):
+        send(0, octets)
+        send(port, octets)
+    client.send(query)
+    assert len(client.recv(4096)) > 200
+client.send(query[:2] + b"\\x80\\0" + query[4:])
+client.send(query)
+client.recv(4096)
+"""
+
+
+class Server:
+    """``maptr serve`` in that network."""
+
+    def __init__(self, network: Network, *options: str) -> None:
+        zone = f"ark.arpa={REPOSITORY / 'zones' / 'ark.arpa.zone'}"
+        command = network.command(sys.executable, "-m", "maptr", "serve", "--zone", zone, *options)
+        self.process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, env={"MAPTR_SERVE_USER": "root"} | environment()
+        )
+        self.said = ""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.said += line
+            if "ready" in line:
+                break
+        self._reader = threading.Thread(target=self.process.stderr.read, daemon=True)
+        self._reader.start()
+        network.stack.callback(self.end)
+
+    @property
+    def port(self) -> str:
+        found = re.search(r":(\d+) \(udp, tcp\)", self.said)
+        assert found is not None, self.said
+        return found[1]
+
+    def end(self) -> int:
+        self.process.terminate()
+        code = self.process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+        return code
+
+
+def answered(network: Network, server: Server, host: str, interface: str = "") -> bool:
+    return network.run(sys.executable, "-c", ASK, host, interface, server.port) == "answered\n"
+
+
+def test_a_link_local_address(network: Network) -> None:
+    network.cable()
+    network.ip("addr add fe80::1/64 dev va nodad", "addr add fe80::2/64 dev vb nodad")
+    server = Server(network, "--listen", "[fe80::1%va]:0")
+    assert answered(network, server, "fe80::1", "vb")
+    assert server.end() == 0
+
+
+def test_an_address_of_a_missing_interface(network: Network) -> None:
+    server = Server(network, "--listen", "[fe80::1%va]:0")
+    assert server.said == "maptr: cannot listen on [fe80::1%va]:0: no interface with this name\n"
+    assert server.end() == 1
+
+
+def test_an_address_that_goes_away_and_comes_back(network: Network) -> None:
+    network.cable()
+    network.ip("addr add 192.0.2.1/24 dev va")
+    server = Server(network, "--listen", "192.0.2.1:0")
+    assert answered(network, server, "192.0.2.1")
+    network.ip("addr del 192.0.2.1/24 dev va", "link del va")
+    network.cable()
+    network.ip("addr add 192.0.2.1/24 dev va")
+    assert answered(network, server, "192.0.2.1")
+    assert server.end() == 0
+
+
+def test_an_address_added_later_with_ip_nonlocal_bind(network: Network) -> None:
+    network.cable()
+    early = Server(network, "--listen", "192.0.2.1:5300")
+    assert early.said == "maptr: cannot listen on 192.0.2.1:5300: Cannot assign requested address\n"
+    assert early.end() == 1
+    network.run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_nonlocal_bind", or_skip=True)
+    server = Server(network, "--listen", "192.0.2.1:0")
+    network.ip("addr add 192.0.2.1/24 dev va")
+    assert answered(network, server, "192.0.2.1")
+    assert server.end() == 0
+
+
+def test_forged_queries_start_no_loop(network: Network, tmp_path: Path) -> None:
+    control = str(tmp_path / "control")
+    server = Server(network, "--listen", "127.0.0.1:0", "--control", control)
+    network.run(sys.executable, "-c", FORGE, server.port)
+    status = json.loads(network.run(sys.executable, "-m", "maptr", "status", "--json", "--control", control))
+    # Of four in the server's own name three are answered, which is the end of it.
+    assert status["queries"]["udp"] == {"NOERROR": 151, "FORMERR": 200, "dropped": 251}
+    assert status["batches"]["lost"] == 150
+    assert server.end() == 0
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_tcp_segments_are_short_both_ways(host: str) -> None:
+    """Loopback alone would take 65,483 bytes."""
+    with sockets.open_tcp(host, 0) as server, socket.create_connection(server.getsockname()[:2]) as client:
+        accepted, _ = server.accept()
+        with accepted:
+            for sock in (client, accepted):
+                assert 536 <= sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG) <= sockets.MAX_SEGMENT
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux's limits, and its doubling (socket(7))")
+def test_socket_buffers_have_the_wanted_or_the_maximal_size() -> None:
+    with sockets.open_udp("127.0.0.1", 0) as sock:
+        for option, wanted, limit in (
+            (socket.SO_RCVBUF, sockets.RECEIVE_BUFFER, "rmem_max"),
+            (socket.SO_SNDBUF, sockets.SEND_BUFFER, "wmem_max"),
+        ):
+            most = int(Path("/proc/sys/net/core", limit).read_text())
+            assert sock.getsockopt(socket.SOL_SOCKET, option) == 2 * min(wanted, most)
+
+
+def test_a_port_bound_with_so_reuseport_is_in_use() -> None:
+    """With SO_REUSEPORT on both sockets the kernel would divide the queries between two servers."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        other.bind(("127.0.0.1", 0))
+        address = Address("127.0.0.1", other.getsockname()[1])
+        with pytest.raises(ConfigError, match="Address already in use"):
+            sockets.bind([address])

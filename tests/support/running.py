@@ -1,0 +1,68 @@
+"""A daemon in an event loop of its own thread, so that tests can use blocking sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from maptr.server.daemon import Daemon
+from maptr.server.state import Served, ZoneSource, ZoneState
+from maptr.zone.snapshot import Snapshot
+
+# Seconds for one step: milliseconds are usual, a second on a busy machine. It is shorter than the server's default
+# timeouts (10), to distinguish them from the shorter ones that a test sets.
+PATIENCE = 8.0
+
+
+class Running:
+    """An event loop that runs in a thread until ``close``."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def call(self, function: Callable[[], object]) -> None:
+        self.loop.call_soon_threadsafe(function)
+
+    def close(self) -> None:
+        self.call(self.loop.stop)
+        self._thread.join(PATIENCE)
+        self.loop.close()
+
+
+def served(snapshot: Snapshot) -> Served:
+    """The zones of a snapshot as a server holds them, without files."""
+    nowhere = Path(os.devnull)
+    return Served({origin: ZoneState(ZoneSource(origin, nowhere), view) for origin, view in snapshot.zones.items()})
+
+
+@contextlib.contextmanager
+def answering(daemon: Daemon) -> Iterator[Running]:
+    """Bind and run the daemon; stop it at the end."""
+    running = Running()
+    daemon.bind()
+    future = asyncio.run_coroutine_threadsafe(daemon.run(), running.loop)
+    try:
+        yield running
+    finally:
+        running.call(daemon.stop)
+        future.result(PATIENCE)
+        running.close()
+
+
+def converse(sock: socket.socket, content: bytes, *, shut: bool = False) -> bytes:
+    """Send some bytes, shut down the sending side if ``shut``, and return all bytes until the server closes."""
+    with sock:
+        sock.sendall(content)
+        if shut:
+            sock.shutdown(socket.SHUT_WR)
+        received = b""
+        while part := sock.recv(65536):
+            received += part
+    return received

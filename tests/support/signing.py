@@ -1,0 +1,88 @@
+"""Zones and keys for tests of signing, and signed zones as dnspython zones."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import dns.name
+import dns.rdata
+import dns.rdataclass
+import dns.rdatatype
+import dns.zone
+import pytest
+
+from maptr.dnssec import sign as dnssec
+from maptr.dnssec.keys import Algorithm, Key, KeySet, Role, State
+from maptr.dnssec.policy import Policy
+from maptr.zone.diff import records, soa_of
+from maptr.zone.snapshot import ZoneView, view_zone
+from tests.answer.test_respond_oracle import random_zone, zone_text
+
+
+def sign_zone(
+    zone: dns.zone.Zone,
+    keys: Sequence[Key],
+    *,
+    now: int,
+    serial: int,
+    policy: Policy | None = None,
+    old: dns.zone.Zone | None = None,
+) -> dns.zone.Zone:
+    """``dnssec.sign_zone`` for dnspython zones."""
+    earlier = None if old is None else view_zone(old)
+    signed = dnssec.sign_zone(view_zone(zone), KeySet(tuple(keys)), now=now, serial=serial, policy=policy, old=earlier)
+    return to_zone(signed)
+
+
+def to_zone(view: ZoneView) -> dns.zone.Zone:
+    """A view as a dnspython zone, not relativized."""
+    zone = dns.zone.Zone(dns.name.Name((*view.soa.owner, b"")), relativize=False)
+    for record in (soa_of(view), *records(view)):
+        rdtype = dns.rdatatype.RdataType.make(record.rdtype)
+        rdata = dns.rdata.from_wire(dns.rdataclass.IN, rdtype, record.rdata, 0, len(record.rdata))
+        owner = dns.name.Name((*record.owner, b""))
+        zone.find_rdataset(owner, rdtype, rdata.covers(), create=True).add(rdata, record.ttl)
+    return zone
+
+
+NOW = 1_800_000_000
+ORIGIN = dns.name.from_text("example.")
+TEXT = """\
+$ORIGIN example.
+$TTL 3600
+@       SOA   ns1 hostmaster 7 7200 3600 1209600 300
+@       NS    ns1
+ns1     A     192.0.2.1
+a.b     TXT   "a\\200"
+*.w     MX    10 port\\058.example.
+del     NS    del
+del     DS    12345 13 2 0000000000000000000000000000000000000000000000000000000000000001
+del     A     192.0.2.2
+ns.del  A     192.0.2.3
+dname   DNAME target
+x.dname A     192.0.2.4
+12345   NAPTR 10 10 "u" "ark" "!^ark:(.*)$!https://h.example:8443/\\\\1!" .
+12345   NAPTR 100 10 "h" "ark" "" h.example\\0588443.
+"""
+
+
+def example_zone() -> dns.zone.Zone:
+    """A zone with a delegation, glue, a DNAME, a wildcard and names with special characters."""
+    return dns.zone.from_text(TEXT, relativize=False)
+
+
+def sign_example(*keys: Key, policy: Policy | None = None, serial: int = 7) -> dns.zone.Zone:
+    return sign_zone(example_zone(), keys, now=NOW, serial=serial, policy=policy)
+
+
+def random_view(seed: int) -> ZoneView:
+    """A zone of random records below ``example.``."""
+    return view_zone(dns.zone.from_text(zone_text(random_zone(random.Random(seed))), "example.", relativize=False))
+
+
+def one_key() -> KeySet:
+    """A CSK of Ed25519, the same every time."""
+    ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")
+    private = Algorithm.ED25519.private_class(ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32)))
+    return KeySet((Key(Role.CSK, State.ACTIVE, Algorithm.ED25519, private),))

@@ -1,0 +1,161 @@
+"""DNS over TCP for tests: a zone, queries in frames, sockets that read them, and listeners to ask."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from functools import cache
+
+import dns.message
+import dns.zone
+
+from maptr.protocol.address import Address
+from maptr.server.connections import Answers, Connections, TcpListener, TlsSettings
+from maptr.server.counters import Counters
+from maptr.server.daemon import Daemon
+from maptr.server.primary import PrimarySettings
+from maptr.server.responder import Responder, State
+from maptr.server.sockets import open_tcp
+from maptr.server.stream import TcpLimits
+from maptr.transfer.acl import Acl, Secondaries
+from maptr.transfer.session import Access
+from maptr.zone.snapshot import Snapshot
+from tests.support.running import PATIENCE, Running, answering, served
+
+ZONE = "\n".join(
+    [
+        "@ 60 SOA ns host 1 7200 3600 1209600 300",
+        "@ 60 NS ns",
+        "ns 60 A 192.0.2.1",
+        '12345 60 NAPTR 10 10 "u" "ark" "!^ark:/?12345/(.*)$!https://h.example:8443/p/ark:/12345/\\\\1!" .',
+        '12345 60 NAPTR 100 10 "h" "ark" "" h.example\\0588443.',
+        *(f'big 60 TXT "{i:0200d}"' for i in range(250)),
+    ]
+)
+SNAPSHOT = Snapshot.from_zones([dns.zone.from_text(ZONE, "ark.arpa.", relativize=False)])
+QUERY = dns.message.make_query("12345.ark.arpa.", "NAPTR")
+WIRE = QUERY.to_wire()
+FRAME = len(WIRE).to_bytes(2, "big") + WIRE
+BIG = dns.message.make_query("big.ark.arpa.", "TXT").to_wire()
+BIG_FRAME = len(BIG).to_bytes(2, "big") + BIG
+
+
+@contextlib.contextmanager
+def serving(*addresses: Address) -> Iterator[Daemon]:
+    daemon = Daemon(served(SNAPSHOT), addresses or (Address("127.0.0.1", 0),))
+    with answering(daemon):
+        yield daemon
+
+
+def answers(counters: Counters | None = None) -> Answers:
+    """What a listener answers by."""
+    responder = Responder()
+    responder.swap(State(SNAPSHOT, Access(), responder.context))
+    counts = counters or Counters()
+    return lambda query, transport, client: responder.answers(query, transport, client, counts)
+
+
+@contextlib.contextmanager
+def tcp_serving(connections: Connections | None = None, **timeouts: float) -> Iterator[int]:
+    """A TcpListener with limits of the test's own; gives its port."""
+    running = Running()
+    sock = open_tcp("127.0.0.1", 0)
+    port = sock.getsockname()[1]
+    limits = TcpLimits(**timeouts)  # type: ignore[arg-type]
+    listener = TcpListener(sock, answers(), connections or Connections(), limits=limits)
+    running.call(listener.start)
+    try:
+        yield port
+    finally:
+        asyncio.run_coroutine_threadsafe(stop(listener), running.loop).result(PATIENCE)
+        running.close()
+
+
+async def stop(listener: TcpListener) -> None:
+    listener.stop()
+    await listener.drain()
+
+
+def connect(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+
+
+def receive(sock: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        part = sock.recv(count - len(data))
+        if not part:
+            raise EOFError
+        data += part
+    return data
+
+
+def receive_message(sock: socket.socket) -> dns.message.Message:
+    return dns.message.from_wire(receive(sock, int.from_bytes(receive(sock, 2), "big")))
+
+
+def is_closed(sock: socket.socket) -> bool:
+    try:
+        return sock.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def wait_until_cut_off(sock: socket.socket) -> None:
+    """Wait until the server has closed the connection, without reading: data sent then is refused."""
+    sock.setblocking(False)
+    deadline = time.monotonic() + 10 * PATIENCE
+    with contextlib.suppress(ConnectionError):
+        while time.monotonic() < deadline:
+            with contextlib.suppress(BlockingIOError):
+                sock.send(b"\0")
+            time.sleep(0.05)
+        raise AssertionError("still connected")
+
+
+def wait_for(met: Callable[[], bool]) -> None:
+    """Until the server has noticed."""
+    deadline = time.monotonic() + PATIENCE
+    while not met():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@cache
+def large() -> Snapshot:
+    """A zone of a megabyte; made when asked for, for nearly every module of tests imports this one."""
+    text = "@ 60 SOA ns host 1 7200 3600 1209600 300\n@ 60 NS ns\nns 60 A 192.0.2.1\n"
+    text += "\n".join(f'n{i} 60 TXT "{i:0250d}"' for i in range(3000))
+    return Snapshot.from_zones([dns.zone.from_text(text, "ark.arpa.", relativize=False)])
+
+
+ANYBODY = PrimarySettings(secondaries={(b"ark", b"arpa"): Secondaries(Acl.of(["127.0.0.1"]))})
+
+
+@contextlib.contextmanager
+def transferring(tls: TlsSettings | None = None, **timeouts: float) -> Iterator[Daemon]:
+    """A daemon that transfers a zone of a megabyte to any client here."""
+    limits = TcpLimits(**timeouts)  # type: ignore[arg-type]
+    daemon = Daemon(served(large()), [Address("127.0.0.1", 0)], primary=ANYBODY, tcp_limits=limits, tls=tls)
+    with answering(daemon):
+        yield daemon
+
+
+def frame(query: dns.message.Message) -> bytes:
+    wire = query.to_wire()
+    return len(wire).to_bytes(2, "big") + wire
+
+
+def linger(sock: socket.socket) -> None:
+    """Its close will be a reset."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def receive_message_from(port: int) -> None:
+    with connect(port) as sock:
+        sock.sendall(FRAME)
+        receive_message(sock)

@@ -1,0 +1,129 @@
+"""TSIG keys, access control lists and NOTIFY targets: what is read, what it allows, and the errors."""
+
+from __future__ import annotations
+
+import pytest
+
+from maptr.transfer.acl import Acl, Key, NotifyTarget, Secondaries, keyring
+
+SECRET = "c2VjcmV0"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "digest", "size"),
+    [
+        *((f"hmac-sha{bits}", f"sha{bits}", bits // 8) for bits in (224, 256, 384, 512)),
+        ("HMAC-SHA1.", "sha1", 20),
+        ("hmac-sha256-128", "sha256", 16),
+        ("hmac-sha512-264", "sha512", 33),
+        ("hmac-sha1-80", "sha1", 10),
+    ],
+)
+def test_rfc8945_6_algorithms(algorithm: str, digest: str, size: int) -> None:
+    key = Key.of("Name.", algorithm, SECRET)
+    assert (key.digest, key.mac_size, key.secret, key.name) == (digest, size, b"secret", (b"name",))
+
+
+@pytest.mark.parametrize(
+    ("name", "algorithm", "secret", "why"),
+    [
+        ("k", "hmac-md5", SECRET, "is not a known algorithm: hmac-sha1, hmac-sha224"),
+        ("k", "sha256", SECRET, "not a known algorithm"),
+        ("k", "hmac-sha256-120", SECRET, "128 to 256 bits"),
+        ("k", "hmac-sha256-130", SECRET, "whole bytes"),
+        ("k", "hmac-sha256-264", SECRET, "128 to 256"),
+        ("k", "hmac-sha1-72", SECRET, "80 to 160"),
+        ("", "hmac-sha256", SECRET, "without a name"),
+        ("a..b", "hmac-sha256", SECRET, "empty label"),
+        ("k", "hmac-sha256", "", "without a secret"),
+        ("k", "hmac-sha256", "not base64!", "not base64"),
+        ("k", "hmac-sha256", "abc", "not base64"),
+    ],
+)
+def test_an_invalid_key_has_a_reason_without_its_secret(name: str, algorithm: str, secret: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why) as caught:
+        Key.of(name, algorithm, secret)
+    assert not secret or secret not in str(caught.value)
+
+
+def test_a_key_does_not_show_its_secret() -> None:
+    key = Key.of("k", "hmac-sha256", SECRET)
+    for text in (repr(key), str(key), repr(keyring([key])), repr(Secondaries())):
+        assert "secret=" not in text
+        assert SECRET not in text
+        assert "b'secret'" not in text
+
+
+def test_two_keys_with_one_name() -> None:
+    key = Key.of("k", "hmac-sha256", SECRET)
+    with pytest.raises(ValueError, match=r"key k\. is given twice"):
+        keyring([key, Key.of("K.", "hmac-sha512", SECRET)])
+
+
+@pytest.mark.parametrize(
+    ("rule", "client", "key", "allowed"),
+    [
+        ("key:xfr", "192.0.2.1", "xfr", True),
+        ("key:XFR.", "", "xfr", True),
+        ("key:xfr", "192.0.2.1", "other", False),
+        ("key:xfr", "192.0.2.1", None, False),
+        ("192.0.2.1", "192.0.2.1", None, True),
+        ("192.0.2.1", "192.0.2.1", "other", True),
+        ("192.0.2.1", "192.0.2.2", "xfr", False),
+        ("192.0.2.0/24", "192.0.2.255", None, True),
+        ("192.0.2.0/24", "192.0.3.0", None, False),
+        ("2001:db8::/32", "2001:db8:1::2", None, True),
+        ("2001:db8::/32", "2001:db9::", None, False),
+        ("::/0", "192.0.2.1", None, False),
+        ("0.0.0.0/0", "::ffff:192.0.2.1", None, True),
+        ("fe80::/10", "fe80::1%eth0", None, True),
+        ("192.0.2.0/24 key:xfr", "192.0.2.9", "xfr", True),
+        ("key:xfr 192.0.2.0/24", "192.0.2.9", None, False),
+        ("192.0.2.0/24 key:xfr", "192.0.3.9", "xfr", False),
+        ("0.0.0.0/0", "", None, False),
+        ("0.0.0.0/0", "no address", None, False),
+    ],
+)
+def test_which_clients_a_rule_allows(rule: str, client: str, key: str | None, allowed: bool) -> None:
+    name = None if key is None else (key.encode(),)
+    assert Acl.of([rule]).allows(client, name) is allowed
+    assert Acl.of(["203.0.113.77", rule]).allows(client, name) is allowed
+
+
+def test_without_rules_no_client_is_allowed() -> None:
+    assert not Acl().allows("127.0.0.1", (b"xfr",))
+
+
+@pytest.mark.parametrize("rule", ["", " ", "xfr", "key:", "192.0.2.1/24", "192.0.2.1 192.0.2.2", "key:a key:b", "::1]"])
+def test_an_invalid_rule(rule: str) -> None:
+    with pytest.raises(ValueError):
+        Acl.of([rule])
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("127.0.0.1:5300", "127.0.0.1:5300"),
+        ("127.0.0.1", "127.0.0.1:53"),
+        ("::1", "[::1]:53"),
+        ("[::1]:5300 key:Xfr", "[::1]:5300 key:xfr."),
+    ],
+)
+def test_targets_of_notify(text: str, shown: str) -> None:
+    assert str(NotifyTarget.from_text(text)) == shown
+
+
+@pytest.mark.parametrize(
+    "text", ["", "host:53", "127.0.0.1:0", "127.0.0.1:x", "127.0.0.1 xfr", "::1 key:a key:b", "key:a"]
+)
+def test_an_invalid_target(text: str) -> None:
+    with pytest.raises(ValueError):
+        NotifyTarget.from_text(text)
+
+
+def test_each_key_in_a_rule_or_target_must_exist() -> None:
+    keys = keyring([Key.of("k", "hmac-sha256", SECRET)])
+    Secondaries(Acl.of(["key:k"]), (NotifyTarget.from_text("::1 key:k"),)).check(keys)
+    for missing in (Secondaries(Acl.of(["key:no"])), Secondaries(notify=(NotifyTarget.from_text("::1 key:no"),))):
+        with pytest.raises(ValueError, match=r"there is no key no\."):
+            missing.check(keys)

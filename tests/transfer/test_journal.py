@@ -1,0 +1,201 @@
+"""Journals: chains of differences, limits, and files, which are set aside if damaged and written atomically."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from maptr.errors import JournalError, ZoneError
+from maptr.protocol.names import parse
+from maptr.protocol.serial import is_newer
+from maptr.server.primary import journal_path, read_journal, write_journal
+from maptr.transfer.journal import Journal, PackedDifference, decode, encode
+from maptr.zone.diff import difference, digest
+from maptr.zone.snapshot import view_zone
+from tests.answer.test_respond_oracle import random_zone, zone_text
+from tests.transfer.test_xfr import journal_of, view_of, zone_of
+
+
+@pytest.mark.parametrize(
+    ("serial", "than", "newer"),
+    [
+        (1, 0, True),
+        (0, 0, False),
+        (0, 1, False),
+        (0, 2**32 - 1, True),
+        (2**31 - 1, 0, True),
+        (2**31, 0, False),  # RFC 1982 3.2: not defined
+        (2**31 + 1, 0, False),
+    ],
+)
+def test_rfc1982_3_2_serials(serial: int, than: int, newer: bool) -> None:
+    assert is_newer(serial, than) is newer
+
+
+def test_another_order_of_records_is_not_a_difference() -> None:
+    one, two = view_of(1, "a 60 TXT x\na 60 TXT y\nb 60 TXT z\n"), view_of(1, "b 60 TXT z\na 60 TXT y\na 60 TXT x\n")
+    assert difference(one, two) is None
+    assert digest(one) == digest(two)
+    journal = Journal.start(one)
+    assert journal.extend(one, two) is journal
+
+
+@pytest.mark.parametrize("other", ["a 61 TXT x\n", "A 60 TXT x\n", "a 60 TXT X\n", "a 60 SPF x\n", ""])
+def test_every_change_is_a_difference(other: str) -> None:
+    one, two = view_of(1, "a 60 TXT x\n"), view_of(2, other)
+    change = difference(one, two)
+    assert change is not None
+    assert len(change.removed) == 1
+    assert len(change.added) == (1 if other else 0)
+    assert digest(one) != digest(two)
+
+
+def test_a_new_serial_alone_is_a_difference_without_records() -> None:
+    change = difference(view_of(1), view_of(2))
+    assert change is not None
+    assert (change.from_serial, change.to_serial, change.removed, change.added) == (1, 2, (), ())
+
+
+@pytest.mark.parametrize("serial", [5, 4, 5 + 2**31])
+def test_a_serial_that_did_not_increase_starts_a_new_journal(serial: int) -> None:
+    journal = journal_of(view_of(4, "z 60 TXT x\n"), view_of(5))
+    after = journal.extend(view_of(5), view_of(serial, "a 60 TXT x\n"))
+    assert after.differences == ()
+    assert after.serial == serial
+
+
+def test_the_oldest_differences_beyond_the_limit_are_dropped() -> None:
+    journal = Journal.start(view_of(0))
+    for serial in range(20):
+        journal = journal.extend(view_of(serial), view_of(serial + 1), max_differences=7)
+    assert [change.from_serial for change in journal.differences] == list(range(13, 20))
+    assert journal.since(12) is None
+    assert journal.since(13) is not None
+
+
+def test_the_bytes_of_a_journal_are_bounded() -> None:
+    journal = Journal.start(view_of(0))
+    for serial in range(20):
+        old, new = (view_of(n, f"a 60 TXT {'x' * 200} {n}\n") for n in (serial, serial + 1))
+        journal = journal.extend(old, new, max_bytes=3000)
+    assert 1 < len(journal.differences) < 6
+    assert sum(change.size for change in journal.differences) <= 3000
+    large = view_of(21, "\n".join(f"n{i} 60 TXT {'x' * 200}" for i in range(30)))
+    assert journal.extend(view_of(20, f"a 60 TXT {'x' * 200} 20\n"), large, max_bytes=3000).differences == ()
+
+
+@given(st.integers(0, 2**32), st.integers(0, 4))
+@settings(max_examples=50)
+def test_encode_and_decode_round_trip(seed: int, steps: int) -> None:
+    rng = random.Random(seed)
+    texts = [zone_text(random_zone(rng)).replace(" 1 7200", f" {number} 7200") for number in range(steps + 1)]
+    views = [view_zone(zone_of(text)) for text in texts]
+    journal = journal_of(*views)
+    assert decode(encode(journal)) == journal
+    assert journal.fits(views[-1])
+    assert len(journal.differences) == steps
+
+
+def test_a_change_of_any_byte_is_found() -> None:
+    octets = encode(journal_of(view_of(1), view_of(2, "a 60 TXT x\n")))
+    for place in range(len(octets)):
+        with pytest.raises(JournalError):
+            decode(octets[:place] + bytes((octets[place] ^ 1,)) + octets[place + 1 :])
+        with pytest.raises(JournalError):
+            decode(octets[:place])
+    with pytest.raises(JournalError):
+        decode(octets + b"x")
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_with_a_valid_checksum_are_refused(body: bytes) -> None:
+    magic = encode(Journal.start(view_of(1))).partition(b"\n")[0] + b"\n"
+    whole = magic + body
+    with pytest.raises(JournalError):
+        decode(whole + hashlib.sha256(whole).digest())
+
+
+def test_a_file_is_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "z.journal"
+    view = view_of(2, "a 60 TXT x\n")
+    journal = journal_of(view_of(1), view)
+    write_journal(path, journal)
+    assert read_journal(path, view) == journal
+    assert [file.name for file in tmp_path.iterdir()] == ["z.journal"]
+
+
+@pytest.mark.parametrize(
+    ("octets", "why"),
+    [
+        (b"", "not a journal"),
+        (b"something else", "not a journal"),
+        (encode(Journal.start(view_of(2)))[:-1], "checksum is wrong"),
+        (encode(Journal.start(view_of(1))), "it leads to serial 1, not to this zone of serial 2"),
+        (encode(Journal.start(view_of(2, "other 60 TXT x\n"))), "not to this zone"),
+    ],
+)
+def test_an_unusable_file_is_set_aside_with_a_reason(
+    octets: bytes, why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "z.journal"
+    path.write_bytes(octets)
+    view = view_of(2)
+    assert read_journal(path, view) == Journal.start(view)
+    assert why in caplog.text
+    assert "secondaries will get AXFR" in caplog.text
+    assert (tmp_path / "z.journal.bad").read_bytes() == octets
+    assert not path.exists()
+
+
+def test_a_missing_file_starts_a_new_journal(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    view = view_of(2)
+    assert read_journal(tmp_path / "none", view) == Journal.start(view)
+    assert not caplog.records
+
+
+def test_errors_of_reading_and_writing_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    view = view_of(2)
+    path = tmp_path / "z.journal"
+    path.mkdir()
+    assert read_journal(path, view) == Journal.start(view)
+    assert "cannot be read" in caplog.text
+    write_journal(path, Journal.start(view))
+    assert "not written" in caplog.text
+    write_journal(tmp_path / "none" / "z.journal", Journal.start(view))
+    assert [file.name for file in tmp_path.iterdir()] == ["z.journal"], "nothing is left beside it"
+
+
+def test_paths_of_journals() -> None:
+    zone_file = Path("zones/ark.arpa.zone")
+    assert journal_path(zone_file, parse("ark.arpa."), None) == Path("zones/ark.arpa.zone.journal")
+    assert journal_path(zone_file, parse("ark.arpa."), Path("state")) == Path("state/ark.arpa.journal")
+    assert journal_path(zone_file, parse("."), Path("state")) == Path("state/%root.journal")
+    assert journal_path(zone_file, (b"a/b", b"..", b"x"), Path("s")).parent == Path("s")
+
+
+def test_a_partial_file_of_a_crash_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / ".z.journal.new").write_bytes(b"half")
+    view = view_of(2)
+    for _ in range(2):
+        write_journal(tmp_path / "z.journal", Journal.start(view))
+    assert [file.name for file in tmp_path.iterdir()] == ["z.journal"]
+    assert (tmp_path / "z.journal").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_reload_packs_only_the_changes() -> None:
+    views = [view_of(serial, "".join(f"n{i} 60 TXT {serial}\n" for i in range(50))) for serial in range(20)]
+    journal = journal_of(*views)
+    after = journal.extend(views[-1], view_of(20, "".join(f"n{i} 60 TXT 19\n" for i in range(50)) + "one 60 TXT x\n"))
+    assert all(kept.data is old.data for kept, old in zip(after.differences, journal.differences, strict=False))
+    assert after.differences[-1].count == 3, "both SOAs and the record"
+
+
+def test_bytes_that_are_not_records_end_a_transfer() -> None:
+    change = PackedDifference(1, 2, 3, b"\1a")
+    with pytest.raises(ZoneError, match="the journal is damaged"):
+        list(change)

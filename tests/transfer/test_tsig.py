@@ -1,0 +1,329 @@
+"""TSIG: messages compared with dnspython's, each error of RFC 8945 5.2, and signed responses (RFC 8945 5.3)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import dns.message
+import dns.name
+import dns.rcode
+import dns.rdata
+import dns.rdataclass
+import dns.rdatatype
+import dns.tsig
+import dns.zone
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maptr.answer.context import Transport
+from maptr.protocol.names import Labels
+from maptr.transfer import tsig
+from maptr.transfer.acl import Key, keyring
+from maptr.transfer.session import Access, exchange
+from maptr.zone.snapshot import Snapshot
+
+SECRET = b"a secret of thirty-two octets..."
+NOW = 1_800_000_000
+ALGORITHMS = ("hmac-sha1", "hmac-sha224", "hmac-sha256", "hmac-sha384", "hmac-sha512")
+CUT_ALGORITHMS = ("hmac-sha256-128", "hmac-sha384-192", "hmac-sha512-256")
+ZONE = '@ 60 SOA ns h 7 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\nbig 60 TXT "' + '" "'.join(["x" * 250] * 8) + '"\n'
+SNAPSHOT = Snapshot.from_zones([dns.zone.from_text(ZONE, "example.", relativize=False)])
+
+
+def key(algorithm: str = "hmac-sha256", name: Labels = (b"xfr",)) -> Key:
+    return Key(name, algorithm, SECRET)
+
+
+def theirs(algorithm: str = "hmac-sha256", name: str = "xfr.", secret: bytes = SECRET) -> dns.tsig.Key:
+    return dns.tsig.Key(name, secret, algorithm)
+
+
+def signed(their: dns.tsig.Key, *, at: int = NOW, fudge: int = 300) -> tuple[bytes, bytes]:
+    """A query for the SOA as dnspython signs it, and its MAC."""
+    query = dns.message.make_query("example.", "SOA")
+    query.use_tsig(their, fudge=fudge)
+    wire = query.to_wire()
+    record = tsig.find(wire)
+    assert record is not None
+    bare = record.time
+    if bare == at:  # never in practice
+        return wire, record.mac
+    return resign(query.id, wire[: record.start], their, at, fudge)
+
+
+def resign(ident: int, start: bytes, their: dns.tsig.Key, at: int, fudge: int) -> tuple[bytes, bytes]:
+    """Sign as dnspython does, with a time of the test: ``use_tsig`` takes the time from the clock."""
+    stripped = start[:10] + b"\0\0" + start[12:]
+    rdata = dns.rdata.from_text(
+        dns.rdataclass.ANY, dns.rdatatype.TSIG, f"{their.algorithm} {at} {fudge} 32 {'A' * 43}= {ident} 0 0"
+    )
+    done, _ = dns.tsig.sign(stripped, their, rdata, at, b"")  # type: ignore[no-untyped-call]
+    wire = done.to_wire()
+    owner = their.name.to_wire() or b""
+    record = owner + struct.pack("!HHIH", 250, 255, 0, len(wire)) + wire
+    return stripped[:10] + b"\0\1" + stripped[12:] + record, done.mac
+
+
+def ask(
+    query: bytes,
+    keys: list[Key],
+    transport: Transport = Transport.TCP,
+    now: int = NOW,
+    note_refused: Callable[[Callable[[], str]], None] = lambda line: None,
+) -> list[bytes]:
+    access = Access(keys=keyring(keys))
+    client = "127.0.0.1"
+    return list(
+        exchange(query, SNAPSHOT, access, transport=transport, client=client, now=now, note_refused=note_refused)
+    )
+
+
+def error_of(reply: bytes) -> tuple[int, int, bytes, bytes]:
+    """rcode, TSIG error, MAC and other data of a reply."""
+    record = tsig.find(reply)
+    assert record is not None
+    return reply[3] & 15, record.error, record.mac, record.other
+
+
+def verify(reply: bytes, their: dns.tsig.Key, request_mac: bytes, at: int = NOW) -> None:
+    """Raises what dnspython raises."""
+    record = tsig.find(reply)
+    assert record is not None
+    rdata = dns.rdata.from_wire(dns.rdataclass.ANY, dns.rdatatype.TSIG, reply, *_rdata_place(reply, record.start))
+    # dnspython's own check would raise for the TSIG error before it checks the MAC.
+    wire = reply[:10] + struct.pack("!H", int.from_bytes(reply[10:12], "big") - 1) + reply[12 : record.start]
+    context = dns.tsig._digest(wire, their, rdata, None, request_mac)  # type: ignore[no-untyped-call]
+    assert context.sign()[: len(record.mac)] == record.mac
+    assert abs(record.time - at) <= record.fudge
+
+
+def _rdata_place(reply: bytes, start: int) -> tuple[int, int]:
+    offset = start
+    while reply[offset]:
+        offset += reply[offset] + 1
+    return offset + 11, int.from_bytes(reply[offset + 9 : offset + 11], "big")
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS + CUT_ALGORITHMS)
+def test_rfc8945_6_a_signed_query_gets_a_signed_answer(algorithm: str) -> None:
+    their = theirs(algorithm)
+    query, mac = signed(their)
+    (reply,) = ask(query, [key(algorithm)])
+    verify(reply, their, mac)
+    assert error_of(reply)[:2] == (0, 0)
+    assert dns.message.from_wire(reply, keyring=False).answer
+
+
+def test_rfc8945_5_3_a_signed_response_fits_the_limit_of_udp() -> None:
+    query = dns.message.make_query("big.example.", "TXT", use_edns=0, payload=1232)
+    wire, signer = tsig.sign_query(query.to_wire(), key(), NOW)
+    (reply,) = ask(wire, [key()], Transport.UDP)
+    assert len(reply) <= 1232
+    assert reply[2] & 2, "TC"
+    assert tsig.check_reply(reply, signer, NOW)
+    for size in range(200):
+        text = f'@ 60 SOA ns h 7 2 3 4 5\n@ 60 NS ns\nt 60 TXT "{"x" * 200}" "{"x" * size}"\n'
+        snapshot = Snapshot.from_zones([dns.zone.from_text(text, "example.", relativize=False)])
+        question = dns.message.make_query("t.example.", "TXT").to_wire()
+        wire, signer = tsig.sign_query(question, key(), NOW)
+        access = Access(keys=keyring([key()]))
+        (reply,) = exchange(wire, snapshot, access, transport=Transport.UDP, client="::1", now=NOW)
+        assert len(reply) <= 512
+        assert tsig.check_reply(reply, signer, NOW)
+
+
+def test_rfc8945_names_of_keys_and_algorithms_are_case_insensitive() -> None:
+    query, mac = signed(theirs("HMAC-SHA256", "XfR."))
+    (reply,) = ask(query, [key()])
+    verify(reply, theirs(), mac)
+
+
+def test_rfc8945_5_2_1_an_unknown_key_is_badkey_unsigned() -> None:
+    query, _ = signed(theirs(name="other."))
+    for keys in ([], [key()]):
+        (reply,) = ask(query, keys)
+        assert error_of(reply) == (9, tsig.BADKEY, b"", b"")
+        assert not dns.message.from_wire(reply, keyring=False).answer
+
+
+@pytest.mark.parametrize("algorithm", ["hmac-sha512", "hmac-sha256-128"])
+def test_rfc8945_5_2_1_another_algorithm_than_that_of_the_key_is_badkey(algorithm: str) -> None:
+    query, _ = signed(theirs(algorithm))
+    (reply,) = ask(query, [key("hmac-sha256")])
+    assert error_of(reply) == (9, tsig.BADKEY, b"", b"")
+
+
+def test_rfc8945_5_2_2_a_wrong_mac_is_badsig_unsigned() -> None:
+    query, _ = signed(theirs(secret=b"another secret"))
+    (reply,) = ask(query, [key()])
+    assert error_of(reply) == (9, tsig.BADSIG, b"", b"")
+
+
+def test_rfc8945_5_2_2_any_bit_changed_is_found() -> None:
+    """Except in the ID, because the record has the original ID, and in the case of names."""
+    query, _ = signed(theirs())
+    start = len(dns.message.make_query("example.", "SOA").to_wire())
+    for place in range(2, len(query)):
+        for bit in range(8):
+            changed = bytearray(query)
+            changed[place] ^= 1 << bit
+            if bytes(changed[2:]).lower() == query[2:].lower():
+                continue
+            for reply in ask(bytes(changed), [key()]):
+                record = tsig.find(reply)
+                assert record is None or record.error, f"octet {place} bit {bit}"
+                hidden = place in (10, 11, start + 5, start + 6)  # ARCOUNT, type: a query that is not signed at all
+                assert hidden or not int.from_bytes(reply[6:8], "big"), f"octet {place} bit {bit}"
+
+
+def test_invalid_signatures_are_logged() -> None:
+    notes: list[str] = []
+    good, _ = signed(theirs())
+    for query in (
+        signed(theirs(name="other\n."))[0],
+        signed(theirs(secret=b"another secret"))[0],
+        signed(theirs(), at=NOW - 1000)[0],
+        cut(good, 16),
+        cut(good, 12),  # malformed
+        good,
+        dns.message.make_query("example.", "SOA").to_wire(),
+    ):
+        ask(query, [key()], note_refused=lambda line: notes.append(line()))
+    about = "query from 127.0.0.1 with an invalid signature: key"
+    assert notes == [
+        rf"{about} other\010. BADKEY",
+        f"{about} xfr. BADSIG",
+        f"{about} xfr. BADTIME",
+        f"{about} xfr. BADTRUNC",
+    ]
+
+
+@pytest.mark.parametrize("skew", [-1000, 1000, -301, 301])
+def test_rfc8945_5_2_3_a_wrong_clock_is_badtime_signed_with_both_times(skew: int) -> None:
+    query, mac = signed(theirs(), at=NOW + skew)
+    (reply,) = ask(query, [key()])
+    assert error_of(reply)[:2] == (9, tsig.BADTIME)
+    assert error_of(reply)[3] == NOW.to_bytes(6, "big")
+    record = tsig.find(reply)
+    assert record is not None
+    assert record.time == NOW + skew
+    verify(reply, theirs(), mac, NOW + skew)
+
+
+@pytest.mark.parametrize("skew", [-300, 300])
+def test_rfc8945_5_2_3_a_difference_within_the_fudge_is_allowed(skew: int) -> None:
+    query, mac = signed(theirs(), at=NOW + skew)
+    (reply,) = ask(query, [key()])
+    assert error_of(reply)[:2] == (0, 0)
+    verify(reply, theirs(), mac)
+
+
+def cut(query: bytes, length: int) -> bytes:
+    """The query with its MAC cut to a length."""
+    record = tsig.find(query)
+    assert record is not None
+    stripped = query[:10] + b"\0\0" + query[12 : record.start]
+    return tsig.attach(stripped, record, record.mac[:length])
+
+
+@pytest.mark.parametrize("length", [16, 20, 32])
+def test_rfc8945_5_2_2_1_a_truncated_mac_is_accepted_if_the_key_allows_it(length: int) -> None:
+    query, mac = signed(theirs())
+    (reply,) = ask(cut(query, length), [key("hmac-sha256-128")])
+    assert error_of(reply)[:2] == (0, 0)
+    assert len(error_of(reply)[2]) == length, "the response has a MAC of the same size"
+    verify(reply, theirs(), mac[:length])
+
+
+@pytest.mark.parametrize("length", [16, 31])
+def test_rfc8945_5_2_4_a_mac_shorter_than_the_key_allows_is_badtrunc_signed(length: int) -> None:
+    query, mac = signed(theirs())
+    (reply,) = ask(cut(query, length), [key("hmac-sha256")])
+    assert error_of(reply)[:2] == (9, tsig.BADTRUNC)
+    assert len(error_of(reply)[2]) == 32
+    verify(reply, theirs(), mac[:length])
+
+
+@pytest.mark.parametrize("length", [1, 9, 15])
+def test_rfc8945_5_2_2_1_a_mac_of_an_impossible_size_is_formerr(length: int) -> None:
+    query, _ = signed(theirs())
+    (reply,) = ask(cut(query, length), [key("hmac-sha256-128")])
+    assert reply[3] & 15 == dns.rcode.FORMERR
+    assert tsig.find(reply) is None
+
+
+def test_rfc8945_5_2_the_order_is_key_mac_time_truncation() -> None:
+    late = {"at": NOW - 1000}
+    assert error_of(ask(signed(theirs(name="no."), **late)[0], [key()])[0])[1] == tsig.BADKEY
+    assert error_of(ask(signed(theirs(secret=b"no"), **late)[0], [key()])[0])[1] == tsig.BADSIG
+    assert error_of(ask(cut(signed(theirs(), **late)[0], 16), [key()])[0])[1] == tsig.BADTIME
+
+
+def test_rfc8945_5_2_tsig_twice_or_not_last_is_formerr() -> None:
+    query, _ = signed(theirs())
+    record = tsig.find(query)
+    assert record is not None
+    tail = query[record.start :]
+    opt = dns.message.make_query("example.", "SOA", use_edns=0).to_wire()[-11:]
+    for extra in (tail, opt):
+        wrong = query[:10] + b"\0\2" + query[12:] + extra
+        (reply,) = ask(wrong, [key()])
+        assert reply[3] & 15 == dns.rcode.FORMERR
+    in_answer = query[:6] + b"\0\1" + query[8:10] + b"\0\0" + query[12:]
+    (reply,) = ask(in_answer, [key()])
+    assert reply[3] & 15 == dns.rcode.FORMERR
+
+
+@pytest.mark.parametrize("change", [lambda q: q + b"x", lambda q: q[:-1], lambda q: q[:10] + b"\0\2" + q[12:]])
+def test_a_malformed_tsig_is_formerr(change: Callable[[bytes], bytes]) -> None:
+    query, _ = signed(theirs())
+    (reply,) = ask(change(query), [key()])
+    assert reply[3] & 15 == dns.rcode.FORMERR
+
+
+def test_an_unsigned_query_gets_an_unsigned_answer() -> None:
+    (reply,) = ask(dns.message.make_query("example.", "SOA", use_edns=0).to_wire(), [key()])
+    assert tsig.find(reply) is None
+
+
+def test_rfc8945_errors_of_the_query_itself_are_signed() -> None:
+    """An unknown opcode, an EDNS version, a zone that is not served: with a valid signature."""
+    for wire in (
+        b"\x12\x34\x28\0\0\0\0\0\0\0\0\0",
+        dns.message.make_query("example.", "SOA", use_edns=1).to_wire(),
+        dns.message.make_query("other.", "SOA").to_wire(),
+        dns.message.make_query("example.", "AXFR").to_wire(),
+        dns.message.make_query("other.", "IXFR").to_wire(),
+    ):
+        query, signer = tsig.sign_query(wire, key(), NOW)
+        (reply,) = ask(query, [key()])
+        assert not int.from_bytes(reply[6:8], "big")
+        assert tsig.check_reply(reply, signer, NOW)
+
+
+def test_check_reply_accepts_only_the_response_to_its_query() -> None:
+    query, signer = tsig.sign_query(dns.message.make_query("example.", "SOA").to_wire(), key(), NOW)
+    (reply,) = ask(query, [key()])
+    assert tsig.check_reply(reply, signer, NOW)
+    assert not tsig.check_reply(reply, signer, NOW + 301)
+    assert not tsig.check_reply(reply[:-1], signer, NOW)
+    assert not tsig.check_reply(reply[:30] + bytes((reply[30] ^ 1,)) + reply[31:], signer, NOW)
+    (unsigned,) = ask(dns.message.make_query("example.", "SOA").to_wire(), [key()])
+    assert not tsig.check_reply(unsigned, signer, NOW)
+    _, other = tsig.sign_query(dns.message.make_query("example.", "SOA").to_wire(), key(), NOW)
+    assert not tsig.check_reply(reply, other, NOW)
+
+
+@given(st.binary(max_size=120), st.integers(0, 200), st.integers(0, 255))
+def test_hostile_bytes_after_the_question_raise_nothing(tail: bytes, place: int, octet: int) -> None:
+    query, _ = signed(theirs())
+    record = tsig.find(query)
+    assert record is not None
+    torn = bytearray(query)
+    torn[place % len(torn)] = octet
+    for wire in (query[: record.start] + tail, bytes(torn), bytes(torn)[: record.start] + tail):
+        for reply in ask(wire, [key()]):
+            assert len(reply) >= 12
+            assert reply[2] & 0x80

@@ -1,0 +1,418 @@
+"""AXFR and IXFR: dnspython's secondary (``dns.xfr``) reads the messages of ``exchange``."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import dns.message
+import dns.name
+import dns.opcode
+import dns.rcode
+import dns.rdatatype
+import dns.rrset
+import dns.tsig
+import dns.xfr
+import dns.zone
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from maptr.answer.context import Transport
+from maptr.errors import ZoneError
+from maptr.protocol.names import fold, parse
+from maptr.transfer import tsig
+from maptr.transfer import xfr as transfer
+from maptr.transfer.acl import Acl, Key, Secondaries, keyring
+from maptr.transfer.catalog import catalog_zone, member_label
+from maptr.transfer.journal import Journal
+from maptr.transfer.session import Access, Catalog, exchange
+from maptr.zone.snapshot import Snapshot, ZoneView, view_zone
+from tests.answer.test_respond_oracle import ORIGIN, random_zone, zone_text
+
+NOW = 1_800_000_000
+HERE = "127.0.0.1"
+EXAMPLE = (b"example",)
+KEY = Key((b"xfr",), "hmac-sha256", b"a secret of thirty-two octets...")
+OPEN = Secondaries(Acl.of([HERE]))
+APEX = "@ 60 SOA ns h {} 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n"
+
+
+def zone_of(text: str, origin: str = ORIGIN) -> dns.zone.Zone:
+    return dns.zone.from_text(text, origin, relativize=False)
+
+
+def view_of(serial: int, text: str = "") -> ZoneView:
+    return view_zone(zone_of(APEX.format(serial) + text))
+
+
+def journal_of(*views: ZoneView) -> Journal:
+    journal = Journal.start(views[0])
+    for old, new in itertools.pairwise(views):
+        journal = journal.extend(old, new)
+    return journal
+
+
+def access_of(journal: Journal | None = None, secondaries: Secondaries = OPEN) -> Access:
+    journals = {} if journal is None else {journal.origin: journal}
+    return Access(keyring([KEY]), {EXAMPLE: secondaries}, journals)
+
+
+def ask(
+    query: dns.message.Message | bytes,
+    view: ZoneView,
+    access: Access,
+    *,
+    transport: Transport = Transport.TCP,
+    client: str = HERE,
+) -> list[bytes]:
+    wire = query if isinstance(query, bytes) else query.to_wire()
+    return list(exchange(wire, Snapshot.of([view]), access, transport=transport, client=client, now=NOW))
+
+
+def apply(messages: list[bytes], zone: dns.zone.Zone, serial: int | None) -> None:
+    """Apply the messages as dnspython's secondary, which raises an exception for a wrong one."""
+    rdtype = dns.rdatatype.AXFR if serial is None else dns.rdatatype.IXFR
+    with dns.xfr.Inbound(zone, rdtype, serial) as inbound:
+        done = False
+        for wire in messages:
+            assert not done, "a message after the last"
+            done = inbound.process_message(dns.message.from_wire(wire, xfr=True, one_rr_per_rrset=True))
+        assert done
+
+
+def ixfr_query(serial: int, **edns: int) -> dns.message.Message:
+    query = dns.message.make_query(ORIGIN, "IXFR", **edns)  # type: ignore[arg-type]
+    query.authority.append(dns.rrset.from_text(ORIGIN, 0, "IN", "SOA", f". . {serial} 0 0 0 0"))
+    return query
+
+
+def rcode_of(messages: list[bytes]) -> str:
+    (wire,) = messages
+    reply = dns.message.from_wire(wire)
+    assert not reply.answer
+    return dns.rcode.to_text(reply.rcode())
+
+
+def answers(messages: list[bytes]) -> list[tuple[str, str, str]]:
+    found = []
+    for wire in messages:
+        for rrset in dns.message.from_wire(wire, one_rr_per_rrset=True).answer:
+            found.append((str(rrset.name), dns.rdatatype.to_text(rrset.rdtype), rrset[0].to_text()))
+    return found
+
+
+def serials(messages: list[bytes]) -> list[int]:
+    return [int(text.split()[2]) for _, rdtype, text in answers(messages) if rdtype == "SOA"]
+
+
+@given(st.integers(0, 2**32), st.integers(1, 5), st.integers(0, 2**32 - 1))
+@settings(max_examples=60)
+def test_a_secondary_that_applies_the_differences_has_the_zone(seed: int, steps: int, start: int) -> None:
+    """Over random zones: from each serial in the journal by IXFR, and from nothing by AXFR."""
+    rng = random.Random(seed)
+    zones = []
+    for number in range(steps + 1):
+        text = zone_text(random_zone(rng)).replace(" 1 7200", f" {(start + number) % 2**32} 7200")
+        if rng.random() < 0.3:
+            text = text.replace(" 3600 IN", f" {rng.choice((60, 3600))} IN")
+        zones.append(zone_of(text))
+    views = [view_zone(zone) for zone in zones]
+    journal = journal_of(*views)
+    for number, zone in enumerate(zones):
+        serial = (start + number) % 2**32
+        apply(ask(ixfr_query(serial), views[-1], access_of(journal)), zone, serial)
+        assert zone == zones[-1]
+    empty = dns.zone.Zone(ORIGIN, relativize=False)
+    apply(ask(dns.message.make_query(ORIGIN, "AXFR"), views[-1], access_of(journal)), empty, None)
+    assert empty == zones[-1]
+
+
+def test_rfc1995_4_the_order_of_an_incremental_answer() -> None:
+    more = "\n".join(f"m{i} 60 TXT x" for i in range(9)) + "\n"
+    one = view_of(1, more + "a 60 A 192.0.2.2\nb 60 A 192.0.2.3\n")
+    two = view_of(2, more + "b 60 A 192.0.2.3\nc 60 A 192.0.2.4\n")
+    three = view_of(3, more + "b 60 A 192.0.2.9\nc 60 A 192.0.2.4\n")
+    found = answers(ask(ixfr_query(1), three, access_of(journal_of(one, two, three))))
+    assert [text.split()[2] if rdtype == "SOA" else f"{name} {text}" for name, rdtype, text in found] == [
+        *("3", "1", "a.example. 192.0.2.2", "2", "c.example. 192.0.2.4"),
+        *("2", "b.example. 192.0.2.3", "3", "b.example. 192.0.2.9", "3"),
+    ]
+
+
+@pytest.mark.parametrize("serial", [5, 6, 5 + 2**31 - 1])
+def test_rfc1995_2_a_current_secondary_gets_the_soa_alone(serial: int) -> None:
+    view = view_of(5)
+    assert serials(ask(ixfr_query(serial), view, access_of(Journal.start(view)))) == [5]
+
+
+@pytest.mark.parametrize("serial", [0, 4, 2**32 - 1, 5 + 2**31])
+def test_rfc1995_4_an_unknown_serial_gets_the_whole_zone(serial: int) -> None:
+    view = view_of(5)
+    for journal in (None, Journal.start(view), journal_of(view_of(3), view)):
+        messages = ask(ixfr_query(serial), view, access_of(journal))
+        assert serials(messages) == [5, 5]
+        assert len(answers(messages)) == 4
+
+
+def test_differences_larger_than_the_zone_are_not_sent() -> None:
+    one, two, three = view_of(1), view_of(2, "\n".join(f"n{i} 60 A 192.0.2.2" for i in range(50))), view_of(3)
+    messages = ask(ixfr_query(1), three, access_of(journal_of(one, two, three)))
+    assert serials(messages) == [3, 3]
+
+
+def test_a_journal_for_another_serial_is_not_used() -> None:
+    one, two, three = view_of(1), view_of(2), view_of(3)
+    assert serials(ask(ixfr_query(1), three, access_of(journal_of(one, two)))) == [3, 3]
+
+
+def test_rfc1995_2_over_udp_the_soa_alone() -> None:
+    one, two = view_of(1), view_of(2, "a 60 A 192.0.2.2\n")
+    for serial in (0, 1, 2):
+        messages = ask(ixfr_query(serial), two, access_of(journal_of(one, two)), transport=Transport.UDP)
+        assert serials(messages) == [2]
+
+
+def test_rfc5936_4_2_axfr_over_udp_is_refused() -> None:
+    query = dns.message.make_query(ORIGIN, "AXFR")
+    assert rcode_of(ask(query, view_of(1), access_of(), transport=Transport.UDP)) == "REFUSED"
+
+
+@pytest.mark.parametrize("rdtype", ["AXFR", "IXFR"])
+def test_without_access_rules_transfers_are_refused(rdtype: str) -> None:
+    query = ixfr_query(1) if rdtype == "IXFR" else dns.message.make_query(ORIGIN, rdtype)
+    for access in (Access(), access_of(secondaries=Secondaries()), access_of(secondaries=Secondaries(Acl.of(["::1"])))):
+        for transport in Transport:
+            assert rcode_of(ask(query, view_of(1), access, transport=transport)) == "REFUSED"
+
+
+@pytest.mark.parametrize("name", ["other.", "sub.example.", "."])
+def test_rfc5936_2_2_1_a_zone_not_served_is_notauth(name: str) -> None:
+    assert rcode_of(ask(dns.message.make_query(name, "AXFR"), view_of(1), access_of())) == "NOTAUTH"
+
+
+def test_another_class_is_refused() -> None:
+    query = dns.message.make_query(ORIGIN, "AXFR", "CH")
+    assert rcode_of(ask(query, view_of(1), access_of())) == "REFUSED"
+
+
+@pytest.mark.parametrize("authority", [[], ["other. 0 IN SOA . . 1 0 0 0 0"], ["example. 0 IN A 192.0.2.1"]])
+def test_rfc1995_3_ixfr_without_the_zones_soa_is_formerr(authority: list[str]) -> None:
+    query = dns.message.make_query(ORIGIN, "IXFR")
+    for text in authority:
+        name, ttl, rdclass, rdtype, rdata = text.split(" ", 4)
+        query.authority.append(dns.rrset.from_text(name, int(ttl), rdclass, rdtype, rdata))
+    assert rcode_of(ask(query, view_of(1), access_of())) == "FORMERR"
+
+
+def test_edns_of_a_transfer() -> None:
+    """Each message has OPT (RFC 5936 2.2.5); an unknown EDNS version is BADVERS."""
+    large = view_of(1, "\n".join(f"n{i} 60 TXT {'x' * 200}" for i in range(200)))
+    for wire in ask(dns.message.make_query(ORIGIN, "AXFR", use_edns=0), large, access_of()):
+        assert dns.message.from_wire(wire).edns == 0
+    for wire in ask(dns.message.make_query(ORIGIN, "AXFR"), large, access_of()):
+        assert dns.message.from_wire(wire).edns == -1
+    assert rcode_of(ask(dns.message.make_query(ORIGIN, "AXFR", use_edns=1), large, access_of())) == "BADVERS"
+
+
+def test_a_key_allows_any_address_and_each_message_is_signed() -> None:
+    """RFC 8945 5.3.1: the signature of each message covers the one before."""
+    view = view_of(1, "\n".join(f"n{i} 60 TXT {'x' * 200}" for i in range(400)))
+    access = access_of(secondaries=Secondaries(Acl.of(["key:XFR."])))
+    assert rcode_of(ask(dns.message.make_query(ORIGIN, "AXFR"), view, access)) == "REFUSED"
+    query, signer = tsig.sign_query(dns.message.make_query(ORIGIN, "AXFR").to_wire(), KEY, NOW)
+    messages = ask(query, view, access, client="2001:db8::9")
+    assert len(messages) > 4
+    assert all(len(wire) <= transfer.MESSAGE_SIZE for wire in messages)
+    previous, first = signer.previous, True
+    for wire in messages:
+        record = tsig.find(wire)
+        assert record is not None
+        chained = replace_previous(signer, previous, first)
+        bare = wire[:10] + b"\0\0" + wire[12 : record.start]
+        assert chained.sign(bare) == wire
+        previous, first = record.mac, False
+
+
+def replace_previous(signer: tsig.Signer, previous: bytes, first: bool) -> tsig.Signer:
+    return replace(signer, previous=previous, first=first, time=NOW)
+
+
+def test_dnspython_accepts_a_signed_transfer(monkeypatch: pytest.MonkeyPatch) -> None:
+    view = view_of(1, "\n".join(f"n{i} 60 TXT {'x' * 200}" for i in range(400)))
+    key = dns.tsig.Key("xfr.", KEY.secret, "hmac-sha256")
+    zone = dns.zone.Zone(ORIGIN, relativize=False)
+    query, _ = dns.xfr.make_query(zone, None, keyring=key)
+    wire = query.to_wire()
+    at = tsig.find(wire)
+    assert at is not None
+    snapshot, access = Snapshot.of([view]), access_of(secondaries=Secondaries(Acl.of(["key:xfr"])))
+    messages = list(exchange(wire, snapshot, access, transport=Transport.TLS, client="", now=at.time))
+    context = None
+    with dns.xfr.Inbound(zone) as inbound:
+        for reply in messages:
+            message = dns.message.from_wire(
+                reply,
+                keyring=key,
+                request_mac=query.mac,
+                xfr=True,
+                tsig_ctx=context,
+                multi=True,
+                one_rr_per_rrset=True,
+            )
+            context = message.tsig_ctx
+            done = inbound.process_message(message)
+    assert done
+    assert len(zone.nodes) == 402
+
+
+def test_messages_are_bounded_and_made_one_at_a_time() -> None:
+    view = view_of(1, "\n".join(f"n{i} 60 TXT {'x' * 250}" for i in range(1000)))
+    wire = dns.message.make_query(ORIGIN, "AXFR", use_edns=0).to_wire()
+    stream = exchange(wire, Snapshot.of([view]), access_of(), transport=Transport.TCP, client=HERE, now=NOW)
+    first = next(stream)
+    assert 16000 < len(first) <= transfer.MESSAGE_SIZE
+    assert all(len(message) <= transfer.MESSAGE_SIZE for message in stream)
+
+
+def test_a_record_larger_than_the_usual_message_has_a_message_of_its_own() -> None:
+    strings = " ".join(["x" * 250] * 240)
+    view = view_of(1, f"a 60 TXT x\nhuge 60 TXT {strings}\nz 60 TXT x\n")
+    messages = ask(dns.message.make_query(ORIGIN, "AXFR"), view, access_of())
+    assert max(map(len, messages)) > 60000
+    zone = dns.zone.Zone(ORIGIN, relativize=False)
+    apply(messages, zone, None)
+    assert view_zone(zone).nodes.keys() == view.nodes.keys()
+
+
+def test_a_record_too_large_for_a_message_ends_the_transfer_with_a_reason() -> None:
+    strings = " ".join(["x" * 250] * 261)
+    view = view_of(1, f"huge 60 TXT {strings}\n")
+    with pytest.raises(ZoneError, match=r"huge\.example\. type 16: 65511 bytes of rdata are too many for a message"):
+        ask(dns.message.make_query(ORIGIN, "AXFR"), view, access_of())
+
+
+def test_names_are_compressed_and_no_pointer_is_beyond_16383() -> None:
+    view = view_of(1, "\n".join(f"host-with-a-long-name-{i:04d} 60 MX 10 mail.of.{i % 7}" for i in range(2000)))
+    messages = ask(dns.message.make_query(ORIGIN, "AXFR"), view, access_of())
+    assert sum(map(len, messages)) < 2003 * 48
+    zone = dns.zone.Zone(ORIGIN, relativize=False)
+    apply(messages, zone, None)
+    assert len(zone.nodes) == 2002
+
+
+def test_transfers_and_refusals_are_logged() -> None:
+    notes: list[str] = []
+    refused: list[str] = []
+    one, two = view_of(1), view_of(2)
+    for secondaries in (OPEN, Secondaries()):
+        for query in (dns.message.make_query(ORIGIN, "AXFR"), ixfr_query(1)):
+            access = access_of(journal_of(one, two), secondaries)
+            list(
+                exchange(
+                    query.to_wire(),
+                    Snapshot.of([two]),
+                    access,
+                    transport=Transport.TCP,
+                    client=HERE,
+                    now=NOW,
+                    note=notes.append,
+                    note_refused=lambda line: refused.append(line()),
+                )
+            )
+    assert notes == [
+        "AXFR of zone example. to 127.0.0.1: serial 2",
+        "IXFR of zone example. to 127.0.0.1: from serial 1 to 2",
+    ]
+    assert refused == [
+        "AXFR of zone example. to 127.0.0.1 refused",
+        "IXFR of zone example. to 127.0.0.1 refused",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "why"),
+    [(Snapshot.of([]), "not served here"), (Snapshot.of([], broken=[EXAMPLE]), "not loaded")],
+)
+def test_a_refusal_for_a_missing_zone_is_logged(snapshot: Snapshot, why: str) -> None:
+    refused: list[str] = []
+    query = dns.message.make_query(ORIGIN, "AXFR").to_wire()
+    access = access_of(None, OPEN)
+    list(
+        exchange(
+            query,
+            snapshot,
+            access,
+            transport=Transport.TCP,
+            client=HERE,
+            now=NOW,
+            note_refused=lambda line: refused.append(line()),
+        )
+    )
+    assert refused == [f"AXFR of zone example. to 127.0.0.1 refused: {why}"]
+
+
+def catalog_access(who: str = HERE) -> Access:
+    view = catalog_zone(parse("catalog.invalid."), [parse("ark.arpa."), parse("Example.")], 9)
+    return Access(keyring([KEY]), {}, {}, Catalog(view, Secondaries(Acl.of([who]))))
+
+
+def test_rfc9432_4_the_catalog_lists_the_zones() -> None:
+    found = answers(ask(dns.message.make_query("catalog.invalid.", "AXFR"), view_of(1), catalog_access()))
+    labels = {zone: member_label(fold(parse(zone))).decode() for zone in ("ark.arpa.", "example.")}
+    assert found[0] == found[-1] == ("catalog.invalid.", "SOA", "invalid. invalid. 9 3600 600 2147483647 0")
+    assert sorted(found[1:-1]) == sorted(
+        [
+            ("catalog.invalid.", "NS", "invalid."),
+            ("version.catalog.invalid.", "TXT", '"2"'),
+            *((f"{label}.zones.catalog.invalid.", "PTR", zone) for zone, label in labels.items()),
+        ]
+    )
+
+
+def test_rfc9432_7_only_its_secondaries_see_the_catalog() -> None:
+    for rdtype in ("SOA", "AXFR", "TXT"):
+        for name in ("catalog.invalid.", "version.catalog.invalid."):
+            query = dns.message.make_query(name, rdtype)
+            expected = "NOTAUTH" if rdtype == "AXFR" else "REFUSED"
+            assert rcode_of(ask(query, view_of(1), catalog_access("::1"))) == expected
+    (wire,) = ask(dns.message.make_query("CATALOG.invalid.", "SOA"), view_of(1), catalog_access())
+    assert dns.message.from_wire(wire).answer
+    (wire,) = ask(dns.message.make_query(ORIGIN, "SOA"), view_of(1), catalog_access())
+    assert dns.message.from_wire(wire).answer
+
+
+def test_rfc1996_a_primary_refuses_notify() -> None:
+    for name, expected in ((ORIGIN, "REFUSED"), ("sub." + ORIGIN, "NOTAUTH"), ("other.", "NOTAUTH")):
+        notify = dns.message.make_query(name, "SOA")
+        notify.set_opcode(dns.opcode.NOTIFY)
+        for transport in Transport:
+            (wire,) = ask(notify, view_of(1), access_of(), transport=transport)
+            reply = dns.message.from_wire(wire)
+            assert dns.rcode.to_text(reply.rcode()) == expected
+            assert reply.opcode() == dns.opcode.NOTIFY
+            assert reply.question == notify.question
+
+
+def _hostile(rng: random.Random, wire: bytes) -> Iterator[bytes]:
+    for _ in range(40):
+        torn = bytearray(wire)
+        for _ in range(rng.randint(1, 4)):
+            torn[rng.randrange(2, len(torn))] = rng.randrange(256)
+        yield bytes(torn[: rng.randint(12, len(torn))]) if rng.random() < 0.5 else bytes(torn)
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=40)
+def test_damaged_requests_raise_nothing(seed: int) -> None:
+    rng = random.Random(seed)
+    one, two = view_of(1), view_of(2, "a 60 A 192.0.2.2\n")
+    signed, _ = tsig.sign_query(ixfr_query(1, use_edns=0).to_wire(), KEY, NOW)
+    for wire in (ixfr_query(1).to_wire(), signed):
+        for torn in _hostile(rng, wire):
+            for transport in Transport:
+                for reply in ask(torn, two, access_of(journal_of(one, two)), transport=transport):
+                    assert reply[2] & 0x80
+                    assert len(reply) <= 0xFFFF

@@ -1,0 +1,262 @@
+"""Fetching a file by HTTP: limits on time, size, redirects and addresses, and TLS."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+
+from maptr.errors import FetchError
+from maptr.web.connect import MAX_ADDRESSES
+from maptr.web.fetch import fetch
+from tests.support.certificates import write_certificate
+from tests.support.http_server import Handle, http_server, sends
+
+CONTENT = b"12345:\n    h.example.org  ACR\n"
+ADDRESSES = {"localhost": "127.0.0.2", "127.0.0.1": "127.0.0.1"}
+
+
+def drips(request: BaseHTTPRequestHandler, *, headers: bool = True) -> None:
+    """Sends one byte at a time."""
+    if headers:
+        request.send_response(200)
+        request.end_headers()
+    pause = threading.Event()
+    with contextlib.suppress(OSError):
+        for _ in range(1000):
+            request.wfile.write(b"#" if headers else b"H")
+            pause.wait(0.05)
+
+
+def drips_headers(request: BaseHTTPRequestHandler) -> None:
+    drips(request, headers=False)
+
+
+def stalls(request: BaseHTTPRequestHandler) -> None:
+    request.send_response(200)
+    request.end_headers()
+    threading.Event().wait(2)
+
+
+def redirects_forever(request: BaseHTTPRequestHandler) -> None:
+    sends(b"", 302, Location=f"{request.path}x")(request)
+
+
+def redirects_to_itself(request: BaseHTTPRequestHandler) -> None:
+    sends(b"", 301, Location=request.path)(request)
+
+
+def sends_long_status(request: BaseHTTPRequestHandler) -> None:
+    request.wfile.write(b"HTTP/1.1 500 " + b"essay " * 10_000 + b"\r\n\r\n")
+
+
+FAULTS: dict[str, tuple[Handle, str]] = {
+    "a web page by its type": (sends(CONTENT, Content_Type="text/html; charset=utf-8"), "web page"),
+    "not found": (sends(b"no", 404), "404"),
+    "a server error": (sends(b"no", 503), "503"),
+    "not modified, unasked": (sends(b"", 304), "304"),
+    "half of the content": (sends(CONTENT[:20], length=len(CONTENT)), "cut short"),
+    "an endless body": (drips, "in time"),
+    "endless headers": (drips_headers, "in time"),
+    "a stalled body": (stalls, "in time"),
+    "endless redirects": (redirects_forever, "redirected"),
+    "a redirect to itself": (redirects_to_itself, "redirected"),
+    "a redirect to an invalid URL": (sends(b"", 302, Location="gopher://[::1/"), "not a valid URL"),
+    "a redirect with control characters": (sends(b"", 302, Location="gopher://\x1b[2J\x07h/"), "not a valid URL"),
+    "a redirect to a name with a NUL": (sends(b"", 302, Location="http://h\0.example/"), "not a valid URL"),
+    "a long status": (sends_long_status, "answers 500 "),
+    "a long redirect": (sends(b"", 302, Location="gopher://h/" + "essay" * 10_000), "not a valid URL"),
+    "a redirect to a file": (sends(b"", 302, Location="file:///etc/passwd"), "neither http nor https"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faulty_response_is_a_short_printable_error(fault: str) -> None:
+    handle, reason = FAULTS[fault]
+    with http_server(handle) as url, pytest.raises(FetchError, match=reason) as failed:
+        fetch(url, seconds=0.5)
+    message = str(failed.value)
+    assert url in message
+    assert message.isprintable()
+    assert len(message) < 1100
+
+
+@pytest.mark.parametrize("tag", ["x" * 50_000, "\x1b[2J", "\xe4", '"a"\r\n b'])
+def test_unusable_validators_are_dropped(tag: str) -> None:
+    with http_server(sends(CONTENT, ETag=tag, Last_Modified=tag)) as url:
+        got = fetch(url)
+    assert (got.content, got.etag, got.modified) == (CONTENT, "", "")
+
+
+def test_redirect_from_a_public_to_a_private_address_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        http_server(sends(CONTENT)) as inside,
+        http_server(sends(b"", 302, Location=inside.replace("127.0.0.1", "localhost"))) as url,
+    ):
+        assert fetch(url).content == CONTENT, "a private server may redirect to a private one"
+        asked: list[str] = []
+        real = socket.create_connection
+
+        def noted(address: tuple[str, int], timeout: float) -> socket.socket:
+            asked.append(address[0])
+            return real(address, timeout)
+
+        monkeypatch.setattr("socket.create_connection", noted)
+        monkeypatch.setattr("maptr.web.connect.look_up", lambda host, port, seconds: [ADDRESSES[host]])
+        for module in ("fetch", "connect"):
+            monkeypatch.setattr(f"maptr.web.{module}.is_local", lambda address: address == ADDRESSES["localhost"])
+        with pytest.raises(FetchError, match=r"localhost is not asked: 127\.0\.0\.2 is not a public address"):
+            fetch(url)
+        assert asked == ["127.0.0.1"]
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port at which no address of 127.0.0.0/8 accepts a connection or refuses it."""
+    with contextlib.ExitStack() as stack:
+        listening = stack.enter_context(socket.socket())
+        listening.bind(("0.0.0.0", 0))
+        listening.listen(0)
+        port: int = listening.getsockname()[1]
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(("127.0.0.1", port))
+        yield port
+
+
+def test_silent_addresses_share_the_time_of_one(silent_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[float] = []
+    real = socket.create_connection
+
+    def noted(address: tuple[str, int], timeout: float) -> socket.socket:
+        given.append(timeout)
+        return real(address, timeout)
+
+    monkeypatch.setattr("socket.create_connection", noted)
+    monkeypatch.setattr("maptr.web.connect.look_up", lambda host, port, seconds: [f"127.0.0.{i + 1}" for i in range(8)])
+    with pytest.raises(FetchError, match="in time"):
+        fetch(f"http://h.example:{silent_port}/", seconds=0.4)
+    assert len(given) == MAX_ADDRESSES
+    assert sum(given) < 0.5
+
+
+def test_connecting_has_a_shorter_timeout_than_the_whole_fetch(
+    silent_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("maptr.web.fetch.CONNECT_SECONDS", 0.2)
+    with pytest.raises(FetchError, match=r"in time|timed out"):
+        fetch(f"http://127.0.0.1:{silent_port}/", seconds=3600)
+
+
+def test_both_address_families_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+
+    def unreachable(address: tuple[str, int], timeout: float) -> socket.socket:
+        tried.append(address[0])
+        raise OSError(errno.ENETUNREACH, "Network is unreachable")
+
+    monkeypatch.setattr("socket.create_connection", unreachable)
+    six, four = [f"2001:db8::{i}" for i in range(4)], [f"192.0.2.{i}" for i in range(4)]
+    for addresses in ([*six, *four], [*four, *six], six, six[:1] + four):
+        monkeypatch.setattr("maptr.web.connect.look_up", lambda host, port, seconds, found=addresses: found)
+        tried.clear()
+        with pytest.raises(FetchError, match="unreachable"):
+            fetch("http://h.example/")
+        other = [address for address in addresses if (":" in address) != (":" in addresses[0])]
+        assert tried[0] == addresses[0]
+        assert len(tried) == MAX_ADDRESSES
+        assert not other or tried[1] == other[0]
+
+
+def test_a_silent_address_leaves_time_for_the_next(silent_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with http_server(sends(CONTENT)) as url:
+        real = socket.create_connection
+
+        def routed(address: tuple[str, int], timeout: float) -> socket.socket:
+            host, port = address
+            return real((host, silent_port if host == "127.0.0.2" else port), timeout)
+
+        monkeypatch.setattr("socket.create_connection", routed)
+        monkeypatch.setattr("maptr.web.connect.look_up", lambda host, port, seconds: ["127.0.0.2", "127.0.0.1"])
+        assert fetch(url, seconds=2.0).content == CONTENT
+
+
+@pytest.mark.parametrize(("url", "port"), [("http://[::1]/naans", 80), ("https://[::1]/", 443), ("http://[::1]:8/", 8)])
+def test_ipv6_literal_has_the_default_port(url: str, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def refused(address: tuple[str, int], timeout: float) -> socket.socket:
+        asked.append(address)
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+
+    monkeypatch.setattr("socket.create_connection", refused)
+    with pytest.raises(FetchError, match=rf"^{re.escape(url)}: ::1: Connection refused$"):
+        fetch(url)
+    assert asked == [("::1", port)]
+
+
+def test_a_silent_resolver_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+    waited_for: list[object] = []
+
+    def silent(*_: object, **__: object) -> list[object]:
+        if not over.wait(10):
+            waited_for.append(1)
+        raise OSError("no")
+
+    monkeypatch.setattr("socket.getaddrinfo", silent)
+    with pytest.raises(FetchError, match="in time"):
+        fetch("http://h.example/", seconds=0.2)
+    over.set()
+    assert not waited_for
+
+
+def test_body_is_limited_in_size() -> None:
+    with http_server(sends(b"#" * 100_000)) as url, pytest.raises(FetchError, match="more than 5000 "):
+        fetch(url, max_bytes=5000)
+
+
+def test_a_closed_port_is_an_error() -> None:
+    with http_server(sends(CONTENT)) as url:
+        pass
+    with pytest.raises(FetchError, match="refused"):
+        fetch(url)
+
+
+@pytest.mark.parametrize("endless", [False, True])
+def test_certificates_are_verified_and_tls_is_limited_in_time(endless: bool, tmp_path: Path) -> None:
+    write_certificate(tmp_path)
+    trusted = str(tmp_path / "tls.crt")
+    with http_server(drips if endless else sends(CONTENT), certificate=tmp_path) as url:
+        with pytest.raises(FetchError, match="not trusted"):
+            fetch(url)
+        if endless:
+            with pytest.raises(FetchError, match="in time"):
+                fetch(url, cafile=trusted, seconds=0.5)
+        else:
+            assert fetch(url, cafile=trusted).content == CONTENT
+    with pytest.raises(FetchError, match="no certificates"):
+        fetch(url, cafile=str(tmp_path / "none"))
+
+
+def test_redirect_from_https_to_http_is_refused(tmp_path: Path) -> None:
+    write_certificate(tmp_path)
+    with (
+        http_server(sends(CONTENT)) as plain,
+        http_server(sends(b"", 302, Location=plain), certificate=tmp_path) as url,
+        pytest.raises(FetchError, match="away from https"),
+    ):
+        fetch(url, cafile=str(tmp_path / "tls.crt"))
+
+
+def test_redirect_is_followed() -> None:
+    with http_server(sends(CONTENT)) as url, http_server(sends(b"", 302, Location=url)) as first:
+        assert (fetch(first).content, fetch(first).url) == (CONTENT, url)

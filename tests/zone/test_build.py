@@ -1,0 +1,199 @@
+"""Table to zone text: the same for the same table, loadable, and honest about what it leaves out."""
+
+from __future__ import annotations
+
+import dns.rdatatype
+import dns.zone
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maptr.errors import ZoneError
+from maptr.protocol.serial import next_serial
+from maptr.registry.table import Entry, Nma, Table, Who
+from maptr.zone.build import NameServer, Settings, build, serial_of
+from maptr.zone.check import check_zone
+from maptr.zone.finding import Severity
+
+NOBODY = Who("")
+DAY = 1_795_176_000.0  # 2026-11-20, noon, UTC
+
+
+def entry(key: str, target: str, who: Who = NOBODY) -> Entry:
+    naan, _, shoulder = key.partition("/")
+    return Entry(naan, shoulder, (Nma(target),), who)
+
+
+TABLE = Table(
+    [
+        entry("99999", "https://t.example/ark:/${content}", Who('Tést "x"; \\ \u0001', "テスト", "TEST")),
+        entry("12345", "https://h.example:8443/p/ark:/${content}"),
+        entry("12345/x6", "https://x6.example/${value}"),
+    ]
+)
+
+
+def load(text: str) -> dns.zone.Zone:
+    return dns.zone.from_text(text, relativize=False)
+
+
+def test_the_whole_text() -> None:
+    assert build(TABLE, 7).text == "\n".join(
+        [
+            "$ORIGIN ark.arpa.",
+            "$TTL 86400",
+            "ark.arpa. IN SOA localhost. hostmaster.ark.arpa. 7 3600 900 1209600 300",
+            "ark.arpa. IN NS localhost.",
+            r'12345 IN NAPTR 9 10 "u" "ark" "!^ark:/?12345/(x6.*)$!https://x6.example/\\1!" .',
+            r'12345 IN NAPTR 10 10 "u" "ark" "!^ark:/?12345/(.*)$!https://h.example:8443/p/ark:/12345/\\1!" .',
+            r'12345 IN NAPTR 100 10 "h" "ark" "" h.example\0588443.',
+            r'99999 IN NAPTR 10 10 "u" "ark" "!^ark:/?99999/(.*)$!https://t.example/ark:/99999/\\1!" .',
+            r'99999 IN NAPTR 100 10 "h" "ark" "" t.example.',
+            r'99999 IN TXT "who=T\195\169st \"x\"; \\ \001"',
+            r'99999 IN TXT "native=\227\131\134\227\130\185\227\131\136"',
+            r'99999 IN TXT "acronym=TEST"',
+            "",
+        ]
+    )
+
+
+def test_names_are_utf8_in_txt_records() -> None:
+    zone = load(build(TABLE, 7).text)
+    strings = {b"".join(r.strings).decode() for r in zone.find_rdataset("99999.ark.arpa.", "TXT")}
+    assert strings == {'who=Tést "x"; \\ \u0001', "native=テスト", "acronym=TEST"}
+
+
+def test_a_long_name_is_split_into_strings() -> None:
+    zone = load(build(Table([entry("12345", "https://h.example/", Who("é" * 200))]), 1).text)
+    (txt,) = zone.find_rdataset("12345.ark.arpa.", "TXT")
+    assert len(txt.strings) == 2
+    assert b"".join(txt.strings).decode() == "who=" + "é" * 200
+
+
+def test_a_very_long_name_is_cut_and_its_naan_is_published() -> None:
+    built = build(Table([entry("12345", "https://h.example/", Who("é" * 66_000))]), 1)
+    (txt,) = load(built.text).find_rdataset("12345.ark.arpa.", "TXT")
+    assert b"".join(txt.strings).decode() == "who=" + "é" * 508
+    assert built.counts["naans"] == 1
+
+
+@given(st.permutations([*TABLE.values()]))
+def test_the_order_of_the_table_does_not_matter(entries: list[Entry]) -> None:
+    assert build(Table(entries), 7).text == build(TABLE, 7).text
+
+
+@given(st.text(max_size=300), st.text(max_size=20))
+def test_no_name_breaks_the_zone(name: str, acronym: str) -> None:
+    try:
+        (name + acronym).encode()
+    except UnicodeEncodeError:
+        return
+    zone = load(build(Table([entry("12345", "https://h.example/", Who(name, acronym=acronym))]), 1).text)
+    strings = {b"".join(r.strings).decode() for r in zone.get_rdataset("12345.ark.arpa.", "TXT") or ()}
+    assert strings == {f"{k}={v}" for k, v in (("who", name), ("acronym", acronym)) if v}
+
+
+def test_servers_and_contact() -> None:
+    origin = (b"ark", b"example")
+    servers = (NameServer.parse("ns1=192.0.2.1,2001:db8::1", origin), NameServer.parse("ns.other.example", origin))
+    text = build(TABLE, 1, Settings(origin=origin, servers=servers, contact=(b"dns", b"example"), ttl=60)).text
+    assert "ark.example. IN SOA ns1.ark.example. dns.example. 1 3600 900 1209600 300" in text
+    assert "ns1.ark.example. IN A 192.0.2.1" in text
+    assert "ns1.ark.example. IN AAAA 2001:db8::1" in text
+    assert "ark.example. IN NS ns.other.example." in text
+    assert not [f for f in check_zone(text) if f.severity is Severity.ERROR]
+
+
+@pytest.mark.parametrize(
+    ("text", "because"),
+    [
+        ("ns1", "give its address"),
+        ("ns1.ark.arpa.", "give its address"),
+        ("ns.example=192.0.2.1", "not in the zone"),
+        ("ns1=192.0.2.300", "192.0.2.300"),
+        ("a..b", "empty label"),
+        ("", "no name"),
+    ],
+)
+def test_bad_name_servers(text: str, because: str) -> None:
+    with pytest.raises(ZoneError, match=because):
+        NameServer.parse(text)
+
+
+def test_included_records_are_merged_and_delegations_win() -> None:
+    include = '12345 3600 IN NS ns.other.example.\nextra 60 IN TXT "a"\n'
+    built = build(TABLE, 1, Settings(include=(("extra.zone", include),)))
+    assert built.delegated == ("12345",)
+    assert built.text.endswith(include)
+    zone = load(built.text)
+    assert zone.get_rdataset("12345.ark.arpa.", "NAPTR") is None
+    assert zone.get_rdataset("extra.ark.arpa.", "TXT") is not None
+    assert not [f for f in check_zone(built.text) if f.severity is Severity.ERROR]
+
+
+def test_a_bad_include_names_its_file() -> None:
+    with pytest.raises(ZoneError, match=r"extra\.zone: cannot be included"):
+        build(TABLE, 1, Settings(include=(("extra.zone", "12345 IN NS"),)))
+    with pytest.raises(ZoneError, match=r"^extra\.zone:1: begins with a byte order mark"):
+        build(TABLE, 1, Settings(include=(("extra.zone", "\ufeffextra IN A 192.0.2.1"),)))
+
+
+def test_windows_line_ends_of_an_include_are_converted() -> None:
+    records = 'extra 60 IN TXT "a"\n\nmore 60 IN TXT "b"\n'
+    windows = records.replace("\n", "\r\n")
+    built, plain = (build(TABLE, 1, Settings(include=(("x.zone", text),))) for text in (windows, records))
+    assert built.text == plain.text
+
+
+def test_an_entry_that_fits_no_rule_is_left_out() -> None:
+    table = Table(
+        [*TABLE.values(), entry("12345/y7", "https://y.example/${what}"), entry("13030", "https://x/" + "x" * 300)]
+    )
+    built = build(table, 7)
+    assert built.left_out.records == ("12345/y7", "13030")
+    assert built.text == build(TABLE, 7).text
+
+
+def test_a_shoulder_is_published_though_its_naan_is_not() -> None:
+    zone = load(build(Table([entry("12345/x6", "https://x6.example/${value}")]), 1).text)
+    (naptr,) = zone.find_rdataset("12345.ark.arpa.", "NAPTR")
+    assert b"x6" in naptr.regexp
+
+
+@pytest.mark.parametrize(
+    ("style", "previous", "serial"),
+    [
+        ("date", None, 2026112000),
+        ("date", 2026111905, 2026112000),
+        ("date", 2026112000, 2026112001),
+        ("date", 2026112150, 2026112151),  # the clock went back
+        ("unix", None, int(DAY)),
+        ("unix", int(DAY), int(DAY) + 1),
+        ("unix", 0xFFFF_FFFF, int(DAY)),  # RFC 1982: just ahead, the long way round
+        ("date", 4_000_000_000, 4_000_000_001),  # and here it is behind
+        ("42", 2026112000, 42),
+    ],
+)
+def test_serials_only_go_forward(style: str, previous: int | None, serial: int) -> None:
+    assert next_serial(style, DAY, previous) == serial
+
+
+@pytest.mark.parametrize("style", ["", "yesterday", "-1", "4294967296", "1.5"])
+def test_no_serial(style: str) -> None:
+    with pytest.raises(ValueError, match="serial"):
+        next_serial(style, DAY)
+
+
+def test_the_serial_of_a_text_that_build_made() -> None:
+    one, two = (serial_of(build(TABLE, serial).text.splitlines()) for serial in (7, 8))
+    assert one is not None
+    assert two is not None
+    assert (one[0], two[0]) == (7, 8)
+    assert one[1] == two[1]
+    assert serial_of(["$ORIGIN ark.arpa.", "nothing here"]) is None
+
+
+def test_the_text_of_a_sample_of_every_record() -> None:
+    zone = load(build(TABLE, 7).text)
+    kinds = {dns.rdatatype.to_text(kind) for _, kind in ((n, r.rdtype) for n, r in zone.iterate_rdatasets())}
+    assert kinds == {"SOA", "NS", "NAPTR", "TXT"}

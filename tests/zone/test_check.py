@@ -1,0 +1,237 @@
+"""Every trap of FACTS and of the issue has its finding, and a good zone none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dns.rdatatype
+import dns.zone
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maptr.protocol.numbers import UDP_PAYLOAD
+from maptr.zone import check, masterfile
+from maptr.zone.check import MAX_RRSET, check_integrity, check_zone
+from maptr.zone.finding import Severity
+from maptr.zone.snapshot import view_zone
+
+HEAD = """\
+$ORIGIN ark.arpa.
+$TTL 300
+@ IN SOA ns.example. hostmaster.example. 1 3600 900 1209600 300
+@ IN NS ns.example.
+"""
+GOOD = (
+    HEAD
+    + r"""
+12345 IN NAPTR 10 10 "u" "ark" "!^ark:/?12345/(.*)$!https://h.example:8443/p/ark:/12345/\\1!" .
+12345 IN NAPTR 100 10 "h" "ark" "" h.example\0588443.
+12345 IN TXT "who=x"
+12026 IN NAPTR 0 0 "" "ark" "" dlc.spct.org.
+99999 IN NAPTR 0 0 "" "ark" "" in
+in    IN NAPTR 0 0 "h" "ark" "" a.example.
+13030 IN NS ns.example.
+13031 IN NS ns.13031
+ns.13031 IN A 192.0.2.1
+b5060 IN NAPTR 10 10 "u" "E2U+sip" "!^.*$!sip:x@example!" .
+naptr IN TXT "an owner by the name of a type"
+txt 1h IN TXT SOA NAPTR
+    60 IN TXT "leading white space: the owner above"
+"""
+)
+
+
+def found(text: str, **options: str) -> list[tuple[str, str, str, int]]:
+    return [(str(f.severity), f.code, f.record, f.line) for f in check_zone(text, **options)]
+
+
+def test_a_good_zone_has_no_findings() -> None:
+    assert found(GOOD) == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "finding"),
+    [
+        ("@ IN SOA ns.example. a.example. 2 3600 900 1209600 300", ("error", "second-of-one", "ark.arpa.", 5)),
+        ("x CNAME a.example.\nX.ark.arpa. 1h CNAME b.", ("error", "second-of-one", "X.ark.arpa.", 6)),
+        ('x.example. IN TXT "x"', ("error", "out-of-zone", "x.example.", 5)),
+        ('12345 IN NAPTR 0 0 "h" "ark" "USLC" a.example.', ("error", "regexp-refused", "12345.ark.arpa.", 5)),
+        ('12345 IN NAPTR 0 0 "h" "ark" "!x!y!" a.example.', ("warning", "h-with-regexp", "12345.ark.arpa.", 5)),
+        ('12345 IN NAPTR 0 0 "h" "ark" "" foobar.zaf.org', ("error", "relative-replacement", "12345.ark.arpa.", 5)),
+        ('12345 IN NAPTR 0 0 "h" "ark" "" foobar', ("warning", "relative-replacement", "12345.ark.arpa.", 5)),
+        ('12345 IN NAPTR 0 0 "" "ark" "" dlc.spct.org', ("error", "relative-replacement", "12345.ark.arpa.", 5)),
+        ('12345 IN NAPTR 0 0 "h" "ark" "" gov:8080.', ("error", "unescaped-port", "12345.ark.arpa.", 5)),
+        ('12345 IN NAPTR 0 0 "u" "ark" "!a!b!c!" .', ("error", "regexp-refused", "12345.ark.arpa.", 5)),
+        ('12345 IN NAPTR 0 0 "u" "ark" "!!https://a.example/!" .', ("error", "regexp-refused", "12345.ark.arpa.", 5)),
+        ('12345 IN NAPTR 0 0 "u" "sip" "USLC" .', ("error", "regexp-refused", "12345.ark.arpa.", 5)),
+        (
+            r'12345 IN NAPTR 0 0 "u" "ark" "!(a)\\1!https://a.example/!" .',
+            ("warning", "regexp-not-understood", "12345.ark.arpa.", 5),
+        ),
+        ('12345 IN NAPTR 0 0 "s" "ark" "" a.example.', ("error", "no-rule", "12345.ark.arpa.", 5)),
+        ('12345 IN NAPTR 0 0 "h" "ark" "" .', ("error", "no-rule", "12345.ark.arpa.", 5)),
+        ('12345 IN NAPTR 0 0 "h" "ark" "" 192.168.1.12.', ("warning", "not-public", "12345.ark.arpa.", 5)),
+        ('12345 IN NAPTR 0 0 "u" "ark" "!^.*$!ftp://a.example/!" .', ("warning", "not-followed", "12345.ark.arpa.", 5)),
+        ('12345 IN NAPTR 0 0 "" "ark" "!^.*$!a.example!" b.example.', ("warning", "both-fields", "12345.ark.arpa.", 5)),
+        ('12345 IN NAPTR 0 0 "" "ark" "" 12345', ("error", "redirect-loop", "12345.ark.arpa.", 5)),
+        (
+            '12345 IN NAPTR 0 0 "" "ark" "" b\nb IN NAPTR 0 0 "" "ark" "" C\nc IN NAPTR 0 0 "" "ark" "" B',
+            ("error", "redirect-loop", "b.ark.arpa.", 6),
+        ),
+        ('12345 IN NAPTR 0 0 "" "ark" "" nowhere', ("warning", "redirect-nowhere", "12345.ark.arpa.", 5)),
+        ('hello IN NAPTR 0 0 "h" "ark" "" a.example.', ("warning", "not-a-naan", "hello.ark.arpa.", 5)),
+        (
+            '12345 IN NS ns.example.\n12345 IN NAPTR 0 0 "h" "ark" "" a.example.',
+            ("error", "occluded", "12345.ark.arpa.", 6),
+        ),
+        ("@ IN NS ns1", ("error", "no-address", "ark.arpa.", 5)),
+        ("12345 IN NS ns.12345", ("error", "no-address", "12345.ark.arpa.", 5)),
+        ('12345 IN NAPTR 0 0 "h" "ark" a.example.', ("error", "naptr-fields", "12345.ark.arpa.", 5)),
+        ("12345 IN A 1.2.3", ("error", "not-loaded", "12345.ark.arpa.", 5)),
+        ("12345 IN CNAME a.example.\n12345 IN TXT x", ("error", "not-loaded", "12345.ark.arpa.", 6)),
+    ],
+)
+def test_each_error_and_warning(lines: str, finding: tuple[str, str, str, int]) -> None:
+    assert finding in found(HEAD + lines + "\n")
+
+
+def test_a_response_over_the_limit_is_a_warning() -> None:
+    crowd = "".join(f'12345 IN NAPTR 0 0 "h" "ark" "" host-number-{i}.example.\n' for i in range(40))
+    (finding,) = check_zone(HEAD + crowd)
+    assert finding.code == "large-reply"
+    assert str(UDP_PAYLOAD) in finding.reason
+
+
+def test_more_records_than_bind_accepts_is_a_warning() -> None:
+    """Since 9.18.28; the real registry's NAAN 19153 once had so many."""
+    crowd = [f'12345 IN NAPTR 0 0 "h" "ark" "" h{i}.example.\n' for i in range(MAX_RRSET + 1)]
+    assert "large-rrset" in [f.code for f in check_zone(HEAD + "".join(crowd))]
+    assert "large-rrset" not in [f.code for f in check_zone(HEAD + "".join(crowd[1:]))]
+
+
+def test_lines_are_counted_through_parentheses_and_comments() -> None:
+    text = HEAD + '; a comment\n12345 IN NAPTR ( 0 0 "h" "ark"\n "" a.b )\n'
+    assert ("error", "relative-replacement", "12345.ark.arpa.", 6) in found(text)
+
+
+def test_a_text_that_is_not_a_zone_is_a_finding() -> None:
+    for text in ("", "<html>", "@ IN SOA", HEAD.replace("@ IN NS ns.example.\n", ""), '"'):
+        assert [code for _, code, *_ in found(text, origin="ark.arpa.")] == ["not-loaded"]
+
+
+@pytest.mark.parametrize(
+    ("head", "owner"),
+    [
+        ("$ORIGIN ark.example.\n@", "12345.ark.example."),
+        ("$ORIGIN example.\nark", "12345.ark.example."),
+        ("$ORIGIN .\n$ORIGIN ark.example.\n@", "12345.ark.example."),
+        ("ark.example.", "12345.ark.example."),
+        ("@", "12345.ark.arpa."),
+    ],
+)
+def test_the_zone_is_that_of_its_soa(head: str, owner: str) -> None:
+    text = f'{head} 60 IN SOA a. b. 1 2 3 4 5\n 60 IN NS a.\n{owner} 60 IN NAPTR 0 0 "h" "ark" "" 10.0.0.1.\n'
+    assert found(text) == [("warning", "not-public", owner, text.count("\n"))]
+
+
+def test_a_record_outside_the_zone() -> None:
+    assert ("error", "out-of-zone", "a.example.", 5) in found(HEAD + "a.example. IN TXT x\n", origin="ark.arpa.")
+    assert found(GOOD, origin="ark.arpa") == []
+
+
+@given(st.text(max_size=200) | st.text(alphabet='ab1. "();$\\\nINAPTR@', max_size=80).map(lambda text: HEAD + text))
+def test_no_text_raises_an_exception(text: str) -> None:
+    for finding in check_zone(text):
+        assert finding.severity in (Severity.ERROR, Severity.WARNING)
+        assert str(finding)
+
+
+def test_a_name_that_is_not_ascii_is_an_error() -> None:
+    assert found(HEAD + 'caf\u00e9 IN TXT "caf\u00e9"\n') == [
+        ("error", "not-ascii", "caf\u00e9.ark.arpa.", len(HEAD.splitlines()) + 1)
+    ]
+
+
+NSEC3_HEAD = "@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns.example.\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "line", "code", "reason"),
+    [
+        ("@ 60 NSEC3PARAM 1 0 65535 aabb\n", 0, "not-loaded", "NSEC3 with 65535 iterations, 150 at most"),
+        ("$GENERATE 0-4000000000 $ 60 A 192.0.2.1\n", 3, "generated", "make more than 1000000 records"),
+    ],
+)
+def test_limits_on_nsec3_iterations_and_generated_records(lines: str, line: int, code: str, reason: str) -> None:
+    findings = check_zone(NSEC3_HEAD + lines, origin="ark.arpa.")
+    assert [(found.line, found.code) for found in findings] == [(line, code)]
+    assert reason in findings[0].reason
+
+
+def test_the_records_of_all_generate_lines_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (check, masterfile):
+        monkeypatch.setattr(module, "MAX_GENERATED", 1000)
+    (found,) = check_zone(NSEC3_HEAD + "$GENERATE 0-600 $ 60 A 192.0.2.1\n" * 2, origin="ark.arpa.")
+    assert (found.line, found.code) == (4, "generated")
+
+
+REASONS = {
+    "x IN A 192.0.2.999": "near '192.0.2.999': bad IPv4 address",
+    "x IN AAAA 2001:::1": "near '2001:::1': bad IPv6 address",
+    "x IN A": "unexpected end of line: a field is missing",
+    "x IN A 192.0.2.1 192.0.2.2": "near '192.0.2.2': more fields than the record has",
+    "x IN FOO bar": "near 'FOO': unknown RR type",
+    "x CH A 192.0.2.1": "near 'CH': the class of the zone is IN",
+    "x IN MX ten mail": "near 'ten': is not a number",
+    "x IN MX 99999 mail": "near '99999': is out of range",
+    "x IN NS a..b": "near 'a..b': empty label",
+    'x IN TXT "abc': "unbalanced quotes",
+    "x IN DS 1 8 2 zz": "bad hexadecimal text",
+    "$FOO x": "near '$FOO': unknown directive",
+    "$GENERATE 1-x x$ A 192.0.2.1": "near '1-x': bad range of $GENERATE",
+}
+
+
+@pytest.mark.parametrize("line", REASONS)
+def test_reasons_are_those_of_name_server_checkers(line: str) -> None:
+    (finding,) = check_zone(HEAD + line + "\n", filename="z")
+    where, _, reason = str(finding).partition(": not-loaded: ")
+    assert where in ("z:5: error: x.ark.arpa.", "z:5: error: the zone")
+    assert reason == REASONS[line]
+
+
+def test_an_included_file_is_checked_with_its_own_lines(tmp_path: Path) -> None:
+    part, zone = tmp_path / "part", tmp_path / "zone"
+    part.write_text('; a comment\n12345 IN NAPTR 0 0 "h" "ark" "" 10.0.0.1.\nb IN NAPTR 0 0 "" "ark" "" dlc.spct\n')
+    text = f'{HEAD}$INCLUDE {part} sub\n12346 IN NAPTR 0 0 "h" "ark" "" 10.0.0.1.\n'
+    found = check_zone(text, filename=str(zone))
+    assert [(f.code, f.record, f.file, f.line) for f in found] == [
+        ("not-public", "12346.ark.arpa.", str(zone), 6),
+        ("not-public", "12345.sub.ark.arpa.", str(part), 2),
+        ("redirect-nowhere", "b.sub.ark.arpa.", str(part), 3),
+        ("relative-replacement", "b.sub.ark.arpa.", str(part), 3),
+    ]
+    part.write_text("\n\nx IN A 192.0.2.999\n")
+    (finding,) = check_zone(text, filename=str(zone))
+    assert str(finding) == f"{part}:3: error: x.sub.ark.arpa.: not-loaded: near '192.0.2.999': bad IPv4 address"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("a NS b.a", "no-address"),
+        ("a NS b", "no-address"),
+        ("a NS b\nb CNAME ns", "server-alias"),
+        ("a DNAME b\nx.a A 192.0.2.1", "below-dname"),
+        ("a NS b.c\nc NS d.example.", ""),  # the address is for c to give
+        ("a NS b.a\nb.a AAAA ::1", ""),
+        ("a NS b\n* A 192.0.2.1", ""),
+        ("a NS b\nb TXT x\n* A 192.0.2.1", "no-address"),
+        ("a NS ns.example.", ""),
+    ],
+)
+def test_integrity(text: str, code: str) -> None:
+    head = "$TTL 60\n@ SOA ns host 1 7200 3600 1209600 300\n@ NS ns\nns A 192.0.2.1\n"
+    view = view_zone(dns.zone.from_text(head + text, "ark.arpa.", relativize=False))
+    assert [found.code for found in check_integrity(view)] == [code] * bool(code)

@@ -1,0 +1,167 @@
+"""The difference of two zones: what counts as one, how it is shown, and the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import dns.dnssec
+import dns.name
+import dns.rdata
+import dns.rdataclass
+import dns.rdatatype
+import dns.zone
+import dns.zonetypes
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maptr.cli.zone import zone as command
+from maptr.zone.diff import ZoneDiff, content_digest, stripped, with_serial
+from maptr.zone.snapshot import ZoneView, view_zone
+
+HEAD = "$ORIGIN ark.arpa.\n$TTL 60\n@ SOA ns host {serial} 7200 3600 1209600 300\n@ NS ns\nns A 192.0.2.1\n"
+
+
+def view(text: str, serial: int = 1) -> ZoneView:
+    return view_zone(dns.zone.from_text(HEAD.format(serial=serial) + text, "ark.arpa.", relativize=False))
+
+
+def lines(old: str, new: str) -> list[str]:
+    return ZoneDiff.between(view(old), view(new)).to_text().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("", "", []),
+        ("a A 192.0.2.1\na A 192.0.2.2", "a A 192.0.2.2\na A 192.0.2.1", []),
+        ("", "a A 192.0.2.2\na A 192.0.2.1", ["+ a.ark.arpa. 60 A 192.0.2.1 | 192.0.2.2"]),
+        ("a A 192.0.2.1", "", ["- a.ark.arpa. 60 A 192.0.2.1"]),
+        ("a A 192.0.2.1", "a A 192.0.2.2", ["~ a.ark.arpa. A 192.0.2.1 -> 192.0.2.2"]),
+        ("a A 192.0.2.1", "a 30 A 192.0.2.1", ["~ a.ark.arpa. A ttl 60 -> 30"]),
+        ("a A 192.0.2.1", "A A 192.0.2.1", ["~ A.ark.arpa. A owner a.ark.arpa. -> A.ark.arpa."]),
+        ("a A 192.0.2.1", "a A 192.0.2.1\na A 192.0.2.9", ["~ a.ark.arpa. A (none) -> 192.0.2.9"]),
+        (
+            'x.b A 192.0.2.1\na TXT "t"',
+            "a AAAA ::1\nz MX 1 ns",
+            [
+                '- a.ark.arpa. 60 TXT "t"',
+                "+ a.ark.arpa. 60 AAAA ::1",
+                "- x.b.ark.arpa. 60 A 192.0.2.1",
+                "+ z.ark.arpa. 60 MX 1 ns.ark.arpa.",
+            ],
+        ),
+        (
+            "",
+            '1 NAPTR 1 2 "h" "ark" "" h.example\\0588080.',
+            ['+ 1.ark.arpa. 60 NAPTR 1 2 "h" "ark" "" h.example\\0588080.'],
+        ),
+        ("", "a TYPE65280 \\# 2 abcd", ["+ a.ark.arpa. 60 TYPE65280 \\# 2 abcd"]),
+    ],
+)
+def test_what_is_shown(old: str, new: str, expected: list[str]) -> None:
+    assert lines(old, new) == expected
+
+
+def test_names_lost_are_names_without_any_record() -> None:
+    old = "a A 192.0.2.1\nb A 192.0.2.1\nc.d A 192.0.2.1"
+    difference = ZoneDiff.between(view(old), view('a TXT "t"\nd A 192.0.2.1'))
+    assert (difference.lost, difference.size) == (2, 5), "b and c.d of the apex, ns, a, b, c.d; d never had a record"
+    assert difference.shrinkage == 0.4
+
+
+def test_names_that_signing_makes_are_not_lost() -> None:
+    """Another salt gives every NSEC3 record another name."""
+    nsec3 = "{}{} NSEC3 1 0 0 - 2vptu5timamqttgl4luu9kg21e0aor3s A\n"
+    old = "".join(nsec3.format("a", number) for number in range(9))
+    difference = ZoneDiff.between(view(old), view(old.replace("a", "b")))
+    assert len(difference.changes) == 18
+    assert (difference.lost, difference.size) == (0, 2)
+
+
+LABELS = st.sampled_from(["a", "b", "c.a", "*.b", "d"])
+RECORDS = st.lists(st.tuples(LABELS, st.integers(0, 9), st.sampled_from(["A 192.0.2.{}", 'TXT "{}"'])), max_size=8)
+
+
+def text_of(records: list[tuple[str, int, str]]) -> str:
+    return "".join(f"{owner} {kind.format(number)}\n" for owner, number, kind in records)
+
+
+@given(RECORDS, RECORDS)
+def test_it_is_empty_exactly_where_the_content_is_the_same(
+    old: list[tuple[str, int, str]], new: list[tuple[str, int, str]]
+) -> None:
+    one, other = view(text_of(old)), view(text_of(new))
+    difference, back = ZoneDiff.between(one, other), ZoneDiff.between(other, one)
+    assert bool(difference) is (set(old) != set(new))
+    assert bool(difference) is (content_digest(one) != content_digest(other))
+    turned = {"+": "-", "-": "+", "~": "~"}
+    assert [turned[change.sign] for change in back.changes] == [change.sign for change in difference.changes]
+    assert not ZoneDiff.between(one, view(text_of(old[::-1])))
+
+
+@given(st.integers(0, 0xFFFFFFFF))
+def test_another_serial_changes_nothing_else(serial: int) -> None:
+    one = view("a A 192.0.2.1")
+    other = with_serial(one, serial)
+    assert other.serial == serial
+    assert content_digest(one) == content_digest(other)
+    assert other == view("a A 192.0.2.1", serial)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.write_text(HEAD.format(serial=1) + "a A 192.0.2.1\n")
+    new.write_text(HEAD.format(serial=2) + "b A 192.0.2.1\n")
+    return str(old), str(new)
+
+
+def test_the_command(files: tuple[str, str]) -> None:
+    result = CliRunner().invoke(command, ["diff", *files])
+    assert result.exit_code == 1
+    soa = "ns.ark.arpa. host.ark.arpa. {} 7200 3600 1209600 300"
+    assert result.stdout.splitlines() == [
+        f"~ ark.arpa. SOA {soa.format(1)} -> {soa.format(2)}",
+        "- a.ark.arpa. 60 A 192.0.2.1",
+        "+ b.ark.arpa. 60 A 192.0.2.1",
+    ]
+    same = CliRunner().invoke(command, ["diff", files[0], files[0]])
+    assert (same.exit_code, same.stdout) == (0, "")
+
+
+def test_the_command_in_json(files: tuple[str, str]) -> None:
+    result = CliRunner().invoke(command, ["diff", "--json", *files])
+    assert result.exit_code == 1
+    document = json.loads(result.stdout)
+    assert (document["schema"], document["zone"]) == ("maptr/1", "ark.arpa.")
+    assert (document["serial"], document["names"], document["names_lost"]) == ({"old": 1, "new": 2}, 3, 1)
+    assert document["changes"][1] == {
+        "change": "removed",
+        "owner": "a.ark.arpa.",
+        "type": "A",
+        "old": {"ttl": 60, "rdata": ["192.0.2.1"]},
+        "new": None,
+    }
+
+
+def test_the_command_where_the_zone_has_no_name(files: tuple[str, str], tmp_path: Path) -> None:
+    (tmp_path / "bare").write_text("x A 192.0.2.1\n")
+    bare = str(tmp_path / "bare")
+    assert CliRunner().invoke(command, ["diff", bare, bare]).exit_code == 8
+    assert CliRunner().invoke(command, ["diff", bare, files[0]]).exit_code == 8, "no SOA in OLD"
+    assert CliRunner().invoke(command, ["diff", files[0], str(tmp_path / "none")]).exit_code == 8
+    assert CliRunner().invoke(command, ["diff", "--origin", "a..b", *files]).exit_code == 2
+
+
+def test_rfc5155_7_1_stripping_removes_the_nsec3_chain() -> None:
+    """RFC 5155 7.1: owners of NSEC3 go, and empty non-terminals that nothing else needs."""
+    head = "$TTL 60\n@ IN SOA ns host 1 7200 3600 1209600 300\n@ IN NS ns\nns IN A 192.0.2.1\n"
+    digest = "0p9mhaveqvm6t7vbl5lop2u3t2rp3tom"
+    text = f"{head}a.b IN TXT x\n@ IN NSEC3PARAM 1 0 0 -\n{digest} IN NSEC3 1 0 0 - {digest} SOA\n"
+    signed = view_zone(dns.zone.from_text(text, "example.", relativize=False))
+    plain = view_zone(dns.zone.from_text(f"{head}a.b IN TXT x\n", "example.", relativize=False))
+    bare = stripped(signed)
+    assert {name: dict(node) for name, node in bare.nodes.items()} == {n: dict(node) for n, node in plain.nodes.items()}

@@ -1,0 +1,116 @@
+"""Lint: each finding, records without findings, and the findings of the real registry."""
+
+from __future__ import annotations
+
+import gzip
+import tomllib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from maptr import Ark, registry
+from maptr.registry.table import Entry, Nma, Table
+from maptr.zone.finding import Finding, Severity
+from maptr.zone.lint import lint
+
+HERE = Path(__file__).resolve().parents[1]
+VECTORS = tomllib.loads((HERE / "vectors" / "lint.toml").read_text("utf-8"))["vector"]
+GOOD = Nma("https://ark.nlm.nih.gov/ark:/${content}")
+BAD = Nma("https:///ark:/${content}")
+
+
+def summary(findings: list[Finding]) -> list[tuple[str, str, str]]:
+    return [(str(finding.severity), finding.record, finding.code) for finding in findings]
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["title"])
+def test_vector(vector: dict[str, Any]) -> None:
+    found = lint(Table([Entry("12345", nmas=(Nma(vector["target"], vector["where"]),))]))
+    assert [f"{finding.severity} {finding.code}" for finding in found] == vector["codes"]
+    for finding in found:
+        assert finding.record == "12345"
+        assert finding.value in vector["target"] or finding.value in vector["where"]
+        assert finding.value in finding.reason
+
+
+def test_an_entry_without_nma_cannot_be_published() -> None:
+    assert summary(lint(Table([Entry("12345")]))) == [("error", "12345", "no-nma")]
+
+
+def test_a_bad_nma_beside_a_good_one_is_a_warning() -> None:
+    assert summary(lint(Table([Entry("12345", nmas=(GOOD, BAD))]))) == [("warning", "12345", "no-public-host")]
+    assert summary(lint(Table([Entry("12345", nmas=(BAD, BAD))]))) == [("error", "12345", "no-public-host")]
+
+
+def test_shoulders() -> None:
+    table = Table([Entry("12345", nmas=(GOOD,)), Entry("12345", "s6.caida", (GOOD,)), Entry("54321", "X6", (GOOD,))])
+    assert summary(lint(table)) == [
+        ("warning", "12345/s6.caida", "shoulder-not-a-label"),
+        ("warning", "54321/X6", "shoulder-without-naan"),
+    ]
+
+
+def test_a_shoulder_with_a_hyphen_never_matches() -> None:
+    table = Table([Entry("12345", nmas=(GOOD,)), Entry("12345", "x-6", (GOOD,))])
+    assert summary(lint(table)) == [("warning", "12345/x-6", "shoulder-with-hyphen")]
+    found = table.lookup(Ark.parse("ark:12345/x-6np1"))
+    assert found is not None
+    assert found.key == "12345"
+
+
+def test_a_finding_as_text_and_json() -> None:
+    finding = lint(Table([Entry("12345")]))[0]
+    assert str(finding) == "error: 12345: no-nma: the record names no mapping authority"
+    assert finding.to_dict() == {
+        "severity": "error",
+        "record": "12345",
+        "code": "no-nma",
+        "reason": "the record names no mapping authority",
+        "value": "",
+        "line": 0,
+        "file": "",
+    }
+
+
+def test_the_sample_has_only_placeholder_hosts() -> None:
+    for name in ("sample.json", "sample.natab"):
+        table = registry.read((HERE.parent / "zones" / name).read_bytes())
+        assert {(finding.severity, finding.code) for finding in lint(table)} == {(Severity.WARNING, "placeholder-host")}
+
+
+def test_the_real_registry_of_2024(real_data: Path) -> None:
+    found = summary(lint(registry.read((real_data / "naan_records.json").read_bytes())))
+
+    def records(code: str, severity: str = "warning") -> set[str]:
+        return {record for level, record, name in found if (level, name) == (severity, code)}
+
+    assert records("no-public-host", "error") == {"83025", "15050", "85163", "56775"}
+    assert records("placeholder-host") == {"53356", "47542", "84822"}
+    assert records("address-host") == {"19837"}
+    assert records("bad-where") == {"87920", "87928", "87928/h7"}
+    assert {"99152", "99166", "99999"} == {key for key in records("self-target") if "/" not in key}
+    assert {"12345/fk1", "12345/fk3", "99166/p5", "99999/fk3", "99999/fq3"} == {
+        key for key in records("self-target") if "/" in key
+    }
+    assert records("shoulder-not-a-label") == {"81986/s6.caida"}
+    assert len(records("upper-case-host")) == 22
+    assert Counter(level for level, _, _ in found) == {"error": 4, "warning": 39}
+    assert len(records("copied-example")) == 1
+    assert records("no-variable") == records("bare-variable") == records("shoulder-with-hyphen") == set()
+
+
+def test_the_real_registry_of_2026(real_data: Path) -> None:
+    found = lint(registry.read(gzip.decompress((real_data / "naan_records_2026-07-14.json.gz").read_bytes())))
+
+    def records(code: str) -> set[str]:
+        return {finding.record for finding in found if finding.code == code}
+
+    assert records("no-variable") == {
+        *("53359", "75589", "30786", "36944", "40363", "42073", "49939", "17791", "14372", "23948", "66013")
+    }
+    assert {"53359", "36944", "14372", "75589"} < records("copied-example")
+    assert len(records("copied-example")) == 17
+    assert records("bare-variable") == {"82087", "37285"}
+    assert records("unknown-variable") == {"33181"}

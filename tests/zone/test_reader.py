@@ -1,0 +1,384 @@
+"""The reader of zone files: plain lines give the same zone as dnspython, or are left to it."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from pathlib import Path
+
+import dns.dnssec
+import dns.name
+import dns.rdata
+import dns.rdataclass
+import dns.rdatatype
+import dns.zone
+import dns.zonetypes
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from maptr.errors import ZoneError
+from maptr.protocol.names import from_wire
+from maptr.server.state import ZoneSource
+from maptr.server.zone_file import read_zone
+from maptr.zone.check import check_integrity, check_rules
+from maptr.zone.masterfile import read_master_file
+from maptr.zone.packed import INERT, PackedNodes, is_text
+from maptr.zone.reader import ZoneFile, read_plain, read_zone_file
+from maptr.zone.snapshot import view_zone
+from tests.answer.test_respond_oracle import ORIGIN, random_zone, zone_text
+
+EXAMPLE = (b"example",)
+HEAD = "$TTL 60\n@ IN SOA ns host 1 7200 3600 1209600 300\n@ IN NS ns\nns IN A 192.0.2.1\n"
+
+
+def same(read: ZoneFile | None, text: str, origin: str = ORIGIN) -> None:
+    """The view is the one that dnspython's reader gives."""
+    assert read is not None
+    plain = read.view
+    other = view_zone(dns.zone.from_text(text, origin, relativize=False))
+    assert isinstance(plain.nodes, PackedNodes)
+    assert {name: dict(node) for name, node in plain.nodes.items()} == {
+        n: dict(node) for n, node in other.nodes.items()
+    }
+    assert (plain.origin, plain.serial, plain.soa, plain.negative_soa) == (
+        other.origin,
+        other.serial,
+        other.soa,
+        other.negative_soa,
+    )
+    assert plain.cuts == other.cuts
+    # Where the shortcut looks for what needs more than a look: a wildcard that is an empty non-terminal for one.
+    assert {*plain.nodes.special} == {*PackedNodes.pack(other.nodes).special}
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_zones(seed: int) -> None:
+    records = [record for record in random_zone(random.Random(seed)) if record.rdtype != "DS"]
+    text = zone_text(records)
+    plain = read_plain(text.encode(), EXAMPLE)
+    if plain is not None:
+        same(plain, text)
+    else:
+        assert len({(r.owner, r.rdtype) for r in records if r.rdtype in ("DNAME", "CNAME")}) < len(records)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'x IN NAPTR 10 10 "u" "ark" "!^ark:/?1/(.*)$!https://H.example/p/ark:/1/\\\\1!" .',
+        'x IN NAPTR 100 10 "h" "ark" "" H.example\\0588080.',
+        'x 7 NAPTR 100 10 "h" "ark" "" relative',
+        'x 7 NAPTR 100 10 "h" "a\\"k" "\\065" @',
+        'x IN TXT "who=US; not this"',
+        'x IN TXT "one" "two"',
+        "a.b.c.d IN A 192.0.2.1",
+        "*.w IN AAAA 2001:db8::1",
+        "a.*.w IN AAAA 2001:db8::1",
+        "x IN MX 10 mail",
+        "_s._tcp IN SRV 1 2 3 Target.test.",
+        'x IN A 192.0.2.1\nx IN TXT "t"\nx IN A 192.0.2.2',
+        "$ORIGIN sub.example.\n@ IN NS ns\nns IN A 192.0.2.3\n$ORIGIN example.\ny 0 IN A 192.0.2.9",
+        "sub IN NS ns.sub\nns.sub IN A 192.0.2.1",
+        "sub IN A 192.0.2.1\nsub IN NS ns",
+        "full.example. IN A 192.0.2.1",
+    ],
+)
+def test_plain_lines(line: str) -> None:
+    same(read_plain((HEAD + line + "\n").encode(), EXAMPLE), HEAD + line + "\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "x IN A 192.0.2.1\n",
+        HEAD + "@ IN SOA ns host 2 7200 3600 1209600 300\n",
+        HEAD + "ns IN CNAME x\n",
+        HEAD + "other.test. IN A 192.0.2.1\n",
+        HEAD + "$ORIGIN test.\nx IN A 192.0.2.1\n",
+        HEAD + "notexample. IN A 192.0.2.1\n",
+        HEAD + "x IN A 192.0.2\n",
+        HEAD + "x IN A 192.0.2.1 trailing\n",
+        HEAD + "x 1h IN A 192.0.2.1\n",
+        HEAD + " IN A 192.0.2.1\n",
+        HEAD + "x IN A 192.0.2.1\nx IN A 192.0.2.1\n",
+        HEAD + "x 1 IN A 192.0.2.1\nx 2 IN A 192.0.2.2\n",
+        HEAD + "X IN A 192.0.2.1\n",
+        HEAD + "x IN DS 1 13 2 00\n",
+        HEAD + f"{'x' * 64} IN A 192.0.2.1\n",
+        HEAD + "a..b IN A 192.0.2.1\n",
+        HEAD + 'x IN TXT ( "a" )\n',
+        HEAD + "$INCLUDE x\n",
+        HEAD + "$ORIGIN Example.\nx IN A 192.0.2.1\n",
+        HEAD + "x\tIN A 192.0.2.1\n",
+        HEAD + 'x IN NAPTR 65536 1 "" "" "" .\n',
+        HEAD + f'x IN NAPTR 1 1 "" "" "{"x" * 256}" .\n',
+        HEAD + 'x IN NAPTR 1 1 "" "" "" .;\n',
+        HEAD + 'x IN NAPTR 1 1 "" "" "" y\\.\n',
+        HEAD + 'x IN NAPTR 1 1 "" "" "" . ; comment\n',
+        HEAD.replace("$TTL 60\n", ""),
+    ],
+)
+def test_other_lines_are_left_to_dnspython(text: str) -> None:
+    assert read_plain(text.encode(), EXAMPLE) is None
+
+
+def test_plain_files_are_read_here_and_others_by_dnspython(tmp_path: Path) -> None:
+    path = tmp_path / "z"
+    for text, plain in ((HEAD, True), (HEAD + "x IN A 192.0.2.1 ; a comment\n", False)):
+        read = read_zone_file(text.encode(), EXAMPLE, path)
+        assert (read.doubtful is not None) is plain
+        assert set(read.view.nodes[(b"ns", b"example")]) == {1}
+    path.write_text(HEAD + "x IN A nonsense\n")
+    with pytest.raises(ZoneError, match="z:5: "):
+        read_zone(ZoneSource(EXAMPLE, path))
+
+
+def test_rfc1035_5_1_bytes_beyond_ascii_stay_bytes_in_names(tmp_path: Path) -> None:
+    """And no A-labels, nor what Unicode takes for the same: ``\ufb01`` is not ``fi``, ``\u3002`` no dot."""
+    (tmp_path / "caf\u00e9.inc").write_text('f\ufb01 IN TXT "\u00fc"\n', "utf-8")
+    path = tmp_path / "z"
+    path.write_text(
+        HEAD + 'caf\u00e9 IN TXT "\u00fc" \\\u00fc ; \u00e9\n\\\u00e9 IN NS ns.\u00e9.\na\u3002b IN A 192.0.2.1\n'
+        "\\\\\u00e9 IN A 192.0.2.1\n"
+        f"$INCLUDE {tmp_path}/caf\u00e9.inc\n",
+        "utf-8",
+    )
+    zone, _ = read_master_file(path, path.read_bytes(), EXAMPLE)
+    read = {name.labels[0]: node.rdatasets[0][0] for name, node in zone.nodes.items()}
+    assert set(read) >= {
+        "caf\u00e9".encode(),
+        "\u00e9".encode(),
+        "a\u3002b".encode(),
+        b"\\\xc3\xa9",
+        "f\ufb01".encode(),
+    }
+    assert read["caf\u00e9".encode()].strings == ("\u00fc".encode(),) * 2
+    assert read["\u00e9".encode()].target.labels == (b"ns", "\u00e9".encode(), b"")
+    assert read["f\ufb01".encode()].strings == ("\u00fc".encode(),)
+
+
+# --- blocks
+
+ARK = (b"ark", b"arpa")
+ARK_HEAD = "$ORIGIN ark.arpa.\n$TTL 60\n@ IN SOA ns1 host 1 7200 3600 1209600 300\n@ IN NS ns1\nns1 IN A 192.0.2.1\n"
+# For each part of a line: texts that a block may have, and similar ones that are not in a block, or wrong.
+OWNERS = ["12345", "b1", "x" * 63], ["x" * 64, "word", "*", "a.12345", "ns1"]
+HOSTS = (
+    ["h.example", "a.b.c.example", "h_.example", "x-ark.arp", f"{'x' * 30}.{'y' * 30}.{'z' * 30}.{'t' * 30}"],
+    [
+        *("-h.example", "h-.example", "localhost", "h.localhost", "h.1", "192.0.2.1", "127.0.0.1", "12345.ark.arpa"),
+        *("word.ark.arpa", "h.word.ark.arpa"),
+        *("ark.arpa", "x-ark.arpa", "a.b.c.d.example", "h..example", "h.xn--p1ai", "H.example", "example"),
+    ],
+)
+PORTS = ["", "8443"], ["0", "65535", "65536", "08"]
+NUMBERS = ["10 10", "100 20", "010 10"], ["65535 1", "65536 1", "1  1"]
+PATHS = ["", "p", "x" * 60, "ark:/12345/", "~x%20"], ["x" * 130, "x" * 250, "a b", "p!", "a;b", "{x}"]
+GROUPS = ["(.*)", "x6(.*)", "(x6.*)", f"{'x' * 9}(.*)"], [".*", "(.*", "x{2}(.*)", "^(.*)", f"{'x' * 10}(.*)"]
+BACK = ["\\\\1", ""], ["\\\\2", "\\1", "\\\\\\\\1"]
+TEXTS = ["x", "", "a; b (c)", "x" * 255, "\\195", '\\"'], ["x" * 256, "\\256", "a" * 900, "\\x"]
+KINDS = ["h", "u", "txt"], ["redirect", "ns", "a", "upper"]
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> str:
+    """One line of a block; in some lines, one part is not that of a block."""
+    odd_part = draw(st.integers(0, 30))
+
+    def pick(number: int, choices: tuple[list[str], list[str]]) -> str:
+        return draw(st.sampled_from(choices[number == odd_part]))
+
+    owner, host, port, kind, numbers = (
+        pick(number, choices) for number, choices in enumerate((OWNERS, HOSTS, PORTS, KINDS, NUMBERS))
+    )
+    if kind == "h":
+        dot = "" if odd_part == 5 else "."
+        return f'{owner} IN NAPTR {numbers} "h" "ark" "" {host}{chr(92) + "058" + port if port else ""}{dot}'
+    if kind == "u":
+        naan = "99999" if odd_part == 6 else owner
+        scheme = "ftp" if odd_part == 7 else draw(st.sampled_from(["https", "http"]))
+        where = f"{scheme}://{host}{':' + port if port else ''}/{pick(8, PATHS)}{pick(9, BACK)}{pick(10, PATHS)}"
+        return f'{owner} IN NAPTR {numbers} "u" "ark" "!^ark:/?{naan}/{pick(11, GROUPS)}$!{where}!" .'
+    if kind == "txt":
+        return f'{owner} IN TXT "{pick(12, TEXTS)}"'
+    if kind == "redirect":
+        return f'{owner} IN NAPTR {numbers} "" "ark" "" {draw(st.sampled_from(["12345", "b1", "x.test.", "b9"]))}'
+    if kind == "upper":
+        return f'{owner} IN NAPTR {numbers} "H" "ARK" "" {host}.'
+    return f"{owner} IN {'NS ns1' if kind == 'ns' else 'A 192.0.2.1'}"
+
+
+def assert_same_as_dnspython(text: str) -> None:
+    """The plain reader gives the same zone as dnspython, with the same findings."""
+    plain = read_plain(text.encode(), ARK)
+    if plain is None:
+        return  # dnspython's to read or refuse
+    same(plain, text, "ark.arpa.")
+    other = view_zone(dns.zone.from_text(text, "ark.arpa.", relativize=False))
+    plain = read_plain(text.encode(), ARK)  # for comparing has packed all names
+    assert plain is not None
+    assert sorted(map(str, check_integrity(plain.view))) == sorted(map(str, check_integrity(other)))
+    assert check_rules(plain.view, plain.doubtful) == check_rules(other)
+    nodes = plain.view.nodes
+    assert isinstance(nodes, PackedNodes)
+    inert = {name for name, node in other.nodes.items() if INERT.issuperset(node) and name[:1] != (b"*",)}
+    assert other.nodes.keys() - inert == set(map(from_wire, nodes.special))
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(lines(), max_size=12), st.booleans(), st.integers(0, 3))
+def test_blocks_are_read_as_by_dnspython_and_have_no_findings(
+    drawn: list[str], stand_together: bool, repeated: int
+) -> None:
+    if stand_together:
+        drawn.sort(key=lambda line: line.partition(" ")[0])
+    assert_same_as_dnspython(ARK_HEAD + "".join(f"{line}\n" for line in drawn + drawn[:repeated] * (repeated == 3)))
+
+
+@pytest.mark.parametrize("host", [host for hosts in HOSTS for host in hosts])
+def test_each_host_has_the_same_findings(host: str) -> None:
+    # An owner need not be a NAAN if another record leads to it.
+    assert_same_as_dnspython(
+        f'{ARK_HEAD}12345 IN NAPTR 1 1 "h" "ark" "" {host}.\nword IN NAPTR 1 1 "h" "ark" "" h.example.\n'
+    )
+    assert_same_as_dnspython(f'{ARK_HEAD}12345 IN NAPTR 1 1 "u" "ark" "!^ark:/?12345/(.*)$!https://{host}/\\\\1!" .\n')
+
+
+def texts(nodes: PackedNodes) -> list[bytes]:
+    """The names that were not read yet."""
+    return [key for key, value in nodes.table.items() if is_text(value)]
+
+
+def block_zone(*lines: str) -> ZoneFile:
+    plain = read_plain((ARK_HEAD + "".join(f"{line}\n" for line in lines)).encode(), ARK)
+    assert plain is not None
+    return plain
+
+
+GOOD = (
+    '12345 IN NAPTR 10 10 "u" "ark" "!^ark:/?12345/(.*)$!https://h.example:8443/p/ark:/12345/\\\\1!" .',
+    '12345 IN NAPTR 100 10 "h" "ark" "" h.example\\0588443.',
+    '12345 IN TXT "who=Universit\\195\\169"',
+)
+
+
+def test_lines_of_the_zone_writer_are_a_block() -> None:
+    plain = block_zone(*GOOD, GOOD[1].replace("12345", "12346", 1))
+    nodes = plain.view.nodes
+    assert isinstance(nodes, PackedNodes)
+    assert len(texts(nodes)) == 2
+    assert not plain.doubtful
+    assert set(nodes[(b"12345", *ARK)]) == {16, 35}
+    assert len(texts(nodes)) == 1
+    assert len(nodes) == len(list(nodes)) == 4
+    nodes.pack_all()
+    assert not texts(nodes)
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        ('12345 IN TXT "a" "b"',),
+        ("x IN A 192.0.2.1", GOOD[1]),
+        ("12345.ark.arpa. IN A 192.0.2.1",),
+        ("12345 IN NS ns1",),
+        tuple(f'12345 IN TXT "{letter * 200}"' for letter in "abcdef"),
+        ("$TTL 61", '12345 IN TXT "x"'),
+        ("$ORIGIN 12345.ark.arpa.", "x IN A 192.0.2.1"),
+    ],
+)
+def test_a_name_with_lines_outside_its_block_is_read_line_by_line(others: tuple[str, ...]) -> None:
+    text = ARK_HEAD + "\n".join((*GOOD, *others)) + "\n"
+    plain = read_plain(text.encode(), ARK)
+    if plain is not None:
+        assert plain.doubtful == frozenset({(b"12345", *ARK)})
+        same(plain, text, "ark.arpa.")
+    else:
+        assert "$TTL 61" in others or GOOD[1] in others  # two TTLs in one RRset; a record twice
+
+
+def test_threads_may_read_a_block_at_once() -> None:
+    lines = [f'{naan} IN NAPTR 10 10 "h" "ark" "" h{naan}.example.' for naan in range(10000, 14000)]
+    nodes = block_zone(*lines).view.nodes
+    assert isinstance(nodes, PackedNodes)
+    wrong: list[object] = []
+
+    def look() -> None:
+        try:
+            wrong.extend(key for key in nodes.table if is_text(nodes.read(key)))
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=look) for _ in range(4)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        nodes.pack_all()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not wrong
+    assert not texts(nodes)
+
+
+SIGNATURE = "A 13 2 60 20300101000000 20200101000000 1 example. AAAA"
+
+
+ODD = [
+    f"ns IN RRSIG {SIGNATURE}",
+    f"ns IN RRSIG {SIGNATURE} BBBB",
+    f"ns 30 IN RRSIG {SIGNATURE}",
+    f"nothing IN RRSIG {SIGNATURE}",
+    f"ns IN RRSIG {SIGNATURE.replace(' example.', ' @')}",
+    f"ns IN RRSIG {SIGNATURE.replace('20300101000000', '1893456000')}",
+    f"ns IN RRSIG {SIGNATURE.replace('20300101000000', '20301301000000')}",
+    f"ns IN RRSIG {SIGNATURE.replace('20300101000000', '20400101000000')}",
+    f"ns IN RRSIG {SIGNATURE.replace('20300101000000', '22000101000000')}",
+    f"ns IN RRSIG {SIGNATURE.replace('AAAA', 'AAA')}",
+    f"ns IN RRSIG {SIGNATURE.replace('AAAA', 'A-_A')}",
+    f"ns IN RRSIG {SIGNATURE.replace(' 1 ', ' 70000 ')}",
+    f"ns IN RRSIG TYPE1 {SIGNATURE[2:]}",
+    "c IN CNAME x.example.\nc IN RRSIG CNAME 13 2 60 20300101000000 20200101000000 1 example. AAAA\n"
+    "c IN NSEC ns.example. CNAME RRSIG NSEC",
+    "c IN CNAME x.example.\nc IN A 192.0.2.1",
+    "ns IN NSEC example. A",
+    "ns IN NSEC @ A",
+    "ns IN NSEC example.",
+    "ns IN NSEC example. A A",
+    "ns IN NSEC example. TYPE65280",
+    "@ IN DNSKEY 257 3 13 AAAA",
+    "@ IN DNSKEY 257 3 13 AA AA",
+    "@ IN DNSKEY 65536 3 13 AAAA",
+    "@ IN CDS 0 0 0 00",
+    "@ IN CDNSKEY 0 3 0 AA==",
+    f"a IN DS 1 13 2 {'00' * 32}",
+    f"a IN DS 1 13 2 {'00' * 31}",
+    f"a IN DS 1 13 2 {'00' * 16} {'11' * 16}",
+    f"@ IN ZONEMD 1 1 1 {'00' * 48}",
+    f"@ IN ZONEMD 1 1 240 {'00' * 48}",
+    f"@ IN ZONEMD 1 1 1 {'0' * 95}",
+]
+
+
+@pytest.mark.parametrize("line", ODD)
+def test_odd_lines_of_signed_zones_are_read_as_by_dnspython(line: str) -> None:
+    read = read_plain((HEAD + line + "\n").encode(), (b"example",))
+    if read is not None:
+        slow = view_zone(dns.zone.from_text(HEAD + line + "\n", "example.", relativize=False))
+        nodes = read.view.nodes
+        assert {name: dict(node) for name, node in nodes.items()} == {n: dict(node) for n, node in slow.nodes.items()}
+        assert read.view.denial == slow.denial
+
+
+def test_some_odd_lines_are_plain_and_others_are_not() -> None:
+    """So that the test above says something."""
+    quick = [line for line in ODD if read_plain((HEAD + line + "\n").encode(), (b"example",)) is not None]
+    assert len(quick) >= 10
+    assert ODD[0] in quick
+    assert ODD[2] not in quick, "a TTL that is not that of what it covers"

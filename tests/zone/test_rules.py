@@ -1,0 +1,152 @@
+"""Entries as NAPTR records: every target is said, shoulders only where they must, in the order that matches."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maptr.ark import BETANUMERIC, Ark
+from maptr.discovery import REGEXP_STEPS, Outcome
+from maptr.errors import ZoneError
+from maptr.naptr.automaton import Budget
+from maptr.naptr.regexp import Substitution
+from maptr.registry.table import Entry, Nma, Table
+from maptr.walk import Answer, Walk
+from maptr.zone.rules import needed_shoulders, records, regexp
+
+
+def entry(target: str, shoulder: str = "", *more: str, naan: str = "12345") -> Entry:
+    return Entry(naan, shoulder, tuple(Nma(t) for t in (target, *more)))
+
+
+def texts(naan: Entry, *shoulders: Entry) -> list[str]:
+    return [naptr.to_text() for naptr in records(naan, shoulders)]
+
+
+def urls(ark: Ark, table: Table) -> list[str]:
+    walk = Walk(ark)
+    (root,) = walk.next()
+    found = records(table[ark.naan], table.shoulders(ark.naan))
+    walk.tell(root, Answer(Outcome.ANSWER, found, 60))
+    return walk.result().urls()
+
+
+def test_the_records_of_an_example() -> None:
+    assert texts(entry("https://h.example:8443/p/ark:/${content}")) == [
+        r'10 10 "u" "ark" "!^ark:/?12345/(.*)$!https://h.example:8443/p/ark:/12345/\\1!" .',
+        r'100 10 "h" "ark" "" h.example\0588443.',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("target", "shoulder", "regexp"),
+    [
+        ("https://h.example/${value}", "", r"!^ark:/?12345/(.*)$!https://h.example/\1!"),
+        ("https://h.example/?q=${pid}", "", r"!^(ark:/?12345/.*)$!https://h.example/?q=\1!"),
+        ("https://h.example/${suffix}", "", r"!^ark:/?12345/(.*)$!https://h.example/\1!"),
+        ("https://h.example/${suffix}", "x6", r"!^ark:/?12345/x6(.*)$!https://h.example/\1!"),
+        ("https://h.example/${content}", "x6", r"!^ark:/?12345/(x6.*)$!https://h.example/12345/\1!"),
+        ("https://h.example/${content}", "s6.c", r"!^ark:/?12345/(s6[.]c.*)$!https://h.example/12345/\1!"),
+        ("https://h.example/", "", r"!^ark:/?12345/.*$!https://h.example/!"),
+        (
+            "https://h.example/${suffix}/${value}/${pid}",
+            "x6",
+            r"!^(ark:/?12345/(x6(.*)))$!https://h.example/\3/\2/\1!",
+        ),
+        ("https://h.example/!/${value}", "", r"#^ark:/?12345/(.*)$#https://h.example/!/\1#"),
+        ("https://h.example/!#~,;@%&=/", "", r"<^ark:/?12345/.*$<https://h.example/!#~,;@%&=/<"),
+    ],
+)
+def test_each_variable(target: str, shoulder: str, regexp: str) -> None:
+    assert records(entry(target, shoulder))[0].regexp.decode() == regexp
+
+
+def test_several_nmas_keep_their_order() -> None:
+    made = records(entry("https://a.example/${content}", "", "http://b.example:80/${value}", "https://A.example/"))
+    assert [(r.order, r.preference, r.flags) for r in made] == [
+        (10, 10, b"u"),
+        (10, 20, b"u"),
+        (10, 30, b"u"),
+        (100, 10, b"h"),
+        (100, 20, b"h"),
+    ]
+    assert [r.replacement for r in made if r.flags == b"h"] == [(b"a", b"example"), (b"b", b"example:80")]
+
+
+def test_a_shoulder_gets_a_rule_only_where_it_differs_from_what_it_would_inherit() -> None:
+    naan = entry("https://a.example/${content}")
+    same = entry("https://a.example/${content}", "x1")
+    other = entry("https://b.example/${content}", "x6")
+    back = entry("https://a.example/${content}", "x66")
+    needed = needed_shoulders(naan, [same, other, back])
+    assert [shoulder.shoulder for shoulder in needed] == ["x66", "x6"]
+
+
+def test_a_suffix_target_differs_below_a_shoulder() -> None:
+    naan = entry("https://a.example/${suffix}")
+    assert needed_shoulders(naan, [entry("https://a.example/${suffix}", "x6")])
+    assert not needed_shoulders(naan, [entry("https://a.example/x6${suffix}", "x6")])
+
+
+def test_more_lengths_of_shoulder_than_orders_below_ten() -> None:
+    shoulders = [entry(f"https://s{n}.example/${{content}}", "x" * n) for n in range(1, 130)]
+    made = records(entry("https://a.example/${content}"), shoulders)
+    orders = [r.order for r in made]
+    assert orders == sorted(orders)
+    assert orders[0] >= 1
+    assert [r.flags for r in made] == [b"u"] * 130 + [b"h"]
+
+
+@pytest.mark.parametrize(
+    ("target", "because"),
+    [
+        ("https://h.example/${foo}", "no ARK has"),
+        ("https://h.example/ü${value}", "not ASCII"),
+        ("https://h.example/!#~,;@%&=<", "delimit"),
+    ],
+)
+def test_a_target_that_fits_no_rule_is_an_error_with_its_record(target: str, because: str) -> None:
+    with pytest.raises(ZoneError, match="12345/x6") as caught:
+        records(Entry("12345"), [entry(target, "x6")])
+    assert because in str(caught.value)
+
+
+def test_an_ipv6_host_has_no_h_record_and_a_bad_target_none_either() -> None:
+    assert [r.flags for r in records(entry("https://[2001:db8::1]/${content}"))] == [b"u"]
+    assert [r.flags for r in records(entry("nonsense/${content}"))] == [b"u"]
+
+
+literals = st.text(alphabet="abXY/-._~$&'()*+,;=:@!#%", max_size=12).filter(lambda text: "${" not in text)
+targets = st.lists(
+    st.tuples(literals, st.sampled_from(["${content}", "${value}", "${pid}", "${suffix}", ""])), max_size=4
+).map(lambda parts: "https://h.example/" + "".join(literal + variable for literal, variable in parts))
+shoulders = st.text(alphabet="bx6.+*$", min_size=1, max_size=4)
+
+
+@given(targets, st.dictionaries(shoulders, targets, max_size=4), shoulders, st.sampled_from(["", "/c2", ".v1/", "%7d"]))
+def test_the_walk_gives_what_the_table_means(target: str, more: dict[str, str], name: str, tail: str) -> None:
+    """For any targets and shoulders: the first URL through the records is the table's own."""
+    table = Table([entry(target), *(entry(other, shoulder) for shoulder, other in more.items())])
+    ark = Ark.parse(f"ark:12345/b{name}{tail}?info") if "." in name[:1] else Ark.parse(f"ark:/12345/{name}b{tail}?info")
+    served = table.lookup(ark)
+    assert served is not None
+    assert urls(ark, table)[0] == served.urls(ark)[0]
+
+
+@given(st.text(alphabet=BETANUMERIC, min_size=1, max_size=12))
+def test_any_naan(naan: str) -> None:
+    table = Table([entry("https://h.example/ark:/${content}", naan=naan)])
+    assert urls(Ark.parse(f"ark:{naan}/x1"), table)[0] == f"https://h.example/ark:/{naan}/x1"
+
+
+@given(targets, shoulders, st.sampled_from(["", "np1/c2.v1", "%7d"]))
+def test_a_short_rule_makes_the_same_urls(target: str, shoulder: str, rest: str) -> None:
+    for entry_ in (entry(target), entry(target, shoulder)):
+        ark = Ark.parse(f"ark:12345/{entry_.shoulder}b{rest}")
+        text, nma = ark.resolution.encode(), entry_.nmas[0]
+        whole, short = (regexp(entry_, nma, short=short) for short in (False, True))
+        assert len(short) <= len(whole)
+        made = [Substitution.parse(field).apply(text, Budget(REGEXP_STEPS)) for field in (whole, short)]
+        if ark.resolution.startswith(f"ark:12345/{entry_.shoulder}"):
+            assert made[0] == made[1] == nma.url(ark, entry_.shoulder).encode()

@@ -1,0 +1,94 @@
+"""Snapshots and views of zones."""
+
+from __future__ import annotations
+
+import dns.zone
+import pytest
+
+from maptr.errors import ZoneError
+from maptr.protocol.names import parse
+from maptr.zone.snapshot import Snapshot, view_zone
+
+APEX = "@ 3600 SOA ns host 42 7200 3600 1209600 300\n@ 3600 NS ns\n"
+
+
+def zone(text: str = "", origin: str = "example.", relativize: bool = False) -> dns.zone.Zone:
+    return dns.zone.from_text(APEX + text, origin, relativize=relativize, check_origin=False)
+
+
+@pytest.mark.parametrize("relativize", [False, True])
+def test_owners_are_folded_keys_and_keep_their_case(relativize: bool) -> None:
+    view = view_zone(zone("WwW 60 A 192.0.2.1", "EXAMPLE.", relativize))
+    assert view.origin == (b"example",)
+    rrset = view.nodes[(b"www", b"example")][1]
+    assert rrset.owner == (b"WwW", b"EXAMPLE")
+    assert rrset.rdatas == (bytes([192, 0, 2, 1]),)
+
+
+def test_rfc2308_the_negative_soa_has_the_smaller_ttl() -> None:
+    view = view_zone(zone())
+    assert (view.serial, view.soa.ttl, view.negative_soa.ttl) == (42, 3600, 300)
+    small = dns.zone.from_text(APEX.replace("3600 SOA", "60 SOA"), "example.", relativize=False)
+    assert view_zone(small).negative_soa.ttl == 60
+
+
+def test_rfc4592_empty_non_terminals_are_names_without_records() -> None:
+    view = view_zone(zone("a.b.c 60 A 192.0.2.1"))
+    assert view.nodes[parse("b.c.example")] == {}
+    assert view.nodes[parse("c.example")] == {}
+    assert parse("example") in view.nodes
+    assert parse("d.example") not in view.nodes
+    assert () not in view.nodes
+
+
+def test_delegations_are_cuts_and_the_apex_is_not() -> None:
+    view = view_zone(zone("sub 60 NS ns.sub\nns.sub 60 A 192.0.2.1"))
+    assert view.cuts == {parse("sub.example")}
+    assert view.nodes[parse("sub.example")][2].hosts == (parse("ns.sub.example"),)
+
+
+def test_rdata_is_uncompressed_wire_with_its_case() -> None:
+    view = view_zone(zone('x 60 NAPTR 1 2 "h" "ark" "" H.Example\\0588443.'))
+    assert view.nodes[parse("x.example")][35].rdatas == (b"\0\1\0\2\1h\3ark\0\1H\x0cExample:8443\0",)
+
+
+def test_signatures_go_with_what_they_cover() -> None:
+    signed = "www 60 A 192.0.2.1\nwww 60 RRSIG A 13 2 60 20300101000000 20200101000000 1 example. AAAA\n"
+    node = view_zone(zone(signed)).nodes[parse("www.example")]
+    assert node[1].signatures == node[46].rdatas
+    assert node[46].signatures == ()
+
+
+def test_the_closest_zone_is_found_from_any_depth() -> None:
+    snapshot = Snapshot.from_zones([zone(), zone(origin="a.b.example."), zone(origin="test.")])
+    for name, origin in (
+        ("example", "example"),
+        ("x.y.z.example", "example"),
+        ("b.example", "example"),
+        ("a.b.example", "a.b.example"),
+        ("q.a.b.example", "a.b.example"),
+        ("test", "test"),
+    ):
+        found = snapshot.closest(parse(name))
+        assert found is not None
+        assert found.origin == parse(origin)
+    for name in ("", "other", "xexample"):
+        assert snapshot.closest(parse(name)) is None
+    assert Snapshot.from_zones([]).closest(parse("example")) is None
+
+
+def test_a_snapshot_cannot_be_changed() -> None:
+    snapshot = Snapshot.from_zones([zone("www 60 A 192.0.2.1")])
+    with pytest.raises(TypeError):
+        snapshot.zones[()] = snapshot.zones[(b"example",)]  # type: ignore[index]
+    with pytest.raises(AttributeError):
+        snapshot.depth = 3  # type: ignore[misc]
+
+
+def test_zones_that_are_refused() -> None:
+    with pytest.raises(ZoneError, match="has no SOA"):
+        view_zone(dns.zone.from_text("@ 60 NS ns", "example.", check_origin=False))
+    with pytest.raises(ZoneError, match="the zone has no origin"):
+        view_zone(dns.zone.Zone(None))
+    with pytest.raises(ZoneError, match=r"example\. is given twice"):
+        Snapshot.from_zones([zone(), zone(origin="EXAMPLE.")])

@@ -1,0 +1,50 @@
+"""The zone writer: text that every reader takes alike."""
+
+from __future__ import annotations
+
+import dns.dnssec
+import dns.exception
+import dns.name
+import dns.node
+import dns.rdata
+import dns.rdataset
+import dns.rdatatype
+import dns.zone
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from maptr.zone import text as zonetext
+from maptr.zone.snapshot import view_zone
+from tests.support.signing import example_zone
+
+
+def text_of(made: dns.zone.Zone) -> str:
+    return zonetext.to_text(view_zone(made))
+
+
+def test_a_colon_in_a_name_is_escaped() -> None:
+    text = text_of(example_zone())
+    assert '"" h.example\\0588443.' in text
+    assert "port:" not in text
+    again = dns.zone.from_text(text, "example.", relativize=False)
+    assert text_of(again) == text
+    assert text.splitlines()[0] == "example. 3600 IN SOA ns1.example. hostmaster.example. 7 7200 3600 1209600 300"
+
+
+@given(st.lists(st.binary(min_size=1, max_size=20), min_size=1, max_size=4))
+@settings(max_examples=50)
+def test_any_name_survives_the_text(labels: list[bytes]) -> None:
+    made = example_zone()
+    name = dns.name.Name((*labels, b"example", b""))
+    for rdata in _pointing(name):
+        made.find_rdataset(name, rdata.rdtype, create=True).add(rdata, 60)
+    assert dns.zone.from_text(text_of(made), "example.", relativize=False) == made
+
+
+def _pointing(name: dns.name.Name) -> list[dns.rdata.Rdata]:
+    wire = name.to_wire()
+    assert wire is not None
+    return [
+        dns.rdata.from_wire("IN", "PTR", wire, 0, len(wire)),
+        dns.rdata.from_wire("IN", "MX", b"\0\1" + wire, 0, len(wire) + 2),
+    ]
