@@ -85,11 +85,11 @@ class Hostile:
         self.script = script
         self.queries: list[tuple[bytes, str]] = []
         self.clients: set[int] = set()
+        self.host, self.port = host, port or free_port(host)
         self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.udp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         self.tcp = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self.tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.host, self.port = host, port or free_port(host)
         self.udp.bind((self.host, self.port))
         self.tcp.bind((self.host, self.port))
         self.tcp.listen()

@@ -5,7 +5,8 @@ therefore owns a block of ports below the ephemeral range. It binds the first po
 process that finds this port taken tries the next block. So no two processes in one network namespace share a block, and
 no lock files are needed.
 
-The ports of a block are used in turn. A port on which another program listens is skipped.
+The ports of a block are used in turn. A port on which another program listens is skipped; a TCP connection in TIME_WAIT
+does not count, because servers bind with SO_REUSEADDR.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ def free_port(host: str = HOST) -> int:
     """A port that is free for UDP and TCP, and that no other process of tests uses."""
     block = own_block()
     for _ in range(BLOCK - 1):
-        if _is_free(host, port := next(block)):
+        port = next(block)
+        reason = _in_use(host, port)
+        if reason is None:
             return port
-    raise NoFreePort(f"no free port among {BLOCK} from {port - port % BLOCK}")
+    raise NoFreePort(f"no free port among {BLOCK} from {port - port % BLOCK}: {reason}")
 
 
 @cache
@@ -47,14 +50,16 @@ def own_block() -> Iterator[int]:
     raise NoFreePort(f"no block of {BLOCK} ports between {PORTS.start} and {PORTS.stop}")
 
 
-def _is_free(host: str, port: int) -> bool:
+def _in_use(host: str, port: int) -> OSError | None:
+    """Why a server cannot bind the port; None if it can."""
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp,
         socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp,
     ):
+        tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             udp.bind((host, port))
             tcp.bind((host, port))
-        except OSError:
-            return False
-    return True
+        except OSError as error:
+            return error
+    return None
