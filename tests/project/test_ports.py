@@ -47,7 +47,10 @@ def test_ports_are_used_in_turn() -> None:
 @pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_STREAM])
 def test_a_port_in_use_is_skipped(kind: int) -> None:
     with socket.socket(socket.AF_INET, kind) as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, kind == socket.SOCK_STREAM)
         taken.bind((HOST, free_port()))
+        if kind == socket.SOCK_STREAM:
+            taken.listen()
         assert taken.getsockname()[1] not in {free_port() for _ in range(BLOCK)}
 
 
