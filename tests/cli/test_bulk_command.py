@@ -15,24 +15,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from maptr.cli.group import main
-from tests.support.hostile import Hostile, hostile, hosts, naptr, question
+from tests.support.bulk import ZONE
+from tests.support.bulk import server as server
+from tests.support.hostile import Hostile, hostile, hosts, question
 from tests.support.interrupting import interrupted
-
-REGEXP = rb"!^ark:/?1/(.*)$!https://u.example/\1!"
-ZONE = {
-    "1.ark.arpa.": [naptr(flags=b"u", regexp=REGEXP), naptr("h.example.", order=9)],
-    "2.ark.arpa.": [naptr("a.example.", flags=b""), naptr("b.example.", flags=b"", order=1)],
-    "a.example.": [naptr("ha.example.")],
-    "b.example.": [naptr("hb.example."), naptr("2.ark.arpa.", flags=b"")],
-    "3.ark.arpa.": [naptr(f"h{i:03}.example.", order=i) for i in range(80)],  # by TCP
-}
-ARKS = ["ark:1/x1", "ark:2/x2?info", "ark:3/x", "ark:4/none", "ark:1/x1/c.pdf"]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Hostile]:
-    with hostile(hosts(ZONE)) as running:
-        yield running
 
 
 def run(*arguments: str, text: str | bytes = "") -> Result:

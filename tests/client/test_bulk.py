@@ -21,24 +21,11 @@ from maptr.client import multiplexer
 from maptr.client.bulk import Bulk
 from maptr.errors import ArkSyntaxError, ConfigError
 from maptr.zone.snapshot import Snapshot
+from tests.support.bulk import server as server
 from tests.support.hostile import Hostile, hostile, hosts, naptr, question
 from tests.support.ports import free_port
 
-REGEXP = rb"!^ark:/?1/(.*)$!https://u.example/\1!"
-ZONE = {
-    "1.ark.arpa.": [naptr(flags=b"u", regexp=REGEXP), naptr("h.example.", order=9)],
-    "2.ark.arpa.": [naptr("a.example.", flags=b""), naptr("b.example.", flags=b"", order=1)],
-    "a.example.": [naptr("ha.example.")],
-    "b.example.": [naptr("hb.example."), naptr("2.ark.arpa.", flags=b"")],
-    "3.ark.arpa.": [naptr(f"h{i:03}.example.", order=i) for i in range(80)],  # by TCP
-}
 ARKS = ["ark:1/x1", "ark:2/x2?info", "ark:3/x", "ark:4/none", "ark:1/x1/c.pdf"]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Hostile]:
-    with hostile(hosts(ZONE)) as running:
-        yield running
 
 
 async def collect(stream: AsyncIterator[Discovery]) -> list[Discovery]:
