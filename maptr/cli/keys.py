@@ -72,8 +72,10 @@ def add(folder: Path, role: str, algorithm: str, state: str | None) -> None:
     with exit_on_error():
         wanted = zonekeys.Role(role)
         present = [file.key for file in zonekeys.read_keys(folder)] if folder.exists() else []
-        first = not any(key.role is wanted and key.state is zonekeys.State.ACTIVE for key in present)
-        chosen = zonekeys.State(state) if state else zonekeys.State.ACTIVE if first else zonekeys.State.PUBLISHED
+        first = not any(key.role is wanted and key.state is zonekeys.KeyState.ACTIVE for key in present)
+        chosen = (
+            zonekeys.KeyState(state) if state else zonekeys.KeyState.ACTIVE if first else zonekeys.KeyState.PUBLISHED
+        )
         _show(zonekeys.add_key(folder, wanted, zonekeys.Algorithm(algorithm), chosen))
 
 
@@ -122,7 +124,7 @@ def set_state(folder: Path, tag: int, state: str) -> None:
       8  KEYS cannot be read or written
     """
     with exit_on_error():
-        _show(zonekeys.set_state(folder, tag, zonekeys.State(state)))
+        _show(zonekeys.set_state(folder, tag, zonekeys.KeyState(state)))
 
 
 @keys.command()

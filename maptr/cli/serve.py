@@ -25,7 +25,7 @@ from maptr.server.daemon import Daemon
 from maptr.server.settings import Overrides
 from maptr.server.sockets import Sockets, limits_within_descriptors
 from maptr.server.state import ZoneSource
-from maptr.transfer.acl import Key, NotifyTarget, Rule
+from maptr.transfer.acl import AccessRule, NotifyTarget, TsigKey
 
 if TYPE_CHECKING:
     from maptr.config import Config
@@ -74,14 +74,14 @@ def _address(text: str) -> str:
     return str(Address.from_text(text))
 
 
-def _key(text: str) -> Key:
+def _key(text: str) -> TsigKey:
     name, equals, rest = text.partition("=")
     algorithm, colon, secret = rest.partition(":")
     if not (name and equals and colon and secret):
         raise ValueError("a key is NAME=ALGORITHM:@FILE, such as xfr=hmac-sha256:@xfr.key")
     if secret.startswith("@"):
         secret = Path(secret[1:]).read_text(encoding="ascii", errors="replace")
-    return Key.of(name, algorithm, secret)
+    return TsigKey.of(name, algorithm, secret)
 
 
 def _origin(text: str) -> str:
@@ -163,7 +163,7 @@ def _folder(text: str) -> str:
 @click.option(
     "--transfer",
     metavar="WHO",
-    type=_Parsed(Rule.from_text),
+    type=_Parsed(AccessRule.from_text),
     multiple=True,
     help="Who may transfer the zones: key:NAME, an address or prefix, or both as 'PREFIX key:NAME'. Repeatable.  "
     "[default: none]",
@@ -206,8 +206,8 @@ def _folder(text: str) -> str:
 def serve(
     config: str | None,
     zone: tuple[ZoneSource, ...],
-    key: tuple[Key, ...],
-    transfer: tuple[Rule, ...],
+    key: tuple[TsigKey, ...],
+    transfer: tuple[AccessRule, ...],
     notify: tuple[NotifyTarget, ...],
     check_config: bool,
     as_json: bool,

@@ -21,7 +21,7 @@ from maptr.cli.files import (
 from maptr.cli.options import Duration, files, folders
 from maptr.cli.zone import examine_zone, existing_zone, refuse_shrinkage
 from maptr.dnssec import keys as zonekeys
-from maptr.dnssec.policy import Children, Policy
+from maptr.dnssec.policy import Children, SigningPolicy
 from maptr.dnssec.sign import Renewal, due
 from maptr.errors import MissingExtra, SigningError, ZoneError, reason_of
 from maptr.protocol import names
@@ -137,7 +137,7 @@ def sign(
     refuse_input(target, [file, *keys.glob("*.pem")])
     now = int(time.time()) if at is None else at
     with exit_on_error(), paused_gc():
-        policy = Policy(lifetime, inception, refresh, zonemd, Children(cds), dnskey_ttl)
+        policy = SigningPolicy(lifetime, inception, refresh, zonemd, Children(cds), dnskey_ttl)
         signers = zonekeys.read_key_set(keys)
         zone, included = _read_zone(file, origin)
         refuse_input(target, included)

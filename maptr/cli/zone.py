@@ -132,7 +132,7 @@ def build(
     old = existing_zone(target, labels, overwrite=overwrite)
     table, unread = read_table(source, scheme)
     try:
-        settings = zones.Settings(
+        settings = zones.ZoneSettings(
             origin=labels,
             servers=tuple(zones.NameServer.parse(text, labels) for text in ns),
             contact=parse_name("--contact", contact),

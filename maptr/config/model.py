@@ -25,7 +25,7 @@ from maptr.protocol.address import Address, Network, read_network
 from maptr.protocol.names import ARK_ARPA, Labels
 from maptr.protocol.numbers import MAX_TTL, SERVER_PORT, UDP_PAYLOAD
 from maptr.registry.plan import REMOVAL_LIMIT
-from maptr.transfer.acl import NotifyTarget, Rule
+from maptr.transfer.acl import AccessRule, NotifyTarget
 
 
 def setting(value_type: ValueType[Any], default: Any = MISSING) -> Any:
@@ -61,7 +61,7 @@ LOG_FORMATS = ("text", "json")
 _ADDRESS = values.TEXT.then(lambda text: Address.from_text(text) if text else None)
 _ADDRESSES = values.list_of(values.TEXT.then(Address.from_text))
 _NETWORKS = values.list_of(values.TEXT.then(read_network))
-_ACCESS = values.list_of(values.TEXT.then(Rule.from_text))
+_ACCESS = values.list_of(values.TEXT.then(AccessRule.from_text))
 _NOTIFY = values.list_of(values.TEXT.then(NotifyTarget.from_text))
 
 
@@ -118,7 +118,7 @@ class CatalogConfig:
     """``[serve.catalog]``: a catalog zone (RFC 9432) of all zones served, if it has a name."""
 
     name: Labels | None = setting(values.TEXT.then(lambda text: values.read_name(text) if text else None), None)
-    transfer: tuple[Rule, ...] = setting(_ACCESS, ())
+    transfer: tuple[AccessRule, ...] = setting(_ACCESS, ())
     notify: tuple[NotifyTarget, ...] = setting(_NOTIFY, ())
 
 
@@ -174,7 +174,7 @@ class ZoneConfig:
 
     name: Labels = setting(values.NAME)
     file: Path = setting(values.FILE)
-    transfer: tuple[Rule, ...] = setting(_ACCESS, ())
+    transfer: tuple[AccessRule, ...] = setting(_ACCESS, ())
     notify: tuple[NotifyTarget, ...] = setting(_NOTIFY, ())
     max_shrink: float = setting(values.number(0, 1), REMOVAL_LIMIT)  # the share of its names that a new file may lose
     serial: str = setting(values.choice("file", "increment", "date", "unix"), "file")

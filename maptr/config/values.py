@@ -19,7 +19,7 @@ from maptr.protocol import names
 from maptr.protocol.cookies import KEY_SIZE, MAX_SECRETS
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import MAX_TTL
-from maptr.transfer.acl import Key
+from maptr.transfer.acl import TsigKey
 
 T = TypeVar("T")
 
@@ -99,8 +99,8 @@ def read_tsig_secret(text: str) -> Secret:
 
 
 def read_algorithm(text: str) -> str:
-    """The name of a TSIG algorithm that ``acl.Key`` supports. Raises ValueError."""
-    return Key((b"any",), text.lower().rstrip("."), b"any").algorithm
+    """The name of a TSIG algorithm that ``acl.TsigKey`` supports. Raises ValueError."""
+    return TsigKey((b"any",), text.lower().rstrip("."), b"any").algorithm
 
 
 def read_cookie_secrets(text: str) -> tuple[Secret, ...]:

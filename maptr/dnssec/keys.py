@@ -44,7 +44,7 @@ class Role(enum.StrEnum):
     CSK = "csk"
 
 
-class State(enum.StrEnum):
+class KeyState(enum.StrEnum):
     """The state of a key in a rollover. In all three states, it is in the DNSKEY RRset.
 
     A ZSK signs only while active (pre-publication, RFC 7583 2.1). A KSK or CSK signs in every state, and CDS
@@ -77,11 +77,11 @@ class Algorithm(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class ZoneKey:
     """A key pair. The texts of this class do not contain the private key."""
 
     role: Role
-    state: State
+    state: KeyState
     algorithm: Algorithm
     private: GenericPrivateKey = field(repr=False)
 
@@ -106,7 +106,7 @@ class Key:
     @property
     def is_entry(self) -> bool:
         """Whether the parent's DS is, or is going to be, for this key."""
-        return self.role is not Role.ZSK and self.state is State.ACTIVE
+        return self.role is not Role.ZSK and self.state is KeyState.ACTIVE
 
     def __str__(self) -> str:
         return f"{self.role.upper()} {self.tag} ({self.algorithm}, {self.state})"
@@ -119,7 +119,7 @@ class KeySet:
     Raises SigningError for keys from which it cannot.
     """
 
-    keys: tuple[Key, ...]
+    keys: tuple[ZoneKey, ...]
 
     def __post_init__(self) -> None:
         if not any(key.is_entry for key in self.keys):
@@ -133,24 +133,24 @@ class KeySet:
                 raise SigningError(f"{key}: {reason}; add a CSK, or a KSK and an active ZSK, of this algorithm")
 
     @property
-    def zone_signers(self) -> tuple[Key, ...]:
+    def zone_signers(self) -> tuple[ZoneKey, ...]:
         """The keys that sign all RRsets except those of ``dnskey_signers``."""
         return tuple(
-            key for key in self.keys if key.role is Role.CSK or (key.role is Role.ZSK and key.state is State.ACTIVE)
+            key for key in self.keys if key.role is Role.CSK or (key.role is Role.ZSK and key.state is KeyState.ACTIVE)
         )
 
     @property
-    def dnskey_signers(self) -> tuple[Key, ...]:
+    def dnskey_signers(self) -> tuple[ZoneKey, ...]:
         """The keys that sign DNSKEY, CDS and CDNSKEY (RFC 7344 4.1)."""
         return tuple(key for key in self.keys if key.role is not Role.ZSK)
 
     @property
-    def entries(self) -> tuple[Key, ...]:
+    def entries(self) -> tuple[ZoneKey, ...]:
         """The keys for which the parent has, or is going to have, a DS."""
         return tuple(key for key in self.keys if key.is_entry)
 
 
-def ds_rdata(origin: Labels, key: Key) -> bytes:
+def ds_rdata(origin: Labels, key: ZoneKey) -> bytes:
     """The DS record of a key, which is also its CDS, with SHA-256 (RFC 8624 3.3)."""
     import dns.dnssec
 
@@ -170,7 +170,7 @@ class KeyFile(NamedTuple):
     """A key and its file."""
 
     path: Path
-    key: Key
+    key: ZoneKey
 
 
 def read_keys(folder: Path) -> list[KeyFile]:
@@ -207,7 +207,7 @@ def read_key_set(folder: Path) -> KeySet:
     return KeySet(tuple(file.key for file in read_keys(folder)))
 
 
-def add_key(folder: Path, role: Role, algorithm: Algorithm, state: State) -> KeyFile:
+def add_key(folder: Path, role: Role, algorithm: Algorithm, state: KeyState) -> KeyFile:
     """Make a key and its file, and the folder if it does not exist. Raises SigningError and OSError."""
     private_class = algorithm.private_class
     folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
@@ -215,7 +215,7 @@ def add_key(folder: Path, role: Role, algorithm: Algorithm, state: State) -> Key
     if len(taken) == MAX_KEYS:
         raise SigningError(f"there are {MAX_KEYS} keys already", filename=str(folder))
     while True:
-        key = Key(role, state, algorithm, private_class.generate())  # type: ignore[attr-defined]
+        key = ZoneKey(role, state, algorithm, private_class.generate())  # type: ignore[attr-defined]
         if key.tag not in taken:  # tags need not be unique (RFC 4034 appendix B), but file names must
             break
     path = folder / _name(key)
@@ -224,7 +224,7 @@ def add_key(folder: Path, role: Role, algorithm: Algorithm, state: State) -> Key
     return KeyFile(path, key)
 
 
-def set_state(folder: Path, tag: int, state: State) -> KeyFile:
+def set_state(folder: Path, tag: int, state: KeyState) -> KeyFile:
     """Give a key another state, by renaming its file. Raises SigningError and OSError."""
     path, key = _find(folder, tag)
     key = replace(key, state=state)
@@ -236,7 +236,7 @@ def set_state(folder: Path, tag: int, state: State) -> KeyFile:
 def remove_key(folder: Path, tag: int) -> KeyFile:
     """Delete the file of a key. Raises SigningError for a key that is active or does not exist, and OSError."""
     path, key = _find(folder, tag)
-    if key.state is State.ACTIVE:
+    if key.state is KeyState.ACTIVE:
         raise SigningError(f"{key} is in use: retire it first, and wait", filename=str(path))
     path.unlink()
     _sync(folder)
@@ -250,11 +250,11 @@ def _find(folder: Path, tag: int) -> KeyFile:
     raise SigningError(f"no key has the tag {tag}", filename=str(folder))
 
 
-def _name(key: Key) -> str:
+def _name(key: ZoneKey) -> str:
     return f"{key.role}-{key.algorithm}-{key.tag:05d}.{key.state}.pem"
 
 
-def _read(path: Path) -> Key:
+def _read(path: Path) -> ZoneKey:
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # does not wait for the writer of a FIFO
     with os.fdopen(handle, "rb") as file:
         mode = os.fstat(handle).st_mode
@@ -270,7 +270,7 @@ def _read(path: Path) -> Key:
     try:
         if match is None:
             raise ValueError
-        role, state = Role(match["role"]), State(match["state"])
+        role, state = Role(match["role"]), KeyState(match["state"])
         algorithm = Algorithm(match["algorithm"])
     except ValueError:
         example = "csk-ecdsap256sha256-12345.active.pem"
@@ -278,7 +278,7 @@ def _read(path: Path) -> Key:
     private = _private_key(pem, algorithm) if len(pem) <= MAX_PEM else None
     if private is None:
         raise SigningError(f"holds no PEM private key of {algorithm} without a password", filename=str(path))
-    key = Key(role, state, algorithm, private)
+    key = ZoneKey(role, state, algorithm, private)
     if key.tag != int(match["tag"]):
         raise SigningError(f"the key in it has the tag {key.tag}", filename=str(path))
     return key

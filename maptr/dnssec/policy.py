@@ -22,7 +22,7 @@ class Children(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class SigningPolicy:
     """How to sign. Times in seconds. Raises SigningError for times with which no signature could last."""
 
     lifetime: int = LIFETIME

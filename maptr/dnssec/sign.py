@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from maptr.dnssec.expiry import Signatures, signature_state, unwrap
-from maptr.dnssec.keys import Key, KeySet, ds_rdata
-from maptr.dnssec.policy import Children, Policy
+from maptr.dnssec.keys import KeySet, ZoneKey, ds_rdata
+from maptr.dnssec.policy import Children, SigningPolicy
 from maptr.errors import SigningError
 from maptr.protocol.names import Labels, to_wire
 from maptr.protocol.numbers import (
@@ -65,7 +65,7 @@ class Renewal:
     """
 
     keys: KeySet
-    policy: Policy
+    policy: SigningPolicy
     now: float
     style: str = "increment"
     force: bool = False
@@ -104,7 +104,7 @@ class Renewal:
         )
 
 
-def is_current(old: ZoneView, zone: ZoneView, keys: KeySet, policy: Policy) -> bool:
+def is_current(old: ZoneView, zone: ZoneView, keys: KeySet, policy: SigningPolicy) -> bool:
     """Whether ``old`` is this zone, except for its serial, signed by these keys. Times are not compared."""
     if old.origin != zone.origin or ZoneDiff.between(stripped(old, zone.serial), stripped(zone)):
         return False
@@ -134,7 +134,7 @@ def _signers(node: Node, covered: int) -> set[tuple[int, int]]:
     return {(algorithm, tag) for rdtype, algorithm, *_, tag in heads if rdtype == covered}
 
 
-def due(view: ZoneView, policy: Policy, now: float) -> int:
+def due(view: ZoneView, policy: SigningPolicy, now: float) -> int:
     """When the signatures of a zone must be renewed, Unix time. Raises SigningError for a zone without signatures."""
     found = signature_state(view, now)
     if found.expires is None:
@@ -148,7 +148,7 @@ def sign_zone(
     *,
     now: int,
     serial: int,
-    policy: Policy | None = None,
+    policy: SigningPolicy | None = None,
     old: ZoneView | None = None,
     progress: Progress = lambda done, total: None,
 ) -> ZoneView:
@@ -157,7 +157,7 @@ def sign_zone(
     ``now`` is Unix time. From ``old``, a signed version, the signatures are kept that cover the same records by the
     same keys and last long enough, so that an IXFR to secondaries has only what changed.
     """
-    policy = policy or Policy()
+    policy = policy or SigningPolicy()
     bare = stripped(zone, serial)
     table = dict(bare.nodes.pack_all())
     owners = _owners(bare)
@@ -257,7 +257,7 @@ _Known = Mapping[tuple[int, int, int], bytes]
 class _Signer:
     """Signs the RRsets of a zone, each with the keys that are for it."""
 
-    def __init__(self, keys: KeySet, apex: bytes, policy: Policy, now: int) -> None:
+    def __init__(self, keys: KeySet, apex: bytes, policy: SigningPolicy, now: int) -> None:
         self._apex = apex
         # 32 bits that wrap in 2106 (RFC 4034 3.1.5).
         self._times = (now + policy.lifetime) % 2**32, (now - policy.inception_offset) % 2**32
@@ -266,7 +266,7 @@ class _Signer:
 
     def signatures(self, owner: bytes, rdtype: int, records: bytes, known: _Known) -> list[bytes]:
         """The RRSIG rdatas over packed records, from ``known`` if they are there."""
-        keys: list[tuple[Key, int]]
+        keys: list[tuple[ZoneKey, int]]
         keys = self._dnskey_signers if rdtype in (DNSKEY, CDS, CDNSKEY) else self._zone_signers
         made = []
         data = b""
@@ -290,11 +290,11 @@ class _Earlier:
     apex: bytes
     keys: frozenset[tuple[int, int]]  # algorithm and key tag
     now: int
-    policy: Policy
+    policy: SigningPolicy
     _lasting: dict[tuple[int, int], bool] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, zone: ZoneView | None, keys: KeySet, now: int, policy: Policy) -> _Earlier | None:
+    def of(cls, zone: ZoneView | None, keys: KeySet, now: int, policy: SigningPolicy) -> _Earlier | None:
         """None if no signature of it can be kept."""
         dnskey = zone.nodes[zone.origin].get(DNSKEY) if zone is not None else None
         # Two keys can have the same tag (RFC 4034 appendix B): the key itself must have been in the zone.

@@ -26,7 +26,7 @@ SUFFIX = ".signed"
 _HEAD = re.compile(r"; signed by maptr from serial (?P<serial>\d{1,10}), SHA-256 (?P<digest>[0-9a-f]{64})")
 
 
-class Kept(NamedTuple):
+class StoredZone(NamedTuple):
     """A signed zone, and the serial that its zone file had."""
 
     view: ZoneView
@@ -38,7 +38,7 @@ def path_of(directory: Path, origin: Labels) -> Path:
     return directory / (name_for(origin) + SUFFIX)
 
 
-def read(directory: Path, origin: Labels) -> Kept | None:
+def read(directory: Path, origin: Labels) -> StoredZone | None:
     """The version signed last; None if there is none, or if it cannot be used, which is logged."""
     path = path_of(directory, origin)
     try:
@@ -49,7 +49,7 @@ def read(directory: Path, origin: Labels) -> Kept | None:
             raise ValueError("is damaged: its checksum is wrong")
         unsigned = int(match["serial"])
         view = read_zone_file(text.encode(), origin, path).view
-        return Kept(view, unsigned)
+        return StoredZone(view, unsigned)
     except FileNotFoundError:
         return None
     except OSError as error:

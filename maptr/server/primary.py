@@ -20,7 +20,7 @@ from maptr.protocol.names import Labels, to_text
 from maptr.protocol.serial import is_newer
 from maptr.server.secondaries import Notified, Notifier, Observed, Observer
 from maptr.server.state import ZoneSource
-from maptr.transfer.acl import Key, NotifyTarget, Secondaries, keyring
+from maptr.transfer.acl import NotifyTarget, Secondaries, TsigKey, keyring
 from maptr.transfer.catalog import catalog_zone
 from maptr.transfer.journal import MAX_BYTES, Journal, decode, describe, encode
 from maptr.transfer.session import Access, Catalog
@@ -43,7 +43,7 @@ class PrimarySettings:
     a key given twice, and for one that is named but not given.
     """
 
-    keys: tuple[Key, ...] = ()
+    keys: tuple[TsigKey, ...] = ()
     secondaries: Mapping[Labels, Secondaries] = field(default_factory=lambda: MappingProxyType({}))
     catalog: tuple[Labels, Secondaries] | None = None
     state: Path | None = None

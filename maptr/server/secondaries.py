@@ -17,7 +17,7 @@ from maptr.protocol.address import Address
 from maptr.protocol.names import Labels, to_text
 from maptr.protocol.numbers import NOERROR, NOTIMP
 from maptr.transfer import tsig
-from maptr.transfer.acl import Key, NotifyTarget
+from maptr.transfer.acl import NotifyTarget, TsigKey
 from maptr.transfer.notify import is_truncated, make_notify, make_soa_query, read_response, read_serial
 from maptr.zone.snapshot import ZoneView
 
@@ -88,7 +88,7 @@ class Notifier:
         self._tasks: dict[Place, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
 
-    def notify(self, view: ZoneView, targets: Iterable[NotifyTarget], keys: Mapping[Labels, Key]) -> None:
+    def notify(self, view: ZoneView, targets: Iterable[NotifyTarget], keys: Mapping[Labels, TsigKey]) -> None:
         """Start sending, and return at once. ``keys`` has every key that a target names."""
         for target in targets:
             place = (view.origin, target)
@@ -127,7 +127,7 @@ class Notifier:
         if self._tasks.get(place) is task:
             del self._tasks[place]
 
-    async def _notify(self, view: ZoneView, target: NotifyTarget, key: Key | None) -> None:
+    async def _notify(self, view: ZoneView, target: NotifyTarget, key: TsigKey | None) -> None:
         what = f"NOTIFY of zone {to_text(view.origin)} serial {view.serial} to {target}"
         reason = "no answer"
         for timeout in self._timeouts:
@@ -151,7 +151,7 @@ class Notifier:
         self._note(view, target, NotifyState.GIVEN_UP)
         log.warning("%s: given up, %s; the secondary will ask after its refresh time", what, reason)
 
-    async def _send(self, view: ZoneView, address: Address, key: Key | None, timeout: float) -> int | None:
+    async def _send(self, view: ZoneView, address: Address, key: TsigKey | None, timeout: float) -> int | None:
         """The RCODE of the response to one message, None if there was none in time. Raises OSError."""
         exchange = _Exchange(make_notify(view, self._random_id()), key, self._clock)
         try:
@@ -178,13 +178,13 @@ class Observer:
         self._clock = clock
         self._after_notify, self._if_different, self._if_same = after_notify, if_different, if_same
         self._timeout = timeout
-        self._wanted: dict[Place, tuple[int, Key | None]] = {}
+        self._wanted: dict[Place, tuple[int, TsigKey | None]] = {}
         self._observed: dict[Place, Observed] = {}
         self._due: dict[Place, asyncio.TimerHandle] = {}
         self._tasks: dict[Place, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
 
-    def follow(self, wanted: Mapping[Place, tuple[int, Key | None]]) -> None:
+    def follow(self, wanted: Mapping[Place, tuple[int, TsigKey | None]]) -> None:
         """Ask these secondaries from now on, and no others; each has its expected serial and the key to sign with."""
         for place in self._wanted.keys() - wanted.keys():
             self._observed.pop(place, None)
@@ -242,7 +242,7 @@ class Observer:
         if place not in self._due:  # no NOTIFY was acknowledged in the meantime
             self._schedule(place, self._if_same if found == self._wanted[place][0] else self._if_different)
 
-    async def _query(self, origin: Labels, target: NotifyTarget, key: Key | None) -> bytes:
+    async def _query(self, origin: Labels, target: NotifyTarget, key: TsigKey | None) -> bytes:
         """The response to an SOA query. Raises OSError, TimeoutError and EOFError."""
         exchange = _Exchange(make_soa_query(origin, secrets.randbits(16)), key, self._clock)
         response = await exchange.by_udp(target.address, self._timeout)
@@ -252,7 +252,7 @@ class Observer:
 class _Exchange:
     """A request, signed if there is a key, and the check that a message is its response."""
 
-    def __init__(self, request: bytes, key: Key | None, clock: Callable[[], float]) -> None:
+    def __init__(self, request: bytes, key: TsigKey | None, clock: Callable[[], float]) -> None:
         self.request = self._packet = request
         self._signer = None
         self._clock = clock

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from maptr.answer.context import NO_COOKIES, Context, Identity
 from maptr.answer.rate_limit import RrlSettings
 from maptr.config import Config, KeyConfig, Secret, ZoneConfig
-from maptr.dnssec.policy import Children, Policy
+from maptr.dnssec.policy import Children, SigningPolicy
 from maptr.errors import ConfigError, MissingExtra, SignatureError, ZoneError, raise_all
 from maptr.protocol.cookies import CookieSettings
 from maptr.protocol.names import Labels, fold, parse, to_text
@@ -26,7 +26,7 @@ from maptr.server.responder import Responder, fresh_cookies
 from maptr.server.state import Signing, TableBuild, ZoneSource
 from maptr.server.stream import DEFAULT_LIMITS, TcpLimits
 from maptr.text import nearest
-from maptr.transfer.acl import Acl, Key, NotifyTarget, Rule, Secondaries, keyring
+from maptr.transfer.acl import AccessRule, Acl, NotifyTarget, Secondaries, TsigKey, keyring
 from maptr.transfer.catalog import catalog_zone
 from maptr.zone.build import NameServer
 from maptr.zone.publish import Guards
@@ -45,8 +45,8 @@ class Overrides(NamedTuple):
     """
 
     zones: tuple[ZoneSource, ...] = ()
-    keys: tuple[Key, ...] = ()
-    transfer: tuple[Rule, ...] = ()
+    keys: tuple[TsigKey, ...] = ()
+    transfer: tuple[AccessRule, ...] = ()
     notify: tuple[NotifyTarget, ...] = ()
 
     def over(self, config: Config) -> Config:
@@ -72,7 +72,7 @@ class Overrides(NamedTuple):
         )
 
 
-def _names_of(keys: tuple[Key, ...]) -> Container[Labels]:
+def _names_of(keys: tuple[TsigKey, ...]) -> Container[Labels]:
     """Raises ConfigError for a key that is given twice."""
     if not keys:
         return ()
@@ -208,7 +208,7 @@ def signing_of(zone: ZoneConfig) -> Signing | None:
     how = zone.signing
     return Signing(
         zone.keys,
-        Policy(how.lifetime, how.inception, how.refresh, how.zonemd, Children(how.cds), how.dnskey_ttl),
+        SigningPolicy(how.lifetime, how.inception, how.refresh, how.zonemd, Children(how.cds), how.dnskey_ttl),
     )
 
 
@@ -251,7 +251,7 @@ def primary_of(config: Config) -> PrimarySettings:
     if catalog.name is not None:
         catalog_zone(catalog.name, [zone.name for zone in config.zones], 0)  # raises what the start would
     return PrimarySettings(
-        tuple(Key(key.name, key.algorithm, key.secret.octets) for key in config.keys if key.secret is not None),
+        tuple(TsigKey(key.name, key.algorithm, key.secret.octets) for key in config.keys if key.secret is not None),
         {zone.name: Secondaries(Acl(zone.transfer), zone.notify) for zone in config.zones},
         None if catalog.name is None else (catalog.name, Secondaries(Acl(catalog.transfer), catalog.notify)),
         config.serve.state,

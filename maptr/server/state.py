@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from maptr.dnssec.expiry import EXPIRING, Signatures, SignatureState, Validity
-from maptr.dnssec.policy import Policy
+from maptr.dnssec.policy import SigningPolicy
 from maptr.protocol.names import Labels, fold, parse
 from maptr.zone.build import NameServer
 from maptr.zone.diff import stripped
@@ -38,7 +38,7 @@ class Signing(NamedTuple):
     """The key folder that a zone is signed with, and the signing policy."""
 
     keys: Path
-    policy: Policy = Policy()
+    policy: SigningPolicy = SigningPolicy()
 
 
 class ZoneSource(NamedTuple):

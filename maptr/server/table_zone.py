@@ -59,7 +59,7 @@ def _build(source: ZoneSource, how: TableBuild, now: float) -> tuple[str | None,
     except ParserFailed as error:
         raise ZoneError(str(error)) from None
     include = tuple((str(path), read_whole(path).decode()) for path in how.include)
-    settings = build.Settings(source.origin, how.servers, how.contact, how.ttl, include)
+    settings = build.ZoneSettings(source.origin, how.servers, how.contact, how.ttl, include)
     before = build.serial_of(read_whole(source.path).decode().splitlines()) if source.path.exists() else None
     serial = _serial(source.guards.serial, now, before[0] if before else None)
     result = build.build(table, serial, settings, unread=unread)

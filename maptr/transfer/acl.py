@@ -20,7 +20,7 @@ _ALGORITHM = re.compile(r"hmac-(?P<digest>sha\d+)(?:-(?P<bits>\d+))?")
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class TsigKey:
     """A TSIG key. ``mac_size`` is the least size of a MAC in bytes (RFC 8945 5.2.4).
 
     ``algorithm`` is a name such as ``hmac-sha256``. A suffix such as ``-128``, as in BIND, allows MACs truncated to
@@ -59,7 +59,7 @@ class Key:
         return int(bits) // 8 if bits else DIGESTS[self.digest]
 
     @classmethod
-    def of(cls, name: str, algorithm: str, secret: str) -> Key:
+    def of(cls, name: str, algorithm: str, secret: str) -> TsigKey:
         """A key with a secret in base64. Raises ValueError, whose message never contains the secret."""
         try:
             decoded = base64.b64decode("".join(secret.split()), validate=True)
@@ -68,9 +68,9 @@ class Key:
         return cls(_name(name), algorithm.lower().rstrip("."), decoded)
 
 
-def keyring(keys: Iterable[Key]) -> Mapping[Labels, Key]:
+def keyring(keys: Iterable[TsigKey]) -> Mapping[Labels, TsigKey]:
     """Keys by name. Raises ValueError if two have the same name."""
-    ring: dict[Labels, Key] = {}
+    ring: dict[Labels, TsigKey] = {}
     for key in keys:
         if key.name in ring:
             raise ValueError(f"key {to_text(key.name)} is given twice")
@@ -79,14 +79,14 @@ def keyring(keys: Iterable[Key]) -> Mapping[Labels, Key]:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AccessRule:
     """Clients that may transfer a zone: by address, by key, or by both if both are given."""
 
     network: Network | None = None
     key: Labels | None = None
 
     @classmethod
-    def from_text(cls, text: str) -> Rule:
+    def from_text(cls, text: str) -> AccessRule:
         """Read ``key:NAME``, an address, a prefix, or ``PREFIX key:NAME``. Raises ValueError."""
         network: Network | None = None
         key: Labels | None = None
@@ -120,12 +120,12 @@ class Rule:
 class Acl:
     """An access control list: allows the clients that a rule allows. Without rules it allows no client."""
 
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[AccessRule, ...] = ()
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Acl:
         """Raises ValueError."""
-        return cls(tuple(Rule.from_text(text) for text in texts))
+        return cls(tuple(AccessRule.from_text(text) for text in texts))
 
     def allows(self, client: str, key: Labels | None) -> bool:
         """``client`` is an IP address, ``key`` the folded name of the key that signed the query."""
@@ -174,7 +174,7 @@ class Secondaries:
     transfer: Acl = Acl()
     notify: tuple[NotifyTarget, ...] = ()
 
-    def check(self, keys: Mapping[Labels, Key]) -> None:
+    def check(self, keys: Mapping[Labels, TsigKey]) -> None:
         """Raises ValueError for a name without a key."""
         named = self.transfer.keys() | {target.key for target in self.notify if target.key is not None}
         for name in sorted(named - keys.keys()):

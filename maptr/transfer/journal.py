@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from maptr.errors import JournalError, ZoneError
 from maptr.protocol.names import Labels, read_wire, to_text, to_wire
 from maptr.protocol.serial import is_newer
-from maptr.zone.diff import Difference, Record, difference, digest
+from maptr.zone.diff import Difference, ZoneRecord, difference, digest
 from maptr.zone.snapshot import ZoneView
 
 # One for each reload. A secondary that is further behind gets the whole zone. Knot keeps 20 or more.
@@ -41,14 +41,14 @@ class PackedDifference:
 
     @classmethod
     def of(cls, change: Difference) -> PackedDifference:
-        data = b"".join(map(Record.pack, (change.old, *change.removed, change.new, *change.added)))
+        data = b"".join(map(ZoneRecord.pack, (change.old, *change.removed, change.new, *change.added)))
         return cls(change.from_serial, change.to_serial, len(change), data)
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[ZoneRecord]:
         offset = 0
         for _ in range(self.count):
             try:
-                record, offset = Record.unpack(self.data, offset)
+                record, offset = ZoneRecord.unpack(self.data, offset)
             except (struct.error, IndexError, ValueError) as error:
                 raise ZoneError(f"the journal is damaged: {error}") from error
             yield record

@@ -32,11 +32,11 @@ from maptr.protocol.numbers import (
     SERVFAIL,
     SOA,
 )
-from maptr.transfer.acl import Acl, Key, Secondaries
+from maptr.transfer.acl import Acl, Secondaries, TsigKey
 from maptr.transfer.journal import Journal
 from maptr.transfer.tsig import CheckedQuery, check_query, may_be_signed
 from maptr.transfer.xfr import axfr, ixfr, messages
-from maptr.zone.diff import Record, serial_of, soa_of
+from maptr.zone.diff import ZoneRecord, serial_of, soa_of
 from maptr.zone.snapshot import Snapshot, ZoneView
 
 _AXFR, _IXFR = AXFR.to_bytes(2, "big"), IXFR.to_bytes(2, "big")
@@ -86,7 +86,7 @@ class Catalog:
 class Access:
     """Keys, secondaries and journals for the zones of a snapshot. Replaced as a whole."""
 
-    keys: Mapping[Labels, Key] = field(default_factory=lambda: MappingProxyType({}))
+    keys: Mapping[Labels, TsigKey] = field(default_factory=lambda: MappingProxyType({}))
     secondaries: Mapping[Labels, Secondaries] = field(default_factory=lambda: MappingProxyType({}))
     journals: Mapping[Labels, Journal] = field(default_factory=lambda: MappingProxyType({}))
     catalog: Catalog | None = None
@@ -199,7 +199,7 @@ class _Transfer:
             return
         query = Message.parse(self.checked.query)
         question = query.questions[0]
-        serials = (serial_of(Record((), SOA, 0, soa.rdata.data)) for soa in query.auth if _is_soa(soa, question))
+        serials = (serial_of(ZoneRecord((), SOA, 0, soa.rdata.data)) for soa in query.auth if _is_soa(soa, question))
         serial = next(serials, None)
         content = self._content(question, serial)
         if content is None:
@@ -243,7 +243,7 @@ class _Transfer:
         key = "" if self.checked.key is None else f" key {to_text(self.checked.key)}"
         return f"{kind} of zone {to_text(fold(question.qname.label))} to {self.client}{key}"
 
-    def _content(self, question: DNSQuestion, serial: int | None) -> Iterator[Record] | None:
+    def _content(self, question: DNSQuestion, serial: int | None) -> Iterator[ZoneRecord] | None:
         """The records to send; None for IXFR without a serial."""
         view = self.snapshot.zones[fold(question.qname.label)]
         what = self._what(question)

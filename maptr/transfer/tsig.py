@@ -16,7 +16,7 @@ import dns.tsig
 
 from maptr.protocol.names import Labels, fold, read_name, to_text, to_wire
 from maptr.protocol.numbers import ANY_CLASS, FORMERR, HEADER_SIZE, NOTAUTH, TSIG
-from maptr.transfer.acl import DIGESTS, MIN_MAC, Key
+from maptr.transfer.acl import DIGESTS, MIN_MAC, TsigKey
 
 BADSIG, BADKEY, BADTIME, BADTRUNC = 16, 17, 18, 22  # RFC 8945 3
 _ERRORS = {BADSIG: "BADSIG", BADKEY: "BADKEY", BADTIME: "BADTIME", BADTRUNC: "BADTRUNC"}
@@ -32,7 +32,7 @@ _TRUNCATED = frozenset({"hmac-sha256-128", "hmac-sha384-192", "hmac-sha512-256"}
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class TsigRecord:
     """The TSIG record of a message (RFC 8945 4.2). ``start`` is its offset."""
 
     start: int
@@ -50,7 +50,7 @@ class Record:
 class Signer:
     """Signs the messages of one exchange, each covering the one before it (RFC 8945 5.3.1)."""
 
-    key: Key
+    key: TsigKey
     algorithm: Labels  # as in the query
     mac_size: int
     time: int
@@ -69,7 +69,7 @@ class Signer:
     def sign(self, message: bytes) -> bytes:
         """The message with its TSIG record."""
         ident = int.from_bytes(message[:2], "big")
-        record = Record(
+        record = TsigRecord(
             len(message), self.key.name, self.algorithm, self.time, self.fudge, b"", ident, self.error, self.other
         )
         covered = message + (_variables(record) if self.first else _timers(record))
@@ -89,7 +89,7 @@ class CheckedQuery:
     query: bytes
     signer: Signer | None = None
     rcode: int | None = None
-    unsigned: Record | None = field(default=None, repr=False)
+    unsigned: TsigRecord | None = field(default=None, repr=False)
 
     @property
     def key(self) -> Labels | None:
@@ -125,7 +125,7 @@ def may_be_signed(message: bytes) -> bool:
     return _TYPE in message and any(message[6:HEADER_SIZE])
 
 
-def check_query(query: bytes, keys: Mapping[Labels, Key], now: int) -> CheckedQuery:
+def check_query(query: bytes, keys: Mapping[Labels, TsigKey], now: int) -> CheckedQuery:
     """Check a query's TSIG: form, key, MAC, time and truncation, in the order of RFC 8945 5.2.
 
     A malformed query gets rcode FORMERR. ``now`` is the UNIX time. The latest time of a key is not stored, because
@@ -162,7 +162,7 @@ def check_query(query: bytes, keys: Mapping[Labels, Key], now: int) -> CheckedQu
     return CheckedQuery(stripped, signer)
 
 
-def find(message: bytes) -> Record | None:
+def find(message: bytes) -> TsigRecord | None:
     """The TSIG record of a message, or None.
 
     Raises ValueError for one that is not the last record, or not of class ANY with TTL 0 (RFC 8945 4.2, 5.2), and for
@@ -193,7 +193,7 @@ def find(message: bytes) -> Record | None:
     return None
 
 
-def _read(message: bytes, start: int, key: Labels, at: int) -> Record:
+def _read(message: bytes, start: int, key: Labels, at: int) -> TsigRecord:
     """The TSIG record at the end of the message, from its rdata."""
     name, at = read_name(message, at)
     try:
@@ -206,33 +206,33 @@ def _read(message: bytes, start: int, key: Labels, at: int) -> Record:
     if len(message) != end + other:
         raise ValueError("TSIG rdata of a wrong length")
     mac = message[at - length : at]
-    return Record(start, key, fold(name), high << 32 | low, fudge, mac, original_id, error, message[end:])
+    return TsigRecord(start, key, fold(name), high << 32 | low, fudge, mac, original_id, error, message[end:])
 
 
-def _strip(message: bytes, record: Record) -> bytes:
+def _strip(message: bytes, record: TsigRecord) -> bytes:
     """The message without its TSIG record."""
     count = int.from_bytes(message[10:12], "big") - 1
     return message[:10] + count.to_bytes(2, "big") + message[HEADER_SIZE : record.start]
 
 
-def _suits(key: Key, algorithm: Labels) -> bool:
+def _suits(key: TsigKey, algorithm: Labels) -> bool:
     if len(algorithm) != 1:
         return False
     name = algorithm[0].decode("latin-1")
     return name == f"hmac-{key.digest}" or (name == key.algorithm and name in _TRUNCATED)
 
 
-def _not_signed(stripped: bytes, record: Record, error: int) -> CheckedQuery:
+def _not_signed(stripped: bytes, record: TsigRecord, error: int) -> CheckedQuery:
     return CheckedQuery(stripped, rcode=NOTAUTH, unsigned=replace(record, error=error, other=b""))
 
 
-def _is_signed(stripped: bytes, record: Record, key: Key, *, after: bytes = b"") -> bool:
+def _is_signed(stripped: bytes, record: TsigRecord, key: TsigKey, *, after: bytes = b"") -> bool:
     """True if the MAC of the record is that of the message without it (RFC 8945 4.3)."""
     covered = record.original_id.to_bytes(2, "big") + stripped[2:] + _variables(record)
     return hmac.compare_digest(_mac(key, covered, after=after)[: len(record.mac)], record.mac)
 
 
-def _mac(key: Key, covered: bytes, *, after: bytes = b"") -> bytes:
+def _mac(key: TsigKey, covered: bytes, *, after: bytes = b"") -> bytes:
     """The whole MAC, which covers ``after``, the MAC of the previous message, if any (RFC 8945 4.3.1)."""
     algorithm = dns.name.from_text(f"hmac-{key.digest}.")
     context = dns.tsig.get_context(  # type: ignore[no-untyped-call]
@@ -244,18 +244,18 @@ def _mac(key: Key, covered: bytes, *, after: bytes = b"") -> bytes:
     return bytes(context.sign())
 
 
-def _timers(record: Record) -> bytes:
+def _timers(record: TsigRecord) -> bytes:
     """The TSIG timers, for every message but the first (RFC 8945 5.3.1)."""
     return struct.pack("!HIH", record.time >> 32 & 0xFFFF, record.time & 0xFFFFFFFF, record.fudge)
 
 
-def _variables(record: Record) -> bytes:
+def _variables(record: TsigRecord) -> bytes:
     """The TSIG variables (RFC 8945 4.3.3)."""
     head = to_wire(record.key) + struct.pack("!HI", ANY_CLASS, 0) + to_wire(record.algorithm) + _timers(record)
     return head + struct.pack("!HH", record.error, len(record.other)) + record.other
 
 
-def attach(message: bytes, record: Record, mac: bytes) -> bytes:
+def attach(message: bytes, record: TsigRecord, mac: bytes) -> bytes:
     """The message with a TSIG record, whose original ID is that of the message."""
     rdata = to_wire(record.algorithm) + _timers(record) + struct.pack("!H", len(mac)) + mac
     rdata += message[:2] + struct.pack("!HH", record.error, len(record.other)) + record.other
@@ -264,7 +264,7 @@ def attach(message: bytes, record: Record, mac: bytes) -> bytes:
     return message[:10] + count.to_bytes(2, "big") + message[HEADER_SIZE:] + wire
 
 
-def sign_query(message: bytes, key: Key, now: int) -> tuple[bytes, Signer]:
+def sign_query(message: bytes, key: TsigKey, now: int) -> tuple[bytes, Signer]:
     """A signed query, and the signer with its MAC, which ``check_reply`` needs."""
     name = key.algorithm if key.algorithm in _TRUNCATED else f"hmac-{key.digest}"
     signer = Signer(key, (name.encode(),), key.mac_size, now)

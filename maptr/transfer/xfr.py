@@ -15,14 +15,14 @@ from maptr.protocol.names import to_text
 from maptr.protocol.numbers import HEADER_SIZE, IN, MAX_MESSAGE
 from maptr.protocol.serial import is_newer
 from maptr.transfer.journal import Journal
-from maptr.zone.diff import Record, records, soa_of
+from maptr.zone.diff import ZoneRecord, records, soa_of
 from maptr.zone.snapshot import ZoneView
 
 # Bytes of a message: no compression pointer reaches further (RFC 1035 4.1.4), and queries wait while it is made.
 MESSAGE_SIZE = MAX_POINTER
 
 
-def axfr(view: ZoneView) -> Iterator[Record]:
+def axfr(view: ZoneView) -> Iterator[ZoneRecord]:
     """The whole zone, between its SOA record and the SOA record again (RFC 5936 2.2)."""
     soa = soa_of(view)
     yield soa
@@ -30,7 +30,7 @@ def axfr(view: ZoneView) -> Iterator[Record]:
     yield soa
 
 
-def ixfr(view: ZoneView, journal: Journal | None, serial: int) -> Iterator[Record]:
+def ixfr(view: ZoneView, journal: Journal | None, serial: int) -> Iterator[ZoneRecord]:
     """The changes from a serial to the zone (RFC 1995 4), or the whole zone if they are unknown or larger.
 
     A secondary that has this serial or a later one gets only the SOA record (RFC 1995 2).
@@ -49,7 +49,9 @@ def ixfr(view: ZoneView, journal: Journal | None, serial: int) -> Iterator[Recor
     yield soa
 
 
-def messages(template: bytes, question: DNSQuestion, content: Iterable[Record], *, reserve: int = 0) -> Iterator[bytes]:
+def messages(
+    template: bytes, question: DNSQuestion, content: Iterable[ZoneRecord], *, reserve: int = 0
+) -> Iterator[bytes]:
     """The messages of a transfer. Each has the header, question and OPT of ``template``, a response without records.
 
     ``reserve`` bytes are left for a signature. Raises ZoneError for a record that is too large for a message.
@@ -78,7 +80,7 @@ class _Writer:
         self._buffer.put_question(question, len(question.qname.label))
         self._tail = template[self._buffer.offset :]
 
-    def add(self, record: Record, limit: int) -> bool:
+    def add(self, record: ZoneRecord, limit: int) -> bool:
         """Append a record and return True, unless the message would exceed the limit."""
         buffer = self._buffer
         mark = buffer.offset

@@ -64,7 +64,7 @@ class NameServer:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ZoneSettings:
     """The content of a zone besides its table. Without name servers, it has ``localhost``, for loopback only.
 
     ``include`` is (file name, text) of records that are added as they are. Names that they delegate are not taken from
@@ -89,13 +89,15 @@ class Build:
     counts: dict[str, int] = field(default_factory=dict)
 
 
-def build(table: Table, serial: int, settings: Settings | None = None, *, unread: Iterable[TableError] = ()) -> Build:
+def build(
+    table: Table, serial: int, settings: ZoneSettings | None = None, *, unread: Iterable[TableError] = ()
+) -> Build:
     """The zone of a table: for each NAAN, sorted, its NAPTR rules and TXT records with its names.
 
     Entries that cannot be published are left out and reported, as are those that could not be read, ``unread``.
     Raises ZoneError for settings that make no valid zone.
     """
-    settings = settings or Settings()
+    settings = settings or ZoneSettings()
     origin = names.to_text(settings.origin)
     delegated = {name for file, text in settings.include for name in _delegations(file, text, origin)}
     lines = [*_header(serial, settings)]
@@ -124,7 +126,7 @@ def build(table: Table, serial: int, settings: Settings | None = None, *, unread
     return Build("\n".join(lines) + "\n", serial, left_out, tuple(skipped), counts)
 
 
-def _header(serial: int, settings: Settings) -> Iterator[str]:
+def _header(serial: int, settings: ZoneSettings) -> Iterator[str]:
     servers = settings.servers or (NameServer(LOCALHOST),)
     origin = names.to_text(settings.origin)
     contact = settings.contact if len(settings.contact) > 1 else (*settings.contact, *settings.origin)

@@ -207,7 +207,7 @@ def _unsigned(packed: bytes) -> bytes:
 # ---- record by record
 
 
-class Record(NamedTuple):
+class ZoneRecord(NamedTuple):
     """One record: ``rdata`` is uncompressed wire, the owner keeps its case."""
 
     owner: Labels
@@ -221,7 +221,7 @@ class Record(NamedTuple):
         return to_wire(self.owner) + head + self.rdata
 
     @classmethod
-    def unpack(cls, data: bytes, offset: int) -> tuple[Record, int]:
+    def unpack(cls, data: bytes, offset: int) -> tuple[ZoneRecord, int]:
         """The record that ``pack`` wrote there, and its end. Raises ValueError, IndexError and struct.error."""
         owner, offset = read_wire(data, offset)
         rdtype, ttl, length = struct.unpack_from("!HIH", data, offset)
@@ -235,10 +235,10 @@ class Record(NamedTuple):
 class Difference:
     """The step from one version of a zone to the next: the SOA records of both, and the other records that differ."""
 
-    old: Record
-    new: Record
-    removed: tuple[Record, ...]
-    added: tuple[Record, ...]
+    old: ZoneRecord
+    new: ZoneRecord
+    removed: tuple[ZoneRecord, ...]
+    added: tuple[ZoneRecord, ...]
 
     @property
     def from_serial(self) -> int:
@@ -258,8 +258,8 @@ def difference(old: ZoneView, new: ZoneView) -> Difference | None:
 
     A record is removed and added again if its TTL or the case of its owner changed.
     """
-    removed: list[Record] = []
-    added: list[Record] = []
+    removed: list[ZoneRecord] = []
+    added: list[ZoneRecord] = []
     for key in _changed_names(old.nodes, new.nodes):
         before, after = set(_node_records(old.nodes.get(key, {}))), set(_node_records(new.nodes.get(key, {})))
         removed += before - after
@@ -269,7 +269,7 @@ def difference(old: ZoneView, new: ZoneView) -> Difference | None:
     return Difference(soa_of(old), soa_of(new), _sorted(removed), _sorted(added))
 
 
-def records(view: ZoneView) -> Iterator[Record]:
+def records(view: ZoneView) -> Iterator[ZoneRecord]:
     """Every record of a zone except its SOA, in the zone's own order."""
     for node in view.nodes.values():
         for record in _node_records(node):
@@ -277,11 +277,11 @@ def records(view: ZoneView) -> Iterator[Record]:
                 yield record
 
 
-def soa_of(view: ZoneView) -> Record:
-    return Record(view.soa.owner, SOA, view.soa.ttl, view.soa.rdatas[0])
+def soa_of(view: ZoneView) -> ZoneRecord:
+    return ZoneRecord(view.soa.owner, SOA, view.soa.ttl, view.soa.rdatas[0])
 
 
-def serial_of(soa: Record) -> int:
+def serial_of(soa: ZoneRecord) -> int:
     """The serial of a SOA record."""
     return int.from_bytes(soa.rdata[SERIAL], "big")
 
@@ -294,27 +294,27 @@ def digest(view: ZoneView) -> bytes:
     return content.digest()
 
 
-def _node_records(node: Node) -> Iterator[Record]:
+def _node_records(node: Node) -> Iterator[ZoneRecord]:
     """Signatures have the TTL of what they cover (RFC 4034 3), which the RRset of all signatures does not have."""
     covering: set[bytes] = set()
     for rrset in node.values():
         if rrset.rdtype == RRSIG:
             continue
         for rdata in rrset.rdatas:
-            yield Record(rrset.owner, rrset.rdtype, rrset.ttl, rdata)
+            yield ZoneRecord(rrset.owner, rrset.rdtype, rrset.ttl, rdata)
         for rdata in rrset.signatures:
             covering.add(rdata)
-            yield Record(rrset.owner, RRSIG, rrset.ttl, rdata)
+            yield ZoneRecord(rrset.owner, RRSIG, rrset.ttl, rdata)
     if RRSIG in node:
         rrset = node[RRSIG]
         for rdata in rrset.rdatas:
             if rdata not in covering:
-                yield Record(rrset.owner, RRSIG, rrset.ttl, rdata)
+                yield ZoneRecord(rrset.owner, RRSIG, rrset.ttl, rdata)
 
 
-def _sorted(found: Iterable[Record]) -> tuple[Record, ...]:
+def _sorted(found: Iterable[ZoneRecord]) -> tuple[ZoneRecord, ...]:
     return tuple(sorted((record for record in found if record.rdtype != SOA), key=_order))
 
 
-def _order(record: Record) -> tuple[object, ...]:
+def _order(record: ZoneRecord) -> tuple[object, ...]:
     return fold(record.owner)[::-1], record

@@ -23,7 +23,7 @@ from maptr.protocol.address import read_network
 from maptr.protocol.cookies import CookieSettings
 from maptr.server.counters import Counters
 from maptr.server.responder import Responder, State
-from maptr.transfer.acl import Key
+from maptr.transfer.acl import TsigKey
 from maptr.transfer.session import Access
 from maptr.zone.snapshot import Snapshot
 
@@ -257,7 +257,7 @@ def test_a_client_with_a_valid_cookie_is_not_limited() -> None:
 
 
 def test_a_client_with_a_valid_signature_is_not_limited() -> None:
-    key = Key((b"k",), "hmac-sha256", bytes(32))
+    key = TsigKey((b"k",), "hmac-sha256", bytes(32))
     responder = make_responder(rrl=RrlSettings(responses_per_second=1), clock=Clock())
     access = Access(keys={key.name: key})
     responder.swap(State(SNAPSHOT, access, responder.context))

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from maptr.cli import group, output
-from maptr.dnssec.keys import Algorithm, Role, State, add_key
+from maptr.dnssec.keys import Algorithm, KeyState, Role, add_key
 from tests.support.hostile import hostile
 from tests.support.http_server import http_server
 from tests.support.interrupting import interrupted
@@ -134,7 +134,7 @@ def test_rows_for_a_closed_stdout_are_an_error(tmp_path: Path) -> None:
     ],
 )
 def test_a_closed_stdin_is_exit_8(words: list[str], said: str, tmp_path: Path) -> None:
-    add_key(tmp_path / "keys", Role.CSK, Algorithm.ED25519, State.ACTIVE)
+    add_key(tmp_path / "keys", Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
     done = run_without("<&-", words, tmp_path)
     assert (done.returncode, done.stderr) == (8, said)
 
@@ -145,7 +145,7 @@ def test_a_closed_stderr_changes_no_answer(tmp_path: Path) -> None:
 
 
 def test_a_zone_is_signed_with_a_closed_stderr(tmp_path: Path) -> None:
-    add_key(tmp_path / "keys", Role.CSK, Algorithm.ED25519, State.ACTIVE)
+    add_key(tmp_path / "keys", Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
     (tmp_path / "zone").write_text("a.test. 60 IN SOA ns1 host 1 2 3 4 5\na.test. 60 IN NS ns.b.test.\n")
     done = run_without("2>&-", ["zone", "sign", "zone", "keys"], tmp_path)
     assert (done.returncode, done.stdout.count(" IN RRSIG ")) == (0, 7)

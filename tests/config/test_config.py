@@ -20,7 +20,7 @@ from maptr.config.reader import environment_names
 from maptr.errors import ConfigError, ConfigErrors
 from maptr.protocol.address import Address, read_network
 from maptr.protocol.names import ARK_ARPA
-from maptr.transfer.acl import NotifyTarget, Rule
+from maptr.transfer.acl import AccessRule, NotifyTarget
 from maptr.zone import build
 
 EXAMPLE = """\
@@ -62,7 +62,7 @@ def test_a_configuration_of_every_section() -> None:
     assert key.secret.octets == b"secret secret!"
     (build,) = config.zones
     assert (build.name, build.file) == ((b"ark", b"arpa"), Path("/etc/zones/ark.arpa.zone"))
-    assert build.transfer == (Rule(None, (b"xfr",)), Rule(read_network("127.0.0.1")))
+    assert build.transfer == (AccessRule(None, (b"xfr",)), AccessRule(read_network("127.0.0.1")))
     assert build.notify == (NotifyTarget(Address("127.0.0.1", 5300)),)
     assert (build.max_shrink, build.serial, build.lint) == (0.3, "file", "warn")
     assert config.places["serve.tls.key"] == ("/etc/maptr.toml", 9)
@@ -487,4 +487,4 @@ def test_the_defaults_for_cache_and_built_zones_are_those_of_the_library() -> No
     assert ClientConfig().origin == ARK_ARPA
     assert [policy.named(name).name for name in POLICIES] == list(POLICIES)
     built = ZoneConfig((b"a",), Path("a"))
-    assert (built.ttl, built.contact) == (build.TTL, build.Settings().contact)
+    assert (built.ttl, built.contact) == (build.TTL, build.ZoneSettings().contact)

@@ -9,18 +9,18 @@ import pytest
 from dns.rdatatype import RRSIG, TXT
 
 from maptr.dnssec.expiry import EXPIRING, Signatures, signature_state
-from maptr.dnssec.keys import Key, Role
-from maptr.dnssec.policy import Policy
+from maptr.dnssec.keys import Role, ZoneKey
+from maptr.dnssec.policy import SigningPolicy
 from maptr.server import status
 from maptr.server.state import Served, ZoneSource, ZoneState
 from maptr.zone.snapshot import view_zone
 from tests.support.signing import NOW, example_zone, sign_example, sign_zone
 
 
-def test_the_state_of_signatures_and_its_alarm(keys: dict[Role, Key], caplog: pytest.LogCaptureFixture) -> None:
+def test_the_state_of_signatures_and_its_alarm(keys: dict[Role, ZoneKey], caplog: pytest.LogCaptureFixture) -> None:
     view = view_zone(sign_example(keys[Role.CSK]))
     source = ZoneSource(view.origin, Path("example.zone"))
-    end = NOW + Policy().lifetime
+    end = NOW + SigningPolicy().lifetime
     states = {
         NOW: Signatures.OK,
         end - EXPIRING: Signatures.OK,
@@ -41,17 +41,19 @@ def test_the_state_of_signatures_and_its_alarm(keys: dict[Role, Key], caplog: py
     assert signature_state(view_zone(example_zone()), NOW).state is Signatures.UNSIGNED
 
 
-def test_the_earliest_expiration_counts(keys: dict[Role, Key]) -> None:
+def test_the_earliest_expiration_counts(keys: dict[Role, ZoneKey]) -> None:
     signed, later = sign_example(keys[Role.CSK]), sign_zone(example_zone(), [keys[Role.CSK]], now=NOW + 86400, serial=7)
     for name, rdataset in later.iterate_rdatasets():
         if rdataset.rdtype == RRSIG and rdataset.covers != TXT:
             signed.find_node(name).replace_rdataset(rdataset)
-    assert signature_state(view_zone(signed), NOW).expires == NOW + Policy().lifetime
+    assert signature_state(view_zone(signed), NOW).expires == NOW + SigningPolicy().lifetime
 
 
-def test_rfc4034_3_1_5_times_wrap_in_2106(keys: dict[Role, Key]) -> None:
+def test_rfc4034_3_1_5_times_wrap_in_2106(keys: dict[Role, ZoneKey]) -> None:
     """RFC 4034 3.1.5: 32 bits, compared by serial number arithmetic."""
     at = 2**32 - 86400
-    view = view_zone(sign_zone(example_zone(), [keys[Role.CSK]], now=at, serial=1, policy=Policy(lifetime=14 * 86400)))
+    view = view_zone(
+        sign_zone(example_zone(), [keys[Role.CSK]], now=at, serial=1, policy=SigningPolicy(lifetime=14 * 86400))
+    )
     found = signature_state(view, at + 2 * 86400)
     assert (found.state, found.expires) == (Signatures.OK, at + 14 * 86400)

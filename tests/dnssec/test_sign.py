@@ -22,8 +22,8 @@ from dns.rdatatype import CDNSKEY, CDS, DNSKEY, MX, NS, NSEC, RRSIG, SOA, TXT, Z
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maptr.dnssec.keys import Algorithm, Key, KeySet, Role, State, ds_rdata
-from maptr.dnssec.policy import Children, Policy
+from maptr.dnssec.keys import Algorithm, KeySet, KeyState, Role, ZoneKey, ds_rdata
+from maptr.dnssec.policy import Children, SigningPolicy
 from maptr.dnssec.sign import Renewal, is_current
 from maptr.errors import SigningError
 from maptr.protocol.names import from_wire
@@ -56,7 +56,7 @@ def tags(signed: dns.zone.Zone, owner: str, covered: dns.rdatatype.RdataType) ->
     return {rdata.key_tag for rdata in found or ()}
 
 
-def test_each_key_signs_the_rrsets_of_its_role(keys: dict[Role, Key]) -> None:
+def test_each_key_signs_the_rrsets_of_its_role(keys: dict[Role, ZoneKey]) -> None:
     ksk, zsk = keys[Role.KSK], keys[Role.ZSK]
     signed = sign_example(ksk, zsk)
     for covered in (DNSKEY, CDS, CDNSKEY):
@@ -66,7 +66,7 @@ def test_each_key_signs_the_rrsets_of_its_role(keys: dict[Role, Key]) -> None:
 
 
 @pytest.mark.parametrize("roles", [(Role.KSK, Role.ZSK), (Role.CSK,)], ids=["ksk and zsk", "csk"])
-def test_every_signature_verifies(keys: dict[Role, Key], roles: tuple[Role, ...]) -> None:
+def test_every_signature_verifies(keys: dict[Role, ZoneKey], roles: tuple[Role, ...]) -> None:
     signed = sign_example(*(keys[role] for role in roles))
     dnskeys = {ORIGIN: signed.get_rdataset(ORIGIN, DNSKEY)}
     count = 0
@@ -82,7 +82,7 @@ def test_every_signature_verifies(keys: dict[Role, Key], roles: tuple[Role, ...]
             dns.dnssec.validate(soa, signature, dnskeys, ORIGIN, late)  # type: ignore[arg-type]
 
 
-def test_rfc4035_2_2_glue_and_delegations_are_not_signed(keys: dict[Role, Key]) -> None:
+def test_rfc4035_2_2_glue_and_delegations_are_not_signed(keys: dict[Role, ZoneKey]) -> None:
     """RFC 4035 2.2 and 2.3: glue has neither signature nor NSEC, and is no type of the cut's NSEC."""
     signed = sign_example(keys[Role.CSK])
     assert tags(signed, "del", NS) == tags(signed, "del", A) == tags(signed, "ns.del", A) == tags(signed, "x.dname", A)
@@ -94,7 +94,7 @@ def test_rfc4035_2_2_glue_and_delegations_are_not_signed(keys: dict[Role, Key]) 
     assert signed.find_rdataset("ns.del", A)[0].to_text() == "192.0.2.3"
 
 
-def test_rfc9077_3_nsec_has_the_ttl_of_a_negative_response(keys: dict[Role, Key]) -> None:
+def test_rfc9077_3_nsec_has_the_ttl_of_a_negative_response(keys: dict[Role, ZoneKey]) -> None:
     """RFC 9077 3: the lesser of the SOA's TTL and its minimum."""
     low = dns.zone.from_text(TEXT.replace("$TTL 3600", "$TTL 60"), relativize=False)
     signed = sign_zone(low, [keys[Role.CSK]], now=NOW, serial=7)
@@ -102,7 +102,7 @@ def test_rfc9077_3_nsec_has_the_ttl_of_a_negative_response(keys: dict[Role, Key]
     assert {rdataset.ttl for _, rdataset in sign_example(keys[Role.CSK]).iterate_rdatasets(NSEC)} == {300}
 
 
-def test_the_digest_is_of_the_whole_zone(keys: dict[Role, Key]) -> None:
+def test_the_digest_is_of_the_whole_zone(keys: dict[Role, ZoneKey]) -> None:
     """RFC 8976, glue included; a change of one octet is found."""
     signed = sign_example(keys[Role.CSK], serial=99)
     signed.verify_digest()
@@ -110,10 +110,10 @@ def test_the_digest_is_of_the_whole_zone(keys: dict[Role, Key]) -> None:
     signed.find_rdataset("ns.del", A, create=True).add(dns.rdata.from_text("IN", "A", "192.0.2.9"), 3600)
     with pytest.raises(dns.zone.DigestVerificationFailure):
         signed.verify_digest()
-    assert sign_example(keys[Role.CSK], policy=Policy(zonemd=False)).get_rdataset(ORIGIN, ZONEMD) is None
+    assert sign_example(keys[Role.CSK], policy=SigningPolicy(zonemd=False)).get_rdataset(ORIGIN, ZONEMD) is None
 
 
-def test_signing_is_repeatable_and_leaves_its_input_unchanged(keys: dict[Role, Key]) -> None:
+def test_signing_is_repeatable_and_leaves_its_input_unchanged(keys: dict[Role, ZoneKey]) -> None:
     unsigned = example_zone()
     texts = {
         text_of(sign_zone(unsigned, [keys[role] for role in roles], now=NOW, serial=8))
@@ -124,7 +124,7 @@ def test_signing_is_repeatable_and_leaves_its_input_unchanged(keys: dict[Role, K
     assert not unsigned.get_rdataset(ORIGIN, DNSKEY)
 
 
-def test_signing_a_signed_zone_removes_the_records_of_old_keys(keys: dict[Role, Key]) -> None:
+def test_signing_a_signed_zone_removes_the_records_of_old_keys(keys: dict[Role, ZoneKey]) -> None:
     signed = sign_example(keys[Role.KSK], keys[Role.ZSK])
     again = sign_zone(signed, [keys[Role.CSK]], now=NOW, serial=7)
     assert text_of(again) == text_of(sign_example(keys[Role.CSK]))
@@ -138,61 +138,63 @@ def test_signing_a_signed_zone_removes_the_records_of_old_keys(keys: dict[Role, 
         ({"text": TEXT.replace("192.0.2.1", "192.0.2.9")}, False),
         ({"text": TEXT.replace("192.0.2.3", "192.0.2.9")}, False),
         ({"text": TEXT + "new A 192.0.2.1\n"}, False),
-        ({"policy": Policy(zonemd=False)}, False),
-        ({"policy": Policy(cds=Children.NONE)}, False),
-        ({"policy": Policy(dnskey_ttl=60)}, False),
+        ({"policy": SigningPolicy(zonemd=False)}, False),
+        ({"policy": SigningPolicy(cds=Children.NONE)}, False),
+        ({"policy": SigningPolicy(dnskey_ttl=60)}, False),
     ],
 )
-def test_when_a_signed_zone_is_current(keys: dict[Role, Key], change: dict[str, object], current: bool) -> None:
+def test_when_a_signed_zone_is_current(keys: dict[Role, ZoneKey], change: dict[str, object], current: bool) -> None:
     ksk, zsk = keys[Role.KSK], keys[Role.ZSK]
     old = dns.zone.from_text(text_of(sign_example(ksk, zsk)), "example.", relativize=False)
     now = dns.zone.from_text(str(change.get("text", TEXT)), relativize=False)
-    policy = change.get("policy", Policy())
-    assert isinstance(policy, Policy)
+    policy = change.get("policy", SigningPolicy())
+    assert isinstance(policy, SigningPolicy)
     assert is_current(view_zone(old), view_zone(now), KeySet((ksk, zsk)), policy) is current
 
 
-def test_a_retired_key_makes_the_zone_outdated(keys: dict[Role, Key]) -> None:
+def test_a_retired_key_makes_the_zone_outdated(keys: dict[Role, ZoneKey]) -> None:
     """It still signs and is in DNSKEY, but not in CDS."""
     old = view_zone(sign_example(*keys.values()))
-    retired = replace(keys[Role.KSK], state=State.RETIRED)
-    assert is_current(old, view_zone(example_zone()), KeySet(tuple(keys.values())), Policy())
-    assert not is_current(old, view_zone(example_zone()), KeySet((retired, keys[Role.ZSK], keys[Role.CSK])), Policy())
+    retired = replace(keys[Role.KSK], state=KeyState.RETIRED)
+    assert is_current(old, view_zone(example_zone()), KeySet(tuple(keys.values())), SigningPolicy())
+    assert not is_current(
+        old, view_zone(example_zone()), KeySet((retired, keys[Role.ZSK], keys[Role.CSK])), SigningPolicy()
+    )
 
 
-def test_other_signers_make_the_zone_outdated(keys: dict[Role, Key]) -> None:
+def test_other_signers_make_the_zone_outdated(keys: dict[Role, ZoneKey]) -> None:
     ksk, zsk = keys[Role.KSK], keys[Role.ZSK]
     old, plain = view_zone(sign_example(ksk, zsk, replace(keys[Role.CSK], role=Role.CSK))), view_zone(example_zone())
-    waiting = replace(keys[Role.CSK], role=Role.CSK, state=State.PUBLISHED)
-    assert not is_current(old, plain, KeySet((ksk, zsk, waiting)), Policy())
-    assert not is_current(old, plain, KeySet((ksk, zsk)), Policy())
+    waiting = replace(keys[Role.CSK], role=Role.CSK, state=KeyState.PUBLISHED)
+    assert not is_current(old, plain, KeySet((ksk, zsk, waiting)), SigningPolicy())
+    assert not is_current(old, plain, KeySet((ksk, zsk)), SigningPolicy())
 
 
-def test_cds_and_ds_are_for_the_active_keys(keys: dict[Role, Key]) -> None:
-    old = replace(keys[Role.KSK], state=State.RETIRED)
+def test_cds_and_ds_are_for_the_active_keys(keys: dict[Role, ZoneKey]) -> None:
+    old = replace(keys[Role.KSK], state=KeyState.RETIRED)
     signed = sign_example(old, keys[Role.ZSK], keys[Role.CSK])
     (entry,) = KeySet((old, keys[Role.ZSK], keys[Role.CSK])).entries
     assert [rdata.to_wire() for rdata in signed.find_rdataset(ORIGIN, CDS)] == [ds_rdata((b"Example",), entry)]
     assert len(signed.find_rdataset(ORIGIN, CDNSKEY)) == 1
     assert tags(signed, "@", DNSKEY) == {old.tag, keys[Role.CSK].tag}
-    gone = sign_example(keys[Role.CSK], policy=Policy(cds=Children.DELETE))
+    gone = sign_example(keys[Role.CSK], policy=SigningPolicy(cds=Children.DELETE))
     assert gone.find_rdataset(ORIGIN, CDS)[0].to_text() == "0 0 0 00"
-    assert sign_example(keys[Role.CSK], policy=Policy(cds=Children.NONE)).get_rdataset(ORIGIN, CDS) is None
+    assert sign_example(keys[Role.CSK], policy=SigningPolicy(cds=Children.NONE)).get_rdataset(ORIGIN, CDS) is None
 
 
 @pytest.mark.parametrize("times", [{"lifetime": 100, "refresh": 100}, {"refresh": -1}, {"inception_offset": -1}])
 def test_a_policy_with_impossible_times_is_refused(times: dict[str, int]) -> None:
     with pytest.raises(SigningError, match="cannot be renewed"):
-        Policy(**times)  # type: ignore[arg-type]
+        SigningPolicy(**times)  # type: ignore[arg-type]
 
 
 def test_rfc4034_b_another_key_with_the_same_tag_keeps_no_signature(
-    keys: dict[Role, Key], monkeypatch: pytest.MonkeyPatch
+    keys: dict[Role, ZoneKey], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signature is kept only if the key itself was in the zone: tags are not unique."""
     old = sign_example(keys[Role.CSK])
     other = replace(keys[Role.CSK], private=Algorithm.ED25519.private_class(ed25519.Ed25519PrivateKey.generate()))
-    monkeypatch.setattr(Key, "tag", keys[Role.CSK].tag)
+    monkeypatch.setattr(ZoneKey, "tag", keys[Role.CSK].tag)
     signed = sign_zone(example_zone(), [other], now=NOW + 60, serial=8, old=old)
     before = {rdata for _, rdataset in old.iterate_rdatasets() if rdataset.rdtype == RRSIG for rdata in rdataset}
     after = {rdata for _, rdataset in signed.iterate_rdatasets() if rdataset.rdtype == RRSIG for rdata in rdataset}
@@ -204,7 +206,7 @@ def test_rfc4034_b_another_key_with_the_same_tag_keeps_no_signature(
 def test_dnspython_accepts_any_signed_zone(seed: int, zonemd: bool) -> None:
     """Signatures verify, exactly the authoritative RRsets are signed, the chain is closed, the digest is right."""
     plain = random_view(seed)
-    view = Renewal(one_key(), Policy(zonemd=zonemd), NOW).renew(plain, None)
+    view = Renewal(one_key(), SigningPolicy(zonemd=zonemd), NOW).renew(plain, None)
     zone = to_zone(view)
     dnskeys = {ORIGIN: zone.find_rdataset(ORIGIN, DNSKEY)}
     cuts = [name for name in zone.nodes if name != ORIGIN and zone.get_rdataset(name, "NS")]
@@ -243,7 +245,7 @@ def test_dnspython_accepts_any_signed_zone(seed: int, zonemd: bool) -> None:
 def test_a_signed_zone_is_read_back_from_its_text(seed: int) -> None:
     """The plain reader gives the same zone as dnspython, which is current, and whose signatures are kept."""
     plain = random_view(seed)
-    view = Renewal(one_key(), Policy(), NOW).renew(plain, None)
+    view = Renewal(one_key(), SigningPolicy(), NOW).renew(plain, None)
     text = zonetext.to_text(view)
     slow = view_zone(dns.zone.from_text(text, "example.", relativize=False))
     quick = read_plain(text.encode(), from_wire(ORIGIN.to_wire() or b""))
@@ -255,8 +257,8 @@ def test_a_signed_zone_is_read_back_from_its_text(seed: int) -> None:
     assert (back.nodes.keys(), back.denial) == (view.nodes.keys(), view.denial)
     assert zonetext.to_text(back) == zonetext.to_text(slow) == text
     assert not ZoneDiff.between(back, view)
-    assert is_current(back, plain, one_key(), Policy())
+    assert is_current(back, plain, one_key(), SigningPolicy())
     assert not ZoneDiff.between(stripped(back, plain.serial), plain)
-    again = Renewal(one_key(), Policy(), NOW + 60).sign(plain, back)
+    again = Renewal(one_key(), SigningPolicy(), NOW + 60).sign(plain, back)
     changed = {(change.rrset.owner, change.rrset.rdtype) for change in ZoneDiff.between(back, again).changes}
     assert {rdtype for _, rdtype in changed} == {6, 46, 63}, "SOA, ZONEMD and their signatures"

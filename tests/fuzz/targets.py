@@ -23,7 +23,7 @@ from maptr.answer.message import Message
 from maptr.answer.respond import make_reply
 from maptr.protocol.cookies import CookieSettings
 from maptr.server.stream import Stream
-from maptr.transfer.acl import Acl, Key, Secondaries
+from maptr.transfer.acl import Acl, Secondaries, TsigKey
 from maptr.transfer.session import Access, exchange
 from maptr.zone.snapshot import Snapshot
 
@@ -184,7 +184,7 @@ def fuzz_stream(data: bytes) -> None:
         replies = replies[2 + length :]
 
 
-KEY = Key((b"xfr",), "hmac-sha256", bytes(range(32)))
+KEY = TsigKey((b"xfr",), "hmac-sha256", bytes(range(32)))
 ACCESS = Access(
     keys={KEY.name: KEY},
     secondaries={(b"example",): Secondaries(Acl.of(["192.0.2.1", "key:xfr"]))},

@@ -14,7 +14,7 @@ import dns.zone
 import pytest
 
 from maptr.dnssec import store
-from maptr.dnssec.keys import Algorithm, Key, Role, State, add_key, ds_rdata, read_keys, remove_key, set_state
+from maptr.dnssec.keys import Algorithm, KeyState, Role, ZoneKey, add_key, ds_rdata, read_keys, remove_key, set_state
 from maptr.protocol.address import Address
 from maptr.protocol.names import parse
 from maptr.protocol.numbers import DS
@@ -33,7 +33,7 @@ PATIENCE = 30.0
 DAY = 86400
 
 
-def anchors(*keys: Key) -> list[str]:
+def anchors(*keys: ZoneKey) -> list[str]:
     return [f"{ORIGIN} IN DS {rdata_text(DS, ds_rdata(parse(ORIGIN), key))}" for key in keys if key.is_entry]
 
 
@@ -55,7 +55,7 @@ def test_a_rollover_is_followed_by_ixfr_and_stays_secure(tmp_path: Path) -> None
     """The server is told nothing: it sees what happens in the folder. Killed in between, it goes on where it was."""
     require(*KnotSecondary.commands, *NsdSecondary.commands, "unbound", "dnssec-verify", "ldns-verify-zone")
     keys = tmp_path / "keys"
-    first = add_key(keys, Role.CSK, Algorithm.ECDSAP256SHA256, State.ACTIVE).key
+    first = add_key(keys, Role.CSK, Algorithm.ECDSAP256SHA256, KeyState.ACTIVE).key
     (tmp_path / "ark.arpa.zone").write_text(TEXT)
     config = tmp_path / "maptr.toml"
     config.write_text(f'[serve]\nstate = "state"\n[[zone]]\nname = "{ORIGIN}"\nfile = "ark.arpa.zone"\nkeys = "keys"\n')
@@ -63,7 +63,7 @@ def test_a_rollover_is_followed_by_ixfr_and_stays_secure(tmp_path: Path) -> None
     with Primary(tmp_path, (KnotSecondary, NsdSecondary), f"--config={config}") as primary:
         primary.wait_for(1)
         judge(kept, primary.server, anchors(first))
-        second = add_key(keys, Role.CSK, Algorithm.ECDSAP256SHA256, State.PUBLISHED).key
+        second = add_key(keys, Role.CSK, Algorithm.ECDSAP256SHA256, KeyState.PUBLISHED).key
         primary.wait_for(2)
         assert "IXFR of zone ark.arpa. to" in primary.log()
         judge(kept, primary.secondaries[0], anchors(first), two_csks=True)
@@ -71,8 +71,8 @@ def test_a_rollover_is_followed_by_ixfr_and_stays_secure(tmp_path: Path) -> None
         restart(primary)  # by kill -9
         primary.wait_for(2)
         wait_for_line(primary, "serials 1 to 2")
-        set_state(keys, first.tag, State.RETIRED)
-        second = set_state(keys, second.tag, State.ACTIVE).key
+        set_state(keys, first.tag, KeyState.RETIRED)
+        second = set_state(keys, second.tag, KeyState.ACTIVE).key
         hang_up(primary)  # a reload looks at once, what it waited some seconds for above
         primary.wait_for(3)
         remove_key(keys, first.tag)
@@ -115,7 +115,7 @@ class Here(Peer):
 def test_it_is_signed_again_before_the_end_and_unbound_never_sees_an_old_signature(tmp_path: Path) -> None:
     require("unbound")
     keys = tmp_path / "keys"
-    key = add_key(keys, Role.CSK, Algorithm.ED25519, State.ACTIVE).key
+    key = add_key(keys, Role.CSK, Algorithm.ED25519, KeyState.ACTIVE).key
     (tmp_path / "zone").write_text(TEXT)
     now = start = float(int(time.time()))
     source = ZoneSource(parse(ORIGIN), tmp_path / "zone", state=tmp_path / "state", signing=Signing(keys))
@@ -151,7 +151,7 @@ def test_it_is_signed_again_before_the_end_and_unbound_never_sees_an_old_signatu
 def test_killed_at_any_moment_its_serial_never_goes_back(tmp_path: Path) -> None:
     """Keys come and go under it, and it is killed soon after, wherever it is then; what was seen stays true."""
     keys = tmp_path / "keys"
-    add_key(keys, Role.CSK, Algorithm.ED25519, State.ACTIVE)
+    add_key(keys, Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
     (tmp_path / "ark.arpa.zone").write_text(TEXT + "".join(f"n{number} A 192.0.2.1\n" for number in range(300)))
     config = tmp_path / "maptr.toml"
     config.write_text(
@@ -169,9 +169,9 @@ def test_killed_at_any_moment_its_serial_never_goes_back(tmp_path: Path) -> None
             zone.verify_digest()
             last = serial
             if number % 2:
-                remove_key(keys, next(file.key.tag for file in read_keys(keys) if file.key.state is State.PUBLISHED))
+                remove_key(keys, next(file.key.tag for file in read_keys(keys) if file.key.state is KeyState.PUBLISHED))
             else:
-                add_key(keys, Role.CSK, Algorithm.ED25519, State.PUBLISHED)
+                add_key(keys, Role.CSK, Algorithm.ED25519, KeyState.PUBLISHED)
             os.kill(server.pid, signal.SIGHUP)
             time.sleep(0.05 * number)
             os.kill(server.pid, signal.SIGKILL)

@@ -21,7 +21,7 @@ import pytest
 from click.testing import CliRunner
 
 from maptr.cli.serve import serve
-from maptr.dnssec.keys import Algorithm, Role, State, add_key
+from maptr.dnssec.keys import Algorithm, KeyState, Role, add_key
 from maptr.errors import ConfigError
 from maptr.registry.table import Entry, Nma, Table
 from maptr.server import metrics, request_server
@@ -119,14 +119,14 @@ def test_a_scrape_has_the_values_of_the_status(scraped: Scraped) -> None:
 def test_counters_continue_over_reloads_and_signed_zones_have_metrics(site: Site) -> None:
     pytest.importorskip("cryptography", reason="signing needs maptr[dnssec]")
     keys = site.directory / "keys"
-    add_key(keys, Role.CSK, Algorithm.ED25519, State.ACTIVE)
+    add_key(keys, Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
     scraped = Scraped(site, 'state = "state"', 'keys = "keys"\n')
     query = dns.message.make_query("b.test.", "DNSKEY")
     for _ in range(20):
         assert len(dns.query.udp(query, "127.0.0.1", PATIENCE, scraped.dns).answer[0]) == 1
     assert value(scraped.scrape(), "queries_total", transport="udp", rcode="NOERROR") == 20
     assert get(scraped.port, "/health") == (200, "ok\n")
-    add_key(keys, Role.CSK, Algorithm.ED25519, State.PUBLISHED)
+    add_key(keys, Role.CSK, Algorithm.ED25519, KeyState.PUBLISHED)
     assert site.run("reload").exit_code == 0
     for _ in range(20):
         assert len(dns.query.udp(query, "127.0.0.1", PATIENCE, scraped.dns).answer[0]) == 2
@@ -187,7 +187,7 @@ def test_a_zone_that_never_loaded_is_unhealthy(site: Site) -> None:
 
 def test_signatures_and_signing_that_fails(site: Site) -> None:
     pytest.importorskip("cryptography", reason="signing needs maptr[dnssec]")
-    key = add_key(site.directory / "keys", Role.CSK, Algorithm.ED25519, State.ACTIVE)
+    key = add_key(site.directory / "keys", Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
     signing = 'keys = "keys"\nsigning.lifetime = "1d"\nsigning.refresh = "1h"\n'
     scraped = Scraped(site, 'state = "state"', signing)
     found = scraped.scrape()

@@ -21,7 +21,7 @@ import tomli
 
 from maptr.config import Config, parse
 from maptr.config.model import all_keys
-from maptr.dnssec.keys import Algorithm, Role, State, add_key
+from maptr.dnssec.keys import Algorithm, KeyState, Role, add_key
 from tests.support.load import Load
 from tests.support.peers import Maptr, find
 from tests.support.server_process import PATIENCE, Site, address_of, zone_text
@@ -333,7 +333,7 @@ def test_a_zone_is_signed_while_queries_are_answered(site: Site) -> None:
     pytest.importorskip("cryptography", reason="signing needs maptr[dnssec]")
     (site.directory / "run").mkdir()
     keys = site.directory / "keys"
-    added = add_key(keys, Role.CSK, Algorithm.ECDSAP256SHA256, State.ACTIVE)
+    added = add_key(keys, Role.CSK, Algorithm.ECDSAP256SHA256, KeyState.ACTIVE)
     site.configure('keys = "keys"\n', zones=("a.test", "b.test"), serve='state = "state"')
     port = site.start()
     with Load(port) as load:

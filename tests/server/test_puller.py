@@ -18,7 +18,7 @@ from maptr import registry
 from maptr.cli.group import main
 from maptr.config import Config
 from maptr.dnssec import keys as zonekeys
-from maptr.dnssec.keys import Algorithm, Role, State
+from maptr.dnssec.keys import Algorithm, KeyState, Role
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import RRSIG
 from maptr.server import puller, settings, status
@@ -116,7 +116,7 @@ def test_force_publishes_a_table_that_the_guards_refuse(tmp_path: Path) -> None:
 
 
 def test_a_zone_from_a_table_is_signed(tmp_path: Path) -> None:
-    zonekeys.add_key(tmp_path / "keys", Role.CSK, Algorithm.ECDSAP256SHA256, State.ACTIVE)
+    zonekeys.add_key(tmp_path / "keys", Role.CSK, Algorithm.ECDSAP256SHA256, KeyState.ACTIVE)
     site = Site(tmp_path, zone='keys = "keys"\n')
     site.table.write_bytes(natab(*range(10000, 10010)))
     served = site.start()

@@ -15,7 +15,7 @@ import pytest
 from maptr.answer.context import NO_COOKIES, Context, Transport
 from maptr.answer.respond import make_reply
 from maptr.dnssec import store
-from maptr.dnssec.keys import Algorithm, Role, State, add_key
+from maptr.dnssec.keys import Algorithm, KeyState, Role, add_key
 from maptr.protocol.names import parse
 from maptr.server import batch
 from maptr.server.state import ZoneSource
@@ -65,7 +65,7 @@ def questions(rng: random.Random, origin: str, records: list[generator.Record]) 
 def test_a_running_server_answers_random_zones_as_the_general_path_does(site: Site, seed: int) -> None:
     rng = random.Random(seed)
     made = dict(zones_of(site, rng))
-    add_key(site.directory / "keys", Role.CSK, Algorithm.ED25519, State.ACTIVE)
+    add_key(site.directory / "keys", Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
     origins = sorted(made)
     config = '[serve]\nlisten = ["127.0.0.1:0"]\nstate = "state"\n'
     for origin in origins:

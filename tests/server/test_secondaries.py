@@ -22,7 +22,7 @@ from maptr.server.primary import Primary, PrimarySettings
 from maptr.server.secondaries import Notifier, Observed, Observer
 from maptr.server.state import ZoneSource
 from maptr.transfer import tsig
-from maptr.transfer.acl import Acl, Key, NotifyTarget, Secondaries, keyring
+from maptr.transfer.acl import Acl, NotifyTarget, Secondaries, TsigKey, keyring
 from maptr.transfer.journal import Journal
 from maptr.transfer.notify import is_truncated, make_notify, make_soa_query, read_response, read_serial
 from maptr.transfer.session import Access
@@ -40,7 +40,7 @@ def answer(request: bytes, rcode: int = 0) -> bytes:
 
 
 async def told(
-    view_serials: list[int], reply: Reply, key: Key | None = None, timeouts: tuple[float, ...] = (5.0,) * 4
+    view_serials: list[int], reply: Reply, key: TsigKey | None = None, timeouts: tuple[float, ...] = (5.0,) * 4
 ) -> list[bytes]:
     """What a target receives while the notifier tells it of these serials, until it has no more to say."""
     received: list[bytes] = []
@@ -280,7 +280,12 @@ class Secondary:
 
 
 async def seen(
-    secondary: Secondary, until: Callable[[Observed], bool], *, wanted: int = 7, key: Key | None = None, **times: float
+    secondary: Secondary,
+    until: Callable[[Observed], bool],
+    *,
+    wanted: int = 7,
+    key: TsigKey | None = None,
+    **times: float,
 ) -> Observed:
     """What is seen of the secondary after an acknowledged NOTIFY."""
     observer = Observer(lambda: NOW, **{"after_notify": 0.01, "if_different": 0.02, "timeout": 5.0, **times})

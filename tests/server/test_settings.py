@@ -192,13 +192,13 @@ def test_a_bad_certificate_fails_the_reload_and_is_an_alarm(site: Site) -> None:
 
 def test_options_override_the_configuration() -> None:
     from maptr.server.state import ZoneSource
-    from maptr.transfer.acl import Key, Rule
+    from maptr.transfer.acl import AccessRule, TsigKey
 
     text = '[[key]]\nname = "k"\nsecret = "YQ=="\n[[zone]]\nname = "a"\nfile = "x"\ntransfer = ["192.0.2.1"]\n'
     given = Overrides(
         zones=(ZoneSource.from_text("a=y"), ZoneSource.from_text("b=z")),
-        keys=(Key.of("K", "hmac-sha512", "Yg=="),),
-        transfer=(Rule.from_text("key:k"),),
+        keys=(TsigKey.of("K", "hmac-sha512", "Yg=="),),
+        transfer=(AccessRule.from_text("key:k"),),
     )
     config: Config = given.over(parse(text))
     assert [str(zone.file) for zone in config.zones] == ["y", "z"]

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from maptr.dnssec import keys as zonekeys
 from maptr.dnssec import store
-from maptr.dnssec.keys import Algorithm, Key, KeySet, Role, State
-from maptr.dnssec.policy import Policy
+from maptr.dnssec.keys import Algorithm, KeySet, KeyState, Role, ZoneKey
+from maptr.dnssec.policy import SigningPolicy
 from maptr.dnssec.sign import Renewal
 from maptr.protocol.names import parse, to_text
 from maptr.server import publisher, status
@@ -53,7 +53,7 @@ class Site:
         self.keys = directory / "keys"
         self.now = NOW
         self.write(text())
-        zonekeys.add_key(self.keys, Role.CSK, Algorithm.ECDSAP256SHA256, State.ACTIVE)
+        zonekeys.add_key(self.keys, Role.CSK, Algorithm.ECDSAP256SHA256, KeyState.ACTIVE)
         self.source = ZoneSource(
             NAME,
             directory / "zone",
@@ -200,13 +200,13 @@ def test_signatures_in_their_first_half_are_kept_when_others_are_due(site: Site)
 def test_keys_that_are_added_changed_and_removed(site: Site) -> None:
     """A rollover is what happens in the folder, and nothing else (docs/dnssec.md)."""
     old = zonekeys.read_keys(site.keys)[0].key
-    new = zonekeys.add_key(site.keys, Role.CSK, Algorithm.ECDSAP256SHA256, State.PUBLISHED).key
+    new = zonekeys.add_key(site.keys, Role.CSK, Algorithm.ECDSAP256SHA256, KeyState.PUBLISHED).key
     assert site.look() == "signed"
     assert site.serial == 2
     assert site.valid()
     assert len(site.view.nodes[NAME][48].rdatas) == 2
-    zonekeys.set_state(site.keys, old.tag, State.RETIRED)
-    zonekeys.set_state(site.keys, new.tag, State.ACTIVE)
+    zonekeys.set_state(site.keys, old.tag, KeyState.RETIRED)
+    zonekeys.set_state(site.keys, new.tag, KeyState.ACTIVE)
     assert site.look() == "signed"
     assert site.view.nodes[NAME][59].rdatas[0][:2] == new.tag.to_bytes(2, "big"), "CDS"
     zonekeys.remove_key(site.keys, old.tag)
@@ -290,7 +290,7 @@ def test_a_zone_signed_for_the_first_time_continues_from_its_serial(site: Site) 
 
 
 def test_a_changed_policy_applies_at_a_reload(site: Site) -> None:
-    site.source = site.source._replace(signing=Signing(site.keys, Policy(zonemd=False)))
+    site.source = site.source._replace(signing=Signing(site.keys, SigningPolicy(zonemd=False)))
     assert site.reload().serial == 2
     assert 63 not in site.view.nodes[NAME]
     assert site.reload().result == "unchanged"
@@ -298,7 +298,7 @@ def test_a_changed_policy_applies_at_a_reload(site: Site) -> None:
 
 def test_records_made_by_signing_come_from_the_keys_alone(site: Site) -> None:
     """A file that was signed elsewhere is signed with the server's keys."""
-    other = zonekeys.add_key(site.directory / "other", Role.CSK, Algorithm.ED25519, State.ACTIVE).key
+    other = zonekeys.add_key(site.directory / "other", Role.CSK, Algorithm.ED25519, KeyState.ACTIVE).key
     elsewhere = sign_zone(to_zone(stripped(site.view, 7)), [other], now=NOW, serial=7)
     elsewhere.to_file(str(site.directory / "zone"), relativize=False)
     assert site.reload().serial == 7
@@ -587,10 +587,10 @@ def test_names_of_stored_versions_are_file_names(tmp_path: Path) -> None:
 def test_stripping_undoes_signing(owners: list[str], serial: int) -> None:
     lines = "".join(f"{owner if ' ' in owner else owner + ' A 192.0.2.1'}\n" for owner in owners)
     plain = view_zone(dns.zone.from_text(text(serial, lines), ORIGIN, relativize=False))
-    key = Key(Role.CSK, State.ACTIVE, Algorithm.ED25519, PRIVATE)
+    key = ZoneKey(Role.CSK, KeyState.ACTIVE, Algorithm.ED25519, PRIVATE)
     keys = KeySet((key,))
-    made = Renewal(keys, Policy(), NOW).renew(plain, None)
+    made = Renewal(keys, SigningPolicy(), NOW).renew(plain, None)
     back = stripped(made, serial)
     assert not ZoneDiff.between(plain, back)
     assert (back.cuts, back.nodes.keys(), back.denial) == (plain.cuts, plain.nodes.keys(), None)
-    assert Renewal(keys, Policy(), NOW + DAY).renew(back, made) is made
+    assert Renewal(keys, SigningPolicy(), NOW + DAY).renew(back, made) is made

@@ -13,8 +13,8 @@ import dns.zone
 import pytest
 
 from maptr.dnssec import sign as dnssec
-from maptr.dnssec.keys import Algorithm, Key, KeySet, Role, State
-from maptr.dnssec.policy import Policy
+from maptr.dnssec.keys import Algorithm, KeySet, KeyState, Role, ZoneKey
+from maptr.dnssec.policy import SigningPolicy
 from maptr.zone.diff import records, soa_of
 from maptr.zone.snapshot import ZoneView, view_zone
 from tests.answer.test_respond_oracle import random_zone, zone_text
@@ -22,11 +22,11 @@ from tests.answer.test_respond_oracle import random_zone, zone_text
 
 def sign_zone(
     zone: dns.zone.Zone,
-    keys: Sequence[Key],
+    keys: Sequence[ZoneKey],
     *,
     now: int,
     serial: int,
-    policy: Policy | None = None,
+    policy: SigningPolicy | None = None,
     old: dns.zone.Zone | None = None,
 ) -> dns.zone.Zone:
     """``dnssec.sign_zone`` for dnspython zones."""
@@ -72,7 +72,7 @@ def example_zone() -> dns.zone.Zone:
     return dns.zone.from_text(TEXT, relativize=False)
 
 
-def sign_example(*keys: Key, policy: Policy | None = None, serial: int = 7) -> dns.zone.Zone:
+def sign_example(*keys: ZoneKey, policy: SigningPolicy | None = None, serial: int = 7) -> dns.zone.Zone:
     return sign_zone(example_zone(), keys, now=NOW, serial=serial, policy=policy)
 
 
@@ -85,4 +85,4 @@ def one_key() -> KeySet:
     """A CSK of Ed25519, the same every time."""
     ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")
     private = Algorithm.ED25519.private_class(ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32)))
-    return KeySet((Key(Role.CSK, State.ACTIVE, Algorithm.ED25519, private),))
+    return KeySet((ZoneKey(Role.CSK, KeyState.ACTIVE, Algorithm.ED25519, private),))

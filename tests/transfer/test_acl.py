@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from maptr.transfer.acl import Acl, Key, NotifyTarget, Secondaries, keyring
+from maptr.transfer.acl import Acl, NotifyTarget, Secondaries, TsigKey, keyring
 
 SECRET = "c2VjcmV0"
 
@@ -20,7 +20,7 @@ SECRET = "c2VjcmV0"
     ],
 )
 def test_rfc8945_6_algorithms(algorithm: str, digest: str, size: int) -> None:
-    key = Key.of("Name.", algorithm, SECRET)
+    key = TsigKey.of("Name.", algorithm, SECRET)
     assert (key.digest, key.mac_size, key.secret, key.name) == (digest, size, b"secret", (b"name",))
 
 
@@ -42,12 +42,12 @@ def test_rfc8945_6_algorithms(algorithm: str, digest: str, size: int) -> None:
 )
 def test_an_invalid_key_has_a_reason_without_its_secret(name: str, algorithm: str, secret: str, why: str) -> None:
     with pytest.raises(ValueError, match=why) as caught:
-        Key.of(name, algorithm, secret)
+        TsigKey.of(name, algorithm, secret)
     assert not secret or secret not in str(caught.value)
 
 
 def test_a_key_does_not_show_its_secret() -> None:
-    key = Key.of("k", "hmac-sha256", SECRET)
+    key = TsigKey.of("k", "hmac-sha256", SECRET)
     for text in (repr(key), str(key), repr(keyring([key])), repr(Secondaries())):
         assert "secret=" not in text
         assert SECRET not in text
@@ -55,9 +55,9 @@ def test_a_key_does_not_show_its_secret() -> None:
 
 
 def test_two_keys_with_one_name() -> None:
-    key = Key.of("k", "hmac-sha256", SECRET)
+    key = TsigKey.of("k", "hmac-sha256", SECRET)
     with pytest.raises(ValueError, match=r"key k\. is given twice"):
-        keyring([key, Key.of("K.", "hmac-sha512", SECRET)])
+        keyring([key, TsigKey.of("K.", "hmac-sha512", SECRET)])
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_an_invalid_target(text: str) -> None:
 
 
 def test_each_key_in_a_rule_or_target_must_exist() -> None:
-    keys = keyring([Key.of("k", "hmac-sha256", SECRET)])
+    keys = keyring([TsigKey.of("k", "hmac-sha256", SECRET)])
     Secondaries(Acl.of(["key:k"]), (NotifyTarget.from_text("::1 key:k"),)).check(keys)
     for missing in (Secondaries(Acl.of(["key:no"])), Secondaries(notify=(NotifyTarget.from_text("::1 key:no"),))):
         with pytest.raises(ValueError, match=r"there is no key no\."):

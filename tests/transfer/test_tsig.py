@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from maptr.answer.context import Transport
 from maptr.protocol.names import Labels
 from maptr.transfer import tsig
-from maptr.transfer.acl import Key, keyring
+from maptr.transfer.acl import TsigKey, keyring
 from maptr.transfer.session import Access, exchange
 from maptr.zone.snapshot import Snapshot
 
@@ -32,8 +32,8 @@ ZONE = '@ 60 SOA ns h 7 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\nbig 60 TXT "' + 
 SNAPSHOT = Snapshot.from_zones([dns.zone.from_text(ZONE, "example.", relativize=False)])
 
 
-def key(algorithm: str = "hmac-sha256", name: Labels = (b"xfr",)) -> Key:
-    return Key(name, algorithm, SECRET)
+def key(algorithm: str = "hmac-sha256", name: Labels = (b"xfr",)) -> TsigKey:
+    return TsigKey(name, algorithm, SECRET)
 
 
 def theirs(algorithm: str = "hmac-sha256", name: str = "xfr.", secret: bytes = SECRET) -> dns.tsig.Key:
@@ -68,7 +68,7 @@ def resign(ident: int, start: bytes, their: dns.tsig.Key, at: int, fudge: int) -
 
 def ask(
     query: bytes,
-    keys: list[Key],
+    keys: list[TsigKey],
     transport: Transport = Transport.TCP,
     now: int = NOW,
     note_refused: Callable[[Callable[[], str]], None] = lambda line: None,

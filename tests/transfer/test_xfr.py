@@ -25,7 +25,7 @@ from maptr.errors import ZoneError
 from maptr.protocol.names import fold, parse
 from maptr.transfer import tsig
 from maptr.transfer import xfr as transfer
-from maptr.transfer.acl import Acl, Key, Secondaries, keyring
+from maptr.transfer.acl import Acl, Secondaries, TsigKey, keyring
 from maptr.transfer.catalog import catalog_zone, member_label
 from maptr.transfer.journal import Journal
 from maptr.transfer.session import Access, Catalog, exchange
@@ -35,7 +35,7 @@ from tests.answer.test_respond_oracle import ORIGIN, random_zone, zone_text
 NOW = 1_800_000_000
 HERE = "127.0.0.1"
 EXAMPLE = (b"example",)
-KEY = Key((b"xfr",), "hmac-sha256", b"a secret of thirty-two octets...")
+KEY = TsigKey((b"xfr",), "hmac-sha256", b"a secret of thirty-two octets...")
 OPEN = Secondaries(Acl.of([HERE]))
 APEX = "@ 60 SOA ns h {} 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n"
 

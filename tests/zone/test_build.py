@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from maptr.errors import ZoneError
 from maptr.protocol.serial import next_serial
 from maptr.registry.table import Entry, Nma, Table, Who
-from maptr.zone.build import NameServer, Settings, build, serial_of
+from maptr.zone.build import NameServer, ZoneSettings, build, serial_of
 from maptr.zone.check import check_zone
 from maptr.zone.finding import Severity
 
@@ -96,7 +96,7 @@ def test_no_name_breaks_the_zone(name: str, acronym: str) -> None:
 def test_servers_and_contact() -> None:
     origin = (b"ark", b"example")
     servers = (NameServer.parse("ns1=192.0.2.1,2001:db8::1", origin), NameServer.parse("ns.other.example", origin))
-    text = build(TABLE, 1, Settings(origin=origin, servers=servers, contact=(b"dns", b"example"), ttl=60)).text
+    text = build(TABLE, 1, ZoneSettings(origin=origin, servers=servers, contact=(b"dns", b"example"), ttl=60)).text
     assert "ark.example. IN SOA ns1.ark.example. dns.example. 1 3600 900 1209600 300" in text
     assert "ns1.ark.example. IN A 192.0.2.1" in text
     assert "ns1.ark.example. IN AAAA 2001:db8::1" in text
@@ -122,7 +122,7 @@ def test_bad_name_servers(text: str, because: str) -> None:
 
 def test_included_records_are_merged_and_delegations_win() -> None:
     include = '12345 3600 IN NS ns.other.example.\nextra 60 IN TXT "a"\n'
-    built = build(TABLE, 1, Settings(include=(("extra.zone", include),)))
+    built = build(TABLE, 1, ZoneSettings(include=(("extra.zone", include),)))
     assert built.delegated == ("12345",)
     assert built.text.endswith(include)
     zone = load(built.text)
@@ -133,15 +133,15 @@ def test_included_records_are_merged_and_delegations_win() -> None:
 
 def test_a_bad_include_names_its_file() -> None:
     with pytest.raises(ZoneError, match=r"extra\.zone: cannot be included"):
-        build(TABLE, 1, Settings(include=(("extra.zone", "12345 IN NS"),)))
+        build(TABLE, 1, ZoneSettings(include=(("extra.zone", "12345 IN NS"),)))
     with pytest.raises(ZoneError, match=r"^extra\.zone:1: begins with a byte order mark"):
-        build(TABLE, 1, Settings(include=(("extra.zone", "\ufeffextra IN A 192.0.2.1"),)))
+        build(TABLE, 1, ZoneSettings(include=(("extra.zone", "\ufeffextra IN A 192.0.2.1"),)))
 
 
 def test_windows_line_ends_of_an_include_are_converted() -> None:
     records = 'extra 60 IN TXT "a"\n\nmore 60 IN TXT "b"\n'
     windows = records.replace("\n", "\r\n")
-    built, plain = (build(TABLE, 1, Settings(include=(("x.zone", text),))) for text in (windows, records))
+    built, plain = (build(TABLE, 1, ZoneSettings(include=(("x.zone", text),))) for text in (windows, records))
     assert built.text == plain.text
 
 

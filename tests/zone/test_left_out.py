@@ -18,8 +18,7 @@ from maptr.errors import TableError
 from maptr.registry.followed_file import WatchedTable
 from maptr.registry.table import Entry, Nma, Table
 from maptr.walk import Settings
-from maptr.zone.build import Settings as ZoneSettings
-from maptr.zone.build import build
+from maptr.zone.build import ZoneSettings, build
 from maptr.zone.lint import OTHER_ANSWER, lint, publishable
 from tests.support.caching import HOME, Rig, host, said
 from tests.support.peers import Maptr

@@ -10,7 +10,7 @@ import pytest
 from maptr import Ark, discover_at, registry
 from maptr.client.bulk import discover_many
 from maptr.registry.table import Table
-from maptr.zone.build import NameServer, Settings, build
+from maptr.zone.build import NameServer, ZoneSettings, build
 from maptr.zone.check import check_zone
 from tests.support.peers import Maptr
 
@@ -32,7 +32,7 @@ def server() -> Iterator[Maptr]:
 
 def test_the_zone_is_the_one_built_from_the_sample(table: Table) -> None:
     include = ("delegations.zone", (ZONES / "delegations.zone").read_text())
-    settings = Settings(servers=(NameServer.parse("ns1=192.0.2.1"),), include=(include,))
+    settings = ZoneSettings(servers=(NameServer.parse("ns1=192.0.2.1"),), include=(include,))
     built = build(table, 2026010101, settings)
     assert (ZONES / "ark.arpa.zone").read_text() == built.text
     assert built.delegated == (DELEGATED,)

@@ -12,7 +12,7 @@ import dns.zonetypes
 import pytest
 from dns.zonetypes import DigestHashAlgorithm
 
-from maptr.dnssec.policy import Policy
+from maptr.dnssec.policy import SigningPolicy
 from maptr.dnssec.sign import Renewal
 from maptr.errors import ZoneError
 from maptr.zone.snapshot import view_zone
@@ -23,7 +23,7 @@ from tests.support.signing import NOW, one_key, random_view, to_zone
 @pytest.mark.parametrize("kind", [1, 2], ids=["SHA-384", "SHA-512"])
 def test_rfc8976_the_digest_is_that_of_dnspython(kind: int) -> None:
     for seed in range(20):
-        signed = Renewal(one_key(), Policy(), NOW).renew(random_view(seed), None)
+        signed = Renewal(one_key(), SigningPolicy(), NOW).renew(random_view(seed), None)
         expected = to_zone(signed).compute_digest(dns.zonetypes.DigestHashAlgorithm(kind))
         assert zone_digest(signed, kind) == expected.digest
 
