@@ -32,7 +32,7 @@ Key = tuple[str, Labels]
 """A view and a case-folded name. The view is a text that names the servers asked and how DNSSEC was checked."""
 
 
-class Options(call.Options, total=False):
+class Options(call.CallOptions, total=False):
     """The options of ``maptr.discover``; the default of each is the cache's own."""
 
     resolver: Any

@@ -118,7 +118,7 @@ def client_of(servers: list[str], options: Options) -> Client:
 def _dns(servers: list[str], options: Options, config: Config | None) -> Callable[..., Discovery]:
     """Asks DNS with the stub resolver; servers that are URLs need dnspython's resolvers."""
     origin, servers = origin_of(options.origin, config), servers_of(servers, config)
-    given: call.Options = {
+    given: call.CallOptions = {
         "origin": origin,
         "lifetime": options.timeout,
         "settings": settings_of(options, config),

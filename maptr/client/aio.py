@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 from maptr.ark import Ark
-from maptr.client.call import Call, Options, Origins, has_urls, listed, prefer
+from maptr.client.call import Call, CallOptions, Origins, has_urls, listed, prefer
 from maptr.client.multiplexer import LoopWaiter, Multiplexer
 from maptr.client.servers import is_address, no_address, read_server, servers_at
 from maptr.client.stub import Stub
@@ -33,7 +33,7 @@ async def discover_async(
     *,
     resolver: dns.asyncresolver.Resolver | Stub | None = None,
     nameservers: Iterable[str] | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[CallOptions],
 ) -> Discovery:
     """``discover``, awaited: same arguments, same discovery, same errors.
 
@@ -86,7 +86,7 @@ async def addresses_of(nameservers: Iterable[str], seconds: float) -> list[str]:
 
 
 async def discover_at_async(
-    where: str, ark: Ark | str | bytes, *, port: int = 53, **options: Unpack[Options]
+    where: str, ark: Ark | str | bytes, *, port: int = 53, **options: Unpack[CallOptions]
 ) -> Discovery:
     """``discover_at``, awaited.
 

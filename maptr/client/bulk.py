@@ -176,12 +176,12 @@ def _dnspython_resolver(nameservers: list[str] | None) -> dns.resolver.Resolver 
     return made
 
 
-def _each_options(options: BulkOptions, resolver: object, nameservers: list[str] | None) -> call.Options:
+def _each_options(options: BulkOptions, resolver: object, nameservers: list[str] | None) -> call.CallOptions:
     """The options of a run with a dnspython resolver, for each of its discoveries. Raises ConfigError."""
     call.check_resolver(resolver, nameservers)
     if {"concurrency", "rate"} & options.keys():
         raise ConfigError("a dnspython resolver is asked one question at a time: concurrency and rate do not apply")
-    each: call.Options = {"raise_on_none": False, **options}  # type: ignore[typeddict-item]
+    each: call.CallOptions = {"raise_on_none": False, **options}  # type: ignore[typeddict-item]
     if (anchors := options.get("trust_anchors")) is not None:  # keys validated for one ARK serve the next
         each["trust_anchors"] = make_validator(anchors, options.get("trust_ad", False))
     return each

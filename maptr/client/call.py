@@ -48,7 +48,7 @@ class WalkOptions(TypedDict, total=False):
     clock: Clock
 
 
-class Options(WalkOptions, total=False):
+class CallOptions(WalkOptions, total=False):
     """The options of every form of ``discover``, except the ARK and the servers."""
 
     raise_on_none: bool

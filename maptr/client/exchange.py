@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from maptr import url
-from maptr.client.message import Query, Referral, Response, is_response_to, make_query, read_response
+from maptr.client.message import Referral, Response, SentQuery, is_response_to, make_query, read_response
 from maptr.client.servers import Server
 from maptr.discovery import Outcome
 from maptr.protocol import names
@@ -43,7 +43,7 @@ class Attempt(NamedTuple):
     """One query to one server, and how many seconds to wait for the response."""
 
     server: Server
-    query: Query
+    query: SentQuery
     tcp: bool
     seconds: float
 

@@ -62,7 +62,7 @@ _HEADERS = {
 }
 
 
-class Query(NamedTuple):
+class SentQuery(NamedTuple):
     """A query as it is sent; ``question`` is name, type and class, which a response must echo byte for byte."""
 
     name: Labels
@@ -80,7 +80,7 @@ def make_query(
     edns: bool = True,
     ask_ad: bool = False,
     dnssec: bool = False,
-) -> Query:
+) -> SentQuery:
     """A query with recursion desired. The first two bytes of ``randomness`` are its ID.
 
     With ``mix`` there is one more random byte for each byte of the name, for the case of its letters. ``dnssec`` sets
@@ -92,7 +92,7 @@ def make_query(
     question = wire + (_NAPTR_IN if rdtype == NAPTR else struct.pack("!HH", rdtype, IN))
     header = _HEADERS[CD if dnssec else AD if ask_ad else 0, edns]
     opt = (_DO_RECORD if dnssec else _OPT_RECORD) if edns else b""
-    return _new(Query, (name, b"%b%b%b%b" % (randomness[:2], header, question, opt), question, rdtype))
+    return _new(SentQuery, (name, b"%b%b%b%b" % (randomness[:2], header, question, opt), question, rdtype))
 
 
 def mix_case(octets: bytes, randomness: bytes) -> bytes:
@@ -102,7 +102,7 @@ def mix_case(octets: bytes, randomness: bytes) -> bytes:
     return (int.from_bytes(octets, "big") ^ flips).to_bytes(size, "big")
 
 
-def is_response_to(query: Query, packet: bytes) -> bool:
+def is_response_to(query: SentQuery, packet: bytes) -> bool:
     """Whether the packet is a response to the query: the same ID, and the question with the case that was sent."""
     if len(packet) < HEADER_SIZE or packet[:2] != query.packet[:2] or packet[2] & 0xF8 != 0x80:
         return False
@@ -267,7 +267,7 @@ class Response(NamedTuple):
     zone: Labels | None = None
 
 
-def read_response(query: Query, packet: bytes) -> Response:
+def read_response(query: SentQuery, packet: bytes) -> Response:
     """The response to a query (RFC 1034 5.3.3, without 4d). Raises ValueError."""
     _, flags, questions, *counts = _unpack_header(packet)
     rcode = flags & RCODE_BITS
@@ -295,7 +295,7 @@ def read_response(query: Query, packet: bytes) -> Response:
         raise ValueError("cut short") from None
 
 
-def _read_noerror(query: Query, flags: int, sections: Sections, authentic: bool) -> Response:
+def _read_noerror(query: SentQuery, flags: int, sections: Sections, authentic: bool) -> Response:
     packet = sections.packet
     found, name, chain, ttl = _follow_chain(query, sections)
     note = f"through CNAME {names.to_text(name)}" if chain else ""
@@ -323,7 +323,7 @@ def _read_noerror(query: Query, flags: int, sections: Sections, authentic: bool)
     return Response(NOERROR, False, Outcome.NODATA, (), (), _negative_ttl(packet, sections.authority), note, authentic)
 
 
-def _follow_chain(query: Query, sections: Sections) -> tuple[list[Record], Labels, int, int]:
+def _follow_chain(query: SentQuery, sections: Sections) -> tuple[list[Record], Labels, int, int]:
     """The records at the end of the answer section's CNAMEs, the name there, how many CNAMEs, and their least TTL."""
     name, wanted_type, chain, ttl = query.name, query.rdtype, 0, MAX_TTL
     for owner, rdtype, *_ in sections.answer:

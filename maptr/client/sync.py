@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeVar, Unpack
 
 from maptr.ark import Ark, Profile
-from maptr.client.call import Call, Clock, Options, StepHook, check_resolver, has_urls, listed, prefer
+from maptr.client.call import Call, CallOptions, Clock, StepHook, check_resolver, has_urls, listed, prefer
 from maptr.client.stub import Stub
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
@@ -85,7 +85,7 @@ def discover(
     return prefer(run.finish(), run.chooser)
 
 
-def discover_at(where: str, ark: Ark | str | bytes, *, port: int = 53, **options: Unpack[Options]) -> Discovery:
+def discover_at(where: str, ark: Ark | str | bytes, *, port: int = 53, **options: Unpack[CallOptions]) -> Discovery:
     """``discover``, asking one server by address or name: a resolver, or a server that has the zone.
 
     ``options`` and errors are those of ``discover``; DiscoveryFailed also if ``where`` is a name without address.

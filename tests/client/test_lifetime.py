@@ -13,7 +13,7 @@ import pytest
 
 from maptr import Discovery, discover, discover_async, discover_many, discover_many_async
 from maptr.ark import Ark
-from maptr.client.message import Query, Response, read_response
+from maptr.client.message import Response, SentQuery, read_response
 from maptr.client.scheduler import ActiveWalk, Scheduler
 from maptr.discovery import DiscoveryTimeout, Outcome
 from maptr.naptr.record import Naptr
@@ -293,7 +293,7 @@ def test_a_large_response_after_the_deadline_is_not_read(monkeypatch: pytest.Mon
     passed = 0.0
     real = read_response
 
-    def slow(query: Query, packet: bytes) -> Response:
+    def slow(query: SentQuery, packet: bytes) -> Response:
         nonlocal read, passed
         read += len(packet) > 1232
         passed += 0.4 * (len(packet) > 1232)  # on the walk's clock

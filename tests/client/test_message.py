@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from maptr.client import message as wire
 from maptr.client import resolver
-from maptr.client.message import Query, read_response
+from maptr.client.message import SentQuery, read_response
 from maptr.discovery import Outcome
 from maptr.protocol.numbers import HEADER_SIZE
 from tests.support.hostile import CNAME, reply
@@ -52,7 +52,7 @@ RRSETS = st.lists(
 )
 
 
-def query(**options: bool) -> Query:
+def query(**options: bool) -> SentQuery:
     return wire.make_query(NAME, random.Random(1).randbytes(80), **options)
 
 

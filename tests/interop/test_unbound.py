@@ -25,7 +25,7 @@ from click.testing import CliRunner
 
 from maptr import discover, discover_async, discover_many
 from maptr.cli.group import main
-from maptr.client.call import Options
+from maptr.client.call import CallOptions
 from maptr.discovery import DiscoveryFailed, NoMappingAuthority
 from tests.support.peers import HOST, START_SECONDS, Maptr, Nsd, Unbound, end, find, free_port, require
 
@@ -167,7 +167,7 @@ def test_the_sample_signed_and_served_by_maptr_through_unbound(tmp_path: Path) -
         Unbound({"ark.arpa.": server}, done.stdout.splitlines()) as resolver,
     ):
         through, direct = [f"{resolver.host}#{resolver.port}"], [f"{server.host}#{server.port}"]
-        ways: list[tuple[list[str], Options]] = [
+        ways: list[tuple[list[str], CallOptions]] = [
             (through, {"trust_ad": True, "require": "secure", "raise_on_none": False}),
             (through, {"trust_anchors": tmp_path / "anchor", "require": "secure", "raise_on_none": False}),
             (direct, {"trust_anchors": tmp_path / "anchor", "require": "secure", "raise_on_none": False}),

@@ -22,7 +22,7 @@ import pytest
 
 from maptr import Discovery, Stub, discover, discover_async, discover_many, discover_many_async
 from maptr.client.bulk import BulkOptions
-from maptr.client.call import Options
+from maptr.client.call import CallOptions
 from maptr.client.validation.validator import Validator
 from maptr.discovery import DiscoveryFailed, Outcome
 from maptr.protocol import names
@@ -97,7 +97,7 @@ def test_every_driver_says_the_same(tree: Tree, server: Bind, resolver: Unbound,
         twin.nameservers, twin.port = [resolver.host], resolver.port
     seen: Counter[str] = Counter()
     for origin in ("fine", "expired", "plain", "bind-nsec", "bind-nsec3-opt-out"):
-        options: Options = {"origin": f"{origin}.{TOP}", "trust_anchors": validator, "raise_on_none": False}
+        options: CallOptions = {"origin": f"{origin}.{TOP}", "trust_anchors": validator, "raise_on_none": False}
         bulk: BulkOptions = {"origin": f"{origin}.{TOP}", "trust_anchors": validator}
         naans = ("b0", *NAANS) if "bind" in origin else ("b0", "1")
         arks = [f"ark:{naan}/x" for naan in naans]
@@ -138,8 +138,8 @@ def test_down_a_tree_of_servers(tmp_path: Path) -> None:
 
 
 def _check_the_tree(above: Bind, anchor: dns.rdata.Rdata) -> None:
-    options: Options = {"origin": TOP, "trust_anchors": {TOP: [anchor]}}
-    demanding: Options = {**options, "require": "secure"}
+    options: CallOptions = {"origin": TOP, "trust_anchors": {TOP: [anchor]}}
+    demanding: CallOptions = {**options, "require": "secure"}
     servers = [f"{above.host}#{above.port}"]
     secure = discover("ark:2/x", nameservers=servers, **demanding)
     assert (secure.url(), secure.trace[1].server) == ("https://h.example/ark:2/x", f"127.0.0.2#{above.port}")

@@ -14,7 +14,7 @@ import pytest
 
 from maptr import discover
 from maptr.client.bulk import Bulk, BulkOptions
-from maptr.client.call import Call, Options
+from maptr.client.call import Call, CallOptions
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLE = Path(__file__).resolve().parent / "typing_example.py"
@@ -53,7 +53,7 @@ def hints(options: type) -> dict[str, str]:
 
 
 def test_all_forms_of_discover_have_the_same_options() -> None:
-    """``discover`` lists them; the others take ``Options``, with the defaults of Call."""
+    """``discover`` lists them; the others take ``CallOptions``, with the defaults of Call."""
     assert parameters(discover) == parameters(Call.__init__)
-    assert types_of(discover) == hints(Options)
+    assert types_of(discover) == hints(CallOptions)
     assert types_of(Bulk.__init__) == hints(BulkOptions)

@@ -25,7 +25,7 @@ from dns.rdatatype import CNAME, DNAME, NAPTR, RdataType
 from maptr.client.validation import message as reading
 from maptr.client.validation.chain import Chain, Lookup, LookupResult, Lookups, Trust, Unknown, Zone
 from maptr.client.validation.nsec import INSECURE, SECURE
-from maptr.client.validation.signed import Bogus, Budget, Keys, Signed, signers, verify
+from maptr.client.validation.signed import Bogus, Keys, VerifiedRRset, WorkBudget, signers, verify
 from maptr.discovery import SECURITY, Outcome
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
@@ -64,7 +64,7 @@ class _Steps:
     def __init__(self, trust: Trust, rdtype: RdataType) -> None:
         self._trust = trust
         self._rdtype = rdtype
-        self._budget = Budget()
+        self._budget = WorkBudget()
         self._chain = Chain(trust, self._budget)
         self._found: set[str] = set()
         self._ttl = MAX_TTL
@@ -173,7 +173,7 @@ class _Steps:
         self._ttl = min(self._ttl, ttl)
 
     def _expanded(
-        self, message: dns.message.Message, name: dns.name.Name, signed: Signed, keys: Keys
+        self, message: dns.message.Message, name: dns.name.Name, signed: VerifiedRRset, keys: Keys
     ) -> tuple[str, int]:
         """The security of an RRset from a wildcard, and its TTL: no closer name may exist, which has to be proven."""
         assert signed.encloser is not None  # noqa: S101

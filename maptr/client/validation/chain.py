@@ -27,7 +27,7 @@ from dns.rdatatype import CNAME, DNAME, DNSKEY, DS, RdataType
 from maptr.client.validation import message as reading
 from maptr.client.validation.anchors import SHA1, Anchors, is_usable
 from maptr.client.validation.nsec import INSECURE, SECURE
-from maptr.client.validation.signed import Bogus, Budget, Keys, Rdata, Spent, key_tag, may_sign, named, verify
+from maptr.client.validation.signed import Bogus, Keys, Rdata, Spent, WorkBudget, key_tag, may_sign, named, verify
 from maptr.discovery import Link, Outcome
 
 T = TypeVar("T")
@@ -146,7 +146,7 @@ class Trust:
 class Chain:
     """The chains that one question needs, within its budget; ``links`` are its lookups with their results."""
 
-    def __init__(self, trust: Trust, budget: Budget) -> None:
+    def __init__(self, trust: Trust, budget: WorkBudget) -> None:
         self.links: list[Link] = []
         self._trust = trust
         self._budget = budget

@@ -21,7 +21,7 @@ from dns.rdatatype import CNAME, DNAME, DNSKEY, DS, NAPTR, NSEC, NSEC3, OPT, RRS
 
 from maptr.client.message import Record, read_sections
 from maptr.client.validation import nsec, nsec3
-from maptr.client.validation.signed import Bogus, Budget, Keys, Rdata, Signed, signers, verify
+from maptr.client.validation.signed import Bogus, Keys, Rdata, VerifiedRRset, WorkBudget, signers, verify
 from maptr.protocol.names import Labels, fold, read_name
 from maptr.protocol.numbers import HEADER_SIZE, RCODE_BITS
 
@@ -141,13 +141,13 @@ def deniers(message: dns.message.Message) -> Iterator[dns.name.Name]:
         yield from signers(signed)
 
 
-def proofs(message: dns.message.Message, keys: Keys, now: float, budget: Budget) -> tuple[Proofs, int]:
+def proofs(message: dns.message.Message, keys: Keys, now: float, budget: WorkBudget) -> tuple[Proofs, int]:
     """The proofs of one zone in a response, and the seconds for which they may be cached.
 
     Records of other zones are ignored. Raises Bogus for a record of this zone without valid signature, because the
     other records may then be only half of a proof (with opt-out, that a name with a wildcard has no data).
     """
-    found: list[Signed] = []
+    found: list[VerifiedRRset] = []
     for denial, signed in denials(message):
         named = list(signers(signed))
         if keys.zone in named or (not named and denial.name.is_subdomain(keys.zone)):

@@ -9,7 +9,7 @@ import dns.name
 import dns.rdatatype
 from dns.rdatatype import CNAME, DNAME, DS, NS, SOA, RdataType
 
-from maptr.client.validation.signed import Bogus, Rdata, Signed
+from maptr.client.validation.signed import Bogus, Rdata, VerifiedRRset
 
 WILDCARD = dns.name.from_text("*", None)
 
@@ -42,7 +42,7 @@ class NsecProofs:
     """The validated NSEC records of one reply and zone. Each method gives ``secure``, or raises Bogus."""
 
     zone: dns.name.Name
-    records: tuple[Signed, ...]
+    records: tuple[VerifiedRRset, ...]
 
     def name_error(self, name: dns.name.Name) -> str:
         """Proves that the name does not exist, nor a wildcard for it (RFC 4035 5.4)."""
@@ -83,10 +83,10 @@ class NsecProofs:
 
     # ---- single records
 
-    def _matching(self, name: dns.name.Name) -> Signed | None:
+    def _matching(self, name: dns.name.Name) -> VerifiedRRset | None:
         return next((record for record in self.records if record.rrset.name == name), None)
 
-    def _covering(self, name: dns.name.Name) -> Signed:
+    def _covering(self, name: dns.name.Name) -> VerifiedRRset:
         for record in self.records:
             owner, after = record.rrset.name, self._next(record)
             inside = owner < name and (name < after or after == self.zone)  # the last one leads to the apex
@@ -95,20 +95,20 @@ class NsecProofs:
         raise Bogus(f"no NSEC says that {name} does not exist")
 
     @staticmethod
-    def _says_nothing(record: Signed, name: dns.name.Name) -> bool:
+    def _says_nothing(record: VerifiedRRset, name: dns.name.Name) -> bool:
         """Whether it belongs to an ancestor that is delegated or has a DNAME (RFC 6840 4.1)."""
         rdata = record.rrset[0]
         return name.is_subdomain(record.rrset.name) and (is_delegation(rdata) or has(rdata, DNAME))
 
-    def _is_below(self, record: Signed, name: dns.name.Name) -> bool:
+    def _is_below(self, record: VerifiedRRset, name: dns.name.Name) -> bool:
         return self._next(record).is_subdomain(name)
 
     @staticmethod
-    def _next(record: Signed) -> dns.name.Name:
+    def _next(record: VerifiedRRset) -> dns.name.Name:
         after: dns.name.Name = record.rrset[0].next
         return after
 
-    def _encloser(self, record: Signed, name: dns.name.Name) -> dns.name.Name:
+    def _encloser(self, record: VerifiedRRset, name: dns.name.Name) -> dns.name.Name:
         """The closest ancestor that exists: the longest that the name shares with an end of the gap."""
         ends = (record.rrset.name, self._next(record))
         return max((_common(name, end) for end in ends), key=len)
@@ -124,6 +124,6 @@ def _child(encloser: dns.name.Name) -> dns.name.Name:
     return WILDCARD.concatenate(encloser)
 
 
-def proofs(zone: dns.name.Name, records: Iterable[Signed]) -> NsecProofs:
+def proofs(zone: dns.name.Name, records: Iterable[VerifiedRRset]) -> NsecProofs:
     """The proofs of one zone, without records whose next name is outside of it."""
     return NsecProofs(zone, tuple(r for r in records if len(r.rrset) == 1 and r.rrset[0].next.is_subdomain(zone)))

@@ -14,7 +14,7 @@ import dns.rdatatype
 from dns.rdatatype import DNAME, NS, RdataType
 
 from maptr.client.validation.nsec import INSECURE, SECURE, WILDCARD, has, is_delegation, lacks
-from maptr.client.validation.signed import Bogus, Budget, Rdata, Signed
+from maptr.client.validation.signed import Bogus, Rdata, VerifiedRRset, WorkBudget
 from maptr.protocol.names import to_wire
 from maptr.zone.denial import SHA1, nsec3_hash
 
@@ -50,7 +50,7 @@ class Nsec3Proofs:
 
     zone: dns.name.Name
     links: tuple[_Link, ...]
-    budget: Budget
+    budget: WorkBudget
     known: dict[dns.name.Name, bytes] = field(default_factory=dict)
 
     @property
@@ -143,7 +143,7 @@ class Nsec3Proofs:
         return self.known[name]
 
 
-def proofs(zone: dns.name.Name, records: Iterable[Signed], budget: Budget) -> Nsec3Proofs | None:
+def proofs(zone: dns.name.Name, records: Iterable[VerifiedRRset], budget: WorkBudget) -> Nsec3Proofs | None:
     """The proofs of one zone, from records with known parameters, all those of the first (RFC 5155 8.2); or None.
 
     Raises Bogus for more than BOGUS_ITERATIONS.

@@ -45,7 +45,7 @@ class Spent(Bogus):
     """The budget of the question is spent, which does not mean that the current data is bogus."""
 
 
-class Budget:
+class WorkBudget:
     """The work that one question may still cause. Raises Spent."""
 
     __slots__ = ("_checks", "_hashes")
@@ -82,7 +82,7 @@ class Keys:
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
+class VerifiedRRset:
     """An RRset with the signature that verified, and the seconds for which it may be cached (RFC 4035 5.3.3).
 
     ``encloser`` is set if the RRset comes from a wildcard: it is the name directly above the wildcard.
@@ -117,8 +117,8 @@ def signers(signatures: dns.rrset.RRset | None) -> Iterator[dns.name.Name]:
 
 
 def verify(
-    rrset: dns.rrset.RRset, signatures: dns.rrset.RRset | None, keys: Keys, now: float, budget: Budget
-) -> Signed:
+    rrset: dns.rrset.RRset, signatures: dns.rrset.RRset | None, keys: Keys, now: float, budget: WorkBudget
+) -> VerifiedRRset:
     """The RRset with a valid signature of the zone. Raises Bogus with the reason of the last failure."""
     shown = f"{rrset.name.canonicalize()} {dns.rdatatype.to_text(rrset.rdtype)}"
     reason = f"no signature of {keys.zone}"
@@ -198,10 +198,10 @@ def _encloser(name: dns.name.Name, signature: Rdata) -> dns.name.Name | None:
     return name.split(signature.labels + 1)[1]
 
 
-def _signed(rrset: dns.rrset.RRset, signature: Rdata, now: float) -> Signed:
+def _signed(rrset: dns.rrset.RRset, signature: Rdata, now: float) -> VerifiedRRset:
     left = (signature.expiration - int(now)) & 0xFFFF_FFFF
     ttl = min(int(rrset.ttl), int(signature.original_ttl), left)
-    return Signed(rrset, signature, ttl, _encloser(rrset.name, signature))
+    return VerifiedRRset(rrset, signature, ttl, _encloser(rrset.name, signature))
 
 
 def key_tag(key: Rdata) -> int:

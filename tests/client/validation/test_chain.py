@@ -35,7 +35,7 @@ from maptr.client.validation import anchors, chain, signed
 from maptr.client.validation import answer as answering
 from maptr.client.validation.chain import Lookup, LookupResult
 from maptr.client.validation.message import parse
-from maptr.client.validation.signed import MAX_CHECKS_RRSET, Bogus, Budget, Keys, Signed, verify
+from maptr.client.validation.signed import MAX_CHECKS_RRSET, Bogus, Keys, VerifiedRRset, WorkBudget, verify
 from maptr.client.validation.validator import Validator
 from maptr.discovery import Outcome
 from maptr.errors import ConfigError
@@ -341,7 +341,7 @@ def test_every_algorithm_that_is_known_verifies() -> None:
         dnskey = dns.dnssec.make_dnskey(key.public_key(), number, flags=257)
         policy = dns.dnssec.allow_all_policy
         made = dns.dnssec.sign(rrset, key, zone, dnskey, inception=NOW, expiration=NOW + 60, policy=policy)
-        found = verify(rrset, dns.rrset.from_rdata(rrset.name, 300, made), Keys.of(zone, [dnskey]), NOW, Budget())
+        found = verify(rrset, dns.rrset.from_rdata(rrset.name, 300, made), Keys.of(zone, [dnskey]), NOW, WorkBudget())
         assert (found.ttl, found.tag) == (60, dns.dnssec.key_id(dnskey))
 
 
@@ -368,10 +368,10 @@ def test_times_wrap_in_2106() -> None:
     signatures = dns.rrset.from_rdata("1.ark.arpa.", 300, made)
     keys = Keys.of(dns.name.from_text(CHILD), [key])
     for now in (end - 100, end - 1, end, end + 100):
-        assert verify(rrset, signatures, keys, now, Budget()).ttl <= end + 100 - now
+        assert verify(rrset, signatures, keys, now, WorkBudget()).ttl <= end + 100 - now
     for now in (end - 101, end + 101):
         with pytest.raises(Bogus, match="its signature"):
-            verify(rrset, signatures, keys, now, Budget())
+            verify(rrset, signatures, keys, now, WorkBudget())
 
 
 def test_nothing_is_kept_longer_than_its_signature() -> None:
@@ -449,7 +449,7 @@ def test_a_spent_budget_marks_no_zone_as_bogus(monkeypatch: pytest.MonkeyPatch) 
     # Or a CNAME from a costly zone into another would make that one bogus for everybody.
     keeping = validator()
     with monkeypatch.context() as patch:
-        patch.setattr(answering, "Budget", lambda: Budget(checks=0))
+        patch.setattr(answering, "WorkBudget", lambda: WorkBudget(checks=0))
         for _ in range(3):
             assert settle("1.ark.arpa.", by=keeping).outcome is Outcome.BOGUS
     assert settle("1.ark.arpa.", by=keeping).security == "secure"
@@ -496,14 +496,14 @@ def test_signature_checks_are_bounded(collide: bool) -> None:
     """CVE-2023-50387: the budget of the question has exactly the checks of one RRset."""
     for rrset, signatures, keys in many(500, collide):
         with pytest.raises(Bogus, match="more than 8 signatures"):
-            verify(rrset, signatures, keys, NOW, Budget(checks=MAX_CHECKS_RRSET))
+            verify(rrset, signatures, keys, NOW, WorkBudget(checks=MAX_CHECKS_RRSET))
         with pytest.raises(Bogus, match=f"more than {signed.MAX_CHECKS} signatures"):
-            verify(rrset, signatures, keys, NOW, Budget(checks=MAX_CHECKS_RRSET - 1))
+            verify(rrset, signatures, keys, NOW, WorkBudget(checks=MAX_CHECKS_RRSET - 1))
 
 
 def test_the_checks_of_one_question_are_bounded() -> None:
     for rrset, signatures, keys in many(5, False):
-        budget = Budget(checks=10)
+        budget = WorkBudget(checks=10)
         for expected in ("does not verify", "does not verify", "signatures to check"):
             with pytest.raises(Bogus, match=expected):
                 verify(rrset, signatures, keys, NOW, budget)
@@ -529,7 +529,7 @@ def test_signatures_that_do_not_count(changes: dict[str, object], reason: str) -
     rrset = dns.rrset.from_rdata_list("1.ark.arpa.", 300, list(CHILD_ZONE.find_rdataset("1.ark.arpa.", "NAPTR")))
     keys = Keys.of(dns.name.from_text(CHILD), CHILD_KEYS)
     with pytest.raises(Bogus, match=reason):
-        verify(rrset, dns.rrset.from_rdata("1.ark.arpa.", 300, signature), keys, NOW, Budget())
+        verify(rrset, dns.rrset.from_rdata("1.ark.arpa.", 300, signature), keys, NOW, WorkBudget())
 
 
 def test_an_nsec_is_never_made_from_a_wildcard() -> None:
@@ -537,9 +537,9 @@ def test_an_nsec_is_never_made_from_a_wildcard() -> None:
     owner, keys = "*.w.ark.arpa.", Keys.of(dns.name.from_text(CHILD), CHILD_KEYS)
     nsec, signatures = (list(CHILD_ZONE.find_rdataset(owner, *kind)) for kind in (("NSEC",), ("RRSIG", "NSEC")))
 
-    def at(name: str) -> Signed:
+    def at(name: str) -> VerifiedRRset:
         shown, signed_by = (dns.rrset.from_rdata_list(name, 60, rdatas) for rdatas in (nsec, signatures))
-        return verify(shown, signed_by, keys, NOW, Budget())
+        return verify(shown, signed_by, keys, NOW, WorkBudget())
 
     assert at(owner).encloser is None
     with pytest.raises(Bogus, match="made from a wildcard"):
@@ -557,7 +557,11 @@ def test_a_zone_signs_in_its_own_name(signer: str, reason: str) -> None:
     made = dns.dnssec.sign(rrset, private, dns.name.from_text(signer), key, inception=NOW - 1, expiration=NOW + 1)
     with pytest.raises(Bogus, match=reason):
         verify(
-            rrset, dns.rrset.from_rdata(rrset.name, 300, made), Keys.of(dns.name.from_text(CHILD), [key]), NOW, Budget()
+            rrset,
+            dns.rrset.from_rdata(rrset.name, 300, made),
+            Keys.of(dns.name.from_text(CHILD), [key]),
+            NOW,
+            WorkBudget(),
         )
 
 
@@ -570,7 +574,7 @@ def test_keys_of_hostile_octets_do_not_verify(octets: bytes, algorithm: int) -> 
     rrset = dns.rrset.from_rdata_list("1.ark.arpa.", 300, list(CHILD_ZONE.find_rdataset("1.ark.arpa.", "NAPTR")))
     keys = Keys.of(dns.name.from_text(CHILD), [key])
     with pytest.raises(Bogus, match="does not verify"):
-        verify(rrset, dns.rrset.from_rdata("1.ark.arpa.", 300, signature), keys, NOW, Budget())
+        verify(rrset, dns.rrset.from_rdata("1.ark.arpa.", 300, signature), keys, NOW, WorkBudget())
 
 
 @pytest.mark.parametrize("change", [{"flags": 257 | 0x80}, {"flags": 1}, {"protocol": 2}])

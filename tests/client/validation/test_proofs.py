@@ -15,7 +15,7 @@ import pytest
 
 from maptr.client.validation import nsec, nsec3
 from maptr.client.validation.nsec3 import BOGUS_ITERATIONS, INSECURE_ITERATIONS
-from maptr.client.validation.signed import MAX_HASHES, Bogus, Budget, Signed
+from maptr.client.validation.signed import MAX_HASHES, Bogus, VerifiedRRset, WorkBudget
 from maptr.zone.denial import nsec3_hash
 
 FOLDER = Path(__file__).resolve().parents[2] / "vectors"
@@ -25,7 +25,7 @@ ORIGIN = dns.name.from_text("example.")
 CASES = VECTORS["case"]
 
 
-def records(case: dict[str, Any], wanted: list[str]) -> list[Signed]:
+def records(case: dict[str, Any], wanted: list[str]) -> list[VerifiedRRset]:
     text = ZONES[case["zone"]]
     if not case.get("opt_out", True):
         text = text.replace(" NSEC3 1 1 ", " NSEC3 1 0 ")
@@ -38,15 +38,15 @@ def records(case: dict[str, Any], wanted: list[str]) -> list[Signed]:
     return found
 
 
-def signed(rrset: dns.rrset.RRset) -> Signed:
-    return Signed(rrset, None, 3600)
+def signed(rrset: dns.rrset.RRset) -> VerifiedRRset:
+    return VerifiedRRset(rrset, None, 3600)
 
 
 def verdict(case: dict[str, Any], wanted: list[str]) -> str:
     found = records(case, wanted)
     name = dns.name.from_text(case["name"])
     try:
-        proofs = nsec3.proofs(ORIGIN, found, Budget()) if case["zone"] == "nsec3" else nsec.proofs(ORIGIN, found)
+        proofs = nsec3.proofs(ORIGIN, found, WorkBudget()) if case["zone"] == "nsec3" else nsec.proofs(ORIGIN, found)
         if proofs is None:
             return "bogus"
         match case["proves"]:
@@ -76,7 +76,7 @@ def test_every_record_of_a_proof_is_needed(case: dict[str, Any]) -> None:
         assert verdict(case, [other for other in case["records"] if other != record]) == "bogus"
 
 
-def hashed(name: str, text: str) -> Signed:
+def hashed(name: str, text: str) -> VerifiedRRset:
     return signed(dns.rrset.from_text(f"{name}.example.", 60, "IN", "NSEC3", text))
 
 
@@ -95,7 +95,7 @@ LABEL, AFTER = "0p9mhaveqvm6t7vbl5lop2u3t2rp3tom", "2t7b4g4vsa5smi47k61mv5bv1a22
     ],
 )
 def test_nsec3_records_that_are_ignored(name: str, text: str) -> None:
-    assert nsec3.proofs(ORIGIN, [hashed(name, text)], Budget()) is None
+    assert nsec3.proofs(ORIGIN, [hashed(name, text)], WorkBudget()) is None
 
 
 def test_nsec3_records_of_other_parameters_are_ignored() -> None:
@@ -103,7 +103,7 @@ def test_nsec3_records_of_other_parameters_are_ignored() -> None:
     name = dns.name.from_text("ns1.example.")
     good = hashed(AFTER, f"1 0 12 aabbccdd {LABEL} A RRSIG")
     other = hashed(LABEL, f"1 0 13 aabbccdd {AFTER} A RRSIG")
-    proofs = nsec3.proofs(ORIGIN, [good, other], Budget())
+    proofs = nsec3.proofs(ORIGIN, [good, other], WorkBudget())
     assert proofs is not None
     assert len(proofs.links) == 1
     assert proofs.no_data(name, dns.rdatatype.NAPTR) == "secure"
@@ -114,7 +114,7 @@ def test_iterations() -> None:
     name = dns.name.from_text("nothing.example.")
 
     def ask(iterations: int) -> set[str]:
-        found = nsec3.proofs(ORIGIN, [hashed(LABEL, f"1 0 {iterations} - {AFTER} A")], Budget())
+        found = nsec3.proofs(ORIGIN, [hashed(LABEL, f"1 0 {iterations} - {AFTER} A")], WorkBudget())
         assert found is not None
         assert found.cut(name)
         return {found.name_error(name), found.no_data(name, dns.rdatatype.NAPTR), found.wildcard(name, ORIGIN)}
@@ -130,7 +130,7 @@ def test_hashing_is_bounded() -> None:
     """CVE-2023-50868: names of many labels, each to be hashed many times, in one question after the other."""
     name = dns.name.from_text("a." * 120 + "example.")
     record = hashed(LABEL, f"1 0 {INSECURE_ITERATIONS} - {AFTER} A")
-    budget = Budget()
+    budget = WorkBudget()
     for reason in ("no NSEC3 says", f"{MAX_HASHES} rounds", f"{MAX_HASHES} rounds"):
         proofs = nsec3.proofs(ORIGIN, [record], budget)
         assert proofs is not None
