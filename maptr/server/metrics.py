@@ -23,8 +23,8 @@ from maptr.answer.context import Transport
 from maptr.dnssec.expiry import Signatures
 from maptr.errors import MissingExtra
 from maptr.server.counters import RCODES
+from maptr.server.primary import NotifyState
 from maptr.server.request_server import RequestServer
-from maptr.server.secondaries import NotifyState
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric

@@ -2,27 +2,37 @@
 
 A zone's journal is one file, written atomically. The zone file is authoritative: if its journal is damaged or does not
 lead to it, secondaries get one AXFR.
+
+Secondaries get a NOTIFY for each new serial, and SOA queries for the serial that they have; ``transfer/notify.py``
+makes and reads these messages.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import enum
 import logging
+import secrets
+import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
 from maptr.errors import ConfigError, JournalError
 from maptr.files import keep, name_for
+from maptr.protocol.address import Address
 from maptr.protocol.names import Labels, to_text
+from maptr.protocol.numbers import MAX_MESSAGE, NOERROR, NOTIMP
 from maptr.protocol.serial import is_newer
-from maptr.server.secondaries import Notified, Notifier, Observed, Observer
 from maptr.server.state import ZoneSource
+from maptr.transfer import tsig
 from maptr.transfer.acl import NotifyTarget, Secondaries, TsigKey, keyring
 from maptr.transfer.catalog import catalog_zone
 from maptr.transfer.journal import MAX_BYTES, Journal, decode, describe, encode
+from maptr.transfer.notify import is_truncated, make_notify, make_soa_query, read_response, read_serial
 from maptr.transfer.session import Access, Catalog
 from maptr.zone.diff import difference
 from maptr.zone.snapshot import Snapshot, ZoneView
@@ -32,6 +42,20 @@ log = logging.getLogger("maptr.serve")
 JOURNAL_SUFFIX = ".journal"
 BAD_SUFFIX = ".bad"  # of the last journal that could not be used
 MAX_JOURNAL_FILE = 2 * MAX_BYTES  # bytes; a larger file is not a journal of maptr
+
+# Seconds to wait for each response to NOTIFY. RFC 1996 3.6 suggests five retries, 60 seconds apart; these come sooner
+# after a first loss, and last as long as a secondary takes to restart.
+NOTIFY_TIMEOUTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+# Seconds until a secondary gets an SOA query: after it acknowledged a NOTIFY, with time for the transfer; while it has
+# another serial or does not answer; and while it has the same serial.
+AFTER_NOTIFY = 5.0
+IF_DIFFERENT = 60.0
+IF_SAME = 3600.0
+QUERY_TIMEOUT = 5.0  # seconds for a response, by UDP and then by TCP
+AT_ONCE = 50  # secondaries asked or notified at the same time
+
+Clock = Callable[[], float]  # seconds since 1970
+Place = tuple[Labels, NotifyTarget]  # a zone and one of its secondaries
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +97,11 @@ NO_SECONDARIES = PrimarySettings()
 class Primary:
     """Makes the ``Access`` of each snapshot. ``settings`` may be replaced; ``follow`` uses them from then on."""
 
-    def __init__(self, settings: PrimarySettings = NO_SECONDARIES, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, settings: PrimarySettings = NO_SECONDARIES, *, clock: Clock = time.time) -> None:
         self.settings = settings
         self._clock = clock
-        self._notifier: Notifier | None = None
-        self._observer: Observer | None = None
+        self._observer = Observer(clock)
+        self._notifier = Notifier(clock, self._observer.acknowledged)
 
     def access(self, snapshot: Snapshot) -> Access:
         """The access to a snapshot without journals, so that an IXFR gets the whole zone. Reads no file."""
@@ -128,20 +152,15 @@ class Primary:
 
         From then on the secondaries get SOA queries for the serial that they have.
         """
-        if self._observer is None or self._notifier is None:
-            self._observer = Observer(self._clock)
-            self._notifier = Notifier(self._clock, acknowledged=self._observer.acknowledged)
-        self._observer.follow(
-            {
-                (origin, target): (view.serial, None if target.key is None else access.keys[target.key])
-                for origin, view in new.zones.items()
-                for target in access.secondaries.get(origin, Secondaries()).notify
-            }
-        )
+        wanted: dict[Place, tuple[int, TsigKey | None]] = {}
         for origin, view in new.zones.items():
+            targets = access.secondaries.get(origin, Secondaries()).notify
+            for target in targets:
+                wanted[origin, target] = (view.serial, None if target.key is None else access.keys[target.key])
             known = old.zones.get(origin) if old is not None else None
             if known is None or known.serial != view.serial:
-                self._notifier.notify(view, access.secondaries.get(origin, Secondaries()).notify, access.keys)
+                self._notifier.notify(view, targets, access.keys)
+        self._observer.follow(wanted)
         catalog = access.catalog
         if catalog is not None and (before is None or before.catalog is not catalog):
             self._notifier.notify(catalog.view, catalog.secondaries.notify, access.keys)
@@ -149,19 +168,16 @@ class Primary:
     def secondaries(self, origin: Labels) -> list[tuple[NotifyTarget, Notified | None, Observed]]:
         """Each secondary of a zone, with the state of its last NOTIFY and the serial that it reported."""
         return [
-            (
-                target,
-                None if self._notifier is None else self._notifier.notified(origin, target),
-                Observed() if self._observer is None else self._observer.observed(origin, target),
-            )
+            (target, self._notifier.notified(origin, target), self._observer.observed(origin, target))
             for target in self.settings.of(origin).notify
         ]
 
     async def stop(self) -> None:
-        if self._notifier is not None:
-            await self._notifier.stop()
-        if self._observer is not None:
-            await self._observer.stop()
+        await self._notifier.stop()
+        await self._observer.stop()
+
+
+# ---- journals
 
 
 def _extended(path: Path, journal: Journal | None, before: ZoneView | None, view: ZoneView) -> Journal:
@@ -223,3 +239,224 @@ def write_journal(path: Path, journal: Journal) -> None:
         keep(path, encode(journal))
     except OSError as error:
         log.error("journal %s not written, after a restart secondaries will get AXFR: %s", path, error.strerror)
+
+
+# ---- NOTIFY and SOA queries
+
+
+class NotifyState(enum.StrEnum):
+    """The state of the last NOTIFY of a zone to one secondary."""
+
+    PENDING = "pending"
+    DONE = "done"
+    GIVEN_UP = "given up"
+
+
+@dataclass(frozen=True, slots=True)
+class Notified:
+    """``state`` since ``at``, in seconds since 1970; ``serial`` is the last one that the secondary acknowledged."""
+
+    state: NotifyState
+    at: float
+    serial: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """``serial`` is the last one that the secondary reported, ``at`` when, in seconds since 1970. ``error`` is the
+    reason why the last query failed, "" after a success."""
+
+    serial: int | None = None
+    at: float | None = None
+    error: str = ""
+
+
+class Notifier:
+    """Sends NOTIFY until it is acknowledged. A new serial replaces an earlier one that is still being sent.
+
+    ``acknowledged`` is called when a secondary has acknowledged a zone's serial. For the event loop's thread.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        acknowledged: Callable[[Labels, NotifyTarget], None],
+        *,
+        timeouts: Iterable[float] = NOTIFY_TIMEOUTS,
+    ) -> None:
+        self._clock = clock
+        self._acknowledged = acknowledged
+        self._timeouts = tuple(timeouts)
+        self._states: dict[Place, Notified] = {}
+        self._tasks: dict[Place, asyncio.Task[None]] = {}
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    def notify(self, view: ZoneView, targets: Iterable[NotifyTarget], keys: Mapping[Labels, TsigKey]) -> None:
+        """Start sending, and return at once. ``keys`` has every key that a target names."""
+        for target in targets:
+            self._note(view, target, NotifyState.PENDING)
+            sending = self._notify(view, target, None if target.key is None else keys[target.key])
+            _restart(self._tasks, (view.origin, target), sending)
+
+    def notified(self, origin: Labels, target: NotifyTarget) -> Notified | None:
+        """The state of NOTIFY for one secondary of a zone; None if it was never sent one. For any thread."""
+        return self._states.get((origin, target))
+
+    async def stop(self) -> None:
+        await _end(self._tasks)
+
+    def _note(self, view: ZoneView, target: NotifyTarget, state: NotifyState) -> None:
+        known = self._states.get((view.origin, target))
+        serial = view.serial if state is NotifyState.DONE else known.serial if known is not None else None
+        self._states[view.origin, target] = Notified(state, self._clock(), serial)
+
+    async def _notify(self, view: ZoneView, target: NotifyTarget, key: TsigKey | None) -> None:
+        what = f"NOTIFY of zone {to_text(view.origin)} serial {view.serial} to {target}"
+        reason = "no answer"
+        clock = asyncio.get_running_loop().time
+        for timeout in self._timeouts:
+            started = clock()
+            try:
+                async with self._slots:
+                    exchange = _Exchange(make_notify(view, secrets.randbits(16)), key, self._clock)
+                    rcode = read_response(exchange.request, await exchange.by_udp(target.address, timeout))
+            except TimeoutError:
+                continue
+            except OSError as error:
+                reason = error.strerror or str(error)
+            else:
+                if rcode == NOERROR:
+                    self._note(view, target, NotifyState.DONE)
+                    self._acknowledged(view.origin, target)
+                    log.info("%s: done", what)
+                    return
+                reason = f"rcode {rcode}"
+                if rcode == NOTIMP:  # the secondary does not implement NOTIFY (RFC 1996 3.14)
+                    break
+            # A refusal, or an ICMP error, came at once: the secondary may be about to start.
+            await asyncio.sleep(max(0.0, started + timeout - clock()))
+        self._note(view, target, NotifyState.GIVEN_UP)
+        log.warning("%s: given up, %s; the secondary will ask after its refresh time", what, reason)
+
+
+class Observer:
+    """Asks secondaries for the serial of their zones, now and then. ``clock`` is in seconds since 1970.
+
+    For the event loop's thread, except for ``observed``.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        after_notify: float = AFTER_NOTIFY,
+        if_different: float = IF_DIFFERENT,
+        timeout: float = QUERY_TIMEOUT,
+    ) -> None:
+        self._clock = clock
+        self._after_notify, self._if_different, self._timeout = after_notify, if_different, timeout
+        self._wanted: dict[Place, tuple[int, TsigKey | None]] = {}
+        self._observed: dict[Place, Observed] = {}
+        self._tasks: dict[Place, asyncio.Task[None]] = {}
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    def follow(self, wanted: Mapping[Place, tuple[int, TsigKey | None]]) -> None:
+        """Ask these secondaries from now on, and no others; each has its expected serial and the key to sign with."""
+        for place in self._wanted.keys() - wanted.keys():
+            self._observed.pop(place, None)
+            self._tasks.pop(place).cancel()
+        before, self._wanted = self._wanted, dict(wanted)
+        for place in wanted:
+            if before.get(place) != wanted[place]:
+                _restart(self._tasks, place, self._observe(place, self._if_different))
+
+    def acknowledged(self, origin: Labels, target: NotifyTarget) -> None:
+        """Note that the secondary has acknowledged a NOTIFY of the zone."""
+        place = (origin, target)
+        if place in self._wanted:
+            _restart(self._tasks, place, self._observe(place, self._after_notify))
+
+    def observed(self, origin: Labels, target: NotifyTarget) -> Observed:
+        """What is known of the serial that a secondary has. For any thread."""
+        return self._observed.get((origin, target), Observed())
+
+    async def stop(self) -> None:
+        await _end(self._tasks)
+
+    async def _observe(self, place: Place, pause: float) -> None:
+        """Ask after this time in seconds, and then again and again."""
+        serial, key = self._wanted[place]
+        while True:
+            await asyncio.sleep(pause)
+            async with self._slots:
+                try:
+                    found: int | str = read_serial(await self._query(*place, key))
+                except TimeoutError:
+                    found = "no answer"
+                except (OSError, EOFError) as error:
+                    found = getattr(error, "strerror", None) or str(error)
+            if isinstance(found, int):
+                self._observed[place] = Observed(found, self._clock())
+            else:
+                self._observed[place] = replace(self.observed(*place), error=found)
+            pause = IF_SAME if found == serial else self._if_different
+
+    async def _query(self, origin: Labels, target: NotifyTarget, key: TsigKey | None) -> bytes:
+        """The response to an SOA query. Raises OSError, TimeoutError and EOFError."""
+        exchange = _Exchange(make_soa_query(origin, secrets.randbits(16)), key, self._clock)
+        response = await exchange.by_udp(target.address, self._timeout)
+        return await exchange.by_tcp(target.address, self._timeout) if is_truncated(response) else response
+
+
+class _Exchange:
+    """A request, signed if there is a key, and the check that a message is its response."""
+
+    def __init__(self, request: bytes, key: TsigKey | None, clock: Clock) -> None:
+        self.request = self._packet = request
+        self._signer = None
+        self._clock = clock
+        if key is not None:
+            self._packet, self._signer = tsig.sign_query(request, key, int(clock()))
+
+    def _fits(self, response: bytes) -> bool:
+        return read_response(self.request, response) is not None and (
+            self._signer is None or tsig.check_reply(response, self._signer, int(self._clock()))
+        )
+
+    async def by_udp(self, address: Address, timeout: float) -> bytes:
+        """Raises OSError and TimeoutError."""
+        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as sock:
+            sock.setblocking(False)
+            sock.connect(address)
+            sock.send(self._packet)
+            async with asyncio.timeout(timeout):
+                while not self._fits(response := await asyncio.get_running_loop().sock_recv(sock, MAX_MESSAGE)):
+                    await asyncio.sleep(0)  # a flood must not keep the event loop busy
+            return response
+
+    async def by_tcp(self, address: Address, timeout: float) -> bytes:
+        """Raises OSError, TimeoutError and EOFError."""
+        async with asyncio.timeout(timeout):
+            reader, writer = await asyncio.open_connection(address.host, address.port)
+            try:
+                writer.write(len(self._packet).to_bytes(2, "big") + self._packet)
+                response = await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big"))
+            finally:
+                writer.close()
+        if not self._fits(response):
+            raise EOFError("a TCP response to another query, or without a valid signature")
+        return response
+
+
+def _restart(tasks: dict[Place, asyncio.Task[None]], place: Place, work: Coroutine[None, None, None]) -> None:
+    """Replace the task of a place."""
+    if place in tasks:
+        tasks[place].cancel()
+    tasks[place] = asyncio.get_running_loop().create_task(work)
+
+
+async def _end(tasks: Mapping[Place, asyncio.Task[None]]) -> None:
+    for task in tasks.values():
+        task.cancel()
+    await asyncio.gather(*tasks.values(), return_exceptions=True)

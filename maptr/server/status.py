@@ -14,7 +14,7 @@ from maptr import __version__
 from maptr.dnssec.expiry import Signatures, SignatureState
 from maptr.protocol.names import to_text
 from maptr.server.counters import GROUPS, Counters
-from maptr.server.secondaries import Notified, Observed
+from maptr.server.primary import Notified, Observed
 from maptr.server.state import Served, ZoneState
 from maptr.transfer.acl import NotifyTarget
 from maptr.zone.lint import LeftOut

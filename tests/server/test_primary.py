@@ -1,10 +1,11 @@
-"""NOTIFY and SOA queries to secondaries, by UDP and TCP, signed and unsigned; sockets of the test answer."""
+"""The primary: its journals, and NOTIFY and SOA queries to secondaries, which sockets of the test answer."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import islice
 from pathlib import Path
 
 import dns.flags
@@ -18,8 +19,7 @@ import pytest
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
 from maptr.protocol.names import Labels, parse, to_wire
-from maptr.server.primary import Primary, PrimarySettings
-from maptr.server.secondaries import Notifier, Observed, Observer
+from maptr.server.primary import Notifier, NotifyState, Observed, Observer, Primary, PrimarySettings
 from maptr.server.state import ZoneSource
 from maptr.transfer import tsig
 from maptr.transfer.acl import Acl, NotifyTarget, Secondaries, TsigKey, keyring
@@ -39,33 +39,44 @@ def answer(request: bytes, rcode: int = 0) -> bytes:
     return request[:2] + bytes((request[2] | 0x80, rcode)) + b"\0\1" + b"\0" * 6 + request[12:question]
 
 
-async def told(
-    view_serials: list[int], reply: Reply, key: TsigKey | None = None, timeouts: tuple[float, ...] = (5.0,) * 4
+def told(
+    reply: Reply,
+    *,
+    serials: tuple[int, ...] = (1,),
+    key: TsigKey | None = None,
+    timeouts: tuple[float, ...] = (5.0,) * 4,
 ) -> list[bytes]:
-    """What a target receives while the notifier tells it of these serials, until it has no more to say."""
+    """What a secondary receives while the notifier tells it of these serials, until it has no more to say."""
     received: list[bytes] = []
-    loop = asyncio.get_running_loop()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind(("127.0.0.1", 0))
-        sock.setblocking(False)
 
-        def read() -> None:
-            packet, peer = sock.recvfrom(65535)
-            received.append(packet)
-            for each in reply(packet):
-                sock.sendto(each, peer)
+    async def run() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.bind(("127.0.0.1", 0))
 
-        loop.add_reader(sock, read)
-        target = NotifyTarget(Address("127.0.0.1", sock.getsockname()[1]), None if key is None else key.name)
-        notifier = Notifier(lambda: NOW, timeouts=timeouts)
-        keys = keyring([] if key is None else [key])
-        for serial in view_serials:
-            notifier.notify(view_of(serial), [target], keys)
-            await asyncio.sleep(0)
-        while notifier.pending:
-            await asyncio.sleep(0.01)
-        loop.remove_reader(sock)
+            def read() -> None:
+                packet, peer = sock.recvfrom(65535)
+                received.append(packet)
+                for each in reply(packet):
+                    sock.sendto(each, peer)
+
+            asyncio.get_running_loop().add_reader(sock, read)
+            target = NotifyTarget(Address("127.0.0.1", sock.getsockname()[1]), None if key is None else key.name)
+            await notifying(target, serials, keyring([] if key is None else [key]), timeouts)
+            asyncio.get_running_loop().remove_reader(sock)
+
+    asyncio.run(run())
     return received
+
+
+async def notifying(
+    target: NotifyTarget, serials: tuple[int, ...], keys: Mapping[Labels, TsigKey], timeouts: tuple[float, ...]
+) -> None:
+    notifier = Notifier(lambda: NOW, lambda *_: None, timeouts=timeouts)
+    for serial in serials:
+        notifier.notify(view_of(serial), [target], keys)
+        await asyncio.sleep(0)
+    while (state := notifier.notified(EXAMPLE, target)) and state.state is NotifyState.PENDING:
+        await asyncio.sleep(0.01)
 
 
 def test_rfc1996_3_7_the_request() -> None:
@@ -76,32 +87,26 @@ def test_rfc1996_3_7_the_request() -> None:
     assert message.answer[0][0].serial == 7
 
 
-def test_an_acknowledged_request_is_not_repeated(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("rcodes", "timeouts", "count", "logged"),
+    [
+        ([0], (5.0,) * 4, 1, ": done"),
+        ([], (0.02, 0.04, 0.08), 3, "given up, no answer"),
+        ([5, 9, 0], (0.5, 0.5, 5.0), 3, ": done"),
+        ([4], (5.0,) * 4, 1, "given up, rcode 4"),
+    ],
+    ids=["acknowledged", "RFC 1996 3.6 no response", "errors", "RFC 1996 3.14 NOTIMP is final"],
+)
+def test_a_request_is_repeated_until_it_is_acknowledged_or_given_up(
+    rcodes: list[int], timeouts: tuple[float, ...], count: int, logged: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO", "maptr.serve")
-    received = asyncio.run(told([1], lambda request: [answer(request)]))
-    assert len(received) == 1
+    replies = iter(rcodes)
+    received = told(lambda request: [answer(request, rcode) for rcode in islice(replies, 1)], timeouts=timeouts)
+    assert len(received) == count
+    assert len({packet[:2] for packet in received}) == count, "each with an ID of its own"
     assert "NOTIFY of zone example. serial 1 to 127.0.0.1:" in caplog.text
-    assert ": done" in caplog.text
-
-
-def test_rfc1996_3_6_requests_without_a_response_are_repeated_and_given_up(caplog: pytest.LogCaptureFixture) -> None:
-    received = asyncio.run(told([1], lambda _: [], timeouts=(0.02, 0.04, 0.08)))
-    assert len(received) == 3
-    assert len({packet[:2] for packet in received}) > 1, "each with an ID of its own"
-    assert "given up, no answer" in caplog.text
-
-
-def test_a_request_is_repeated_after_an_error(caplog: pytest.LogCaptureFixture) -> None:
-    replies = iter([5, 9, 0])
-    received = asyncio.run(told([1], lambda request: [answer(request, next(replies))], timeouts=(0.5, 0.5, 5.0)))
-    assert len(received) == 3
-    assert "given up" not in caplog.text
-
-
-def test_rfc1996_3_14_notimp_is_final(caplog: pytest.LogCaptureFixture) -> None:
-    received = asyncio.run(told([1], lambda request: [answer(request, 4)]))
-    assert len(received) == 1
-    assert "given up, rcode 4" in caplog.text
+    assert logged in caplog.text
 
 
 def test_responses_to_other_requests_are_ignored() -> None:
@@ -113,50 +118,39 @@ def test_responses_to_other_requests_are_ignored() -> None:
         other_zone = good.replace(b"\7example", b"\7exemple")
         return [b"", b"x", other_id, not_a_response, a_query, other_zone, good[:20], good]
 
-    assert len(asyncio.run(told([1], reply))) == 1
-    assert len(asyncio.run(told([1], lambda request: reply(request)[:-1], timeouts=(0.05, 0.05)))) == 2
+    assert len(told(reply)) == 1
+    assert len(told(lambda request: reply(request)[:-1], timeouts=(0.05, 0.05))) == 2
 
 
 def test_a_newer_serial_replaces_a_pending_one() -> None:
-    received = asyncio.run(told([1, 2, 3], lambda request: [answer(request)]))
-    assert {dns.message.from_wire(packet).answer[0][0].serial for packet in received} == {3}
+    received = told(lambda _: [], serials=(1, 2, 3), timeouts=(0.05, 0.05))
+    assert [dns.message.from_wire(packet).answer[0][0].serial for packet in received] == [1, 2, 3, 3]
 
 
 def test_rfc8945_notify_is_signed_if_there_is_a_key() -> None:
-    requests: list[bytes] = []
-
     def signed(request: bytes) -> list[bytes]:
-        requests.append(request)
         checked = tsig.check_query(request, keyring([KEY]), NOW)
         assert checked.key == KEY.name
         good = checked.sign(answer(checked.query))
         bad = good[:-20] + bytes((good[-20] ^ 1,)) + good[-19:]
         return [answer(checked.query), bad, good]
 
-    assert len(asyncio.run(told([1], signed, KEY))) == 1
-    unsigned = lambda request: [answer(tsig.check_query(request, keyring([KEY]), NOW).query)]  # noqa: E731
-    assert len(asyncio.run(told([1], unsigned, KEY, timeouts=(0.05, 0.05)))) == 2, "an unsigned answer is none"
+    assert len(told(signed, key=KEY)) == 1
+    assert len(told(lambda request: signed(request)[:1], key=KEY, timeouts=(0.05, 0.05))) == 2, "unsigned is none"
 
 
 def test_an_icmp_error_is_a_failed_attempt(caplog: pytest.LogCaptureFixture) -> None:
-    async def run() -> None:
-        notifier = Notifier(lambda: NOW, timeouts=(0.05, 0.05))
-        notifier.notify(view_of(1), [NotifyTarget(Address("127.0.0.1", free_port()))], {})
-        while notifier.pending:
-            await asyncio.sleep(0.01)
-
-    asyncio.run(run())
-    assert "given up" in caplog.text
+    asyncio.run(notifying(NotifyTarget(Address("127.0.0.1", free_port())), (1,), {}, (0.05, 0.05)))
+    assert "given up, Connection refused" in caplog.text
 
 
 def test_stop_ends_pending_notifications() -> None:
     async def run() -> None:
-        notifier = Notifier(lambda: NOW)
+        notifier = Notifier(lambda: NOW, lambda *_: None)
         notifier.notify(view_of(1), [NotifyTarget(Address("127.0.0.1", 9))], {})
         await asyncio.sleep(0)
-        assert notifier.pending
         await notifier.stop()
-        assert not notifier.pending
+        assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(run())
 
