@@ -10,14 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from maptr.protocol.cookies import CookieSettings
-from maptr.protocol.numbers import RRSIG, UDP_PAYLOAD
+from maptr.protocol.numbers import UDP_PAYLOAD
 
 MIN_PAYLOAD = 512  # without EDNS (RFC 1035 4.2.1); smaller values count as this one (RFC 6891 6.2.3)
 MAX_PAYLOAD = 4096  # RFC 6891 6.2.5; more would mainly serve amplification
-
-# The options of EDNS with a response: RFC 5001 2.3, RFC 7873 4, RFC 7828 3.1, RFC 7830 3.
-NSID, COOKIE, KEEPALIVE, PADDING = 3, 10, 11, 12
-OPTION_HEADER = 4  # bytes before the data of an option, RFC 6891 6.1.2
 
 MAX_IDENTITY = 255  # bytes: one character string (RFC 1035 3.3)
 
@@ -71,12 +67,3 @@ class Context:
 
 
 PLAIN = Context()
-
-
-def is_amplifier(rdtype: int, *, apex: bool, answered: bool) -> bool:
-    """True for answers that amplify the most traffic: those at a zone's apex, and those to type RRSIG.
-
-    They grow with the zone's keys and signatures. Over UDP and without a valid cookie, the client's address may be
-    forged, so such an answer is limited to the size without EDNS, and has TC if it does not fit.
-    """
-    return answered and (apex or rdtype == RRSIG)

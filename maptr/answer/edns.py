@@ -7,9 +7,9 @@ from typing import NamedTuple
 from dnslib import DNSError, DNSRecord
 from dnslib.dns import RR, EDNSOption
 
-from maptr.answer.context import COOKIE, KEEPALIVE, MIN_PAYLOAD, NSID, OPTION_HEADER, PADDING, Context
+from maptr.answer.context import MIN_PAYLOAD, Context
 from maptr.protocol.cookies import is_well_formed
-from maptr.protocol.numbers import EDE, OPT
+from maptr.protocol.numbers import COOKIE, EDE, KEEPALIVE, NSID, OPT, PADDING
 
 EDE_NOT_READY = 14  # RFC 8914 4.15
 EDE_PROHIBITED = 18  # RFC 8914 4.19
@@ -19,7 +19,8 @@ EDE_NOT_SUPPORTED = 21  # RFC 8914 4.22
 PADDING_BLOCK = 468  # bytes; the size of a padded response is a multiple (RFC 8467 4.1)
 KEEPALIVE_UNITS = 10  # in a second, RFC 7828 3.1
 
-OPT_SIZE = 11  # bytes of OPT without options, RFC 6891 6.1.2
+# In bytes: OPT without options, and what precedes the data of an option (RFC 6891 6.1.2).
+OPT_SIZE, OPTION_HEADER = 11, 4
 
 
 class Asked(NamedTuple):

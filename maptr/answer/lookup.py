@@ -23,7 +23,7 @@ _HOSTNAME = frozenset({(b"hostname", b"bind"), (b"id", b"server")})
 
 
 @dataclass(slots=True)
-class Outcome:
+class LookupResult:
     """Sections as lists of RRsets. If ``glue`` does not fit, TC is set (RFC 9471); ``additional`` may be left out.
 
     ``source`` is the folded name that the response comes from: the name itself, a wildcard, a DNAME, a delegation, or
@@ -62,146 +62,149 @@ def is_broken(snapshot: Snapshot, name: Labels, rdtype: int, zone: ZoneView | No
     return any(name[start:] in snapshot.broken for start in range(len(name) - nearest))
 
 
-def look_up(zone: ZoneView, name: Labels, rdtype: int, *, minimal_any: bool = True, dnssec: bool = False) -> Outcome:
+def look_up(zone: ZoneView, name: Labels, rdtype: int, *, minimal_any: bool, dnssec: bool) -> LookupResult:
     """Look up one question in one zone. A chain of aliases ends where it leaves the zone.
 
     ``minimal_any``: ANY returns one RRset (RFC 8482 4.1), otherwise all. ``dnssec``: the client set DO. The first owner
     name in the answer has the case of the question.
     """
     key = fold(name)
-    outcome = Outcome(source=key, dnssec=dnssec, base=len(zone.origin))
+    lookup = _Lookup(zone, rdtype, minimal_any, LookupResult(source=key, dnssec=dnssec, base=len(zone.origin)))
     seen: set[Labels] = set()
     while key not in seen and len(seen) < MAX_CHAIN:
         seen.add(key)
-        target = _step(zone, name, key, rdtype, outcome, minimal_any)
+        target = lookup.step(name, key)
         if target is None or not is_below(target, zone.origin):
             break
         name, key = target, fold(target)
-    return outcome
+    return lookup.result
 
 
-def _step(zone: ZoneView, name: Labels, key: Labels, rdtype: int, outcome: Outcome, minimal_any: bool) -> Labels | None:
-    """Add the records for one name, whose folded form is ``key``. Returns the target if the name is an alias."""
-    node: Node | None = None
-    encloser = zone.origin
-    for start in range(len(key) - len(zone.origin), -1, -1):
-        suffix = key[start:]
-        node = zone.find(suffix)
+@dataclass(slots=True)
+class _Lookup:
+    zone: ZoneView
+    rdtype: int
+    minimal_any: bool
+    result: LookupResult
+
+    def step(self, name: Labels, key: Labels) -> Labels | None:
+        """Add the records for one name, whose folded form is ``key``. Returns the target if the name is an alias."""
+        zone, result = self.zone, self.result
+        node: Node | None = None
+        encloser = zone.origin
+        for start in range(len(key) - len(zone.origin), -1, -1):
+            suffix = key[start:]
+            node = zone.find(suffix)
+            if node is None:
+                break
+            encloser = suffix
+            if suffix in zone.cuts and not (start == 0 and self.rdtype == DS):
+                self._refer(suffix)
+                return None
+            if start and DNAME in node:
+                result.source = suffix
+                target = self._redirect(name, start, node[DNAME])
+                return None if self.rdtype == CNAME else target
+        denial = zone.denial if result.dnssec else None
+        if node is not None:
+            found, target = self._take(name, node)
+            if denial and not found:
+                result.prove(denial.no_data(to_wire(key)))
+            return target
+        wildcard = (b"*", *encloser)
+        node = zone.find(wildcard)
         if node is None:
-            break
-        encloser = suffix
-        if suffix in zone.cuts and not (start == 0 and rdtype == DS):
-            _refer(zone, suffix, outcome)
+            result.rcode, result.source = NXDOMAIN, zone.origin
+            result.authority.append(zone.negative_soa)
+            if denial:
+                result.prove(denial.name_error(to_wire(key), to_wire(encloser)))
             return None
-        if start and DNAME in node:
-            outcome.source = suffix
-            target = _redirect(name, start, node[DNAME], outcome)
-            return None if rdtype == CNAME else target
-    denial = zone.denial if outcome.dnssec else None
-    if node is not None:
-        found, target = _take(zone, name, node, rdtype, outcome, minimal_any)
-        if denial and not found:
-            outcome.prove(denial.no_data(to_wire(key)))
-        return target
-    wildcard = (b"*", *encloser)
-    node = zone.find(wildcard)
-    if node is None:
-        outcome.rcode, outcome.source = NXDOMAIN, zone.origin
-        outcome.authority.append(zone.negative_soa)
+        result.source = wildcard
+        found, target = self._take(name, node)
         if denial:
-            outcome.prove(denial.name_error(to_wire(key), to_wire(encloser)))
-        return None
-    outcome.source = wildcard
-    found, target = _take(zone, name, node, rdtype, outcome, minimal_any)
-    if denial:
-        prove = denial.wildcard if found else denial.wildcard_no_data
-        outcome.prove(prove(to_wire(key), to_wire(encloser)))
-    return target
+            prove = denial.wildcard if found else denial.wildcard_no_data
+            result.prove(prove(to_wire(key), to_wire(encloser)))
+        return target
+
+    def _take(self, name: Labels, node: Node) -> tuple[bool, Labels | None]:
+        """Add the records of a node. Returns whether it has the type, and the target if it is an alias."""
+        rdtype, result = self.rdtype, self.result
+        if rdtype == ANY and node:
+            rrsets = [rrset for rrset in node.values() if not (result.dnssec and rrset.rdtype == RRSIG)]
+            result.answer += [rrset.at(name) for rrset in rrsets[: 1 if self.minimal_any else None]]
+        elif rdtype in node:
+            result.answer.append(node[rdtype].at(name))
+            if rdtype != CNAME:
+                result.additional += self._addresses(node[rdtype].hosts)
+        elif CNAME in node:
+            result.answer.append(node[CNAME].at(name))
+            return True, rdata_name(node[CNAME])
+        else:
+            result.authority.append(self.zone.negative_soa)
+            return False, None
+        return True, None
+
+    def _refer(self, cut: Labels) -> None:
+        """Add a referral: the NS records of the delegation, and its glue (RFC 9471 3.1)."""
+        result, denial, node = self.result, self.zone.denial, self.zone.nodes[cut]
+        ns = node[NS]
+        # AA is about the first owner name in the answer (RFC 1035 4.1.1), so a chain of aliases keeps it.
+        result.authoritative = bool(result.answer)
+        result.source, result.base = cut, len(cut)
+        result.authority.append(ns)
+        if result.dnssec and DS in node and node[DS].signatures:  # useless without signatures (RFC 4035 3.1.4)
+            result.authority.append(node[DS])
+        elif result.dnssec and denial:
+            result.prove(denial.no_data(to_wire(cut)))
+        inside = [host for host in ns.hosts if host[-len(cut) :] == cut]
+        result.glue += self._addresses(inside)
+        result.additional += self._addresses([host for host in ns.hosts if host not in inside])
+
+    def _redirect(self, name: Labels, start: int, dname: RRset) -> Labels | None:
+        """Add a DNAME and the CNAME made from it (RFC 6672 3.1), or YXDOMAIN if the target is too long.
+
+        A DNAME is added once. A DNAME that points below itself is followed once, as in NSD.
+        """
+        result = self.result
+        if dname not in result.answer:
+            result.answer.append(dname)
+        elif is_below(rdata_name(dname), dname.owner):
+            return None
+        target = name[:start] + rdata_name(dname)
+        if wire_length(target) > MAX_NAME:
+            result.rcode = YXDOMAIN
+            return None
+        result.answer.append(RRset(name, CNAME, dname.ttl, (to_wire(target),)))
+        return target
+
+    def _addresses(self, hosts: Iterable[Labels]) -> list[RRset]:
+        """The address RRsets of the hosts, each once, without those in the answer."""
+        present = {(fold(rrset.owner), rrset.rdtype) for rrset in self.result.answer}
+        found: dict[tuple[Labels, int], RRset] = {}
+        for host in hosts:
+            node = self._host(host)
+            for rdtype in (A, AAAA):
+                if rdtype in node and (host, rdtype) not in present:
+                    found[host, rdtype] = node[rdtype]
+        return list(found.values())
+
+    def _host(self, host: Labels) -> Node:
+        """The records of a host, glue included; if the host does not exist, the addresses of the wildcard."""
+        zone = self.zone
+        for start in range(len(host) - len(zone.origin) + 1):
+            encloser = host[start:]
+            node = zone.find(encloser)
+            if node is None:
+                continue
+            if start == 0:
+                return node
+            delegated = any(host[above:] in zone.cuts for above in range(start, len(host) - len(zone.origin)))
+            wildcard = {} if delegated else zone.find((b"*", *encloser)) or {}
+            return {rdtype: wildcard[rdtype].at(host) for rdtype in (A, AAAA) if rdtype in wildcard}
+        return {}
 
 
-def _take(
-    zone: ZoneView, name: Labels, node: Node, rdtype: int, outcome: Outcome, minimal_any: bool
-) -> tuple[bool, Labels | None]:
-    """Add the records of a node to the outcome. Returns whether it has the type, and the target if it is an alias."""
-    if rdtype == ANY and node:
-        rrsets = [rrset for rrset in node.values() if not (outcome.dnssec and rrset.rdtype == RRSIG)]
-        outcome.answer += [rrset.at(name) for rrset in rrsets[: 1 if minimal_any else None]]
-    elif rdtype in node:
-        outcome.answer.append(node[rdtype].at(name))
-        if rdtype == CNAME:
-            return True, None
-        outcome.additional += _addresses(zone, node[rdtype].hosts, outcome)
-    elif CNAME in node:
-        outcome.answer.append(node[CNAME].at(name))
-        return True, rdata_name(node[CNAME])
-    else:
-        outcome.authority.append(zone.negative_soa)
-        return False, None
-    return True, None
-
-
-def _refer(zone: ZoneView, cut: Labels, outcome: Outcome) -> None:
-    """Add a referral: the NS records of the delegation, and its glue (RFC 9471 3.1)."""
-    node = zone.nodes[cut]
-    ns = node[NS]
-    # AA is about the first owner name in the answer (RFC 1035 4.1.1), so a chain of aliases keeps it.
-    outcome.authoritative = bool(outcome.answer)
-    outcome.source, outcome.base = cut, len(cut)
-    outcome.authority.append(ns)
-    if outcome.dnssec and DS in node and node[DS].signatures:  # useless without signatures (RFC 4035 3.1.4)
-        outcome.authority.append(node[DS])
-    elif outcome.dnssec and zone.denial:
-        outcome.prove(zone.denial.no_data(to_wire(cut)))
-    inside = [host for host in ns.hosts if host[-len(cut) :] == cut]
-    outcome.glue += _addresses(zone, inside, outcome)
-    outcome.additional += _addresses(zone, [host for host in ns.hosts if host not in inside], outcome)
-
-
-def _redirect(name: Labels, start: int, dname: RRset, outcome: Outcome) -> Labels | None:
-    """Add a DNAME and the CNAME made from it (RFC 6672 3.1), or YXDOMAIN if the target is too long.
-
-    A DNAME is added once. A DNAME that points below itself is followed once, as in NSD.
-    """
-    if dname not in outcome.answer:
-        outcome.answer.append(dname)
-    elif is_below(rdata_name(dname), dname.owner):
-        return None
-    target = name[:start] + rdata_name(dname)
-    if wire_length(target) > MAX_NAME:
-        outcome.rcode = YXDOMAIN
-        return None
-    outcome.answer.append(RRset(name, CNAME, dname.ttl, (to_wire(target),)))
-    return target
-
-
-def _addresses(zone: ZoneView, hosts: Iterable[Labels], outcome: Outcome) -> list[RRset]:
-    """The address RRsets of the hosts, each once, without those in the answer."""
-    present = {(fold(rrset.owner), rrset.rdtype) for rrset in outcome.answer}
-    found: dict[tuple[Labels, int], RRset] = {}
-    for host in hosts:
-        node = _host(zone, host)
-        for rdtype in (A, AAAA):
-            if rdtype in node and (host, rdtype) not in present:
-                found.setdefault((host, rdtype), node[rdtype])
-    return list(found.values())
-
-
-def _host(zone: ZoneView, host: Labels) -> Node:
-    """The records of a host, glue included; if the host does not exist, the addresses of the wildcard."""
-    for start in range(len(host) - len(zone.origin) + 1):
-        encloser = host[start:]
-        node = zone.find(encloser)
-        if node is None:
-            continue
-        if start == 0:
-            return node
-        delegated = any(host[above:] in zone.cuts for above in range(start, len(host) - len(zone.origin)))
-        wildcard = {} if delegated else zone.find((b"*", *encloser)) or {}
-        return {rdtype: wildcard[rdtype].at(host) for rdtype in (A, AAAA) if rdtype in wildcard}
-    return {}
-
-
-def look_up_chaos(name: Labels, rdtype: int, identity: Identity) -> Outcome | None:
+def look_up_chaos(name: Labels, rdtype: int, identity: Identity) -> LookupResult | None:
     """The identity of the server in class CHAOS (RFC 4892); None for REFUSED, as Knot responds to other questions."""
     key = fold(name)
     text = identity.version if key in _VERSION else identity.hostname if key in _HOSTNAME else ""
@@ -210,4 +213,4 @@ def look_up_chaos(name: Labels, rdtype: int, identity: Identity) -> Outcome | No
     data = text.encode()
     # There is no zone, so AA is clear, as in NSD and Knot. TTL 0 as in BIND, NSD, Knot and PowerDNS.
     record = RRset(name, TXT, 0, (bytes((len(data),)) + data,))
-    return Outcome(authoritative=False, answer=[record], source=key)
+    return LookupResult(authoritative=False, answer=[record], source=key)

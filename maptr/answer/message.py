@@ -22,10 +22,10 @@ from dnslib.buffer import Buffer, BufferError
 from dnslib.dns import RD, RR, EDNSOption
 from dnslib.label import DNSBuffer, DNSLabel
 
-from maptr.answer.context import OPTION_HEADER, Context, Transport
-from maptr.answer.edns import NOTHING_ASKED, OPT_SIZE, Asked, padding_to_block, reply_options, udp_limit
-from maptr.answer.lookup import Outcome
-from maptr.protocol.names import MAX_JUMPS, MAX_LABEL, MAX_NAME, Labels, fold, read_wire, to_wire, wire_length
+from maptr.answer.context import Context, Transport
+from maptr.answer.edns import NOTHING_ASKED, OPT_SIZE, OPTION_HEADER, Asked, padding_to_block, reply_options, udp_limit
+from maptr.answer.lookup import LookupResult
+from maptr.protocol.names import Labels, fold, read_name, read_wire, to_wire, wire_length
 from maptr.protocol.numbers import (
     AA,
     HEADER_SIZE,
@@ -48,7 +48,7 @@ MAX_POINTER = 0x3FFF  # RFC 1035 4.1.4: fourteen bits
 # A query has OPT and perhaps TSIG or SIG(0), an IXFR query one SOA record. More records only cost time.
 MAX_QUERY_RECORDS = 16
 
-_NO_RECORDS = Outcome(authoritative=False)  # never changed
+_NO_RECORDS = LookupResult(authoritative=False)  # never changed
 
 
 class MessageBuffer(DNSBuffer):  # type: ignore[misc] # dnslib has no types
@@ -60,32 +60,15 @@ class MessageBuffer(DNSBuffer):  # type: ignore[misc] # dnslib has no types
 
     def __init__(self, data: bytes = b"") -> None:
         super().__init__(data)
+        self._read = data
         self.pointers: list[int] = []  # offsets of the compression pointers
 
     def decode_name(self, last: int = -1) -> DNSLabel:
-        """Raises dnslib's BufferError for a pointer that does not point back, too many pointers, or too long a name."""
-        labels: list[bytes] = []
-        size, jumps, resume = 1, 0, None
-        while True:
-            (length,) = self.get(1)
-            if length >= 0xC0:
-                target = (length & 0x3F) << 8 | self.get(1)[0]
-                jumps += 1
-                if target >= self.offset - 2 or jumps > MAX_JUMPS:
-                    raise BufferError("a compression pointer does not point back")
-                resume = self.offset if resume is None else resume
-                self.offset = target
-            elif length > MAX_LABEL:
-                raise BufferError("a label of unknown type")
-            elif length:
-                size += length + 1
-                if size > MAX_NAME:
-                    raise BufferError("name too long")
-                labels.append(self.get(length))
-            else:
-                break
-        if resume is not None:
-            self.offset = resume
+        """Raises dnslib's BufferError where ``read_name`` raises ValueError."""
+        try:
+            labels, self.offset = read_name(self._read, self.offset)
+        except ValueError as error:
+            raise BufferError(str(error)) from None
         return DNSLabel(labels)
 
     def encode_name(self, name: DNSLabel | Labels) -> None:
@@ -227,10 +210,9 @@ def _read_options(data: bytes) -> list[EDNSOption]:
 class Reply(NamedTuple):
     """A response, with what the rate limit and the shortcut need to know of it.
 
-    ``kind`` is equal for responses that the rate limit counts together (``Outcome.source``). ``verified``: the cookie
-    of the query proved the client's address. ``cookie``: the response ends with a cookie. ``cut``: records were left
-    out because they did not fit. ``for_one``: the response is for this client only. ``pointers`` are the offsets of
-    the compression pointers.
+    ``kind`` is equal for responses that the rate limit counts together. ``verified``: the cookie of the query proved
+    the client's address. ``cookie``: the response ends with a cookie. ``cut``: records were left out because they did
+    not fit. ``for_one``: the response is for this client only. ``pointers``: offsets of the compression pointers.
     """
 
     wire: bytes
@@ -267,7 +249,7 @@ class Query:
     limit: int = MAX_MESSAGE  # of the response in bytes, beside the limits of transport and client
 
 
-def lay_out(query: Query, rcode: int, outcome: Outcome | None = None, *, ede: int | None = None) -> Reply:
+def lay_out(query: Query, rcode: int, result: LookupResult | None = None, *, ede: int | None = None) -> Reply:
     """Lay out a response within its limit, with whole RRsets only.
 
     If an RRset of the answer or authority section does not fit, the response has TC and no records but OPT (RFC 2181 9,
@@ -275,7 +257,7 @@ def lay_out(query: Query, rcode: int, outcome: Outcome | None = None, *, ede: in
     without TC.
     """
     payload, udp = query.context.udp_payload, query.transport is Transport.UDP
-    outcome = _NO_RECORDS if outcome is None else outcome
+    result = _NO_RECORDS if result is None else result
     limit = min(udp_limit(query.opt, payload) if udp else MAX_MESSAGE, query.limit) - query.reserve
     options = (
         []
@@ -287,28 +269,21 @@ def lay_out(query: Query, rcode: int, outcome: Outcome | None = None, *, ede: in
     buffer.offset = HEADER_SIZE
     if query.question is not None:
         name = query.question.qname.label
-        buffer.put_question(query.question, len(name) if outcome.answer else max(outcome.base, len(name) - 1))
+        buffer.put_question(query.question, len(name) if result.answer else max(result.base, len(name) - 1))
     question_end = buffer.offset
-    counts, truncated, cut = _put_sections(buffer, outcome, limit - opt_size, query.question)
+    counts, truncated, cut = _put_sections(buffer, result, limit - opt_size, query.question)
     opt_start = buffer.offset
     if query.opt is not None:
         if query.wanted.padding and query.transport is Transport.TLS:  # RFC 7830 6: never in the clear
             options += padding_to_block(opt_start + opt_size + query.reserve, limit + query.reserve)
-        flags = "do" if query.opt.edns_do else ""
-        EDNS0("", ext_rcode=rcode >> 4, flags=flags, udp_len=payload, opts=options).pack(buffer)
-    header = DNSHeader(
-        query.message.header.id,
-        _flags(query, rcode, outcome, truncated),
-        int(query.question is not None),
-        *counts[:2],
-        counts[2] + int(query.opt is not None),
-    )
-    head = MessageBuffer()
-    header.pack(head)
-    buffer.update(0, f"{HEADER_SIZE}s", bytes(head.data))
+        do = "do" if query.opt.edns_do else ""
+        EDNS0("", ext_rcode=rcode >> 4, flags=do, udp_len=payload, opts=options).pack(buffer)
+    counts[2] += query.opt is not None
+    flags = _flags(query, rcode, result, truncated)
+    buffer.update(0, "!6H", query.message.header.id, flags, query.question is not None, *counts)
     return Reply(
         bytes(buffer.data),
-        _kind(query, rcode, outcome),
+        _kind(query, rcode, result),
         query.verified,
         question_end,
         buffer.offset - opt_start,
@@ -319,19 +294,19 @@ def lay_out(query: Query, rcode: int, outcome: Outcome | None = None, *, ede: in
 
 
 def _put_sections(
-    buffer: MessageBuffer, outcome: Outcome, limit: int, question: DNSQuestion | None
+    buffer: MessageBuffer, result: LookupResult, limit: int, question: DNSQuestion | None
 ) -> tuple[list[int], bool, bool]:
     """Append what fits. Returns the records of each section, whether to set TC, and whether any are left out."""
     counts, start = [0, 0, 0], buffer.offset
     rdclass = IN if question is None else question.qclass
-    for section, rrsets in enumerate((outcome.answer, outcome.authority, outcome.glue, outcome.additional)):
+    for section, rrsets in enumerate((result.answer, result.authority, result.glue, result.additional)):
         for rrset in rrsets:
-            written = buffer.put_rrset(rrset, limit, rdclass=rdclass, signed=outcome.dnssec)
+            written = buffer.put_rrset(rrset, limit, rdclass=rdclass, signed=result.dnssec)
             if written:
                 counts[min(section, 2)] += written
-            elif rrsets is outcome.additional:
+            elif rrsets is result.additional:
                 return counts, False, True
-            elif rrsets is outcome.glue:
+            elif rrsets is result.glue:
                 return counts, True, True
             else:
                 buffer.cut(start)
@@ -339,7 +314,7 @@ def _put_sections(
     return counts, False, False
 
 
-def _flags(query: Query, rcode: int, outcome: Outcome, truncated: bool) -> int:
+def _flags(query: Query, rcode: int, result: LookupResult, truncated: bool) -> int:
     """The second word of the header (RFC 1035 4.1.1).
 
     Only RD is copied from the query; RA, AD, CD and Z are clear, as in NSD and Knot. With other opcodes these bits
@@ -347,11 +322,11 @@ def _flags(query: Query, rcode: int, outcome: Outcome, truncated: bool) -> int:
     """
     asked = query.message.header.bitmap
     flags: int = QR | asked & (OPCODE_BITS if asked & OPCODE_BITS else RECURSION_DESIRED) | rcode & RCODE_BITS
-    return flags | (AA if outcome.authoritative else 0) | (TC if truncated else 0)
+    return flags | (AA if result.authoritative else 0) | (TC if truncated else 0)
 
 
-def _kind(query: Query, rcode: int, outcome: Outcome) -> Hashable:
+def _kind(query: Query, rcode: int, result: LookupResult) -> Hashable:
     """``Reply.kind``: errors by rcode, other responses by rcode, source and, if they have an answer, type."""
     if query.question is None or rcode not in (NOERROR, NXDOMAIN, YXDOMAIN):
         return rcode
-    return rcode, to_wire(outcome.source), query.question.qtype if outcome.answer else 0
+    return rcode, to_wire(result.source), query.question.qtype if result.answer else 0

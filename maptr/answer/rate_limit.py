@@ -8,6 +8,7 @@ of response (``Reply.kind``), and one for all kinds together, which limits clien
 from __future__ import annotations
 
 import enum
+import functools
 import heapq
 import ipaddress
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -53,7 +54,7 @@ class RrlSettings:
             raise ValueError("prefix longer than an address")
 
 
-class Verdict(enum.Enum):
+class Action(enum.Enum):
     """What to do with a response."""
 
     SEND = "send"
@@ -97,18 +98,17 @@ class RateLimiter:
         # By network and kind, and by network alone.
         self._accounts: dict[Hashable, float] = {}
         self._excess: dict[Hashable, int] = {}  # responses over the limit
-        self._networks: dict[str, str | None] = {}
         self._lock = lock
+        self.network = functools.lru_cache(settings.table_size)(self._find_network)
 
-    def judge(self, client: str, kind: Hashable) -> Verdict:
+    def judge(self, client: str, kind: Hashable) -> Action:
         """Count one response of a kind to a client's address, and decide whether it is sent."""
         network = self.network(client)
-        if network is None:
-            return Verdict.SEND
-        return next((verdict for _, verdict in self.judge_each([(network, kind)])), Verdict.SEND)
+        limited = () if network is None else self.judge_each([(network, kind)])
+        return next((action for _, action in limited), Action.SEND)
 
-    def judge_each(self, replies: Sequence[tuple[str, Hashable]]) -> Iterator[tuple[int, Verdict]]:
-        """Count responses by network and kind. Returns the index and verdict of those not to be sent in full.
+    def judge_each(self, replies: Sequence[tuple[str, Hashable]]) -> Iterator[tuple[int, Action]]:
+        """Count responses by network and kind. Returns the index and action of those not to be sent in full.
 
         Responses over the limit of their kind do not count for the limit of all kinds.
         """
@@ -136,35 +136,26 @@ class RateLimiter:
                 self._forget(now)
         return ((place, self._withhold(account)) for place, account in over)
 
-    def _withhold(self, account: Hashable) -> Verdict:
+    def _withhold(self, account: Hashable) -> Action:
         with self._lock:
             excess = self._excess[account] = self._excess.get(account, 0) + 1
             if self._settings.slip and excess % self._settings.slip == 0:
                 self.tally.truncated += 1
-                return Verdict.TRUNCATE
+                return Action.TRUNCATE
             self.tally.dropped += 1
-            return Verdict.DROP
+            return Action.DROP
 
     def _forget(self, now: float) -> None:
         """Remove the accounts without debt and, if more than half the table is left, those with the least debt."""
         # Of a copy, which is made atomically, because other threads count meanwhile.
         left = {reply: free for reply, free in self._accounts.copy().items() if free > now}
         if len(left) > self._settings.table_size // 2:
-            most = heapq.nlargest(self._settings.table_size // 2, left.items(), key=lambda account: account[1])
-            left = dict(most)
+            left = dict(heapq.nlargest(self._settings.table_size // 2, left.items(), key=lambda account: account[1]))
         self._accounts = left
         self._excess = {reply: excess for reply, excess in self._excess.items() if reply in left}
 
-    def network(self, client: str) -> str | None:
-        """The network of an address, as text; None for an address without a limit, or a text that is not an address."""
-        if client in self._networks:
-            return self._networks[client]
-        if len(self._networks) >= self._settings.table_size:
-            self._networks.clear()
-        network = self._networks[client] = self._find_network(client)
-        return network
-
     def _find_network(self, client: str) -> str | None:
+        """The network of an address, as text; None for an address without a limit, or a text that is not an address."""
         if not self._settings.responses_per_second:
             return None
         try:

@@ -39,7 +39,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from maptr.answer.context import COOKIE, MIN_PAYLOAD
+from maptr.answer.context import MIN_PAYLOAD
 from maptr.answer.edns import OPT_SIZE
 from maptr.answer.message import MAX_POINTER, Reply
 from maptr.protocol.cookies import CLIENT_COOKIE, WHOLE_COOKIE
@@ -55,7 +55,7 @@ from maptr.protocol.names import (
     read_wire,
     to_wire,
 )
-from maptr.protocol.numbers import HEADER_SIZE, MAX_MESSAGE, NOERROR, NXDOMAIN, RCODE_BITS, REFUSED
+from maptr.protocol.numbers import COOKIE, HEADER_SIZE, MAX_MESSAGE, NOERROR, NXDOMAIN, RCODE_BITS, REFUSED
 from maptr.zone.packed import INERT, RRSET
 from maptr.zone.snapshot import Snapshot, ZoneView
 
@@ -143,7 +143,7 @@ class Template(NamedTuple):
         return self.flags + b"\0\1" + packed[2:4] + bytes((0, 0, 0, bool(self.opt)))
 
 
-class Denial(NamedTuple):
+class SharedReply(NamedTuple):
     """A response without an answer, and its records by the end of the question in the message."""
 
     reply: Reply
@@ -175,11 +175,11 @@ class Encloser:
     find: Callable[[bytes], bytes | None]
     others: frozenset[bytes]
     only_direct: bool = False
-    nxdomain: Denial | None = None
-    nodata: Denial | None = None
+    nxdomain: SharedReply | None = None
+    nodata: SharedReply | None = None
     answer: Template | None = None
     gap: Callable[[bytes], int] | None = None
-    gaps: dict[int, Denial] = field(default_factory=dict)
+    gaps: dict[int, SharedReply] = field(default_factory=dict)
 
 
 class Ready:
@@ -316,7 +316,7 @@ class Ready:
         elif zone is None:
             encloser = next(above for above in _upwards(name) if above in self._above)
             shared = self._encloser(question, name, encloser, _find_nothing)
-            shared.nxdomain = self._learn_denial(shared.nxdomain, reply)
+            shared.nxdomain = self._learn_shared(shared.nxdomain, reply)
         elif packed is None:
             self._learn_absent(question, name, zone, reply, do=form.do)
         elif name in self._zones or not _is_only_inert(packed) or (form.do and zone.denial is not None):
@@ -327,7 +327,7 @@ class Ready:
                 self._learn_template(question, name, zone, reply, packed)
         elif reply.kind == (NOERROR, name, 0):
             shared = self._encloser(question, name, parent(name), _finder(zone))
-            shared.nodata = self._learn_denial(shared.nodata, reply._replace(kind=None))
+            shared.nodata = self._learn_shared(shared.nodata, reply._replace(kind=None))
 
     def _read_form(self, key: bytes, end: int) -> Form | None:
         """The form of EDNS of a query whose question ends there; None if its response is not kept."""
@@ -364,7 +364,7 @@ class Ready:
         if rcode == NOERROR and source in _upwards(parent(name)):  # otherwise a wildcard's
             shared = self._encloser(question, name, parent(name), _find_nothing)
             shared.only_direct = True
-            shared.nxdomain = self._learn_denial(shared.nxdomain, reply)
+            shared.nxdomain = self._learn_shared(shared.nxdomain, reply)
         elif rcode == NXDOMAIN:
             encloser = next(above for above in _upwards(parent(name)) if zone.nodes.find(above) is not None)
             closer = next_closer(name, encloser)
@@ -372,14 +372,14 @@ class Ready:
                 return
             shared = self._encloser(question, name, encloser, _finder(zone))
             if not do or zone.denial is None:
-                shared.nxdomain = self._learn_denial(shared.nxdomain, reply)
+                shared.nxdomain = self._learn_shared(shared.nxdomain, reply)
                 return
             if encloser not in self._gaps:
                 self._gaps[encloser] = zone.denial.gap(encloser, apex=encloser in self._zones)
             shared.gap = self._gaps[encloser]
             if shared.gap is not None:
                 gap = shared.gap(closer)
-                shared.gaps[gap] = self._learn_denial(shared.gaps.get(gap), reply)
+                shared.gaps[gap] = self._learn_shared(shared.gaps.get(gap), reply)
 
     def _encloser(
         self, question: bytes, name: bytes, encloser: bytes, find: Callable[[bytes], bytes | None]
@@ -391,11 +391,11 @@ class Ready:
             self._full = self._full or len(self._enclosers) >= MAX_ENCLOSERS
         return shared
 
-    def _learn_denial(self, denial: Denial | None, reply: Reply) -> Denial:
-        denial = denial or Denial(reply, {})
-        if reply.question_end not in denial.records:
-            self._add(denial, reply)
-        return denial
+    def _learn_shared(self, known: SharedReply | None, reply: Reply) -> SharedReply:
+        shared = known or SharedReply(reply, {})
+        if reply.question_end not in shared.records:
+            self._add(shared, reply)
+        return shared
 
     def _learn_template(self, question: bytes, name: bytes, zone: ZoneView, reply: Reply, packed: bytes) -> None:
         """Answer the names below the encloser from the table if this gives the bytes of this response."""
@@ -412,10 +412,10 @@ class Ready:
             self._answers[question] = record
             self._full = self._full or len(self._answers) >= MAX_ANSWERS
 
-    def _add(self, denial: Denial, reply: Reply) -> bytes | None:
+    def _add(self, shared: SharedReply, reply: Reply) -> bytes | None:
         record = self._record(reply)
         if record is not None:
-            denial.records[reply.question_end] = record
+            shared.records[reply.question_end] = record
             self._denials += 1
             self._full = self._full or self._denials >= MAX_DENIALS
         return record

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dnslib import DNSError
 
-from maptr.answer.context import MIN_PAYLOAD, PLAIN, Context, Transport, is_amplifier
+from maptr.answer.context import MIN_PAYLOAD, PLAIN, Context, Transport
 from maptr.answer.edns import (
     EDE_NOT_AUTHORITATIVE,
     EDE_NOT_READY,
@@ -25,7 +25,7 @@ from maptr.answer.edns import (
     find_opt,
     read_options,
 )
-from maptr.answer.lookup import Outcome, find_zone, is_broken, look_up, look_up_chaos
+from maptr.answer.lookup import LookupResult, find_zone, is_broken, look_up, look_up_chaos
 from maptr.answer.message import MAX_QUERY_RECORDS, Message, Query, Reply, lay_out
 from maptr.protocol.cookies import answer_cookie, packed_address
 from maptr.protocol.names import fold
@@ -45,6 +45,7 @@ from maptr.protocol.numbers import (
     NOTIMP,
     QUERY,
     REFUSED,
+    RRSIG,
     SERVFAIL,
     SOA,
     UPDATE,
@@ -148,7 +149,7 @@ def _settle(asked: Query, rcode: int | None) -> Reply | None:
     """The response if it is the same for all names."""
     question, identity = asked.question, asked.context.identity
     if rcode is not None and (rcode != NOERROR or question is not None):
-        return lay_out(asked, rcode, Outcome(authoritative=rcode == NOERROR))
+        return lay_out(asked, rcode, LookupResult(authoritative=rcode == NOERROR))
     if question is None:
         return lay_out(asked, NOERROR if asked.cookie else FORMERR)  # RFC 7873 5.4
     if asked.message.header.opcode != QUERY:
@@ -184,11 +185,12 @@ def _answer(asked: Query, snapshot: Snapshot) -> Reply:
         return lay_out(asked, REFUSED, ede=EDE_NOT_AUTHORITATIVE)
     minimal = question.qtype == ANY and asked.transport is Transport.UDP
     dnssec = asked.opt is not None and bool(asked.opt.edns_do)
-    outcome = look_up(zone, name, question.qtype, minimal_any=minimal, dnssec=dnssec)
-    amplifier = is_amplifier(question.qtype, apex=folded == zone.origin, answered=bool(outcome.answer))
-    if asked.transport is not Transport.UDP or not amplifier:
-        return lay_out(asked, outcome.rcode, outcome)
+    result = look_up(zone, name, question.qtype, minimal_any=minimal, dnssec=dnssec)
+    if asked.transport is not Transport.UDP or not result.answer or (question.qtype != RRSIG and folded != zone.origin):
+        return lay_out(asked, result.rcode, result)
+    # Answers at the apex and to type RRSIG amplify the most traffic, because they grow with the keys and signatures.
+    # Without a valid cookie, the client's address may be forged, so they have the limit of a response without EDNS.
     if not asked.verified:
         asked.limit = MIN_PAYLOAD
-    reply = lay_out(asked, outcome.rcode, outcome)
+    reply = lay_out(asked, result.rcode, result)
     return reply._replace(for_one=reply.cut or len(reply.wire) > MIN_PAYLOAD)

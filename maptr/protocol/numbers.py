@@ -35,7 +35,9 @@ ZONE_KEY, SECURE_ENTRY_POINT, REVOKED = 0x0100, 0x0001, 0x0080  # flags of a DNS
 DNSSEC_PROTOCOL = 3  # of a DNSKEY, RFC 4034 2.1.2
 
 DO = 0x8000  # in the lower half of the TTL of an OPT, RFC 3225 3
-EDE = 15  # an option of EDNS, RFC 8914 2
+
+# Options of EDNS: RFC 5001 2.3, RFC 7873 4, RFC 7828 3.1, RFC 7830 3, RFC 8914 2.
+NSID, COOKIE, KEEPALIVE, PADDING, EDE = 3, 10, 11, 12, 15
 
 # The record types that a signer makes. It drops those of its input, because the keys decide what they are.
 MADE_BY_SIGNERS = frozenset({RRSIG, NSEC, DNSKEY, NSEC3, NSEC3PARAM, CDS, CDNSKEY, ZONEMD})

@@ -21,7 +21,7 @@ from collections.abc import Hashable, Sequence
 from typing import cast
 
 from maptr.answer.context import MAX_PAYLOAD, Transport
-from maptr.answer.rate_limit import Verdict
+from maptr.answer.rate_limit import Action
 from maptr.answer.ready import (
     COOKIE_FIELD,
     HEADER,
@@ -362,10 +362,10 @@ class BatchListener:
             if network is not None:
                 places.append(i)
                 replies.append((network, kind_of(records[i], keys[i])))
-        for place, verdict in limiter.judge_each(replies):
+        for place, action in limiter.judge_each(replies):
             i = places[place]
             self._responder.report(self._slots.client(i))
-            records[i] = truncated(records[i]) if verdict is Verdict.TRUNCATE else NO_RESPONSE
+            records[i] = truncated(records[i]) if action is Action.TRUNCATE else NO_RESPONSE
 
     def _network(self, i: int, client: Hashable) -> str | None:
         """The network that a client is counted under; None for a client without a limit."""

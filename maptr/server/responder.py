@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from maptr.answer.context import NO_IDENTITY, Context, Identity, Transport
 from maptr.answer.message import Reply
-from maptr.answer.rate_limit import RateLimiter, RrlSettings, Verdict
+from maptr.answer.rate_limit import Action, RateLimiter, RrlSettings
 from maptr.answer.ready import ID, Ready, kind_number, kind_of, truncated
 from maptr.answer.respond import make_reply
 from maptr.config.model import IDLE_TIMEOUT
@@ -149,10 +149,10 @@ class Responder:
                 return None
             option, verified = answered
         if transport is Transport.UDP and not verified:
-            verdict = self.limiter.judge(client, kind_of(record, key))
-            if verdict is not Verdict.SEND:
+            action = self.limiter.judge(client, kind_of(record, key))
+            if action is not Action.SEND:
                 self.report(client)
-                if verdict is Verdict.DROP:
+                if action is Action.DROP:
                     return b""
                 record = truncated(record)
         return ready.response(query, record, option)
@@ -225,11 +225,11 @@ class Responder:
             learn(query, reply)
         if transport is not Transport.UDP or reply.verified or verified:
             return reply.wire
-        verdict = self.limiter.judge(client, kind_number(reply.kind))
-        if verdict is Verdict.SEND:
+        action = self.limiter.judge(client, kind_number(reply.kind))
+        if action is Action.SEND:
             return reply.wire
         self.report(client)
-        return reply.truncated() if verdict is Verdict.TRUNCATE else None
+        return reply.truncated() if action is Action.TRUNCATE else None
 
     def _note_refused(self, line: Callable[[], str]) -> None:
         left_out = self._refusals.left_out()

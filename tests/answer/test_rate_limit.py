@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.answer.context import Transport
-from maptr.answer.rate_limit import RateLimiter, RrlSettings, Verdict
+from maptr.answer.rate_limit import Action, RateLimiter, RrlSettings
 from maptr.protocol.address import read_network
 from maptr.protocol.cookies import CookieSettings
 from maptr.server.counters import Counters
@@ -27,7 +27,7 @@ from maptr.transfer.acl import TsigKey
 from maptr.transfer.session import Access
 from maptr.zone.snapshot import Snapshot
 
-SEND, TRUNCATE, DROP = Verdict.SEND, Verdict.TRUNCATE, Verdict.DROP
+SEND, TRUNCATE, DROP = Action.SEND, Action.TRUNCATE, Action.DROP
 
 
 class Clock:
@@ -44,16 +44,16 @@ def limiter(clock: Clock | None = None, **settings: float) -> RateLimiter:
 
 def test_responses_within_the_rate_are_sent_and_every_second_other_is_truncated() -> None:
     limits = limiter(responses_per_second=5)
-    verdicts = [limits.judge("192.0.2.1", "kind") for _ in range(11)]
-    assert verdicts == [SEND] * 5 + [DROP, TRUNCATE] * 3
+    actions = [limits.judge("192.0.2.1", "kind") for _ in range(11)]
+    assert actions == [SEND] * 5 + [DROP, TRUNCATE] * 3
     assert (limits.tally.dropped, limits.tally.truncated) == (3, 3)
 
 
 @pytest.mark.parametrize(("slip", "counts"), [(0, (0, 10)), (1, (10, 0)), (2, (5, 5)), (3, (3, 7))])
 def test_slip(slip: int, counts: tuple[int, int]) -> None:
     limits = limiter(responses_per_second=1, slip=slip)
-    verdicts = Counter(limits.judge("192.0.2.1", "kind") for _ in range(11))
-    assert (verdicts[TRUNCATE], verdicts[DROP]) == counts
+    actions = Counter(limits.judge("192.0.2.1", "kind") for _ in range(11))
+    assert (actions[TRUNCATE], actions[DROP]) == counts
 
 
 def test_a_client_within_the_rate_is_never_limited() -> None:
@@ -100,8 +100,8 @@ def test_each_kind_has_an_account() -> None:
 
 def test_all_kinds_together_have_ten_times_the_rate() -> None:
     limits = limiter(responses_per_second=2)
-    verdicts = [limits.judge("192.0.2.1", kind) for kind in range(30)]
-    assert verdicts == [SEND] * 20 + [DROP, TRUNCATE] * 5
+    actions = [limits.judge("192.0.2.1", kind) for kind in range(30)]
+    assert actions == [SEND] * 20 + [DROP, TRUNCATE] * 5
     assert (limits.tally.dropped, limits.tally.truncated) == (5, 5)
     assert limits.judge("192.0.3.1", "kind") is SEND, "another network has its own"
 
@@ -116,9 +116,9 @@ def test_excess_of_one_kind_does_not_count_for_the_others() -> None:
 
 def test_a_network_over_the_limit_of_all_kinds_is_kept_when_the_table_is_full() -> None:
     limits = limiter(responses_per_second=1, table_size=100)
-    verdicts = Counter(limits.judge("192.0.2.1", number) for number in range(5000))
-    assert verdicts[SEND] == 10
-    assert verdicts[TRUNCATE] == verdicts[DROP] == 2495
+    actions = Counter(limits.judge("192.0.2.1", number) for number in range(5000))
+    assert actions[SEND] == 10
+    assert actions[TRUNCATE] == actions[DROP] == 2495
 
 
 @pytest.mark.parametrize("client", ["127.0.0.1", "127.9.9.9", "::1", "", "no address"])

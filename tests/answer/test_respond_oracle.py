@@ -101,21 +101,21 @@ def below(name: str, top: str) -> bool:
 
 
 @dataclass
-class Verdict:
+class Expected:
     rcode: str = "NOERROR"
     aa: bool = True
     answer: set[Record] = field(default_factory=set)
     authority: set[str] = field(default_factory=set)  # "SOA", or the owner of the referral
 
 
-def decide(records: list[Record], name: str, rdtype: str) -> Verdict:
+def decide(records: list[Record], name: str, rdtype: str) -> Expected:
     """RFC 1034 4.3.2, RFC 4592 and RFC 6672."""
-    verdict = Verdict()
+    expected = Expected()
     asked: set[str] = set()
     used_dnames: set[str] = set()
     while True:
         if name in asked or len(asked) == MAX_CHAIN or not (name == ORIGIN or below(name, ORIGIN)):
-            return verdict
+            return expected
         asked.add(name)
         tops = [name.split(".", n)[-1] for n in range(name.count("."))]  # the name and all above, longest first
         tops = [top for top in tops if top == ORIGIN or below(top, ORIGIN)]
@@ -123,35 +123,35 @@ def decide(records: list[Record], name: str, rdtype: str) -> Verdict:
         dnames = [t for t in tops if t != name and any(r.owner == t and r.rdtype == "DNAME" for r in records)]
         barriers = sorted([*cuts, *dnames], key=len)
         if barriers and barriers[0] in cuts and not (barriers[0] == name and rdtype == "DS"):
-            verdict.aa = bool(verdict.answer)
-            verdict.authority.add(barriers[0])
-            return verdict
+            expected.aa = bool(expected.answer)
+            expected.authority.add(barriers[0])
+            return expected
         if barriers and barriers[0] in dnames:
             (dname,) = (r for r in records if r.owner == barriers[0] and r.rdtype == "DNAME")
             if dname.owner in used_dnames and ("." + dname.rdata).endswith("." + dname.owner):
-                return verdict
+                return expected
             used_dnames.add(dname.owner)
             target = name.removesuffix(dname.owner) + dname.rdata
-            verdict.answer |= {dname, Record(name, "CNAME", target)}
+            expected.answer |= {dname, Record(name, "CNAME", target)}
             if rdtype == "CNAME":
-                return verdict
+                return expected
             name = target
             continue
         exists = [top for top in tops if any(r.owner == top or below(r.owner, top) for r in records)]
         source = name if exists[0] == name else "*." + exists[0]
         found = [r for r in records if r.owner == source]
         if not found and not any(below(r.owner, source) for r in records):
-            verdict.rcode = "NXDOMAIN"
-            verdict.authority.add("SOA")
-            return verdict
+            expected.rcode = "NXDOMAIN"
+            expected.authority.add("SOA")
+            return expected
         matching = [r for r in found if rdtype in (r.rdtype, "ANY")]
         aliases = [r for r in found if r.rdtype == "CNAME"]
-        verdict.answer |= {r._replace(owner=name) for r in matching or aliases}
+        expected.answer |= {r._replace(owner=name) for r in matching or aliases}
         if matching:
-            return verdict
+            return expected
         if not aliases:
-            verdict.authority.add("SOA")
-            return verdict
+            expected.authority.add("SOA")
+            return expected
         name = aliases[0].rdata
 
 
@@ -176,17 +176,17 @@ def test_responses_agree_with_the_oracle(seed: int) -> None:
         if name.endswith("test."):
             assert reply.rcode() == dns.rcode.REFUSED
             continue
-        verdict = decide(records, name, rdtype)
+        expected = decide(records, name, rdtype)
         answer = {
             Record(str(rrset.name), dns.rdatatype.to_text(rrset.rdtype), rdata.to_text())
             for rrset in reply.answer
             for rdata in rrset
         }
         authority = {"SOA" if rrset.rdtype == dns.rdatatype.SOA else str(rrset.name) for rrset in reply.authority}
-        assert dns.rcode.to_text(reply.rcode()) == verdict.rcode, context
-        assert bool(reply.flags & dns.flags.AA) is verdict.aa, context
-        assert answer == verdict.answer, context
-        assert authority == verdict.authority, context
+        assert dns.rcode.to_text(reply.rcode()) == expected.rcode, context
+        assert bool(reply.flags & dns.flags.AA) is expected.aa, context
+        assert answer == expected.answer, context
+        assert authority == expected.authority, context
         assert not reply.flags & dns.flags.TC, context
         for rrset in reply.additional:
             for rdata in rrset:
