@@ -28,8 +28,8 @@ from maptr.protocol import names
 from maptr.zone import text as zonetext
 from maptr.zone.check import is_clean
 from maptr.zone.finding import Severity
+from maptr.zone.masterfile import soa_owner
 from maptr.zone.reader import paused_gc, read_plain
-from maptr.zone.tokens import soa_owner
 from maptr.zone.zonemd import check_digest
 
 if TYPE_CHECKING:

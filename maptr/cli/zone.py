@@ -34,10 +34,10 @@ from maptr.zone import build as zones
 from maptr.zone.check import Examined, examine
 from maptr.zone.diff import ZoneDiff
 from maptr.zone.finding import Finding, Severity
+from maptr.zone.masterfile import soa_owner
 from maptr.zone.publish import Guards, check_shrinkage
 from maptr.zone.reader import read_zone_file
 from maptr.zone.snapshot import ZoneView
-from maptr.zone.tokens import soa_owner
 
 DEFAULT_ORIGIN = "ark.arpa."
 

@@ -20,8 +20,8 @@ from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA, Labels
 from maptr.registry.table import Entry, Table
 from maptr.zone.lint import LeftOut, publishable
+from maptr.zone.masterfile import BYTE_ORDER_MARK, MARK_REFUSED
 from maptr.zone.rules import records_by_name
-from maptr.zone.tokens import BYTE_ORDER_MARK, MARK_REFUSED
 
 TTL = 86400  # of every record, in seconds
 REFRESH, RETRY, EXPIRE = 3600, 900, 1209600  # SOA timers: an hour, a quarter, two weeks

@@ -1,6 +1,6 @@
 """Checks of a zone: what any checker of zones finds, and what only Maptr knows.
 
-``check_zone`` looks at the text twice: at its tokens, because a reader hides some errors in them (a relative
+``examine`` looks at the text twice: at its tokens, because a reader hides some errors in them (a relative
 replacement, an unescaped port), and at the zone that a server would load. For the latter, ``check_integrity`` finds
 what every name server would report, and ``check_rules`` looks at each NAPTR record.
 """
@@ -8,8 +8,8 @@ what every name server would report, and ``check_rules`` looks at each NAPTR rec
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,18 +21,20 @@ from maptr.naptr.record import SERVICE, Kind, Naptr, quote, read
 from maptr.naptr.regexp import RegexpError, Substitution
 from maptr.protocol.names import ARK_ARPA, Labels, fold, from_wire, is_below, parse, to_text, to_wire, wire_length
 from maptr.protocol.numbers import AAAA, CNAME, DNAME, HEADER_SIZE, NAPTR, NS, UDP_PAYLOAD, A
-from maptr.zone.finding import NOT_LOADED, Finding, Places, Severity
-from maptr.zone.reader import ZoneFile
-from maptr.zone.snapshot import ZoneView
-from maptr.zone.tokens import (
+from maptr.zone.finding import NOT_LOADED, Finding, Severity, error, warning
+from maptr.zone.masterfile import (
     MAX_GENERATED,
     TOO_MANY_GENERATED,
+    Places,
     absolute,
     generated,
     logical_lines,
+    read_master_file,
     soa_owner,
     type_and_rdata,
 )
+from maptr.zone.reader import ZoneFile
+from maptr.zone.snapshot import ZoneView
 
 MAX_RRSET = 100  # records of one type at one name: BIND's max-records-per-type since 9.18.28
 _OVERHEAD = HEADER_SIZE + 4 + 11  # header, type and class of the question, OPT without options
@@ -43,27 +45,19 @@ _SINGLETONS = ("SOA", "CNAME", "DNAME")  # BIND and NSD refuse a second one, dns
 
 
 class Examined(NamedTuple):
-    """The findings of ``check_zone``, the zone itself, None if it cannot be loaded, and the files that it includes."""
+    """The findings in a zone's text, the zone itself, None if it cannot be loaded, and the files that it includes."""
 
     findings: list[Finding]
     view: ZoneView | None
     included: list[tuple[Path, bytes]]
 
 
-def check_zone(text: str, *, origin: str | None = None, filename: str = "") -> list[Finding]:
-    """Every finding, by file, line and then owner.
+def examine(text: str, *, origin: str | None = None, filename: str = "") -> Examined:
+    """Every finding, by file, line and then owner, the zone, and the files that it includes.
 
     Without ``origin``, the zone is that of its SOA: its owner, below $ORIGIN if relative, and ``ark.arpa.`` if there is
     no SOA. A text that is not a valid zone is a finding too. Raises OSError for a file that it includes.
     """
-    return examine(text, origin=origin, filename=filename).findings
-
-
-def examine(text: str, *, origin: str | None = None, filename: str = "") -> Examined:
-    """``check_zone``, with the zone that was read, and the files that it includes."""
-    # Late, for dnspython's zones: the server uses this module, and starts without them if its zone files are plain.
-    from maptr.zone.masterfile import read_master_file, view_of
-
     origin = origin or soa_owner(text)
     places = Places()
     loaded: list[Finding] = []
@@ -71,12 +65,12 @@ def examine(text: str, *, origin: str | None = None, filename: str = "") -> Exam
     path = Path(filename or "<zone>")
     try:
         data = text.encode("utf-8", "replace")
-        view = view_of(read_master_file(path, data, fold(parse(origin)), places)[0], path)
-    except ZoneError as error:
-        file = "" if error.filename == str(path) else error.filename
-        loaded.append(replace(Finding.of(error), file=file))
-    except ValueError as error:
-        loaded.append(_error(NOT_LOADED, "the zone", f"{origin} is not a domain name: {error}"))
+        view = read_master_file(path, data, fold(parse(origin)), places)
+    except ZoneError as refused:
+        file = "" if refused.filename == str(path) else refused.filename
+        loaded.append(replace(Finding.of(refused), file=file))
+    except ValueError as reason:
+        loaded.append(error(NOT_LOADED, "the zone", f"{origin} is not a domain name: {reason}"))
     else:
         loaded += check_rules(view, places=places)
         loaded += [_placed(finding, places) for finding in check_integrity(view)]
@@ -91,7 +85,7 @@ def examine(text: str, *, origin: str | None = None, filename: str = "") -> Exam
 
 
 def is_clean(plain: ZoneFile) -> bool:
-    """Whether ``check_zone`` finds no error in a plain zone file."""
+    """Whether ``examine`` finds no error in a plain zone file."""
     if plain.has_odd_replacements:
         return False
     findings = [*check_rules(plain.view, plain.doubtful), *check_integrity(plain.view)]
@@ -103,14 +97,6 @@ def _placed(finding: Finding, places: Places) -> Finding:
     owner = fold(parse(finding.record))
     file, line = places.find(owner, NS, to_wire(parse(finding.value))) if finding.value else places.find(owner)
     return replace(finding, file=file, line=line)
-
-
-def _error(code: str, record: str, reason: str, value: str = "", line: int = 0, file: str = "") -> Finding:
-    return Finding(Severity.ERROR, code, record, reason, value, line, file)
-
-
-def _warning(code: str, record: str, reason: str, value: str = "", line: int = 0, file: str = "") -> Finding:
-    return Finding(Severity.WARNING, code, record, reason, value, line, file)
 
 
 # ---- the text as it is written
@@ -144,7 +130,7 @@ class _Text:
             elif directive.startswith("$"):
                 self._generated += generated(tokens[1]) if directive == "$GENERATE" and len(tokens) > 1 else 0
                 if self._generated > MAX_GENERATED:
-                    yield _error("generated", "the file", TOO_MANY_GENERATED, tokens[1], line, file)
+                    yield error("generated", "the file", TOO_MANY_GENERATED, tokens[1], line, file)
                     return
             else:
                 if not leading:
@@ -154,23 +140,23 @@ class _Text:
 
     def _owner(self, written: str, owner: str, line: int, file: str) -> Iterator[Finding]:
         if not written.isascii():
-            yield _error("not-ascii", owner, NOT_ASCII, line=line, file=file)
+            yield error("not-ascii", owner, NOT_ASCII, line=line, file=file)
         end = "." + self._origin.strip(".").lower() + "."
         if end != ".." and not ("." + owner.lower()).endswith(end):
-            yield _error("out-of-zone", owner, f"is not below {self._origin}", line=line, file=file)
+            yield error("out-of-zone", owner, f"is not below {self._origin}", line=line, file=file)
 
     def _record(self, owner: str, tokens: list[str], base: str, line: int, file: str) -> Iterator[Finding]:
         kind, fields = type_and_rdata(tokens)
         if kind in _SINGLETONS:
             if (owner.lower(), kind) in self._singletons:
                 reason = f"has a {kind} already, and may have one only"
-                yield _error("second-of-one", owner, reason, line=line, file=file)
+                yield error("second-of-one", owner, reason, line=line, file=file)
             self._singletons.add((owner.lower(), kind))
         if kind != "NAPTR":
             return
         if len(fields) != 6:
             reason = f"a NAPTR record has 6 fields, this one {len(fields)}"
-            yield _error("naptr-fields", owner, reason, line=line, file=file)
+            yield error("naptr-fields", owner, reason, line=line, file=file)
         elif "ark" in fields[3].lower():
             yield from self._replacement(owner, fields[2].lower(), fields[5], base, line, file)
 
@@ -179,15 +165,15 @@ class _Text:
         if any(char == ":" and replacement[at - 1 : at] != "\\" for at, char in enumerate(replacement)):
             escaped = replacement.replace(":", "\\058")
             reason = f"Knot refuses the zone for the port as it is written: write {escaped}"
-            yield _error("unescaped-port", owner, reason, replacement, line, file)
+            yield error("unescaped-port", owner, reason, replacement, line, file)
         if replacement.endswith(".") or replacement == "@":
             return
         if "." in replacement:
             reason = f"has no final dot: a server reads {absolute(replacement, base)}"
-            yield _error("relative-replacement", owner, reason, replacement, line, file)
+            yield error("relative-replacement", owner, reason, replacement, line, file)
         elif flags == "h":
             reason = f"is relative: a server reads {absolute(replacement, base)}"
-            yield _warning("relative-replacement", owner, reason, replacement, line, file)
+            yield warning("relative-replacement", owner, reason, replacement, line, file)
 
 
 # ---- the zone as any name server sees it
@@ -200,7 +186,7 @@ def check_integrity(zone: ZoneView) -> Iterator[Finding]:
         for owner in zone.nodes:
             if above := _dname_above(zone, owner):
                 reason = f"stands below the DNAME at {to_text(above)} (RFC 6672 section 2.4)"
-                yield _error("below-dname", to_text(owner), reason)
+                yield error("below-dname", to_text(owner), reason)
     for owner, node in special:
         for host in node[NS].hosts if NS in node else ():
             if not is_below(host, zone.origin):
@@ -212,10 +198,10 @@ def check_integrity(zone: ZoneView) -> Iterator[Finding]:
             server = to_text(host)
             if CNAME in target:
                 reason = f"its server {server} is an alias (RFC 2181 section 10.3)"
-                yield _error("server-alias", to_text(owner), reason, server)
+                yield error("server-alias", to_text(owner), reason, server)
             elif not {A, AAAA} & target.keys():
                 reason = f"its server {server} is in the zone and has no address"
-                yield _error("no-address", to_text(owner), reason, server)
+                yield error("no-address", to_text(owner), reason, server)
 
 
 def _dname_above(zone: ZoneView, owner: Labels) -> Labels:
@@ -250,8 +236,7 @@ def check_rules(zone: ZoneView, owners: Iterable[Labels] | None = None, places: 
     return sorted(found, key=lambda f: (f.record, f.line, f.code, f.value))
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
+class _Rule(NamedTuple):
     """A NAPTR record and its owner."""
 
     owner: Labels
@@ -284,16 +269,12 @@ class _Rules:
         yield from self._owners()
         yield from self._sizes()
 
-    def _error(self, code: str, at: _Rule | Labels, reason: str, value: str = "") -> Finding:
-        return self._finding(Severity.ERROR, code, at, reason, value)
-
-    def _warning(self, code: str, at: _Rule | Labels, reason: str, value: str = "") -> Finding:
-        return self._finding(Severity.WARNING, code, at, reason, value)
-
-    def _finding(self, severity: Severity, code: str, at: _Rule | Labels, reason: str, value: str) -> Finding:
+    def _found(
+        self, made: Callable[..., Finding], code: str, at: _Rule | Labels, reason: str, value: str = ""
+    ) -> Finding:
         owner, rdata = (at.owner, at.rdata) if isinstance(at, _Rule) else (at, b"")
         file, line = self.places.find(fold(owner), NAPTR, rdata)
-        return Finding(severity, code, to_text(owner), reason, value, line, file)
+        return made(code, to_text(owner), reason, value, line, file)
 
     def _regexp(self, rule: _Rule) -> Iterator[Finding]:
         if not rule.naptr.regexp:
@@ -301,27 +282,27 @@ class _Rules:
         shown = quote(rule.naptr.regexp)
         try:
             Substitution.parse(rule.naptr.regexp)
-        except RegexpError as error:
-            if error.refused:
-                reason = f"BIND refuses this regexp, in files and in transfers of the whole zone: {error}"
-                yield self._error("regexp-refused", rule, reason, shown)
+        except RegexpError as bad:
+            if bad.refused:
+                reason = f"BIND refuses this regexp, in files and in transfers of the whole zone: {bad}"
+                yield self._found(error, "regexp-refused", rule, reason, shown)
             else:
-                yield self._warning("regexp-not-understood", rule, f"maptr skips this regexp: {error}", shown)
+                yield self._found(warning, "regexp-not-understood", rule, f"maptr skips this regexp: {bad}", shown)
 
     def _fields(self, rule: _Rule) -> Iterator[Finding]:
         naptr = rule.naptr
         meaning = read(naptr)
         if meaning.kind is Kind.OTHER and not naptr.regexp:
-            yield self._error("no-rule", rule, "; ".join(meaning.notes), naptr.to_text())
+            yield self._found(error, "no-rule", rule, "; ".join(meaning.notes), naptr.to_text())
         if meaning.kind is Kind.HOST and naptr.regexp:
             reason = "h takes the replacement: leave the regexp empty, and names to a TXT record"
-            yield self._warning("h-with-regexp", rule, reason, quote(naptr.regexp))
+            yield self._found(warning, "h-with-regexp", rule, reason, quote(naptr.regexp))
         if meaning.kind in (Kind.URL, Kind.REDIRECT) and naptr.regexp and naptr.replacement:
             reason = "regexp and replacement exclude each other (RFC 3403 section 4.1)"
-            yield self._warning("both-fields", rule, reason, naptr.to_text())
+            yield self._found(warning, "both-fields", rule, reason, naptr.to_text())
         for host, _ in meaning.hosts:
             if host.is_local:
-                yield self._warning("not-public", rule, "clients refuse a host that is not public", host.text)
+                yield self._found(warning, "not-public", rule, "clients refuse a host that is not public", host.text)
         if meaning.kind is Kind.URL:
             yield from self._url(rule, meaning.substitution)
 
@@ -329,12 +310,12 @@ class _Rules:
         naan = rule.owner[0].decode("ascii", "replace") if rule.owner else ""
         try:
             made = substitution.apply(f"ark:{naan}/x1".encode(), Budget(_REGEXP_STEPS)) if substitution else None
-        except (BudgetSpent, ValueError) as error:
-            yield self._warning("costly-regexp", rule, f"clients give up on it: {error}")
+        except (BudgetSpent, ValueError) as spent:
+            yield self._found(warning, "costly-regexp", rule, f"clients give up on it: {spent}")
             return
         if made is not None and (refusal := url.refusal(made.decode("ascii", "backslashreplace"))):
             reason = f"clients refuse the URL that the rule makes: {refusal}"
-            yield self._warning("not-followed", rule, reason, ascii(made)[1:])
+            yield self._found(warning, "not-followed", rule, reason, ascii(made)[1:])
 
     def _redirects(self) -> Iterator[Finding]:
         """Loops of redirects, each once, and redirects to names that do not exist in the zone."""
@@ -351,7 +332,7 @@ class _Rules:
                 del path[depth:]
                 if name in path:
                     loop = " -> ".join(to_text(part) for part in [*path[path.index(name) :], name])
-                    yield self._error("redirect-loop", name, "redirects come back to themselves", loop)
+                    yield self._found(error, "redirect-loop", name, "redirects come back to themselves", loop)
                 elif name not in done:
                     done.add(name)
                     path.append(name)
@@ -359,7 +340,7 @@ class _Rules:
         for owner, names in sorted(targets.items()):
             for target in names:
                 if self._is_absent(target):
-                    yield self._warning("redirect-nowhere", owner, "the zone has no such name", to_text(target))
+                    yield self._found(warning, "redirect-nowhere", owner, "the zone has no such name", to_text(target))
 
     def _is_absent(self, name: Labels) -> bool:
         if not is_below(name, self.origin) or _cut_above(self.zone, name):
@@ -374,12 +355,13 @@ class _Rules:
         of_one_naan = len(self.origin) > len(ARK_ARPA) and is_below(self.origin, ARK_ARPA)
         for owner in sorted({rule.owner for rule in self.ark}):
             if _cut_above(self.zone, fold(owner)):
-                yield self._error("occluded", owner, "stands at or below a delegation: no server answers with it")
+                reason = "stands at or below a delegation: no server answers with it"
+                yield self._found(error, "occluded", owner, reason)
             label = owner[0].decode("ascii", "replace") if owner else ""
             is_entry = len(owner) == len(self.origin) + 1 and not of_one_naan and fold(owner) not in targets
             if is_entry and label != "*" and set(label.lower()) - set(BETANUMERIC):
                 reason = "is not a NAAN, so no client queries it: a NAAN is digits and consonants without l"
-                yield self._warning("not-a-naan", owner, reason, label)
+                yield self._found(warning, "not-a-naan", owner, reason, label)
 
     def _sizes(self) -> Iterator[Finding]:
         sizes: dict[Labels, int] = {}
@@ -389,9 +371,9 @@ class _Rules:
         for owner, count in sorted(counts.items()):
             if count > MAX_RRSET:
                 limit = f"beyond {MAX_RRSET} a BIND server refuses the zone, by max-records-per-type"
-                yield self._warning("large-rrset", owner, f"{count} NAPTR records: {limit}")
+                yield self._found(warning, "large-rrset", owner, f"{count} NAPTR records: {limit}")
         for owner, size in sorted(sizes.items()):
             total = size + _OVERHEAD + wire_length(owner)
             if total > UDP_PAYLOAD:
                 reason = f"the response has {total} bytes: over {UDP_PAYLOAD}, clients ask again by TCP"
-                yield self._warning("large-reply", owner, reason)
+                yield self._found(warning, "large-reply", owner, reason)

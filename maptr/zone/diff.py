@@ -120,7 +120,7 @@ class ZoneDiff:
 
 def _changed_names(old: PackedNodes, new: PackedNodes) -> Iterator[Labels]:
     """The names at which two zones differ. Most names of two versions have equal values, which need not be packed."""
-    same_ttl = (old.packer and old.packer.ttl) == (new.packer and new.packer.ttl)  # equal lines are equal records then
+    same_ttl = old.ttl == new.ttl  # equal lines are equal records then
     for key, value in new.table.items():
         if (
             key not in old.table

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import enum
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from maptr.errors import ZoneError, reason_of
 from maptr.text import printable
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from maptr.protocol.names import Labels
-
 
 NOT_LOADED = "not-loaded"  # the code of what keeps a zone from being loaded, where no other is known
 
@@ -58,23 +53,10 @@ class Finding:
         return asdict(self)
 
 
-def text_of(error: BaseException) -> str:
+error = partial(Finding, Severity.ERROR)
+warning = partial(Finding, Severity.WARNING)
+
+
+def text_of(exception: BaseException) -> str:
     """What went wrong: as a finding, where it is a reader's of zone files."""
-    return str(Finding.of(error)) if isinstance(error, ZoneError) and error.code else reason_of(error)
-
-
-class Places:
-    """The file and line of each record of a zone, for checks that see only the zone."""
-
-    def __init__(self) -> None:
-        self.included: list[tuple[Path, bytes]] = []  # the included files and their contents, in order
-        self._places: dict[tuple[Labels, int, bytes], tuple[str, int]] = {}
-
-    def add(self, owner: Labels, rdtype: int, rdata: bytes, place: tuple[str, int]) -> None:
-        """``owner`` is folded."""
-        for key in ((owner, rdtype, rdata.lower()), (owner, rdtype, b""), (owner, 0, b"")):
-            self._places.setdefault(key, place)
-
-    def find(self, owner: Labels, rdtype: int = 0, rdata: bytes = b"") -> tuple[str, int]:
-        """The place of a record, or of the first one with this type or owner."""
-        return self._places.get((owner, rdtype, rdata.lower()), ("", 0))
+    return str(Finding.of(exception)) if isinstance(exception, ZoneError) and exception.code else reason_of(exception)

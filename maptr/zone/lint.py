@@ -29,13 +29,11 @@ from maptr.registry.target import (
     where_to_target,
 )
 from maptr.text import printable
-from maptr.zone.finding import Finding, Severity
+from maptr.zone.finding import Finding, Severity, error, warning
 from maptr.zone.rules import unwritable
 
-BAD_RECORD, OTHER_ANSWER = (
-    "bad-record",
-    "other-answer",
-)  # the record cannot be read; DNS answers with another
+BAD_RECORD = "bad-record"  # it cannot be read
+OTHER_ANSWER = "other-answer"  # DNS answers with another record
 MAX_NAMED = 5  # records named in one line
 
 CENTRAL_RESOLVERS = ("n2t.net", "www.n2t.net", "arks.org", "www.arks.org")
@@ -117,10 +115,9 @@ def unpublishable(entry: Entry, origin: Labels = ARK_ARPA) -> list[Finding]:
 def _left_out(table: Table, origin: Labels, unread: Iterable[TableError]) -> dict[str, list[Finding]]:
     """The errors of each record and the warnings for its NMAs, by key; records that could not be read come first."""
     found: dict[str, list[Finding]] = {}
-    for error in unread:
-        record = error.record or "-"
-        bad = Finding(Severity.ERROR, BAD_RECORD, record, error.reason, line=error.line)
-        found.setdefault(record, []).append(bad)
+    for failed in unread:
+        record = failed.record or "-"
+        found.setdefault(record, []).append(error(BAD_RECORD, record, failed.reason, line=failed.line))
     gone: set[str] = set()
     for entry in table.values():
         if mine := list(_errors(entry, origin)):
@@ -129,7 +126,7 @@ def _left_out(table: Table, origin: Labels, unread: Iterable[TableError]) -> dic
     for record, mine in found.items():
         if (other := _answers_instead(table, gone, record)) is not None:
             reason = f"the zone lacks the record, so DNS gives its ARKs the URLs of {other}"
-            mine.append(Finding(Severity.ERROR, OTHER_ANSWER, record, reason, other))
+            mine.append(error(OTHER_ANSWER, record, reason, other))
     return found
 
 
@@ -149,13 +146,12 @@ def _answers_instead(table: Table, gone: Collection[str], record: str) -> str | 
 def _errors(entry: Entry, origin: Labels) -> Iterator[Finding]:
     """Errors if no NMA can be published; if another one can, an unusable NMA is a warning."""
     if not entry.nmas:
-        yield Finding(Severity.ERROR, "no-nma", entry.key, "the record names no mapping authority")
+        yield error("no-nma", entry.key, "the record names no mapping authority")
     faults = {nma: _fault(entry, nma, origin) for nma in entry.nmas}
-    severity = Severity.ERROR if all(faults.values()) else Severity.WARNING
+    made = error if all(faults.values()) else warning
     for nma, fault in faults.items():
         if fault:
-            code, reason = fault
-            yield Finding(severity, code, entry.key, reason, nma.target)
+            yield made(fault[0], entry.key, fault[1], nma.target)
 
 
 def _fault(entry: Entry, nma: Nma, origin: Labels) -> tuple[str, str] | None:
@@ -169,7 +165,7 @@ def _fault(entry: Entry, nma: Nma, origin: Labels) -> tuple[str, str] | None:
 def _nma_warnings(entry: Entry) -> Iterator[Finding]:
     for nma in entry.nmas:
         if shouting := _upper_case(nma):
-            yield _warning(entry, "upper-case-host", f"the host is in upper case: {shouting}", shouting)
+            yield warning("upper-case-host", entry.key, f"the host is in upper case: {shouting}", shouting)
         yield from _target_warnings(entry, nma)
         if unusable(nma.target):
             continue
@@ -177,30 +173,30 @@ def _nma_warnings(entry: Entry) -> Iterator[Finding]:
         name = host.text.rstrip(".").lower()
         if host.address is not None:
             reason = f"{host.text} is an address, which changes more often than a name: {nma.target}"
-            yield _warning(entry, "address-host", reason, nma.target)
+            yield warning("address-host", entry.key, reason, nma.target)
         if any(name == known or name.endswith(f".{known}") for known in PLACEHOLDERS) or _EXEMPLE.search(name):
             reason = f"{name} is a placeholder, not a real host: {nma.target}"
-            yield _warning(entry, "placeholder-host", reason, nma.target)
+            yield warning("placeholder-host", entry.key, reason, nma.target)
         if name in CENTRAL_RESOLVERS:
             reason = f"the target is the central resolver itself: {nma.target}"
-            yield _warning(entry, "self-target", reason, nma.target)
+            yield warning("self-target", entry.key, reason, nma.target)
         if fault := _bad_where(nma):
-            yield _warning(entry, "bad-where", f"where is not a valid URL ({fault}): {nma.where}", nma.where)
+            yield warning("bad-where", entry.key, f"where is not a valid URL ({fault}): {nma.where}", nma.where)
 
 
 def _target_warnings(entry: Entry, nma: Nma) -> Iterator[Finding]:
     """Warnings about the path of a target, usable or not."""
     if not variables(nma.target):
         reason = f"the target has no variable, so every ARK leads to {nma.target}"
-        yield _warning(entry, "no-variable", reason, nma.target)
+        yield warning("no-variable", entry.key, reason, nma.target)
     for literal, _ in template_parts(nma.target):
         for match in _ARK.finditer(literal):
             if match[1].lower() != entry.naan:
                 reason = f"the target contains another NAAN, probably a copied example: {match[0]}"
-                yield _warning(entry, "copied-example", reason, match[0])
+                yield warning("copied-example", entry.key, reason, match[0])
         for match in _BARE_VARIABLE.finditer(literal):
             reason = f"{match[0]} without braces is not a variable, and is sent to the server as it is: {nma.target}"
-            yield _warning(entry, "bare-variable", reason, match[0])
+            yield warning("bare-variable", entry.key, reason, match[0])
 
 
 def _shoulder_warnings(entry: Entry, table: Table) -> Iterator[Finding]:
@@ -208,17 +204,13 @@ def _shoulder_warnings(entry: Entry, table: Table) -> Iterator[Finding]:
         return
     if not _LABEL.match(entry.shoulder):
         reason = f"{entry.shoulder} is not a DNS label, so the shoulder cannot have its own zone"
-        yield _warning(entry, "shoulder-not-a-label", reason, entry.shoulder)
+        yield warning("shoulder-not-a-label", entry.key, reason, entry.shoulder)
     if "-" in entry.shoulder:
         reason = f"no ARK starts with {entry.shoulder}: hyphens are not part of an ARK (draft section 3.2)"
-        yield _warning(entry, "shoulder-with-hyphen", reason, entry.shoulder)
+        yield warning("shoulder-with-hyphen", entry.key, reason, entry.shoulder)
     if entry.naan not in table:
         reason = f"there is no record {entry.naan}: other ARKs of this NAAN cannot be resolved"
-        yield _warning(entry, "shoulder-without-naan", reason, entry.naan)
-
-
-def _warning(entry: Entry, code: str, reason: str, value: str) -> Finding:
-    return Finding(Severity.WARNING, code, entry.key, reason, value)
+        yield warning("shoulder-without-naan", entry.key, reason, entry.naan)
 
 
 def _bad_where(nma: Nma) -> str | None:
@@ -227,8 +219,8 @@ def _bad_where(nma: Nma) -> str | None:
         return None
     try:
         url.parse(example_url(where_to_target(nma.where)))
-    except ValueError as error:
-        return str(error)
+    except ValueError as fault:
+        return str(fault)
     return None
 
 

@@ -1,11 +1,12 @@
-"""Master files (RFC 1035 5) of any form, read by dnspython, with the file and line of an error."""
+"""Master files (RFC 1035 5): dnspython's reader, with the file and line of an error, and the raw tokens of a text."""
 
 from __future__ import annotations
 
 import codecs
+import contextlib
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,37 +23,121 @@ import dns.zonefile
 from maptr.errors import ZoneError
 from maptr.files import MAX_WHOLE, read_whole
 from maptr.protocol import names
-from maptr.protocol.names import Labels, to_text
-from maptr.zone.finding import NOT_LOADED, Places
+from maptr.protocol.names import ARK_ARPA, Labels, to_text
+from maptr.zone.finding import NOT_LOADED
 from maptr.zone.snapshot import ZoneView, view_zone
-from maptr.zone.tokens import MARK_REFUSED, MAX_GENERATED, TOO_MANY_GENERATED, generated, type_and_rdata
 
 MAX_INCLUDES = 16  # levels of $INCLUDE
 TOO_MUCH_INCLUDED = f"more than {MAX_INCLUDES} levels of $INCLUDE, or {MAX_WHOLE} bytes in included files"
+MAX_GENERATED = 1_000_000  # records from the $GENERATE lines of a file: as many as a large zone has
+TOO_MANY_GENERATED = f"its $GENERATE lines make more than {MAX_GENERATED} records"
+BYTE_ORDER_MARK = "\ufeff"
+MARK_REFUSED = "begins with a byte order mark, which name servers take for a part of the first name: save it without"
+
+_CLASSES = ("IN", "CH", "HS", "CS")  # RFC 1035 3.2.4
+_SPAN = re.compile(r"(\d{1,20})-(\d{1,20})(?:/(\d{1,20}))?")
 # The names of included files stay as they are; an escaped character is one match with its backslash.
 _NOT_ASCII = re.compile(rb"(?mi)^\$INCLUDE\b.*|\\(?s:.)|[\x80-\xff]")
 
 
-def read_master_file(
-    path: Path, data: bytes, apex: Labels, places: Places | None = None
-) -> tuple[dns.zone.Zone, tuple[tuple[Path, bytes], ...]]:
-    """The zone in the bytes of a file, and the files that it includes, with their content.
+class Places:
+    """The file and line of each record of a zone, for checks that see only the zone."""
+
+    def __init__(self) -> None:
+        self.included: list[tuple[Path, bytes]] = []  # the included files and their contents, in order
+        self._places: dict[tuple[Labels, int, bytes], tuple[str, int]] = {}
+
+    def add(self, owner: Labels, rdtype: int, rdata: bytes, place: tuple[str, int]) -> None:
+        """``owner`` is folded."""
+        for key in ((owner, rdtype, rdata.lower()), (owner, rdtype, b""), (owner, 0, b"")):
+            self._places.setdefault(key, place)
+
+    def find(self, owner: Labels, rdtype: int = 0, rdata: bytes = b"") -> tuple[str, int]:
+        """The place of a record, or of the first one with this type or owner."""
+        return self._places.get((owner, rdtype, rdata.lower()), ("", 0))
+
+
+# ---- the text as it is written: a reader of zones hides whether a name was relative, and how it was escaped
+
+
+def logical_lines(text: str) -> Iterator[tuple[int, bool, list[str]]]:
+    """The line number of each logical line, whether it begins with white space, and its raw tokens.
+
+    Ends at the first token that cannot be read: ``read_master_file`` says why.
+    """
+    tokenizer = dns.tokenizer.Tokenizer(text)
+    with contextlib.suppress(dns.exception.DNSException):
+        while True:
+            first = tokenizer.get(want_leading=True)
+            line = tokenizer.line_number
+            leading = first.is_whitespace()
+            token = tokenizer.get() if leading else first
+            tokens: list[str] = []
+            while not token.is_eol_or_eof():
+                tokens.append(token.value)
+                token = tokenizer.get()
+            yield line, leading, tokens
+            if token.is_eof():
+                return
+
+
+def generated(span: str) -> int:
+    """The number of records from the range of a $GENERATE line, ``1-10`` or ``1-10/2``; 0 for a bad range.
+
+    >>> generated("1-10/2")
+    5
+    """
+    match = _SPAN.fullmatch(span)
+    if match is None:
+        return 0
+    start, stop, step = (int(number or 1) for number in match.groups())
+    return len(range(start, stop + 1, step)) if step else 0
+
+
+def absolute(name: str, base: str) -> str:
+    """A name of the file made absolute, in presentation format."""
+    if name == "@":
+        return base
+    return name if name.endswith(".") else f"{name}.{base}" if base != "." else f"{name}."
+
+
+def type_and_rdata(tokens: list[str]) -> tuple[str, list[str]]:
+    """Type, in upper case, and rdata from the tokens after an owner, which may begin with TTL and class."""
+    for at, token in enumerate(tokens):
+        if not (token[:1].isdigit() or token.upper() in _CLASSES):
+            return token.upper(), tokens[at + 1 :]
+    return "", []
+
+
+def soa_owner(text: str) -> str:
+    """The owner of the SOA in a zone text; ``ark.arpa.`` if it has none."""
+    base = to_text(ARK_ARPA)
+    for _, leading, tokens in logical_lines(text):
+        if len(tokens) > 1 and tokens[0].upper() == "$ORIGIN":
+            base = absolute(tokens[1], base)
+        elif not leading and type_and_rdata(tokens[1:])[0] == "SOA":
+            return absolute(tokens[0], base)
+    return base
+
+
+# ---- the zone
+
+
+def read_master_file(path: Path, data: bytes, apex: Labels, places: Places) -> ZoneView:
+    """The zone in the bytes of a file. Its records and the files that it includes are added to ``places``.
 
     Raises ZoneError with file and line, and OSError if an included file cannot be read. Data outside the zone is an
-    error. The file and line of each record are added to ``places``.
+    error.
     """
     if data.startswith(codecs.BOM_UTF8):
         raise ZoneError(MARK_REFUSED, filename=str(path), line=1, owner="the file", code="byte-order-mark")
-    origin = dns.name.Name((*apex, b""))
-    zone = dns.zone.Zone(origin, relativize=False)
+    zone = dns.zone.Zone(dns.name.Name((*apex, b"")), relativize=False)
     with _text_of(data) as file, zone.writer(True) as transaction:
-        transaction.check_put_rdataset(_check_singleton)
-        reader = _Reader(dns.tokenizer.Tokenizer(file, str(path)), transaction)
+        reader = _Reader(_Tokens(file, str(path)), transaction, places)
         # With the root as origin, the reader passes all data to the transaction, which refuses data outside the zone.
         # Relative names are completed from current_origin, which stays.
         reader.zone_origin = dns.name.root
-        if places is not None:
-            transaction.check_put_rdataset(lambda _, name, rdataset: _add_place(places, reader, name, rdataset))
+        transaction.check_put_rdataset(reader.check)
         try:
             reader.read()
         except (dns.exception.DNSException, KeyError, ValueError) as error:
@@ -66,63 +151,29 @@ def read_master_file(
             raise ZoneError(reason, filename=filename, line=line, owner=owner, code=NOT_LOADED) from error
         finally:
             reader.close()
-            if places is not None:
-                places.included = reader.included
-    return zone, tuple(reader.included)
-
-
-def view_of(zone: dns.zone.Zone, path: Path) -> ZoneView:
-    """The view of a zone that was read from a file. Raises ZoneError."""
     try:
         zone.check_origin()
         return view_zone(zone)
-    except dns.zone.NoSOA:
-        raise ZoneError("no SOA at the origin", filename=str(path), code=NOT_LOADED) from None
-    except dns.zone.NoNS:
-        raise ZoneError("no NS at the origin", filename=str(path), code=NOT_LOADED) from None
-    except KeyError:
-        apex = () if zone.origin is None else zone.origin.labels[:-1]
-        raise ZoneError(f"nothing at {to_text(apex)}", filename=str(path), code=NOT_LOADED) from None
+    except (dns.zone.NoSOA, dns.zone.NoNS) as error:
+        missing = "SOA" if isinstance(error, dns.zone.NoSOA) else "NS"
+        raise ZoneError(f"no {missing} at the origin", filename=str(path), code=NOT_LOADED) from None
 
 
 def _text_of(data: bytes) -> io.TextIOWrapper:
-    return io.TextIOWrapper(io.BytesIO(_in_ascii(data)), encoding="utf-8")
-
-
-def _in_ascii(data: bytes) -> bytes:
-    """The same file with ``\\DDD`` for each byte that is not ASCII (RFC 1035 5.1), as name servers read it.
+    """The same text with ``\\DDD`` for each byte that is not ASCII (RFC 1035 5.1), as name servers read it.
 
     dnspython makes A-labels of non-ASCII names, and treats some characters as ASCII. Data that is not UTF-8 stays as it
     is, and is refused.
     """
-    if data.isascii():
-        return data
-    try:
+    with contextlib.suppress(UnicodeDecodeError):
         data.decode()
-    except UnicodeDecodeError:
-        return data
-    return re.sub(_NOT_ASCII, _escaped, data)
+        data = _NOT_ASCII.sub(_escaped, data)
+    return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8")
 
 
 def _escaped(found: re.Match[bytes]) -> bytes:
     text = found[0]
     return text if text[:-1] not in (b"", b"\\") or text[-1] < 0x80 else b"\\%03d" % text[-1]
-
-
-def _check_singleton(
-    transaction: dns.transaction.Transaction, name: dns.name.Name, rdataset: dns.rdataset.Rdataset
-) -> None:
-    """Refuse a second SOA or CNAME, as BIND and NSD do; dnspython would replace the first."""
-    if dns.rdatatype.is_singleton(rdataset.rdtype):
-        earlier = transaction.get(name, rdataset.rdtype, rdataset.covers)
-        if earlier is not None and earlier != rdataset:
-            raise ValueError(f"a second {dns.rdatatype.to_text(rdataset.rdtype)} at {name}")
-
-
-def _add_place(places: Places, reader: _Reader, name: dns.name.Name, rdataset: dns.rdataset.Rdataset) -> None:
-    """Add the place of the last record of an RRset, the one that was just read."""
-    owner = names.fold(name.labels[:-1])
-    places.add(owner, int(rdataset.rdtype), rdataset[-1].to_wire(), reader.tok.where())
 
 
 # Parts of dnspython's messages, and what the checkers of name servers say instead. The first that is found counts.
@@ -149,27 +200,27 @@ class _Tokens(dns.tokenizer.Tokenizer):
     ``directed`` is called with each directive and its first argument before the reader acts on it.
     """
 
+    directed: Callable[[str, str], None]
     began = 1
     at_start = True
     directive = ""
 
-    def __init__(self, file: io.TextIOBase, filename: str, directed: Callable[[str, str], None]) -> None:
+    def __init__(self, file: io.TextIOBase, filename: str) -> None:
         super().__init__(file, filename)
-        self._directed = directed
         self._words: list[str] = []  # of the record
 
     def get(self, want_leading: bool = False, want_comment: bool = False) -> dns.tokenizer.Token:
-        starts = self.at_start and self.ungotten_token is None
+        again = self.ungotten_token is not None
+        starts = self.at_start and not again
         if starts:
             self.began = self.line_number
             self._words = []
-        again = self.ungotten_token is not None
         token = super().get(want_leading, want_comment)
         self.at_start = token.is_eol()
         if not again:
             self._words.append("" if token.is_eol_or_eof() else token.value)
         if self.directive:
-            self._directed(self.directive, token.value)
+            self.directed(self.directive, token.value)
         self.directive = token.value.upper() if starts and token.is_identifier() and token.value[:1] == "$" else ""
         return token
 
@@ -200,9 +251,9 @@ class _Reader(dns.zonefile.Reader):
     The limits end the reading of a file that includes itself, a pipe or a device, or that generates too many records.
     """
 
-    def __init__(self, tokens: dns.tokenizer.Tokenizer, transaction: dns.transaction.Transaction) -> None:
-        self.included: list[tuple[Path, bytes]] = []
-        self._include: bytes | None = None
+    def __init__(self, tokens: _Tokens, transaction: dns.transaction.Transaction, places: Places) -> None:
+        self._places = places
+        self._include = b""  # the content of the file of the last $INCLUDE
         self._bytes_left = MAX_WHOLE
         self._records_left = MAX_GENERATED
         super().__init__(tokens, dns.rdataclass.IN, transaction, allow_include=True)
@@ -213,22 +264,19 @@ class _Reader(dns.zonefile.Reader):
 
     @tok.setter
     def tok(self, tokens: dns.tokenizer.Tokenizer) -> None:
-        if not isinstance(tokens, _Tokens):
-            file = tokens.file
-            if hasattr(self, "_tokens"):  # an included file, not the zone's own
-                file.close()
-                data = read_whole(Path(tokens.filename)) if self._include is None else self._include
-                self._include = None
-                self._bytes_left -= len(data)
-                if len(self.saved_state) > MAX_INCLUDES or self._bytes_left < 0:
-                    raise dns.exception.SyntaxError(TOO_MUCH_INCLUDED)  # type: ignore[no-untyped-call]
-                self.included.append((Path(tokens.filename), data))
-                file = self.current_file = _text_of(data)
-            tokens = _Tokens(file, tokens.filename, self._directed)
+        if isinstance(tokens, _Tokens):
+            tokens.directed = self._directed
             self._tokens = tokens
-            if self.included and self.included[-1][1].startswith(codecs.BOM_UTF8):
-                raise dns.exception.SyntaxError(MARK_REFUSED)  # type: ignore[no-untyped-call]
-        self._tokens = tokens
+            return
+        tokens.file.close()  # dnspython has opened an included file
+        self._bytes_left -= len(self._include)
+        if len(self.saved_state) > MAX_INCLUDES or self._bytes_left < 0:
+            raise dns.exception.SyntaxError(TOO_MUCH_INCLUDED)  # type: ignore[no-untyped-call]
+        self._places.included.append((Path(tokens.filename), self._include))
+        self.current_file = _text_of(self._include)
+        self.tok = _Tokens(self.current_file, tokens.filename)
+        if self._include.startswith(codecs.BOM_UTF8):
+            raise dns.exception.SyntaxError(MARK_REFUSED)  # type: ignore[no-untyped-call]
 
     def _directed(self, directive: str, value: str) -> None:
         if directive == "$INCLUDE":
@@ -237,6 +285,20 @@ class _Reader(dns.zonefile.Reader):
             self._records_left -= generated(value)
             if self._records_left < 0:
                 raise dns.exception.SyntaxError(TOO_MANY_GENERATED)  # type: ignore[no-untyped-call]
+
+    def check(
+        self, transaction: dns.transaction.Transaction, name: dns.name.Name, rdataset: dns.rdataset.Rdataset
+    ) -> None:
+        """Add the place of the last record of an RRset, the one that was just read.
+
+        Refuses a second SOA or CNAME, as BIND and NSD do; dnspython would replace the first.
+        """
+        if dns.rdatatype.is_singleton(rdataset.rdtype):
+            earlier = transaction.get(name, rdataset.rdtype, rdataset.covers)
+            if earlier is not None and earlier != rdataset:
+                raise ValueError(f"a second {dns.rdatatype.to_text(rdataset.rdtype)} at {name}")
+        owner = names.fold(name.labels[:-1])
+        self._places.add(owner, int(rdataset.rdtype), rdataset[-1].to_wire(), self.tok.where())
 
     def close(self) -> None:
         """Close the included files that an error left open."""

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Protocol
 
 from maptr.protocol.names import WILDCARD, Labels, from_wire, to_wire
 from maptr.protocol.numbers import AAAA, IN, NAPTR, NSEC, NSEC3, RRSIG, TXT, A
@@ -32,20 +31,12 @@ _EMPTY: Node = MappingProxyType({})
 _INERT_WIRE = frozenset(rdtype.to_bytes(2, "big") for rdtype in INERT)
 
 
-class Packer(Protocol):
-    """Packs the lines of one name. ``ttl`` is the TTL of the lines."""
-
-    ttl: int
-
-    def __call__(self, lines: bytes, /) -> bytes: ...
-
-
 class PackedNodes(Mapping[Labels, Node]):
     """Names and RRsets over a packed table. Each look-up makes new RRset objects.
 
     ``spelled`` has the owners that are not in lower case. ``special`` are the names that have more than inert types,
-    and wildcards: all delegations, aliases and signatures are there. ``packer`` packs lines, None if there are none.
-    Several threads may read at once.
+    and wildcards: all delegations, aliases and signatures are there. ``packer`` packs lines, whose TTL is ``ttl``;
+    it is None if there are no lines. Several threads may read at once.
     """
 
     def __init__(
@@ -53,12 +44,14 @@ class PackedNodes(Mapping[Labels, Node]):
         table: dict[bytes, bytes],
         spelled: Mapping[bytes, bytes],
         special: Iterable[bytes] | None = None,
-        packer: Packer | None = None,
+        packer: Callable[[bytes], bytes] | None = None,
+        ttl: int | None = None,
     ) -> None:
         self.table = table
         self.spelled = spelled
         self.special = tuple(special_names(table) if special is None else special)
         self.packer = packer
+        self.ttl = ttl
 
     @classmethod
     def pack(cls, nodes: Mapping[Labels, Node]) -> PackedNodes:
@@ -131,7 +124,7 @@ class PackedNodes(Mapping[Labels, Node]):
             table = {name: value for name, value in table.items() if value}
             add_empty_names(table, apex)
         spelled = {name: owner for name, owner in self.spelled.items() if table.get(name)}
-        return PackedNodes(table, spelled, None, packer)
+        return PackedNodes(table, spelled, None, packer, self.ttl)
 
     def count(self) -> int:
         """The number of names that have records, not counting those that only signing gave records."""

@@ -8,7 +8,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import dns.name
+import dns.node
+import dns.zone
 
 from maptr.errors import ZoneError
 from maptr.protocol.names import Labels, fold, from_wire, is_below, to_text, to_wire
@@ -16,11 +20,6 @@ from maptr.protocol.numbers import NS, NSEC, NSEC3, NSEC3PARAM, RRSIG, SOA
 from maptr.zone.denial import Denial, chain_of
 from maptr.zone.packed import PackedNodes, rdatas_of, read_rrsets, split_rrsets, ttl_of, types_of
 from maptr.zone.rrset import Node, RRset, hosts_of
-
-if TYPE_CHECKING:  # dnspython takes 20 ms to import, and a server with plain zone files does not need it
-    import dns.name
-    import dns.node
-    import dns.zone
 
 _PROOFS = frozenset({NSEC, NSEC3, NSEC3PARAM})
 _HASHED = frozenset({NSEC3, RRSIG})

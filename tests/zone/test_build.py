@@ -12,7 +12,7 @@ from maptr.errors import ZoneError
 from maptr.protocol.serial import next_serial
 from maptr.registry.table import Entry, Nma, Table, Who
 from maptr.zone.build import NameServer, ZoneSettings, build, serial_of
-from maptr.zone.check import check_zone
+from maptr.zone.check import examine
 from maptr.zone.finding import Severity
 
 NOBODY = Who("")
@@ -101,7 +101,7 @@ def test_servers_and_contact() -> None:
     assert "ns1.ark.example. IN A 192.0.2.1" in text
     assert "ns1.ark.example. IN AAAA 2001:db8::1" in text
     assert "ark.example. IN NS ns.other.example." in text
-    assert not [f for f in check_zone(text) if f.severity is Severity.ERROR]
+    assert not [f for f in examine(text).findings if f.severity is Severity.ERROR]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_included_records_are_merged_and_delegations_win() -> None:
     zone = load(built.text)
     assert zone.get_rdataset("12345.ark.arpa.", "NAPTR") is None
     assert zone.get_rdataset("extra.ark.arpa.", "TXT") is not None
-    assert not [f for f in check_zone(built.text) if f.severity is Severity.ERROR]
+    assert not [f for f in examine(built.text).findings if f.severity is Severity.ERROR]
 
 
 def test_a_bad_include_names_its_file() -> None:

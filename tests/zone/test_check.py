@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from maptr.protocol.numbers import UDP_PAYLOAD
 from maptr.zone import check, masterfile
-from maptr.zone.check import MAX_RRSET, check_integrity, check_zone
+from maptr.zone.check import MAX_RRSET, check_integrity, examine
 from maptr.zone.finding import Severity
 from maptr.zone.snapshot import view_zone
 
@@ -43,7 +43,7 @@ txt 1h IN TXT SOA NAPTR
 
 
 def found(text: str, **options: str) -> list[tuple[str, str, str, int]]:
-    return [(str(f.severity), f.code, f.record, f.line) for f in check_zone(text, **options)]
+    return [(str(f.severity), f.code, f.record, f.line) for f in examine(text, **options).findings]
 
 
 def test_a_good_zone_has_no_findings() -> None:
@@ -98,7 +98,7 @@ def test_each_error_and_warning(lines: str, finding: tuple[str, str, str, int]) 
 
 def test_a_response_over_the_limit_is_a_warning() -> None:
     crowd = "".join(f'12345 IN NAPTR 0 0 "h" "ark" "" host-number-{i}.example.\n' for i in range(40))
-    (finding,) = check_zone(HEAD + crowd)
+    (finding,) = examine(HEAD + crowd).findings
     assert finding.code == "large-reply"
     assert str(UDP_PAYLOAD) in finding.reason
 
@@ -106,8 +106,8 @@ def test_a_response_over_the_limit_is_a_warning() -> None:
 def test_more_records_than_bind_accepts_is_a_warning() -> None:
     """Since 9.18.28; the real registry's NAAN 19153 once had so many."""
     crowd = [f'12345 IN NAPTR 0 0 "h" "ark" "" h{i}.example.\n' for i in range(MAX_RRSET + 1)]
-    assert "large-rrset" in [f.code for f in check_zone(HEAD + "".join(crowd))]
-    assert "large-rrset" not in [f.code for f in check_zone(HEAD + "".join(crowd[1:]))]
+    assert "large-rrset" in [f.code for f in examine(HEAD + "".join(crowd)).findings]
+    assert "large-rrset" not in [f.code for f in examine(HEAD + "".join(crowd[1:])).findings]
 
 
 def test_lines_are_counted_through_parentheses_and_comments() -> None:
@@ -142,7 +142,7 @@ def test_a_record_outside_the_zone() -> None:
 
 @given(st.text(max_size=200) | st.text(alphabet='ab1. "();$\\\nINAPTR@', max_size=80).map(lambda text: HEAD + text))
 def test_no_text_raises_an_exception(text: str) -> None:
-    for finding in check_zone(text):
+    for finding in examine(text).findings:
         assert finding.severity in (Severity.ERROR, Severity.WARNING)
         assert str(finding)
 
@@ -164,7 +164,7 @@ NSEC3_HEAD = "@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns.example.\n"
     ],
 )
 def test_limits_on_nsec3_iterations_and_generated_records(lines: str, line: int, code: str, reason: str) -> None:
-    findings = check_zone(NSEC3_HEAD + lines, origin="ark.arpa.")
+    findings = examine(NSEC3_HEAD + lines, origin="ark.arpa.").findings
     assert [(found.line, found.code) for found in findings] == [(line, code)]
     assert reason in findings[0].reason
 
@@ -172,7 +172,7 @@ def test_limits_on_nsec3_iterations_and_generated_records(lines: str, line: int,
 def test_the_records_of_all_generate_lines_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (check, masterfile):
         monkeypatch.setattr(module, "MAX_GENERATED", 1000)
-    (found,) = check_zone(NSEC3_HEAD + "$GENERATE 0-600 $ 60 A 192.0.2.1\n" * 2, origin="ark.arpa.")
+    (found,) = examine(NSEC3_HEAD + "$GENERATE 0-600 $ 60 A 192.0.2.1\n" * 2, origin="ark.arpa.").findings
     assert (found.line, found.code) == (4, "generated")
 
 
@@ -195,7 +195,7 @@ REASONS = {
 
 @pytest.mark.parametrize("line", REASONS)
 def test_reasons_are_those_of_name_server_checkers(line: str) -> None:
-    (finding,) = check_zone(HEAD + line + "\n", filename="z")
+    (finding,) = examine(HEAD + line + "\n", filename="z").findings
     where, _, reason = str(finding).partition(": not-loaded: ")
     assert where in ("z:5: error: x.ark.arpa.", "z:5: error: the zone")
     assert reason == REASONS[line]
@@ -205,7 +205,7 @@ def test_an_included_file_is_checked_with_its_own_lines(tmp_path: Path) -> None:
     part, zone = tmp_path / "part", tmp_path / "zone"
     part.write_text('; a comment\n12345 IN NAPTR 0 0 "h" "ark" "" 10.0.0.1.\nb IN NAPTR 0 0 "" "ark" "" dlc.spct\n')
     text = f'{HEAD}$INCLUDE {part} sub\n12346 IN NAPTR 0 0 "h" "ark" "" 10.0.0.1.\n'
-    found = check_zone(text, filename=str(zone))
+    found = examine(text, filename=str(zone)).findings
     assert [(f.code, f.record, f.file, f.line) for f in found] == [
         ("not-public", "12346.ark.arpa.", str(zone), 6),
         ("not-public", "12345.sub.ark.arpa.", str(part), 2),
@@ -213,7 +213,7 @@ def test_an_included_file_is_checked_with_its_own_lines(tmp_path: Path) -> None:
         ("relative-replacement", "b.sub.ark.arpa.", str(part), 3),
     ]
     part.write_text("\n\nx IN A 192.0.2.999\n")
-    (finding,) = check_zone(text, filename=str(zone))
+    (finding,) = examine(text, filename=str(zone)).findings
     assert str(finding) == f"{part}:3: error: x.sub.ark.arpa.: not-loaded: near '192.0.2.999': bad IPv4 address"
 
 
