@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from maptr.errors import TableError
-from maptr.registry.table import Entry, Nma, OnBad, Policy, Table, TableBuilder, Who, shown
+from maptr.registry.table import Entry, NaanPolicy, Nma, OnBad, Table, TableBuilder, Who, shown
 from maptr.registry.target import split_status, where_to_target
 
 # Kernel Metadata and ERCs 9.5, and the 2002 draft 7.6. Pairs of hexadecimal digits are not decoded: they belong to
@@ -146,9 +146,9 @@ def read_who(value: str, decode: Callable[[str], str] = decode) -> Who:
     return Who(parts[0], native or None, acronym or None)
 
 
-def read_policy(value: str, decode: Callable[[str], str] = decode) -> Policy:
+def read_policy(value: str, decode: Callable[[str], str] = decode) -> NaanPolicy:
     """``NP | policy | tenure | url``. An unknown policy is kept as the registry's text for it."""
-    return Policy(*(decode(part).strip() or None for part in value.split("|", 3)))
+    return NaanPolicy(*(decode(part).strip() or None for part in value.split("|", 3)))
 
 
 def _take(block: Block, number: int, line: str) -> None:

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from maptr.errors import TableError
-from maptr.registry.table import Entry, Nma, OnBad, Policy, Table, TableBuilder, Who, normal_key, parse_key, shown
+from maptr.registry.table import Entry, NaanPolicy, Nma, OnBad, Table, TableBuilder, Who, normal_key, parse_key, shown
 from maptr.registry.target import UNKNOWN, split_status, where_to_target
 
 MAX_DEPTH = 16  # nested objects and lists; the registry's deepest record has 3
@@ -159,7 +159,7 @@ def read_record(record: Any) -> Entry:
         nmas=_nmas(whole),
         who=Who(_text(who.get("name")) or "", _text(who.get("name_native")), _text(who.get("acronym"))),
         when=_as_text(when),
-        policy=Policy(*(_text(policy.get(key)) for key in _POLICY)),
+        policy=NaanPolicy(*(_text(policy.get(key)) for key in _POLICY)),
         extra=_extra(whole, bool(shoulder)),
     )
 
@@ -187,7 +187,7 @@ def write_record(entry: Entry) -> dict[str, Any]:
         if isinstance(value, dict) and all(key not in known or _is_odd(part, key, item) for key, item in value.items()):
             members[part] |= extra.pop(part)
     in_place = {"when": not entry.when, "where": first is not None and first.target and not first.where}
-    in_place |= {"who": entry.who == Who(""), "na_policy": entry.policy == Policy()}
+    in_place |= {"who": entry.who == Who(""), "na_policy": entry.policy == NaanPolicy()}
     for member, empty in in_place.items():
         value = extra.get(member)
         text = isinstance(value, str) and member != "na_policy"

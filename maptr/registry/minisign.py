@@ -45,16 +45,11 @@ class PublicKey:
         return self.key_id[::-1].hex().upper()  # as minisign shows it
 
 
-@dataclass(frozen=True, slots=True)
-class Signed:
-    """The trusted comment of a signature; ``at`` is its time in seconds since 1970, None if it has none."""
+def verify(key: PublicKey, content: bytes, signature: str) -> int | None:
+    """The time of a signature file in seconds since 1970, None if its trusted comment has none.
 
-    comment: str
-    at: int | None
-
-
-def verify(key: PublicKey, content: bytes, signature: str) -> Signed:
-    """The trusted comment of a signature file. Raises SignatureError unless the key signed this content."""
+    Raises SignatureError unless the key signed this content.
+    """
     lines = signature.replace("\r\n", "\n").rstrip("\n").split("\n")
     if len(lines) != 4 or not lines[0].startswith("untrusted comment:") or not lines[2].startswith(_COMMENT):
         raise SignatureError("not a minisign signature: expected four lines")
@@ -68,7 +63,7 @@ def verify(key: PublicKey, content: bytes, signature: str) -> Signed:
     _check(key, signed, hashlib.blake2b(content).digest() if kind == b"ED" else content, "it is of another content")
     _check(key, global_signature, signed + comment.encode("utf-8", "surrogateescape"), "its comment was changed")
     stamp = _TIMESTAMP.search(comment)
-    return Signed(comment, int(stamp[1]) if stamp else None)
+    return int(stamp[1]) if stamp else None
 
 
 def _check(key: PublicKey, signature: bytes, message: bytes, reason: str) -> None:

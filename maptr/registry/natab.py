@@ -27,7 +27,7 @@ from typing import Any
 from maptr import url
 from maptr.ark import BETANUMERIC, MAX_NAAN
 from maptr.errors import TableError
-from maptr.registry.table import Entry, Nma, OnBad, Policy, Table, TableBuilder, Who, shown
+from maptr.registry.table import Entry, NaanPolicy, Nma, OnBad, Table, TableBuilder, Who, shown
 from maptr.registry.target import DEFAULT_STATUS, NATAB_PATH, authority, example_url, where_to_target
 
 END = re.compile(r"[\s#-]*end\s+of\s+data[\s-]*\Z", re.IGNORECASE)
@@ -185,7 +185,9 @@ class _Lines:
                 break
         if not naan:
             return None
-        return Entry(naan, nmas=tuple(nmas), who=Who(self._name_above(start)), policy=Policy(url=policy), line=start)
+        return Entry(
+            naan, nmas=tuple(nmas), who=Who(self._name_above(start)), policy=NaanPolicy(url=policy), line=start
+        )
 
     def _nma(self, line: str, naan: str) -> Nma:
         """The NMA of an indented line. Raises ValueError with the reason."""

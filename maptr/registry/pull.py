@@ -191,7 +191,7 @@ class _Puller:
         else:
             signature = _read_source(where, MAX_FILE)
         try:
-            at = verify(demands.public_key, content, signature.decode("utf-8", "surrogateescape")).at
+            at = verify(demands.public_key, content, signature.decode("utf-8", "surrogateescape"))
         except SignatureError as error:
             raise FetchError(f"{source}: the signature is not valid: {error}") from None
         before = self._note.get("signed")

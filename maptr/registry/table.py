@@ -95,7 +95,7 @@ class Who:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class NaanPolicy:
     """The assignment policy: FP or NP, codes (``NR, OP, CC``), tenure, and the URL of its description."""
 
     orgtype: str | None = None
@@ -121,7 +121,7 @@ class Entry:
     nmas: tuple[Nma, ...] = ()
     who: Who = Who("")
     when: str = ""
-    policy: Policy = Policy()
+    policy: NaanPolicy = NaanPolicy()
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
     line: int = field(default=0, compare=False)
 

@@ -7,7 +7,7 @@ import pytest
 from maptr import registry
 from maptr.errors import TableError
 from maptr.registry import anvl
-from maptr.registry.table import Nma, Policy, Who
+from maptr.registry.table import NaanPolicy, Nma, Who
 
 SAMPLE = """\
 erc:
@@ -57,13 +57,13 @@ def test_sample() -> None:
             status=303,
         ),
     )
-    assert entry.policy == Policy("NP", "NR, OP, CC", "2001", "https://nlex.example.org/policy")
+    assert entry.policy == NaanPolicy("NP", "NR, OP, CC", "2001", "https://nlex.example.org/policy")
     assert entry.extra == {"note": "public continued"}
     assert entry.line == 7
     shoulder = table["12345/x6"]
     assert shoulder.who == Who("National Library of Elsewhere", "Bibliothèque d'ailleurs", "BNE")
     assert shoulder.nmas == ()
-    assert shoulder.policy == Policy("NP", "(:unkn) unknown", "2001", None)
+    assert shoulder.policy == NaanPolicy("NP", "(:unkn) unknown", "2001", None)
     assert table.metadata["what"] == "NAAN registry"
 
 
@@ -121,7 +121,7 @@ def test_labels_that_only_inform_make_no_record_bad() -> None:
     )
     entry = anvl.read(text)["12345"]
     assert entry.nmas[0].target == "https://h.example.org/ark:/${content}"
-    assert entry.policy == Policy("NP", "a", "b", "c | d")
+    assert entry.policy == NaanPolicy("NP", "a", "b", "c | d")
     assert entry.who == Who("a (=) b (=) c (=) d")
     assert entry.when == "1"
     assert entry.extra == {"when": ["1", "2"]}

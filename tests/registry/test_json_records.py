@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from maptr import registry
 from maptr.errors import TableError
 from maptr.registry import Format
-from maptr.registry.table import Entry, Nma, Policy, Table, Who
+from maptr.registry.table import Entry, NaanPolicy, Nma, Table, Who
 
 HERE = Path(__file__).resolve().parents[1]
 VECTORS = tomllib.loads((HERE / "vectors" / "json_registry.toml").read_text("utf-8"))["vector"]
@@ -39,7 +39,7 @@ entries = st.builds(
     ),
     st.builds(Who, st.text(max_size=8), maybe, maybe),
     st.text(max_size=8),
-    st.builds(Policy, maybe, maybe, maybe, maybe),
+    st.builds(NaanPolicy, maybe, maybe, maybe, maybe),
     st.dictionaries(
         st.sampled_from(["purpose", "é", "who", "target", "nmas", "more", "rtype", "when", "date_created", "naan"]),
         st.sampled_from([None, True, "PublicNAAN"])

@@ -17,7 +17,7 @@ from maptr import Ark, registry
 from maptr.discovery import Outcome
 from maptr.errors import TableError
 from maptr.registry import natab
-from maptr.registry.table import Entry, Nma, Policy, Table, Who
+from maptr.registry.table import Entry, NaanPolicy, Nma, Table, Who
 from maptr.walk import Answer, Walk
 from maptr.zone import rules
 from tests.support.peers import find
@@ -74,7 +74,7 @@ def test_an_entry_has_all_fields_of_its_lines() -> None:
         "12026",
         nmas=(Nma("https://Ark.example.org:81/ark:/${content}", "Ark.example.org:81", acronym="USLC"),),
         who=Who("Library of Congress"),
-        policy=Policy(url="http://loc.example.org/p"),
+        policy=NaanPolicy(url="http://loc.example.org/p"),
     )
     assert table["12026"].line == 3
 
@@ -136,7 +136,7 @@ def test_an_nma_before_any_entry_is_refused() -> None:
         (Entry("12345", who=Who("A", "Ä", "AA")), ["the acronym 'AA'", "native name: Ä"]),
         (Entry("12345", who=Who("#--- end of data ---")), ["the organisation's name"]),
         (Entry("12345", who=Who("two\nlines")), ["the organisation's name"]),
-        (Entry("12345", policy=Policy("NP", "OP", "2001", "see\nme")), ["the policy 'see\\nme'", "orgtype: NP"]),
+        (Entry("12345", policy=NaanPolicy("NP", "OP", "2001", "see\nme")), ["the policy 'see\\nme'", "orgtype: NP"]),
         (Entry("12345", extra={"purpose": "maps", "none": None}), ["purpose: maps"]),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from maptr.errors import TableError
 from maptr.registry import natab
-from maptr.registry.table import Entry, Nma, OnBad, Policy, Table, TableBuilder, Who, shown
+from maptr.registry.table import Entry, NaanPolicy, Nma, OnBad, Table, TableBuilder, Who, shown
 
 SAMPLE = (Path(__file__).resolve().parents[2] / "zones" / "sample.natab").read_text("utf-8")
 
@@ -157,7 +157,7 @@ class InOrder:
     def close(self) -> None:
         if self.begun is not None:
             naan, name, policy, line = self.begun
-            entry = Entry(naan, nmas=tuple(self.nmas), who=Who(name), policy=Policy(url=policy), line=line)
+            entry = Entry(naan, nmas=tuple(self.nmas), who=Who(name), policy=NaanPolicy(url=policy), line=line)
             self.begun, self.nmas = None, []
             self.builder.add(entry)
 

@@ -7,7 +7,7 @@ import pytest
 from maptr import Ark, registry
 from maptr.errors import TableError
 from maptr.registry import prefixes
-from maptr.registry.table import Nma, Policy, Who
+from maptr.registry.table import NaanPolicy, Nma, Who
 
 SAMPLE = """\
 ---
@@ -100,7 +100,7 @@ def test_name_policy_and_date_have_the_parts_of_anvl() -> None:
     )["12345"]
     assert entry.who == Who("National Library", "Native Library", "NLEX")
     assert entry.when == "2001.03.08"
-    assert entry.policy == Policy("NP", "NR, OP, CC", "2001", "https://nlex.example/policy")
+    assert entry.policy == NaanPolicy("NP", "NR, OP, CC", "2001", "https://nlex.example/policy")
     assert entry.extra == {}
 
 
