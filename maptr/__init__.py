@@ -30,32 +30,18 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "maptr.ark": ("Ark", "find_arks"),
-    "maptr.client.aio": ("discover_async", "discover_at_async"),
-    "maptr.client.bulk": ("discover_many", "discover_many_async"),
-    "maptr.cache.cache": ("Cache",),
-    "maptr.client.sync": ("discover", "discover_at"),
-    "maptr.discovery": (
-        "Candidate",
-        "Discovery",
-        "DiscoveryError",
-        "DiscoveryFailed",
-        "DiscoveryTimeout",
-        "NoMappingAuthority",
-    ),
-    "maptr.errors": (
-        "ArkSyntaxError",
-        "ConfigError",
-        "MaptrError",
-        "TableError",
-        "UnsafePlan",
-        "ZoneError",
-    ),
-    "maptr.client.stub": ("Stub",),
-    "maptr.registry.table": ("Entry", "Table"),
-    "maptr.client.validation.validator": ("Validator",),
+    "maptr.ark": "Ark find_arks",
+    "maptr.cache.cache": "Cache",
+    "maptr.client.aio": "discover_async discover_at_async",
+    "maptr.client.bulk": "discover_many discover_many_async",
+    "maptr.client.stub": "Stub",
+    "maptr.client.sync": "discover discover_at",
+    "maptr.client.validation.validator": "Validator",
+    "maptr.discovery": "Candidate Discovery DiscoveryError DiscoveryFailed DiscoveryTimeout NoMappingAuthority",
+    "maptr.errors": "ArkSyntaxError ConfigError MaptrError TableError UnsafePlan ZoneError",
+    "maptr.registry.table": "Entry Table",
 }
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
+_HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "Ark",

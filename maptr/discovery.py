@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator, Sequence
-from operator import attrgetter
 from typing import Any, NamedTuple, overload
 
 import dns.exception
@@ -24,6 +23,7 @@ from maptr.text import printable
 
 CLOCK_SLACK = 60.0  # seconds; data that is newer than now by more than this is from another clock
 SHOWN = 3  # URLs in the repr of a Discovery
+_IN_JSON = ("host", "port", "order", "preference", "owner", "ttl", "source", "status")  # fields of a candidate
 REGEXP_STEPS = 20_000
 """Steps of regexp matching in one walk: about 10 ms, and 50 ms at most, during which an event loop waits. A rule that
 maptr writes takes about five."""
@@ -280,12 +280,6 @@ class Discovery(Sequence[Candidate]):
     (True, 'indeterminate', ['ANSWER'])
     """
 
-    _ARGUMENTS = (
-        *("ark", "candidates", "trace", "complete", "source", "security"),
-        *("ttl", "expiration", "scheme", "stale", "reason", "fetched"),
-    )
-    __slots__ = _ARGUMENTS
-
     ark: Ark
     candidates: tuple[Candidate, ...]
     trace: tuple[Step, ...]
@@ -314,19 +308,20 @@ class Discovery(Sequence[Candidate]):
         reason: str = "",
         fetched: float | None = None,
     ) -> None:
-        # Each slot is set directly: object.__setattr__ doubles the time, and a cache must answer from memory in 2 us.
-        _set_ark(self, ark)
-        _set_candidates(self, candidates)
-        _set_trace(self, trace)
-        _set_complete(self, complete)
-        _set_source(self, source)
-        _set_security(self, security)
-        _set_ttl(self, ttl)
-        _set_expiration(self, expiration)
-        _set_scheme(self, scheme)
-        _set_stale(self, stale)
-        _set_reason(self, reason)
-        _set_fetched(self, fetched)
+        self.__dict__.update(  # a frozen dataclass would take twice the time, and bulk discovery makes many
+            ark=ark,
+            candidates=candidates,
+            trace=trace,
+            complete=complete,
+            source=source,
+            security=security,
+            ttl=ttl,
+            expiration=expiration,
+            scheme=scheme,
+            stale=stale,
+            reason=reason,
+            fetched=fetched,
+        )
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Discovery is immutable: replace({name}=...) makes a copy")
@@ -336,24 +331,7 @@ class Discovery(Sequence[Candidate]):
 
     def replace(self, **changes: Any) -> Discovery:
         """A copy with other values, by the names of the constructor's arguments."""
-        return Discovery(**dict(zip(self._ARGUMENTS, _values(self), strict=True), **changes))
-
-    def of(self, ark: Ark, expiration: float | None) -> Discovery:
-        """A copy for another ARK, for a caller who knows that the candidates are the same."""
-        return Discovery(
-            ark,
-            self.candidates,
-            self.trace,
-            self.complete,
-            self.source,
-            self.security,
-            self.ttl,
-            expiration,
-            self.scheme,
-            self.stale,
-            self.reason,
-            self.fetched,
-        )
+        return Discovery(**{**self.__dict__, **changes})
 
     def _compared(self) -> tuple[object, ...]:
         return self.ark, self.candidates, self.complete, self.source, self.security, self.stale
@@ -363,9 +341,6 @@ class Discovery(Sequence[Candidate]):
 
     def __hash__(self) -> int:
         return hash(self._compared())
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return Discovery, tuple(getattr(self, name) for name in self._ARGUMENTS)
 
     def __str__(self) -> str:
         """One printable line: the ARK with its URL, or why there is none. ``to_text`` has all candidates."""
@@ -506,39 +481,11 @@ class Discovery(Sequence[Candidate]):
             "fetched": self.fetched,
             "ttl": self.ttl,
             "candidates": [
-                {
-                    "url": c.url(self.ark, scheme=self.scheme),
-                    "host": c.host,
-                    "port": c.port,
-                    "order": c.order,
-                    "preference": c.preference,
-                    "owner": c.owner,
-                    "ttl": c.ttl,
-                    "source": c.source,
-                    "status": c.status,
-                }
-                for c in self.candidates
+                {"url": made, **{name: getattr(c, name) for name in _IN_JSON}}
+                for made, c in zip(self.urls(), self.candidates, strict=True)
             ],
             "trace": [step.to_dict() for step in self.trace],
         }
-
-
-_values = attrgetter(*Discovery.__slots__)
-# The setters of the slots, for the constructor only.
-(
-    _set_ark,
-    _set_candidates,
-    _set_trace,
-    _set_complete,
-    _set_source,
-    _set_security,
-    _set_ttl,
-    _set_expiration,
-    _set_scheme,
-    _set_stale,
-    _set_reason,
-    _set_fetched,
-) = (getattr(Discovery, name).__set__ for name in Discovery.__slots__)
 
 
 class DiscoveryError(MaptrError):

@@ -9,10 +9,10 @@ import os
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 from maptr.protocol.names import Labels, to_text, to_wire
 
@@ -31,16 +31,16 @@ def _naming(path: Path) -> Iterator[None]:
         raise
 
 
-def read_whole(path: Path) -> bytes:
-    """The content of a regular file. Raises OSError, also for a pipe, a device, or a file longer than MAX_WHOLE."""
+def read_whole(path: Path, most: int = MAX_WHOLE) -> bytes:
+    """The content of a regular file. Raises OSError, also for a pipe, a device, or more than ``most`` bytes."""
     with _naming(path), open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
         status = os.fstat(file.fileno())
         if S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if not S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "Is not a regular file")
-        if status.st_size > MAX_WHOLE:
-            raise OSError(errno.EFBIG, f"Has more than {MAX_WHOLE} bytes")
+        if status.st_size > most:
+            raise OSError(errno.EFBIG, f"Has more than {most} bytes")
         return file.read()
 
 
@@ -55,18 +55,9 @@ def write_atomically(path: Path, content: bytes) -> None:
             path.write_bytes(content)
             return
         target = Path(os.path.realpath(path))
+        mode = target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask()
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            mode = target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask()
-            Path(name).chmod(mode)
-            Path(name).replace(target)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        _fill_and_rename(handle, Path(name), target, (content,), mode)
 
 
 def keep(path: Path, *parts: bytes, sync: bool = True) -> None:
@@ -77,19 +68,26 @@ def keep(path: Path, *parts: bytes, sync: bool = True) -> None:
     """
     temporary = path.with_name(f".{path.name}.new")
     with _naming(path):
-        try:
+        temporary.unlink(missing_ok=True)
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
+        _fill_and_rename(handle, temporary, path, parts, PRIVATE, sync=sync)
+
+
+def _fill_and_rename(
+    handle: int, temporary: Path, target: Path, parts: Iterable[bytes], mode: int, *, sync: bool = True
+) -> None:
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.writelines(parts)
+            if sync:
+                file.flush()
+                os.fsync(handle)
+            os.fchmod(handle, mode)
+        temporary.replace(target)
+    except BaseException:
+        with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
-            with os.fdopen(handle, "wb") as file:
-                file.writelines(parts)
-                if sync:
-                    file.flush()
-                    os.fsync(file.fileno())
-            temporary.replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            raise
+        raise
 
 
 def name_for(origin: Labels) -> str:
@@ -103,7 +101,7 @@ def name_for(origin: Labels) -> str:
 def stamp(path: Path) -> tuple[int, ...]:
     """A value that changes if the file is replaced or written to. Raises OSError."""
     status = path.stat()
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _umask() -> int:
@@ -144,10 +142,7 @@ class Suspendable(Protocol):
     def resume(self) -> None: ...
 
 
-T = TypeVar("T", bound=Suspendable)
-
-
-class ForkGuard(Generic[T]):
+class ForkGuard:
     """Suspends its objects before the process forks, and resumes them afterwards in parent and child.
 
     A fork also waits for ``lock``. A thread that holds it must not wait for anything else.
@@ -156,11 +151,11 @@ class ForkGuard(Generic[T]):
     def __init__(self) -> None:
         self.lock = threading.RLock()  # reentrant like ``_fork``, because a thread may fork in a signal handler
         self._fork = threading.RLock()  # one fork at a time
-        self._all: weakref.WeakSet[T] = weakref.WeakSet()
-        self._suspended: list[T] = []
+        self._all: weakref.WeakSet[Suspendable] = weakref.WeakSet()
+        self._suspended: list[Suspendable] = []
         os.register_at_fork(before=self._before, after_in_parent=self._after, after_in_child=self._after)
 
-    def add(self, one: T) -> None:
+    def add(self, one: Suspendable) -> None:
         with self.lock:
             self._all.add(one)
 

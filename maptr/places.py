@@ -65,15 +65,12 @@ def locked(path: str) -> bool:
     import fcntl  # here, because Windows does not have it
 
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with open(path, "rb") as file:  # noqa: PTH123
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
     except OSError:
         return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(handle)
     return False
 
 

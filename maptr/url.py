@@ -80,27 +80,17 @@ def parse_host(text: str) -> Host:
 
 
 def _parse_ipv4(labels: list[str]) -> ipaddress.IPv4Address:
-    if (
-        len(labels) > 4
-        or not all(re.match(_NUMBER, label) for label in labels)
-        or any(len(label) > 12 for label in labels)
-    ):
-        raise ValueError("not an IPv4 address")
-    *high, last = (_number(label) for label in labels)
-    if any(part > 255 for part in high) or last >= 256 ** (4 - len(high)):
-        raise ValueError("not an IPv4 address")
-    value = last + sum(part << (24 - 8 * index) for index, part in enumerate(high))
-    return ipaddress.IPv4Address(value)
-
-
-def _number(text: str) -> int:
-    if text[:2] in ("0x", "0X"):
-        return int(text[2:] or "0", 16)
-    if text.startswith("0") and len(text) > 1:
-        if not set(text) <= set("01234567"):
-            raise ValueError("not an IPv4 address")
-        return int(text, 8)
-    return int(text)
+    """The address of one to four numbers, each decimal, octal (``0177``) or hexadecimal (``0x7f``)."""
+    try:
+        if len(labels) > 4 or any(len(label) > 12 or not re.match(_NUMBER, label) for label in labels):
+            raise ValueError
+        *high, last = (
+            int(label[2:] or "0", 16) if label[1:2] in ("x", "X") else int(label, 8 if label[0] == "0" else 10)
+            for label in labels
+        )
+        return ipaddress.IPv4Address(bytes(high) + last.to_bytes(4 - len(high), "big"))
+    except (ValueError, OverflowError):
+        raise ValueError("not an IPv4 address") from None
 
 
 # Networks of IANA's special-purpose registry (RFC 6890) that some versions of Python take for global: protocol

@@ -14,8 +14,8 @@ answers are known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from maptr import url
 from maptr.ark import Ark
@@ -43,24 +43,16 @@ class Settings(NamedTuple):
 
     ``scheme`` is the scheme for ``h`` candidates and for the hosts of a natab, but port 80 means http.
     ``allow_private`` allows rules that lead to hosts that are not public.
-    ``undotted`` is the origin below which a host without a final dot is read both ways; by default ``ark.arpa`` if that
-    is the origin, and none for any other origin.
     """
 
     origin: Labels = ARK_ARPA
     scheme: str = "https"
     allow_private: bool = False
-    undotted: Labels | None = None
     max_depth: int = MAX_DEPTH
     max_questions: int = MAX_QUESTIONS
     max_candidates: int = MAX_CANDIDATES
     max_records: int = MAX_RECORDS
     regexp_steps: int = REGEXP_STEPS
-
-    def reading_origin(self) -> Labels | None:
-        if self.undotted is None and (self.origin == ARK_ARPA or names.fold(self.origin) == ARK_ARPA):
-            return ARK_ARPA
-        return self.undotted
 
 
 DEFAULTS = Settings()
@@ -102,10 +94,8 @@ class Answer(NamedTuple):
         return self._replace(elapsed=elapsed)
 
 
-class Reader(Protocol):
-    """``naptr.record.read``, or a RuleCache."""
-
-    def __call__(self, naptr: Naptr, *, undotted: Labels | None, budget: Budget) -> Rule: ...
+Reader = Callable[..., Rule]
+"""``naptr.record.read``, or a RuleCache."""
 
 
 def question_rank(question: Question) -> tuple[object, ...]:
@@ -151,7 +141,8 @@ class Walk:
         self._open = [Question(root)]  # the questions of the current depth
         self._answers: dict[Labels, Answer] = {}
         self._asked = {names.fold(root)}
-        self._undotted = settings.reading_origin()
+        # Hosts without a final dot occur below ark.arpa, where the draft prints them.
+        self._undotted = ARK_ARPA if names.fold(settings.origin) == ARK_ARPA else None
         self._found: list[_Found] = []
         self._budget = budget or Budget(settings.regexp_steps)
         self._records_left = settings.max_records
@@ -278,9 +269,6 @@ class Walk:
         return Reading(naptr, kind, True, (*rule.notes, *reasons))
 
     def _host(self, here: Question, rule: Rule) -> list[str]:
-        order, preference = rule.naptr[:2]
-        path = (*here.path, (order, preference))
-        owner = names.to_text(here.name)
         taken: list[str] = []
         refused: list[str] = []
         for index, (where, port) in enumerate(rule.hosts):
@@ -288,15 +276,13 @@ class Walk:
             if where.is_local and not self.settings.allow_private:
                 refused.append(f"{host} is not a public host")
                 continue
-            candidate = Candidate(host, port, order, preference, owner, here.ttl, path=path)
-            self._found.append(_Found(candidate, rule.naptr, index))
+            self._add(here, rule, index, host, port)
             taken.append(f"candidate {host}:{port}" if port else f"candidate {host}")
         if not taken:
             raise _Skipped("; ".join(refused))
         return taken + refused
 
     def _url(self, here: Question, rule: Rule) -> list[str]:
-        order, preference = rule.naptr[:2]
         made = ""
         try:
             made = self._apply(rule)
@@ -304,24 +290,22 @@ class Walk:
         except (url.TooLongError, ResultTooLongError) as error:
             # The record is for this ARK, but its URL is unknown: no record of a worse rank may replace it.
             self._complete = False
-            self._too_long.append((*here.path, (order, preference)))
+            self._too_long.append((*here.path, rule.naptr[:2]))
             raise _Skipped(f"{error}; records of a worse rank are left out") from None
         except ValueError as error:
             raise _Skipped(f"makes {made[:200]!a}: {error}") from None
-        candidate = Candidate(
-            where.host.in_url,
-            where.port,
-            order,
-            preference,
-            names.to_text(here.name),
-            here.ttl,
-            target=made,
-            path=(*here.path, (order, preference)),
-            made_for=self.ark.in_url,
-            substitution=rule.substitution,
+        made_for, substitution = self.ark.in_url, rule.substitution
+        self._add(
+            here, rule, 0, where.host.in_url, where.port, target=made, made_for=made_for, substitution=substitution
         )
-        self._found.append(_Found(candidate, rule.naptr, 0))
         return [f"candidate {made}"]
+
+    def _add(self, here: Question, rule: Rule, nth: int, host: str, port: int | None, **values: Any) -> None:
+        """Add the candidate of a rule; ``nth`` is the number of its host in the record."""
+        order, preference = rule.naptr[:2]
+        path, owner = (*here.path, (order, preference)), names.to_text(here.name)
+        candidate = Candidate(host, port, order, preference, owner, here.ttl, path=path, **values)
+        self._found.append(_Found(candidate, rule.naptr, nth))
 
     def _redirect(self, here: Question, rule: Rule, onward: dict[Labels, Question]) -> list[str]:
         target = rule.naptr.replacement

@@ -21,16 +21,16 @@ from maptr.protocol import names
 from maptr.protocol.names import Labels
 from maptr.walk import MAX_CANDIDATES, MAX_DEPTH, MAX_QUESTIONS, Answer, Question, Settings, Walk
 
-VECTORS: list[dict[str, Any]] = tomllib.loads((Path(__file__).parent / "vectors" / "walk.toml").read_text("utf-8"))[
-    "walk"
-]
-URLS: list[dict[str, str]] = tomllib.loads((Path(__file__).parent / "vectors" / "urls.toml").read_text("utf-8"))["url"]
+FOLDER = Path(__file__).parent / "vectors"
+VECTORS: list[dict[str, Any]] = tomllib.loads((FOLDER / "walk.toml").read_text("utf-8"))["walk"]
+URLS: list[dict[str, str]] = tomllib.loads((FOLDER / "urls.toml").read_text("utf-8"))["url"]
 RULES = {
     "h": '0 0 "h" "ark" "" h.example\\0588443.',
     "rest": r'0 0 "u" "ark" "!^ark:/?12345/(.*)$!https://u.example/p/ark:/12345/\\1!" .',
     "query": r'0 0 "u" "ark" "!^(ark:/?12345/.*)$!https://u.example/?id=\\1!" .',
 }
 ARK = Ark.parse("ark:12345/x1")
+ROOT = (b"12345", b"ark", b"arpa")
 
 Dns = dict[Labels, list[Naptr] | Outcome]
 
@@ -75,6 +75,13 @@ def run(
     return walk.result()
 
 
+def told(ark: Ark, *records: Naptr, ttl: int = 60, settings: Settings | None = None) -> Walk:
+    """A walk that has the records at the NAAN."""
+    walk = Walk(ark, settings)
+    walk.tell(walk.next()[0], Answer(Outcome.ANSWER, records, ttl))
+    return walk
+
+
 @pytest.mark.parametrize("case", VECTORS, ids=lambda case: case["title"])
 def test_vector(case: dict[str, Any]) -> None:
     table: Dns = {
@@ -105,43 +112,35 @@ def test_vector(case: dict[str, Any]) -> None:
 
 def test_the_longest_ark_has_urls_at_several_hosts() -> None:
     ark = Ark.parse(f"ark:12345/{'x1' * 4000}")
-    found = run(
-        ark,
-        {
-            names.parse("12345.ark.arpa."): [
-                host(0, 0, "a.example."),
-                host(0, 1, "A.example."),
-                host(0, 2, "b.example."),
-            ]
-        },
-    )
-    assert found.urls() == [f"https://a.example/{ark}", f"https://b.example/{ark}"]
+    hosts = [host(0, preference, name) for preference, name in enumerate(("a.example.", "A.example.", "b.example."))]
+    assert run(ark, {ROOT: hosts}).urls() == [f"https://a.example/{ark}", f"https://b.example/{ark}"]
 
 
 @pytest.mark.parametrize("case", URLS, ids=lambda case: case["title"])
 @pytest.mark.parametrize("rule", RULES)
 def test_urls_are_made(rule: str, case: dict[str, str]) -> None:
     """By the walk, and by the candidate of another ARK."""
-    ark, root = Ark.parse(case["ark"]), Answer(Outcome.ANSWER, [naptr(RULES[rule])], 60)
-    walk = Walk(ark)
-    walk.tell(walk.next()[0], root)
-    assert walk.result().urls() == [case[rule]]
-    walk = Walk(ARK)
-    walk.tell(walk.next()[0], root)
-    assert walk.result()[0].url(ark) == case[rule]
+    ark, record = Ark.parse(case["ark"]), naptr(RULES[rule])
+    assert told(ark, record).result().urls() == [case[rule]]
+    assert told(ARK, record).result()[0].url(ark) == case[rule]
     if rule == "h":
         again = Ark.parse(case[rule])
         assert (again, again.tail) == (ark, ark.tail)
 
 
-def test_none_and_unknown_are_different() -> None:
-    with pytest.raises(NoMappingAuthority) as none:
-        run(ARK, {}).url()
-    assert none.value.discovery is not None
-    with pytest.raises(DiscoveryFailed, match="server failure"):
-        run(ARK, {(b"12345", b"ark", b"arpa"): Outcome.SERVFAIL}).url()
-    with pytest.raises(DiscoveryTimeout):
-        run(ARK, {(b"12345", b"ark", b"arpa"): Outcome.TIMEOUT}).url()
+@pytest.mark.parametrize(
+    ("dns", "error", "reason"),
+    [
+        ({}, NoMappingAuthority, "no such name"),
+        ({ROOT: Outcome.SERVFAIL}, DiscoveryFailed, "server failure"),
+        ({ROOT: Outcome.TIMEOUT}, DiscoveryTimeout, "no answer in time"),
+    ],
+)
+def test_none_and_unknown_are_different(dns: Dns, error: type[DiscoveryError], reason: str) -> None:
+    with pytest.raises(error, match=reason) as caught:
+        run(ARK, dns).url()
+    assert type(caught.value) is error
+    assert caught.value.discovery is not None
 
 
 def test_a_chain_of_redirects_is_followed_to_the_limit() -> None:
@@ -162,7 +161,7 @@ def test_a_chain_of_redirects_is_followed_to_the_limit() -> None:
 
 def test_many_redirects_are_followed_to_the_limit_best_first() -> None:
     fan = [redirect(f"n{i}.example.", order=i) for i in range(200)]
-    discovery = run(ARK, {(b"12345", b"ark", b"arpa"): fan, (b"n0", b"example"): [host(0, 0, "a.example.")]})
+    discovery = run(ARK, {ROOT: fan, (b"n0", b"example"): [host(0, 0, "a.example.")]})
     asked = [step for step in discovery.trace if step.outcome is not Outcome.LIMIT]
     assert len(asked) == MAX_QUESTIONS
     assert {step.name[0] for step in asked[1:]} == {b"n%d" % i for i in range(MAX_QUESTIONS - 1)}
@@ -173,7 +172,7 @@ def test_many_redirects_are_followed_to_the_limit_best_first() -> None:
 def test_the_best_candidates_are_kept() -> None:
     crowd = [host(i, 0, f"h{i}.example.") for i in range(2000)]
     random.Random(1).shuffle(crowd)
-    discovery = run(ARK, {(b"12345", b"ark", b"arpa"): crowd})
+    discovery = run(ARK, {ROOT: crowd})
     assert [c.host for c in discovery] == [f"h{i}.example" for i in range(MAX_CANDIDATES)]
     assert not discovery.complete
     assert discovery.trace[-1].outcome is Outcome.LIMIT
@@ -182,68 +181,52 @@ def test_the_best_candidates_are_kept() -> None:
 def test_a_spent_regexp_budget_makes_the_walk_incomplete() -> None:
     rules = [Naptr(0, i, b"u", b"ark", b"!((a*)*(a*)*b)!https://a.example/!", ()) for i in range(200)]
     ark = Ark.parse("ark:12345/x" + "a" * 2000)
-    discovery = run(ark, {(b"12345", b"ark", b"arpa"): [*rules, host(9, 9, "a.example.")]})
+    discovery = run(ark, {ROOT: [*rules, host(9, 9, "a.example.")]})
     assert not discovery.complete
     assert [c.host for c in discovery] == ["a.example"]
     assert any("regexp steps" in reason for step in discovery.trace for r in step.readings for reason in r.reasons)
 
 
 def test_compiling_regexps_spends_the_budget() -> None:
-    costly = [Naptr(0, i, b"u", b"ark", b"!a{255}b{255}!x!", ()) for i in range(500)]
-    walk = Walk(ARK)
-    walk.tell(walk.next()[0], Answer(Outcome.ANSWER, costly, 60))
-    (step,) = walk.result().trace
+    found = told(ARK, *(Naptr(0, i, b"u", b"ark", b"!a{255}b{255}!x!", ()) for i in range(500))).result()
+    (step,) = found.trace
     spent = [reading for reading in step.readings if "regexp steps" in " ".join(reading.reasons)]
     assert len(spent) > 300
-    assert not walk.result().complete
+    assert not found.complete
 
 
 def test_records_are_read_to_the_limit_in_canonical_order() -> None:
     records = [host(i, 0, f"h{i}.example") for i in range(40)]
-    walk = Walk(ARK, Settings(max_records=30))
-    walk.tell(walk.next()[0], Answer(Outcome.ANSWER, records[::-1], 60))
-    discovery = walk.result()
+    discovery = told(ARK, *records[::-1], settings=Settings(max_records=30)).result()
     assert [candidate.order for candidate in discovery] == list(range(30))
     assert not discovery.complete
     assert discovery.trace[0].note == "30 of 40 records read: 30 in one walk at most"
 
 
 def test_open_questions_at_the_end_are_timeouts() -> None:
-    walk = Walk(ARK)
-    (root,) = walk.next()
-    assert walk.next() == []
-    walk.tell(root, Answer(Outcome.ANSWER, [redirect("a.example."), redirect("b.example.")], 60))
+    walk = told(ARK, redirect("a.example."), redirect("b.example."))
     one, _ = walk.next()
+    assert walk.next() == []
     walk.tell(one, Answer(Outcome.ANSWER, [host(0, 0, "h.example."), redirect("c.example.")], 60))
     discovery = walk.result()
-    assert [step.outcome for step in discovery.trace] == [
-        Outcome.ANSWER,
-        Outcome.ANSWER,
-        Outcome.TIMEOUT,
-        Outcome.TIMEOUT,
-    ]
+    assert [step.outcome for step in discovery.trace] == [Outcome.ANSWER] * 2 + [Outcome.TIMEOUT] * 2
     assert [c.host for c in discovery] == ["h.example"]
-    assert not discovery.complete
-    assert discovery.ttl is None
+    assert (discovery.complete, discovery.ttl) == (False, None)
 
 
-def test_private_hosts_can_be_allowed() -> None:
-    dns: Dns = {(b"12345", b"ark", b"arpa"): [host(0, 0, "127.0.0.1.")]}
-    assert run(ARK, dns, Settings(allow_private=True)).urls() == ["https://127.0.0.1/ark:12345/x1"]
-    assert not run(ARK, dns)
-
-
-def test_the_scheme_of_h_candidates_is_a_setting() -> None:
-    dns: Dns = {(b"12345", b"ark", b"arpa"): [host(0, 0, "a.example.")]}
-    assert run(ARK, dns, Settings(scheme="http")).url() == "http://a.example/ark:12345/x1"
+def test_private_hosts_and_another_scheme_are_settings() -> None:
+    assert told(ARK, host(0, 0, "127.0.0.1."), settings=Settings(allow_private=True)).result().urls() == [
+        "https://127.0.0.1/ark:12345/x1"
+    ]
+    assert not told(ARK, host(0, 0, "127.0.0.1.")).result()
+    assert told(ARK, host(0, 0, "a.example."), settings=Settings(scheme="http")).result().url() == (
+        "http://a.example/ark:12345/x1"
+    )
 
 
 def test_the_ttl_is_the_shortest_and_an_invalid_one_counts_as_0() -> None:
-    walk = Walk(ARK)
-    (root,) = walk.next()
-    walk.tell(root, Answer(Outcome.ANSWER, [redirect("a.example."), host(0, 0, "b.example.")], 300))
-    (next_,) = walk.next()
-    walk.tell(next_, Answer(Outcome.ANSWER, [host(0, 0, "h.example.")], 2**31))
+    walk = told(ARK, redirect("a.example."), host(0, 0, "b.example."), ttl=300)
+    walk.tell(walk.next()[0], Answer(Outcome.ANSWER, [host(0, 0, "h.example.")], 2**31))
     discovery = walk.result()
     assert discovery.ttl == 0
     assert {c.host: c.ttl for c in discovery} == {"h.example": 0, "b.example": 300}
@@ -252,25 +235,22 @@ def test_the_ttl_is_the_shortest_and_an_invalid_one_counts_as_0() -> None:
 
 def test_a_candidate_makes_urls_for_other_arks_of_its_rule() -> None:
     rule = naptr('10 10 "u" "ark" "!^ark:/?12345/(x.*)$!https://h.example/\\\\1!" .')
-    candidate = run(ARK, {(b"12345", b"ark", b"arpa"): [rule]})[0]
+    candidate = told(ARK, rule).result()[0]
     assert candidate.url(Ark.parse("ark:12345/x2?info")) == "https://h.example/x2?info"
     with pytest.raises(Exception, match="not for ark:12345/y2"):
         candidate.url(Ark.parse("ark:12345/y2"))
 
 
 @pytest.mark.parametrize(
-    "name",
+    "name",  # the first is refused by a walk too
     [
-        "http://127.0.0.1/",  # a walk refuses it too
-        "https://h.example:8443/",
-        "https://h.example.evil.example/",
-        "javascript:alert(1)",
+        *("http://127.0.0.1/", "https://h.example:8443/", "https://h.example.evil.example/", "javascript:alert(1)"),
         "x" * 4200,
     ],
 )
 def test_a_candidate_does_not_make_urls_at_another_place(name: str) -> None:
     rule = naptr('10 10 "u" "ark" "!^ark:/?12345/(.*)$!\\\\1!" .')
-    (candidate,) = run(Ark.parse("ark:12345/https://h.example/"), {(b"12345", b"ark", b"arpa"): [rule]})
+    (candidate,) = run(Ark.parse("ark:12345/https://h.example/"), {ROOT: [rule]})
     assert candidate.url(Ark.parse("ark:12345/https://H.example/b")) == "https://H.example/b"
     with pytest.raises(DiscoveryError, match=r"h\.example"):
         candidate.url(Ark.parse(f"ark:12345/{name}"))
@@ -278,7 +258,7 @@ def test_a_candidate_does_not_make_urls_at_another_place(name: str) -> None:
 
 def test_the_url_of_another_ark_has_the_budget_of_a_walk() -> None:
     rule = naptr('10 10 "u" "ark" "!^(x{0,200}|.)*$!https://h.example/!" .')
-    candidate = run(ARK, {(b"12345", b"ark", b"arpa"): [rule]})[0]
+    candidate = told(ARK, rule).result()[0]
     with pytest.raises(DiscoveryError):
         candidate.url(Ark.parse("ark:12345/" + "x" * 8000))
 
@@ -292,31 +272,22 @@ def test_a_naan_too_long_for_the_origin_is_a_value_error() -> None:
 
 NODES = 12
 graph_names = [(b"n%d" % i, b"example") for i in range(NODES)]
+ranks = st.tuples(st.integers(0, 2), st.integers(0, 2))
 records = st.one_of(
-    st.builds(
-        lambda i, o, p: Naptr(o, p, b"h", b"ark", b"", (b"h%d" % i, b"example")),
-        st.integers(0, 9),
-        st.integers(0, 2),
-        st.integers(0, 2),
-    ),
-    st.builds(
-        lambda n, o, p: Naptr(o, p, b"", b"ark", b"", n),
-        st.sampled_from(graph_names),
-        st.integers(0, 2),
-        st.integers(0, 2),
-    ),
+    st.builds(lambda i, rank: host(rank[0], rank[1], f"h{i}.example."), st.integers(0, 9), ranks),
+    st.builds(lambda n, rank: Naptr(rank[0], rank[1], b"", b"ark", b"", n), st.sampled_from(graph_names), ranks),
     st.just(Naptr(0, 0, b"s", b"ark", b"", (b"x",))),
 )
 said = st.one_of(st.lists(records, max_size=5), st.sampled_from([Outcome.NODATA, Outcome.SERVFAIL, Outcome.TIMEOUT]))
 graphs = st.dictionaries(st.sampled_from(graph_names), said).flatmap(
-    lambda rest: st.lists(records, min_size=1, max_size=5).map(lambda root: {(b"12345", b"ark", b"arpa"): root, **rest})
+    lambda rest: st.lists(records, min_size=1, max_size=5).map(lambda root: {ROOT: root, **rest})
 )
 
 
 def reachable(dns: Dns, depth: int) -> set[str]:
     """The hosts within a number of redirects, by breadth-first search."""
     hosts: set[str] = set()
-    level: set[Labels] = {(b"12345", b"ark", b"arpa")}
+    level: set[Labels] = {ROOT}
     seen: set[Labels] = set()
     for _ in range(depth + 1):
         seen |= level
@@ -369,19 +340,16 @@ def test_a_url_that_is_too_long_is_not_replaced_by_a_record_of_a_worse_rank(rege
     """The limit makes the discovery incomplete."""
     ark = Ark.parse("ark:12345/" + "x" * 2040)
     long = naptr(f'10 10 "u" "ark" "{regexp}" .')
-    root = (b"12345", b"ark", b"arpa")
-    found = run(ark, {root: [long, host(10, 20, "lesser.example"), host(100, 10, "least.example")]})
+    found = told(ark, long, host(10, 20, "lesser.example"), host(100, 10, "least.example")).result()
     assert (len(found), found.complete) == (0, False)
     with pytest.raises(DiscoveryFailed):
         found.url()
-    found = run(
-        ark, {root: [long, host(5, 50, "better.example"), host(10, 10, "equal.example"), host(10, 11, "l.example")]}
-    )
-    assert [candidate.host for candidate in found] == ["better.example", "equal.example"]
-    assert not found.complete
+    others = [host(5, 50, "better.example"), host(10, 10, "equal.example"), host(10, 11, "l.example")]
+    found = told(ark, long, *others).result()
+    assert ([candidate.host for candidate in found], found.complete) == (["better.example", "equal.example"], False)
     for fallback in ([redirect("a.example", 10, 11)], [redirect("a.example", 9, 0), long]):
-        found = run(ark, {root: [long, *fallback], (b"a", b"example"): [host(0, 0, "h.example")]})
+        found = run(ark, {ROOT: [long, *fallback], (b"a", b"example"): [host(0, 0, "h.example")]})
         assert bool(found) == (fallback[0].order == 9)
         assert not found.complete
-    short = run(ARK, {root: [long, host(100, 10, "least.example")]})
+    short = told(ARK, long, host(100, 10, "least.example")).result()
     assert (len(short), short.complete) == (2, True)

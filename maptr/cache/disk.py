@@ -72,7 +72,7 @@ CREATE INDEX verdict_record ON verdict (view, record);
 
 T = TypeVar("T")
 
-_forks: ForkGuard[Disk] = ForkGuard()
+_forks = ForkGuard()
 
 
 class Disk:

@@ -19,7 +19,7 @@ from maptr.cli import lookup, options, output
 from maptr.cli.files import read_table
 from maptr.cli.lookup import DEFAULTS
 from maptr.errors import ConfigError
-from maptr.nma.probe import MIN_AGE, Prober
+from maptr.nma.reachable import MIN_AGE, Prober
 from maptr.registry.liveness import ProbeResult, places_of
 
 if TYPE_CHECKING:

@@ -235,7 +235,8 @@ class Scheduler(Generic[Token]):
 
     def _like(self, same: Discovery, ark: Ark) -> Discovery:
         """The discovery for another ARK of the NAAN."""
-        return same.of(ark, None if same.ttl is None or self._now is None else self._now() + same.ttl)
+        expiration = None if same.ttl is None or self._now is None else self._now() + same.ttl
+        return same.replace(ark=ark, expiration=expiration)
 
     def _begin(self, token: Token, walk: Walk, elapsed: float) -> None:
         """Continue a walk whose first packet was sent so many seconds ago."""

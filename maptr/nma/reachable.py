@@ -1,18 +1,22 @@
-"""Choosers that connect: the first candidate that answers, or the mapping authority that the ARK was received with.
+"""Which mapping authorities answer: choosers that connect, and probes of many servers.
 
     find = Reachable()  # use it for many ARKs: it remembers which servers answer
     discover("ark:12345/x6np1wh8k", chooser=find).url()
 
-Candidates are tried in their order, those of higher orders too, and an ``h`` candidate by https, then by http.
+A chooser tries the candidates in their order, those of higher orders too, and an ``h`` candidate by https, then by
+http. A Prober has a few connections at a time, and never two at once to one address. Servers at addresses that are not
+public are refused.
 """
 
 from __future__ import annotations
 
+import queue
 import random
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from maptr import url
@@ -20,14 +24,19 @@ from maptr.choose import Chooser, at_random, first
 from maptr.discovery import Candidate, Discovery
 from maptr.errors import NmaError
 from maptr.naptr.regexp import Substitution
-from maptr.registry.liveness import Suspects, place_of
+from maptr.registry.liveness import Probe, ProbeResult, Suspects, place_of
 from maptr.web import connect
 
-SECONDS = 2.0  # for one probe
+SECONDS = 2.0  # for one probe of a chooser
 ALL_SECONDS = 6.0  # for one choice
 REMEMBER = 300.0  # seconds to remember a success
 REMEMBER_FAILURE = 60.0  # seconds to remember a failure; shorter, because it may be the network's (RFC 2308 7.2)
 MAX_REMEMBERED = 4096  # places; the oldest is forgotten first
+
+CONCURRENCY = 8  # probes of a Prober at a time
+PAUSE = 2.0  # seconds between two probes of one address, whatever the host names
+PROBE_SECONDS = 5.0  # for one probe of a Prober
+MIN_AGE = 3600.0  # seconds before the same place may be probed again
 
 ProbeFunction = Callable[[url.Url, float], None]
 """Contacts a server within a number of seconds; raises NmaError if it does not answer."""
@@ -192,3 +201,98 @@ def info(*, allow_private: bool = False) -> ProbeFunction:
             raise NmaError(f"{where.host.text}: HTTP status {page.status}")
 
     return probe
+
+
+@dataclass(slots=True)
+class _Gate:
+    """One address: locked during a probe, and closed for a pause afterwards."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    open_at: float = 0.0
+
+
+class Prober:
+    """Probes the places of mapping authorities. ``look_up`` has the signature of ``connect.look_up``."""
+
+    def __init__(
+        self,
+        *,
+        concurrency: int = CONCURRENCY,
+        seconds: float = PROBE_SECONDS,
+        pause: float = PAUSE,
+        allow_private: bool = False,
+        ask: ProbeFunction | None = None,
+        look_up: Callable[[str, int, float], list[str]] = connect.look_up,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._concurrency = concurrency
+        self._seconds = seconds
+        self._pause = pause
+        self._allow_private = allow_private
+        self._ask = ask or can_connect(allow_private=allow_private)
+        self._look_up = look_up
+        self._clock, self._wall, self._sleep = clock, wall, sleep
+        self._gates: dict[str, _Gate] = {}
+        self._lock = threading.Lock()
+
+    def probe(self, places: Iterable[str]) -> Iterator[Probe]:
+        """Probe each place once; the results come as the probes end."""
+        waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
+        done: queue.SimpleQueue[Probe | BaseException] = queue.SimpleQueue()
+        count = 0
+        for place in dict.fromkeys(places):
+            waiting.put(place)
+            count += 1
+        stop = threading.Event()
+
+        def work() -> None:
+            while not stop.is_set():
+                try:
+                    done.put(self.one(waiting.get_nowait()))
+                except queue.Empty:
+                    return
+                except BaseException as error:
+                    done.put(error)
+
+        for _ in range(min(self._concurrency, count)):
+            threading.Thread(target=work, name="maptr-probe", daemon=True).start()
+        try:
+            for _ in range(count):
+                found = done.get()
+                if isinstance(found, BaseException):
+                    raise found
+                yield found
+        finally:
+            stop.set()
+
+    def one(self, place: str) -> Probe:
+        """Probe one place, after the pause that its address needs."""
+        try:
+            where = url.parse(place)
+        except ValueError as error:
+            return Probe(place, self._wall(), ProbeResult.NOT_ASKED, str(error))
+        if where.host.is_local and not self._allow_private:
+            return Probe(place, self._wall(), ProbeResult.NOT_ASKED, "not a public host")
+        try:
+            addresses = self._look_up(where.host.text, where.port or connect.PORTS[where.scheme], self._seconds)
+        except NmaError as error:
+            return Probe(place, self._wall(), ProbeResult.SILENT, str(error))
+        if not self._allow_private and all(map(connect.is_local, addresses)):
+            return Probe(place, self._wall(), ProbeResult.NOT_ASKED, f"{addresses[0]} is not a public address")
+        gate = self._gate(addresses[0])
+        with gate.lock:
+            if (wait := gate.open_at - self._clock()) > 0:
+                self._sleep(wait)
+            try:
+                self._ask(where, self._seconds)
+            except NmaError as error:
+                return Probe(place, self._wall(), ProbeResult.SILENT, str(error))
+            finally:
+                gate.open_at = self._clock() + self._pause
+        return Probe(place, self._wall(), ProbeResult.ANSWERED)
+
+    def _gate(self, address: str) -> _Gate:
+        with self._lock:
+            return self._gates.setdefault(address, _Gate())

@@ -9,12 +9,10 @@ the caller reads and writes the files.
 
 from __future__ import annotations
 
-import enum
 import re
-from collections import deque
-from collections.abc import Iterator
-from itertools import islice
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from itertools import chain, pairwise
 
 from maptr.errors import TableError
 from maptr.registry import anvl, json_records, natab, prefixes
@@ -23,24 +21,14 @@ from maptr.registry.natab import Loss
 from maptr.registry.natab import write as write_natab
 from maptr.registry.table import MAX_TABLE, OnBad, Table, normal_key
 
-__all__ = ["Format", "Loss", "OnBad", "read", "recognise", "write_json", "write_natab"]
+__all__ = ["Loss", "OnBad", "read", "write_json", "write_natab"]
 
 MAX_LINES = 4_000_000  # the real registry as natab has 10,000
 
+_LINE = re.compile(r"[^\r\n]+")
 _ANVL = re.compile(r"(?:erc|naa)\s*:\s*(?!/)", re.IGNORECASE)
 _LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"  # of str.splitlines
-_CHUNK = 4096  # characters of a text that are split into lines at a time
 _YAML_FIELD = re.compile(r"\s+[\w.-]+\s*:(?:\s|\Z)")
-
-
-class Format(enum.Enum):
-    """A registry format."""
-
-    JSON_V1 = "json-v1"
-    JSON_V2 = "json-v2"
-    ANVL = "anvl"
-    NATAB = "natab"
-    PREFIXES = "prefixes"
 
 
 def read(data: bytes | str, *, filename: str = "", on_bad: OnBad | None = None, scheme: str = "https") -> Table:
@@ -52,52 +40,32 @@ def read(data: bytes | str, *, filename: str = "", on_bad: OnBad | None = None, 
     ``scheme`` is used for the hosts of a natab, which have none (port 80 means http).
     """
     text = _text(data, filename)
-    kind, document = _recognise(text, filename)
-    if document is not None:
-        return json_records.read(document, filename=filename, on_bad=on_bad)
-    if kind is Format.NATAB:
-        return natab.read(text, filename=filename, on_bad=on_bad, scheme=scheme)
-    reader = anvl.read if kind is Format.ANVL else prefixes.read
-    return reader(text, filename=filename, on_bad=on_bad)
+    match text.lstrip()[:1]:
+        case "{" | "[":
+            document = json_records.parse(text, filename)
+            return json_records.read(document, filename=filename, on_bad=on_bad)
+        case "":
+            reason = "the file is empty"
+        case "<":
+            reason = "it looks like a web page"
+        case _:
+            if (reader := _line_reader(text, scheme)) is not None:
+                return reader(text, filename=filename, on_bad=on_bad)
+            reason = "no entry of any known format"
+    raise TableError(f"not a registry: {reason}", filename=filename, line=1)
 
 
-def recognise(data: bytes | str, *, filename: str = "") -> Format:
-    """The format of a registry file. Raises TableError if it has none."""
-    return _recognise(_text(data, filename), filename)[0]
-
-
-def _recognise(text: str, filename: str) -> tuple[Format, Any]:
-    """The format, and the parsed document if it is JSON."""
-    start = text.lstrip()
-    if not start:
-        raise TableError("not a registry: the file is empty", filename=filename, line=1)
-    if start[0] in "{[":
-        document = json_records.parse(text, filename)
-        return (Format.JSON_V2 if json_records.is_version_2(document) else Format.JSON_V1), document
-    if start[0] == "<":
-        raise TableError("not a registry: it looks like a web page", filename=filename, line=1)
-    lines = _lines(text)
-    window = deque(islice(lines, 9))
-    while window:
-        line = window.popleft()
-        following = next((after for after in window if after.strip()), "")
-        window.extend(islice(lines, 1))
+def _line_reader(text: str, scheme: str) -> Callable[..., Table] | None:
+    """The reader of a line-based format; None if no line is of a known one."""
+    lines = filter(str.strip, (match[0] for match in _LINE.finditer(text)))
+    for line, following in pairwise(chain(lines, [""])):
         if _ANVL.match(line):
-            return Format.ANVL, None
+            return anvl.read
         if prefixes.KEY.match(line):
-            return Format.PREFIXES, None
+            return prefixes.read
         if natab.END.match(line) or (_begins_natab(line) and not _YAML_FIELD.match(following)):
-            return Format.NATAB, None
-    raise TableError("not a registry: no entry of any known format", filename=filename, line=1)
-
-
-def _lines(text: str) -> Iterator[str]:
-    """The lines of a text, split chunk by chunk: the first lines of a long text decide its format."""
-    at = 0
-    while at < len(text):
-        end = text.find("\n", at + _CHUNK) + 1 or len(text)
-        yield from text[at:end].splitlines()
-        at = end
+            return partial(natab.read, scheme=scheme)
+    return None
 
 
 def _begins_natab(line: str) -> bool:

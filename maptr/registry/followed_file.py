@@ -11,7 +11,6 @@ import hashlib
 import json
 import logging
 import os
-import stat
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from typing import Any, Protocol
 
 from maptr import registry
 from maptr.errors import ConfigError, LocatedError, MaptrError, TableError
-from maptr.files import ForkLock
+from maptr.files import ForkLock, read_whole, stamp
 from maptr.registry.natab import END
 from maptr.registry.plan import Plan
 from maptr.registry.table import MAX_TABLE, Table
@@ -105,38 +104,31 @@ class WatchedTable:
         with self._lock:
             now = self._clock()
             self._look_at, self._read_at = now + LOOK_EVERY, now + READ_EVERY
-            before = self._state
+            before = self._state.trouble
             try:
                 self._state = self._read(force)
-            except FileNotFoundError:
-                self._keep("the file does not exist")
-            except OSError as error:
-                self._keep(error.strerror or str(error))
-            except LocatedError as error:
-                self._keep(f"line {error.line}: {error.reason}" if error.line > 1 else error.reason)
-            except (MaptrError, _ChangedError) as error:
-                self._keep(str(error))
-                if isinstance(error, _ChangedError):
-                    self._look_at, self._status = now, ()
-            if self._state.trouble and self._state.trouble != before.trouble:
+            except (MaptrError, OSError) as error:
+                self._state = replace(self._state, trouble=_trouble(error))
+            if self._state.trouble not in ("", before):
                 effect = "there is no table" if self._state.table is None else "the last good table stays in use"
                 log.warning("%s: %s; %s", self.path, self._state.trouble, effect)
             return self._state
 
-    def _keep(self, trouble: str) -> None:
-        self._state = replace(self._state, trouble=trouble)
-
     def _look(self) -> tuple[int, ...]:
         try:
-            return _status(os.stat(self.path))  # noqa: PTH116 - faster; answers wait for it
+            return stamp(self.path)
         except OSError:
             return ()
 
     def _read(self, force: bool) -> TableState:
-        content, status = _read_file(self.path)
-        self._status = status
+        self._status = stamp(self.path)
+        content = read_whole(self.path, MAX_TABLE)
+        _, _, size, modified, _ = self._status
+        if self._look() != self._status or len(content) != size:
+            self._look_at, self._status = self._clock(), ()  # read it again at once
+            raise TableError("the file changed while it was read", filename=str(self.path))
         digest = hashlib.sha256(content).hexdigest()
-        fetched = _confirmed_at(self.path, digest) or status[3] / 1e9
+        fetched = _confirmed_at(self.path, digest) or modified / 1e9
         old = self._state.table
         if digest == self._state.digest:
             return TableState(old, "", fetched, digest)
@@ -155,23 +147,16 @@ class WatchedTable:
         return TableState(table, "", fetched, digest)
 
 
-class _ChangedError(Exception):
-    """The file is being written and must be read again."""
-
-
-def _read_file(path: Path) -> tuple[bytes, tuple[int, ...]]:
-    """The content of a file and its status. Raises OSError, TableError and _ChangedError."""
-    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):  # a pipe without a writer would block
-            raise TableError("not a regular file", filename=str(path))
-        status = _status(found)
-        if status[2] > MAX_TABLE:
-            raise TableError(f"more than {MAX_TABLE} bytes", filename=str(path))
-        content = file.read(MAX_TABLE + 1)
-        if _status(os.fstat(file.fileno())) != status or len(content) != status[2]:
-            raise _ChangedError("the file changed while it was read")
-    return content, status
+def _trouble(error: MaptrError | OSError) -> str:
+    """The reason of an error about the file, without the file's name."""
+    match error:
+        case FileNotFoundError():
+            return "the file does not exist"
+        case OSError():
+            return error.strerror or str(error)
+        case LocatedError():
+            return f"line {error.line}: {error.reason}" if error.line > 1 else error.reason
+    return str(error)
 
 
 def _with_bad(table: Table, old: Table, bad: list[TableError]) -> Table:
@@ -187,10 +172,6 @@ def _has_end(content: bytes) -> bool:
     """True for a natab with an end-of-data line."""
     tail = content[-4096:].decode("utf-8", "replace")
     return any(END.match(line) for line in tail.splitlines() if line.strip())
-
-
-def _status(status: os.stat_result) -> tuple[int, ...]:
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def pull_file(path: Path) -> Path:

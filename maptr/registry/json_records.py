@@ -74,17 +74,6 @@ def parse(text: str, filename: str = "") -> Any:
         raise TableError("not a registry: a number with too many digits", filename=filename, line=1) from None
 
 
-def is_version_2(document: Any) -> bool:
-    """True for a document with a feature of version 2."""
-    if not isinstance(document, dict):
-        return False
-    if any(name in document for name in ("index", "records", "date_created", "date_modified")):
-        return True
-    data = document.get("data")
-    first = data[0] if isinstance(data, list) and data else None
-    return isinstance(data, dict) or (isinstance(first, dict) and ("date_created" in first or "date_modified" in first))
-
-
 def read(document: Any, *, filename: str = "", on_bad: OnBad | None = None) -> Table:
     """The table in a parsed document of either version. Raises TableError if it is not a registry."""
     builder = TableBuilder(filename, on_bad)
@@ -166,13 +155,13 @@ def read_record(record: Any) -> Entry:
 
 def write(table: Table) -> str:
     """The table as JSON text in the registry's layout. Reading it gives equal entries."""
-    document = {"metadata": _plain(table.metadata), "data": [write_record(entry) for entry in table.values()]}
+    document = {"metadata": dict(table.metadata), "data": [write_record(entry) for entry in table.values()]}
     return json.dumps(document, indent=2) + "\n"
 
 
 def write_record(entry: Entry) -> dict[str, Any]:
     """The registry's record of one entry, with its members in the registry's order."""
-    extra = dict(_plain(entry.extra))
+    extra = dict(entry.extra)
     first = entry.nmas[0] if entry.nmas else None
     how = (entry.policy.orgtype, entry.policy.policy, entry.policy.tenure, entry.policy.url)
     members: dict[str, Any] = {
@@ -323,12 +312,6 @@ def _nma(record: Mapping[str, Any]) -> Nma | None:
 
 def _target(nma: Nma) -> dict[str, Any]:
     return {"url": nma.target, "http_code": nma.status}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def flaw(value: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""Liveness of mapping authorities: the results of probes. ``maptr.nma.probe`` sends them.
+"""Liveness of mapping authorities: the results of probes. ``maptr.nma.reachable`` sends them.
 
 Liveness is advisory: it never removes a candidate. A server that did not answer several probes in a row is *suspect*:
 its candidates are tried last, and reports name it.

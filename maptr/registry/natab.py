@@ -20,9 +20,7 @@ from __future__ import annotations
 import re
 import textwrap
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from maptr import url
 from maptr.ark import BETANUMERIC, MAX_NAAN
@@ -86,40 +84,23 @@ def read(text: str, *, filename: str = "", on_bad: OnBad | None = None, scheme: 
             line = first if isinstance(first, int) else first.line
             builder.refuse(builder.error(f"duplicate record, first on line {line}", line=start, record=key))
     builder.check(len(found))
-    return _LazyTable(found, natab.valid_entry, natab.metadata, unread=builder.unread - found.keys())
+    return _LazyTable(found, natab, builder.unread)
 
 
 class _LazyTable(Table):
     """A table whose entries are line numbers until they are looked up."""
 
-    __slots__ = ("_found", "_make")
+    __slots__ = ("_lines",)
 
-    def __init__(
-        self,
-        found: dict[str, Entry | int],
-        make: Callable[[int], Entry],
-        metadata: Mapping[str, Any],
-        *,
-        unread: set[str],
-    ) -> None:
-        super().__init__(metadata=metadata, unread=unread)
-        self._found = found
-        self._make = make
+    def __init__(self, found: dict[str, Entry | int], lines: _Lines, unread: set[str]) -> None:
+        super().__init__(metadata=lines.metadata, unread=unread - found.keys())
+        self._entries = found
+        self._lines = lines
 
     def __getitem__(self, key: str) -> Entry:
-        entry = self._found[key]
-        if isinstance(entry, int):
-            entry = self._found[key] = self._make(entry)
-        return entry
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
-
-    def __len__(self) -> int:
-        return len(self._found)
+        if isinstance(start := self._entries[key], int):
+            self._entries[key] = self._lines.entry(start, TableBuilder())
+        return super().__getitem__(key)
 
 
 class _Lines:
@@ -152,12 +133,6 @@ class _Lines:
             self.lines[number] = line
         self.starts = [0, *(number for number, line in enumerate(self.lines) if line and line[0] not in " #")]
         self.odd = {0} | {self.starts[bisect_right(self.starts, number) - 1] for number in odd}
-
-    def valid_entry(self, start: int) -> Entry:
-        """An entry whose lines are certainly valid."""
-        entry = self.entry(start, TableBuilder())
-        assert entry is not None  # noqa: S101 - for the type checker
-        return entry
 
     def entry(self, start: int, builder: TableBuilder) -> Entry | None:
         """The entry that begins at a line; None if the line begins none. Bad lines are reported to ``builder``."""

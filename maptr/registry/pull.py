@@ -136,7 +136,8 @@ class _Puller:
 
     def pull(self, source: str) -> Pull:
         """The pull from one source. Raises FetchError, ParserFailed, TableError and UnsafePlan."""
-        got = self._get(source)
+        known = self._note if (self._note.get("sha256"), self._note.get("source")) == (self._held, source) else {}
+        got = self._get(source, MAX_TABLE, str(known.get("etag", "")), str(known.get("modified", "")))
         digest = self._held if got.content is None else hashlib.sha256(got.content).hexdigest()
         signed = self._verify(source, got, digest)
         content, etag, modified = got.content, got.etag, got.modified
@@ -155,26 +156,14 @@ class _Puller:
             plan = replace(Plan.between(self._table, table), kept=tuple(sorted(kept.items())))
             if not self._force:
                 _check(plan)
-        return Pull(
-            self._path,
-            source,
-            plan,
-            content,
-            digest,
-            etag,
-            modified,
-            tuple(bad),
-            signed=signed,
-            broken=self._broken,
-            before=self._sha256,
-        )
+        found = Pull(self._path, source, plan, content, digest, etag, modified, tuple(bad))
+        return replace(found, signed=signed, broken=self._broken, before=self._sha256)
 
-    def _get(self, source: str) -> Fetched:
+    def _get(self, source: str, most: int, etag: str = "", modified: str = "") -> Fetched:
         if "://" not in source:
-            return Fetched(source, _read_source(source, MAX_TABLE))
-        known = self._note.get("sha256") == self._held and self._note.get("source") == source
-        etag, modified = (str(self._note.get(name, "")) if known else "" for name in ("etag", "modified"))
-        return fetch(source, etag=etag, modified=modified, cafile=self._cafile, seconds=self._seconds)
+            return Fetched(source, _read_source(source, most))
+        cafile, seconds = self._cafile, self._seconds
+        return fetch(source, etag=etag, modified=modified, cafile=cafile, seconds=seconds, max_bytes=most)
 
     def _verify(self, source: str, got: Fetched, digest: str) -> int | None:
         """The time of the signature; None without one. Raises FetchError if the content does not meet the demands, or
@@ -185,11 +174,7 @@ class _Puller:
         if demands.public_key is None:
             return None
         content = (self._content if got.content is None else got.content) or b""
-        where = demands.signature or source + SUFFIX
-        if "://" in where:
-            signature = fetch(where, cafile=self._cafile, seconds=self._seconds, max_bytes=MAX_FILE).content or b""
-        else:
-            signature = _read_source(where, MAX_FILE)
+        signature = self._get(demands.signature or source + SUFFIX, MAX_FILE).content or b""
         try:
             at = verify(demands.public_key, content, signature.decode("utf-8", "surrogateescape"))
         except SignatureError as error:
@@ -239,22 +224,22 @@ def _unreadable(old: Table, new: Table, bad: Sequence[TableError]) -> dict[str, 
     return found
 
 
-def _check(plan: Plan, limit: float = REMOVAL_LIMIT) -> None:
+def _check(plan: Plan) -> None:
     """Raise UnsafePlan if the plan removes more than this part of the table, or removes, retargets or cannot read it.
 
     Everything else in a record may change in all records, as it does when the registry adds a field.
     """
-    plan.check(limit)
+    plan.check()
     moved = sum(old.nmas != new.nmas for old, new in plan.changed)
     touched = len(plan.removed) + moved + len(plan.kept)
-    if plan.size and touched / plan.size > limit:
+    if plan.size and touched / plan.size > REMOVAL_LIMIT:
         raise UnsafePlan(
             f"the plan removes, changes the target of, or cannot read {touched} of {plan.size} records"
-            f" ({touched / plan.size:.0%}, the limit is {limit:.0%})"
+            f" ({touched / plan.size:.0%}, the limit is {REMOVAL_LIMIT:.0%})"
         )
 
 
-def apply_pull(pull: Pull, *, wall: Callable[[], float], keep: int = KEEP) -> None:
+def apply_pull(pull: Pull, *, wall: Callable[[], float]) -> None:
     """Replace the file. The old one becomes ``FILE.1`` unless it was broken, older ones ``.2`` and so on.
 
     ``FILE.pull`` notes the source and the time. If the content has not changed, only this note is written. Raises
@@ -267,7 +252,7 @@ def apply_pull(pull: Pull, *, wall: Callable[[], float], keep: int = KEEP) -> No
             raise TableError("has changed since the plan was made; pull again", filename=str(pull.path))
         if pull.content is not None and current != sha256:
             if current and not pull.broken:
-                _rotate(pull.path, keep)
+                _rotate(pull.path)
             write_atomically(pull.path, pull.content)
         note: dict[str, Any] = {
             "source": pull.source,
@@ -303,19 +288,18 @@ def _last_good(path: Path) -> Table:
     return Table()
 
 
-def _rotate(path: Path, keep: int) -> None:
+def _rotate(path: Path) -> None:
     """Keep the file's content as ``FILE.1`` and shift older states; the file itself stays. Raises OSError."""
-    for number in range(keep, 1, -1):
+    for number in range(KEEP, 1, -1):
         older = _kept(path, number - 1)
         if older.exists():
             older.replace(_kept(path, number))
-    if keep:
-        last = _kept(path, 1)
-        last.unlink(missing_ok=True)
-        try:
-            os.link(path, last)
-        except OSError:  # a file system without links, or another user's file (fs.protected_hardlinks on Linux)
-            write_atomically(last, path.read_bytes())
+    last = _kept(path, 1)
+    last.unlink(missing_ok=True)
+    try:
+        os.link(path, last)
+    except OSError:  # a file system without links, or another user's file (fs.protected_hardlinks on Linux)
+        write_atomically(last, path.read_bytes())
 
 
 def _kept(path: Path, number: int) -> Path:

@@ -163,7 +163,7 @@ class Table(Mapping[str, Entry]):
         metadata: Mapping[str, Any] | None = None,
         unread: Iterable[str] = (),
     ) -> None:
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, Any] = {}  # of Entry; a table that is read lazily has other values too
         self._shoulders: dict[str, list[Entry]] = {}
         self.metadata: Mapping[str, Any] = MappingProxyType(dict(metadata or {}))
         for entry in entries:
@@ -175,7 +175,8 @@ class Table(Mapping[str, Entry]):
         self.unread = frozenset(unread) - self._entries.keys()
 
     def __getitem__(self, key: str) -> Entry:
-        return self._entries[key]
+        entry: Entry = self._entries[key]
+        return entry
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)

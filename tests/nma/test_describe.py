@@ -7,6 +7,7 @@ import inspect
 import json
 import socket
 import tracemalloc
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -15,7 +16,7 @@ from maptr.cli.group import main
 from maptr.client.sync import discover
 from maptr.discovery import Discovery, NoMappingAuthority
 from maptr.errors import ConfigError, NmaError
-from maptr.nma.describe import DiscoverOptions, describe, read
+from maptr.nma.describe import Description, DiscoverOptions, describe, read
 from maptr.nma.reachable import Reachable
 from maptr.web import connect
 from maptr.web.connect import Page
@@ -25,9 +26,14 @@ from tests.support.http_server import pages, raw_server
 from tests.support.ports import free_port
 
 
+def described(*urls: str, **options: Any) -> Description:
+    """The description by the first of these authorities that answers."""
+    return describe(ARK, discovery=discovery_at(*urls), allow_private=True, **options)
+
+
 def test_a_record_in_segments() -> None:
     with pages(erc) as running:
-        description = describe(ARK, discovery=discovery_at(running.url), allow_private=True)
+        description = described(running.url)
     assert running.asked == ["/ark:12345/x1?info"]
     assert description.spoken
     assert (description.status, description.thump, description.links) == (200, "0.6 200 OK", ('<a>; rel="describes"',))
@@ -69,64 +75,64 @@ def test_a_line_end_in_a_value_does_not_make_a_label() -> None:
 
 def test_a_response_that_is_no_description_has_a_note() -> None:
     with pages(lambda path: (200, {"Content-Type": "text/html"}, b"<p>erc: no</p>")) as running:
-        description = describe(ARK, discovery=discovery_at(running.url), allow_private=True)
+        description = described(running.url)
     assert not description.spoken
     assert "HTTP status 200, text/html, no erc: record" in description.note
     with pages(lambda path: (200, TEXT, ERC) if path.endswith("x1?") else (404, {}, b"")) as running:
-        description = describe(
-            ARK, discovery=discovery_at(running.url), allow_private=True, inflections=("?info", "?", "??")
-        )
+        description = described(running.url, inflections=("?info", "?", "??"))
         assert running.asked == ["/ark:12345/x1?info", "/ark:12345/x1?"]
     assert description.spoken
 
 
-def test_redirects_are_followed_within_limits() -> None:
+def test_redirects_are_followed() -> None:
     with pages(erc) as target:
         away = f"{target.url}/ark:12345/x1?info"
         with pages(lambda path: (302, {"Location": away}, b"")) as running:
-            description = describe(ARK, discovery=discovery_at(running.url), allow_private=True)
-            assert description.url == away
-    with pages(lambda path: (302, {"Location": "/again"}, b"")) as running, pytest.raises(NmaError, match="redirects"):
-        describe(ARK, discovery=discovery_at(running.url), allow_private=True)
-    with (
-        pages(lambda path: (302, {"Location": "http://["}, b"")) as running,
-        pytest.raises(NmaError, match="redirects"),
-    ):
-        describe(ARK, discovery=discovery_at(running.url), allow_private=True)
-    for away in ("file:///etc/passwd", "http://user@h.example/", "gopher://h.example/", "http://h.example:0/"):
-        with (
-            pages(lambda path, away=away: (302, {"Location": away}, b"")) as running,  # type: ignore[misc]
-            pytest.raises(NmaError, match="is not asked"),
-        ):
-            describe(ARK, discovery=discovery_at(running.url), allow_private=True)
+            assert described(running.url).url == away
+
+
+@pytest.mark.parametrize(
+    ("away", "reason"),
+    [
+        *(("/again", "redirects"), ("http://[", "redirects"), ("file:///etc/passwd", "is not asked")),
+        *(("http://user@h.example/", "is not asked"), ("gopher://h.example/", "is not asked")),
+        ("http://h.example:0/", "is not asked"),
+    ],
+)
+def test_redirects_are_limited(away: str, reason: str) -> None:
+    with pages(lambda path: (302, {"Location": away}, b"")) as running, pytest.raises(NmaError, match=reason):
+        described(running.url)
 
 
 def test_a_long_description_is_cut() -> None:
     with pages(lambda path: (200, TEXT, b"erc:\nwho: " + b"x" * 1_000_000)) as running:
-        description = describe(ARK, discovery=discovery_at(running.url), allow_private=True)
+        description = described(running.url)
     assert "cut at" in description.note
     assert len(description.to_text()) <= connect.MAX_BODY
 
 
 def test_the_next_authority_is_asked_if_one_is_down() -> None:
     with pages(erc) as running:
-        description = describe(
-            ARK, discovery=discovery_at(f"http://127.0.0.1:{free_port()}", running.url), allow_private=True
-        )
+        description = described(f"http://127.0.0.1:{free_port()}", running.url)
     assert description.spoken
     with pytest.raises(NmaError, match="no mapping authority could be asked"):
-        describe(ARK, discovery=discovery_at(f"http://127.0.0.1:{free_port()}"), allow_private=True)
+        described(f"http://127.0.0.1:{free_port()}")
     with pytest.raises(NoMappingAuthority):
         describe(ARK, discovery=Discovery(ARK))
 
 
 @pytest.mark.parametrize(
-    ("inflections", "why"),
-    [(("?x",), r"inflections: '\?x' is not one of \?info, \?, \?\?"), ((), "inflections: must have one")],
+    ("options", "why"),
+    [
+        ({"inflections": ("?x",)}, r"inflections: '\?x' is not one of \?info, \?, \?\?"),
+        ({"inflections": ()}, "inflections: must have one"),
+        ({"seconds": -1.0}, "seconds: -1.0 is not a number of seconds"),
+        ({"seconds": float("nan")}, "seconds: nan is not a number of seconds"),
+    ],
 )
-def test_invalid_inflections(inflections: tuple[str, ...], why: str) -> None:
+def test_invalid_options(options: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        describe(ARK, discovery=Discovery(ARK), inflections=inflections)
+        describe(ARK, discovery=Discovery(ARK), **options)
 
 
 def test_an_h_record_is_asked_by_https_and_then_by_http() -> None:
@@ -159,10 +165,7 @@ def test_a_silent_authority_leaves_time_for_the_next() -> None:
 @pytest.mark.parametrize("seconds", [float("inf"), 1e300])
 def test_any_number_of_seconds_is_allowed(seconds: float) -> None:
     with pages(erc) as running:
-        assert describe(ARK, discovery=discovery_at(running.url), allow_private=True, seconds=seconds).spoken
-    for wrong in (-1.0, float("nan")):
-        with pytest.raises(ConfigError, match="not a number of seconds"):
-            describe(ARK, discovery=Discovery(ARK), seconds=wrong)
+        assert described(running.url, seconds=seconds).spoken
 
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
@@ -190,7 +193,7 @@ def test_a_hostile_response_is_bounded_and_printed_safely(case: str) -> None:
     target = "!^ark:/?12345/(.*)$!http://127.0.0.1:%d/\\1!"
     with raw_server(*ODD[case]) as port:
         tracemalloc.start()
-        description = describe(ARK, discovery=discovery_at(f"http://127.0.0.1:{port}"), allow_private=True)
+        description = described(f"http://127.0.0.1:{port}")
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < 40_000_000

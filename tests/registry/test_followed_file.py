@@ -43,7 +43,7 @@ def test_a_table_written_in_place_is_never_read_in_half(tmp_path: Path) -> None:
 def test_a_pipe_is_not_a_table(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "natab")
     state = WatchedTable(tmp_path / "natab", clock=time.monotonic).current()
-    assert (state.table, state.trouble) == (None, "not a regular file")
+    assert (state.table, state.trouble) == (None, "Is not a regular file")
 
 
 def test_an_unchanged_table_is_not_parsed_again(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from maptr import registry
 from maptr.errors import TableError
-from maptr.registry import Format, json_records, table
+from maptr.registry import json_records, table
 from maptr.zone.lint import lint
 from tests.support.registries import BAD_RECORDS, GOOD_RECORDS, SAMPLES
 
@@ -29,22 +29,24 @@ PIECES = [
 MEMBERS = ["data", "index", "metadata", "what", "where", "target", "who", "url", "nmas", "na_policy", "12345"]
 
 
-@pytest.mark.parametrize(("sample", "kind"), [*zip(SAMPLES, Format, strict=True)])
-def test_format_is_recognised(sample: str, kind: Format) -> None:
-    assert registry.recognise(sample) is kind
-    assert registry.recognise("\ufeff" + sample) is kind
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_a_byte_order_mark_is_ignored(sample: str) -> None:
+    assert registry.read("\ufeff" + sample) == registry.read(sample)
 
 
 @pytest.mark.parametrize(
-    ("text", "kind"),
+    ("text", "metadata"),
     [
-        ("# c\n\n  \nerc:\nwho: x\n", Format.ANVL),
-        ("naa:\r\nwhat: 12345\r\n", Format.ANVL),
-        ("# c\n# x: y\n12345:\n", Format.NATAB),
+        ("# c\n\n  \nerc:\nwho: x\n\nnaa:\nwhat: 12345\n", {"who": "x"}),
+        ("naa:\r\nwhat: 12345\r\n", {}),
+        ("# c\n# x: y\n# Last change: today\n12345:\n", {"Last change": "today"}),
+        ("# c\n\n---\nark:/12345:\n  name: x\n", {}),
     ],
+    ids=["ANVL", "ANVL without erc", "natab", "prefixes"],
 )
-def test_format_is_recognised_below_a_preamble(text: str, kind: Format) -> None:
-    assert registry.recognise(text) is kind
+def test_format_is_recognised_below_a_preamble(text: str, metadata: dict[str, str]) -> None:
+    table = registry.read(text)
+    assert (list(table), dict(table.metadata)) == (["12345"], metadata)
 
 
 @pytest.mark.parametrize("vector", FATAL, ids=lambda vector: vector["title"])
