@@ -34,7 +34,7 @@ from maptr.transfer.catalog import catalog_zone
 from maptr.transfer.journal import MAX_BYTES, Journal, decode, describe, encode
 from maptr.transfer.notify import is_truncated, make_notify, make_soa_query, read_response, read_serial
 from maptr.transfer.session import Access, Catalog
-from maptr.zone.diff import difference
+from maptr.zone.diff import ZoneDiff
 from maptr.zone.snapshot import Snapshot, ZoneView
 
 log = logging.getLogger("maptr.serve")
@@ -193,7 +193,7 @@ def _extended(path: Path, journal: Journal | None, before: ZoneView | None, view
 
 
 def _warn_of_serial(before: ZoneView, view: ZoneView) -> None:
-    if is_newer(view.serial, before.serial) or difference(before, view) is None:
+    if is_newer(view.serial, before.serial) or not ZoneDiff.between(before, view):
         return
     log.warning(
         "zone %s CHANGED BUT ITS SERIAL DID NOT GO FORWARD (%d, was %d): no secondary will follow until it does",

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from maptr.errors import JournalError, ZoneError
+from maptr.errors import JournalError
 from maptr.protocol.names import Labels, read_wire, to_text, to_wire
 from maptr.protocol.serial import is_newer
-from maptr.zone.diff import Difference, ZoneRecord, difference, digest
+from maptr.zone.diff import Difference, digest
 from maptr.zone.snapshot import ZoneView
 
 # One for each reload. A secondary that is further behind gets the whole zone. Knot keeps 20 or more.
@@ -28,49 +27,13 @@ _DIFFERENCE = struct.Struct("!4I")  # serials, number of records, bytes of the r
 
 
 @dataclass(frozen=True, slots=True)
-class PackedDifference:
-    """A packed difference. Iterating gives its records in the order of IXFR.
-
-    Iterating raises ZoneError for bytes that ``of`` did not make.
-    """
-
-    from_serial: int
-    to_serial: int
-    count: int
-    data: bytes
-
-    @classmethod
-    def of(cls, change: Difference) -> PackedDifference:
-        data = b"".join(map(ZoneRecord.pack, (change.old, *change.removed, change.new, *change.added)))
-        return cls(change.from_serial, change.to_serial, len(change), data)
-
-    def __iter__(self) -> Iterator[ZoneRecord]:
-        offset = 0
-        for _ in range(self.count):
-            try:
-                record, offset = ZoneRecord.unpack(self.data, offset)
-            except (struct.error, IndexError, ValueError) as error:
-                raise ZoneError(f"the journal is damaged: {error}") from error
-            yield record
-
-    def __len__(self) -> int:
-        """The number of records that IXFR sends."""
-        return self.count
-
-    @property
-    def size(self) -> int:
-        """Bytes in a file."""
-        return _DIFFERENCE.size + len(self.data)
-
-
-@dataclass(frozen=True, slots=True)
 class Journal:
     """An unbroken chain of differences that ends at the zone with this serial and ``digest``."""
 
     origin: Labels
     serial: int
     digest: bytes
-    differences: tuple[PackedDifference, ...] = ()
+    differences: tuple[Difference, ...] = ()
 
     @classmethod
     def start(cls, view: ZoneView) -> Journal:
@@ -81,7 +44,7 @@ class Journal:
         """True if the chain ends at this zone, with the same serial and the same content."""
         return (self.origin, self.serial) == (view.origin, view.serial) and self.digest == digest(view)
 
-    def since(self, serial: int) -> tuple[PackedDifference, ...] | None:
+    def since(self, serial: int) -> tuple[Difference, ...] | None:
         """The differences from a serial to that of the zone; None if the serial is not in the journal."""
         for number in range(len(self.differences) - 1, -1, -1):
             if self.differences[number].from_serial == serial:
@@ -95,16 +58,16 @@ class Journal:
 
         A serial that did not increase (RFC 1982) starts a new journal, because no secondary can follow it.
         """
-        change = difference(old, new)
+        change = Difference.between(old, new)
         if change is None:
             return self
         after = digest(new)
         if self.serial != old.serial or not is_newer(new.serial, old.serial):
             return Journal(new.origin, new.serial, after)
-        kept: list[PackedDifference] = []
+        kept: list[Difference] = []
         size = 0
-        for each in reversed((*self.differences, PackedDifference.of(change))):
-            size += each.size
+        for each in reversed((*self.differences, change)):
+            size += _DIFFERENCE.size + len(each.data)
             if size > max_bytes or len(kept) == max_differences:
                 break
             kept.append(each)
@@ -140,13 +103,13 @@ def _unpack(body: bytes, stop: int) -> Journal:
     origin, offset = read_wire(body, len(_MAGIC))
     serial, end, count = struct.unpack_from("!I32sI", body, offset)
     offset += 40
-    differences: list[PackedDifference] = []
+    differences: list[Difference] = []
     for _ in range(count):
         old, new, records, size = _DIFFERENCE.unpack_from(body, offset)
         offset += _DIFFERENCE.size + size
         if offset > stop:
             raise ValueError("a difference is truncated")
-        differences.append(PackedDifference(old, new, records, body[offset - size : offset]))
+        differences.append(Difference(old, new, records, body[offset - size : offset]))
     links = [each.from_serial for each in differences[1:]] + [serial]
     if offset != stop or any(each.to_serial != link for each, link in zip(differences, links, strict=False)):
         raise ValueError("the chain of serials is broken")

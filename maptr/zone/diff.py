@@ -11,9 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import dns.exception
-import dns.rdatatype
-
+from maptr.errors import ZoneError
 from maptr.protocol.names import Labels, fold, from_wire, read_wire, to_text, to_wire
 from maptr.protocol.numbers import MADE_BY_SIGNERS, RRSIG, SOA
 from maptr.zone.packed import (
@@ -22,11 +20,11 @@ from maptr.zone.packed import (
     have_same_records,
     pack_rrset,
     split_rrsets,
-    types_of,
     with_head,
 )
 from maptr.zone.rrset import Node, RRset
 from maptr.zone.snapshot import ZoneView
+from maptr.zone.text import rdata_text, type_text
 
 SERIAL = slice(-20, -16)  # in the rdata of a SOA: it ends with five 32-bit numbers (RFC 1035 3.3.13)
 
@@ -52,7 +50,7 @@ class Change:
     def to_text(self) -> str:
         """``+ owner ttl TYPE rdata | rdata``; for a changed RRset only what differs, as ``old -> new``."""
         rrset = self.rrset
-        owner, kind = to_text(rrset.owner), _type_text(rrset.rdtype)
+        owner, kind = to_text(rrset.owner), type_text(rrset.rdtype)
         if self.old is None or self.new is None:
             return f"{self.sign} {owner} {rrset.ttl} {kind} {_rdatas_text(set(rrset.rdatas), rrset.rdtype)}"
         return f"~ {owner} {kind} {'; '.join(self._differences(self.old, self.new))}"
@@ -73,7 +71,7 @@ class Change:
         return {
             "change": {"+": "added", "-": "removed", "~": "changed"}[self.sign],
             "owner": to_text(self.rrset.owner),
-            "type": _type_text(self.rrset.rdtype),
+            "type": type_text(self.rrset.rdtype),
             "old": _rrset_dict(self.old),
             "new": _rrset_dict(self.new),
         }
@@ -142,27 +140,14 @@ def _content(rrset: RRset) -> tuple[Labels, int, frozenset[bytes]]:
     return rrset.owner, rrset.ttl, frozenset(rrset.rdatas)
 
 
-def _type_text(rdtype: int) -> str:
-    return dns.rdatatype.to_text(dns.rdatatype.RdataType.make(rdtype))
-
-
 def _rdatas_text(rdatas: set[bytes], rdtype: int) -> str:
-    return " | ".join(_rdata_text(rdata, rdtype) for rdata in sorted(rdatas))
-
-
-def _rdata_text(rdata: bytes, rdtype: int) -> str:
-    from maptr.zone.text import rdata_text  # for a command's output: the server starts without dnspython's rdata
-
-    try:
-        return rdata_text(rdtype, rdata)
-    except (ValueError, dns.exception.DNSException):
-        return f"\\# {len(rdata)} {rdata.hex()}"  # RFC 3597 5
+    return " | ".join(rdata_text(rdtype, rdata) for rdata in sorted(rdatas))
 
 
 def _rrset_dict(rrset: RRset | None) -> dict[str, Any] | None:
     if rrset is None:
         return None
-    return {"ttl": rrset.ttl, "rdata": [_rdata_text(rdata, rrset.rdtype) for rdata in sorted(rrset.rdatas)]}
+    return {"ttl": rrset.ttl, "rdata": [rdata_text(rrset.rdtype, rdata) for rdata in sorted(rrset.rdatas)]}
 
 
 # ---- versions of one zone
@@ -190,18 +175,12 @@ def stripped(view: ZoneView, serial: int | None = None) -> ZoneView:
     """
     bare: dict[bytes, bytes] = {}
     for key in view.nodes.special:
-        packed = view.nodes.read(key)
-        if not MADE_BY_SIGNERS.isdisjoint(types_of(packed)):
-            bare[key] = _unsigned(packed)
+        rrsets = dict(split_rrsets(view.nodes.read(key)))
+        if not MADE_BY_SIGNERS.isdisjoint(rrsets):
+            kept = rrsets.keys() - MADE_BY_SIGNERS
+            bare[key] = b"".join([with_head(rdtype, rrsets[rdtype]) for rdtype in sorted(kept)])
     found = ZoneView.of(view.origin, view.nodes.replaced(bare)) if bare else view
     return found if serial is None or serial == found.serial else with_serial(found, serial)
-
-
-def _unsigned(packed: bytes) -> bytes:
-    """The value of a name without the records that signing makes."""
-    return b"".join(
-        [with_head(rdtype, records) for rdtype, records in split_rrsets(packed) if rdtype not in MADE_BY_SIGNERS]
-    )
 
 
 # ---- record by record
@@ -233,40 +212,46 @@ class ZoneRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The step from one version of a zone to the next: the SOA records of both, and the other records that differ."""
+    """The step from one version of a zone to the next, packed.
 
-    old: ZoneRecord
-    new: ZoneRecord
-    removed: tuple[ZoneRecord, ...]
-    added: tuple[ZoneRecord, ...]
+    Iterating gives its records in the order of IXFR (RFC 1995 4): the old SOA, what was removed, the new SOA, what was
+    added. It raises ZoneError for bytes that ``between`` did not make.
+    """
 
-    @property
-    def from_serial(self) -> int:
-        return serial_of(self.old)
+    from_serial: int
+    to_serial: int
+    count: int
+    data: bytes
 
-    @property
-    def to_serial(self) -> int:
-        return serial_of(self.new)
+    @classmethod
+    def between(cls, old: ZoneView, new: ZoneView) -> Difference | None:
+        """In canonical order of names; None if nothing differs.
+
+        A record is removed and added again if its TTL or the case of its owner changed.
+        """
+        removed: list[ZoneRecord] = []
+        added: list[ZoneRecord] = []
+        for key in _changed_names(old.nodes, new.nodes):
+            before, after = (set(_node_records(view.nodes.get(key, {}))) for view in (old, new))
+            removed += before - after
+            added += after - before
+        if not removed and not added:
+            return None
+        steps = [soa_of(old), *_sorted(removed), soa_of(new), *_sorted(added)]
+        return cls(old.serial, new.serial, len(steps), b"".join(map(ZoneRecord.pack, steps)))
+
+    def __iter__(self) -> Iterator[ZoneRecord]:
+        offset = 0
+        for _ in range(self.count):
+            try:
+                record, offset = ZoneRecord.unpack(self.data, offset)
+            except (struct.error, IndexError, ValueError) as error:
+                raise ZoneError(f"the journal is damaged: {error}") from error
+            yield record
 
     def __len__(self) -> int:
         """The number of records in an IXFR response."""
-        return 2 + len(self.removed) + len(self.added)
-
-
-def difference(old: ZoneView, new: ZoneView) -> Difference | None:
-    """The difference between two versions, in canonical order of names; None if there is none.
-
-    A record is removed and added again if its TTL or the case of its owner changed.
-    """
-    removed: list[ZoneRecord] = []
-    added: list[ZoneRecord] = []
-    for key in _changed_names(old.nodes, new.nodes):
-        before, after = set(_node_records(old.nodes.get(key, {}))), set(_node_records(new.nodes.get(key, {})))
-        removed += before - after
-        added += after - before
-    if not removed and not added:
-        return None
-    return Difference(soa_of(old), soa_of(new), _sorted(removed), _sorted(added))
+        return self.count
 
 
 def records(view: ZoneView) -> Iterator[ZoneRecord]:
@@ -296,24 +281,14 @@ def digest(view: ZoneView) -> bytes:
 
 def _node_records(node: Node) -> Iterator[ZoneRecord]:
     """Signatures have the TTL of what they cover (RFC 4034 3), which the RRset of all signatures does not have."""
-    covering: set[bytes] = set()
     for rrset in node.values():
-        if rrset.rdtype == RRSIG:
-            continue
         for rdata in rrset.rdatas:
-            yield ZoneRecord(rrset.owner, rrset.rdtype, rrset.ttl, rdata)
-        for rdata in rrset.signatures:
-            covering.add(rdata)
-            yield ZoneRecord(rrset.owner, RRSIG, rrset.ttl, rdata)
-    if RRSIG in node:
-        rrset = node[RRSIG]
-        for rdata in rrset.rdatas:
-            if rdata not in covering:
-                yield ZoneRecord(rrset.owner, RRSIG, rrset.ttl, rdata)
+            covered = node.get(int.from_bytes(rdata[:2], "big")) if rrset.rdtype == RRSIG else None
+            yield ZoneRecord(rrset.owner, rrset.rdtype, (covered or rrset).ttl, rdata)
 
 
-def _sorted(found: Iterable[ZoneRecord]) -> tuple[ZoneRecord, ...]:
-    return tuple(sorted((record for record in found if record.rdtype != SOA), key=_order))
+def _sorted(found: Iterable[ZoneRecord]) -> list[ZoneRecord]:
+    return sorted((record for record in found if record.rdtype != SOA), key=_order)
 
 
 def _order(record: ZoneRecord) -> tuple[object, ...]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import binascii
 import datetime
 from collections.abc import Iterator
+from functools import lru_cache
 
+import dns.exception
 import dns.name
 import dns.rdata
 import dns.rdataclass
@@ -27,96 +29,78 @@ def to_text(zone: ZoneView) -> str:
 
     Signatures follow the records they cover. The same records give the same text, whatever their order.
     """
-    writer = _Writer()
-    lines: list[str] = []
     nodes = zone.nodes
-    for _, name in sorted(nodes.in_order(), key=lambda found: len(found[0]) != len(zone.origin)):
-        lines += writer.lines(names.to_text(nodes.owner(name)), nodes.read(name))
+    in_order = sorted(nodes.in_order(), key=lambda found: len(found[0]) != len(zone.origin))
+    lines = [line for _, name in in_order for line in _lines(names.to_text(nodes.owner(name)), nodes.read(name))]
     return "\n".join(lines) + "\n"
 
 
+@lru_cache
+def type_text(rdtype: int) -> str:
+    """The mnemonic of a type, or ``TYPE65280`` (RFC 3597 5)."""
+    return dns.rdatatype.to_text(dns.rdatatype.RdataType.make(rdtype))
+
+
 def rdata_text(rdtype: int, octets: bytes) -> str:
-    """Presentation format of uncompressed rdata; that of RFC 3597, which all readers take alike, if a name in it has
-    characters that readers take differently. Raises ValueError or DNSException for bad rdata."""
-    if rdtype == NAPTR:
-        return Naptr.from_wire(octets).to_text()
-    if rdtype == TXT:
-        return " ".join(map(quote, _strings(octets)))
-    if rdtype == A:
-        return ".".join(map(str, octets))
-    rdata = dns.rdata.from_wire(dns.rdataclass.IN, dns.rdatatype.RdataType.make(rdtype), octets, 0, len(octets))
+    """Presentation format of uncompressed rdata.
+
+    It is that of RFC 3597, which all readers take alike, for bad rdata, and if a name in it has characters that readers
+    take differently.
+    """
+    try:
+        if rdtype == NAPTR:
+            return Naptr.from_wire(octets).to_text()
+        if rdtype == TXT:
+            return " ".join(map(quote, _strings(octets)))
+        if rdtype == A:
+            return ".".join(map(str, octets))
+        if rdtype == NSEC:
+            following, end = names.read_wire(octets, 0)
+            return names.to_text(following) + _bitmap_text(octets[end:])
+        rdata = dns.rdata.from_wire(dns.rdataclass.IN, dns.rdatatype.RdataType.make(rdtype), octets, 0, len(octets))
+    except (ValueError, dns.exception.DNSException):
+        return f"\\# {len(octets)} {octets.hex()}"
     if any(names.to_text(name.labels[:-1]) != name.to_text() for name in _names(rdata)):
         return str(rdata.to_generic().to_text())
     return str(rdata.to_text())
 
 
-class _Writer:
-    """Writes the records of one name after the other. What most of them repeat is formatted once."""
-
-    def __init__(self) -> None:
-        self._types: dict[int, str] = {}
-        self._times: dict[int, str] = {}
-        self._signers: dict[bytes, tuple[str, int]] = {}
-        self._bitmaps: dict[bytes, str] = {}
-
-    def lines(self, owner: str, packed: bytes) -> Iterator[str]:
-        rrsets = dict(split_rrsets(packed))
-        signatures: dict[int, list[tuple[str, int]]] = {}
-        for record in split_records(rrsets.pop(RRSIG, b"")):
-            rdata = record[RECORD.size :]
-            covering = signatures.setdefault(int.from_bytes(rdata[:2], "big"), [])
-            covering.append((self._signature(rdata), ttl_of(record)))
-        for rdtype in sorted(rrsets, key=lambda rdtype: (rdtype != SOA, rdtype)):
-            records = rrsets[rdtype]
-            head = f"{owner} {ttl_of(records)} IN "
-            kind = f"{head}{self._type(rdtype)} "
-            for rdata in _sorted(rdtype, records):
-                yield kind + (self._nsec(rdata) if rdtype == NSEC else rdata_text(rdtype, rdata))
-            for text, _ in sorted(signatures.pop(rdtype, ())):
-                # The TTL of what they cover (RFC 4034 3), which the RRset of all signatures does not have.
-                yield f"{head}RRSIG {text}"
-        for alone in signatures.values():
-            for text, ttl in sorted(alone):
-                yield f"{owner} {ttl} IN RRSIG {text}"
-
-    def _type(self, rdtype: int) -> str:
-        if rdtype not in self._types:
-            self._types[rdtype] = dns.rdatatype.to_text(dns.rdatatype.RdataType.make(rdtype))
-        return self._types[rdtype]
-
-    def _signature(self, rdata: bytes) -> str:
-        covered, algorithm, labels, ttl, expiration, inception, tag = RRSIG_HEAD.unpack_from(rdata)
-        signer, size = self._signer(rdata)
-        octets = binascii.b2a_base64(rdata[RRSIG_HEAD.size + size :], newline=False).decode("ascii")
-        times = f"{self._time(expiration)} {self._time(inception)}"
-        return f"{self._type(covered)} {algorithm} {labels} {ttl} {times} {tag} {signer} {octets}"
-
-    def _signer(self, rdata: bytes) -> tuple[str, int]:
-        """The signer's name as text, and its size in bytes."""
-        for wire, found in self._signers.items():
-            if rdata.startswith(wire, RRSIG_HEAD.size):
-                return found
-        labels, end = names.read_wire(rdata, RRSIG_HEAD.size)
-        found = names.to_text(labels), end - RRSIG_HEAD.size
-        self._signers[rdata[RRSIG_HEAD.size : end]] = found
-        return found
-
-    def _time(self, stamp: int) -> str:
-        if stamp not in self._times:
-            self._times[stamp] = datetime.datetime.fromtimestamp(stamp, datetime.UTC).strftime(TIME_FORMAT)
-        return self._times[stamp]
-
-    def _nsec(self, rdata: bytes) -> str:
-        labels, end = names.read_wire(rdata, 0)
-        bitmap = rdata[end:]
-        if bitmap not in self._bitmaps:
-            self._bitmaps[bitmap] = "".join(f" {self._type(rdtype)}" for rdtype in types_in(bitmap))
-        return names.to_text(labels) + self._bitmaps[bitmap]
+def _lines(owner: str, packed: bytes) -> Iterator[str]:
+    """The records of one name."""
+    rrsets = dict(split_rrsets(packed))
+    signatures: dict[int, list[tuple[str, int]]] = {}
+    for record in split_records(rrsets.pop(RRSIG, b"")):
+        rdata = record[RECORD.size :]
+        covering = signatures.setdefault(int.from_bytes(rdata[:2], "big"), [])
+        covering.append((_signature_text(rdata), ttl_of(record)))
+    for rdtype in sorted(rrsets, key=lambda rdtype: (rdtype != SOA, rdtype)):
+        head = f"{owner} {ttl_of(rrsets[rdtype])} IN"
+        for rdata in sorted(rdatas_of(rrsets[rdtype]), key=lambda rdata: canonical_rdata(rdtype, rdata)):
+            yield f"{head} {type_text(rdtype)} {rdata_text(rdtype, rdata)}"
+        for text, _ in sorted(signatures.pop(rdtype, ())):
+            # The TTL of what they cover (RFC 4034 3), which the RRset of all signatures does not have.
+            yield f"{head} RRSIG {text}"
+    for alone in signatures.values():
+        for text, ttl in sorted(alone):
+            yield f"{owner} {ttl} IN RRSIG {text}"
 
 
-def _sorted(rdtype: int, records: bytes) -> list[bytes]:
-    """The rdatas of an RRset in canonical order (RFC 4034 6.3), as they are spelled."""
-    return sorted(rdatas_of(records), key=lambda rdata: canonical_rdata(rdtype, rdata))
+def _signature_text(rdata: bytes) -> str:
+    covered, algorithm, labels, ttl, expiration, inception, tag = RRSIG_HEAD.unpack_from(rdata)
+    signer, end = names.read_wire(rdata, RRSIG_HEAD.size)
+    octets = binascii.b2a_base64(rdata[end:], newline=False).decode("ascii")
+    times = f"{_time_text(expiration)} {_time_text(inception)}"
+    return f"{type_text(covered)} {algorithm} {labels} {ttl} {times} {tag} {names.to_text(signer)} {octets}"
+
+
+@lru_cache  # most signatures of a zone have the same times
+def _time_text(stamp: int) -> str:
+    return datetime.datetime.fromtimestamp(stamp, datetime.UTC).strftime(TIME_FORMAT)
+
+
+@lru_cache  # most names have the same types
+def _bitmap_text(bitmap: bytes) -> str:
+    return "".join(f" {type_text(rdtype)}" for rdtype in types_in(bitmap))
 
 
 def _strings(octets: bytes) -> Iterator[bytes]:

@@ -20,7 +20,7 @@ from maptr.answer.context import Transport
 from maptr.transfer.acl import Acl, Secondaries, keyring
 from maptr.transfer.journal import Journal
 from maptr.transfer.session import Access, exchange
-from maptr.zone.diff import Difference, difference
+from maptr.zone.diff import Difference
 from maptr.zone.snapshot import Snapshot, ZoneView
 
 ORIGIN = "ark.arpa."
@@ -81,7 +81,7 @@ class Follower:
 
     def publish(self, view: ZoneView) -> Difference | None:
         """Publish a version and transfer it by IXFR. Returns the difference, or None if nothing changed."""
-        change = difference(self.view, view)
+        change = Difference.between(self.view, view)
         if change is None:
             return None
         before, self.journal, self.view = self.view.serial, self.journal.extend(self.view, view), view
