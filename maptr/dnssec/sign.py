@@ -56,6 +56,10 @@ Progress = Callable[[int, int], None]
 """Called from time to time with the number of names that are signed, and of all names."""
 
 
+def _no_progress(done: int, total: int) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class Renewal:
     """How a zone is signed now (Unix time): one rule for ``maptr zone sign`` and for the server.
@@ -70,7 +74,7 @@ class Renewal:
     style: str = "increment"
     force: bool = False
 
-    def renew(self, zone: ZoneView, old: ZoneView | None, progress: Progress = lambda done, total: None) -> ZoneView:
+    def renew(self, zone: ZoneView, old: ZoneView | None, progress: Progress = _no_progress) -> ZoneView:
         """The zone, signed. ``old``, the version that was signed before, if nothing has to change."""
         if old is not None and self.is_good(old, zone):
             return old
@@ -88,20 +92,45 @@ class Renewal:
             and signature_state(old, self.now, expiring=self.policy.refresh).state is Signatures.OK
         )
 
-    def sign(self, zone: ZoneView, old: ZoneView | None, progress: Progress = lambda done, total: None) -> ZoneView:
-        """The zone, signed in any case."""
-        serial = zone.serial
+    def sign(self, zone: ZoneView, old: ZoneView | None, progress: Progress = _no_progress) -> ZoneView:
+        """The zone, signed in any case. The same arguments give the same zone.
+
+        The signatures of ``old`` are kept that cover the same records by the same keys and last long enough, so that an
+        IXFR to secondaries has only what changed.
+        """
+        serial, policy, now = zone.serial, self.policy, int(self.now)
         if old is not None and not is_newer(serial, old.serial):
             serial = following_serial(old.serial, self.style, self.now)
-        return sign_zone(
-            zone,
-            self.keys,
-            now=int(self.now),
-            serial=serial,
-            policy=self.policy,
-            old=None if self.force else old,
-            progress=progress,
-        )
+        bare = stripped(zone, serial)
+        table = dict(bare.nodes.pack_all())
+        owners = _owners(bare)
+        apex = owners[0]
+        key_ttl = bare.soa.ttl if policy.dnskey_ttl is None else policy.dnskey_ttl
+        for rdtype, rdatas in apex_records(zone.origin, self.keys, policy.cds).items():
+            apex.rrsets[rdtype] = _records(rdtype, key_ttl, rdatas)
+        signer = _Signer(self.keys, apex.name, policy, now)
+        earlier = None if self.force else _Earlier.of(old, self.keys, now, policy)
+        bitmaps: dict[frozenset[int], bytes] = {}  # most names have the same types
+        for count, owner in enumerate(owners):
+            to_come = (ZONEMD,) if policy.zonemd and owner is apex else ()  # its digest is made last
+            types = frozenset((*owner.rrsets, RRSIG, NSEC, *to_come))
+            if types not in bitmaps:
+                bitmaps[types] = bitmap(types)
+            rdata = owners[(count + 1) % len(owners)].name + bitmaps[types]
+            owner.rrsets[NSEC] = _records(NSEC, bare.negative_soa.ttl, [rdata])  # RFC 9077 3
+            known = {} if earlier is None else earlier.known(owner.name, owner.rrsets)
+            owner.sign(signer, owner.rrsets, known)
+            table[owner.name] = owner.packed()
+            if count % PROGRESS_STEP == 0:
+                progress(count, len(owners))
+        progress(len(owners), len(owners))
+        if policy.zonemd:
+            signed = bare._replace(nodes=PackedNodes(table, bare.nodes.spelled, ()))
+            rdata = struct.pack("!IBB", serial, SIMPLE, SHA384) + zone_digest(signed, SHA384)
+            apex.rrsets[ZONEMD] = _records(ZONEMD, bare.soa.ttl, [rdata])
+            apex.sign(signer, (ZONEMD,), {})
+            table[apex.name] = apex.packed()
+        return ZoneView.of(zone.origin, PackedNodes(table, bare.nodes.spelled))
 
 
 def is_current(old: ZoneView, zone: ZoneView, keys: KeySet, policy: SigningPolicy) -> bool:
@@ -140,54 +169,6 @@ def due(view: ZoneView, policy: SigningPolicy, now: float) -> int:
     if found.expires is None:
         raise SigningError("no signatures")
     return found.expires - policy.refresh
-
-
-def sign_zone(
-    zone: ZoneView,
-    keys: KeySet,
-    *,
-    now: int,
-    serial: int,
-    policy: SigningPolicy | None = None,
-    old: ZoneView | None = None,
-    progress: Progress = lambda done, total: None,
-) -> ZoneView:
-    """The zone, signed, with the serial. The same arguments give the same zone.
-
-    ``now`` is Unix time. From ``old``, a signed version, the signatures are kept that cover the same records by the
-    same keys and last long enough, so that an IXFR to secondaries has only what changed.
-    """
-    policy = policy or SigningPolicy()
-    bare = stripped(zone, serial)
-    table = dict(bare.nodes.pack_all())
-    owners = _owners(bare)
-    apex = owners[0]
-    key_ttl = bare.soa.ttl if policy.dnskey_ttl is None else policy.dnskey_ttl
-    for rdtype, rdatas in apex_records(zone.origin, keys, policy.cds).items():
-        apex.rrsets[rdtype] = _records(rdtype, key_ttl, rdatas)
-    signer = _Signer(keys, apex.name, policy, now)
-    earlier = _Earlier.of(old, keys, now, policy)
-    bitmaps: dict[frozenset[int], bytes] = {}  # most names have the same types
-    for count, owner in enumerate(owners):
-        to_come = (ZONEMD,) if policy.zonemd and owner is apex else ()  # its digest is made last
-        types = frozenset((*owner.rrsets, RRSIG, NSEC, *to_come))
-        if types not in bitmaps:
-            bitmaps[types] = bitmap(types)
-        rdata = owners[(count + 1) % len(owners)].name + bitmaps[types]
-        owner.rrsets[NSEC] = _records(NSEC, bare.negative_soa.ttl, [rdata])  # RFC 9077 3
-        known = {} if earlier is None else earlier.known(owner.name, owner.rrsets)
-        owner.sign(signer, owner.rrsets, known)
-        table[owner.name] = owner.packed()
-        if count % PROGRESS_STEP == 0:
-            progress(count, len(owners))
-    progress(len(owners), len(owners))
-    if policy.zonemd:
-        signed = bare._replace(nodes=PackedNodes(table, bare.nodes.spelled, ()))
-        rdata = struct.pack("!IBB", serial, SIMPLE, SHA384) + zone_digest(signed, SHA384)
-        apex.rrsets[ZONEMD] = _records(ZONEMD, bare.soa.ttl, [rdata])
-        apex.sign(signer, (ZONEMD,), {})
-        table[apex.name] = apex.packed()
-    return ZoneView.of(zone.origin, PackedNodes(table, bare.nodes.spelled))
 
 
 def apex_records(origin: Labels, keys: KeySet, cds: Children) -> dict[int, list[bytes]]:

@@ -11,7 +11,6 @@ import hashlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from maptr.errors import ZoneError
 from maptr.protocol.names import ROOT, WILDCARD, Labels, from_wire, next_closer, parent, to_text
@@ -24,28 +23,6 @@ HASH_SIZE = 20  # bytes
 MAX_ITERATIONS = 150
 MAX_KNOWN = 8192  # enclosers, some 200 bytes each
 MAX_GAPS = 1 << 14  # in a chain whose gaps are numbered
-
-
-class Denial(Protocol):
-    """Proofs by outcome. Names are folded wire; ``encloser`` is the longest name at or above ``name`` that exists."""
-
-    def name_error(self, name: bytes, encloser: bytes) -> list[RRset]:
-        """Neither the name exists nor a wildcard that would match it."""
-
-    def no_data(self, name: bytes) -> list[RRset]:
-        """The name has no such type; for a delegation, that it has no DS."""
-
-    def wildcard(self, name: bytes, encloser: bytes) -> list[RRset]:
-        """Nothing closer than the wildcard that gave the answer."""
-
-    def wildcard_no_data(self, name: bytes, encloser: bytes) -> list[RRset]:
-        """Nothing closer than the wildcard, which has no such type."""
-
-    def gap(self, encloser: bytes, *, apex: bool) -> Callable[[bytes], int] | None:
-        """A function from a name directly below ``encloser`` that does not exist to the number of the gap it is in.
-
-        All names in one gap have the same proofs. None if there are more than MAX_GAPS gaps.
-        """
 
 
 def chain_of(nodes: Mapping[Labels, Node], origin: Labels) -> Denial | None:
@@ -65,25 +42,37 @@ def chain_of(nodes: Mapping[Labels, Node], origin: Labels) -> Denial | None:
 
 @dataclass(frozen=True, slots=True)
 class NsecChain:
-    """NSEC records in canonical order of their owners (RFC 4034 6.1), which ``order`` has with the root label first."""
+    """NSEC records in canonical order of their owners (RFC 4034 6.1), which ``order`` has with the root label first.
+
+    In the methods of both chains, names are folded wire; ``encloser`` is the longest name at or above ``name`` that
+    exists.
+    """
 
     order: tuple[Labels, ...]
     rrsets: tuple[RRset, ...]
 
     def name_error(self, name: bytes, encloser: bytes) -> list[RRset]:
+        """Neither the name exists nor a wildcard that would match it."""
         return _each_once(self._at_or_before(name), self._at_or_before(WILDCARD + encloser))
 
     def no_data(self, name: bytes) -> list[RRset]:
+        """The name has no such type; for a delegation, that it has no DS."""
         # An empty non-terminal has no NSEC: the one before it points to a name below the empty non-terminal.
         return [self._at_or_before(name)]
 
     def wildcard(self, name: bytes, encloser: bytes) -> list[RRset]:
+        """Nothing closer than the wildcard that gave the answer."""
         return [self._at_or_before(name)]
 
     def wildcard_no_data(self, name: bytes, encloser: bytes) -> list[RRset]:
+        """Nothing closer than the wildcard, which has no such type."""
         return _each_once(self._at_or_before(WILDCARD + encloser), self._at_or_before(name))
 
     def gap(self, encloser: bytes, *, apex: bool) -> Callable[[bytes], int] | None:
+        """A function from a name directly below ``encloser`` that does not exist to the number of the gap it is in.
+
+        All names in one gap have the same proofs. None if there are more than MAX_GAPS gaps.
+        """
         base = from_wire(encloser)[::-1]
         first = bisect_right(self.order, base)
         # The next label in the order is the same label with a zero byte appended.
@@ -162,6 +151,10 @@ class Nsec3Chain:
     def _at_or_before(self, name: bytes) -> RRset:
         """The record of the name, or the one that covers it. Before the first record comes the last."""
         return self.rrsets[bisect_right(self.order, nsec3_hash(name, self.salt, self.iterations)) - 1]
+
+
+Denial = NsecChain | Nsec3Chain
+"""Proofs of absence by outcome."""
 
 
 def nsec3_hash(name: bytes, salt: bytes, iterations: int) -> bytes:

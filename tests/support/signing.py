@@ -12,10 +12,10 @@ import dns.rdatatype
 import dns.zone
 import pytest
 
-from maptr.dnssec import sign as dnssec
 from maptr.dnssec.keys import Algorithm, KeySet, KeyState, Role, ZoneKey
 from maptr.dnssec.policy import SigningPolicy
-from maptr.zone.diff import records, soa_of
+from maptr.dnssec.sign import Renewal
+from maptr.zone.diff import records, soa_of, with_serial
 from maptr.zone.snapshot import ZoneView, view_zone
 from tests.answer.test_respond_oracle import random_zone, zone_text
 
@@ -29,10 +29,9 @@ def sign_zone(
     policy: SigningPolicy | None = None,
     old: dns.zone.Zone | None = None,
 ) -> dns.zone.Zone:
-    """``dnssec.sign_zone`` for dnspython zones."""
-    earlier = None if old is None else view_zone(old)
-    signed = dnssec.sign_zone(view_zone(zone), KeySet(tuple(keys)), now=now, serial=serial, policy=policy, old=earlier)
-    return to_zone(signed)
+    """Signs a dnspython zone, with the serial."""
+    renewal = Renewal(KeySet(tuple(keys)), policy or SigningPolicy(), now)
+    return to_zone(renewal.sign(with_serial(view_zone(zone), serial), None if old is None else view_zone(old)))
 
 
 def to_zone(view: ZoneView) -> dns.zone.Zone:
