@@ -14,7 +14,7 @@ from maptr.dnssec.expiry import signature_state
 from maptr.errors import ConfigError, MaptrError, MissingExtra, SigningError, ZoneError
 from maptr.protocol.address import Address
 from maptr.protocol.names import to_text
-from maptr.server import settings, signer, status, table_zone, zone_file
+from maptr.server import settings, signer, status, zone_file
 from maptr.server.connections import make_context
 from maptr.server.control import check_path
 from maptr.server.state import ZoneSource
@@ -160,7 +160,7 @@ def _read(source: ZoneSource) -> zone_file.Checked:
         if source.path.exists():
             path.write_bytes(source.path.read_bytes())
         copy = source._replace(path=path, state=None)
-        reading, left_out = table_zone.prepare(copy, time.time())
-        checked = zone_file.read_checked(reading)
+        with zone_file.candidate(copy, time.time()) as (reading, left_out):
+            checked = zone_file.read_checked(reading)
     lacking = (f"of its table {left_out}",) if left_out and left_out.records else ()
     return checked._replace(warnings=(*checked.warnings, *lacking))

@@ -9,25 +9,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from maptr import __version__
 from maptr.config import Config
 from maptr.protocol.address import Address
 from maptr.server import batch, control, metrics, sockets, status, systemd
 from maptr.server.background import in_thread
 from maptr.server.connections import Certificate, TlsSettings
-from maptr.server.counters import Counters, total
+from maptr.server.counters import GROUPS, Counters, total
 from maptr.server.listeners import Listeners
 from maptr.server.primary import NO_SECONDARIES, Primary, PrimarySettings
-from maptr.server.publisher import Clock
 from maptr.server.reload import Reloader
 from maptr.server.responder import Responder, State
 from maptr.server.sockets import Sockets, bound_at
-from maptr.server.state import Served
+from maptr.server.state import Clock, Served
 from maptr.server.stream import DEFAULT_LIMITS, TcpLimits
 from maptr.zone.snapshot import Snapshot
 
@@ -188,25 +189,43 @@ class Daemon:
 
     async def status(self) -> dict[str, Any]:
         """The status as plain values for JSON."""
+        return await in_thread(self._describe)
+
+    def _describe(self) -> dict[str, Any]:
         reloader, now = self.reloader, self._clock()
-        config, puller = reloader.config, reloader.puller
-        inputs = status.Inputs(
-            now=now,
-            started_at=self.started_at,
-            config_file=config.filename if config is not None and config.filename else None,
-            bound=self.bound,
-            tls_bound=self.tls_bound,
-            metrics_bound=self.metrics_bound,
-            served=reloader.served,
-            counters=self.counters(),
-            reloads=reloader.counts,
-            config_error=reloader.config_error,
-            certificate_error=reloader.certificate_error,
-            table=None if puller is None else puller.describe(),
-            table_alarms=() if puller is None else puller.alarms(),
-            secondaries=lambda state: self.primary.secondaries(state.source.origin),
-        )
-        return await in_thread(lambda: status.describe(inputs))
+        states, puller, config = reloader.served.states.values(), reloader.puller, reloader.config
+        counters = self.counters()
+        counts = counters.named()
+        errors = {"configuration": reloader.config_error, "certificate": reloader.certificate_error}
+        alarms = [f"the {what} was not reloaded: {error}" for what, error in errors.items() if error]
+        alarms += [] if puller is None else puller.alarms()
+        return {
+            "version": __version__,
+            "pid": os.getpid(),
+            "config": config.filename or None if config is not None else None,
+            "started": status.time_text(self.started_at),
+            "uptime": status.age(self.started_at, now),
+            "listen": list(map(str, self.bound)),
+            "listen_tls": list(map(str, self.tls_bound)),
+            "metrics": None if self.metrics_bound is None else str(self.metrics_bound),
+            "zones": [
+                {
+                    **status.describe_zone(state, now),
+                    "secondaries": [
+                        status.describe_secondary(state, now, *each)
+                        for each in self.primary.secondaries(state.source.origin)
+                    ],
+                }
+                for state in states
+            ],
+            "reloads": reloader.counts,
+            "config_error": reloader.config_error,
+            "certificate_error": reloader.certificate_error,
+            "table": None if puller is None else puller.describe(),
+            "queries": counters.to_dict(),
+            **{group: {name: counts[name] for name in names} for group, names in GROUPS.items()},
+            "alarms": [*alarms, *(alarm for state in states for alarm in status.zone_alarms(state, now))],
+        }
 
     def counters(self) -> Counters:
         """The sum of the counters of all listeners since the start."""

@@ -79,7 +79,7 @@ def health(status: Status) -> tuple[bool, str]:
 
 
 def render(status: Status) -> bytes:
-    """The result of ``status.describe`` in the text format of Prometheus."""
+    """The status of the daemon in the text format of Prometheus."""
     from prometheus_client import CollectorRegistry, generate_latest  # late: an extra
 
     registry = CollectorRegistry(auto_describe=False)

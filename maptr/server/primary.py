@@ -16,7 +16,7 @@ import logging
 import secrets
 import socket
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -27,7 +27,7 @@ from maptr.protocol.address import Address
 from maptr.protocol.names import Labels, to_text
 from maptr.protocol.numbers import MAX_MESSAGE, NOERROR, NOTIMP
 from maptr.protocol.serial import is_newer
-from maptr.server.state import ZoneSource
+from maptr.server.state import Clock, ZoneSource
 from maptr.transfer import tsig
 from maptr.transfer.acl import NotifyTarget, Secondaries, TsigKey, keyring
 from maptr.transfer.catalog import catalog_zone
@@ -54,8 +54,8 @@ IF_SAME = 3600.0
 QUERY_TIMEOUT = 5.0  # seconds for a response, by UDP and then by TCP
 AT_ONCE = 50  # secondaries asked or notified at the same time
 
-Clock = Callable[[], float]  # seconds since 1970
 Place = tuple[Labels, NotifyTarget]  # a zone and one of its secondaries
+Tasks = dict[Place, asyncio.Task[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,7 @@ class Primary:
     def __init__(self, settings: PrimarySettings = NO_SECONDARIES, *, clock: Clock = time.time) -> None:
         self.settings = settings
         self._clock = clock
-        self._observer = Observer(clock)
-        self._notifier = Notifier(clock, self._observer.acknowledged)
+        self._monitor = SecondaryMonitor(clock)
 
     def access(self, snapshot: Snapshot) -> Access:
         """The access to a snapshot without journals, so that an IXFR gets the whole zone. Reads no file."""
@@ -159,22 +158,21 @@ class Primary:
                 wanted[origin, target] = (view.serial, None if target.key is None else access.keys[target.key])
             known = old.zones.get(origin) if old is not None else None
             if known is None or known.serial != view.serial:
-                self._notifier.notify(view, targets, access.keys)
-        self._observer.follow(wanted)
+                self._monitor.notify(view, targets, access.keys)
+        self._monitor.follow(wanted)
         catalog = access.catalog
         if catalog is not None and (before is None or before.catalog is not catalog):
-            self._notifier.notify(catalog.view, catalog.secondaries.notify, access.keys)
+            self._monitor.notify(catalog.view, catalog.secondaries.notify, access.keys)
 
     def secondaries(self, origin: Labels) -> list[tuple[NotifyTarget, Notified | None, Observed]]:
         """Each secondary of a zone, with the state of its last NOTIFY and the serial that it reported."""
         return [
-            (target, self._notifier.notified(origin, target), self._observer.observed(origin, target))
+            (target, self._monitor.notified(origin, target), self._monitor.observed(origin, target))
             for target in self.settings.of(origin).notify
         ]
 
     async def stop(self) -> None:
-        await self._notifier.stop()
-        await self._observer.stop()
+        await self._monitor.stop()
 
 
 # ---- journals
@@ -271,50 +269,71 @@ class Observed:
     error: str = ""
 
 
-class Notifier:
-    """Sends NOTIFY until it is acknowledged. A new serial replaces an earlier one that is still being sent.
+class SecondaryMonitor:
+    """Sends NOTIFY to secondaries until they acknowledge it, and asks them now and then for the serial that they have.
 
-    ``acknowledged`` is called when a secondary has acknowledged a zone's serial. For the event loop's thread.
+    For the event loop's thread, except for ``notified`` and ``observed``. Times are in seconds.
     """
 
     def __init__(
         self,
         clock: Clock,
-        acknowledged: Callable[[Labels, NotifyTarget], None],
         *,
-        timeouts: Iterable[float] = NOTIFY_TIMEOUTS,
+        notify_timeouts: Iterable[float] = NOTIFY_TIMEOUTS,
+        if_different: float = IF_DIFFERENT,
+        timeout: float = QUERY_TIMEOUT,
     ) -> None:
         self._clock = clock
-        self._acknowledged = acknowledged
-        self._timeouts = tuple(timeouts)
-        self._states: dict[Place, Notified] = {}
-        self._tasks: dict[Place, asyncio.Task[None]] = {}
+        self._notify_timeouts, self._if_different, self._timeout = tuple(notify_timeouts), if_different, timeout
+        self._wanted: dict[Place, tuple[int, TsigKey | None]] = {}
+        self._notified: dict[Place, Notified] = {}
+        self._observed: dict[Place, Observed] = {}
+        self._notifying: Tasks = {}
+        self._observing: Tasks = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     def notify(self, view: ZoneView, targets: Iterable[NotifyTarget], keys: Mapping[Labels, TsigKey]) -> None:
-        """Start sending, and return at once. ``keys`` has every key that a target names."""
+        """Start sending, and return at once; a new serial replaces an earlier one that is still being sent. ``keys``
+        has every key that a target names."""
         for target in targets:
             self._note(view, target, NotifyState.PENDING)
             sending = self._notify(view, target, None if target.key is None else keys[target.key])
-            _restart(self._tasks, (view.origin, target), sending)
+            _restart(self._notifying, (view.origin, target), sending)
+
+    def follow(self, wanted: Mapping[Place, tuple[int, TsigKey | None]]) -> None:
+        """Ask these secondaries from now on, and no others; each has its expected serial and the key to sign with."""
+        for place in self._wanted.keys() - wanted.keys():
+            self._observed.pop(place, None)
+            self._observing.pop(place).cancel()
+        before, self._wanted = self._wanted, dict(wanted)
+        for place in wanted:
+            if before.get(place) != wanted[place]:
+                _restart(self._observing, place, self._observe(place, self._if_different))
 
     def notified(self, origin: Labels, target: NotifyTarget) -> Notified | None:
-        """The state of NOTIFY for one secondary of a zone; None if it was never sent one. For any thread."""
-        return self._states.get((origin, target))
+        """The state of NOTIFY for one secondary of a zone; None if it was never sent one."""
+        return self._notified.get((origin, target))
+
+    def observed(self, origin: Labels, target: NotifyTarget) -> Observed:
+        """What is known of the serial that a secondary has."""
+        return self._observed.get((origin, target), Observed())
 
     async def stop(self) -> None:
-        await _end(self._tasks)
+        tasks = [*self._notifying.values(), *self._observing.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _note(self, view: ZoneView, target: NotifyTarget, state: NotifyState) -> None:
-        known = self._states.get((view.origin, target))
+        known = self.notified(view.origin, target)
         serial = view.serial if state is NotifyState.DONE else known.serial if known is not None else None
-        self._states[view.origin, target] = Notified(state, self._clock(), serial)
+        self._notified[view.origin, target] = Notified(state, self._clock(), serial)
 
     async def _notify(self, view: ZoneView, target: NotifyTarget, key: TsigKey | None) -> None:
         what = f"NOTIFY of zone {to_text(view.origin)} serial {view.serial} to {target}"
         reason = "no answer"
         clock = asyncio.get_running_loop().time
-        for timeout in self._timeouts:
+        for timeout in self._notify_timeouts:
             started = clock()
             try:
                 async with self._slots:
@@ -327,7 +346,9 @@ class Notifier:
             else:
                 if rcode == NOERROR:
                     self._note(view, target, NotifyState.DONE)
-                    self._acknowledged(view.origin, target)
+                    place = (view.origin, target)
+                    if place in self._wanted:
+                        _restart(self._observing, place, self._observe(place, AFTER_NOTIFY))
                     log.info("%s: done", what)
                     return
                 reason = f"rcode {rcode}"
@@ -337,51 +358,6 @@ class Notifier:
             await asyncio.sleep(max(0.0, started + timeout - clock()))
         self._note(view, target, NotifyState.GIVEN_UP)
         log.warning("%s: given up, %s; the secondary will ask after its refresh time", what, reason)
-
-
-class Observer:
-    """Asks secondaries for the serial of their zones, now and then. ``clock`` is in seconds since 1970.
-
-    For the event loop's thread, except for ``observed``.
-    """
-
-    def __init__(
-        self,
-        clock: Clock,
-        *,
-        after_notify: float = AFTER_NOTIFY,
-        if_different: float = IF_DIFFERENT,
-        timeout: float = QUERY_TIMEOUT,
-    ) -> None:
-        self._clock = clock
-        self._after_notify, self._if_different, self._timeout = after_notify, if_different, timeout
-        self._wanted: dict[Place, tuple[int, TsigKey | None]] = {}
-        self._observed: dict[Place, Observed] = {}
-        self._tasks: dict[Place, asyncio.Task[None]] = {}
-        self._slots = asyncio.Semaphore(AT_ONCE)
-
-    def follow(self, wanted: Mapping[Place, tuple[int, TsigKey | None]]) -> None:
-        """Ask these secondaries from now on, and no others; each has its expected serial and the key to sign with."""
-        for place in self._wanted.keys() - wanted.keys():
-            self._observed.pop(place, None)
-            self._tasks.pop(place).cancel()
-        before, self._wanted = self._wanted, dict(wanted)
-        for place in wanted:
-            if before.get(place) != wanted[place]:
-                _restart(self._tasks, place, self._observe(place, self._if_different))
-
-    def acknowledged(self, origin: Labels, target: NotifyTarget) -> None:
-        """Note that the secondary has acknowledged a NOTIFY of the zone."""
-        place = (origin, target)
-        if place in self._wanted:
-            _restart(self._tasks, place, self._observe(place, self._after_notify))
-
-    def observed(self, origin: Labels, target: NotifyTarget) -> Observed:
-        """What is known of the serial that a secondary has. For any thread."""
-        return self._observed.get((origin, target), Observed())
-
-    async def stop(self) -> None:
-        await _end(self._tasks)
 
     async def _observe(self, place: Place, pause: float) -> None:
         """Ask after this time in seconds, and then again and again."""
@@ -406,6 +382,13 @@ class Observer:
         exchange = _Exchange(make_soa_query(origin, secrets.randbits(16)), key, self._clock)
         response = await exchange.by_udp(target.address, self._timeout)
         return await exchange.by_tcp(target.address, self._timeout) if is_truncated(response) else response
+
+
+def _restart(tasks: Tasks, place: Place, work: Coroutine[None, None, None]) -> None:
+    """Replace the task of a place."""
+    if place in tasks:
+        tasks[place].cancel()
+    tasks[place] = asyncio.get_running_loop().create_task(work)
 
 
 class _Exchange:
@@ -447,16 +430,3 @@ class _Exchange:
         if not self._fits(response):
             raise EOFError("a TCP response to another query, or without a valid signature")
         return response
-
-
-def _restart(tasks: dict[Place, asyncio.Task[None]], place: Place, work: Coroutine[None, None, None]) -> None:
-    """Replace the task of a place."""
-    if place in tasks:
-        tasks[place].cancel()
-    tasks[place] = asyncio.get_running_loop().create_task(work)
-
-
-async def _end(tasks: Mapping[Place, asyncio.Task[None]]) -> None:
-    for task in tasks.values():
-        task.cancel()
-    await asyncio.gather(*tasks.values(), return_exceptions=True)

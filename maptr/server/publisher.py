@@ -7,14 +7,14 @@ call it in a thread.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from types import MappingProxyType
 
 from maptr.errors import ZoneError, reason_of
 from maptr.protocol.names import Labels, to_text
-from maptr.server import signer, state_folder, table_zone
-from maptr.server.state import NEVER_SIGNED, Served, ZoneResult, ZoneSource, ZoneState
-from maptr.server.zone_file import read_checked
+from maptr.server import signer, state_folder
+from maptr.server.state import NEVER_SIGNED, Clock, Served, ZoneResult, ZoneSource, ZoneState
+from maptr.server.zone_file import candidate, read_checked
 from maptr.zone.diff import stripped
 from maptr.zone.finding import text_of
 from maptr.zone.publish import Published, choose_serial, decide
@@ -22,22 +22,16 @@ from maptr.zone.snapshot import ZoneView
 
 log = logging.getLogger("maptr.serve")
 
-Clock = Callable[[], float]  # seconds since 1970
-
 MAX_WARNINGS = 10  # findings of a zone in the log and the status; ``maptr zone check`` shows all
 
 
 def start(sources: Iterable[ZoneSource], *, clock: Clock) -> Served:
-    """Every zone that can be loaded, and the others as broken. Raises ZoneError for an origin given twice."""
-    sources = tuple(sources)
-    twice = next((s.origin for at, s in enumerate(sources) if s.origin in {o.origin for o in sources[:at]}), None)
-    if twice is not None:
-        raise ZoneError(f"zone {to_text(twice)} is given twice")
+    """Every zone that can be loaded, and the others as broken."""
     return publish(sources, Served(MappingProxyType({})), clock=clock, starting=True)[0]
 
 
 def publish(
-    sources: Sequence[ZoneSource],
+    sources: Iterable[ZoneSource],
     current: Served,
     *,
     clock: Clock,
@@ -68,16 +62,13 @@ def publish(
     return Served(MappingProxyType(states)), results
 
 
-def due_for_signing(current: Served, now: float) -> frozenset[Labels]:
-    """The zones that it is time to sign again. Looks at key folders."""
-    return frozenset(origin for origin, state in current.states.items() if signer.is_due(state, now))
-
-
-def sign_again(current: Served, origins: Iterable[Labels], *, clock: Clock) -> tuple[Served, list[ZoneResult]]:
-    """Sign these zones as their files were when last read; and the result for each."""
+def sign_again(current: Served, *, clock: Clock) -> tuple[Served, list[ZoneResult]]:
+    """Sign the zones whose keys have changed or whose signatures are due, as their files were when last read; and the
+    result for each of them."""
     states, results = dict(current.states), []
-    for origin in origins:
-        state = states[origin]
+    for origin, state in current.states.items():
+        if not signer.is_due(state, clock()):
+            continue
         pending = state.signed.pending if state.signed is not None else None
         unsigned = pending or state.unsigned_view()
         if unsigned is not None:  # otherwise no file was ever good: the next reload signs it
@@ -104,19 +95,16 @@ def _publish(
     source: ZoneSource, state: ZoneState, now: float, force: bool, starting: bool
 ) -> tuple[ZoneState, ZoneResult]:
     name, served, old = to_text(source.origin), state.view, state.unsigned_view()
-    reading = source
     try:
-        reading, left_out = table_zone.prepare(source, now, starting=starting)
-        checked = read_checked(reading)
-        view = checked.view if source.signing is None else stripped(checked.view)
-        view = _numbered(source, view, old, now)
-        if old is not None:
-            view = decide(old, view, source.guards, force=force)
-        if view is not old:
-            _record(source, view, starting=starting)
-        table_zone.settle(source, reading, published=True)
+        with candidate(source, now, starting=starting) as (reading, left_out):
+            checked = read_checked(reading)
+            view = checked.view if source.signing is None else stripped(checked.view)
+            view = _numbered(source, view, old, now)
+            if old is not None:
+                view = decide(old, view, source.guards, force=force)
+            if view is not old:
+                _record(source, view, starting=starting)
     except (ZoneError, OSError) as error:
-        table_zone.settle(source, reading, published=False)
         reason = text_of(error)
         if served is None:
             log.error("zone %s not loaded, queries get SERVFAIL: %s", name, reason)

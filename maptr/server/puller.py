@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from maptr.registry.plan import Plan
 from maptr.registry.pull import apply_pull, jittered, plan_pull
 from maptr.server import settings
 from maptr.server.background import in_thread
+from maptr.server.state import Clock
 from maptr.server.status import time_text
 
 log = logging.getLogger("maptr.serve")
@@ -66,13 +66,7 @@ class DriftReport:
 
     def describe(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {
-            "server": self.server,
-            "at": time_text(self.at),
-            "records": self.records,
-            "deviating": list(self.deviating),
-            "error": self.error,
-        }
+        return {**asdict(self), "at": time_text(self.at), "deviating": list(self.deviating)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,19 +87,11 @@ class PullState:
 class Puller:
     """Keeps the table of the current configuration up to date. ``run`` continues until cancelled."""
 
-    def __init__(
-        self,
-        config: Callable[[], Config | None],
-        publish: Publish,
-        *,
-        clock: Callable[[], float] = time.time,
-        rng: random.Random | None = None,
-    ) -> None:
+    def __init__(self, config: Callable[[], Config | None], publish: Publish, *, clock: Clock) -> None:
         self.state = PullState()
         self._config = config
         self._publish = publish
         self._clock = clock
-        self._rng = rng or random.Random()
         self._wanted = asyncio.Event()
 
     def wake(self) -> None:
@@ -154,14 +140,14 @@ class Puller:
         every = float(config.table.every if config is not None else 3600)
         if self.state.failures:
             every = min(every, FIRST_RETRY * 2.0 ** min(self.state.failures - 1, 16))
-        return jittered(every, self._rng.uniform)
+        return jittered(every, random.uniform)
 
     def _zones(self, table: Path | None) -> list[str]:
         """The zones that are built from this table; with None, from any table that exists."""
         config = self._config()
         zones = config.zones if config is not None else ()
-        built = [zone for zone in zones if zone.table is not None and table in (None, zone.table)]
-        return [to_text(zone.name) for zone in built if zone.table is not None and zone.table.exists()]
+        tables = {zone.name: zone.table for zone in zones if table in (None, zone.table)}
+        return [to_text(name) for name, built_from in tables.items() if built_from is not None and built_from.exists()]
 
     # ---- pulling
 
@@ -202,7 +188,14 @@ class Puller:
         return bool(found.plan)
 
     async def _look_for_drift(self, config: Config, file: Path) -> None:
-        reports = await _look_for_drift(config, file, self._clock)
+        """Secondaries take a moment to follow, so drift is looked for again for a while."""
+        for wait in (*DRIFT_WAITS, None):
+            reports = await in_thread(
+                lambda: tuple(_report(config, file, server, self._clock) for server in config.table.drift)
+            )
+            if wait is None or not any(report.is_bad for report in reports):
+                break
+            await asyncio.sleep(wait)
         before = {report.server: str(report) for report in self.state.drift}
         for report in reports:
             if str(report) != before.get(report.server):
@@ -250,24 +243,14 @@ def _counted(plan: Plan) -> str:
     return ", ".join(f"{count} {what}" for what, count in counts.items())
 
 
-async def _look_for_drift(config: Config, file: Path, clock: Callable[[], float]) -> tuple[DriftReport, ...]:
-    """One report per server. Secondaries take a moment to follow, so drift is looked for again for a while."""
-    servers = config.table.drift
-    for wait in (*DRIFT_WAITS, None):
-        reports = await in_thread(lambda: tuple(_report(config, file, server, clock) for server in servers))
-        if wait is None or not any(report.is_bad for report in reports):
-            break
-        await asyncio.sleep(wait)
-    return reports
-
-
-def _report(config: Config, file: Path, server: str, clock: Callable[[], float]) -> DriftReport:
+def _report(config: Config, file: Path, server: str, clock: Clock) -> DriftReport:
     """Reads the file and queries the server: call it in a thread."""
     state = config.serve.state
     verdicts: list[Drift] = []
+    zones = [to_text(zone.name) for zone in config.zones if zone.table == config.table.file]
     try:
         table, _ = sandbox.read(file.read_bytes(), filename=str(file))
-        for origin in _origins(config):
+        for origin in zones or [to_text(config.client.origin)]:
             with Cache(
                 table,
                 None,
@@ -282,9 +265,3 @@ def _report(config: Config, file: Path, server: str, clock: Callable[[], float])
         return DriftReport(server, clock(), 0, error=reason_of(error))
     deviating = [one for one in verdicts if one.verdict.is_drift or one.verdict == "unknown"]
     return DriftReport(server, clock(), len(verdicts), tuple(f"{one.record} {one.verdict}" for one in deviating))
-
-
-def _origins(config: Config) -> list[str]:
-    """The origins of the zones built from the table; without any, the origin of clients."""
-    zones = [to_text(zone.name) for zone in config.zones if zone.table == config.table.file]
-    return zones or [to_text(config.client.origin)]

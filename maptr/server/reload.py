@@ -18,9 +18,9 @@ from maptr.server import settings, signer, status, systemd
 from maptr.server.background import in_thread
 from maptr.server.connections import Certificate
 from maptr.server.primary import Primary
-from maptr.server.publisher import Clock, due_for_signing, log_results, publish, sign_again
+from maptr.server.publisher import log_results, publish, sign_again
 from maptr.server.responder import Responder, State
-from maptr.server.state import Served, ZoneResult
+from maptr.server.state import Clock, Served, ZoneResult
 
 if TYPE_CHECKING:
     from maptr.server.puller import Puller
@@ -58,7 +58,7 @@ class Reloader:
         self.served = served
         self.config = config
         self.config_error = self.certificate_error = ""
-        self.counts = status.ReloadCounts()
+        self.counts: dict[str, Any] = {"done": 0, "refused": 0, "failed": 0, "last": None}  # as the status shows them
         self.puller: Puller | None = None  # if there is a table
         self._responder = responder
         self._primary = primary
@@ -92,7 +92,10 @@ class Reloader:
     async def reload_now(self, zone: str | None = None, *, force: bool = False) -> dict[str, Any]:
         """Reload one zone, or the configuration and every zone: the result for each, or the error that stopped it."""
         reply = await self._reload(zone, force)
-        self.counts.count(reply, self._clock())
+        zones = reply.get("zones")
+        refused = "error" in reply or any(each["result"] == "refused" for each in zones or ())
+        result = "failed" if zones is None else "refused" if refused else "done"
+        self.counts = {**self.counts, result: self.counts[result] + 1, "last": status.time_text(self._clock())}
         return reply
 
     async def _reload(self, zone: str | None, force: bool) -> dict[str, Any]:
@@ -143,8 +146,6 @@ class Reloader:
             config, context = new, settings.renewed(context, new)
         sources = self.served.sources if config is None else settings.sources_of(config)
         served, results = publish(sources, self.served, clock=self._clock, only=only, force=force)
-        if served.answers_as(self.served) and config == self.config and (zone is not None or self._certificate is None):
-            return _Next(config, served, self._state, results)
         if config is not None:
             self._primary.settings = settings.primary_of(config)
         return self._next(config, served, context, results)
@@ -158,12 +159,8 @@ class Reloader:
 
     def _sign(self) -> _Next | None:
         """The next state with new signatures; None if none are due."""
-        if not (origins := due_for_signing(self.served, self._clock())):
-            return None
-        served, results = sign_again(self.served, origins, clock=self._clock)
-        if served.answers_as(self.served):
-            return _Next(self.config, served, self._state, results)
-        return self._next(self.config, served, self._responder.context, results)
+        served, results = sign_again(self.served, clock=self._clock)
+        return self._next(self.config, served, self._responder.context, results) if results else None
 
     def _next(self, config: Config | None, served: Served, context: Context, results: list[ZoneResult]) -> _Next:
         snapshot = served.snapshot()
@@ -180,8 +177,7 @@ class Reloader:
     def _adopt(self, following: _Next) -> None:
         """Answer from the next state, then log it and notify secondaries."""
         before, state = self._state, following.state
-        if state is not before:
-            self._responder.swap(state)
+        self._responder.swap(state)
         self.config, self.served = following.config, following.served
         log_results(following.results)
         self._primary.notify(state.access, state.snapshot, before.snapshot, before.access)

@@ -5,7 +5,7 @@ A setting that was accepted but not obeyed would be worse than an error: its ope
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +14,7 @@ from maptr.answer.context import NO_COOKIES, Context, Identity
 from maptr.answer.rate_limit import RrlSettings
 from maptr.config import Config, KeyConfig, Secret, ZoneConfig
 from maptr.dnssec.policy import Children, SigningPolicy
-from maptr.errors import ConfigError, MissingExtra, SignatureError, ZoneError, raise_all
+from maptr.errors import ConfigError, MissingExtra, SignatureError, ZoneError
 from maptr.protocol.cookies import CookieSettings
 from maptr.protocol.names import Labels, fold, parse, to_text
 from maptr.registry.minisign import PublicKey
@@ -58,7 +58,10 @@ class Overrides(NamedTuple):
                 raise ConfigError(f"zone {to_text(source.origin)} is given twice")
             known = zones.get(source.origin, ZoneConfig(name=source.origin, file=source.path))
             zones[source.origin] = replace(known, file=source.path, table=None)
-        names = _names_of(self.keys)
+        try:
+            names = keyring(self.keys)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
         given = [KeyConfig(key.name, key.algorithm, Secret(key.secret)) for key in self.keys]
         keys = [*(key for key in config.keys if key.name not in names), *given]
         secondaries: dict[str, Any] = {"transfer": self.transfer} if self.transfer else {}
@@ -72,25 +75,13 @@ class Overrides(NamedTuple):
         )
 
 
-def _names_of(keys: tuple[TsigKey, ...]) -> Container[Labels]:
-    """Raises ConfigError for a key that is given twice."""
-    if not keys:
-        return ()
-    try:
-        return keyring(keys)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-
-
-def check(config: Config) -> None:
-    """Raise ConfigError for a setting that cannot be obeyed, and ConfigErrors for several."""
-    raise_all(mistakes(config))
-
-
 def mistakes(config: Config) -> list[ConfigError]:
     """The settings that cannot be obeyed on this system."""
     errors: list[ConfigError] = []
-    for look in (privileges.check, _check_metrics, primary_of, sources_of, _check_demands):
+    looks: list[Callable[[Config], object]] = [privileges.check, primary_of, sources_of]
+    looks += [_check_metrics] if config.serve.metrics is not None else []
+    looks += [demands_of] if config.table.public_key is not None else []
+    for look in looks:
         try:
             look(config)
         except ConfigError as error:
@@ -99,16 +90,10 @@ def mistakes(config: Config) -> list[ConfigError]:
 
 
 def _check_metrics(config: Config) -> None:
-    if config.serve.metrics is not None:
-        try:
-            metrics.check()
-        except ConfigError as error:
-            raise config.error("serve.metrics", error.reason) from None
-
-
-def _check_demands(config: Config) -> None:
-    if config.table.public_key is not None:
-        demands_of(config)
+    try:
+        metrics.check()
+    except ConfigError as error:
+        raise config.error("serve.metrics", error.reason) from None
 
 
 def check_change(now: Config, new: Config) -> None:
@@ -118,11 +103,11 @@ def check_change(now: Config, new: Config) -> None:
             raise new.error(f"serve.{name}", "changed, which needs a restart; nothing was reloaded")
 
 
-def identity_of(config: Config) -> Identity:
+def _identity_of(config: Config) -> Identity:
     return Identity(config.serve.nsid, config.serve.version, config.serve.hostname)
 
 
-def cookies_of(config: Config) -> CookieSettings:
+def _cookies_of(config: Config) -> CookieSettings:
     """Without a secret in the configuration, the process makes its own."""
     cookies = config.serve.cookies
     if not cookies.enabled:
@@ -133,40 +118,22 @@ def cookies_of(config: Config) -> CookieSettings:
 
 def renewed(context: Context, config: Config) -> Context:
     """The context of responses after a reload. A secret that the process made stays."""
-    cookies = cookies_of(config)
+    cookies = _cookies_of(config)
     if config.serve.cookies.enabled and not config.serve.cookies.secret and context.cookies.secrets:
         cookies = cookies._replace(secrets=context.cookies.secrets)
-    return replace(context, identity=identity_of(config), cookies=cookies, udp_payload=config.serve.udp_payload)
+    return replace(context, identity=_identity_of(config), cookies=cookies, udp_payload=config.serve.udp_payload)
 
 
 def responder_of(config: Config) -> Responder:
     """The responder that a configuration asks for."""
+    logged = config.serve.query_log
     return Responder(
-        identity=identity_of(config),
-        cookies=cookies_of(config),
-        rrl=rrl_of(config),
+        identity=_identity_of(config),
+        cookies=_cookies_of(config),
+        rrl=RrlSettings(**vars(config.serve.rrl)),
         udp_payload=config.serve.udp_payload,
         idle_timeout=config.serve.tcp.idle_timeout,
-        query_log=query_log_of(config),
-    )
-
-
-def query_log_of(config: Config) -> QueryLog | None:
-    how = config.serve.query_log
-    if not how.every:
-        return None
-    return QueryLog(how.every, how.rate)
-
-
-def rrl_of(config: Config) -> RrlSettings:
-    rrl = config.serve.rrl
-    return RrlSettings(
-        responses_per_second=rrl.responses_per_second,
-        slip=rrl.slip,
-        window=rrl.window,
-        ipv4_prefix=rrl.ipv4_prefix,
-        ipv6_prefix=rrl.ipv6_prefix,
-        exempt=rrl.exempt,
+        query_log=QueryLog(logged.every, logged.rate) if logged.every else None,
     )
 
 
@@ -178,12 +145,7 @@ def tls_of(config: Config) -> TlsSettings | None:
 
 
 def tcp_of(config: Config) -> TcpLimits:
-    tcp = config.serve.tcp
-    return DEFAULT_LIMITS._replace(
-        max_connections=tcp.max_connections,
-        max_per_client=tcp.max_per_client,
-        idle_timeout=tcp.idle_timeout,
-    )
+    return DEFAULT_LIMITS._replace(**vars(config.serve.tcp))
 
 
 def sources_of(config: Config) -> tuple[ZoneSource, ...]:
@@ -194,14 +156,14 @@ def sources_of(config: Config) -> tuple[ZoneSource, ...]:
             zone.file,
             Guards(zone.max_shrink, zone.serial, zone.lint),
             config.serve.state,
-            signing_of(zone),
-            build_of(config, zone),
+            _signing_of(zone),
+            _build_of(config, zone),
         )
         for zone in config.zones
     )
 
 
-def signing_of(zone: ZoneConfig) -> Signing | None:
+def _signing_of(zone: ZoneConfig) -> Signing | None:
     """How a zone is signed; None for one that is served as its file has it."""
     if zone.keys is None:
         return None
@@ -212,7 +174,7 @@ def signing_of(zone: ZoneConfig) -> Signing | None:
     )
 
 
-def build_of(config: Config, zone: ZoneConfig) -> TableBuild | None:
+def _build_of(config: Config, zone: ZoneConfig) -> TableBuild | None:
     """How a zone is built from its table; None for one without. Raises ConfigError."""
     if zone.table is None:
         return None
@@ -239,9 +201,8 @@ def demands_of(config: Config) -> Demands:
     except MissingExtra:
         raise
     except (OSError, SignatureError) as error:
-        raise config.error(
-            "table.public_key", f"{table.public_key}: {getattr(error, 'strerror', '') or error}"
-        ) from None
+        reason = getattr(error, "strerror", "") or error
+        raise config.error("table.public_key", f"{table.public_key}: {reason}") from None
     return Demands(table.sha256 or None, key)
 
 

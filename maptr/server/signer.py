@@ -1,21 +1,22 @@
 """Signing of zones by the server, with the keys in their key folders.
 
-``dnssec.resign`` decides which signatures to renew, as it does for ``maptr zone sign``; the publisher decides what is
+``dnssec/sign.py`` decides which signatures to renew, as it does for ``maptr zone sign``; the publisher decides what is
 served. Reads files and takes long: call it in a thread.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from pathlib import Path
 
 import dns.exception
 
-from maptr.dnssec.expiry import EXPIRING, Validity, signature_state
+from maptr.dnssec import store
+from maptr.dnssec.expiry import Validity, signature_state
 from maptr.errors import reason_of
 from maptr.protocol.names import to_text
 from maptr.server.state import NEVER_SIGNED, KeyFiles, Signing, SigningState, ZoneSource, ZoneState
+from maptr.server.status import time_text
 from maptr.zone.snapshot import ZoneView
 
 log = logging.getLogger("maptr.serve")
@@ -55,17 +56,12 @@ def sign(
     If signing fails, it is ``served``, after a restart the stored version, or None; ``error`` has the reason.
     Raises nothing that a file could cause.
     """
-    from maptr.dnssec import store  # late, as in _renew
-
     assert source.signing is not None  # noqa: S101 - for zones that are signed
     assert source.state is not None  # noqa: S101 - the configuration requires it
-    name = to_text(source.origin)
-    before = before or NEVER_SIGNED
+    name, old, before = to_text(source.origin), served, before or NEVER_SIGNED
     keys = key_files(source.signing.keys)  # before they are read: a change in between is seen at the next check
-    old = served
     if served is None and (kept := store.read(source.state, source.origin)) is not None:
-        old = kept.view
-        before = before._replace(unsigned=kept.unsigned)
+        old, before = kept.view, before._replace(unsigned=kept.unsigned)
     try:
         view = _renew(source, source.signing, source.state, unsigned, old, now)
     except (OSError, ValueError, KeyError, dns.exception.DNSException) as error:  # SigningError is a DNSException
@@ -74,8 +70,7 @@ def sign(
         validity = Validity.of(view, now)
         assert validity is not None  # noqa: S101 - it was signed
         if view is not old:
-            until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(validity.expires))
-            log.info("zone %s signed, serial %d, until %s", name, view.serial, until)
+            log.info("zone %s signed, serial %d, until %s", name, view.serial, time_text(validity.expires))
         due = validity.expires - source.signing.policy.refresh
         return view, SigningState(unsigned.serial, validity.begins, due, keys)
     pause = min(2 * before.pause, RETRY_LAST) or RETRY_FIRST
@@ -95,11 +90,8 @@ def _renew(
     source: ZoneSource, signing: Signing, state: Path, unsigned: ZoneView, old: ZoneView | None, now: float
 ) -> ZoneView:
     """Raises SigningError and OSError."""
-    # Late, for a start: most servers sign nothing, and keys need the extra "dnssec".
+    # Late, for a start: most servers sign nothing.
     from maptr.dnssec import keys as zonekeys
-
-    zonekeys.require_cryptography()
-    from maptr.dnssec import store
     from maptr.dnssec.sign import Renewal
     from maptr.zone import text
 
@@ -111,7 +103,7 @@ def _renew(
         store.write(state, source.origin, text.to_text(view), unsigned.serial)
     except OSError as error:
         # A zone that cannot be stored is served, unless the served signatures are still good.
-        if old is not None and not signature_state(old, now, expiring=min(EXPIRING, signing.policy.refresh)).is_alarm:
+        if old is not None and not signature_state(old, now, expiring=signing.expiring).is_alarm:
             raise
         name, reason = to_text(source.origin), reason_of(error)
         log.error("zone %s: its signed version cannot be kept for the next start: %s", name, reason)

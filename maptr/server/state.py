@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from maptr.zone.lint import LeftOut
 from maptr.zone.publish import Guards
 from maptr.zone.snapshot import Snapshot, ZoneView
 
+Clock = Callable[[], float]  # seconds since 1970
 KeyFiles = tuple[tuple[str, int, int, int, int], ...]  # a key folder's files with their times, without their content
 
 
@@ -39,6 +40,12 @@ class Signing(NamedTuple):
 
     keys: Path
     policy: SigningPolicy = SigningPolicy()
+
+    @property
+    def expiring(self) -> int:
+        """Seconds before the end of the signatures from which they raise an alarm: no sooner than the zone was to be
+        signed again."""
+        return min(EXPIRING, self.policy.refresh)
 
 
 class ZoneSource(NamedTuple):
@@ -125,17 +132,11 @@ class ZoneState(NamedTuple):
         """The state in which this view is served from now on."""
         return self._replace(view=view, names=view.nodes.count(), loaded_at=now, validity=Validity.of(view, now))
 
-    @property
-    def expiring(self) -> int:
-        """Seconds before the end of the signatures from which they raise an alarm: for a zone that the server signs,
-        no sooner than it was to be signed again."""
-        signing = self.source.signing
-        return EXPIRING if signing is None else min(EXPIRING, signing.policy.refresh)
-
     def signatures(self, now: float) -> SignatureState:
         if self.validity is None:
             return SignatureState(Signatures.UNSIGNED)
-        return self.validity.state(now, expiring=self.expiring)
+        signing = self.source.signing
+        return self.validity.state(now, expiring=EXPIRING if signing is None else signing.expiring)
 
     def unsigned_view(self) -> ZoneView | None:
         """The served version as its file had it: without the server's signatures, and with the file's serial."""
@@ -168,11 +169,6 @@ class Served(NamedTuple):
     @property
     def sources(self) -> tuple[ZoneSource, ...]:
         return tuple(state.source for state in self.states.values())
-
-    def answers_as(self, other: Served) -> bool:
-        """Whether queries get the same responses from both: the same views of the same zones."""
-        mine, others = self.states, other.states
-        return mine.keys() == others.keys() and all(mine[origin].view is others[origin].view for origin in mine)
 
     def snapshot(self) -> Snapshot:
         views = [state.view for state in self.states.values() if state.view is not None]

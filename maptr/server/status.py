@@ -1,21 +1,20 @@
-"""The status of the daemon as plain values for JSON, which ``maptr status`` shows, and its alarms. Has no secrets."""
+"""The status of zones and secondaries as plain values for JSON, and their alarms; ``maptr status`` shows both.
+
+Times are in UTC, as RFC 3339 writes them. Secrets are left out.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import datetime
 import logging
-import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from maptr import __version__
 from maptr.dnssec.expiry import Signatures, SignatureState
 from maptr.protocol.names import to_text
-from maptr.server.counters import GROUPS, Counters
 from maptr.server.primary import Notified, Observed
-from maptr.server.state import Served, ZoneState
+from maptr.server.state import Clock, Served, ZoneState
 from maptr.transfer.acl import NotifyTarget
 from maptr.zone.lint import LeftOut
 
@@ -23,85 +22,6 @@ log = logging.getLogger("maptr.serve")
 
 MAX_FINDINGS = 100  # of the records that a zone lacks; ``maptr table check`` shows all
 ALARM_INTERVAL = 86400.0  # seconds between two log lines about an alarm; signatures have one two days before their end
-
-
-@dataclass(slots=True)
-class ReloadCounts:
-    """Reloads that were done, had a refused zone, or failed before a zone was read; and the time of the last."""
-
-    done: int = 0
-    refused: int = 0
-    failed: int = 0
-    last: float | None = None
-
-    def count(self, reply: dict[str, Any], now: float) -> None:
-        """Count a reload by its reply on the control socket."""
-        if "zones" not in reply:
-            self.failed += 1
-        elif any(zone["result"] == "refused" for zone in reply["zones"]) or "error" in reply:
-            self.refused += 1
-        else:
-            self.done += 1
-        self.last = now
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {"done": self.done, "refused": self.refused, "failed": self.failed, "last": time_text(self.last)}
-
-
-@dataclass(frozen=True, slots=True)
-class Inputs:
-    """What the status is made of. Times are seconds since 1970."""
-
-    now: float
-    started_at: float
-    config_file: str | None
-    bound: Sequence[object]
-    tls_bound: Sequence[object]
-    metrics_bound: object | None
-    served: Served
-    counters: Counters
-    reloads: ReloadCounts
-    config_error: str
-    certificate_error: str
-    table: dict[str, Any] | None
-    table_alarms: Sequence[str]
-    secondaries: Callable[[ZoneState], Sequence[tuple[NotifyTarget, Notified | None, Observed]]]
-
-
-def describe(inputs: Inputs) -> dict[str, Any]:
-    """The whole status. Times are in UTC, as RFC 3339 writes them."""
-    now, states = inputs.now, inputs.served.states.values()
-    counts = inputs.counters.named()
-    alarms = list(inputs.table_alarms)
-    if inputs.certificate_error:
-        alarms.insert(0, f"the certificate was not reloaded: {inputs.certificate_error}")
-    if inputs.config_error:
-        alarms.insert(0, f"the configuration was not reloaded: {inputs.config_error}")
-    return {
-        "version": __version__,
-        "pid": os.getpid(),
-        "config": inputs.config_file,
-        "started": time_text(inputs.started_at),
-        "uptime": _age(inputs.started_at, now),
-        "listen": list(map(str, inputs.bound)),
-        "listen_tls": list(map(str, inputs.tls_bound)),
-        "metrics": None if inputs.metrics_bound is None else str(inputs.metrics_bound),
-        "zones": [
-            {
-                **describe_zone(state, now),
-                "secondaries": [_secondary(state, now, *each) for each in inputs.secondaries(state)],
-            }
-            for state in states
-        ],
-        "reloads": inputs.reloads.to_dict(),
-        "config_error": inputs.config_error,
-        "certificate_error": inputs.certificate_error,
-        "table": inputs.table,
-        "queries": inputs.counters.to_dict(),
-        **{group: {name: counts[name] for name in names} for group, names in GROUPS.items()},
-        "alarms": [*alarms, *(alarm for state in states for alarm in zone_alarms(state, now))],
-    }
 
 
 def zone_alarms(state: ZoneState, now: float) -> Iterator[str]:
@@ -148,20 +68,21 @@ def describe_left_out(left_out: LeftOut) -> dict[str, Any]:
     }
 
 
-def _secondary(
+def describe_secondary(
     state: ZoneState, now: float, target: NotifyTarget, notified: Notified | None, observed: Observed
 ) -> dict[str, Any]:
+    """What is known of a zone's secondary."""
     serial = None if state.view is None else state.view.serial
     at = None if notified is None else notified.at
     return {
         "secondary": str(target),
         "notify": None if notified is None else str(notified.state),
         "since": time_text(at),
-        "age": _age(at, now),
+        "age": age(at, now),
         "serial": None if notified is None else notified.serial,
         "observed_serial": observed.serial,
         "observed": time_text(observed.at),
-        "observed_age": _age(observed.at, now),
+        "observed_age": age(observed.at, now),
         "lags": None if observed.serial is None or serial is None else observed.serial != serial,
         "observed_error": observed.error,
     }
@@ -188,7 +109,7 @@ def time_text(seconds: float | None) -> str | None:
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _age(at: float | None, now: float) -> float | None:
+def age(at: float | None, now: float) -> float | None:
     return None if at is None else round(max(0.0, now - at), 3)
 
 
@@ -217,13 +138,11 @@ def signature_alarm(found: SignatureState, now: float) -> str:
     return f"signatures expire at {end}, in {((found.expires or 0) - now) / 3600:.0f} hours; sign the zone again"
 
 
-async def log_alarms_daily(
-    current: Callable[[], Served], *, clock: Callable[[], float], interval: float = ALARM_INTERVAL
-) -> None:
-    """Log the alarms now and every ``interval`` seconds, until cancelled."""
+async def log_alarms_daily(current: Callable[[], Served], *, clock: Clock) -> None:
+    """Log the alarms now and every day, until cancelled."""
     while True:
         try:
             log_alarms(current(), clock())
         except Exception:
             log.exception("internal error, alarms not looked at")
-        await asyncio.sleep(interval)
+        await asyncio.sleep(ALARM_INTERVAL)

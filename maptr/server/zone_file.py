@@ -1,15 +1,24 @@
-"""Reads the zone file of a source, and decides whether the zone may be served."""
+"""A zone's file: built from a registry's table if it has one, read, and checked before it may be served.
+
+A zone built from a table is a candidate file beside the zone's own file until the guards have accepted it. So a
+restart serves the version published last, and a bad table is refused as a bad zone file is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from maptr.errors import ZoneError
-from maptr.files import read_whole, stamp
-from maptr.server.state import ZoneSource
+from maptr.errors import ParserFailed, TableError, ZoneError
+from maptr.files import read_whole, stamp, write_atomically
+from maptr.protocol.serial import following_serial, next_serial
+from maptr.registry import sandbox
+from maptr.server.state import TableBuild, ZoneSource
+from maptr.zone import build
 from maptr.zone.check import check_integrity, check_rules
 from maptr.zone.finding import Finding, Severity
+from maptr.zone.lint import LeftOut
 from maptr.zone.reader import ZoneFile, read_zone_file
 from maptr.zone.snapshot import ZoneView
 from maptr.zone.zonemd import check_digest
@@ -67,3 +76,55 @@ def _refuse(findings: Sequence[Finding], source: ZoneSource) -> None:
     if errors:
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         raise ZoneError(f"{errors[0]}{more}", filename=str(source.path))
+
+
+# ---- zones built from a table
+
+
+@contextmanager
+def candidate(source: ZoneSource, now: float, *, starting: bool = False) -> Iterator[tuple[ZoneSource, LeftOut | None]]:
+    """The source to read, and the records of the table that it lacks (None if the table was not read).
+
+    A new candidate becomes the zone's file at the end of the context, and is removed after an exception. There is none
+    if the source has no table, if the table has not changed, and at a start that finds a published version. Raises
+    ZoneError for a table that makes no zone, and OSError.
+    """
+    if source.table is None or (starting and source.path.exists()):
+        yield source, None
+        return
+    text, left_out = _build(source, source.table, now)
+    if text is None:
+        yield source, left_out
+        return
+    path = source.path.with_name(f".{source.path.name}.next")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, text.encode())
+    try:
+        yield source._replace(path=path), left_out
+        path.replace(source.path)
+    except BaseException:
+        with suppress(OSError):
+            path.unlink()
+        raise
+
+
+def _build(source: ZoneSource, how: TableBuild, now: float) -> tuple[str | None, LeftOut]:
+    """The text of the zone, None if only its serial would differ from the zone's file; and the records it lacks."""
+    try:
+        table, unread = sandbox.read(read_whole(how.table), filename=str(how.table), scheme=how.scheme)
+    except TableError as error:
+        raise ZoneError(error.reason, filename=error.filename, line=error.line) from None
+    except ParserFailed as error:
+        raise ZoneError(str(error)) from None
+    include = tuple((str(path), read_whole(path).decode()) for path in how.include)
+    settings = build.ZoneSettings(source.origin, how.servers, how.contact, how.ttl, include)
+    before = build.serial_of(read_whole(source.path).decode().splitlines()) if source.path.exists() else None
+    style = "date" if source.guards.serial == "file" else source.guards.serial  # as ``maptr zone build`` counts
+    if before is not None:
+        serial = following_serial(before[0], style, now)
+    else:
+        serial = next_serial("1" if style == "increment" else style, now)
+    result = build.build(table, serial, settings, unread=unread)
+    after = build.serial_of(result.text.splitlines())
+    same = before is not None and after is not None and before[1] == after[1]
+    return None if same else result.text, result.left_out

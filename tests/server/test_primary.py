@@ -19,7 +19,7 @@ import pytest
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
 from maptr.protocol.names import Labels, parse, to_wire
-from maptr.server.primary import Notifier, NotifyState, Observed, Observer, Primary, PrimarySettings
+from maptr.server.primary import NotifyState, Observed, Primary, PrimarySettings, SecondaryMonitor
 from maptr.server.state import ZoneSource
 from maptr.transfer import tsig
 from maptr.transfer.acl import Acl, NotifyTarget, Secondaries, TsigKey, keyring
@@ -46,7 +46,7 @@ def told(
     key: TsigKey | None = None,
     timeouts: tuple[float, ...] = (5.0,) * 4,
 ) -> list[bytes]:
-    """What a secondary receives while the notifier tells it of these serials, until it has no more to say."""
+    """What a secondary receives while the monitor tells it of these serials, until it has no more to say."""
     received: list[bytes] = []
 
     async def run() -> None:
@@ -71,11 +71,11 @@ def told(
 async def notifying(
     target: NotifyTarget, serials: tuple[int, ...], keys: Mapping[Labels, TsigKey], timeouts: tuple[float, ...]
 ) -> None:
-    notifier = Notifier(lambda: NOW, lambda *_: None, timeouts=timeouts)
+    monitor = SecondaryMonitor(lambda: NOW, notify_timeouts=timeouts)
     for serial in serials:
-        notifier.notify(view_of(serial), [target], keys)
+        monitor.notify(view_of(serial), [target], keys)
         await asyncio.sleep(0)
-    while (state := notifier.notified(EXAMPLE, target)) and state.state is NotifyState.PENDING:
+    while (state := monitor.notified(EXAMPLE, target)) and state.state is NotifyState.PENDING:
         await asyncio.sleep(0.01)
 
 
@@ -146,10 +146,10 @@ def test_an_icmp_error_is_a_failed_attempt(caplog: pytest.LogCaptureFixture) -> 
 
 def test_stop_ends_pending_notifications() -> None:
     async def run() -> None:
-        notifier = Notifier(lambda: NOW, lambda *_: None)
-        notifier.notify(view_of(1), [NotifyTarget(Address("127.0.0.1", 9))], {})
+        monitor = SecondaryMonitor(lambda: NOW)
+        monitor.notify(view_of(1), [NotifyTarget(Address("127.0.0.1", 9))], {})
         await asyncio.sleep(0)
-        await notifier.stop()
+        await monitor.stop()
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(run())
@@ -273,30 +273,37 @@ class Secondary:
         writer.close()
 
 
-async def seen(
-    secondary: Secondary,
-    until: Callable[[Observed], bool],
-    *,
-    wanted: int = 7,
-    key: TsigKey | None = None,
-    **times: float,
-) -> Observed:
-    """What is seen of the secondary after an acknowledged NOTIFY."""
-    observer = Observer(lambda: NOW, **{"after_notify": 0.01, "if_different": 0.02, "timeout": 5.0, **times})
-    async with secondary:
-        target = NotifyTarget(Address("127.0.0.1", secondary.port), None if key is None else key.name)
-        observer.follow({(EXAMPLE, target): (wanted, key)})
-        observer.acknowledged(EXAMPLE, target)
-        async with asyncio.timeout(PATIENCE):
-            while not until(observer.observed(EXAMPLE, target)):
-                await asyncio.sleep(0.005)
-        found = observer.observed(EXAMPLE, target)
-        await observer.stop()
-    return found
-
-
 def is_seen(observed: Observed) -> bool:
     return observed != Observed()
+
+
+def seen(
+    secondary: Secondary,
+    until: Callable[[Observed], bool] = is_seen,
+    *,
+    key: TsigKey | None = None,
+    timeout: float = 5.0,
+) -> Observed:
+    """What is observed of a secondary that should have serial 7."""
+
+    async def run() -> Observed:
+        monitor = SecondaryMonitor(lambda: NOW, if_different=0.02, timeout=timeout)
+        async with secondary:
+            target = NotifyTarget(Address("127.0.0.1", secondary.port), None if key is None else key.name)
+            found = await observe(monitor, target)
+        await monitor.stop()
+        return found
+
+    async def observe(monitor: SecondaryMonitor, target: NotifyTarget) -> Observed:
+        monitor.follow({(EXAMPLE, target): (7, key)})
+        async with asyncio.timeout(PATIENCE):
+            while not until(found := monitor.observed(EXAMPLE, target)):
+                await asyncio.sleep(0.005)
+        monitor.follow({})
+        assert monitor.observed(EXAMPLE, target) == Observed(), "forgotten with the target"
+        return found
+
+    return asyncio.run(run())
 
 
 def test_rfc1035_3_3_13_the_query() -> None:
@@ -323,14 +330,14 @@ def test_the_serial_or_error_of_a_response(reply: bytes, said: int | str) -> Non
 
 def test_the_observed_serial_and_its_time() -> None:
     secondary = Secondary(soa)
-    assert asyncio.run(seen(secondary, is_seen)) == Observed(7, NOW, "")
+    assert seen(secondary) == Observed(7, NOW, "")
     assert secondary.asked == ["udp"], "and not again soon"
 
 
 def test_a_lagging_secondary_is_asked_until_it_has_the_serial() -> None:
     serials = iter([5, 5, 6])
     secondary = Secondary(lambda query: soa(query, next(serials, 7)))
-    assert asyncio.run(seen(secondary, lambda observed: observed.serial == 7)) == Observed(7, NOW, "")
+    assert seen(secondary, lambda observed: observed.serial == 7) == Observed(7, NOW, "")
     assert len(secondary.asked) == 4
 
 
@@ -340,36 +347,27 @@ def test_after_a_truncated_response_tcp_is_used() -> None:
 
     assert is_truncated(cut(make_soa_query(EXAMPLE, 1)))
     secondary = Secondary(cut, soa)
-    assert asyncio.run(seen(secondary, is_seen)).serial == 7
+    assert seen(secondary).serial == 7
     assert secondary.asked == ["udp", "tcp"]
 
 
 def test_the_last_observed_serial_stays_after_a_failure() -> None:
     replies = iter([lambda query: soa(query, 5)])
     secondary = Secondary(lambda query: next(replies, lambda _: b"")(query))
-    observed = asyncio.run(seen(secondary, lambda observed: bool(observed.error), timeout=0.05))
+    observed = seen(secondary, lambda observed: bool(observed.error), timeout=0.05)
     assert observed == Observed(5, NOW, "no answer")
 
 
 def test_an_unreachable_secondary_is_an_error() -> None:
-    async def run() -> Observed:
-        secondary = Secondary(soa)
-        observer = Observer(lambda: NOW, if_different=0.01, timeout=1.0)
-        async with secondary:
-            target = NotifyTarget(Address("127.0.0.1", secondary.port))
-        observer.follow({(EXAMPLE, target): (7, None)})
-        async with asyncio.timeout(PATIENCE):
-            while not is_seen(observer.observed(EXAMPLE, target)):
-                await asyncio.sleep(0.005)
-        found = observer.observed(EXAMPLE, target)
-        observer.follow({})
-        assert observer.observed(EXAMPLE, target) == Observed(), "forgotten with the target"
-        await observer.stop()
-        return found
+    class Unreachable(Secondary):
+        async def __aenter__(self) -> Secondary:
+            self.port = free_port()
+            return self
 
-    observed = asyncio.run(run())
-    assert observed.serial is None
-    assert observed.error
+        async def __aexit__(self, *_: object) -> None:
+            pass
+
+    assert seen(Unreachable(soa)) == Observed(error="Connection refused")
 
 
 def test_rfc8945_an_soa_query_is_signed_if_there_is_a_key() -> None:
@@ -380,7 +378,7 @@ def test_rfc8945_an_soa_query_is_signed_if_there_is_a_key() -> None:
         keys.append(checked.key)
         return checked.sign(soa(checked.query))
 
-    assert asyncio.run(seen(Secondary(signed), is_seen, key=KEY)) == Observed(7, NOW, "")
+    assert seen(Secondary(signed), key=KEY) == Observed(7, NOW, "")
     assert keys == [KEY.name]
     unsigned = Secondary(lambda query: soa(tsig.check_query(query, keyring([KEY]), int(NOW)).query))
-    assert asyncio.run(seen(unsigned, is_seen, key=KEY, timeout=0.1)).error == "no answer", "an unsigned answer is none"
+    assert seen(unsigned, key=KEY, timeout=0.1).error == "no answer", "an unsigned answer is none"

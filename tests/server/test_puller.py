@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -206,7 +205,7 @@ class Pulling:
     def __init__(self, site: Site) -> None:
         self.site = site
         self.published: list[str] = []
-        self.puller = Puller(lambda: site.config, self.publish, clock=site.clock, rng=random.Random(1))
+        self.puller = Puller(lambda: site.config, self.publish, clock=site.clock)
 
     async def publish(self, zone: str) -> dict[str, Any]:
         self.published.append(zone)

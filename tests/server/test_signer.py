@@ -77,11 +77,8 @@ class Site:
 
     def look(self) -> str:
         """What the daemon does every few seconds; the result, "" where nothing was to be done."""
-        origins = publisher.due_for_signing(self.served, self.now)
-        if not origins:
-            return ""
-        self.served, outcomes = publisher.sign_again(self.served, origins, clock=lambda: self.now)
-        return outcomes[0].result
+        self.served, outcomes = publisher.sign_again(self.served, clock=lambda: self.now)
+        return outcomes[0].result if outcomes else ""
 
     @property
     def state(self) -> ZoneState:
