@@ -1,0 +1,105 @@
+"""The cache and the table: CPU time of a hit in memory and on disk, and of reading a registry.
+
+The best and the median of the rounds are printed; the best is the least disturbed one.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from maptr import registry
+from scripts.benchmark import results
+from tests.cache import test_load as cache_load
+from tests.support.caching import Rig, host, said
+
+NAANS = 100_000
+CACHED = range(1000, 3000)
+REGISTRY = "naan_records_2026-07-14.json.gz"
+
+
+def measure(name: str, budget: str, scale: float, unit: str, run: Callable[[], float], rounds: int) -> None:
+    """Print the best and the median of some rounds; ``run`` returns the seconds of one."""
+    taken = [run() * scale for _ in range(rounds)]
+    print(f"{name:<40} {min(taken):>9.2f} {statistics.median(taken):>9.2f} {unit:<3} {budget:>6}", flush=True)
+
+
+def cpu(work: Callable[[], object]) -> float:
+    started = time.process_time()
+    work()
+    return time.process_time() - started
+
+
+def hits(directory: Path, rounds: int, count: int) -> None:
+    answers = {f"{n}.ark.arpa.": said(host("h.example.")) for n in CACHED}
+    rig = Rig(answers, path=directory / "c.sqlite")
+    for n in CACHED:
+        rig.cache.discover(f"ark:{n}/x1")
+
+    def in_memory() -> float:
+        return cpu(lambda: [rig.cache.discover("ark:1000/x1") for _ in range(count)]) / count
+
+    def on_disk() -> float:
+        again = Rig({}, path=directory / "c.sqlite")
+        again.cache.discover("ark:1000/x1")  # opens the file
+        taken = cpu(lambda: [again.cache.discover(f"ark:{n}/x1") for n in CACHED[1:]]) / len(CACHED[1:])
+        if again.dns.questions:
+            raise SystemExit("bench: the disk did not answer")
+        again.cache.close()
+        return taken
+
+    measure("hit in memory", "2", 1e6, "us", in_memory, rounds)
+    measure("hit on disk after a restart", "100", 1e6, "us", on_disk, rounds)
+
+
+def tables(data: Path, rounds: int, naans: int) -> None:
+    entries = "".join(f"{n}:\n    h{n}.example.org  ACR\n" for n in range(10_000, 10_000 + naans))
+    natab = f"{entries}#--- end of data ---\n"
+    measure(f"natab of {naans:,} NAANs", "300", 1e3, "ms", lambda: cpu(lambda: registry.read(natab)), rounds)
+    if not (data / REGISTRY).exists():
+        print(f"no {REGISTRY} in {data}")
+        return
+    content = gzip.decompress((data / REGISTRY).read_bytes())
+
+    def read() -> None:
+        registry.read(content, on_bad=lambda error: None)
+
+    measure("the registry of July 2026", "50", 1e3, "ms", lambda: cpu(read), rounds)
+
+
+def mixed(seconds: float) -> None:
+    """Mixed traffic. Ends with an AssertionError for a wrong answer and with any undocumented error of the cache."""
+    with tempfile.TemporaryDirectory() as name:
+        outcomes, stops = cache_load.run(Path(name), seconds=seconds, period=5.0)
+    print(f"{outcomes.total()} discoveries in {seconds:g} s, the server stopped {stops} times, no wrong answer:")
+    for outcome, count in outcomes.most_common():
+        print(f"{count:>9}  {outcome}")
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = results.parser("cache", __doc__)
+    parser.add_argument(
+        "--load", type=float, metavar="SECONDS", help="instead, mixed traffic; its server is stopped every 5 s"
+    )
+    options = parser.parse_args(arguments)
+    count, naans = 100_000, NAANS
+    if options.smoke:
+        options.rounds, count, naans = 1, 100, 100
+    with results.reported("cache", save=options.save), tempfile.TemporaryDirectory() as name:
+        if options.load is not None:
+            mixed(options.load)
+            return 0
+        print(f"{'':<40} {'best':>9} {'median':>9}     budget")
+        hits(Path(name), options.rounds, count)
+        tables(Path(os.environ.get("MAPTR_REAL_DATA", "../shared/data")), options.rounds, naans)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
