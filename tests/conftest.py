@@ -1,7 +1,4 @@
-"""Fixtures that any test may ask for, and how hard Hypothesis works.
-
-The real servers are in ``tests.support.peers``; here is only what decides whether a test can run on this machine.
-"""
+"""Fixtures of all tests, and the profiles of Hypothesis. The real servers are in ``tests.support.peers``."""
 
 from __future__ import annotations
 
@@ -20,8 +17,7 @@ from tests.support.peers import CHECKERS, PEERS, Maptr, Nsd, Peer, require
 REPOSITORY = Path(__file__).resolve().parent.parent
 VECTORS = REPOSITORY / "tests" / "vectors"
 
-# A slow machine is no failure, so no deadline anywhere. In CI the same examples on every run: a red build
-# must be red again for whoever looks at it.
+# No deadline, because a machine may be slow. In CI the examples are the same on every run: a failure repeats.
 settings.register_profile("default", deadline=None)
 settings.register_profile(
     "ci", deadline=None, derandomize=True, max_examples=300, suppress_health_check=[HealthCheck.too_slow]
@@ -30,14 +26,14 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.enviro
 
 
 def pytest_configure() -> None:
-    """SIGTERM ends a run as Ctrl-C does, so that the servers which tests started are stopped, not left."""
+    """SIGTERM ends a run as Ctrl-C does, so that the servers of the tests are stopped."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
-@pytest.hookimpl(optionalhook=True)  # without pytest-xdist nobody asks
+@pytest.hookimpl(optionalhook=True)  # pytest-xdist may be missing
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """What ``-n auto`` is, which scripts/test says: a process for each core and one more, for much of the time is
-    waiting; but none beside this one for modules or tests that are named, which would wait for it to start."""
+    """The processes for ``-n auto`` (scripts/test): one more than cores, because tests wait for servers; none for named
+    modules or tests, for which starting processes would take longer."""
     named = config.args_source is pytest.Config.ArgsSource.ARGS
     if named and all(".py" in argument for argument in config.args):
         return 0
@@ -45,7 +41,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by what they need, so that ``-m "not interop"`` never forgets one."""
+    """Mark tests by what they need, for ``-m "not interop"``."""
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         if "interop" in item.path.relative_to(REPOSITORY).parts:
@@ -56,7 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def network() -> Iterator[Network]:
-    """Skips the test, saying why, where no namespace may be made."""
+    """A network namespace; skips the test with the reason if the system forbids it."""
     require("unshare", "nsenter", "ip")
     found = Network()
     try:
@@ -70,7 +66,7 @@ def network() -> Iterator[Network]:
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_set_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No table, cache or configuration of whoever runs the tests is the tests' own."""
+    """Hide table, cache and configuration of the user who runs the tests."""
     with pytest.MonkeyPatch.context() as patch:
         for variable in ("XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
             patch.setenv(variable, str(tmp_path_factory.mktemp(variable)))

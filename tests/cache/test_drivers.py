@@ -13,7 +13,8 @@ from maptr.cache.options import Key
 from maptr.discovery import Discovery, DiscoveryFailed, Outcome
 from maptr.files import ForkLock
 from maptr.protocol.names import parse
-from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, host, run_program, said, table, until
+from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, host, run_program, said, table
+from tests.support.waiting import until
 
 KEY: Key = ("", parse(HOME))
 

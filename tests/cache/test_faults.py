@@ -27,7 +27,8 @@ from maptr.discovery import Discovery, DiscoveryFailed, NoMappingAuthority
 from maptr.errors import ConfigError
 from maptr.registry.followed_file import LOOK_EVERY, WatchedTable
 from tests.client.test_drivers import Script, Scripted, zone
-from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, host, said, table, until
+from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, host, said, table
+from tests.support.waiting import until
 
 GOOD = zone({HOME: ['0 0 "h" "ark" "" d.example.'], "23456.ark.arpa.": ['0 0 "h" "ark" "" d.example.']})
 

@@ -41,7 +41,7 @@ def browser() -> Iterator[Chromium]:
 
 @pytest.fixture(scope="module")
 def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As many NAANs as the registry has, one of each verdict among them, with words of a hostile DNS."""
+    """As many NAANs as the registry has, with one of each verdict, and texts from a hostile DNS."""
     verdicts = [Drift(str(10_000 + number), Verdict.SAME, "ark:10000/x") for number in range(SAME)]
     verdicts += [
         Drift(f"9000{number}", verdict, "ark:90000/x", (URL, URL), (HOSTILE,), HOSTILE, (NAPTR, HOSTILE))
@@ -69,7 +69,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def distance(one: str, other: str) -> float:
-    """How different two colours look, as CIE 1976 has it: 2.3 is just to be told."""
+    """The difference of two colours by CIE 1976; 2.3 is just noticeable."""
 
     def lab(colour: str) -> tuple[float, float, float]:
         r, g, b = map(linear, rgb(colour))
@@ -109,10 +109,10 @@ def test_every_square_is_drawn_and_every_link_shows_its_evidence(browser: Chromi
         naan = square["label"].split(":")[0]
         assert f"{naan} {square['verdict']}" in shown["text"]
         assert URL in shown["text"]
-        assert HOSTILE in shown["text"], "what DNS says is words, and no page"
+        assert HOSTILE in shown["text"], "text from DNS is shown as text"
 
 
-def test_it_runs_nothing_and_asks_nobody(browser: Chromium, page_file: Path) -> None:
+def test_it_runs_no_script_and_sends_no_request(browser: Chromium, page_file: Path) -> None:
     page = browser.open(page_file)
     asked = [event["request"]["url"] for event in page.events("Network.requestWillBeSent")]
     assert asked == [page_file.resolve().as_uri()]
@@ -124,7 +124,7 @@ def test_it_runs_nothing_and_asks_nobody(browser: Chromium, page_file: Path) -> 
 @pytest.mark.parametrize("width", [320, 400, 1280])
 def test_it_fits_a_narrow_window(width: int, browser: Chromium, page_file: Path) -> None:
     page = browser.open(page_file, width=width)
-    assert page.value("document.documentElement.scrollWidth") <= width, "nothing has to be scrolled sideways"
+    assert page.value("document.documentElement.scrollWidth") <= width, "no horizontal scrolling"
     assert all(square["left"] >= 0 and square["right"] <= width for square in page.value(SQUARES))
     links = [square for square in page.value(SQUARES) if square["href"]]
     assert all(min(link["width"], link["height"]) >= 24 for link in links), "WCAG 2.2, 2.5.8: wide enough for a finger"
@@ -133,7 +133,7 @@ def test_it_fits_a_narrow_window(width: int, browser: Chromium, page_file: Path)
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_it_can_be_read_and_its_colours_told_apart_by_day_and_by_night(
+def test_text_and_colours_have_enough_contrast_in_light_and_dark_mode(
     dark: bool, browser: Chromium, page_file: Path
 ) -> None:
     page = browser.open(page_file, dark=dark)

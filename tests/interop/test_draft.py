@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import dns.message
+import dns.query
 import pytest
 
 from maptr import discover_at
 from maptr.discovery import NoMappingAuthority
-from tests.support.peers import Nsd
+from tests.support.peers import CHECKERS, Nsd, require
+
+
+@pytest.mark.parametrize(("checker", "accepts"), [("named-checkzone", False), ("nsd-checkzone", True)])
+def test_the_name_in_the_regexp_field(checker: str, accepts: bool, vectors: Path) -> None:
+    """The draft's "USLC": RFC 3403 4.1 wants a substitution expression there, and BIND insists on it."""
+    require(checker)
+    accepted, output = CHECKERS[checker]("ark.arpa.", vectors / "draft-ark.arpa.zone")
+    assert accepted is accepts, output
+    assert accepted or "syntax error" in output
+
+
+def test_the_records_of_the_draft_as_a_client_receives_them(draft_server: Nsd) -> None:
+    """Relative replacements, ports in labels, and a name as regexp."""
+    query = dns.message.make_query("12026.ark.arpa.", "NAPTR")
+    (answer,) = dns.query.udp(query, draft_server.host, port=draft_server.port, timeout=5).answer
+    assert {rdata.replacement.labels for rdata in answer} == {
+        (b"lhc", b"nlm", b"nih", b"gov:8080", b"ark", b"arpa", b""),
+        (b"foobar", b"zaf", b"org", b"ark", b"arpa", b""),
+        (b"sneezy", b"dopey", b"com", b"ark", b"arpa", b""),
+    }
+    assert {rdata.regexp for rdata in answer} == {b"USLC"}
 
 
 def test_the_three_hosts_of_the_draft(draft_server: Nsd) -> None:
@@ -29,8 +54,5 @@ def test_the_redirect_of_the_draft(draft_server: Nsd) -> None:
     discovery = discover_at(draft_server.host, "ark:/12345/x1", port=draft_server.port)
     assert discovery.urls() == ["https://ark.spct.org/ark:12345/x1", "https://mirror.spct.org:8080/ark:12345/x1"]
     assert [step.depth for step in discovery.trace] == [0, 1]
-
-
-def test_no_such_naan(draft_server: Nsd) -> None:
     with pytest.raises(NoMappingAuthority):
         discover_at(draft_server.host, "ark:99999/x1", port=draft_server.port)

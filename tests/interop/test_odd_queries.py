@@ -29,7 +29,7 @@ from maptr.answer.context import Context
 from maptr.answer.respond import respond
 from maptr.protocol.cookies import CookieSettings
 from maptr.zone.snapshot import Snapshot
-from tests.interop.cookie_peers import CookieBind, CookieKnot, CookieNsd
+from tests.interop.test_cookie_peers import CookieBind, CookieKnot, CookieNsd
 from tests.support.peers import START_SECONDS, Peer, PowerDns, require
 
 VECTORS = Path(__file__).resolve().parent.parent / "vectors"
@@ -37,12 +37,12 @@ ANSWER = tomllib.loads((VECTORS / "answer.toml").read_text(encoding="utf-8"))
 PACKETS = tomllib.loads((VECTORS / "packets.toml").read_text(encoding="utf-8"))
 
 SERVERS: tuple[type[Peer], ...] = (CookieBind, CookieNsd, CookieKnot, PowerDns)
-QUIET = 0.5  # seconds without any reply, after which a server that has not answered is taken to be silent
+QUIET = 0.3  # seconds without any response, after which the missing ones count as none
 CLIENT_COOKIE = "0102030405060708"
 
 
 class Shape(NamedTuple):
-    """What of a reply must agree. Which records help beside the answer, and who is told of them, is taste."""
+    """The part of a response that must agree. The choice of additional records is up to each server."""
 
     rcode: str
     flags: str
@@ -55,9 +55,9 @@ class Shape(NamedTuple):
             return cls("silence", "", False, None)
         try:
             reply = dns.message.from_wire(wire)
-        except dns.exception.DNSException:  # an UPDATE whose zone section comes back bad, from some
+        except dns.exception.DNSException:  # some servers return an UPDATE with a malformed zone section
             return cls(dns.rcode.to_text(dns.rcode.Rcode(wire[3] & 15)), "", bool(wire[6] | wire[7]), None)
-        # Extended errors are advice; each server has its own. PowerDNS sets AA on errors, where it means nothing.
+        # Each server has its own extended errors. PowerDNS sets AA on errors, where it has no meaning.
         codes = tuple(int(option.otype) for option in reply.options if int(option.otype) != 15)
         rcode = dns.rcode.to_text(reply.rcode())
         meaning = dns.flags.AA | dns.flags.TC | dns.flags.RA | dns.flags.AD
@@ -87,7 +87,7 @@ def add(wire: bytes, *records: bytes) -> bytes:
 
 
 def bare(count: int, body: bytes = b"", opcode: int = 0) -> bytes:
-    """A header that promises so many questions, and octets after it."""
+    """A header that announces this many questions, and the bytes after it."""
     return struct.pack("!6H", 0x1234, opcode << 11, count, 0, 0, 0) + body
 
 
@@ -146,18 +146,18 @@ ODD: dict[str, bytes] = {
     "zone version": add(query(), opt((19, ""))),
     "OPT after a record": add(query(), A_RECORD, opt()),
     "OPT before a record": add(query(), opt(), A_RECORD),
-    "OPT and octets after it": add(query(), opt() + b"junk"),
-    "OPT shorter than it says": add(query(), opt()[:-2] + b"\0\5"),
+    "OPT and bytes after it": add(query(), opt() + b"junk"),
+    "OPT shorter than its length field": add(query(), opt()[:-2] + b"\0\5"),
     "OPT announced but missing": add(query(), b""),
     "a pointer to the root as OPT's name": add(query(), b"\xc0\x18" + opt()[1:]),
     "cookie": add(query(), opt((10, CLIENT_COOKIE))),
     "cookie, NXDOMAIN": add(query("nope.example."), opt((10, CLIENT_COOKIE))),
     "cookie, REFUSED": add(query("other."), opt((10, CLIENT_COOKIE))),
-    "cookie, a server's of 8 octets": add(query(), opt((10, CLIENT_COOKIE + "00" * 8))),
+    "cookie, a server's of 8 bytes": add(query(), opt((10, CLIENT_COOKIE + "00" * 8))),
     "cookie, a wrong server's": add(query(), opt((10, CLIENT_COOKIE + "01000000" + "00" * 12))),
-    "cookie, a server's of 32 octets": add(query(), opt((10, CLIENT_COOKIE + "00" * 32))),
+    "cookie, a server's of 32 bytes": add(query(), opt((10, CLIENT_COOKIE + "00" * 32))),
     "cookie twice": add(query(), opt((10, CLIENT_COOKIE), (10, "11" * 8))),
-    **{f"cookie of {size} octets": add(query(), opt((10, "00" * size))) for size in (0, 7, 9, 15, 41)},
+    **{f"cookie of {size} bytes": add(query(), opt((10, "00" * size))) for size in (0, 7, 9, 15, 41)},
     "cookie without a question": add(bare(0), opt((10, CLIENT_COOKIE))),
     "OPT without a question": add(bare(0), opt()),
 }
@@ -168,18 +168,18 @@ ODD |= {
     if not case["title"].startswith(("RFC 5936", "RFC 1995"))
 }
 
-# Where maptr does not do as most of them, and why.
+# Cases in which maptr differs from most of them, and the reason.
 OURS = {
-    "RFC 1035 3.2.4: class CHAOS": "a version is told only where it is configured; theirs is told until it is hidden",
-    "RFC 1035 3.2.5: class ANY": "no zone has more than one class, so nobody has a use for it; BIND says FORMERR",
-    "RFC 1035 4.1.1: more records than any query has": "work for nothing, so they are not read; NSD does the same",
-    "RFC 2136 3.3: UPDATE that claims more records than a query has, and is not read further": "the same; what is not "
-    "read cannot be found malformed, and the answer to a well-formed one is REFUSED",
+    "RFC 1035 3.2.4: class CHAOS": "maptr gives a version only if one is configured",
+    "RFC 1035 3.2.5: class ANY": "a zone has one class only, so the query has no use; BIND responds with FORMERR",
+    "RFC 1035 4.1.1: more records than any query has": "they are not read, to save work; NSD does the same",
+    "RFC 2136 3.3: UPDATE that claims more records than a query has, and is not read further": "the same: an "
+    "error in records that are not read is not found, and the response to a well-formed UPDATE is REFUSED",
 }
 
 
 def ask_all(server: Peer) -> dict[str, bytes | None]:
-    """Every packet at once, each from a socket of its own; None for silence."""
+    """The responses to all packets, each sent from its own socket; None for no response."""
     replies: dict[str, bytes | None] = dict.fromkeys(ODD)
     waiting: dict[socket.socket, str] = {}
     try:
@@ -188,8 +188,8 @@ def ask_all(server: Peer) -> dict[str, bytes | None]:
             waiting[sock] = title
             sock.connect((server.host, server.port))
             sock.send(packet)
-            time.sleep(0.001)  # a burst would overflow a small receive buffer, which is not silence
-        # Silence begins when a question asked after all others has its answer: a busy machine takes long for all.
+            time.sleep(0.001)  # a burst would overflow a small receive buffer
+        # All packets are processed when a query sent after them has its response, however busy the machine is.
         dns.query.udp(dns.message.make_query("example.", "SOA"), server.host, START_SECONDS, server.port)
         while waiting and (ready := select.select(list(waiting), [], [], QUIET)[0]):
             for sock in ready:
@@ -202,8 +202,8 @@ def ask_all(server: Peer) -> dict[str, bytes | None]:
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Mapping[str, Shape]]:
-    """For each title, what each of the four said."""
+def responses(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Mapping[str, Shape]]:
+    """For each title, the response of each server by its name."""
     require(*(server.commands[0] for server in SERVERS))
     zone = tmp_path_factory.mktemp("zone") / "example.zone"
     zone.write_text("$ORIGIN example.\n" + ANSWER["zone"])
@@ -220,9 +220,9 @@ CONTEXT = Context(cookies=CookieSettings((bytes(16),)))
 
 
 @pytest.mark.parametrize("title", ODD)
-def test_maptr_does_as_most_do(title: str, said: Mapping[str, Mapping[str, Shape]]) -> None:
+def test_maptr_does_as_most_do(title: str, responses: Mapping[str, Mapping[str, Shape]]) -> None:
     ours = Shape.of(respond(ODD[title], SNAPSHOT, client="192.0.2.1", context=CONTEXT))
-    theirs = said[title]
+    theirs = responses[title]
     votes = [shape for shape in theirs.values() if shape != SILENCE]
     counts = Counter(votes if len(votes) > 1 else theirs.values())
     most = max(counts.values())

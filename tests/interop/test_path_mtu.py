@@ -11,7 +11,7 @@ from tests.support.namespaces import Network
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="network namespaces are Linux's")
 
-# The kernel takes the MTU of a route for what ICMP told of it. Prints how many fragments a datagram became.
+# The MTU of the route is what the kernel would learn from ICMP. Prints the number of fragments of a datagram.
 SEND = """
 import socket
 from maptr.server import sockets
@@ -52,10 +52,10 @@ NARROW = {
 
 
 @pytest.mark.parametrize(("version", "mtu"), [("IPv4", 576), ("IPv6", 1280)])
-def test_what_a_path_is_said_to_take_is_not_believed(network: Network, version: str, mtu: int) -> None:
+def test_a_response_is_not_fragmented_on_a_path_with_a_small_mtu(network: Network, version: str, mtu: int) -> None:
     case = NARROW[version]
     route = f"local {case['host']} dev lo table local"
     network.ip(f"route delete {route}", f"route add {route} mtu {mtu}")
     assert network.run(sys.executable, "-c", SEND.format(**case, ours=True)) == "0\n"
     fragments = int(network.run(sys.executable, "-c", SEND.format(**case, ours=False)))
-    assert fragments > 1, "else this would see no fragments whatever the socket does"
+    assert fragments > 1, "a plain socket sends fragments, so the test can see them"

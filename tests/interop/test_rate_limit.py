@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 from collections.abc import Iterator
 
 import dns.flags
@@ -14,7 +13,7 @@ from maptr.answer.rate_limit import RrlSettings
 from maptr.protocol.address import Address
 from maptr.server.daemon import Daemon
 from maptr.server.responder import Responder
-from tests.support.peers import find, require
+from tests.support.peers import require, run
 from tests.support.running import answering, served
 from tests.support.streams import SNAPSHOT, WIRE
 
@@ -32,7 +31,7 @@ def port() -> Iterator[int]:
 
 
 def flood(port: int) -> list[bytes]:
-    """The replies to one question asked over and over without a cookie."""
+    """The responses to one query sent again and again without a cookie."""
     replies = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.connect(("127.0.0.1", port))
@@ -48,18 +47,17 @@ def flood(port: int) -> list[bytes]:
 
 def dig(port: int, *options: str) -> str:
     require("dig")
-    command = find("dig")
-    assert command is not None
-    question = ["@127.0.0.1", "-p", str(port), "12345.ark.arpa.", "NAPTR", "+norec", "+time=1", "+tries=5", *options]
-    return subprocess.run([command, *question], capture_output=True, text=True, timeout=30, check=True).stdout
+    return run(
+        "dig", "@127.0.0.1", "-p", port, "12345.ark.arpa.", "NAPTR", "+norec", "+time=1", "+tries=5", *options
+    ).output
 
 
-def test_a_flood_gets_less_than_it_sends_and_dig_gets_its_answer(port: int) -> None:
+def test_a_flood_gets_fewer_bytes_than_it_sends_and_dig_gets_its_answer(port: int) -> None:
     replies = [dns.message.from_wire(reply) for reply in flood(port)]
     truncated = [reply for reply in replies if reply.flags & dns.flags.TC]
     whole = len(replies) - len(truncated)
     assert whole < FLOOD / 4
-    assert whole + 2 * len(truncated) <= FLOOD + 1, "of the rest, every second"
+    assert whole + 2 * len(truncated) <= FLOOD + 1, "every second one of the rest is truncated"
     assert sum(len(reply.to_wire()) for reply in truncated) <= len(truncated) * len(WIRE)
     assert "ANSWER: 2" in dig(port, "+nocookie"), "truncated, then by TCP"
 

@@ -103,15 +103,17 @@ def zone(zone_file: Path) -> dns.zone.Zone:
 
 
 @pytest.fixture(scope="module", params=[Maptr, Nsd, Bind, Knot, Pdns], ids=lambda peer: peer.name)
-def server(request: pytest.FixtureRequest, zone_file: Path) -> Iterator[Peer]:
+def server(request: pytest.FixtureRequest, published: Registry, zone_file: Path) -> Iterator[Peer]:
     kind: type[Peer] = request.param
+    if kind is not Maptr and published is not REGISTRIES[-1]:
+        pytest.skip("the other servers get the latest registry only")
     require(*kind.commands)
     with kind({ORIGIN: zone_file}) as running:
         yield running
 
 
 def probe(key: str) -> Ark:
-    """An ARK of a record, with all that must be carried along: hyphen, case, variant, final slash, inflection."""
+    """An ARK of a record with a hyphen, upper case, a variant, a final slash and an inflection."""
     naan, _, shoulder = key.partition("/")
     return Ark.parse(f"https://n2t.net/ark:/{naan}/{shoulder}X9-b%7d/c.v1/?info")
 
@@ -122,8 +124,10 @@ def test_the_size_of_the_registry(table: Table, published: Registry) -> None:
     assert len(table) - len(naans) == published.shoulders
 
 
-def test_shoulders_that_need_a_rule_and_what_h_records_alone_can_say(table: Table, published: Registry) -> None:
-    """README: the NAANs that are not just https and a host."""
+def test_shoulders_that_need_a_rule_and_naans_that_need_more_than_an_h_record(
+    table: Table, published: Registry
+) -> None:
+    """README: the NAANs whose target is not only https and a host."""
     if published is not REGISTRIES[0]:
         pytest.skip("figures of the registry of 2024")
     needed = {naan: needed_shoulders(table[naan], table.shoulders(naan)) for naan in table.naans()}
@@ -135,19 +139,19 @@ def test_shoulders_that_need_a_rule_and_what_h_records_alone_can_say(table: Tabl
 
 def test_the_records_left_out_are_those_without_a_usable_public_host(table: Table, published: Registry) -> None:
     _, errors = publishable(table)
-    told = {
+    found = {
         finding.record: f"{finding.code}: {finding.reason.removesuffix(f': {finding.value}')}" for finding in errors
     }
-    assert told == published.left_out
+    assert found == published.left_out
 
 
-def test_our_checker_finds_no_fault(zone_file: Path) -> None:
+def test_the_zone_passes_our_own_check(zone_file: Path) -> None:
     findings = examine(zone_file.read_text()).findings
     assert [f for f in findings if f.severity is Severity.ERROR] == []
     assert [(f.record, f.code) for f in findings] == [("99152.ark.arpa.", "large-reply")]
 
 
-def test_every_rule_fits(zone: dns.zone.Zone) -> None:
+def test_every_rule_fits_in_its_field(zone: dns.zone.Zone) -> None:
     regexps: list[bytes] = [rdata.regexp for _, _, rdata in zone.iterate_rdatas("NAPTR")]  # type: ignore[attr-defined]
     assert max(map(len, regexps)) <= 166
 
@@ -183,13 +187,13 @@ def test_every_ark_finds_the_url_its_record_means(server: Peer, table: Table, pu
     assert len(found) == published.naans + published.shoulders - len(published.left_out)
 
 
-def test_those_left_out_have_no_mapping_authority(server: Peer, published: Registry) -> None:
+def test_records_left_out_have_no_mapping_authority(server: Peer, published: Registry) -> None:
     for naan in published.left_out:
         assert not discover_at(server.host, f"ark:{naan}/x1", port=server.port, raise_on_none=False)
 
 
 def draft_client(where: Peer, naan: str) -> list[str]:
-    """Maptr as the draft's appendix B has it, and no more: flags "h" and "", service "ark", one name after another."""
+    """The hosts by the draft's appendix B only: flags "h" and "", service "ark", one name after another."""
     hosts: list[str] = []
     names = [f"{naan}.ark.arpa."]
     for name in names:
@@ -207,6 +211,8 @@ def draft_client(where: Peer, naan: str) -> list[str]:
 
 
 def test_a_client_that_knows_only_the_draft_finds_a_host_for_every_naan(server: Peer, table: Table) -> None:
+    if not isinstance(server, Maptr):
+        pytest.skip("all servers give the same records, as another test checks")
     usable, _ = publishable(table)
     for naan in usable.naans():
         hosts = draft_client(server, naan)

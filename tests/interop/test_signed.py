@@ -27,11 +27,11 @@ from tests.answer import test_respond_oracle as generator
 from tests.support.peers import Knot, Maptr, Nsd, Peer, require
 from tests.support.signers import COMMANDS, WAYS, sign
 
-ZONES_A_WAY = 6
+ZONES_A_WAY = 4
 QUERY_TYPES = ("A", "TXT", "DS", "NSEC", "NSEC3", "ANY", "NAPTR", "CNAME", "NS", "DNSKEY", "DNAME")
 PAYLOADS = (1232, 1232, 512)
 SEED = 3
-ASKED = 2  # times, of the server that runs
+ASKED = 2  # times each query goes to ``maptr serve``: the second response may be a ready one
 
 
 class Zone(NamedTuple):
@@ -73,7 +73,7 @@ def questions(zone: Zone, rng: random.Random) -> Iterator[tuple[str, str]]:
     names |= {f"{rng.choice(generator.LABELS)}.{name}" for name in sorted(names)}
     for line in zone.path.read_text().splitlines():
         if "\tNSEC3\t" in line or " NSEC3 " in line:
-            names.add(line.split()[0])  # names of hashes, which nobody finds
+            names.add(line.split()[0])  # a hashed name, which does not exist as a name
             break
     for name in sorted(names):
         if name.endswith(zone.origin):
@@ -89,11 +89,11 @@ def ask(peer: Peer, wire: bytes) -> bytes:
 
 
 def shape(wire: bytes, origin: str, payload: int) -> tuple[object, ...]:
-    """What must agree: rcode, flags, and the records of each section as sets; of a truncated reply its flags.
+    """What must agree: rcode, flags, and the records of each section as sets; only the flags of a truncated response.
 
-    NSD adds the apex NS and its addresses to answers where they fit, which Knot and we leave out;
-    Knot adds them to the NS it picks for ANY. Which additional records go first where space is short is for each
-    to choose (RFC 4035 3.1.1), so they count only in a reply that had enough.
+    NSD adds the apex NS and its addresses to answers if they fit, Knot and maptr do not; Knot adds them to the NS that
+    it chooses for ANY. Each server chooses which additional records to leave out for lack of space (RFC 4035 3.1.1), so
+    they are compared only in responses of the largest payload.
     """
     reply = dns.message.from_wire(wire)
     flags = dns.flags.to_text(reply.flags)
@@ -129,7 +129,8 @@ def zones(tmp_path_factory: pytest.TempPathFactory) -> list[Zone]:
 
 
 def compare(zones: list[Zone], rng: random.Random) -> tuple[Counter[str], list[str]]:
-    """Ask all three about every zone: how often who agrees with us, and where nobody does, though no ``*`` matters.
+    """Query NSD, Knot and maptr about every zone. Returns the number of responses by the servers that agree with maptr,
+    and the responses with which none agrees, without those about a label ``*``.
 
     ``maptr serve`` must give the bytes of ``respond``, on the general path and by a ready response.
     """
@@ -151,28 +152,28 @@ def compare(zones: list[Zone], rng: random.Random) -> tuple[Counter[str], list[s
                 for _ in range(ASKED):
                     assert ask(maptr, wire) == reply, f"{name} {rdtype} {payload}"
                 if name == zone.origin and reply[2] & dns.flags.TC >> 8:
-                    # Large answers at the apex take a cookie or TCP, of which theirs know nothing.
+                    # maptr gives large answers at the apex only over TCP or with a cookie.
                     whole = respond(wire, snapshot, transport=Transport.TCP)
                     assert whole is not None
                     reply = whole if len(whole) <= payload else reply
                 ours = shape(reply, zone.origin, payload)
-                theirs = {peer.name: shape(ask(peer, wire), zone.origin, payload) for peer in (nsd, knot)}
-                agreeing = [peer for peer, said in theirs.items() if said == ours]
-                tally[" and ".join(agreeing) or "nobody"] += 1
+                others = {peer.name: shape(ask(peer, wire), zone.origin, payload) for peer in (nsd, knot)}
+                agreeing = [peer for peer, said in others.items() if said == ours]
+                tally[" and ".join(agreeing) or "none"] += 1
                 if not agreeing and all(map(is_plain, zone.records)) and "*." not in name:
-                    differences.append(f"{name} {rdtype} {payload}: maptr {ours}\n{theirs}")
+                    differences.append(f"{name} {rdtype} {payload}: maptr {ours}\n{others}")
     return tally, differences
 
 
 def test_answers_are_those_of_nsd_or_knot(zones: list[Zone]) -> None:
-    """Both agree with us on nine answers of ten and more, and one of them on all.
+    """Both agree with maptr on more than nine answers of ten, and one of them on all.
 
     They differ in NSD's answers for type NSEC3, which follow no CNAME, and in what ANY picks; and where ``*`` is a
     label asked for, or one with names below it. There Knot takes the label for the wildcard itself, NSD leaves
-    out the proof that such a wildcard has no data, and now and then we stand alone with the whole of RFC 4592.
+    out the proof that such a wildcard has no data, and in a few cases only maptr follows RFC 4592.
     """
     require(*Nsd.commands, *Knot.commands)
     tally, differences = compare(zones, random.Random(SEED))
     assert not differences, "\n".join(differences[:5])
-    assert tally["nsd and knot"] > 0.9 * tally.total() > 1000, tally
-    assert tally["nobody"] <= 0.003 * tally.total(), tally
+    assert tally["nsd and knot"] > 0.9 * tally.total() > 700, tally
+    assert tally["none"] <= 0.003 * tally.total(), tally

@@ -25,9 +25,9 @@ from maptr.registry import sandbox
 from maptr.registry.followed_file import WatchedTable, pull_file, read_pull_file
 from maptr.registry.pull import Demands, apply_pull, plan_pull
 from maptr.registry.table import Table
-from tests.support.caching import until
 from tests.support.http_server import http_server, sends
 from tests.support.registries import KEY, NEW, OLD, PUB, json_v1, natab, signature
+from tests.support.waiting import until
 
 REGISTRIES = ("naan_records_2024-06-21.json.gz", "naan_records_2026-07-14.json.gz")
 

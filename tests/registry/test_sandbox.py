@@ -16,8 +16,8 @@ import pytest
 from maptr import registry
 from maptr.errors import ParserFailed, TableError
 from maptr.registry import sandbox
-from tests.support.caching import until
 from tests.support.registries import BAD_RECORDS, GOOD_RECORDS, SAMPLES
+from tests.support.waiting import until
 
 NESTED = b"[" + b"[]," * (20 << 20) + b"[]]"  # 60 MB, which take 2.1 GB when parsed
 SLOW = b"# x\n" * 3_000_000 + b"12345:\n    h.example.org A\n"

@@ -7,7 +7,7 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -127,16 +127,6 @@ class Rig:
     def pass_time(self, seconds: float) -> None:
         self.clock.now += seconds
         self.wall.now += seconds
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    """Wait for the work of another thread; fails the test after ten seconds."""
-    pause = threading.Event()
-    for _ in range(2_000):
-        if condition():
-            return
-        pause.wait(0.005)
-    raise AssertionError(f"did not happen: {what}")
 
 
 def run_program(program: str, *arguments: str) -> str:

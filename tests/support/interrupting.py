@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from tests.support.caching import until
 from tests.support.running import PATIENCE
+from tests.support.waiting import until
 
 
 def interrupted(

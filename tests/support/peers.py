@@ -1,4 +1,4 @@
-"""Real servers and their zone checkers: BIND, NSD, Knot, PowerDNS and Unbound.
+"""Real servers and their zone checkers: BIND, NSD, Knot, PowerDNS, Unbound and maptr.
 
 A server runs as the current user (root or not), in a temporary directory, on a free port of 127.0.0.1 and without
 a control channel. It is stopped when its context ends.
@@ -22,7 +22,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import ClassVar, NamedTuple, Self
 
 import dns.exception
@@ -64,27 +63,60 @@ def require(*commands: str) -> None:
     pytest.skip(reason)
 
 
+class Checked(NamedTuple):
+    """The result of a program: whether it exits with 0 (a zone checker accepts the zone), and its output."""
+
+    accepted: bool
+    output: str
+
+
+def run(command: str, *arguments: object, cwd: Path | None = None, text: str = "") -> Checked:
+    """Run a program to its end; ``text`` is its standard input."""
+    done = subprocess.run(
+        [find(command) or command, *map(str, arguments)],
+        cwd=cwd,
+        input=text.encode(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=120,
+        check=False,
+    )
+    return Checked(done.returncode == 0, done.stdout.decode(errors="replace"))
+
+
 class Peer:
     """A server with zones by origin, started when its context is entered or by ``start()``.
 
     It reads the zone files and never writes them, and allows transfers to 127.0.0.1, without recursion and rate
-    limiting. Raises PeerError if a zone's SOA is not answered in START_SECONDS.
+    limiting. ``port`` 0 is any free port. Raises PeerError if a zone's SOA is not answered in START_SECONDS.
     """
 
     name: ClassVar[str]
     commands: ClassVar[tuple[str, ...]]  # the server first, then the checkers
+    settings = ""  # more lines for the section ``options`` of BIND or ``server`` of the others
+    sections = ""  # more sections of the configuration
 
     def __init__(self, zones: Mapping[str, Path | str], port: int = 0) -> None:
         self.zones = {dns.name.from_text(origin).to_text(): Path(path).resolve() for origin, path in zones.items()}
         self.host = HOST
-        self.port = 0
-        self._wanted_port = port  # 0: any free port
+        self.port = port
         self.directory = Path()
+        self._fixed_port = port
         self._process: subprocess.Popen[bytes] | None = None
 
     def configure(self) -> list[str]:
         """Write the configuration into ``self.directory`` and return the command that runs in the foreground."""
         raise NotImplementedError
+
+    def for_each_zone(self, template: str) -> str:
+        """The template for each zone, with ``{origin}`` and ``{path}``."""
+        return "".join(template.format(origin=origin, path=path) for origin, path in self.zones.items())
+
+    def write(self, name: str, text: str) -> Path:
+        """Write a file of the configuration."""
+        path = self.directory / name
+        path.write_text(text)
+        return path
 
     @classmethod
     def program(cls) -> str:
@@ -97,9 +129,7 @@ class Peer:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property
@@ -119,7 +149,8 @@ class Peer:
         """Run the server and wait for its zones; use another port if the first was taken."""
         for last in range(1, STARTS + 1):
             try:
-                self._start()
+                self.launch()
+                self._wait()
             except BaseException as error:
                 in_use = "in use" in self.log()  # EADDRINUSE, as all servers print it
                 self.stop()
@@ -129,8 +160,9 @@ class Peer:
                 break
         return self
 
-    def _start(self) -> None:
-        self.port = self._wanted_port or free_port(self.host)
+    def launch(self) -> None:
+        """Run the server without waiting for it."""
+        self.port = self._fixed_port or free_port(self.host)
         self.directory = _temporary_directory(f"maptr-{self.name}-")
         command = self.configure()
         with (self.directory / "log").open("wb") as log:
@@ -142,30 +174,45 @@ class Peer:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        deadline = time.monotonic() + START_SECONDS
-        for origin in self.zones:
-            self._wait_for(origin, deadline)
 
-    def _wait_for(self, origin: str, deadline: float) -> None:
+    def restart_after_kill(self) -> None:
+        """End the server with SIGKILL, as a crash does, and start it again on its port."""
+        self._fixed_port = self.port
+        os.kill(self.pid, signal.SIGKILL)
+        self.stop()
+        self.start()
+
+    def questions(self) -> list[dns.message.Message]:
+        """The server is ready when it answers these."""
+        found: list[dns.message.Message] = [dns.message.make_query(origin, "SOA") for origin in self.zones]
+        for query in found:
+            query.flags &= ~dns.flags.RD
+        return found
+
+    def is_ready(self, reply: dns.message.Message) -> bool:
+        return reply.rcode() == dns.rcode.NOERROR and bool(reply.answer) and bool(reply.flags & dns.flags.AA)
+
+    def _wait(self) -> None:
         assert self._process is not None
-        query = dns.message.make_query(origin, "SOA")
-        query.flags &= ~dns.flags.RD
-        said = "no answer"
-        patience = 0.05  # seconds
-        while time.monotonic() < deadline:
-            if (code := self._process.poll()) is not None:
-                raise PeerError(f"{self.name} ended with code {code}\n{self._tail()}")
-            try:
-                reply = dns.query.udp(query, self.host, port=self.port, timeout=patience)
-            except (OSError, dns.exception.DNSException) as error:
-                said = str(error) or type(error).__name__
-                patience = min(2 * patience, 1.0)
-            else:
-                if reply.rcode() == dns.rcode.NOERROR and reply.answer and reply.flags & dns.flags.AA:
-                    return
-                said = dns.rcode.to_text(reply.rcode())
-            time.sleep(0.02)
-        raise PeerError(f"{self.name} does not serve {origin}: {said}\n{self._tail()}")
+        deadline = time.monotonic() + START_SECONDS
+        for query in self.questions():
+            said = "no answer"
+            patience = 0.05  # seconds
+            while True:
+                if (code := self._process.poll()) is not None:
+                    raise PeerError(f"{self.name} ended with code {code}\n{self._tail()}")
+                try:
+                    reply = dns.query.udp(query, self.host, port=self.port, timeout=patience)
+                except (OSError, dns.exception.DNSException) as error:
+                    said = str(error) or type(error).__name__
+                    patience = min(2 * patience, 1.0)
+                else:
+                    if self.is_ready(reply):
+                        break
+                    said = dns.rcode.to_text(reply.rcode())
+                if time.monotonic() > deadline:
+                    raise PeerError(f"{self.name} does not serve {query.question[0].name}: {said}\n{self._tail()}")
+                time.sleep(0.02)
 
     def _tail(self) -> str:
         return "\n".join(self.log().splitlines()[-LOG_TAIL:])
@@ -174,8 +221,11 @@ class Peer:
         """Send SIGTERM, then SIGKILL to the process group, and delete the directory. May be called twice."""
         process, self._process = self._process, None
         if process is not None:
-            end(process)
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(STOP_SECONDS)
             _kill_group(process.pid)
+            process.wait()
         if self.directory != Path():
             shutil.rmtree(self.directory, ignore_errors=True)
             self.directory = Path()
@@ -193,16 +243,6 @@ def processes(group: int) -> list[int]:
             if int(member_of) == group and state not in "ZX":
                 living.append(int(process.name))
     return living
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Send SIGTERM, then SIGKILL."""
-    process.terminate()
-    try:
-        process.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def _kill_group(group: int) -> None:
@@ -232,122 +272,43 @@ class Maptr(Peer):
 @functools.cache
 def bind_version() -> tuple[int, ...]:
     """The version of the installed BIND, such as (9, 20, 4)."""
-    said = subprocess.run([Bind.program(), "-v"], capture_output=True, text=True, check=True).stdout
+    said = run(Bind.program(), "-v").output
     numbers = re.match(r"BIND (\d+)\.(\d+)\.(\d+)", said)
     if numbers is None:
         raise PeerError(f"named -v says {said!r}")
     return tuple(map(int, numbers.groups()))
 
 
-def bind_options(peer: Peer) -> str:
-    """The lines of ``options`` that keep BIND to the test."""
-    no_lock = "    lock-file none;\n" if bind_version() < (9, 20) else ""  # from there on it takes no lock
-    return f"""\
-    directory "{peer.directory}";
-    listen-on port {peer.port} {{ {peer.host}; }};
-    listen-on-v6 {{ none; }};
-    pid-file none;
-{no_lock}    session-keyfile "{peer.directory}/session.key";
-    recursion no;
-    dnssec-validation no;
-    empty-zones-enable no;
-    notify no;
-    allow-transfer {{ {peer.host}; }};
-    max-cache-size 8M;
-"""
-
-
-def nsd_server(peer: Peer) -> str:
-    """The lines of ``server:`` that keep NSD to the test; more of them may follow, then ``NSD_QUIET``."""
-    return f"""\
-server:
-    ip-address: {peer.host}@{peer.port}
-    port: {peer.port}
-    do-ip6: no
-    username: ""
-    zonesdir: "{peer.directory}"
-    zonelistfile: "{peer.directory}/zone.list"
-    xfrdfile: "{peer.directory}/xfrd.state"
-    xfrdir: "{peer.directory}"
-    cookie-secret-file: "{peer.directory}/cookie"
-    pidfile: "{peer.directory}/pid"
-    database: ""
-    server-count: 1
-"""
-
-
-# Where Debian and others put what its SQLite backend needs.
-POWERDNS_SCHEMAS = (
-    Path("/usr/share/pdns-backend-sqlite3/schema/schema.sqlite3.sql"),
-    Path("/usr/share/doc/pdns-backend-sqlite3/schema.sqlite3.sql"),
-    Path("/usr/share/doc/pdns/schema.sqlite3.sql"),
-)
-
-# Debian builds NSD with response rate limiting on, which is turned off here.
-NSD_QUIET = """\
-    rrl-ratelimit: 0
-    rrl-whitelist-ratelimit: 0
-remote-control:
-    control-enable: no
-"""
-
-
-def knot_server(peer: Peer) -> str:
-    """The sections that keep Knot to the test."""
-    return f"""\
-server:
-    rundir: "{peer.directory}"
-    pidfile: "{peer.directory}/pid"
-    listen: {peer.host}@{peer.port}
-    udp-workers: 1
-    tcp-workers: 1
-    background-workers: 1
-control:
-    listen: "{peer.directory}/control"
-log:
-  - target: stderr
-    any: info
-database:
-    storage: "{peer.directory}/db"
-"""
-
-
-def powerdns_settings(peer: Peer) -> tuple[str, ...]:
-    """The lines that keep PowerDNS to the test: no caches, no web server, and no question to its makers at start."""
-    return (
-        f"local-address={peer.host}",
-        f"local-port={peer.port}",
-        "daemon=no",
-        "guardian=no",
-        "webserver=no",
-        "api=no",
-        "security-poll-suffix=",
-        "cache-ttl=0",
-        "negquery-cache-ttl=0",
-        "query-cache-ttl=0",
-        "disable-axfr=no",
-        f"allow-axfr-ips={peer.host}",
-        "receiver-threads=1",
-        "distributor-threads=1",
-    )
-
-
 class Bind(Peer):
-    """ISC BIND 9. Its ``rndc`` channel is off; files of its own stay in the temporary directory."""
+    """ISC BIND 9, with ``rndc`` off."""
 
     name = "bind"
     commands = ("named", "named-checkzone")
 
+    def options(self) -> str:
+        """The lines of ``options`` that keep BIND to the test."""
+        no_lock = "    lock-file none;\n" if bind_version() < (9, 20) else ""  # later releases have no lock file
+        return f"""\
+    directory "{self.directory}";
+    listen-on port {self.port} {{ {self.host}; }};
+    listen-on-v6 {{ none; }};
+    pid-file none;
+{no_lock}    session-keyfile "{self.directory}/session.key";
+    recursion no;
+    dnssec-validation no;
+    empty-zones-enable no;
+    notify no;
+    allow-transfer {{ {self.host}; }};
+    max-cache-size 8M;
+{self.settings}"""
+
+    def statements(self) -> str:
+        """The configuration with the zones."""
+        zones = self.for_each_zone('zone "{origin}" {{ type primary; file "{path}"; }};\n')
+        return f"options {{\n{self.options()}}};\n{self.sections}{zones}"
+
     def configure(self) -> list[str]:
-        zones = "".join(f'zone "{origin}" {{ type primary; file "{path}"; }};\n' for origin, path in self.zones.items())
-        config = self.directory / "named.conf"
-        config.write_text(
-            f"""\
-options {{
-{bind_options(self)}}};
-controls {{ }};
-{zones}"""
-        )
+        config = self.write("named.conf", f"controls {{ }};\n{self.statements()}")
         return [self.program(), "-g", "-4", "-n", "1", "-p", str(self.port), "-c", str(config)]
 
 
@@ -357,16 +318,36 @@ class Nsd(Peer):
     name = "nsd"
     commands = ("nsd", "nsd-checkzone")
 
-    def configure(self) -> list[str]:
-        zones = "".join(
-            f'zone:\n    name: "{origin}"\n    zonefile: "{path}"\n    provide-xfr: {self.host} NOKEY\n'
-            for origin, path in self.zones.items()
+    def statements(self) -> str:
+        """The configuration of the zones."""
+        return self.for_each_zone(
+            f'zone:\n    name: "{{origin}}"\n    zonefile: "{{path}}"\n    provide-xfr: {self.host} NOKEY\n'
         )
-        config = self.directory / "nsd.conf"
-        config.write_text(
+
+    def configure(self) -> list[str]:
+        config = self.write(
+            "nsd.conf",
             f"""\
-{nsd_server(self)}    tcp-count: 100
-{NSD_QUIET}{zones}"""
+server:
+    ip-address: {self.host}@{self.port}
+    port: {self.port}
+    do-ip6: no
+    username: ""
+    zonesdir: "{self.directory}"
+    zonelistfile: "{self.directory}/zone.list"
+    xfrdfile: "{self.directory}/xfrd.state"
+    xfrdir: "{self.directory}"
+    cookie-secret-file: "{self.directory}/cookie"
+    pidfile: "{self.directory}/pid"
+    database: ""
+    server-count: 1
+    tcp-count: 100
+    # Debian builds NSD with response rate limiting on.
+    rrl-ratelimit: 0
+    rrl-whitelist-ratelimit: 0
+{self.settings}remote-control:
+    control-enable: no
+{self.statements()}""",
         )
         return [self.program(), "-d", "-c", str(config)]
 
@@ -376,15 +357,13 @@ class Knot(Peer):
 
     name = "knot"
     commands = ("knotd", "kzonecheck")
+    template = ""  # more lines for the default template
 
-    def configure(self) -> list[str]:
-        zones = "".join(
-            f'  - domain: "{origin}"\n    file: "{path}"\n    acl: transfer\n' for origin, path in self.zones.items()
-        )
-        config = self.directory / "knot.conf"
-        config.write_text(
-            f"""\
-{knot_server(self)}acl:
+    def statements(self) -> str:
+        """The configuration of the zones."""
+        zones = self.for_each_zone('  - domain: "{origin}"\n    file: "{path}"\n    acl: transfer\n')
+        return f"""\
+acl:
   - id: transfer
     address: {self.host}
     action: transfer
@@ -394,8 +373,28 @@ template:
     zonefile-sync: -1
     zonefile-load: whole
     journal-content: none
-zone:
+{self.template}zone:
 {zones}"""
+
+    def configure(self) -> list[str]:
+        config = self.write(
+            "knot.conf",
+            f"""\
+server:
+    rundir: "{self.directory}"
+    pidfile: "{self.directory}/pid"
+    listen: {self.host}@{self.port}
+    udp-workers: 1
+    tcp-workers: 1
+    background-workers: 1
+control:
+    listen: "{self.directory}/control"
+log:
+  - target: stderr
+    any: info
+database:
+    storage: "{self.directory}/db"
+{self.sections}{self.statements()}""",
         )
         return [self.program(), "-c", str(config)]
 
@@ -405,21 +404,35 @@ class PowerDns(Peer):
 
     name = "powerdns"
     commands = ("pdns_server", "pdnsutil")
+    settings = "cache-ttl=0\nnegquery-cache-ttl=0\nquery-cache-ttl=0\n"  # no caches
 
-    def configure(self) -> list[str]:
-        named = "".join(
+    def backend(self) -> str:
+        """The settings that name the zones."""
+        zones = "".join(
             f'zone "{origin.rstrip(".") or "."}" {{ type native; file "{path}"; }};\n'
             for origin, path in self.zones.items()
         )
-        (self.directory / "named.conf").write_text(f'options {{ directory "{self.directory}"; }};\n{named}')
-        settings = (
-            "launch=bind",
-            f"bind-config={self.directory}/named.conf",
-            f"socket-dir={self.directory}",
-            *powerdns_settings(self),
-            "loglevel=5",
+        config = self.write("named.conf", f'options {{ directory "{self.directory}"; }};\n{zones}')
+        return f"launch=bind\nbind-config={config}\nloglevel=5\n"
+
+    def configure(self) -> list[str]:
+        self.write(
+            "pdns.conf",
+            f"""\
+{self.backend()}socket-dir={self.directory}
+local-address={self.host}
+local-port={self.port}
+daemon=no
+guardian=no
+webserver=no
+api=no
+security-poll-suffix=
+disable-axfr=no
+allow-axfr-ips={self.host}
+receiver-threads=1
+distributor-threads=1
+{self.settings}""",
         )
-        (self.directory / "pdns.conf").write_text("".join(f"{line}\n" for line in settings))
         return [self.program(), f"--config-dir={self.directory}"]
 
 
@@ -432,10 +445,11 @@ class Unbound(Peer):
     name = "unbound"
     commands = ("unbound",)
 
-    def __init__(self, stubs: Mapping[str, Peer], anchors: Sequence[str]) -> None:
+    def __init__(self, stubs: Mapping[str, Peer], anchors: Sequence[str], settings: str = "") -> None:
         super().__init__({})
         self.stubs = {dns.name.from_text(origin).to_text(): server for origin, server in stubs.items()}
         self.anchors = tuple(anchors)
+        self.settings = settings
 
     def configure(self) -> list[str]:
         stubs = "".join(
@@ -443,8 +457,8 @@ class Unbound(Peer):
             for origin, server in self.stubs.items()
         )
         anchors = "".join(f'    trust-anchor: "{anchor}"\n' for anchor in self.anchors)
-        config = self.directory / "unbound.conf"
-        config.write_text(
+        config = self.write(
+            "unbound.conf",
             f"""\
 server:
     interface: {self.host}
@@ -461,33 +475,33 @@ server:
     aggressive-nsec: no
     trust-anchor-signaling: no
     root-key-sentinel: no
+    ede: yes
     val-log-level: 2
-{anchors}remote-control:
+{self.settings}{anchors}remote-control:
     control-enable: no
 {stubs}forward-zone:
     name: "."
     forward-addr: {self.host}@9
-"""
+""",
         )
         return [self.program(), "-d", "-c", str(config)]
 
-    def _start(self) -> None:
-        super()._start()
-        self._wait_until_it_speaks(time.monotonic() + START_SECONDS)
+    def questions(self) -> list[dns.message.Message]:
+        return [dns.message.make_query("id.server.", "TXT", "CH")]  # answered without querying a server
 
-    def _wait_until_it_speaks(self, deadline: float) -> None:
-        query = dns.message.make_query("id.server.", "TXT", "CH")  # answered without asking anybody
-        while time.monotonic() < deadline:
-            with contextlib.suppress(OSError, dns.exception.DNSException):
-                dns.query.udp(query, self.host, port=self.port, timeout=0.2)
-                return
-            if self._process is None or self._process.poll() is not None:
-                break
-            time.sleep(0.02)
-        raise PeerError(f"{self.name} does not answer\n{self._tail()}")
+    def is_ready(self, reply: dns.message.Message) -> bool:
+        return True
 
 
 PEERS: tuple[type[Peer], ...] = (Bind, Nsd, Knot, PowerDns)
+
+
+# Paths in Debian and elsewhere.
+POWERDNS_SCHEMAS = (
+    Path("/usr/share/pdns-backend-sqlite3/schema/schema.sqlite3.sql"),
+    Path("/usr/share/doc/pdns-backend-sqlite3/schema.sqlite3.sql"),
+    Path("/usr/share/doc/pdns/schema.sqlite3.sql"),
+)
 
 
 def make_powerdns_database(path: Path) -> None:
@@ -499,28 +513,6 @@ def make_powerdns_database(path: Path) -> None:
         database.executescript(schema.read_text())
 
 
-class Checked(NamedTuple):
-    """The result of a zone checker: whether it accepts the zone, and its output."""
-
-    accepted: bool
-    output: str
-
-
-def named_checkzone(origin: str, path: Path | str) -> Checked:
-    """BIND's checker; ``-i local`` keeps it from looking up name servers outside the zone."""
-    return check("named-checkzone", "-i", "local", origin, str(path))
-
-
-def nsd_checkzone(origin: str, path: Path | str) -> Checked:
-    """NSD's checker."""
-    return check("nsd-checkzone", origin, str(path))
-
-
-def kzonecheck(origin: str, path: Path | str) -> Checked:
-    """Knot's checker."""
-    return check("kzonecheck", "-o", origin, str(path))
-
-
 def pdnsutil_check_zone(origin: str, path: Path | str) -> Checked:
     """PowerDNS's checker. It reads zones of a backend only, so the zone is loaded into SQLite.
 
@@ -528,37 +520,25 @@ def pdnsutil_check_zone(origin: str, path: Path | str) -> Checked:
     """
     directory = _temporary_directory("maptr-pdnsutil-")
     zone = origin.rstrip(".") or "."
-    lines = ("launch=gsqlite3", f"gsqlite3-database={directory}/zones", f"socket-dir={directory}")
     try:
         make_powerdns_database(directory / "zones")
-        (directory / "pdns.conf").write_text("".join(f"{line}\n" for line in lines))
-        loaded = check("pdnsutil", f"--config-dir={directory}", "load-zone", zone, str(path))
-        if not loaded.accepted:
-            return loaded
-        return check("pdnsutil", f"--config-dir={directory}", "check-zone", zone)
+        (directory / "pdns.conf").write_text(
+            f"launch=gsqlite3\ngsqlite3-database={directory}/zones\nsocket-dir={directory}\n"
+        )
+        loaded = run("pdnsutil", f"--config-dir={directory}", "load-zone", zone, path)
+        return run("pdnsutil", f"--config-dir={directory}", "check-zone", zone) if loaded.accepted else loaded
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
 CHECKERS: Mapping[str, Callable[[str, Path | str], Checked]] = {
-    "named-checkzone": named_checkzone,
-    "nsd-checkzone": nsd_checkzone,
-    "kzonecheck": kzonecheck,
+    # ``-i local`` keeps BIND's checker from looking up name servers outside the zone.
+    "named-checkzone": lambda origin, path: run("named-checkzone", "-i", "local", origin, path),
+    "nsd-checkzone": lambda origin, path: run("nsd-checkzone", origin, path),
+    "kzonecheck": lambda origin, path: run("kzonecheck", "-o", origin, path),
     "pdnsutil": pdnsutil_check_zone,
 }
-
-
-def check(command: str, *arguments: object) -> Checked:
-    """Run a checker: the exit code 0 accepts the zone."""
-    done = subprocess.run(
-        [find(command) or command, *map(str, arguments)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=120,
-        check=False,
-    )
-    return Checked(done.returncode == 0, done.stdout.decode(errors="replace"))
+"""Zone checkers by their command."""
 
 
 def _temporary_directory(prefix: str) -> Path:

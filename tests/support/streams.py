@@ -25,6 +25,7 @@ from maptr.transfer.acl import Acl, Secondaries
 from maptr.transfer.session import Access
 from maptr.zone.snapshot import Snapshot
 from tests.support.running import PATIENCE, Running, answering, served
+from tests.support.waiting import until
 
 ZONE = "\n".join(
     [
@@ -52,7 +53,7 @@ def serving(*addresses: Address) -> Iterator[Daemon]:
 
 
 def answers(counters: Counters | None = None) -> Answers:
-    """What a listener answers by."""
+    """The answers of a listener."""
     responder = Responder()
     responder.swap(State(SNAPSHOT, Access(), responder.context))
     counts = counters or Counters()
@@ -61,7 +62,7 @@ def answers(counters: Counters | None = None) -> Answers:
 
 @contextlib.contextmanager
 def tcp_serving(connections: Connections | None = None, **timeouts: float) -> Iterator[int]:
-    """A TcpListener with limits of the test's own; gives its port."""
+    """The port of a TcpListener with the limits of the test."""
     running = Running()
     sock = open_tcp("127.0.0.1", 0)
     port = sock.getsockname()[1]
@@ -119,28 +120,25 @@ def wait_until_cut_off(sock: socket.socket) -> None:
 
 def wait_for(met: Callable[[], bool]) -> None:
     """Until the server has noticed."""
-    deadline = time.monotonic() + PATIENCE
-    while not met():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(met, "the server notices")
 
 
 @cache
 def large() -> Snapshot:
-    """A zone of a megabyte; made when asked for, for nearly every module of tests imports this one."""
+    """A zone of a megabyte, built when a test needs it."""
     text = "@ 60 SOA ns host 1 7200 3600 1209600 300\n@ 60 NS ns\nns 60 A 192.0.2.1\n"
     text += "\n".join(f'n{i} 60 TXT "{i:0250d}"' for i in range(3000))
     return Snapshot.from_zones([dns.zone.from_text(text, "ark.arpa.", relativize=False)])
 
 
-ANYBODY = PrimarySettings(secondaries={(b"ark", b"arpa"): Secondaries(Acl.of(["127.0.0.1"]))})
+OPEN = PrimarySettings(secondaries={(b"ark", b"arpa"): Secondaries(Acl.of(["127.0.0.1"]))})
 
 
 @contextlib.contextmanager
 def transferring(tls: TlsSettings | None = None, **timeouts: float) -> Iterator[Daemon]:
     """A daemon that transfers a zone of a megabyte to any client here."""
     limits = TcpLimits(**timeouts)  # type: ignore[arg-type]
-    daemon = Daemon(served(large()), [Address("127.0.0.1", 0)], primary=ANYBODY, tcp_limits=limits, tls=tls)
+    daemon = Daemon(served(large()), [Address("127.0.0.1", 0)], primary=OPEN, tcp_limits=limits, tls=tls)
     with answering(daemon):
         yield daemon
 
@@ -151,7 +149,7 @@ def frame(query: dns.message.Message) -> bytes:
 
 
 def linger(sock: socket.socket) -> None:
-    """Its close will be a reset."""
+    """Closing the socket will reset the connection."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 

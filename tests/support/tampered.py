@@ -144,19 +144,9 @@ n           TXT x
 
 
 NAMES = (
-    *(
-        "txt",
-        "nothing",
-        "a.b.nothing",
-        "q.wild",
-        "a.b.wild",
-        "closer.wild",
-        "x.closer.wild",
-        "hidden.wild",
-        "q.wildtxt",
-    ),
-    *("wildtxt", "ent", "y.ent", "alias", "aliasbad", "aliasout", "aliasnot", "aliaswild", "q.aliases", "x.dname"),
-    *("y.dname", "q.dnames", "far", "kid", "1.kid", "0.kid", "m", "mm", "zzzz", "@"),
+    *("txt", "nothing", "a.b.nothing", "q.wild", "a.b.wild", "closer.wild", "x.closer.wild", "hidden.wild"),
+    *("q.wildtxt", "wildtxt", "ent", "y.ent", "alias", "aliasbad", "aliasout", "aliasnot", "aliaswild", "q.aliases"),
+    *("x.dname", "y.dname", "q.dnames", "far", "kid", "1.kid", "0.kid", "m", "mm", "zzzz", "@"),
 )
 
 
@@ -237,6 +227,11 @@ def _whole(tree: Tree, directory: Path) -> Iterator[tuple[str, list[str]]]:
         zone.to_file(str(directory / name), relativize=False)
         return f"{name}.{TOP}"
 
+    def ds_of(name: str, digest: str = "SHA256", **times: float) -> dns.rdata.Rdata:
+        """Write a signed child, and return the DS record of its key."""
+        zone, key = signed_zone(f"{name}.{TOP}", text, **times)
+        return dns.dnssec.make_ds(child(name, zone), key, digest, policy=dns.dnssec.allow_all_policy)
+
     # Unbound tolerates up to a day (val-sig-skew-max).
     spans: dict[str, dict[str, float]] = {
         "fine": {},
@@ -245,27 +240,20 @@ def _whole(tree: Tree, directory: Path) -> Iterator[tuple[str, list[str]]]:
         "early": {"begins": 2 * 86400, "ends": 4 * 86400},
     }
     for name, times in spans.items():
-        zone, key = signed_zone(f"{name}.{TOP}", text, **times)
+        yield name, [str(ds_of(name, **times))]
+    yield "wrongds", [str(ds_of("wrongds").replace(digest=bytes(32)))]
+    good = ds_of("twods", "SHA384")
+    yield "twods", [str(good), str(good.replace(algorithm=251)), str(good.replace(digest=bytes(48)))]
+    yield "sha1", [str(ds_of("sha1", "SHA1"))]
+    changes: dict[str, Callable[[dns.zone.Zone, str], None]] = {
+        "keyless": lambda zone, origin: zone.delete_rdataset(origin, DNSKEY),
+        "unsignedkey": lambda zone, origin: zone.delete_rdataset(origin, RRSIG, DNSKEY),
+        "addedkey": lambda zone, origin: zone.find_rdataset(origin, DNSKEY).add(signed_zone(origin, text)[1]),
+    }
+    for name, change in changes.items():
+        zone, key = signed_zone(f"{name}.{TOP}", text)
+        change(zone, f"{name}.{TOP}")
         yield name, [str(dns.dnssec.make_ds(child(name, zone), key, "SHA256"))]
-    zone, key = signed_zone(f"wrongds.{TOP}", text)
-    made = dns.dnssec.make_ds(child("wrongds", zone), key, "SHA256")
-    yield "wrongds", [str(made.replace(digest=bytes(32)))]
-    zone, key = signed_zone(f"twods.{TOP}", text)
-    made = dns.dnssec.make_ds(child("twods", zone), key, "SHA384")
-    yield "twods", [str(made), str(made.replace(algorithm=251)), str(made.replace(digest=bytes(48)))]
-    zone, key = signed_zone(f"sha1.{TOP}", text)
-    good = dns.dnssec.make_ds(child("sha1", zone), key, "SHA1", policy=dns.dnssec.allow_all_policy)
-    yield "sha1", [str(good)]
-    zone, key = signed_zone(f"keyless.{TOP}", text)
-    zone.delete_rdataset(f"keyless.{TOP}", DNSKEY)
-    yield "keyless", [str(dns.dnssec.make_ds(child("keyless", zone), key, "SHA256"))]
-    zone, key = signed_zone(f"unsignedkey.{TOP}", text)
-    zone.delete_rdataset(f"unsignedkey.{TOP}", RRSIG, DNSKEY)
-    yield "unsignedkey", [str(dns.dnssec.make_ds(child("unsignedkey", zone), key, "SHA256"))]
-    zone, key = signed_zone(f"addedkey.{TOP}", text)
-    other = signed_zone(f"addedkey.{TOP}", text)[1]
-    zone.find_rdataset(f"addedkey.{TOP}", DNSKEY).add(other)
-    yield "addedkey", [str(dns.dnssec.make_ds(child("addedkey", zone), key, "SHA256"))]
     for name, records in {
         "plain": [],
         "lost": ["12345 13 2 " + "00" * 32],

@@ -1,0 +1,56 @@
+"""Answers that maptr gives as BIND, NSD, Knot and PowerDNS do: referrals with DO, and names with non-ASCII bytes."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import dns.message
+import dns.name
+import dns.query
+import dns.rcode
+import dns.rdatatype
+import dns.zone
+import pytest
+
+from maptr.answer.respond import respond
+from maptr.zone.snapshot import Snapshot
+from tests.support.peers import START_SECONDS, Bind, Maptr, Nsd, Peer, require
+
+NON_ASCII = """\
+$ORIGIN example.
+$TTL 60
+@ IN SOA ns1 host 1 7200 3600 1209600 300
+@ IN NS ns1
+ns1 IN A 192.0.2.1
+café IN TXT "ü"
+"""
+
+
+def test_rfc4035_3_1_4_a_referral_of_an_unsigned_zone_has_ns_records_only(
+    peer: type[Peer], vectors: Path, tmp_path: Path
+) -> None:
+    """The zone has a DS record at the cut, which proves nothing without signatures."""
+    text = tomllib.loads((vectors / "answer.toml").read_text(encoding="utf-8"))["zone"]
+    (tmp_path / "zone").write_text("$ORIGIN example.\n" + text)
+    query = dns.message.make_query("www.sub.example.", "A", want_dnssec=True)
+    with peer({"example.": tmp_path / "zone"}) as server:
+        expected = dns.query.udp(query, server.host, START_SECONDS, server.port)
+    wire = respond(query.to_wire(), Snapshot.from_zones([dns.zone.from_text(text, "example.", relativize=False)]))
+    assert wire is not None
+    reply = dns.message.from_wire(wire)
+    assert [rrset.rdtype for rrset in reply.authority] == [dns.rdatatype.NS]
+    assert reply.authority == expected.authority
+
+
+@pytest.mark.parametrize("kind", [Bind, Nsd, Maptr], ids=lambda kind: kind.name)
+def test_rfc1035_5_1_non_ascii_text_in_a_zone_file_is_read_as_bytes(kind: type[Peer], tmp_path: Path) -> None:
+    """In names too. Knot and PowerDNS refuse such a zone."""
+    require(*kind.commands)
+    (tmp_path / "zone").write_text(NON_ASCII, "utf-8")
+    with kind({"example.": tmp_path / "zone"}) as server:
+        for label, rcode in ("café".encode(), dns.rcode.NOERROR), (b"xn--caf-dma", dns.rcode.NXDOMAIN):
+            query = dns.message.make_query(dns.name.Name((label, b"example", b"")), "TXT")
+            reply = dns.query.udp(query, server.host, START_SECONDS, server.port)
+            assert (reply.rcode(), len(reply.answer)) == (rcode, 0 if rcode else 1)
+            assert not reply.answer or reply.answer[0][0].strings == ("ü".encode(),)
