@@ -78,7 +78,7 @@ def test_a_rollover_is_followed_by_ixfr_and_stays_secure(tmp_path: Path) -> None
         assert "from serial 4 to 7" in primary.log()
 
 
-def unbound_at(server: Peer, key: Key, at: float) -> Unbound:
+def unbound_at(server: Peer, key: ZoneKey, at: float) -> Unbound:
     """Unbound with another time."""
     date = time.strftime("%Y%m%d%H%M%S", time.gmtime(at))
     return Unbound({ORIGIN: server}, anchors(key), f'    val-override-date: "{date}"\n')

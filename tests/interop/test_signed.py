@@ -77,7 +77,7 @@ def questions(zone: Zone, rng: random.Random) -> Iterator[tuple[str, str]]:
             break
     for name in sorted(names):
         if name.endswith(zone.origin):
-            for rdtype in rng.sample(QUERY_TYPES, 6):
+            for rdtype in rng.sample(QUERY_TYPES, 4):
                 yield name, rdtype
 
 
@@ -175,5 +175,5 @@ def test_answers_are_those_of_nsd_or_knot(zones: list[Zone]) -> None:
     require(*Nsd.commands, *Knot.commands)
     tally, differences = compare(zones, random.Random(SEED))
     assert not differences, "\n".join(differences[:5])
-    assert tally["nsd and knot"] > 0.9 * tally.total() > 700, tally
+    assert tally["nsd and knot"] > 0.9 * tally.total() > 500, tally
     assert tally["none"] <= 0.003 * tally.total(), tally
