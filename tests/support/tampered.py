@@ -227,20 +227,17 @@ def _whole(tree: Tree, directory: Path) -> Iterator[tuple[str, list[str]]]:
         zone.to_file(str(directory / name), relativize=False)
         return f"{name}.{TOP}"
 
-    def ds_of(name: str, digest: str = "SHA256", **times: float) -> dns.rdata.Rdata:
+    def ds_of(name: str, digest: str = "SHA256", begins: float = -3600, ends: float = 86400) -> dns.rdata.Rdata:
         """Write a signed child, and return the DS record of its key."""
-        zone, key = signed_zone(f"{name}.{TOP}", text, **times)
+        zone, key = signed_zone(f"{name}.{TOP}", text, begins=begins, ends=ends)
         return dns.dnssec.make_ds(child(name, zone), key, digest, policy=dns.dnssec.allow_all_policy)
 
     # Unbound tolerates up to a day (val-sig-skew-max).
-    spans: dict[str, dict[str, float]] = {
-        "fine": {},
-        "stolen": {},  # its DS is removed from the parent, whose NSEC still lists it
-        "expired": {"begins": -4 * 86400, "ends": -2 * 86400},
-        "early": {"begins": 2 * 86400, "ends": 4 * 86400},
-    }
-    for name, times in spans.items():
-        yield name, [str(ds_of(name, **times))]
+    day = 86400
+    yield "fine", [str(ds_of("fine"))]
+    yield "stolen", [str(ds_of("stolen"))]  # its DS is removed from the parent, whose NSEC still lists it
+    yield "expired", [str(ds_of("expired", begins=-4 * day, ends=-2 * day))]
+    yield "early", [str(ds_of("early", begins=2 * day, ends=4 * day))]
     yield "wrongds", [str(ds_of("wrongds").replace(digest=bytes(32)))]
     good = ds_of("twods", "SHA384")
     yield "twods", [str(good), str(good.replace(algorithm=251)), str(good.replace(digest=bytes(48)))]
