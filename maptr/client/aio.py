@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 from maptr.ark import Ark
-from maptr.client.call import Call, CallOptions, Origins, has_urls, listed, prefer
-from maptr.client.multiplexer import LoopWaiter, Multiplexer
+from maptr.client.call import Call, CallOptions, has_urls, listed, prefer
+from maptr.client.multiplexer import Ready
 from maptr.client.servers import is_address, no_address, read_server, servers_at
 from maptr.client.stub import Stub
-from maptr.client.sync import resolver_for
+from maptr.client.sync import StubLookups, resolver_for
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
 from maptr.protocol.names import Labels
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import dns.resolver
 
     from maptr.choose import Chooser
+    from maptr.client.resolver import AsyncDnspythonLookups
 
 
 async def discover_async(
@@ -51,9 +52,17 @@ async def discover_async(
         given = await asyncio.to_thread(resolver_for, resolver, nameservers, run)  # looks up names
     else:
         given = resolver_for(resolver, nameservers, run)
-    ask: _Ask = _StubLookups(given) if isinstance(given, Stub) else _ResolverLookups(given, run)
+    lookups: _AsyncStubLookups | AsyncDnspythonLookups
+    if isinstance(given, Stub):
+        lookups = _AsyncStubLookups(given, run)
+    else:
+        from maptr.client.resolver import AsyncDnspythonLookups  # dnspython takes 70 ms to import
+
+        lookups = AsyncDnspythonLookups(given, run)
     while questions := run.walk.next():
-        for question, answer in zip(questions, await ask(run, questions), strict=True):
+        ask = partial(lookups.ask_all, questions)
+        answers = await (ask() if questions[0].rdtype != SOA else _ask_once(lookups, questions[0], ask, run.left))
+        for question, answer in zip(questions, answers, strict=True):
             run.tell(question, answer)
     return await prefer_async(run.finish(), run.chooser)
 
@@ -103,92 +112,68 @@ async def prefer_async(discovery: Discovery, chooser: Chooser | None) -> Discove
     return prefer(discovery, chooser)
 
 
-async def ask_once(
-    origins: Origins, question: Question, trust: Hashable, ask: Callable[[], Awaitable[Answer]], seconds: float
-) -> Answer:
-    """``Origins.ask``, awaited: while one call in an event loop asks for an origin, the others wait for its answer."""
-    if question.rdtype != SOA:
-        return await ask()
-    place = question.name, trust, asyncio.get_running_loop()
-    asked: asyncio.Event | None = origins.asked.get(place)
-    if asked is None:
-        asked = origins.asked[place] = asyncio.Event()
+class LoopWaiter:
+    """Waits on the running event loop, which must have ``add_reader`` (on Windows, the default one does not)."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._event = asyncio.Event()
+
+    def watch(self, sock: socket.socket, ready: Ready, *, write: bool = False) -> None:
+        (self._loop.add_writer if write else self._loop.add_reader)(sock, self._call, ready)
+
+    def unwatch(self, sock: socket.socket) -> None:
+        self._loop.remove_reader(sock)
+        self._loop.remove_writer(sock)
+
+    def _call(self, ready: Ready) -> None:
+        ready()
+        self._event.set()
+
+    async def wait(self, seconds: float | None) -> None:
+        if seconds == 0:
+            await asyncio.sleep(0)
+            return
+        timer = None if seconds is None else self._loop.call_later(seconds, self._event.set)
         try:
-            known = origins.recall(question, trust)
-            return origins.remember(question, trust, await ask()) if known is None else known
+            await self._event.wait()
         finally:
-            del origins.asked[place]
-            asked.set()
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(max(0.0, seconds)):
-            await asked.wait()
-    known = origins.recall(question, trust)
-    return origins.remember(question, trust, await ask()) if known is None else known
+            self._event.clear()
+            if timer is not None:
+                timer.cancel()
 
 
-_Ask = Callable[[Call, list[Question]], Awaitable[list[Answer]]]
-
-
-class _StubLookups:
-    """Asks plain servers."""
-
-    def __init__(self, stub: Stub) -> None:
-        self._stub = stub
-
-    async def __call__(self, run: Call, questions: list[Question]) -> list[Answer]:
-        if len(questions) > 1:
-            return await self._ask(run, questions)
-
-        async def ask() -> Answer:
-            return (await self._ask(run, questions))[0]
-
-        return [await ask_once(self._stub.origins, questions[0], self._stub.trust, ask, run.left)]
-
-    async def _ask(self, run: Call, questions: list[Question]) -> list[Answer]:
-        origins, trust = self._stub.origins, self._stub.trust
+class _AsyncStubLookups(StubLookups):
+    async def ask_all(self, questions: list[Question]) -> list[Answer]:
+        """The answers to questions that are asked side by side."""
         waiter = LoopWaiter()
-        multiplexer = Multiplexer(self._stub, waiter, seconds=run.left, concurrency=len(questions), clock=run.clock)
         answers: dict[Labels, Answer] = {}
-        try:
+        with closing(self.multiplexer(waiter, len(questions))) as multiplexer:
             for question in questions:
-                if (known := origins.recall(question, trust)) is not None:
-                    answers[question.name] = known
-                else:
-                    multiplexer.ask(question.name, answers.__setitem__, question.rdtype)
+                multiplexer.ask(question.name, answers.__setitem__, question.rdtype)
             while True:
                 pause = multiplexer.tick()
                 if len(answers) == len(questions):
-                    return [origins.remember(question, trust, answers[question.name]) for question in questions]
+                    return [answers[question.name] for question in questions]
                 await waiter.wait(pause)
-        finally:
-            multiplexer.close()
 
 
-class _ResolverLookups:
-    """Asks a dnspython resolver, by default the system's."""
-
-    def __init__(self, given: dns.asyncresolver.Resolver | dns.resolver.Resolver | None, run: Call) -> None:
-        from maptr.client import resolver as reading  # dnspython takes 70 ms to import
-
-        given = given or reading.default_resolver()
-        self._origins = reading.origins_of(given)
-        self._lookups = reading.DnspythonLookups(reading.as_async(given), run)
-
-    async def __call__(self, run: Call, questions: list[Question]) -> list[Answer]:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._ask(run, question)) for question in questions]
-        return [task.result() for task in tasks]
-
-    async def _ask(self, run: Call, question: Question) -> Answer:
-        return await ask_once(self._origins, question, self._lookups.trust, partial(self._look_up, question), run.left)
-
-    async def _look_up(self, question: Question) -> Answer:
-        lookup = self._lookups.start(question)
-        while lookup.answer is None:
-            try:
-                found = await self._lookups.resolver.resolve(**lookup.arguments())
-            except Exception as error:
-                lookup.fail(error)
-            else:
-                lookup.tell(found)
-        return lookup.answer
+async def _ask_once(
+    lookups: _AsyncStubLookups | AsyncDnspythonLookups,
+    question: Question,
+    ask: Callable[[], Awaitable[list[Answer]]],
+    seconds: float,
+) -> list[Answer]:
+    """``Origins.ask``, awaited: while one call in an event loop asks for the origin, the others wait for its answer."""
+    origins, trust = lookups.origins, lookups.trust
+    lock: asyncio.Lock = origins.locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+    locked = False
+    with suppress(TimeoutError):
+        async with asyncio.timeout(max(0.0, seconds)):
+            locked = await lock.acquire()
+    try:
+        known = origins.recall(question, trust)
+        return [known if known is not None else origins.remember(question, trust, (await ask())[0])]
+    finally:
+        if locked:
+            lock.release()

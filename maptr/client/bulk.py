@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, Unpack
 
 from maptr.ark import MAX_NAAN, Ark, Profile
 from maptr.client import call
-from maptr.client.aio import addresses_of, discover_async
+from maptr.client.aio import LoopWaiter, addresses_of, discover_async
 from maptr.client.call import Clock
-from maptr.client.multiplexer import CONCURRENCY, LoopWaiter, Multiplexer, SelectorWaiter, Waiter
+from maptr.client.multiplexer import CONCURRENCY, Multiplexer, SelectorWaiter, Waiter
 from maptr.client.scheduler import RunClock, Scheduler
 from maptr.client.stub import Stub, make_validator
 from maptr.client.sync import discover, make_stub

@@ -9,8 +9,7 @@ import time
 from _thread import allocate_lock
 from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
-
-import dns.exception
+from weakref import WeakKeyDictionary
 
 from maptr.ark import Ark, Profile
 from maptr.discovery import Discovery, Step
@@ -93,13 +92,6 @@ class Call:
     def left(self) -> float:
         """Seconds until the deadline; negative after it."""
         return self._deadline - self.clock()
-
-    def time_left(self) -> float:
-        """Seconds until the deadline. Raises dns.exception.Timeout after it, as a resolver does."""
-        left = self.left
-        if left <= 0:
-            raise dns.exception.Timeout(timeout=0)  # type: ignore[no-untyped-call]
-        return left
 
     def tell(self, question: Question, answer: Answer) -> None:
         self.walk.tell(question, answer)
@@ -188,8 +180,8 @@ class Origins:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._kept: dict[tuple[Labels, Hashable], tuple[float, Answer]] = {}
-        self._asking = allocate_lock()
-        self.asked: dict[Hashable, Any] = {}  # for ``aio``: an event for each question that an event loop waits for
+        self._lock = allocate_lock()
+        self.locks: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # for ``aio``: a lock for each event loop
 
     def recall(self, question: Question, trust: Hashable) -> Answer | None:
         """The cached answer."""
@@ -211,10 +203,10 @@ class Origins:
         """
         if question.rdtype != SOA:
             return ask()
-        locked = self._asking.acquire(timeout=max(0.0, seconds))
+        locked = self._lock.acquire(timeout=max(0.0, seconds))
         try:
             known = self.recall(question, trust)
             return self.remember(question, trust, ask()) if known is None else known
         finally:
             if locked:
-                self._asking.release()
+                self._lock.release()

@@ -116,7 +116,6 @@ def is_response_to(query: SentQuery, packet: bytes) -> bool:
 _unpack_header = struct.Struct("!6H").unpack_from
 _unpack_fixed = struct.Struct("!HHIH").unpack_from
 _unpack_pointed = struct.Struct("!HHHIH").unpack_from  # the same behind a pointer to the owner
-_unpack_naptr = struct.Struct("!HHB").unpack_from
 _QNAME_POINTER = 0xC000 | HEADER_SIZE  # to the question's name
 
 
@@ -179,26 +178,11 @@ def read_sections(packet: bytes, at: int, counts: Iterable[int], qname: Labels) 
 
 
 def _whole_name(packet: bytes, start: int, end: int) -> Labels:
-    """The name between two places: the rdata of a CNAME or NS, the end of a NAPTR."""
+    """The name between two places: the rdata of a CNAME or NS."""
     name, at = read_name(packet, start)
     if at != end:
         raise ValueError("rdata longer or shorter than its name")
     return name
-
-
-def _naptr(packet: bytes, start: int, end: int) -> Naptr:
-    """NAPTR rdata, its name compressed or not (RFC 3597 4)."""
-    order, preference, size = _unpack_naptr(packet, start)
-    service_at = start + 5 + size
-    regexp_at = service_at + 1 + packet[service_at]
-    name_at = regexp_at + 1 + packet[regexp_at]
-    if name_at >= end:
-        raise ValueError("NAPTR rdata cut short")
-    flags = packet[start + 5 : service_at]
-    service = packet[service_at + 1 : regexp_at]
-    regexp = packet[regexp_at + 1 : name_at]
-    replacement = _whole_name(packet, name_at, end) if packet[name_at] or name_at + 1 != end else ()
-    return _new(Naptr, (order, preference, flags, service, regexp, replacement))
 
 
 def _addresses(packet: bytes, records: list[Record]) -> tuple[str, ...]:
@@ -306,7 +290,7 @@ def _read_noerror(query: SentQuery, flags: int, sections: Sections, authentic: b
         records: tuple[Naptr, ...] = ()
         addresses: tuple[str, ...] = ()
         if query.rdtype == NAPTR:
-            records = tuple([_naptr(packet, start, end) for _, _, _, start, end in found])
+            records = tuple([Naptr.read(packet, start, end) for _, _, _, start, end in found])
         elif query.rdtype in (A, AAAA):
             addresses = _addresses(packet, found)
         # All fields, in their order.

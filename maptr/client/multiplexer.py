@@ -1,27 +1,27 @@
-"""Many questions over few sockets: the I/O of bulk lookups and of the async client.
+"""Questions over a few sockets: the I/O of all drivers that ask plain servers.
 
 Drives exchanges (``exchange``) on sockets that a ``Waiter`` (``selectors`` or an event loop) watches. Queries to one
-server share a few connected UDP sockets; each outstanding query has an ID of its own on its socket, and letters in
-random case. A query over TCP has a connection of its own.
+server share a few connected UDP sockets, with random source ports; each outstanding query has a random ID of its own on
+its socket, and letters in random case. A packet that does not match all three, or is from another address, is ignored.
+A query over TCP has a connection of its own.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import selectors
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from math import inf
 from typing import Protocol
 
 from maptr.client.exchange import Attempt
 from maptr.client.servers import Server
-from maptr.client.stub import AnyExchange, Stub, family, framed, open_udp
+from maptr.client.stub import AnyExchange, Stub
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import MAX_MESSAGE, NAPTR, UDP_PAYLOAD
 from maptr.walk import Answer
@@ -66,37 +66,6 @@ class SelectorWaiter:
         self._selector.close()
 
 
-class LoopWaiter:
-    """Waits on the running event loop, which must have ``add_reader`` (on Windows, the default one does not)."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._event = asyncio.Event()
-
-    def watch(self, sock: socket.socket, ready: Ready, *, write: bool = False) -> None:
-        (self._loop.add_writer if write else self._loop.add_reader)(sock, self._call, ready)
-
-    def unwatch(self, sock: socket.socket) -> None:
-        self._loop.remove_reader(sock)
-        self._loop.remove_writer(sock)
-
-    def _call(self, ready: Ready) -> None:
-        ready()
-        self._event.set()
-
-    async def wait(self, seconds: float | None) -> None:
-        if seconds == 0:
-            await asyncio.sleep(0)
-            return
-        timer = None if seconds is None else self._loop.call_later(seconds, self._event.set)
-        try:
-            await self._event.wait()
-        finally:
-            self._event.clear()
-            if timer is not None:
-                timer.cancel()
-
-
 class Pending:
     """One question that is queued or outstanding; ``seconds`` bound it from its first packet on.
 
@@ -104,6 +73,7 @@ class Pending:
     """
 
     attempt: Attempt | None = None
+    until = inf  # when the attempt that was sent times out
     deadline = inf
     started: float | None = None  # when its first packet was sent
     socket: UdpSocket | None = None  # where its query is outstanding, by this ID
@@ -122,11 +92,19 @@ class Pending:
 
 
 class UdpSocket:
-    """One UDP socket to one server, with the questions outstanding on it by ID. Raises OSError."""
+    """One connected UDP socket to one server, with the questions outstanding on it by ID. Raises OSError.
+
+    The operating system picks a random source port, and drops packets of other addresses.
+    """
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self.sock = open_udp(server)
+        self.sock = socket.socket(_family(server), socket.SOCK_DGRAM)
+        try:
+            self.sock.connect(server)
+        except BaseException:
+            self.sock.close()
+            raise
         self.sock.setblocking(False)
         with contextlib.suppress(OSError):
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
@@ -190,45 +168,6 @@ class SocketPool:
         one.sock.close()
 
 
-class Timeouts:
-    """When each outstanding attempt times out.
-
-    One queue for each length of wait keeps each queue in order of time, to a tenth of a second.
-    """
-
-    def __init__(self) -> None:
-        self._queues: dict[float, deque[tuple[float, Pending, Attempt]]] = {}
-
-    def set(self, pending: Pending, attempt: Attempt, now: float, until: float) -> None:
-        """The attempt was just sent, and times out then."""
-        wait = round(until - now, 1)
-        queue = self._queues.get(wait)
-        if queue is None:
-            queue = self._queues[wait] = deque()
-        queue.append((until, pending, attempt))
-
-    def take(self, now: float) -> Iterator[tuple[Pending, Attempt]]:
-        """The attempts that time out now. Forgets those that have ended."""
-        for queue in self._queues.values():
-            while queue:
-                until, pending, attempt = queue[0]
-                outstanding = pending.attempt is attempt
-                if outstanding and until > now:
-                    break
-                queue.popleft()
-                if outstanding:
-                    yield pending, attempt
-
-    @property
-    def next(self) -> float:
-        """When the next attempt may time out; inf for never."""
-        return min((queue[0][0] for queue in self._queues.values() if queue), default=inf)
-
-    def pending(self) -> Iterator[Pending]:
-        """All questions with an outstanding attempt, and some whose attempt has ended."""
-        return (pending for queue in self._queues.values() for _, pending, _ in queue)
-
-
 class TcpExchange:
     """One query and its response over TCP (RFC 1035 4.2.2), without blocking. Raises OSError.
 
@@ -236,10 +175,10 @@ class TcpExchange:
     """
 
     def __init__(self, server: Server, packet: bytes, waiter: Waiter, done: Callable[[bytes | OSError], None]) -> None:
-        self._left = framed(packet)
+        self._left = len(packet).to_bytes(2, "big") + packet  # in one segment (RFC 7766 8)
         self._got = b""
         self._waiter, self._done = waiter, done
-        self._sock = socket.socket(family(server), socket.SOCK_STREAM)
+        self._sock = socket.socket(_family(server), socket.SOCK_STREAM)
         self._sock.setblocking(False)
         code = self._sock.connect_ex(server)
         if code not in (0, errno.EINPROGRESS):
@@ -311,10 +250,10 @@ class Multiplexer:
         self._queue: deque[Pending] = deque()
         self._first: deque[Pending] = deque()
         self._again: deque[Pending] = deque()
-        self._outstanding = 0
+        self._outstanding: dict[Pending, None] = {}  # in order of their first packets
+        self._next_timeout = inf  # no attempt times out before
         self._connections = 0
         self._sockets = SocketPool(waiter, self._read)
-        self._timeouts = Timeouts()
         self._free_at: dict[Server, float] = {}
 
     def ask(self, name: Labels, done: Done, rdtype: int = NAPTR) -> None:
@@ -340,8 +279,7 @@ class Multiplexer:
         if pending in self._again:
             self._again.remove(pending)
         self._release(pending)
-        pending.attempt = None
-        self._outstanding -= 1
+        del self._outstanding[pending]
 
     @property
     def waiting(self) -> int:
@@ -351,19 +289,22 @@ class Multiplexer:
     def tick(self) -> float | None:
         """Send what may be sent, end what has timed out; seconds until the next call is due, None for never."""
         now = self._clock()
-        if self._timeouts.next <= now:
+        if self._next_timeout <= now:
             self._sockets.read_all()  # a response that has come is not late
             now = self._clock()
-        for pending, attempt in self._timeouts.take(now):
-            self._time_out(pending, attempt, now)
+            self._next_timeout = inf
+            for pending in list(self._outstanding):
+                if pending.until <= now and pending.attempt is not None:
+                    self._time_out(pending, pending.attempt, now)
+                self._next_timeout = min(self._next_timeout, pending.until)
         held = self._send(now)
-        wait = min(self._timeouts.next - now, held or inf)
+        wait = min(self._next_timeout - now, held or inf)
         return None if wait == inf else max(0.0, wait)
 
     def close(self) -> None:
         """Close every socket; what is outstanding is never answered."""
         self._sockets.close()
-        for pending in self._timeouts.pending():
+        for pending in self._outstanding:
             self._release(pending)
 
     # ---- sending
@@ -373,12 +314,12 @@ class Multiplexer:
         held = 0.0
         waiting: list[Pending] = []
         again, first, queue = self._again, self._first, self._queue
-        while again or ((first or queue) and self._outstanding < self.concurrency):
+        while again or ((first or queue) and len(self._outstanding) < self.concurrency):
             if again:
                 pending = again.popleft()
             else:
                 pending = (first or queue).popleft()
-                self._outstanding += 1
+                self._outstanding[pending] = None
             attempt = pending.attempt or pending.exchange.next()
             pending.attempt = attempt
             if attempt is None:
@@ -422,7 +363,8 @@ class Multiplexer:
         except OSError as error:
             self._fail(pending, attempt, error, now)
             return
-        self._timeouts.set(pending, attempt, now, min(pending.deadline, now + attempt.seconds))
+        pending.until = min(pending.deadline, now + attempt.seconds)
+        self._next_timeout = min(self._next_timeout, pending.until)
 
     def _send_udp(self, pending: Pending, attempt: Attempt) -> Attempt:
         """Send by UDP; the attempt as it was sent, because its ID may be in use on that socket. Raises OSError."""
@@ -501,15 +443,15 @@ class Multiplexer:
     def _next(self, pending: Pending) -> None:
         """After an attempt: the answer, or a place at the head of the queue for the next attempt."""
         self._release(pending)
-        exchange = pending.exchange
-        pending.attempt = None if exchange.answer else exchange.next()
+        pending.until = inf
+        pending.attempt = None if pending.exchange.answer else pending.exchange.next()
         if pending.attempt is None:
             self._finish(pending, self._clock())
         else:
             self._again.append(pending)
 
     def _finish(self, pending: Pending, now: float) -> None:
-        self._outstanding -= 1
+        del self._outstanding[pending]
         answer = pending.exchange.answer
         assert answer is not None  # noqa: S101 - next() returns None only then
         pending.done(pending.name, answer.after(pending.elapsed(now)))
@@ -522,3 +464,7 @@ class Multiplexer:
             pending.tcp.close()
             pending.tcp = None
             self._connections -= 1
+
+
+def _family(server: Server) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in server.address else socket.AF_INET

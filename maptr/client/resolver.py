@@ -5,9 +5,10 @@ A resolver's cache, TLS, HTTPS and choice of servers are its own. Imported only 
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import dns.asyncresolver
@@ -42,38 +43,74 @@ DOT_PORT = 853  # RFC 7858 3.1
 NOTE_LENGTH = 500  # characters of failures kept in a note
 TRUNCATED = "the response is truncated over TCP"  # dnspython reads it as if it were complete
 
+AnyResolver = dns.resolver.Resolver | dns.asyncresolver.Resolver
 Resolving = TypeVar("Resolving", dns.resolver.Resolver, dns.asyncresolver.Resolver)
 
-_ORIGINS: WeakKeyDictionary[dns.resolver.BaseResolver, Origins] = WeakKeyDictionary()
+_ORIGINS: WeakKeyDictionary[AnyResolver, Origins] = WeakKeyDictionary()  # one cache for all walks of a resolver
 
 
-def origins_of(resolver: dns.resolver.BaseResolver) -> Origins:
-    """The cache of origins of this resolver, for all walks that use it."""
-    return _ORIGINS.setdefault(resolver, Origins())
+class _Lookups:
+    """The lookups of one call at a dnspython ``resolver``, by default the system's."""
+
+    def __init__(self, resolver: AnyResolver | None, run: Call) -> None:
+        self._given: Any = resolver or default_resolver()
+        self.origins = _ORIGINS.setdefault(self._given, Origins())
+        self._validator = None if run.trust_anchors is None else make_validator(run.trust_anchors, run.trust_ad)
+        self.trust = self._validator or run.trust_ad
+        self._run = run
+
+    def _trusting(self, resolver: Resolving) -> Resolving:
+        if self._validator is not None:
+            return validating(resolver)
+        return checking_ad(resolver) if self._run.trust_ad else resolver
+
+    def _start(self, question: Question) -> _Lookup:
+        return _Lookup(question, self._run, self._validator)
 
 
-class DnspythonLookups(Generic[Resolving]):
-    """The lookups of one call with a dnspython ``resolver``; the sync and the async driver call its ``resolve``."""
+class DnspythonLookups(_Lookups):
+    def __init__(self, resolver: dns.resolver.Resolver | None, run: Call) -> None:
+        super().__init__(resolver, run)
+        self._resolver = self._trusting(self._given)
 
-    def __init__(self, resolver: Resolving, run: Call) -> None:
-        self.run = run
-        self.validator = None if run.trust_anchors is None else make_validator(run.trust_anchors, run.trust_ad)
-        self.trust = self.validator or run.trust_ad
-        self.resolver: Resolving = resolver
-        if self.validator is not None:
-            self.resolver = validating(resolver)
-        elif run.trust_ad:
-            self.resolver = checking_ad(resolver)
-
-    def start(self, question: Question) -> DnspythonLookup:
-        return DnspythonLookup(question, self.run, self.validator)
+    def ask(self, question: Question) -> Answer:
+        lookup = self._start(question)
+        while lookup.answer is None:
+            try:
+                found = self._resolver.resolve(**lookup.arguments())
+            except Exception as error:
+                found = error
+            lookup.tell(found)
+        return lookup.answer
 
 
-class DnspythonLookup:
+class AsyncDnspythonLookups(_Lookups):
+    def __init__(self, resolver: AnyResolver | None, run: Call) -> None:
+        super().__init__(resolver, run)
+        self._resolver = self._trusting(as_async(self._given))
+
+    async def ask_all(self, questions: list[Question]) -> list[Answer]:
+        """The answers to questions that are asked side by side."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._ask(question)) for question in questions]
+        return [task.result() for task in tasks]
+
+    async def _ask(self, question: Question) -> Answer:
+        lookup = self._start(question)
+        while lookup.answer is None:
+            found: dns.resolver.Answer | Exception
+            try:
+                found = await self._resolver.resolve(**lookup.arguments())
+            except Exception as error:
+                found = error
+            lookup.tell(found)
+        return lookup.answer
+
+
+class _Lookup:
     """One question of a walk to a dnspython resolver, without I/O.
 
-    Call ``resolve`` with ``arguments()`` and ``tell()`` its result, or ``fail()`` with its exception, until there is an
-    ``answer``.
+    Call ``resolve`` with ``arguments()`` and ``tell()`` its result or exception, until there is an ``answer``.
     """
 
     def __init__(self, question: Question, run: Call, validator: Validator | None) -> None:
@@ -86,30 +123,21 @@ class DnspythonLookup:
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of the next ``resolve``. Raises dns.exception.Timeout if the walk's time is over."""
+        if (left := self._run.left) <= 0:
+            raise dns.exception.Timeout(timeout=0)  # type: ignore[no-untyped-call]
         name, rdtype = self._validation.lookup if self._validation else (self._name, self._rdtype)
-        lifetime = self._run.time_left()
-        return {"qname": name, "rdtype": rdtype, "raise_on_no_answer": False, "lifetime": lifetime, "search": False}
+        return {"qname": name, "rdtype": rdtype, "raise_on_no_answer": False, "lifetime": left, "search": False}
 
-    def tell(self, found: dns.resolver.Answer) -> None:
+    def tell(self, found: dns.resolver.Answer | Exception) -> None:
+        """Raises an exception again that is not about DNS."""
         elapsed = self._run.clock() - self._started
-        if self._validation is None:
+        if self._validation is not None:
+            self._validation.tell(_lookup_result(found, elapsed))
+            self.answer = self._validation.answer and self._validation.answer.after(elapsed)
+        elif isinstance(found, Exception):
+            self.answer = read_error(found, elapsed, trust_ad=self._run.trust_ad)
+        else:
             self.answer = read_answer(found, elapsed, trust_ad=self._run.trust_ad)
-        else:
-            self._validated(_lookup_result(found, elapsed), elapsed)
-
-    def fail(self, error: Exception) -> None:
-        """Raises the exception again if it is not about DNS."""
-        elapsed = self._run.clock() - self._started
-        if self._validation is None:
-            self.answer = read_error(error, elapsed, trust_ad=self._run.trust_ad)
-        else:
-            self._validated(_failed_result(error, elapsed), elapsed)
-
-    def _validated(self, result: LookupResult, elapsed: float) -> None:
-        assert self._validation is not None  # noqa: S101
-        self._validation.tell(result)
-        if self._validation.answer is not None:
-            self.answer = self._validation.answer.after(elapsed)
 
 
 def read_answer(answer: dns.resolver.Answer, elapsed: float, *, trust_ad: bool = False) -> Answer:
@@ -137,7 +165,7 @@ def read_answer(answer: dns.resolver.Answer, elapsed: float, *, trust_ad: bool =
 def read_error(error: Exception, elapsed: float, *, trust_ad: bool = False) -> Answer:
     """A resolver's exception as the walk's answer. Raises it again if it is not about DNS."""
     if isinstance(error, dns.resolver.NXDOMAIN):
-        response = next(iter(error.kwargs.get("responses", {}).values()), None)
+        response = _nxdomain(error)
         if response is None:
             return Answer(Outcome.NXDOMAIN, elapsed=elapsed)
         if response.flags & dns.flags.TC:
@@ -278,31 +306,32 @@ def validating(resolver: Resolving) -> Resolving:
     return twin
 
 
-def _lookup_result(answer: dns.resolver.Answer, elapsed: float) -> LookupResult:
-    """A resolver's answer for validation."""
+def _lookup_result(found: dns.resolver.Answer | Exception, elapsed: float) -> LookupResult:
+    """A resolver's answer or exception for validation. Raises an exception again that is not about DNS."""
     from maptr.client.validation.chain import LookupResult  # needs the optional package cryptography
 
-    if answer.response.flags & dns.flags.TC:
-        return LookupResult(Outcome.MALFORMED, None, TRUNCATED, _server(answer), elapsed)
-    if answer.rrset is None and _is_referral(answer.response, aliased=False):
-        return LookupResult(Outcome.REFERRAL, None, "asked without recursion", _server(answer), elapsed)
-    outcome = Outcome.NODATA if answer.rrset is None else Outcome.ANSWER
-    return LookupResult(outcome, answer.response, "", _server(answer), elapsed)
-
-
-def _failed_result(error: Exception, elapsed: float) -> LookupResult:
-    """A resolver's exception for validation. Raises it again if it is not about DNS."""
-    from maptr.client.validation.chain import LookupResult  # needs the optional package cryptography
-
-    if isinstance(error, dns.resolver.NXDOMAIN):
-        response = next(iter(error.kwargs.get("responses", {}).values()), None)
+    if isinstance(found, Exception):
+        response = _nxdomain(found)
         if response is not None and not response.flags & dns.flags.TC:
             return LookupResult(Outcome.NXDOMAIN, response, elapsed=elapsed)
-    answer = read_error(error, elapsed)
-    return LookupResult(answer.outcome, None, answer.note, elapsed=elapsed)
+        answer = read_error(found, elapsed)
+        return LookupResult(answer.outcome, None, answer.note, elapsed=elapsed)
+    if found.response.flags & dns.flags.TC:
+        return LookupResult(Outcome.MALFORMED, None, TRUNCATED, _server(found), elapsed)
+    if found.rrset is None and _is_referral(found.response, aliased=False):
+        return LookupResult(Outcome.REFERRAL, None, "asked without recursion", _server(found), elapsed)
+    outcome = Outcome.NODATA if found.rrset is None else Outcome.ANSWER
+    return LookupResult(outcome, found.response, "", _server(found), elapsed)
 
 
-def as_async(resolver: dns.asyncresolver.Resolver | dns.resolver.Resolver) -> dns.asyncresolver.Resolver:
+def _nxdomain(error: Exception) -> dns.message.Message | None:
+    """The response that says that there is no such name."""
+    if not isinstance(error, dns.resolver.NXDOMAIN):
+        return None
+    return next(iter(error.kwargs.get("responses", {}).values()), None)
+
+
+def as_async(resolver: AnyResolver) -> dns.asyncresolver.Resolver:
     """The resolver, or an async one with the same servers and settings."""
     if isinstance(resolver, dns.asyncresolver.Resolver):
         return resolver

@@ -1,24 +1,18 @@
-"""A stub resolver for plain DNS servers: one question at a time, each query over a socket of its own.
-
-Imports nothing of dnspython's resolvers. Drives exchanges (``exchange``). Every query has a random ID, a random source
-port and letters in random case; a packet that does not match all three, or is from another address, is ignored.
-"""
+"""A stub resolver: plain DNS servers, and the trust in their answers. ``multiplexer`` sends its questions."""
 
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 from maptr.client.call import Origins, listed
-from maptr.client.exchange import Attempt, Exchange, RandomBytes
+from maptr.client.exchange import Exchange, RandomBytes
 from maptr.client.servers import Server, find_servers, system_servers
 from maptr.errors import ConfigError
 from maptr.protocol.names import Labels
-from maptr.protocol.numbers import MAX_MESSAGE, NAPTR, PORT
-from maptr.walk import Answer
+from maptr.protocol.numbers import NAPTR, PORT
 
 if TYPE_CHECKING:
     from maptr.client.validation.validator import TrustAnchors, ValidatedExchange, Validator
@@ -89,68 +83,13 @@ class Stub:
         return twin
 
     def exchange(self, name: Labels, rdtype: int = NAPTR) -> AnyExchange:
-        """A question for a driver other than ``ask``."""
+        """A question, for a driver."""
         if self.validator is not None:
             return self.validator.exchange(name, self._with_dnssec, self._clock, rdtype)
         return Exchange(name, self.servers, self.randomness, rdtype=rdtype, trust_ad=self.trust_ad)
 
     def _with_dnssec(self, name: Labels, rdtype: int) -> Exchange:
         return Exchange(name, self.servers, self.randomness, rdtype=rdtype, dnssec=True)
-
-    def ask(self, name: Labels, seconds: float, rdtype: int = NAPTR) -> Answer:
-        """The NAPTR records at a name, within so many seconds. A failure is an answer, too."""
-        started = self._clock()
-        deadline = started + seconds
-        exchange = self.exchange(name, rdtype)
-        while (attempt := exchange.next()) is not None:
-            left = deadline - self._clock()
-            if left <= 0:
-                exchange.expire()
-                break
-            until = self._clock() + min(left, attempt.seconds)
-            try:
-                (self._by_tcp if attempt.tcp else self._by_udp)(exchange, attempt, until)
-            except TimeoutError:
-                exchange.timed_out(attempt)
-                self.demote(attempt.server)
-            except OSError as error:
-                exchange.unreachable(attempt, error.strerror or error)
-                self.demote(attempt.server)
-        answer = exchange.answer
-        assert answer is not None  # noqa: S101 - next() returns None only then
-        return answer.after(self._clock() - started)
-
-    def _by_udp(self, exchange: AnyExchange, attempt: Attempt, until: float) -> None:
-        with open_udp(attempt.server) as sock:
-            sock.settimeout(max(until - self._clock(), 0.001))
-            sock.send(attempt.query.packet)
-            while not exchange.receive(attempt, sock.recv(MAX_MESSAGE)):
-                self._set_timeout(sock, until)
-
-    def _by_tcp(self, exchange: AnyExchange, attempt: Attempt, until: float) -> None:
-        with socket.socket(family(attempt.server), socket.SOCK_STREAM) as sock:
-            self._set_timeout(sock, until)
-            sock.connect(attempt.server)
-            sock.sendall(framed(attempt.query.packet))
-            response = self._read(sock, int.from_bytes(self._read(sock, 2, until), "big"), until)
-            if not exchange.receive(attempt, response):
-                raise OSError("a TCP response to another question")
-
-    def _read(self, sock: socket.socket, size: int, until: float) -> bytes:
-        octets = b""
-        while len(octets) < size:
-            self._set_timeout(sock, until)
-            part = sock.recv(size - len(octets))
-            if not part:
-                raise OSError("the server closes the TCP connection early")
-            octets += part
-        return octets
-
-    def _set_timeout(self, sock: socket.socket, until: float) -> None:
-        left = until - self._clock()
-        if left <= 0:
-            raise TimeoutError
-        sock.settimeout(left)
 
     def demote(self, server: Server) -> None:
         """Ask this server last from now on."""
@@ -165,23 +104,3 @@ def make_validator(trust_anchors: TrustAnchors, trust_ad: bool) -> Validator:
     if trust_ad:
         raise ConfigError("give trust_ad or trust_anchors, not both")
     return Validator.of(trust_anchors)
-
-
-def family(server: Server) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in server.address else socket.AF_INET
-
-
-def open_udp(server: Server) -> socket.socket:
-    """A connected socket: the operating system picks a random source port, and drops packets of other addresses."""
-    sock = socket.socket(family(server), socket.SOCK_DGRAM)
-    try:
-        sock.connect(server)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
-
-
-def framed(packet: bytes) -> bytes:
-    """A message as it goes over TCP (RFC 1035 4.2.2), in one segment (RFC 7766 8)."""
-    return len(packet).to_bytes(2, "big") + packet

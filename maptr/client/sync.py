@@ -1,17 +1,19 @@
 """discover(): the walk, one question after the other, over plain DNS servers or a dnspython resolver.
 
-``walk`` decides what to ask and what an answer means, ``stub`` asks plain servers, ``resolver`` asks dnspython.
+``walk`` decides what to ask and what an answer means, ``multiplexer`` asks plain servers, ``resolver`` dnspython's.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeVar, Unpack
 
 from maptr.ark import Ark, Profile
 from maptr.client.call import Call, CallOptions, Clock, StepHook, check_resolver, has_urls, listed, prefer
+from maptr.client.multiplexer import Multiplexer, SelectorWaiter, Waiter
 from maptr.client.stub import Stub
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
@@ -22,9 +24,9 @@ if TYPE_CHECKING:
     import dns.resolver
 
     from maptr.choose import Chooser
+    from maptr.client.resolver import DnspythonLookups
     from maptr.client.validation.validator import TrustAnchors
 
-Ask = Callable[[Question], Answer]
 Resolving = TypeVar("Resolving", bound="dns.resolver.BaseResolver")
 
 
@@ -78,10 +80,18 @@ def discover(
         profile=profile,
         clock=clock,
     )
-    ask = _asker(resolver, nameservers, run)
+    lookups: StubLookups | DnspythonLookups
+    given = resolver_for(resolver, nameservers, run)
+    if isinstance(given, Stub):
+        lookups = StubLookups(given, run)
+    else:
+        from maptr.client.resolver import DnspythonLookups  # dnspython takes 70 ms to import
+
+        lookups = DnspythonLookups(given, run)
     while questions := run.walk.next():
         for question in questions:
-            run.tell(question, ask(question))
+            asked = partial(lookups.ask, question)
+            run.tell(question, lookups.origins.ask(question, lookups.trust, asked, run.left))
     return prefer(run.finish(), run.chooser)
 
 
@@ -128,32 +138,28 @@ def resolver_for(
     )
 
 
-def _asker(resolver: dns.resolver.Resolver | Stub | None, nameservers: Iterable[str] | None, run: Call) -> Ask:
-    """A function that asks one question. Raises ConfigError if both are given."""
-    given = resolver_for(resolver, nameservers, run)
-    if isinstance(given, Stub):
-        stub = given
+class StubLookups:
+    """The lookups of one call at plain servers."""
 
-        def ask(question: Question) -> Answer:
-            asked = partial(stub.ask, question.name, run.left, question.rdtype)
-            return stub.origins.ask(question, stub.trust, asked, run.left)
+    def __init__(self, stub: Stub, run: Call) -> None:
+        self.origins = stub.origins
+        self.trust = stub.trust
+        self._stub = stub
+        self._run = run
 
-        return ask
-    from maptr.client.resolver import DnspythonLookups, default_resolver, origins_of  # dnspython takes 70 ms to import
+    def ask(self, question: Question) -> Answer:
+        """The answer to one question. A failure is an answer, too."""
+        answers: list[Answer] = []
+        waiter = SelectorWaiter()
+        with closing(waiter), closing(self.multiplexer(waiter, 1)) as multiplexer:
+            multiplexer.ask(question.name, lambda _, answer: answers.append(answer), question.rdtype)
+            while True:
+                pause = multiplexer.tick()
+                if answers:
+                    return answers[0]
+                waiter.wait(pause)
 
-    dnspython = given or default_resolver()
-    origins = origins_of(dnspython)
-    lookups = DnspythonLookups(dnspython, run)
-
-    def look_up(question: Question) -> Answer:
-        lookup = lookups.start(question)
-        while lookup.answer is None:
-            try:
-                found = lookups.resolver.resolve(**lookup.arguments())
-            except Exception as error:
-                lookup.fail(error)
-            else:
-                lookup.tell(found)
-        return lookup.answer
-
-    return lambda question: origins.ask(question, lookups.trust, partial(look_up, question), run.left)
+    def multiplexer(self, waiter: Waiter, concurrency: int) -> Multiplexer:
+        """A multiplexer with the time and the clock of the call."""
+        run = self._run
+        return Multiplexer(self._stub, waiter, seconds=run.left, concurrency=concurrency, clock=run.clock)

@@ -71,17 +71,12 @@ class Substitution(NamedTuple):
     replacement: tuple[bytes | int, ...]  # literals and numbers of groups; two literals never follow each other
 
     @classmethod
-    def parse(cls, field: bytes, budget: Budget | None = None, *, shortcut: bool = True) -> Substitution:
-        """Read a field. ``shortcut=False`` compiles a program for every expression.
-
-        Raises RegexpError with the reason, and BudgetSpent if compiling costs more than is left.
-        """
+    def parse(cls, field: bytes, budget: Budget | None = None) -> Substitution:
+        """Read a field. Raises RegexpError with the reason, and BudgetSpent if compiling costs more than is left."""
         ere, replacement, flags = _split(field)
-        if shortcut and not flags:
-            prefix = Prefix.parse(ere, groups_used=_highest(replacement), budget=budget)
-            if prefix is not None:
-                return cls(prefix, replacement)
-        expression = Expression.parse(ere, ignore_case=bool(flags), groups_used=_highest(replacement), budget=budget)
+        groups = max((part for part in replacement if isinstance(part, int)), default=0)
+        prefix = None if flags else Prefix.parse(ere, groups_used=groups, budget=budget)
+        expression = prefix or Expression.parse(ere, ignore_case=bool(flags), groups_used=groups, budget=budget)
         return cls(expression, replacement)
 
     def apply(self, text: bytes, budget: Budget) -> bytes | None:
@@ -133,10 +128,6 @@ def _split(field: bytes) -> tuple[bytes, tuple[bytes | int, ...], bytes]:
     return b"".join(octets[:first]), tuple(_replacement(b"".join(octets[first + 1 : second]))), flags
 
 
-def _highest(replacement: tuple[bytes | int, ...]) -> int:
-    return max((part for part in replacement if isinstance(part, int)), default=0)
-
-
 def _replacement(text: bytes) -> Iterator[bytes | int]:
     literal = b""
     for plain, escaped in _RUN.findall(text):
@@ -158,10 +149,11 @@ def _replacement(text: bytes) -> Iterator[bytes | int]:
 # A literal: a character that stands for itself, an escaped one (no back-reference), or one alone in a bracket.
 _LITERAL = rb"(?:[^][()|*+?{}.^$\\]|\\[^1-9]|\[[^][^]\])"
 _SHAPE = re.compile(
-    rb"\^(?P<before>(?:%b)*?)(?:(?P<maybe>%b)\?(?P<after>(?:%b)*))?(?P<group>\((?P<inside>(?:%b)*)\.\*\)|\.\*)\$?"
+    rb"\^(?P<before>(?:%b)*?)(?:(?P<maybe>%b)\?(?P<after>(?:%b)*))?(?:\((?P<inside>(?:%b)*)\.\*\)|\.\*)\$?"
     % ((_LITERAL,) * 4),
     re.DOTALL,
 )
+_PARTS = ("before", "maybe", "after", "inside")
 _WRAPPED = re.compile(rb"\\(.)|\[(.)\]", re.DOTALL)  # a literal that is escaped, or in a bracket
 
 
@@ -184,7 +176,8 @@ class Prefix(NamedTuple):
             return None
         if budget is not None:
             budget.spend(PARSE_STEPS)
-        before, maybe, after, inside = (_text(found[name]) for name in ("before", "maybe", "after", "inside"))
+        groups = found.groupdict(b"")
+        before, maybe, after, inside = (_WRAPPED.sub(rb"\1\2", groups[name]) for name in _PARTS)
         # A repeat takes as much as it can, so the text with the optional character comes first.
         stems = (before + maybe + after, before + after) if maybe else (before,)
         return cls(tuple(stem + inside for stem in stems), found["inside"] is not None, len(inside))
@@ -199,16 +192,9 @@ class Prefix(NamedTuple):
         for prefix in self.prefixes:
             budget.spend(1)
             if text.startswith(prefix):
-                end = len(text)
-                if self.group:
-                    return {0: 0, 1: end, 2: len(prefix) - self.inside, 3: end}
-                return {0: 0, 1: end}
+                groups = {0: 0, 1: len(text)}
+                return {**groups, 2: len(prefix) - self.inside, 3: len(text)} if self.group else groups
         return None
-
-
-def _text(literals: bytes | None) -> bytes:
-    """The text that a sequence of literals matches."""
-    return _WRAPPED.sub(rb"\1\2", literals or b"")
 
 
 # ---- Every other expression

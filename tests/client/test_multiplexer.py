@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from math import inf
-from typing import Any
 
 import pytest
 
 from maptr.client import multiplexer
-from maptr.client.exchange import Attempt, Exchange
 from maptr.client.multiplexer import (
     SOCKETS,
     Multiplexer,
@@ -20,11 +17,10 @@ from maptr.client.multiplexer import (
     SelectorWaiter,
     SocketPool,
     TcpExchange,
-    Timeouts,
 )
 from maptr.client.servers import Server
 from maptr.client.stub import Stub
-from maptr.protocol.names import Labels
+from maptr.discovery import Outcome
 from maptr.walk import Answer
 from tests.support.hostile import hosts, naptr
 
@@ -130,7 +126,7 @@ def test_rfc5452_9_2_sockets_are_several_and_each_is_replaced_after_its_uses(mon
     first = [pool.next(server) for _ in range(SOCKETS)]
     assert len({one.sock.getsockname() for one in first}) == SOCKETS
     busy = first[0]
-    busy.pending[b"id"] = sent(Timeouts(), 0.0, 1.0)[0]
+    busy.pending[b"id"] = Pending(NAME, Stub(["192.0.2.1"]).exchange(NAME), lambda name, answer: None, 10.0)
     for _ in range(2 * SOCKETS):
         pool.next(server)
     now = {pool.next(server) for _ in range(SOCKETS)}
@@ -143,39 +139,25 @@ def test_rfc5452_9_2_sockets_are_several_and_each_is_replaced_after_its_uses(mon
     assert watched.socks == []
 
 
-def sent(timeouts: Timeouts, now: float, seconds: float) -> tuple[Pending, Attempt]:
-    """A question whose first query is sent now, with this timeout."""
-    exchange = Exchange(NAME, (Server("192.0.2.1"),), lambda size: bytes(size))
-    ignored: Callable[[Labels, Answer], Any] = max
-    pending = Pending(NAME, exchange, ignored, 10.0)
-    attempt = pending.attempt = exchange.next()
-    assert attempt is not None
-    timeouts.set(pending, attempt, now, now + seconds)
-    return pending, attempt
-
-
-def test_each_attempt_times_out_once_and_on_time() -> None:
-    timeouts = Timeouts()
-    assert timeouts.next == inf
-    slow, quick, later = sent(timeouts, 0.0, 4.0), sent(timeouts, 0.0, 1.0), sent(timeouts, 0.5, 1.0)
-    assert timeouts.next == 1.0
-    assert list(timeouts.take(0.9)) == []
-    assert list(timeouts.take(1.0)) == [quick]
-    assert timeouts.next == 1.5
-    assert {pending for pending, _ in timeouts.take(9.0)} == {later[0], slow[0]}
-    assert list(timeouts.take(9.0)) == []
-    assert timeouts.next == inf
-
-
-def test_an_attempt_that_was_answered_or_sent_again_does_not_time_out() -> None:
-    timeouts = Timeouts()
-    answered, again, waiting = (sent(timeouts, 0.0, 1.0) for _ in range(3))
-    answered[0].attempt = None
-    again[0].attempt = again[1]._replace(tcp=True)
-    assert waiting[0] in timeouts.pending()
-    assert list(timeouts.take(0.5)) == []
-    assert list(timeouts.pending()) == [waiting[0]]
-    assert list(timeouts.take(1.0)) == [waiting]
+def test_each_attempt_times_out_on_time_and_the_question_with_its_lifetime(waiter: SelectorWaiter) -> None:
+    now = 100.0
+    answers: list[Answer] = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+        server.settimeout(SECONDS)
+        stub = Stub([f"127.0.0.1#{server.getsockname()[1]}"])
+        with closing(Multiplexer(stub, waiter, seconds=2.5, clock=lambda: now)) as asking:
+            asking.ask(NAME, lambda name, answer: answers.append(answer))
+            for moment, pause, sent in ((0.0, 1.0, 1), (0.9, 0.1, 0), (1.0, 1.5, 1), (2.4, 0.1, 0), (2.5, None, 0)):
+                now = 100.0 + moment
+                assert asking.tick() == (pause and pytest.approx(pause))
+                for _ in range(sent):
+                    server.recv(2000)
+                server.setblocking(False)
+                with pytest.raises(BlockingIOError):
+                    server.recv(2000)
+                server.settimeout(SECONDS)
+    assert [answer.outcome for answer in answers] == [Outcome.TIMEOUT]
 
 
 def test_no_more_queries_are_outstanding_than_the_concurrency(waiter: SelectorWaiter) -> None:

@@ -22,10 +22,12 @@ import pytest
 
 from maptr import Discovery, Stub, discover, discover_async, discover_many, discover_many_async
 from maptr.client.bulk import BulkOptions
-from maptr.client.call import CallOptions
+from maptr.client.call import Call, CallOptions
+from maptr.client.sync import StubLookups
 from maptr.client.validation.validator import Validator
 from maptr.discovery import DiscoveryFailed, Outcome
 from maptr.protocol import names
+from maptr.walk import Question
 from tests.support.peers import Bind, Nsd, Peer, Unbound, require
 from tests.support.signers import COMMANDS, KNOT_COMMANDS
 
@@ -76,7 +78,7 @@ def test_every_verdict_is_unbounds(tree: Tree, server: Bind, resolver: Unbound, 
     seen: Counter[str] = Counter()
     stub = Stub([f"{server.host}#{server.port}"], trust_anchors=validator)
     for name in tree.questions:
-        answer = stub.ask(names.parse(name), 20.0)
+        answer = StubLookups(stub, Call("ark:1/x", lifetime=20.0)).ask(Question(names.parse(name)))
         security, outcomes = judged(resolver, name)
         if answer.outcome is Outcome.SERVFAIL:  # BIND finds no proof itself: there is nothing to judge
             assert name.startswith("m."), answer
