@@ -10,8 +10,13 @@ import hmac
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+import dns.exception
 import dns.name
+import dns.rdata
+import dns.rdataclass
+import dns.rdatatype
 import dns.tsig
 
 from maptr.protocol.names import Labels, fold, read_name, to_text, to_wire
@@ -25,8 +30,6 @@ FUDGE = 300  # seconds between two clocks, "RECOMMENDED" (RFC 8945 10)
 _TYPE = TSIG.to_bytes(2, "big")
 _COUNTS = struct.Struct("!4H")  # of the four sections, RFC 1035 4.1.1
 _RECORD = struct.Struct("!HHIH")  # type, class, TTL and length of rdata, RFC 1035 4.1.3
-_TIMES = struct.Struct("!HIHH")  # the time, fudge and the length of the MAC (RFC 8945 4.2)
-_END = struct.Struct("!HHH")  # after the MAC: original ID, error and the length of other data
 # Names on the wire for truncated MACs (RFC 8945 6).
 _TRUNCATED = frozenset({"hmac-sha256-128", "hmac-sha384-192", "hmac-sha512-256"})
 
@@ -69,9 +72,8 @@ class Signer:
     def sign(self, message: bytes) -> bytes:
         """The message with its TSIG record."""
         ident = int.from_bytes(message[:2], "big")
-        record = TsigRecord(
-            len(message), self.key.name, self.algorithm, self.time, self.fudge, b"", ident, self.error, self.other
-        )
+        names = self.key.name, self.algorithm
+        record = TsigRecord(len(message), *names, self.time, self.fudge, b"", ident, self.error, self.other)
         covered = message + (_variables(record) if self.first else _timers(record))
         self.previous = _mac(self.key, covered, after=self.previous)[: self.mac_size]
         self.first = False
@@ -136,8 +138,7 @@ def check_query(query: bytes, keys: Mapping[Labels, TsigKey], now: int) -> Check
     try:
         record = find(query)
     except ValueError:
-        # RFC 8945 5.2
-        return CheckedQuery(query, rcode=FORMERR)
+        return CheckedQuery(query, rcode=FORMERR)  # RFC 8945 5.2
     if record is None:
         return CheckedQuery(query)
     stripped = _strip(query, record)
@@ -195,18 +196,13 @@ def find(message: bytes) -> TsigRecord | None:
 
 def _read(message: bytes, start: int, key: Labels, at: int) -> TsigRecord:
     """The TSIG record at the end of the message, from its rdata."""
-    name, at = read_name(message, at)
     try:
-        high, low, fudge, length = _TIMES.unpack_from(message, at)
-        at += _TIMES.size + length
-        original_id, error, other = _END.unpack_from(message, at)
-    except struct.error:
-        raise ValueError("TSIG rdata cut short") from None
-    end = at + _END.size
-    if len(message) != end + other:
-        raise ValueError("TSIG rdata of a wrong length")
-    mac = message[at - length : at]
-    return TsigRecord(start, key, fold(name), high << 32 | low, fudge, mac, original_id, error, message[end:])
+        rdata: Any = dns.rdata.from_wire(dns.rdataclass.ANY, dns.rdatatype.TSIG, message, at, len(message) - at)
+    except dns.exception.DNSException as error:
+        raise ValueError(f"bad rdata of TSIG: {error}") from None
+    algorithm = fold(rdata.algorithm.labels[:-1])
+    times = rdata.time_signed, rdata.fudge
+    return TsigRecord(start, key, algorithm, *times, rdata.mac, rdata.original_id, rdata.error, rdata.other)
 
 
 def _strip(message: bytes, record: TsigRecord) -> bytes:
