@@ -236,10 +236,7 @@ def pack_records(records: Iterable[bytes]) -> bytes:
     groups: dict[bytes, list[bytes]] = {}
     for record in records:
         groups.setdefault(record[2:4], []).append(record)
-    return b"".join(
-        rdtype + len(group).to_bytes(2, "big") + sum(map(len, group)).to_bytes(4, "big") + b"".join(group)
-        for rdtype, group in sorted(groups.items())
-    )
+    return b"".join([with_head(int.from_bytes(rdtype, "big"), b"".join(groups[rdtype])) for rdtype in sorted(groups)])
 
 
 def have_same_records(one: bytes, other: bytes) -> bool:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from maptr import url
 from maptr.errors import ZoneError
@@ -37,7 +36,9 @@ def records(entry: Entry, shoulders: Sequence[Entry] = ()) -> list[Naptr]:
     For look-ups in a table without DNS: a regexp may be longer than DNS allows. ``records_by_name`` has the records of
     a zone. Raises ZoneError, with the record, for a target that makes no rule.
     """
-    return [naptr for made in _ordered(entry, shoulders) for naptr in made.rules()]
+    ordered, host_order = _orders(entry, shoulders)
+    rules = [naptr for one, order in ordered for naptr in _url_rules(one, order)]
+    return [*rules, *_host_rules(entry, host_order)]
 
 
 def records_by_name(entry: Entry, shoulders: Sequence[Entry], origin: Labels) -> Iterator[tuple[Labels, Naptr]]:
@@ -47,14 +48,16 @@ def records_by_name(entry: Entry, shoulders: Sequence[Entry], origin: Labels) ->
     the shoulder, whose rule need not match NAAN and shoulder. ``unwritable`` must be None for every NMA.
     """
     root = (entry.naan.encode(), *origin)
-    for made in _ordered(entry, shoulders):
-        short = any(len(regexp(made.entry, nma)) > MAX_STRING for nma in made.entry.nmas)
-        if not (short and made.entry.shoulder):
-            yield from ((root, naptr) for naptr in made.rules(short=short))
-            continue
-        name = _own_name(made.entry, origin)
-        yield root, Naptr(made.order, PREFERENCE_STEP, b"", SERVICE, _redirect(made.entry, name), ())
-        yield from ((name, naptr) for naptr in made._replace(order=ORDER_NAAN).rules(short=True))
+    ordered, host_order = _orders(entry, shoulders)
+    for one, order in ordered:
+        short = any(len(regexp(one, nma)) > MAX_STRING for nma in one.nmas)
+        name = root
+        if short and one.shoulder:
+            name = _own_name(one, origin)
+            yield root, Naptr(order, PREFERENCE_STEP, b"", SERVICE, _redirect(one, name), ())
+            order = ORDER_NAAN
+        yield from ((name, naptr) for naptr in _url_rules(one, order, short=short))
+    yield from ((root, naptr) for naptr in _host_rules(entry, host_order))
 
 
 def unwritable(entry: Entry, nma: Nma, origin: Labels = ARK_ARPA) -> str | None:
@@ -71,30 +74,13 @@ def unwritable(entry: Entry, nma: Nma, origin: Labels = ARK_ARPA) -> str | None:
     return None if fits else f"its rule has {length} bytes, {MAX_STRING} at most: {nma.target}"
 
 
-class _Ordered(NamedTuple):
-    """An entry and the order of its rules."""
-
-    entry: Entry
-    order: int
-    hosts: bool = False  # its h records instead of its u rules
-
-    def rules(self, *, short: bool = False) -> Iterator[Naptr]:
-        if self.hosts:
-            yield from _host_rules(self.entry, self.order)
-            return
-        for index, nma in enumerate(self.entry.nmas, 1):
-            field = regexp(self.entry, nma, short=short)
-            yield Naptr(self.order, index * PREFERENCE_STEP, b"u", SERVICE, field, ())
-
-
-def _ordered(entry: Entry, shoulders: Sequence[Entry]) -> Iterator[_Ordered]:
+def _orders(entry: Entry, shoulders: Sequence[Entry]) -> tuple[list[tuple[Entry, int]], int]:
+    """The entries that need ``u`` rules, each with the order of these, and the order of the ``h`` records."""
     needed = needed_shoulders(entry, shoulders)
-    lengths = sorted({len(shoulder.shoulder) for shoulder in needed}, reverse=True)
+    lengths = sorted({len(one.shoulder) for one in needed}, reverse=True)
     naan_order = max(ORDER_NAAN, len(lengths) + 1)
-    for shoulder in needed:
-        yield _Ordered(shoulder, naan_order - len(lengths) + lengths.index(len(shoulder.shoulder)))
-    yield _Ordered(entry, naan_order)
-    yield _Ordered(entry, max(ORDER_HOST, naan_order + 1), hosts=True)
+    ordered = [(one, naan_order - len(lengths) + lengths.index(len(one.shoulder))) for one in needed]
+    return [*ordered, (entry, naan_order)], max(ORDER_HOST, naan_order + 1)
 
 
 def _own_name(entry: Entry, origin: Labels) -> Labels:
@@ -178,6 +164,11 @@ def _field(pattern: str, replacement: str, entry: Entry) -> bytes:
         return f"{delimiter}{pattern}{delimiter}{replacement}{delimiter}".encode("ascii")
     except UnicodeEncodeError:
         raise ZoneError(f"record {entry.key}: the target is not ASCII") from None
+
+
+def _url_rules(entry: Entry, order: int, *, short: bool = False) -> Iterator[Naptr]:
+    for index, nma in enumerate(entry.nmas, 1):
+        yield Naptr(order, index * PREFERENCE_STEP, b"u", SERVICE, regexp(entry, nma, short=short), ())
 
 
 def _host_rules(entry: Entry, order: int) -> Iterator[Naptr]:
