@@ -13,6 +13,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from maptr.cli.group import main
+from maptr.zone.lint import OTHER_ANSWER
+from tests.support.entries import LONG, entry, tables, written
 
 ZONES = Path(__file__).resolve().parents[2] / "zones"
 SAMPLE = str(ZONES / "sample.json")
@@ -72,6 +74,23 @@ def test_records_with_errors_are_left_out_and_named(tmp_path: Path) -> None:
     assert "left out: error: 13030: no-public-host" in result.stderr
     assert "vowels" in result.stderr
     assert run("build", "--strict", str(source), "--serial", "1").exit_code == 1
+
+
+def test_a_left_out_shoulder_whose_arks_get_another_answer_makes_the_exit_code_1(tmp_path: Path) -> None:
+    file, target = written(tmp_path / "r.json", tables(entry("12345/x7", LONG))), tmp_path / "zone"
+    for _ in range(2):  # unchanged the second time, and an error still
+        result = run("build", file, "-o", str(target))
+        assert result.exit_code == 1
+        assert "left out: error: 12345/x7: rule-too-long" in result.stderr
+        assert f"error: 12345/x7: {OTHER_ANSWER}: " in result.stderr
+        assert "12345 IN NAPTR" in target.read_text()
+    unread = json.loads(Path(file).read_text())["data"]
+    unread.append({"what": "ark:/12345/x9", "target": {"url": 5}})
+    Path(file).write_text(json.dumps({"data": unread}))
+    checked = CliRunner().invoke(main, ["table", "check", file])
+    assert checked.exit_code == 1
+    for record in ("12345/x7", "ark:/12345/x9"):
+        assert f"error: {record}: {OTHER_ANSWER}: " in checked.stdout
 
 
 def test_left_out_records_are_reported_for_an_unchanged_zone_too(tmp_path: Path) -> None:

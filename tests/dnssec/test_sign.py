@@ -10,13 +10,9 @@ from dataclasses import replace
 import dns.dnssec
 import dns.exception
 import dns.name
-import dns.node
 import dns.rdata
-import dns.rdataclass
-import dns.rdataset
 import dns.rdatatype
 import dns.zone
-import dns.zonetypes
 import pytest
 from dns.rdatatype import CDNSKEY, CDS, DNSKEY, MX, NS, NSEC, RRSIG, SOA, TXT, ZONEMD, A
 from hypothesis import given, settings

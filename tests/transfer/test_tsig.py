@@ -6,7 +6,6 @@ import struct
 from collections.abc import Callable
 
 import dns.message
-import dns.name
 import dns.rcode
 import dns.rdata
 import dns.rdataclass

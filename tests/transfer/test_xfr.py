@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import dns.message
-import dns.name
 import dns.opcode
 import dns.rcode
 import dns.rdatatype

@@ -14,6 +14,7 @@ from maptr.registry.table import Entry, Nma, Table, Who
 from maptr.zone.build import NameServer, ZoneSettings, build, serial_of
 from maptr.zone.check import examine
 from maptr.zone.finding import Severity
+from tests.support.entries import LONG, REDIRECTED, tables
 
 NOBODY = Who("")
 DAY = 1_795_176_000.0  # 2026-11-20, noon, UTC
@@ -136,6 +137,17 @@ def test_a_bad_include_names_its_file() -> None:
         build(TABLE, 1, ZoneSettings(include=(("extra.zone", "12345 IN NS"),)))
     with pytest.raises(ZoneError, match=r"^extra\.zone:1: begins with a byte order mark"):
         build(TABLE, 1, ZoneSettings(include=(("extra.zone", "\ufeffextra IN A 192.0.2.1"),)))
+
+
+def test_a_record_below_a_delegation_is_not_left_out() -> None:
+    settings = ZoneSettings(include=(("sub.zone", "12345 IN NS ns.nlm.nih.gov.\n"),))
+    built = build(tables(entry("12345/x7", LONG)), 1, settings)
+    assert (built.delegated, built.left_out) == (("12345",), ())
+
+
+def test_a_long_rule_at_its_own_naan_does_not_match_the_naan() -> None:
+    (rule, _) = [line for line in build(Table([entry("12345", REDIRECTED)]), 1).text.splitlines() if "NAPTR" in line]
+    assert '"!^ark:/?(.*)$!' in rule
 
 
 def test_windows_line_ends_of_an_include_are_converted() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import dns.rdatatype
 import dns.zone
 import pytest
 from hypothesis import given

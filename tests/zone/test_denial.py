@@ -11,7 +11,6 @@ import dns.dnssec
 import dns.flags
 import dns.message
 import dns.name
-import dns.node
 import dns.rcode
 import dns.rdata
 import dns.rdataset

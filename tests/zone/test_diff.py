@@ -5,13 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import dns.dnssec
-import dns.name
-import dns.rdata
-import dns.rdataclass
-import dns.rdatatype
 import dns.zone
-import dns.zonetypes
 import pytest
 from click.testing import CliRunner
 from hypothesis import given

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from maptr import Ark, registry
+from maptr.errors import TableError
 from maptr.registry.table import Entry, Nma, Table
 from maptr.zone.finding import Finding, Severity
-from maptr.zone.lint import lint
+from maptr.zone.lint import OTHER_ANSWER, lint, publishable
+from tests.support.entries import LONG, PRIVATE, REDIRECTED, entry, tables
 
 HERE = Path(__file__).resolve().parents[1]
 VECTORS = tomllib.loads((HERE / "vectors" / "lint.toml").read_text("utf-8"))["vector"]
@@ -58,6 +60,57 @@ def test_a_shoulder_with_a_hyphen_never_matches() -> None:
     found = table.lookup(Ark.parse("ark:12345/x-6np1"))
     assert found is not None
     assert found.key == "12345"
+
+
+SHOULDER = "https://x7.nlm.nih.gov/${content}"
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        (
+            tables(entry("12345/x7", LONG), entry("12345/x77", PRIVATE), entry("13030", LONG)),
+            [
+                ("12345/x7", "rule-too-long", LONG),
+                ("12345/x7", OTHER_ANSWER, "12345"),
+                ("12345/x77", "no-public-host", PRIVATE),
+                ("12345/x77", OTHER_ANSWER, "12345"),
+                ("13030", "rule-too-long", LONG),
+            ],
+        ),
+        (
+            tables(entry("12345/x7", SHOULDER), entry("12345/x77", PRIVATE)),
+            [("12345/x77", "no-public-host", PRIVATE), ("12345/x77", OTHER_ANSWER, "12345/x7")],
+        ),
+        (
+            Table([entry("12345", PRIVATE), entry("12345/x7", PRIVATE)]),
+            [("12345", "no-public-host", PRIVATE), ("12345/x7", "no-public-host", PRIVATE)],
+        ),
+        # A redirect, or a rule that need not match the NAAN, is short enough.
+        (tables(entry("12345/x8", REDIRECTED), entry("12345/X8", REDIRECTED.replace("x8.", "y8."))), []),
+        (Table([entry("12345", REDIRECTED)]), []),
+    ],
+    ids=["two shoulders and a NAAN", "a longer shoulder", "a NAAN that is not published", "redirects", "a short rule"],
+)
+def test_errors_name_what_no_zone_can_hold_and_whose_answer_its_arks_get(
+    table: Table, expected: list[tuple[str, str, str]]
+) -> None:
+    errors = [finding for finding in lint(table) if finding.severity is Severity.ERROR]
+    assert [(finding.record, finding.code, finding.value) for finding in errors] == expected
+
+
+def test_the_arks_of_a_shoulder_that_could_not_be_read_get_the_answer_of_its_naan() -> None:
+    unread = [TableError("target is a number", record="12345/x7"), TableError("no NAAN", line=3)]
+    _, left_out = publishable(tables(), unread=unread)
+    assert left_out.records == ("12345/x7", "-")
+    assert left_out.answered_by_others == ("12345/x7",)
+
+
+def test_of_several_nmas_the_one_that_fits_no_rule_is_a_warning() -> None:
+    usable, left_out = publishable(tables(entry("12345/x7", LONG, SHOULDER)))
+    assert [nma.target for nma in usable["12345/x7"].nmas] == [SHOULDER]
+    assert [(f.severity, f.code) for f in left_out] == [("warning", "rule-too-long")]
+    assert left_out.records == ()
 
 
 def test_a_finding_as_text_and_json() -> None:

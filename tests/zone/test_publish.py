@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cache, partial
 
-import dns.rdatatype
 import dns.zone
 import pytest
 from dns.zonetypes import DigestHashAlgorithm

@@ -7,13 +7,7 @@ import sys
 import threading
 from pathlib import Path
 
-import dns.dnssec
-import dns.name
-import dns.rdata
-import dns.rdataclass
-import dns.rdatatype
 import dns.zone
-import dns.zonetypes
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import dns.dnssec
-import dns.name
 import dns.rdata
-import dns.rdataclass
-import dns.rdatatype
-import dns.zone
-import dns.zonetypes
 import pytest
 
 from maptr.zone.rrset import canonical_rdata

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import dns.dnssec
-import dns.exception
 import dns.name
-import dns.node
 import dns.rdata
-import dns.rdataset
-import dns.rdatatype
 import dns.zone
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import dns.dnssec
-import dns.name
-import dns.rdata
-import dns.rdataclass
-import dns.rdatatype
 import dns.zone
 import dns.zonetypes
 import pytest

@@ -1,0 +1,182 @@
+"""Answers from the table: those of an ARK's own record, also if no zone can hold it, and never another record's."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from maptr import registry
+from maptr.cache.cache import Cache
+from maptr.cli.group import main
+from maptr.discovery import DiscoveryFailed, NoMappingAuthority
+from maptr.registry.followed_file import WatchedTable
+from maptr.registry.table import Entry, Nma, Table
+from maptr.walk import Settings
+from maptr.zone.build import build
+from tests.support.caching import HOME, Rig, host, said
+from tests.support.entries import LONG, MAIN, PRIVATE, REDIRECTED, entry, tables, written
+from tests.support.peers import Maptr
+
+
+def cache_of(table: Table) -> Cache:
+    return Cache(table, policy="natab-only", nameservers=["192.0.2.1"])
+
+
+def url_of(table: Table, ark: str) -> str:
+    return cache_of(table).discover(ark).url()
+
+
+def test_the_table_answers_what_its_entry_says_though_no_zone_can_hold_it(tmp_path: Path) -> None:
+    table = tables(entry("12345/x7", LONG), entry("13030", LONG))
+    made = LONG.replace("${content}", "12345/x7a")
+    assert url_of(table, "ark:12345/x7a") == made
+    assert url_of(table, "ark:12345/x6a") == "https://main.nlm.nih.gov/ark:/12345/x6a"
+    assert url_of(table, "ark:13030/a") == LONG.replace("${content}", "13030/a")
+    assert url_of(tables(entry("12345/x7", PRIVATE, LONG)), "ark:12345/x7a") == made, "of several, the usable one"
+    file = written(tmp_path / "registry.json", table)
+    result = CliRunner().invoke(main, ["url", "ark:12345/x7a", "--table", file, "--policy", "natab-only"])
+    assert (result.exit_code, result.stdout) == (0, f"{made}\n")
+
+
+@pytest.mark.parametrize("target", [PRIVATE, "https:///x7/${content}", "https://x7.nlm.nih.gov/${what}", "https://x7/"])
+def test_an_unusable_entry_is_not_known_and_never_the_answer_of_its_naan(target: str) -> None:
+    table = tables(entry("12345/x7", target))
+    with pytest.raises(DiscoveryFailed, match=r"record 12345/x7: .*x7|record 12345/x7: 10\.0\.0\.1 is not a public"):
+        url_of(table, "ark:12345/x7a")
+    assert url_of(table, "ark:12345/x6a").startswith("https://main.")
+    with pytest.raises(DiscoveryFailed):
+        url_of(Table([entry("12345", target)]), "ark:12345/x7a")
+    with pytest.raises(NoMappingAuthority):
+        url_of(table, "ark:13030/a")
+
+
+def test_an_entry_without_a_mapping_authority_is_not_known() -> None:
+    with pytest.raises(DiscoveryFailed, match="record 12345/x7: the record names no mapping authority"):
+        url_of(tables(entry("12345/x7")), "ark:12345/x7a")
+
+
+def test_a_private_host_answers_only_if_the_caller_allows_it() -> None:
+    cache = cache_of(tables(entry("12345/x7", PRIVATE)))
+    for _ in range(2):
+        found = cache.discover("ark:12345/x7a", settings=Settings(allow_private=True))
+        assert found.url() == "http://10.0.0.1/12345/x7a"
+        with pytest.raises(DiscoveryFailed):
+            cache.discover("ark:12345/x7a")
+
+
+def test_an_unusable_entry_does_not_change_what_dns_says() -> None:
+    table = tables(entry("12345/x7", PRIVATE))
+    with pytest.raises(NoMappingAuthority):
+        Rig({HOME: said()}, table).cache.discover("ark:12345/x7a")
+    with pytest.raises(DiscoveryFailed, match="unusable"):
+        Rig({}, table, "natab-only").cache.discover("ark:12345/x7a")
+    assert Rig({HOME: said(host("d.example."))}, table, "natab-first").cache.discover("ark:12345/x7a").source == "dns"
+
+
+def test_a_record_that_cannot_be_read_is_not_known() -> None:
+    records = [
+        {"what": "12345", "target": {"url": MAIN}},
+        {"what": "ark:/12345/x7", "target": {"url": 5}},
+        {"what": "13030", "target": 5},
+    ]
+    table = registry.read(json.dumps({"data": records}), on_bad=lambda error: None)
+    assert table.unread == {"12345/x7", "13030"}
+    for one in (table, pickle.loads(pickle.dumps(table)), table.without(["99999"])):
+        for ark in ("ark:12345/x7a", "ark:13030/a"):
+            with pytest.raises(DiscoveryFailed, match="cannot be read"):
+                url_of(one, ark)
+        assert url_of(one, "ark:12345/x6a") == "https://main.nlm.nih.gov/ark:/12345/x6a"
+
+
+def test_a_record_that_became_unreadable_keeps_its_last_content(tmp_path: Path) -> None:
+    file = tmp_path / "registry.json"
+    good = [{"what": f"{naan}", "target": {"url": MAIN}} for naan in range(12345, 12355)]
+
+    def write(target: object) -> None:
+        file.write_text(json.dumps({"data": [*good, {"what": "12345/x7", "target": {"url": target}}]}))
+
+    write("https://x7.nlm.nih.gov/${content}")
+    with Cache(file, policy="natab-only", nameservers=["192.0.2.1"]) as cache:
+        assert cache.discover("ark:12345/x7a").url() == "https://x7.nlm.nih.gov/12345/x7a"
+        write(5)
+        assert isinstance(cache.table, WatchedTable)
+        cache.table.reload()
+        assert cache.discover("ark:12345/x7b").url() == "https://x7.nlm.nih.gov/12345/x7b"
+
+
+W6: dict[str, Any] = {"url": "https://w6.nlm.nih.gov/${content}", "http_code": 303}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"data": [{"what": "99166/w6", "where": "https://w6.nlm.nih.gov", "target": W6}]}),
+        json.dumps({"date_created": "2026", "data": [{"what": "99166/w6", "target": W6, "date_created": "2026"}]}),
+        json.dumps({"data": [{"what": "99166/w6", "nmas": [{"target": W6, "acronym": "W6"}]}]}),
+        "naa:\nwhat: 99166/w6\nwhere: 303 https://w6.nlm.nih.gov/$id\n",
+        'ark:/99166/w6:\n  redirect: "303 https://w6.nlm.nih.gov/$id"\n',
+    ],
+    ids=["json-v1", "json-v2", "nmas", "anvl", "prefixes"],
+)
+def test_the_redirect_status_of_the_registry_is_that_of_the_candidate(text: str, tmp_path: Path) -> None:
+    table = registry.read(text)
+    for one in (table, registry.read(registry.write_json(table))):
+        assert [nma.status for nma in one["99166/w6"].nmas] == [303]
+        found = cache_of(one).discover("ark:99166/w6a?info")
+        assert [(c.url(found.ark), c.status) for c in found] == [("https://w6.nlm.nih.gov/99166/w6a?info", 303)]
+    file = tmp_path / "registry"
+    file.write_text(text)
+    arguments = ["discover", "ark:99166/w6a", "--table", str(file), "--policy", "natab-only", "--json"]
+    assert json.loads(CliRunner().invoke(main, arguments).stdout)["candidates"][0]["status"] == 303
+
+
+def test_a_candidate_has_the_status_of_its_own_record_and_none_from_dns_or_an_h_record() -> None:
+    w6 = Entry("12345", "w6", (Nma("https://w6.nlm.nih.gov/${content}", status=303),))
+    whole = entry("12345", "https://main.nlm.nih.gov/p/${content}")
+    assert [(c.host, c.status) for c in cache_of(Table([whole, w6])).discover("ark:12345/w6a")] == [
+        ("w6.nlm.nih.gov", 303),
+        ("main.nlm.nih.gov", 302),
+        ("main.nlm.nih.gov", None),
+    ]
+    found = Rig({HOME: said(host("d.example."))}, tables(w6)).cache.discover("ark:12345/w6a")
+    assert [c.status for c in found] == [None]
+
+
+def test_a_redirect_in_the_zone_gives_the_url_of_the_table(tmp_path: Path) -> None:
+    y8 = REDIRECTED.replace("x8.", "y8.")
+    table = tables(entry("12345/x8", REDIRECTED), entry("12345/X8", y8))
+    zone = tmp_path / "zone"
+    zone.write_text(build(table, 1).text)
+    assert CliRunner().invoke(main, ["zone", "check", "--strict", str(zone)]).exit_code == 0
+    with Maptr({"ark.arpa.": zone}) as server:
+        cache = Cache(table, policy="dns-only", nameservers=[f"127.0.0.1#{server.port}"])
+        for ark, target in (("12345/x8a", REDIRECTED), ("12345/X8a", y8), ("12345/x9", MAIN)):
+            made = target.replace("${content}", ark)
+            assert cache.discover(f"ark:{ark}").url() == url_of(table, f"ark:{ark}") == made
+        assert {one.record: one.verdict for one in cache.drift("12345")} == dict.fromkeys(table, "same")
+
+
+def test_drift_has_a_verdict_for_a_shoulder_that_no_zone_can_hold(tmp_path: Path) -> None:
+    table = tables(entry("12345/x7", LONG), entry("12345/x77", PRIVATE))
+    zone = tmp_path / "zone"
+    zone.write_text(build(table, 1).text)
+    with Maptr({"ark.arpa.": zone}) as server:
+        where = f"127.0.0.1#{server.port}"
+        found = {one.record: (str(one.verdict), one.reason) for one in Cache(table, nameservers=[where]).drift("12345")}
+        assert found["12345"][0] == "same"
+        for record, reasons in {"12345/x7": ("main.nlm.nih.gov", "bytes"), "12345/x77": ("10.0.0.1 is not",)}.items():
+            assert found[record][0] == "unpublished"
+            assert all(reason in found[record][1] for reason in reasons)
+        empty = Cache(tables(entry("12345/x7")), nameservers=[where]).drift("12345")
+        assert [(one.record, str(one.verdict)) for one in empty] == [("12345", "same"), ("12345/x7", "unpublished")]
+        page = tmp_path / "drift.html"
+        file = written(tmp_path / "r.json", table)
+        result = CliRunner().invoke(main, ["table", "drift", "--table", file, f"@{where}", "--html", str(page)])
+        assert result.exit_code == 1
+        assert "unpublished 12345/x7: " in result.stdout
+        assert "unpublished" in page.read_text()
