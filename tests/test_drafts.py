@@ -11,7 +11,7 @@ import pytest
 from maptr.ark import Ark, find_arks
 from maptr.errors import ArkSyntaxError
 from maptr.nma.describe import normal_date, read
-from maptr.web.connect import Page
+from maptr.web.http import Page
 
 VECTORS: dict[str, list[dict[str, Any]]] = tomllib.loads(
     (Path(__file__).parent / "vectors" / "drafts.toml").read_text("utf-8")

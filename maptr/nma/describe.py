@@ -32,8 +32,8 @@ from maptr.discovery import Candidate, Discovery
 from maptr.errors import ConfigError, NmaError
 from maptr.nma.reachable import Reachable
 from maptr.registry import anvl
-from maptr.web import connect
-from maptr.web.connect import Page
+from maptr.web import http
+from maptr.web.http import Page
 
 if TYPE_CHECKING:
     import dns.name
@@ -204,7 +204,7 @@ def _ask(
         left = deadline - time.monotonic()
         if left <= 0:
             break
-        page = connect.get(asked, seconds=left, accept=ACCEPT, allow_private=allow_private)
+        page = http.get(asked, seconds=left, accept=ACCEPT, allow_private=allow_private)
         response = read(ark, asked, page)
         if response.spoken:
             return response
@@ -224,7 +224,7 @@ def read(ark: Ark, asked: str, page: Page) -> Description:
     if not found:
         note = f"no description: HTTP status {page.status}, {kind.strip() or 'no content type'}, no erc: record"
     elif page.cut:
-        note = f"cut at {connect.MAX_BODY} bytes"
+        note = f"cut at {http.MAX_PAGE} bytes"
     links = tuple(value for name, value in page.headers if name == "link")
     status = page.header("thump-status") or page.header("hkmp-status")  # its name in the 2002 draft, section 6
     return Description(ark, asked, page.url, page.status, status, links, found, note)

@@ -25,7 +25,7 @@ from maptr.discovery import Candidate, Discovery
 from maptr.errors import NmaError
 from maptr.naptr.regexp import Substitution
 from maptr.registry.liveness import Probe, ProbeResult, Suspects, place_of
-from maptr.web import connect
+from maptr.web import http
 
 SECONDS = 2.0  # for one probe of a chooser
 ALL_SECONDS = 6.0  # for one choice
@@ -184,7 +184,7 @@ def can_connect(*, allow_private: bool = False) -> ProbeFunction:
     """A probe that succeeds if TCP, and TLS for https, can be set up."""
 
     def probe(where: url.Url, seconds: float) -> None:
-        with connect.connection(where, seconds=seconds, allow_private=allow_private):
+        with http.connection(where, seconds=seconds, allow_private=allow_private):
             pass
 
     return probe
@@ -196,7 +196,7 @@ def info(*, allow_private: bool = False) -> ProbeFunction:
     def probe(where: url.Url, seconds: float) -> None:
         port = f":{where.port}" if where.port is not None else ""
         target = f"{where.scheme}://{where.host.in_url}{port}{where.rest.partition('?')[0]}?info"
-        page = connect.get(target, seconds=seconds, allow_private=allow_private)
+        page = http.get(target, seconds=seconds, allow_private=allow_private)
         if page.status >= 500:
             raise NmaError(f"{where.host.text}: HTTP status {page.status}")
 
@@ -212,7 +212,7 @@ class _Gate:
 
 
 class Prober:
-    """Probes the places of mapping authorities. ``look_up`` has the signature of ``connect.look_up``."""
+    """Probes the places of mapping authorities. ``look_up`` has the signature of ``http.look_up``."""
 
     def __init__(
         self,
@@ -222,7 +222,7 @@ class Prober:
         pause: float = PAUSE,
         allow_private: bool = False,
         ask: ProbeFunction | None = None,
-        look_up: Callable[[str, int, float], list[str]] = connect.look_up,
+        look_up: Callable[[str, int, float], list[str]] = http.look_up,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
@@ -276,10 +276,10 @@ class Prober:
         if where.host.is_local and not self._allow_private:
             return Probe(place, self._wall(), ProbeResult.NOT_ASKED, "not a public host")
         try:
-            addresses = self._look_up(where.host.text, where.port or connect.PORTS[where.scheme], self._seconds)
+            addresses = self._look_up(where.host.text, where.port or http.PORTS[where.scheme], self._seconds)
         except NmaError as error:
             return Probe(place, self._wall(), ProbeResult.SILENT, str(error))
-        if not self._allow_private and all(map(connect.is_local, addresses)):
+        if not self._allow_private and all(map(http.is_local, addresses)):
             return Probe(place, self._wall(), ProbeResult.NOT_ASKED, f"{addresses[0]} is not a public address")
         gate = self._gate(addresses[0])
         with gate.lock:

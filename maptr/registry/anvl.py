@@ -19,7 +19,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from maptr.errors import TableError
 from maptr.registry.table import Entry, NaanPolicy, Nma, OnBad, Table, TableBuilder, Who, shown
 from maptr.registry.target import split_status, where_to_target
 
@@ -48,6 +47,24 @@ class Block:
     pairs: list[tuple[str, list[str]]] = field(default_factory=list)
     flaw: tuple[int, str] | None = None
 
+    def take(self, number: int, line: str) -> None:
+        """Add a line."""
+        if line[0].isspace():
+            if not self.pairs:
+                self.flaw = self.flaw or (number, "a continuation line without a label above")
+            elif not self.pairs[-1][0].startswith(_PRIVATE):
+                self.pairs[-1][1].append(line.strip())
+            return
+        label, colon, text = line.partition(":")
+        label = decode(label.replace("%21", "!")).strip()
+        if label.startswith(_PRIVATE):
+            self.pairs.append((label, []))  # continuation lines need a label to be dropped with
+        elif not colon or not label:
+            self.flaw = self.flaw or (number, "not a label and a colon")
+            self.pairs.append((_PRIVATE, []))
+        else:
+            self.pairs.append((label, [text.strip()]))
+
     @property
     def kind(self) -> str:
         """The first public label ("" if there is none), or ``!naa`` or ``!erc`` for a private block."""
@@ -74,31 +91,20 @@ def read(text: str, *, filename: str = "", on_bad: OnBad | None = None) -> Table
         if kind == "erc" and block.flaw is None:
             metadata |= _others(block.fields(), ("erc",))
         elif not kind.startswith(_PRIVATE) and (kind or block.flaw):
-            try:
-                entry = _entry(block, builder)
-            except TableError as error:
-                builder.refuse(error)
-            else:
-                builder.add(entry)
+            builder.take(_entry, block)
     return builder.table(metadata)
 
 
 def blocks(text: str) -> Iterator[Block]:
     """The blocks of an ANVL text, without the values of private labels."""
     block: Block | None = None
-    for number, line in enumerate(re.split(r"\r\n|\r|\n", text), 1):
-        if line.startswith("#"):
-            continue
-        if not line.strip():
-            if block is not None:
-                yield block
+    for number, line in enumerate([*re.split(r"\r\n|\r|\n", text), ""], 1):  # the last block ends with the text
+        if line.strip() and not line.startswith("#"):
+            block = block or Block(number)
+            block.take(number, line)
+        elif block is not None and not line.strip():
+            yield block
             block = None
-            continue
-        if block is None:
-            block = Block(number)
-        _take(block, number, line)
-    if block is not None:
-        yield block
 
 
 def decode(value: str) -> str:
@@ -149,27 +155,6 @@ def read_who(value: str, decode: Callable[[str], str] = decode) -> Who:
 def read_policy(value: str, decode: Callable[[str], str] = decode) -> NaanPolicy:
     """``NP | policy | tenure | url``. An unknown policy is kept as the registry's text for it."""
     return NaanPolicy(*(decode(part).strip() or None for part in value.split("|", 3)))
-
-
-def _take(block: Block, number: int, line: str) -> None:
-    """Add a line to a block."""
-    if line[0].isspace():
-        if not block.pairs:
-            block.flaw = block.flaw or (number, "a continuation line without a label above")
-            return
-        label, value = block.pairs[-1]
-        if not label.startswith(_PRIVATE):
-            value.append(line.strip())
-        return
-    label, colon, text = line.partition(":")
-    label = decode(label.replace("%21", "!")).strip()
-    if label.startswith(_PRIVATE):
-        block.pairs.append((label, []))  # continuation lines need a label to be dropped with
-    elif not colon or not label:
-        block.flaw = block.flaw or (number, "not a label and a colon")
-        block.pairs.append((_PRIVATE, []))
-    else:
-        block.pairs.append((label, [text.strip()]))
 
 
 def _entry(block: Block, builder: TableBuilder) -> Entry:

@@ -22,7 +22,7 @@ import re
 from dataclasses import dataclass, field
 
 from maptr.registry import anvl
-from maptr.registry.table import Entry, Nma, OnBad, Table, TableBuilder, parse_key, shown
+from maptr.registry.table import Entry, Nma, OnBad, Table, TableBuilder, shown
 from maptr.registry.target import UNKNOWN, redirect_to_target, split_status
 
 KEY = re.compile(r"(?P<quote>[\"']?)(?P<key>ark:/?[^\s\"'#]+?)(?P=quote)\s*:\s*(?:#.*)?\Z", re.IGNORECASE)
@@ -61,13 +61,15 @@ def read(text: str, *, filename: str = "", on_bad: OnBad | None = None) -> Table
             elif not inside:
                 builder.refuse(builder.error(f"a field without a prefix: {shown(line.strip())}", line=number))
             continue
-        _close(prefix, builder)
+        if prefix is not None:
+            builder.take(_entry, prefix)
         match = KEY.match(line)
         prefix = _Prefix(number, match["key"]) if match else None
         inside = True
         if match is None and not _OTHER.match(line):
             builder.refuse(builder.error(f"neither prefix, field nor comment: {shown(line)}", line=number))
-    _close(prefix, builder)
+    if prefix is not None:
+        builder.take(_entry, prefix)
     return builder.table()
 
 
@@ -116,16 +118,8 @@ def _take(prefix: _Prefix, number: int, line: str) -> None:
     prefix.fields[name] = value if name not in prefix.fields else f"{prefix.fields[name] or ''} {value or ''}".strip()
 
 
-def _close(prefix: _Prefix | None, builder: TableBuilder) -> None:
-    """Add the entry of a prefix that is complete."""
-    if prefix is None:
-        return
-    key = prefix.key.rstrip("/")
-    try:
-        naan, shoulder = parse_key(key)
-    except ValueError as error:
-        builder.refuse(builder.error(str(error), line=prefix.line, record=shown(key)))
-        return
+def _entry(prefix: _Prefix, builder: TableBuilder) -> Entry:
+    naan, shoulder = builder.key(prefix.key.rstrip("/"), line=prefix.line)
     fields = dict(prefix.fields)
     name, redirect, when, policy = (
         fields.pop(label, None) or "" for label in ("name", "redirect", "date", "na_policy")
@@ -136,7 +130,5 @@ def _close(prefix: _Prefix | None, builder: TableBuilder) -> None:
     who, how = anvl.read_who(name, decode=str), anvl.read_policy(policy, decode=str)
     entry = Entry(naan, shoulder, nmas, who, when, how, extra=fields, line=prefix.line)
     if prefix.flaw is not None:
-        line, reason = prefix.flaw
-        builder.refuse(builder.error(reason, line=line, record=entry.key))
-    else:
-        builder.add(entry)
+        raise builder.error(prefix.flaw[1], line=prefix.flaw[0], record=entry.key)
+    return entry

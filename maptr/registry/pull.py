@@ -29,7 +29,7 @@ from maptr.registry.followed_file import pull_file, read_pull_file
 from maptr.registry.minisign import MAX_FILE, SUFFIX, PublicKey, verify
 from maptr.registry.plan import REMOVAL_LIMIT, Plan
 from maptr.registry.table import MAX_TABLE, Table, normal_key
-from maptr.web.fetch import SECONDS, Fetched, fetch
+from maptr.web.http import SECONDS, Fetched, fetch
 
 JITTER = 0.1  # of the interval between pulls, in both directions
 OFFICIAL = "https://cdluc3.github.io/naan_reg_priv/naan_records.json"

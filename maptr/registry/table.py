@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from maptr.ark import BETANUMERIC, MAX_NAAN, Ark
 from maptr.errors import TableError
@@ -221,6 +221,8 @@ class Table(Mapping[str, Entry]):
         return Table(left, metadata=self.metadata, unread=self.unread)
 
 
+T = TypeVar("T")
+
 OnBad = Callable[[TableError], None]
 """Called with each bad record, which is then left out."""
 
@@ -248,6 +250,15 @@ class TableBuilder:
             return
         self._entries[entry.key] = entry
         self.check(len(self._entries))
+
+    def take(self, make: Callable[[T, TableBuilder], Entry], source: T) -> None:
+        """Add the entry that a function makes from its source. A TableError that it raises is a bad record."""
+        try:
+            entry = make(source, self)
+        except TableError as error:
+            self.refuse(error)
+        else:
+            self.add(entry)
 
     def key(self, text: str, *, line: int) -> tuple[str, str]:
         """NAAN and shoulder of a key. Raises TableError."""

@@ -18,8 +18,8 @@ from maptr.discovery import Discovery, NoMappingAuthority
 from maptr.errors import ConfigError, NmaError
 from maptr.nma.describe import Description, DiscoverOptions, describe, read
 from maptr.nma.reachable import Reachable
-from maptr.web import connect
-from maptr.web.connect import Page
+from maptr.web import http
+from maptr.web.http import Page
 from tests.support.authority import ARK, ERC, TEXT, discovery_at, erc
 from tests.support.hostile import hostile, hosts, naptr
 from tests.support.http_server import pages, raw_server
@@ -108,7 +108,7 @@ def test_a_long_description_is_cut() -> None:
     with pages(lambda path: (200, TEXT, b"erc:\nwho: " + b"x" * 1_000_000)) as running:
         description = described(running.url)
     assert "cut at" in description.note
-    assert len(description.to_text()) <= connect.MAX_BODY
+    assert len(description.to_text()) <= http.MAX_PAGE
 
 
 def test_the_next_authority_is_asked_if_one_is_down() -> None:

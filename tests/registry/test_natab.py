@@ -60,14 +60,6 @@ def test_vector(vector: dict[str, Any]) -> None:
     assert [error.line for error in bad] == vector["bad"]
 
 
-@pytest.mark.parametrize("vector", [v for v in VECTORS if v["bad"]], ids=lambda vector: vector["title"])
-def test_the_first_bad_line_is_raised_without_on_bad(vector: dict[str, Any]) -> None:
-    with pytest.raises(TableError) as caught:
-        registry.read(vector["text"], filename="natab")
-    assert caught.value.line == vector["bad"][0]
-    assert str(caught.value).startswith(f"natab:{vector['bad'][0]}: ")
-
-
 def test_an_entry_has_all_fields_of_its_lines() -> None:
     table = natab.read("#\n# Library of Congress\n12026: http://loc.example.org/p\n  Ark.example.org:81 USLC\n")
     assert table["12026"] == Entry(
@@ -79,59 +71,43 @@ def test_an_entry_has_all_fields_of_its_lines() -> None:
     assert table["12026"].line == 3
 
 
-def test_several_comment_lines_are_not_a_name() -> None:
-    table = natab.read("# This file\n# maps NAANs\n12026:\n  ark.example.org\n")
+def test_header_comments_are_metadata_and_several_comment_lines_are_not_a_name() -> None:
+    table = natab.read("#  Last change:  8 November 2002\n# This file\n# maps NAANs\n12026:\n  ark.example.org\n")
+    assert table.metadata == {"Last change": "8 November 2002"}
     assert table["12026"].who.name == ""
 
 
-def test_header_comments_are_metadata() -> None:
-    table = natab.read("#  Last change:  8 November 2002\n#  Mirrored at: https://example.org/natab\n12026:\n")
-    assert table.metadata == {"Last change": "8 November 2002", "Mirrored at": "https://example.org/natab"}
-
-
-def test_an_invalid_naan_invalidates_its_nmas() -> None:
+@pytest.mark.parametrize(
+    ("text", "hosts", "refused"),
+    [
+        ("12l345: http://x.example\n  a.example A\n12346:\n  b.example B\n", {"12346": ["b.example"]}, (1, "12l345")),
+        ("12345:\n  a.example A\n12345:\n  b.example B\n", {"12345": ["a.example"]}, (3, "12345")),
+        ("  a.example A\n12345:\n", {"12345": []}, (1, "")),
+    ],
+    ids=["an invalid NAAN and its NMAs", "a second entry", "an NMA before any entry"],
+)
+def test_what_belongs_to_no_entry_is_refused(text: str, hosts: dict[str, list[str]], refused: tuple[int, str]) -> None:
     bad: list[TableError] = []
-    text = "12l345: http://x.example.org\n  ark.example.org A\n12346:\n  two.example.org B\n"
     table = registry.read(text, on_bad=bad.append)
-    assert list(table) == ["12346"]
-    assert [nma.where for nma in table["12346"].nmas] == ["two.example.org"]
-    assert [(error.line, error.record) for error in bad] == [(1, "12l345")]
+    assert {naan: [nma.where for nma in entry.nmas] for naan, entry in table.items()} == hosts
+    assert [(error.line, error.record) for error in bad] == [refused]
 
 
-def test_the_second_entry_of_a_naan_is_refused() -> None:
-    bad: list[TableError] = []
-    text = "12345:\n  a.example.org A\n12345:\n  b.example.org B\n"
-    table = registry.read(text, on_bad=bad.append)
-    assert [nma.where for nma in table["12345"].nmas] == ["a.example.org"]
-    assert [(error.line, error.record) for error in bad] == [(3, "12345")]
-
-
-def test_an_nma_before_any_entry_is_refused() -> None:
-    bad: list[TableError] = []
-    assert natab.read("  ark.example.org A\n12345:\n", on_bad=bad.append)["12345"].nmas == ()
-    assert [error.line for error in bad] == [1]
+def at(target: str, where: str = "", *, status: int = 302, shoulder: str = "") -> Entry:
+    return Entry("12345", shoulder, (Nma(target, where, status),))
 
 
 @pytest.mark.parametrize(
     ("entry", "losses"),
     [
-        (Entry("12345", "x6", (Nma("https://a.example.org/ark:/${content}"),)), ["the whole record"]),
-        (Entry("12345", nmas=(Nma("http://a.example.org:8080/ark:/${content}"),)), ["the scheme http"]),
-        (
-            Entry("12345", nmas=(Nma("https://a.example.org:80/ark:/${content}"),)),
-            ["the NMA https://a.example.org:80/"],
-        ),
-        (Entry("12345", nmas=(Nma("https://a.example.org/p/ark:/${content}"),)), ["the path"]),
-        (Entry("12345", nmas=(Nma("https://a.example.org/?q=${pid}"),)), ["the template"]),
-        (Entry("12345", nmas=(Nma("https:///ark:/${content}"),)), ["the NMA https:///ark:/${content}"]),
-        (
-            Entry("12345", nmas=(Nma("https://a.example.org/ark:/${content}", status=303),)),
-            ["the status 303"],
-        ),
-        (
-            Entry("12345", nmas=(Nma("https://a.example.org/ark:/${content}", "https://b.example.org"),)),
-            ["where: https://b.example.org"],
-        ),
+        (at("https://a.example.org/ark:/${content}", shoulder="x6"), ["the whole record"]),
+        (at("http://a.example.org:8080/ark:/${content}"), ["the scheme http"]),
+        (at("https://a.example.org:80/ark:/${content}"), ["the NMA https://a.example.org:80/"]),
+        (at("https://a.example.org/p/ark:/${content}"), ["the path"]),
+        (at("https://a.example.org/?q=${pid}"), ["the template"]),
+        (at("https:///ark:/${content}"), ["the NMA https:///ark:/${content}"]),
+        (at("https://a.example.org/ark:/${content}", status=303), ["the status 303"]),
+        (at("https://a.example.org/ark:/${content}", "https://b.example.org"), ["where: https://b.example.org"]),
         (Entry("12345", when="2001"), ["when: 2001"]),
         (Entry("12345", who=Who("A", "Ä", "AA")), ["the acronym 'AA'", "native name: Ä"]),
         (Entry("12345", who=Who("#--- end of data ---")), ["the organisation's name"]),

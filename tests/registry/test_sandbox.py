@@ -52,19 +52,10 @@ def test_the_child_reads_the_same_table(text: str) -> None:
     assert [(error.record, error.line) for error in left_out] == [(error.record, error.line) for error in bad]
 
 
-NOT_A_REGISTRY = [
-    b"",
-    b"<html>",
-    b'{"data": [',
-    b"\xff\xfe",
-    b"x",
-    b'{"data": ' + b"[" * 100_000,
-    NESTED,
-    b"#" * (65 << 20),
-]
-
-
-@pytest.mark.parametrize("content", NOT_A_REGISTRY)
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"<html>", b'{"data": [', b"\xff\xfe", b"x", b'{"data": ' + b"[" * 100_000, NESTED, b"#" * (65 << 20)],
+)
 def test_the_child_reports_the_same_error(content: bytes, children: list[object]) -> None:
     with pytest.raises(TableError) as inside:
         registry.read(content, filename="f")
@@ -94,16 +85,25 @@ except PullFailed as error:
     assert int(size) < 400
 
 
-def test_memory_is_limited(monkeypatch: pytest.MonkeyPatch, children: list[object]) -> None:
-    monkeypatch.setattr(sandbox, "MEMORY", 200 << 20)
-    with pytest.raises(ParserFailed, match=r"^f: takes more than 200 MiB of memory to read$"):
-        sandbox.read(b'{"data": [' + b"{}," * 1_900_000 + b"{}]}", filename="f")
-
-
-def test_processor_time_is_limited(monkeypatch: pytest.MonkeyPatch, children: list[object]) -> None:
-    monkeypatch.setattr(sandbox, "CPU_SECONDS", 1)
-    with pytest.raises(ParserFailed, match="took more than 1 seconds of processor time"):
-        sandbox.read(SLOW, filename="f")
+@pytest.mark.parametrize(
+    ("limit", "value", "content", "reason"),
+    [
+        (
+            "MEMORY",
+            200 << 20,
+            b'{"data": [' + b"{}," * 1_900_000 + b"{}]}",
+            "takes more than 200 MiB of memory",
+        ),
+        ("CPU_SECONDS", 1, SLOW, "the process that reads it took more than 1 seconds of processor time"),
+    ],
+    ids=["memory", "processor time"],
+)
+def test_memory_and_processor_time_are_limited(
+    limit: str, value: int, content: bytes, reason: str, monkeypatch: pytest.MonkeyPatch, children: list[object]
+) -> None:
+    monkeypatch.setattr(sandbox, limit, value)
+    with pytest.raises(ParserFailed, match=f"^f: {reason}"):
+        sandbox.read(content, filename="f")
 
 
 def test_time_is_limited(monkeypatch: pytest.MonkeyPatch, children: list[object]) -> None:

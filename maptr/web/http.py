@@ -1,7 +1,10 @@
-"""Connections to web servers that hostile DNS may have named: limits on time, size and destination.
+"""HTTP requests to servers that may be slow, or that hostile DNS may have named: limited in time, size and destination.
+
+    get(url, ...)       a page of a mapping authority, cut at a limit
+    fetch(url, ...)     a file, if it has changed
 
 A host name is looked up once, addresses that are not public are refused, and the connection goes to an address that
-was checked, so that the name cannot change its address in between (DNS rebinding).
+was checked, so that the name cannot change its address in between (DNS rebinding). No proxy is used.
 """
 
 from __future__ import annotations
@@ -14,23 +17,29 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NamedTuple
 from urllib.parse import urljoin
 
 from maptr import __version__, url
-from maptr.errors import NmaError, reason_of
+from maptr.errors import FetchError, NmaError, reason_of
 
 MAX_REDIRECTS = 5  # RFC 9110 15.4 leaves the limit to the client; RFC 2068 10.3 had five
-MAX_BODY = 262_144  # bytes; an ERC record has hundreds
+MAX_PAGE = 262_144  # bytes of a page; an ERC record has hundreds
+MAX_FILE = 64 << 20  # bytes of a file
 MAX_ADDRESSES = 4  # of one host
+MAX_VALIDATOR = 200  # characters of an ETag or a date that are kept and sent back
+SECONDS = 60.0  # for one file, redirects included
+CONNECT_SECONDS = 8.0  # for the addresses and a connection: three tries of TCP (RFC 6298: after 0, 1 and 3 seconds)
 PORTS = {"http": 80, "https": 443}
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 USER_AGENT = f"maptr/{__version__}"
+ACCEPT_FILE = "application/json, text/plain, application/yaml, */*;q=0.1"
 
 
 class Page(NamedTuple):
-    """An HTTP response: its URL after redirects, header names in lower case, and the body up to MAX_BODY."""
+    """An HTTP response: its URL after redirects, header names in lower case, and the body up to MAX_PAGE."""
 
     url: str
     status: int
@@ -115,8 +124,8 @@ def get(target: str, *, seconds: float, accept: str = "*/*", allow_private: bool
             request(sock, where, {"Accept": accept}) as response,
         ):
             headers = tuple((name.lower(), value) for name, value in response.getheaders())
-            body = response.read(MAX_BODY + 1)
-        page = Page(target, response.status, headers, body[:MAX_BODY], len(body) > MAX_BODY)
+            body = response.read(MAX_PAGE + 1)
+        page = Page(target, response.status, headers, body[:MAX_PAGE], len(body) > MAX_PAGE)
         location = page.header("location")
         if page.status not in REDIRECTS or not location:
             return page
@@ -125,6 +134,103 @@ def get(target: str, *, seconds: float, accept: str = "*/*", allow_private: bool
         except ValueError as error:  # for example a bracket without its pair
             raise NmaError(f"{where.host.text}: redirects to {location[:200]!a}: {error}") from None
     raise NmaError(f"more than {MAX_REDIRECTS} redirects")
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A file. ``content`` is None if the server says that it did not change. ``url`` is the one after redirects."""
+
+    url: str
+    content: bytes | None
+    etag: str = ""
+    modified: str = ""
+
+
+def fetch(
+    source: str,
+    *,
+    etag: str = "",
+    modified: str = "",
+    cafile: str | None = None,
+    seconds: float = SECONDS,
+    max_bytes: int = MAX_FILE,
+) -> Fetched:
+    """The file at an http or https URL; with ``etag`` or ``modified`` only if it changed (RFC 9110 section 13).
+
+    Certificates are verified, against ``cafile`` if given. A redirect from https to http is refused, and so is one from
+    a server at a public address to one that is not. Raises FetchError.
+    """
+    deadline = time.monotonic() + seconds
+    current = source
+    seen: list[str] = []
+    public = False
+    while True:
+        seen.append(current)
+        try:
+            reply, location, public = _get_file(current, etag, modified, cafile, deadline, max_bytes, public)
+        except FetchError as error:
+            raise error if current == source else FetchError(f"{source}: redirected to {error}") from None
+        if reply is not None:
+            return reply
+        try:
+            target = urljoin(current, location)
+        except ValueError:
+            raise FetchError(f"{current}: redirected to {location}, which is not a valid URL") from None
+        if len(seen) > MAX_REDIRECTS or target in seen:
+            raise FetchError(f"{source}: redirected in a circle, or more than {MAX_REDIRECTS} times, last to {target}")
+        if current.startswith("https:") and target.startswith("http:"):
+            raise FetchError(f"{current}: redirected away from https, to {target}")
+        current = target
+
+
+def _get_file(
+    source: str, etag: str, modified: str, cafile: str | None, deadline: float, max_bytes: int, only_public: bool
+) -> tuple[Fetched | None, str, bool]:
+    """One request: the file, or None and the location of a redirect; and whether the server's address is public."""
+    try:
+        where = url.parse(source)
+    except ValueError as error:
+        raise FetchError(f"{source}: not a valid URL: {error}") from None
+    try:
+        context = ssl.create_default_context(cafile=cafile) if where.scheme == "https" else None
+    except OSError as error:
+        raise FetchError(f"{cafile}: no certificates to trust: {error}") from None
+    known = {"If-None-Match": etag} if etag else {"If-Modified-Since": modified} if modified else {}
+    seconds = deadline - time.monotonic()
+    try:
+        with connection(
+            where, seconds=seconds, connect_seconds=CONNECT_SECONDS, allow_private=not only_public, context=context
+        ) as sock:
+            public = not is_local(sock.getpeername()[0])
+            with request(sock, where, {"Accept": ACCEPT_FILE, **known}) as response:
+                location = response.getheader("Location", "") if response.status in REDIRECTS else ""
+                fetched = None if location else _receive(source, response, etag, modified, max_bytes)
+    except NmaError as error:
+        late = time.monotonic() >= deadline
+        raise FetchError(f"{source}: {'no answer in time' if late else error}") from None
+    return fetched, location, public
+
+
+def _receive(source: str, response: http.client.HTTPResponse, etag: str, modified: str, max_bytes: int) -> Fetched:
+    if response.status == 304 and (etag or modified):
+        return Fetched(source, None, etag, modified)
+    if response.status != 200:
+        raise FetchError(f"{source}: the server answers {response.status} {response.reason}")
+    kind = response.getheader("Content-Type", "").partition(";")[0].strip().lower()
+    if kind in ("text/html", "application/xhtml+xml"):
+        raise FetchError(f"{source}: not a registry: the server sends a web page ({kind})")
+    content = response.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise FetchError(f"{source}: more than {max_bytes} bytes")
+    if response.length:  # what is left of Content-Length
+        raise http.client.IncompleteRead(content, response.length)
+    etag, modified = (_validator(response.getheader(name, "")) for name in ("ETag", "Last-Modified"))
+    return Fetched(source, content, etag, modified)
+
+
+def _validator(value: str) -> str:
+    """An ETag or a date that can be sent back; "" for any other, which could make every later request fail."""
+    return value if len(value) <= MAX_VALIDATOR and value.isascii() and value.isprintable() else ""
 
 
 def connect(host: str, port: int, seconds: float, *, allow_private: bool) -> socket.socket:

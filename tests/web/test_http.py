@@ -1,4 +1,4 @@
-"""Fetching a file by HTTP: limits on time, size, redirects and addresses, and TLS."""
+"""The HTTP client: limits on time, size, redirects and addresses, and TLS."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import errno
 import re
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler
@@ -14,11 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from maptr.errors import FetchError
-from maptr.web.connect import MAX_ADDRESSES
-from maptr.web.fetch import fetch
+from maptr.errors import FetchError, NmaError
+from maptr.web.http import MAX_ADDRESSES, MAX_PAGE, fetch, get
 from tests.support.certificates import write_certificate
-from tests.support.http_server import Handle, http_server, sends
+from tests.support.http_server import Handle, http_server, pages, raw_server, sends
 
 CONTENT = b"12345:\n    h.example.org  ACR\n"
 ADDRESSES = {"localhost": "127.0.0.2", "127.0.0.1": "127.0.0.1"}
@@ -86,7 +86,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, float]]:
 
 
 def look_up_finds(addresses: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maptr.web.connect.look_up", lambda host, port, seconds: addresses)
+    monkeypatch.setattr("maptr.web.http.look_up", lambda host, port, seconds: addresses)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -116,9 +116,8 @@ def test_redirect_from_a_public_to_a_private_address_is_refused(
     ):
         assert fetch(url).content == CONTENT, "a private server may redirect to a private one"
         tried.clear()
-        monkeypatch.setattr("maptr.web.connect.look_up", lambda host, port, seconds: [ADDRESSES[host]])
-        for module in ("fetch", "connect"):
-            monkeypatch.setattr(f"maptr.web.{module}.is_local", lambda address: address == ADDRESSES["localhost"])
+        monkeypatch.setattr("maptr.web.http.look_up", lambda host, port, seconds: [ADDRESSES[host]])
+        monkeypatch.setattr("maptr.web.http.is_local", lambda address: address == ADDRESSES["localhost"])
         with pytest.raises(FetchError, match=r"localhost is not asked: 127\.0\.0\.2 is not a public address"):
             fetch(url)
         assert [address for address, _, _ in tried] == ["127.0.0.1"]
@@ -152,7 +151,7 @@ def test_silent_addresses_share_the_time_of_one(
 def test_connecting_has_a_shorter_timeout_than_the_whole_fetch(
     silent_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("maptr.web.fetch.CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr("maptr.web.http.CONNECT_SECONDS", 0.2)
     with pytest.raises(FetchError, match=r"in time|timed out"):
         fetch(f"http://127.0.0.1:{silent_port}/", seconds=3600)
 
@@ -260,3 +259,86 @@ def test_redirect_from_https_to_http_is_refused(tmp_path: Path) -> None:
 def test_redirect_is_followed() -> None:
     with http_server(sends(CONTENT)) as url, http_server(redirects(url)) as first:
         assert (fetch(first).content, fetch(first).url) == (CONTENT, url)
+
+
+# ---- get
+
+PAGE = (200, {"Content-Type": "text/plain"}, b"erc:\n")
+
+
+def test_addresses_that_are_not_public_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rebinding(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+    with pages(lambda path: PAGE) as running:
+        with pytest.raises(NmaError, match="not a public host"):
+            get(running.url, seconds=2)
+        monkeypatch.setattr(socket, "getaddrinfo", rebinding)
+        with pytest.raises(NmaError, match=r"127\.0\.0\.1 is not a public address"):
+            get(f"http://h.example:{running.port}/", seconds=2)
+        assert running.asked == []
+
+
+def test_a_body_is_cut_at_the_limit() -> None:
+    with pages(lambda path: (200, {}, b"x" * 1_000_000)) as running:
+        page = get(running.url, seconds=5, allow_private=True)
+    assert (page.cut, len(page.body)) == (True, MAX_PAGE)
+
+
+def test_a_server_that_sends_byte_by_byte_meets_the_time_limit() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        over = threading.Event()
+
+        def drip() -> None:
+            sock, _ = listener.accept()
+            with sock:
+                sock.sendall(b"HTTP/1.1 200 OK\r\n")
+                while not over.wait(0.05):
+                    try:
+                        sock.sendall(b"X")
+                    except OSError:
+                        return
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        started = time.monotonic()
+        with pytest.raises(NmaError, match="no answer in time"):
+            get(f"http://127.0.0.1:{listener.getsockname()[1]}/", seconds=0.5, allow_private=True)
+        assert time.monotonic() - started < 5
+        over.set()
+        thread.join()
+
+
+def test_tls_is_verified_for_the_host_of_the_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_certificate(tmp_path)
+    with pages(lambda path: PAGE, certificate=tmp_path) as secure:
+        with pytest.raises(NmaError, match="not trusted"):
+            get(f"https://127.0.0.1:{secure.port}/", seconds=5, allow_private=True)
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "tls.crt"))
+        monkeypatch.setattr("maptr.web.http.look_up", lambda *_: ["127.0.0.1"])
+        for host in ("ns1.example", "NS1.example."):
+            assert get(f"https://{host}:{secure.port}/?info", seconds=5, allow_private=True).status == 200
+        with pytest.raises(NmaError, match="not trusted"):
+            get(f"https://ns2.example:{secure.port}/?info", seconds=5, allow_private=True)
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
+HOSTILE: dict[str, tuple[bytes, bytes]] = {  # the first bytes, and what follows without end
+    "garbage": (b"garbage", b""),
+    "nothing": (b"", b""),
+    "a status line without end": (b"HTTP", b"x" * 65536),
+    "a header without end": (b"HTTP/1.1 200 OK\r\nx: ", b"y" * 65536),
+    "headers without end": (b"HTTP/1.1 200 OK\r\n", b"x: y\r\n" * 1000),
+    "continue without end": (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000),
+    "no chunk": (HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b""),
+    "a chunk that is too large": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 20 + b"\r\nerc:\n", b""),
+    "a chunk of less than nothing": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n-5\r\nerc:\n", b""),
+    "trailers without end": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"x: y\r\n" * 8192),
+    "no status": (b"HTTP/1.1 99999 OK\r\n\r\n", b""),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_hostile_response_is_an_error(case: str) -> None:
+    with raw_server(*HOSTILE[case]) as port, pytest.raises(NmaError):
+        get(f"http://127.0.0.1:{port}/", seconds=0.5, allow_private=True)
