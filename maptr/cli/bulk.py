@@ -8,7 +8,7 @@ import os
 import stat
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO
@@ -18,8 +18,7 @@ import click
 from maptr.ark import Ark, Profile
 from maptr.cli import lookup, options, output
 from maptr.cli.files import output_option, overwrite_option, refuse_input
-from maptr.cli.lookup import Options
-from maptr.cli.options import files
+from maptr.cli.lookup import LookupOptions
 from maptr.cli.rows import (
     BAD,
     COLUMNS,
@@ -36,7 +35,6 @@ from maptr.cli.rows import (
     writer,
 )
 from maptr.discovery import Discovery, DiscoveryError
-from maptr.errors import ConfigError
 
 if TYPE_CHECKING:
     from maptr.cache.cache import Cache
@@ -60,7 +58,7 @@ Exit codes:
   9  DNS did not answer for an ARK, nor did a table
 """
 )
-@click.argument("words", nargs=-1, metavar="[FILE] [@SERVER[#PORT]]...", shell_complete=files)
+@click.argument("words", nargs=-1, metavar="[FILE] [@SERVER[#PORT]]...", type=click.Path())
 @output_option("Write the rows to OUT instead of standard output.", "OUT")
 @click.option("--resume", is_flag=True, help="Keep the rows in OUT and add those of the other lines.")
 @overwrite_option("Replace OUT once all rows are written.")
@@ -104,8 +102,7 @@ def bulk(
       maptr bulk arks.txt @127.0.0.1#5300 -o urls.csv --resume
       cut -f1 list.tsv | maptr bulk --json @127.0.0.1#5300
     """
-    servers = [word[1:] for word in words if word.startswith("@")]
-    named = [word for word in words if not word.startswith("@")]
+    named, servers = lookup.split_servers(words)
     if len(named) > 1:
         raise click.UsageError("give at most one FILE")
     source_name = named[0] if named else "-"
@@ -113,36 +110,30 @@ def bulk(
         raise click.UsageError("--resume and --overwrite need -o OUT")
     if resume and overwrite:
         raise click.UsageError("--resume and --overwrite exclude each other")
-    asked_for = Options(**given)
+    asked_for = LookupOptions(**given)
     refuse_input(target, [source_name, asked_for.table, asked_for.trust_anchor, asked_for.config])
     if target is not None and target.is_file() and not (resume or overwrite):
         raise click.UsageError(f"{target}: exists: --resume continues it, --overwrite replaces it")
-    config = options.read_config(asked_for.config)
+    config = lookup.read_config(asked_for.config)
     with ExitStack() as stack:
-        try:
-            cache = lookup.cache_of(servers, asked_for, config)
-            if cache is not None:
-                stack.enter_context(cache)
-            engine = _engine(servers, asked_for, config, cache, concurrency=concurrency, rate=rate)
-        except ConfigError as error:
-            raise click.UsageError(str(error)) from None
-        except DiscoveryError as error:
-            output.fail(str(error), output.EXIT_NO_ANSWER)
+        cache = lookup.cache_of(servers, asked_for, config)
+        if cache is not None:
+            stack.enter_context(cache)
+        engine = _engine(servers, asked_for, config, cache, concurrency=concurrency, rate=rate)
         try:
             source = stack.enter_context(open_input(source_name, twice=resume))
-            kept = (
-                kept_rows(target, source, as_json=as_json, profile=asked_for.profile)
-                if resume and target is not None
-                else None
-            )
+            kept = None
+            if resume and target is not None:
+                kept = kept_rows(target, source, as_json=as_json, profile=asked_for.profile)
             sink = stack.enter_context(_sink(target, kept, overwrite=overwrite))
-            advance = stack.enter_context(_progress(source, target))
+            hidden = target is None and sys.stdout.isatty()  # the rows go to the same terminal
+            update = stack.enter_context(output.progress("ARKs", _size(source), hidden=hidden))
             write = writer(sink, as_json, header=not (kept and kept.whole))
             chooser = lookup.chooser_of(asked_for, config)
             rows = Rows(write, cache, ordered=not unordered, require=asked_for.require, chooser=chooser)
             stack.callback(rows.close)
             asked = 0
-            for lines in read_arks(source, kept or Kept(), rows, advance, asked_for.profile):
+            for lines in read_arks(source, kept or KeptRows(), rows, update, asked_for.profile):
                 for number, discovery in engine.run(lines, ordered=not unordered) if engine else _unasked(lines):
                     rows.found(number, discovery)
                 asked += engine.questions if engine else 0
@@ -150,12 +141,13 @@ def bulk(
         except OSError as error:
             if target is None and error.filename is None:
                 raise  # stdout is full or closed, which is handled for all commands
+            error.filename = error.filename or str(target)
             if isinstance(error, FileExistsError):
                 raise click.UsageError(
                     f"{error.filename}: exists: an interrupted run left it; continue with"
                     f" -o {error.filename} --resume, or remove it"
                 ) from None
-            output.fail(f"{error.filename or target}: {error.strerror}", output.EXIT_UNREADABLE)
+            raise
     counts = rows.counts
     table = f", {counts['table']} from the table" if counts["table"] else ""
     output.talk(
@@ -172,7 +164,7 @@ def bulk(
 
 def _engine(
     servers: list[str],
-    given: Options,
+    given: LookupOptions,
     config: Config | None,
     cache: Cache | None,
     *,
@@ -209,7 +201,7 @@ def _unasked(lines: Iterable[tuple[int, Ark]]) -> Iterator[tuple[int, Discovery]
 
 
 @contextmanager
-def _sink(target: Path | None, kept: Kept | None, *, overwrite: bool) -> Iterator[TextIO]:
+def _sink(target: Path | None, kept: KeptRows | None, *, overwrite: bool) -> Iterator[TextIO]:
     """The file for the rows: after those ``kept``, or beside a file that is replaced once all are written.
 
     Ctrl-C reports what was written and how to go on.
@@ -246,28 +238,19 @@ def _reporting(written: Path | None, old: Path | None) -> Iterator[None]:
         output.interrupted(f"{stays}{written} has the rows so far; continue with: -o {written} --resume")
 
 
-@contextmanager
-def _progress(source: IO[bytes], target: Path | None) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr, if it can be shown; advanced by bytes."""
-    if not output.shows_progress(target):
-        yield lambda size: None
-        return
-    from rich.console import Console  # late: only a progress bar needs rich
-    from rich.progress import Progress
-
+def _size(source: IO[bytes]) -> int | None:
+    """The size of a regular file in bytes; None for anything else."""
     try:
-        size: int | None = Path(source.name).stat().st_size
-    except (OSError, TypeError, AttributeError):
-        size = None
-    with Progress(console=Console(stderr=True)) as progress:
-        task = progress.add_task("ARKs", total=size)
-        yield lambda size: progress.advance(task, size)
+        status = os.fstat(source.fileno())
+    except OSError:
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 # ---- the rows of an earlier run
 
 
-class Kept:
+class KeptRows:
     """The rows in an output file: ``whole`` bytes of complete rows, and the numbers of their lines."""
 
     def __init__(self) -> None:
@@ -290,12 +273,12 @@ class Kept:
         return next((number for number in range(len(self._rows) - 1, 0, -1) if self._rows[number]), 0)
 
 
-def kept_rows(target: Path, source: IO[bytes], *, as_json: bool, profile: Profile) -> Kept:
+def kept_rows(target: Path, source: IO[bytes], *, as_json: bool, profile: Profile) -> KeptRows:
     """The rows in ``target`` for the lines of ``source``, which is rewound.
 
     Raises UsageError if ``target`` was not written by maptr bulk in this format from this input; OSError.
     """
-    kept = Kept()
+    kept = KeptRows()
     if not target.exists():
         return kept
     if not target.is_file():

@@ -15,7 +15,7 @@ import click
 from maptr import config as configuration
 from maptr import places
 from maptr.cli import output
-from maptr.cli.options import JSON_OPTION, files
+from maptr.cli.options import JSON_OPTION
 from maptr.errors import ConfigError
 from maptr.places import LOCAL_CONFIG
 from maptr.protocol.names import to_text
@@ -28,7 +28,7 @@ _FILE = click.option(
     "--config",
     "file",
     metavar="FILE",
-    shell_complete=files,
+    type=click.Path(),
     help="Configuration of the server, which names its socket.  [default: MAPTR_CONFIG, else ./maptr.toml, else that "
     "of a running maptr up, else /etc/maptr/maptr.toml]",
 )
@@ -36,7 +36,7 @@ _SOCKET = click.option(
     "--control",
     "path",
     metavar="SOCKET",
-    shell_complete=files,
+    type=click.Path(),
     help="Control socket of the server.  [default: as configured]",
 )
 
@@ -212,8 +212,6 @@ def _socket(file: str | None, path: str | None) -> tuple[Path, str]:
         config = configuration.load(named, environment=os.environ, secrets=False)
     except ConfigError as error:
         output.fail(str(error), output.EXIT_NONE)
-    except OSError as error:
-        output.fail(f"{error.filename}: {error.strerror}", output.EXIT_UNREADABLE)
     if config.serve.control is None:
         output.fail(
             f"{config.filename}: serve.control: is empty, so the server has no control socket", output.EXIT_NONE

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import click
 
-from maptr.cli import options, results
-from maptr.cli.lookup import Options
-from maptr.errors import ConfigError
+from maptr.cli import lookup, options, results
+from maptr.cli.lookup import LookupOptions
 
 _EXIT_CODES = """
 \b
@@ -54,9 +52,9 @@ def discover(arks: tuple[str, ...], short: bool, trace: bool, **given: Any) -> N
       maptr discover --trace https://n2t.net/ark:/12345/x6np1wh8k?info
       maptr discover ark:12345/x6np1wh8k --table naans.json --policy natab-first
     """
-    asked_for = Options(**given)
-    found = options.parse_words(arks, asked_for)
-    _exit(lambda: results.show_discoveries(*found, asked_for, short=short, trace=trace))
+    asked_for = LookupOptions(**given)
+    found, client = lookup.arks_and_client(arks, asked_for)
+    sys.exit(results.show_discoveries(found, client, asked_for, short=short, trace=trace))
 
 
 @click.command(epilog=_EXIT_CODES)
@@ -70,14 +68,6 @@ def url(arks: tuple[str, ...], **given: Any) -> None:
     Example:
       curl -L "$(maptr url ark:12345/x6np1wh8k)"
     """
-    asked_for = Options(**given)
-    found = options.parse_words(arks, asked_for)
-    _exit(lambda: results.show_urls(*found, asked_for))
-
-
-def _exit(show: Callable[[], int]) -> None:
-    """Exit with the code that ``show`` returns; ConfigError becomes UsageError."""
-    try:
-        sys.exit(show())
-    except ConfigError as error:
-        raise click.UsageError(str(error)) from None
+    asked_for = LookupOptions(**given)
+    found, client = lookup.arks_and_client(arks, asked_for)
+    sys.exit(results.show_urls(found, client, asked_for))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,15 +16,12 @@ from maptr.cache.disk import Disk
 from maptr.cache.page import is_page, render
 from maptr.cache.probe_log import ProbeLog
 from maptr.cli import lookup, options, output
-from maptr.cli.files import overwrite_option, read_table, refuse_foreign, refuse_input
+from maptr.cli.files import overwrite_option, read_table, refuse_foreign, refuse_input, write
 from maptr.cli.lookup import DEFAULTS
-from maptr.discovery import DiscoveryFailed
 from maptr.errors import ConfigError
-from maptr.files import write_atomically
 from maptr.registry.liveness import place_in, places_of
 
 if TYPE_CHECKING:
-    from maptr.cache.disk import Disk
     from maptr.cache.drift import Drift
     from maptr.registry.liveness import Liveness
 
@@ -94,11 +90,11 @@ def drift(
          cannot be written
       9  DNS did not answer for a record
     """
-    servers = [word[1:] for word in what if word.startswith("@")]
+    words, servers = lookup.split_servers(what)
     if len(servers) > 1:
         raise click.UsageError("give at most one @SERVER")
-    naans = options.parse_naans([word for word in what if not word.startswith("@")])
-    known = options.read_config(config)
+    naans = options.parse_naans(words)
+    known = lookup.read_config(config)
     named = options.find_table(file, known)
     if page is not None:
         refuse_input(page, [named, history])
@@ -107,54 +103,46 @@ def drift(
     table, bad = read_table(named, lookup.settings_of(DEFAULTS, known).scheme)
     for record in bad:
         output.talk(f"left out: {record}")
-    try:
-        verdicts = Disk(history, wall=time.time) if history else None
-    except ConfigError as error:
-        output.fail(str(error), output.EXIT_UNREADABLE)
-    try:
-        cache = Cache(
-            table,
-            None,
-            DNS_ONLY,
-            nameservers=servers or None,
-            origin=origin,
-            lifetime=timeout,
-            history=verdicts,
-            rate=rate,
-        )
-        with cache:
-            # Without a history, the next run would report this drift as new.
-            if cache.history is not None and not cache.history.can_write():
-                output.fail(f"{history}: cannot be written", output.EXIT_UNREADABLE)
-            try:
-                found = _collect(cache.drift_many(naans or None), len(naans) or len(table.naans()))
-            except KeyboardInterrupt:
-                remembered = "verdicts so far are in the history" if cache.history is not None else "nothing was kept"
-                output.interrupted(f"{remembered}; run it again")
-            silent = _silent(found, places_of(table, naans), cache.history)
-    except ConfigError as error:
-        raise click.UsageError(str(error)) from None
-    except DiscoveryFailed as error:
-        output.fail(str(error), output.EXIT_NO_ANSWER)
+    cache = Cache(
+        table,
+        None,
+        DNS_ONLY,
+        nameservers=servers or None,
+        origin=origin,
+        lifetime=timeout,
+        history=history_at(history) if history else None,
+        rate=rate,
+    )
+    with cache:
+        # Without a history, the next run would report this drift as new.
+        if cache.history is not None and not cache.history.can_write():
+            output.fail(f"{history}: cannot be written", output.EXIT_UNREADABLE)
+        found: list[Drift] = []
+        try:
+            with output.progress("asking DNS", len(naans) or len(table.naans())) as update:
+                for verdicts in cache.drift_many(naans or None):
+                    found += verdicts
+                    update(advance=1)
+        except KeyboardInterrupt:
+            remembered = "verdicts so far are in the history" if cache.history is not None else "nothing was kept"
+            output.interrupted(f"{remembered}; run it again")
+        silent = _silent(found, places_of(table, naans), cache.history)
     _report(found, named, everything, as_json, silent)
     if page is not None:
-        try:
-            asked = " ".join(f"@{server}" for server in servers) or "the system's resolver"
-            html = render(found, table=Path(named).name, asked=asked, origin=origin, silent=silent)
-            write_atomically(page, html.encode())
-        except OSError as error:
-            output.fail(f"{page}: {error.strerror or error}", output.EXIT_UNREADABLE)
+        asked = " ".join(f"@{server}" for server in servers) or "the system's resolver"
+        html = render(found, table=Path(named).name, asked=asked, origin=origin, silent=silent)
+        write(page, html)
     codes = {output.EXIT_NONE for one in found if one.verdict.is_drift}
     codes |= {output.EXIT_NO_ANSWER for one in found if one.verdict == "unknown"}
     sys.exit(max(codes, default=output.EXIT_OK))
 
 
-def _collect(verdicts: Iterable[list[Drift]], size: int) -> list[Drift]:
-    """All verdicts, with a progress bar on a terminal."""
-    if not output.watched():
-        return [one for group in verdicts for one in group]
-    with click.progressbar(verdicts, length=size, label="asking DNS", file=sys.stderr) as bar:
-        return [one for group in bar for one in group]
+def history_at(file: str, *, own: bool = False) -> Disk:
+    """The results of earlier runs in an SQLite file; exits if it is none. ``own``: it may be replaced if damaged."""
+    try:
+        return Disk(file, wall=time.time, own=own)
+    except ConfigError as error:
+        output.fail(str(error), output.EXIT_UNREADABLE)
 
 
 def _silent(found: list[Drift], places: list[str], history: Disk | None) -> list[Liveness]:

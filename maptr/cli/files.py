@@ -1,8 +1,8 @@
 """Files that commands read and write: limits on input, and rules for what ``-o FILE`` may replace.
 
 An input is never the output, under whatever path: a hard link, a symbolic link, or the shell's redirection. A file
-that maptr wrote is replaced; any other file only with ``--overwrite``. A file that cannot be read or written ends the
-command with exit code 8.
+that maptr wrote is replaced; any other file only with ``--overwrite``. OSError and
+TableError end the command with exit code 8.
 """
 
 from __future__ import annotations
@@ -11,19 +11,15 @@ import os
 import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from maptr import registry
-from maptr.cli import options, output
+from maptr.cli import output
 from maptr.cli.options import Command
-from maptr.errors import TableError, reason_of
+from maptr.errors import TableError
 from maptr.files import read_whole, write_atomically
 from maptr.registry.table import Table
-
-if TYPE_CHECKING:
-    pass
 
 MAX_BYTES = 1 << 28  # 256 MiB, 200 times the 2026 registry: a device without an end must not fill memory
 STDIN, STDOUT = 0, 1  # descriptors
@@ -56,12 +52,12 @@ def read_text(file: str) -> str:
 
 
 def read_table(file: str, scheme: str = "https") -> tuple[Table, list[TableError]]:
-    """The table of a registry in any format, and its bad records, which are left out. ``scheme`` is for a natab."""
+    """The table of a registry in any format, and its bad records, which are left out. ``scheme`` is for a natab.
+
+    Raises TableError if it is not a registry.
+    """
     bad: list[TableError] = []
-    try:
-        return registry.read(read_bytes(file), filename=input_name(file), on_bad=bad.append, scheme=scheme), bad
-    except TableError as error:
-        output.fail(str(error), output.EXIT_UNREADABLE)
+    return registry.read(read_bytes(file), filename=input_name(file), on_bad=bad.append, scheme=scheme), bad
 
 
 def input_name(file: str) -> str:
@@ -80,9 +76,7 @@ def _target(ctx: click.Context, param: click.Parameter, value: str | None) -> Pa
 
 def output_option(help: str, metavar: str = "FILE") -> Callable[[Command], Command]:
     """``-o FILE`` as a Path; None for standard output, also as ``-`` or ``/dev/stdout``."""
-    return click.option(
-        "-o", "--output", "target", metavar=metavar, shell_complete=options.files, callback=_target, help=help
-    )
+    return click.option("-o", "--output", "target", metavar=metavar, type=click.Path(), callback=_target, help=help)
 
 
 def overwrite_option(help: str) -> Callable[[Command], Command]:
@@ -102,7 +96,7 @@ def refuse_input(target: Path | None, inputs: Iterable[str | Path | None]) -> No
 
 
 def refuse_foreign(target: Path | None, is_ours: Callable[[bytes], bool], *, overwrite: bool) -> None:
-    """Raises UsageError if ``target`` is a file with other content than maptr writes, unless ``overwrite``."""
+    """Raises UsageError if ``target`` is a file with other content than maptr writes, unless ``overwrite``; OSError."""
     there = None if target is None else _status(target)
     if target is None or there is None or overwrite:
         return
@@ -110,11 +104,7 @@ def refuse_foreign(target: Path | None, is_ours: Callable[[bytes], bool], *, ove
         raise click.UsageError(f"{target}: is a block device")
     if not stat.S_ISREG(there.st_mode) or not there.st_size:
         return
-    try:
-        ours = is_ours(read_whole(target))
-    except OSError as error:
-        output.fail(reason_of(error), output.EXIT_UNREADABLE)
-    if not ours:
+    if not is_ours(read_whole(target)):
         raise click.UsageError(f"{target}: exists, and maptr did not write it: give --overwrite to replace it")
 
 
@@ -130,11 +120,8 @@ def _same(one: os.stat_result | None, other: os.stat_result | None) -> bool:
 
 
 def write(target: Path | None, text: str) -> None:
-    """Write the file atomically, or standard output."""
+    """Write the file atomically, or standard output. Raises OSError."""
     if target is None:
         click.echo(text, nl=False)
         return
-    try:
-        write_atomically(target, text.encode())
-    except OSError as error:
-        output.fail(reason_of(error), output.EXIT_UNREADABLE)
+    write_atomically(target, text.encode())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
@@ -11,6 +10,7 @@ import click
 
 from maptr import __version__
 from maptr.cli import COMMANDS, is_discover, output
+from maptr.errors import ArkSyntaxError, ConfigError, MissingExtra
 from maptr.text import nearest
 
 OLD_NAMES = {"natab": "table", "into": "table", "socket": "control", "jsonl": "json"}  # earlier names of options
@@ -18,7 +18,7 @@ MIN_LIKENESS = 0.6  # difflib's ratio between a mistyped word and the suggestion
 
 
 class Group(click.Group):
-    """A click group that suggests the nearest name for an unknown command."""
+    """A click group that suggests the nearest name for an unknown command, and reports the errors of its commands."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -29,6 +29,15 @@ class Group(click.Group):
             near = nearest(word, [*self.list_commands(ctx), *options], likeness=MIN_LIKENESS)
             raise click.UsageError(f"No such command {word!r}." + (f" Did you mean {near!r}?" if near else ""), ctx)
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with output.errors_end_the_command(click.exceptions.Exit, click.Abort, click.ClickException):
+            try:
+                return super().invoke(ctx)
+            except MissingExtra:
+                raise
+            except (ArkSyntaxError, ConfigError) as error:
+                raise click.UsageError(str(error)) from None
 
 
 class LazyGroup(Group):
@@ -45,13 +54,7 @@ class LazyGroup(Group):
         if cmd_name not in self._lazy:
             return super().get_command(ctx, cmd_name)
         module, attribute, _ = self._lazy[cmd_name]
-        collecting = gc.isenabled()
-        gc.disable()  # imports make no garbage, and collecting takes a twentieth of their time
-        try:
-            command: click.Command = getattr(import_module(module), attribute)
-        finally:
-            if collecting:
-                gc.enable()
+        command: click.Command = getattr(import_module(module), attribute)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -70,10 +73,6 @@ class MainGroup(LazyGroup):
         if args and is_discover(args[0]):
             args = ["discover", *args]
         return super().resolve_command(ctx, args)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        with output.LastResort(passing=(click.exceptions.Exit, click.Abort, click.ClickException)):
-            return super().invoke(ctx)
 
 
 @click.group(

@@ -8,11 +8,11 @@ from typing import Any
 import click
 
 from maptr.ark import INFLECTIONS
-from maptr.cli import options, output
-from maptr.cli.lookup import NotArk, Options
+from maptr.cli import lookup, options, output
+from maptr.cli.lookup import LookupOptions, NotArk
 from maptr.cli.results import answers_kept, code_of
 from maptr.discovery import DiscoveryError
-from maptr.errors import ArkSyntaxError, ConfigError, NmaError
+from maptr.errors import ArkSyntaxError, NmaError
 from maptr.nma.describe import describe
 
 
@@ -40,8 +40,8 @@ def info(words: tuple[str, ...], older: bool, **given: Any) -> None:
     Example:
       maptr info ark:12345/x6np1wh8k @127.0.0.1#5300
     """
-    asked_for = Options(**given)
-    arks, client = options.parse_words(words, asked_for)
+    asked_for = LookupOptions(**given)
+    arks, client = lookup.arks_and_client(words, asked_for)
     inflections = INFLECTIONS if older else INFLECTIONS[:1]
     codes = {output.EXIT_OK}
     for answered, ark in enumerate(arks):
@@ -57,8 +57,6 @@ def info(words: tuple[str, ...], older: bool, **given: Any) -> None:
             )
         except KeyboardInterrupt:
             output.interrupted(answers_kept(answered, len(arks)))
-        except ConfigError as error:
-            raise click.UsageError(str(error)) from None
         except (ArkSyntaxError, DiscoveryError, NmaError) as error:
             codes.add(code_of(error))
             output.talk(f"maptr: {error}")

@@ -9,8 +9,7 @@ import click
 
 from maptr.cli import output
 from maptr.cli.group import Group
-from maptr.cli.options import JSON_OPTION, folders, parse_name
-from maptr.cli.sign import exit_on_error
+from maptr.cli.options import JSON_OPTION, parse_name
 from maptr.dnssec import keys as zonekeys
 from maptr.protocol import names
 from maptr.protocol.numbers import DNSKEY, DS
@@ -29,7 +28,7 @@ def keys() -> None:
     """
 
 
-_FOLDER = click.argument("folder", metavar="KEYS", shell_complete=folders, type=click.Path(path_type=Path))
+_FOLDER = click.argument("folder", metavar="KEYS", type=click.Path(path_type=Path))
 _TAG = click.argument("tag", metavar="TAG", type=click.IntRange(0, 65535))
 _STATES = click.Choice(["published", "active", "retired"])
 
@@ -69,14 +68,11 @@ def add(folder: Path, role: str, algorithm: str, state: str | None) -> None:
       2  bad usage
       8  KEYS cannot be read or written
     """
-    with exit_on_error():
-        wanted = zonekeys.Role(role)
-        present = [file.key for file in zonekeys.read_keys(folder)] if folder.exists() else []
-        first = not any(key.role is wanted and key.state is zonekeys.KeyState.ACTIVE for key in present)
-        chosen = (
-            zonekeys.KeyState(state) if state else zonekeys.KeyState.ACTIVE if first else zonekeys.KeyState.PUBLISHED
-        )
-        _show(zonekeys.add_key(folder, wanted, zonekeys.Algorithm(algorithm), chosen))
+    wanted = zonekeys.Role(role)
+    present = [file.key for file in zonekeys.read_keys(folder)] if folder.exists() else []
+    first = not any(key.role is wanted and key.state is zonekeys.KeyState.ACTIVE for key in present)
+    chosen = zonekeys.KeyState(state) if state else zonekeys.KeyState.ACTIVE if first else zonekeys.KeyState.PUBLISHED
+    _show(zonekeys.add_key(folder, wanted, zonekeys.Algorithm(algorithm), chosen))
 
 
 @keys.command("list")
@@ -96,8 +92,7 @@ def list_keys(folder: Path, as_json: bool) -> None:
       2  bad usage
       8  KEYS cannot be read
     """
-    with exit_on_error():
-        files = zonekeys.read_keys(folder)
+    files = zonekeys.read_keys(folder)
     if as_json:
         output.json_data({"keys": [_as_dict(file) for file in files]})
         return
@@ -123,8 +118,7 @@ def set_state(folder: Path, tag: int, state: str) -> None:
       2  bad usage
       8  KEYS cannot be read or written
     """
-    with exit_on_error():
-        _show(zonekeys.set_state(folder, tag, zonekeys.KeyState(state)))
+    _show(zonekeys.set_state(folder, tag, zonekeys.KeyState(state)))
 
 
 @keys.command()
@@ -145,8 +139,7 @@ def remove(folder: Path, tag: int) -> None:
       2  bad usage
       8  KEYS cannot be read or written
     """
-    with exit_on_error():
-        output.talk(f"removed {zonekeys.remove_key(folder, tag).path}")
+    output.talk(f"removed {zonekeys.remove_key(folder, tag).path}")
 
 
 @keys.command()
@@ -169,11 +162,10 @@ def ds(folder: Path, origin: str, dnskey: bool) -> None:
       2  bad usage
       8  KEYS cannot be read
     """
-    with exit_on_error():
-        entries = [file.key for file in zonekeys.read_keys(folder) if file.key.is_entry]
-        if not entries:
-            output.fail(f"{folder}: no active KSK or CSK", output.EXIT_NONE)
-        name = parse_name("ORIGIN", origin)
+    entries = [file.key for file in zonekeys.read_keys(folder) if file.key.is_entry]
+    if not entries:
+        output.fail(f"{folder}: no active KSK or CSK", output.EXIT_NONE)
+    name = parse_name("ORIGIN", origin)
     for key in entries:
         rdtype, rdata = (DNSKEY, key.rdata) if dnskey else (DS, zonekeys.ds_rdata(name, key))
         shown = text.rdata_text(rdtype, rdata)
@@ -181,16 +173,10 @@ def ds(folder: Path, origin: str, dnskey: bool) -> None:
 
 
 def _show(file: KeyFile) -> None:
-    key = file.key
-    output.data(f"{key.tag:05d} {key.role} {key.algorithm} {key.state} {file.path}")
+    output.data(f"{file.key.tag:05d} {file.key.role} {file.key.algorithm} {file.key.state} {file.path}")
 
 
 def _as_dict(file: KeyFile) -> dict[str, object]:
     key = file.key
-    return {
-        "tag": key.tag,
-        "role": str(key.role),
-        "algorithm": str(key.algorithm),
-        "state": str(key.state),
-        "file": str(file.path),
-    }
+    texts = {"role": key.role, "algorithm": key.algorithm, "state": key.state, "file": file.path}
+    return {"tag": key.tag, **{name: str(value) for name, value in texts.items()}}

@@ -1,7 +1,7 @@
 """The log of a server on stderr. A reader that stops reading costs log lines, but never delays a query.
 
-Writing to a full pipe or a hanging journal would block the thread that answers queries. Other processes share stderr,
-so it cannot be made non-blocking; each line is written through a descriptor of its own.
+Writing to a full pipe or a hanging journal blocks, so a thread of its own writes. Lines wait for it in a bounded queue.
+A line without room is lost; the next line reports how many were.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import json
 import logging
 import os
 import select
-import socket
-import stat
 import sys
+import threading
 import time
+from queue import Full, Queue
 
 from maptr.cli import output
 
-PATIENCE = 0.1  # seconds to wait for a reader to make room; then none until it has read again
-CHUNK = 512  # bytes that a pipe with room takes at once (the least PIPE_BUF of POSIX)
-
+MAX_WAITING = 1000  # lines
+PATIENCE = 0.1  # seconds to wait for room; then none until there was room again
+END_PATIENCE = 1.0  # seconds in which the last lines of a process must be written
 
 TEXT_FORMAT = "%(asctime)s %(levelname)s maptr: %(message)s"
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"  # RFC 3339
@@ -78,87 +78,58 @@ def _handler() -> logging.Handler:
 
 
 class LogStream(logging.Handler):
-    """Writes lines to a descriptor while it has room, and reports the number of lost lines with the next line."""
+    """Writes lines to a descriptor as fast as its reader takes them, and reports the number of lost lines."""
 
     def __init__(self, descriptor: int, encoding: str = "utf-8", *, patience: float = PATIENCE) -> None:
         super().__init__()
+        self._descriptor = descriptor
         self._encoding = encoding
         self._patience = patience
-        self._descriptor = descriptor
-        self._room = select.poll()
-        self._room.register(descriptor, select.POLLOUT)
-        self._rest = b""  # of a line that was written in part
-        self._lost = 0
         self._stuck = False  # the reader had its time and took nothing
+        self._lines: Queue[tuple[bytes, int]] = Queue(MAX_WAITING)  # each with the lines that are lost if it is
+        # Lost lines; each number is changed by one thread only.
+        self._without_room = self._not_written = self._reported = 0
+        threading.Thread(target=self._write_all, name="maptr-log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
+        lost = self._without_room + self._not_written - self._reported
         try:
-            line = self._encoded(self.format(record))
+            line = self._encoded(record)
+            if lost:
+                text = f"{lost} lines of the log lost: there was no room for them"
+                line = self._encoded(logging.LogRecord("maptr.serve", logging.WARNING, "", 0, text, (), None)) + line
         except Exception:
             self.handleError(record)
             return
-        self._rest = self._put(self._rest)
-        if self._rest:
-            self._lost += 1
-            return
-        if self._lost:
-            line = self._noted(f"{self._lost} lines of the log lost: there was no room for them") + line
-        left = self._put(line)
-        if len(left) == len(line):
-            self._lost += 1
+        try:
+            self._lines.put((line, lost + 1), timeout=0 if self._stuck else self._patience)
+        except Full:
+            self._stuck = True
+            self._without_room += 1
         else:
-            self._rest, self._lost = left, 0
+            self._stuck = False
+            self._reported += lost
 
-    def _encoded(self, text: str) -> bytes:
-        return f"{text}\n".encode(self._encoding, "backslashreplace")
+    def flush(self) -> None:
+        """Wait for the writing of all lines, but not longer than END_PATIENCE."""
+        with self._lines.all_tasks_done:
+            self._lines.all_tasks_done.wait_for(lambda: not self._lines.unfinished_tasks, END_PATIENCE)
 
-    def _noted(self, text: str) -> bytes:
-        """A line of this module, formatted like the others."""
-        return self._encoded(self.format(logging.LogRecord("maptr.serve", logging.WARNING, "", 0, text, (), None)))
+    def _encoded(self, record: logging.LogRecord) -> bytes:
+        return f"{self.format(record)}\n".encode(self._encoding, "backslashreplace")
 
-    def _put(self, data: bytes) -> bytes:
-        """Write, and return what there was no room for."""
-        end = 0.0 if self._stuck else time.monotonic() + self._patience
-        while data:
+    def _write_all(self) -> None:
+        while True:
+            line, lost = self._lines.get()
             try:
-                data = data[_write(self._descriptor, data) :]
-            except BlockingIOError:
-                left = end - time.monotonic()
-                if left <= 0 or not self._room.poll(left * 1000):
-                    self._stuck = True
-                    return data
+                self._write(line)
             except OSError:  # the reader is gone or the disk is full
-                return data
-            else:
-                self._stuck = False
-        return b""
+                self._not_written += lost
+            self._lines.task_done()
 
-
-def _write(descriptor: int, data: bytes) -> int:
-    """Write without blocking; the number of bytes written. Raises BlockingIOError without room."""
-    mode = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(mode):
-        return os.write(descriptor, data)
-    try:
-        if stat.S_ISSOCK(mode):
-            own = os.dup(descriptor)
-        else:
-            own = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except OSError:  # no more descriptors, not Linux, or not permitted
-        return _write_a_little(descriptor, data)
-    if stat.S_ISSOCK(mode):
-        with socket.socket(fileno=own) as sock:
-            return sock.send(data, socket.MSG_DONTWAIT)
-    try:
-        return os.write(own, data)
-    finally:
-        os.close(own)
-
-
-def _write_a_little(descriptor: int, data: bytes) -> int:
-    """The same, with few enough bytes that a ready pipe takes them without blocking."""
-    room = select.poll()
-    room.register(descriptor, select.POLLOUT)
-    if not room.poll(0):
-        raise BlockingIOError
-    return os.write(descriptor, data[:CHUNK])
+    def _write(self, line: bytes) -> None:
+        while line:
+            try:
+                line = line[os.write(self._descriptor, line) :]
+            except BlockingIOError:  # another process made the stream non-blocking
+                select.select([], [self._descriptor], [])

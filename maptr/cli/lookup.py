@@ -7,7 +7,7 @@ here (see ``start``).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -31,7 +31,7 @@ ORIGIN = "ark.arpa."
 _TABLES = (b"client", b"cache", b"table")  # the tables of a configuration that concern a client
 
 
-class Options(NamedTuple):
+class LookupOptions(NamedTuple):
     """The options that all commands share which look up ARKs, with their defaults.
 
     ``origin``, ``scheme``, ``table``, ``policy`` and ``choose`` are None where the configuration decides.
@@ -53,7 +53,7 @@ class Options(NamedTuple):
     choose: str | None = None
 
 
-DEFAULTS = Options()
+DEFAULTS = LookupOptions()
 
 
 class NotArk(NamedTuple):
@@ -80,17 +80,30 @@ class Client(NamedTuple):
             self.cache.close()
 
 
-def parse_words(words: Sequence[str], profile: Profile = "current") -> tuple[list[Argument], list[str]]:
-    """The ARKs among the arguments, and the ``@SERVER`` ones without their mark.
+def split_servers(words: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The arguments that are not ``@SERVER``, and the servers without their mark."""
+    others, servers = [], []
+    for word in words:
+        if word.startswith("@"):
+            servers.append(word[1:])
+        else:
+            others.append(word)
+    return others, servers
 
-    Raises ConfigError without an ARK, and ArkSyntaxError if no argument is an ARK or one is a server without ``@``.
+
+def arks_and_client(words: Sequence[str], options: LookupOptions) -> tuple[list[Argument], Client]:
+    """The ARKs among the arguments, and the client for them, which asks the ``@SERVER`` arguments if there are any.
+
+    Raises ConfigError without an ARK, ArkSyntaxError if no argument is an ARK or one is a server without ``@``, and
+    what ``client_of`` raises.
     """
-    parsed = [_parse(word, profile) for word in words if not word.startswith("@")]
-    if not parsed:
+    texts, servers = split_servers(words)
+    arks = [_parse(text, options.profile) for text in texts]
+    if not arks:
         raise ConfigError("no ARK given")
-    if all(isinstance(one, NotArk) for one in parsed):
-        raise next(one.error for one in parsed if isinstance(one, NotArk))
-    return parsed, [word[1:] for word in words if word.startswith("@")]
+    if isinstance(arks[0], NotArk) and all(isinstance(ark, NotArk) for ark in arks):
+        raise arks[0].error
+    return arks, client_of(servers, options)
 
 
 def _parse(word: str, profile: Profile) -> Argument:
@@ -102,7 +115,7 @@ def _parse(word: str, profile: Profile) -> Argument:
         return NotArk(word, error)
 
 
-def client_of(servers: list[str], options: Options) -> Client:
+def client_of(servers: list[str], options: LookupOptions) -> Client:
     """A cache if one is set up and no server is named, else DNS directly.
 
     Raises ConfigError for options that do not go together, DiscoveryFailed if there is no server to ask or one has no
@@ -115,7 +128,7 @@ def client_of(servers: list[str], options: Options) -> Client:
     return Client(_dns(servers, options, config))
 
 
-def _dns(servers: list[str], options: Options, config: Config | None) -> Callable[..., Discovery]:
+def _dns(servers: list[str], options: LookupOptions, config: Config | None) -> Callable[..., Discovery]:
     """Asks DNS with the stub resolver; servers that are URLs need dnspython's resolvers."""
     origin, servers = origin_of(options.origin, config), servers_of(servers, config)
     given: call.CallOptions = {
@@ -198,7 +211,7 @@ def servers_of(given: list[str], config: Config | None) -> list[str]:
     return given or (list(config.client.nameservers) if config is not None else [])
 
 
-def chooser_of(given: Options, config: Config | None) -> Chooser | None:
+def chooser_of(given: LookupOptions, config: Config | None) -> Chooser | None:
     """The chooser of the option or of the configuration; None for the first candidate."""
     name = given.choose or (config.client.choose if config is not None else "first")
     if name == "first":
@@ -208,7 +221,7 @@ def chooser_of(given: Options, config: Config | None) -> Chooser | None:
     return named(name, allow_private=given.allow_private, require=given.require)
 
 
-def settings_of(given: Options, config: Config | None) -> Settings:
+def settings_of(given: LookupOptions, config: Config | None) -> Settings:
     """The settings of a walk, from the options, else from the configuration."""
     scheme = given.scheme or (config.client.scheme if config is not None else "https")
     return Settings(allow_private=given.allow_private, scheme=scheme)
@@ -225,7 +238,7 @@ def table_of(config: Config | None) -> str | None:
 # ---- the cache
 
 
-def cache_of(servers: list[str], given: Options, config: Config | None) -> Cache | None:
+def cache_of(servers: list[str], given: LookupOptions, config: Config | None) -> Cache | None:
     """The cache, if one is set up and no server is named; None if DNS is asked directly.
 
     Raises ConfigError for options that do not go together.
@@ -250,7 +263,7 @@ def _is_not_pulled(natab: str, config: Config | None) -> bool:
     return bool(config is not None and config.table.url and natab == str(config.table.file) and not places.there(natab))
 
 
-def _make_cache(servers: list[str], given: Options, config: Config | None, natab: str | None) -> Cache:
+def _make_cache(servers: list[str], given: LookupOptions, config: Config | None, natab: str | None) -> Cache:
     import logging
 
     from maptr.cache import DNS_FIRST

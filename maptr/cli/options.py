@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -10,72 +10,61 @@ import click
 from maptr.ark import PROFILES
 from maptr.cache import DNS_FIRST, POLICIES
 from maptr.choose import CHOOSERS
-from maptr.cli import lookup, output
-from maptr.cli.lookup import DEFAULTS, ORIGIN, Argument, Client, Options
-from maptr.discovery import DiscoveryError
-from maptr.errors import ArkSyntaxError, ConfigError
+from maptr.cli import lookup
+from maptr.cli.lookup import DEFAULTS, ORIGIN
+from maptr.errors import reason_of
 from maptr.protocol import names
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from maptr.config import Config
     from maptr.protocol.names import Labels
 
 Command = TypeVar("Command", bound="Callable[..., Any] | click.Command")
 
 
-# ---- completion by the shell
-
-
-def files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The ``shell_complete`` of a parameter that names a file."""
-    from click.shell_completion import CompletionItem
-
-    return [CompletionItem(incomplete, type="file")]
-
-
-def folders(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The ``shell_complete`` of a parameter that names a directory."""
-    from click.shell_completion import CompletionItem
-
-    return [CompletionItem(incomplete, type="dir")]
-
-
 # ---- options
 
 
-class Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic from click 8.2 on
+class Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic from click 8.2 on
+    """The value that a function makes of the text; its ValueError and OSError are bad usage."""
+
+    name = "text"
+
+    def __init__(self, parse: Callable[[str], object]) -> None:
+        self._parse = parse
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
+        try:
+            return self._parse(str(value))
+        except (ValueError, OSError) as error:
+            self.fail(reason_of(error), param, ctx)
+
+
+def duration(least: int = 0) -> Parsed:
     """``14d``, ``36h`` or ``3600`` as seconds, at least ``least``."""
 
-    name = "duration"
-
-    def __init__(self, least: int = 0) -> None:
-        self._least = least
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def parse(text: str) -> int:
         from maptr.config.values import read_duration
 
-        try:
-            seconds = value if isinstance(value, int) else read_duration(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        if seconds < self._least:
-            self.fail(f"must be at least {self._least} s", param, ctx)
+        if (seconds := read_duration(text)) < least:
+            raise ValueError(f"must be at least {least} s")
         return seconds
+
+    return Parsed(parse)
 
 
 ORIGIN_OPTION = click.option(
     "--origin", metavar="NAME", help=f"DNS suffix below which NAANs are looked up.  [default: {ORIGIN}, or configured]"
 )
+_SCHEMES = click.Choice(["https", "http"])
 SCHEME_OPTION = click.option(
     "--scheme",
-    type=click.Choice(["https", "http"]),
+    type=_SCHEMES,
     help="Scheme of hosts found without one; port 80 means http.  [default: https, or configured]",
 )
 NATAB_SCHEME_OPTION = click.option(
     "--scheme",
-    type=click.Choice(["https", "http"]),
+    type=_SCHEMES,
     default="https",
     show_default=True,
     help="Scheme of the hosts in a natab; port 80 means http.",
@@ -92,7 +81,6 @@ TABLE_OPTION = click.option(
     "file",
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    shell_complete=files,
     help="Registry in any format.  [default: the pulled table, or configured]",
 )
 CHOOSE_OPTION = click.option(
@@ -104,7 +92,7 @@ CHOOSE_OPTION = click.option(
 CONFIG_OPTION = click.option(
     "--config",
     metavar="FILE",
-    shell_complete=files,
+    type=click.Path(),
     help="Configuration file (TOML).  [default: MAPTR_CONFIG, else ./maptr.toml, else the user's]",
 )
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -123,7 +111,7 @@ def timeout_option(default: float, help: str) -> Callable[[Command], Command]:
 
 
 def discovery_options(help: str, *, timeout: float = DEFAULTS.timeout) -> Callable[[Command], Command]:
-    """The options of each command that looks up ARKs, named as the fields of ``lookup.Options``.
+    """The options of each command that looks up ARKs, named as the fields of ``lookup.LookupOptions``.
 
     ``help`` is the help text of ``--timeout``.
     """
@@ -133,7 +121,7 @@ def discovery_options(help: str, *, timeout: float = DEFAULTS.timeout) -> Callab
         click.option("--trust-ad", is_flag=True, help="Trust the DNSSEC validation of the server (its AD flag)."),
         click.option(
             "--trust-anchor",
-            shell_complete=files,
+            type=click.Path(),
             metavar="FILE",
             help="Validate DNSSEC from the DS or DNSKEY records in FILE: a zone file or BIND's trust-anchors.",
         ),
@@ -142,7 +130,6 @@ def discovery_options(help: str, *, timeout: float = DEFAULTS.timeout) -> Callab
         click.option(
             "--table",
             type=click.Path(exists=True, dir_okay=False),
-            shell_complete=files,
             metavar="FILE",
             help="Registry to use where DNS does not answer.  [default: the pulled table, or configured]",
         ),
@@ -166,24 +153,10 @@ def discovery_options(help: str, *, timeout: float = DEFAULTS.timeout) -> Callab
     return decorated
 
 
-# ---- what they say
+# ---- values
 
 
-def parse_words(words: Sequence[str], options: Options) -> tuple[list[Argument], Client]:
-    """The ARKs among the arguments, and the client for them, which asks the ``@SERVER`` arguments if there are any.
-
-    Raises UsageError without an ARK and for options that do not go together; exits if a server has no address.
-    """
-    try:
-        arks, servers = lookup.parse_words(words, options.profile)
-        return arks, lookup.client_of(servers, options)
-    except (ArkSyntaxError, ConfigError) as error:
-        raise click.UsageError(str(error)) from None
-    except DiscoveryError as error:
-        output.fail(str(error), output.EXIT_NO_ANSWER)
-
-
-def parse_naans(words: Sequence[str]) -> list[str]:
+def parse_naans(words: Iterable[str]) -> list[str]:
     """The NAANs of NAANs and shoulders. Raises UsageError for anything else."""
     from maptr.registry.table import parse_key
 
@@ -207,11 +180,3 @@ def find_table(file: str | None, config: Config | None) -> str:
     if named is None:
         raise click.UsageError("no table was pulled and none is configured: give --table FILE")
     return named
-
-
-def read_config(file: str | None, *, running: bool = True) -> Config | None:
-    """``lookup.read_config``. Raises UsageError for a bad configuration."""
-    try:
-        return lookup.read_config(file, running=running)
-    except ConfigError as error:
-        raise click.UsageError(str(error)) from None

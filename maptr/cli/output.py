@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from contextlib import contextmanager
@@ -11,9 +12,7 @@ from maptr.text import printable
 
 TYPE_CHECKING = False  # typing's own takes milliseconds to import
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-    from types import TracebackType
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any, BinaryIO, NoReturn, TextIO
 
 SCHEMA = "maptr/1"
@@ -31,6 +30,13 @@ EXIT_INTERRUPTED = 130  # by Ctrl-C: 128 and the number of SIGINT, as shells cou
 LOG_FORMAT = "maptr: %(message)s"  # of the library's log on stderr, as the messages of ``fail``
 
 
+def escape_missing_characters() -> None:
+    """Make stdout and stderr write escapes for characters that their encoding lacks."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def data(text: str) -> None:
     """Print a line of data on stdout."""
     _write(sys.stdout, printable(text, keep="\n\t"))
@@ -42,28 +48,15 @@ def talk(text: str) -> None:
 
 
 def _write(file: TextIO | None, text: str) -> None:
-    if file is None:  # the parent process closed it
-        return
-    if text.isascii():
+    if file is not None:  # the parent process closed it
         file.write(text + "\n")
         file.flush()
-        return
-    import click  # late: only text that is not ASCII needs what click knows of terminals
-
-    click.echo(encodable(file, text), file)
-
-
-def encodable(file: TextIO, text: str) -> str:
-    """The text, with escapes if the encoding of the file lacks a character."""
-    return text if can_encode(file, text) else text.encode("ascii", "backslashreplace").decode()
 
 
 def can_encode(file: TextIO, text: str) -> bool:
     """Whether the encoding of a file has all characters of a text."""
-    if text.isascii():
-        return True
     try:
-        text.encode(file.encoding or "utf-8", file.errors or "strict")
+        text.encode(file.encoding or "utf-8")
     except UnicodeEncodeError:
         return False
     return True
@@ -90,9 +83,22 @@ def watched() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 
 
-def shows_progress(target: str | Path | None) -> bool:
-    """Whether to show a progress bar: stderr is a terminal and the data go elsewhere."""
-    return watched() and (target is not None or sys.stdout is None or not sys.stdout.isatty())
+@contextmanager
+def progress(label: str, total: int | None = None, *, hidden: bool = False) -> Iterator[Callable[..., object]]:
+    """A progress bar on stderr if it is a terminal, unless ``hidden``.
+
+    Yields rich's ``Progress.update`` of the bar, which takes ``advance``, ``completed`` and ``total``.
+    """
+    if hidden or not watched():
+        yield lambda **changes: None
+        return
+    from functools import partial
+
+    from rich.console import Console  # late: only a progress bar needs rich
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True)) as bar:
+        yield partial(bar.update, bar.add_task(label, total=total))
 
 
 def json_data(document: Mapping[str, Any]) -> None:
@@ -127,43 +133,42 @@ def discard_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def unwritable(error: OSError) -> NoReturn:
-    """Exit because of an OSError that no command handled: most often stdout cannot be written."""
-    from maptr.errors import reason_of
-
-    discard_stdout()
-    fail(reason_of(error), EXIT_UNREADABLE)
-
-
 def interrupted(kept: str = "nothing was changed; run it again") -> NoReturn:
     """Exit because of Ctrl-C; ``kept`` says what remains and how to go on."""
     discard_stdout()  # its reader got the same Ctrl-C
     fail(f"interrupted: {kept}", EXIT_INTERRUPTED)
 
 
-class LastResort:
-    """A context that turns exceptions no command handled, Ctrl-C included, into an exit code other than 1, which
-    would mean "none found"."""
+@contextmanager
+def errors_end_the_command(*passing: type[BaseException]) -> Iterator[None]:
+    """Turn an error that the command did not handle, Ctrl-C included, into a message and an exit code.
 
-    def __init__(self, *, passing: tuple[type[BaseException], ...] = ()) -> None:
-        self._passing = passing
+    Errors of the types ``passing`` are raised. A bug has the code 10, not Python's 1, which means "none found".
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        interrupted()
+    except passing:
+        raise
+    except Exception as error:
+        from maptr.discovery import DiscoveryError  # late: most command lines end without an error
+        from maptr.errors import MissingExtra, SigningError, TableError, ZoneError, reason_of
 
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if isinstance(error, KeyboardInterrupt):
-            interrupted()
-        if not isinstance(error, Exception) or isinstance(error, self._passing):
-            return
-        from maptr.errors import MissingExtra
-
-        if isinstance(error, MissingExtra):
-            fail(str(error), EXIT_USAGE)
-        if isinstance(error, OSError):
-            if error.errno != errno.EPIPE:  # a reader that closed the pipe is not an error
-                unwritable(error)
-            return
+        if isinstance(error, OSError) and error.errno == errno.EPIPE:
+            raise  # a reader that closed the pipe is not an error
+        codes: dict[type[Exception], int] = {
+            MissingExtra: EXIT_USAGE,  # before SigningError, of which it is one
+            SigningError: EXIT_NONE,
+            ZoneError: EXIT_NONE,
+            TableError: EXIT_UNREADABLE,
+            OSError: EXIT_UNREADABLE,
+            DiscoveryError: EXIT_NO_ANSWER,
+        }
+        code = next((code for kind, code in codes.items() if isinstance(error, kind)), None)
+        discard_stdout()
+        if code is not None:
+            fail(reason_of(error), code)
         import traceback
 
         traceback.print_exception(error)

@@ -7,18 +7,16 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
 
 from maptr import places
-from maptr.cache.disk import Disk
 from maptr.cache.probe_log import ProbeLog
 from maptr.cli import lookup, options, output
+from maptr.cli.drift import history_at
 from maptr.cli.files import read_table
 from maptr.cli.lookup import DEFAULTS
-from maptr.errors import ConfigError
 from maptr.nma.reachable import MIN_AGE, Prober
 from maptr.registry.liveness import ProbeResult, places_of
 
@@ -76,16 +74,13 @@ def probe(
       9  none of several servers answers, perhaps because of the network of
          this machine; nothing is kept
     """
-    settings = options.read_config(config)
+    settings = lookup.read_config(config)
     named = options.find_table(file, settings)
     wanted = options.parse_naans(naans)
     table, _ = read_table(named, lookup.settings_of(DEFAULTS, settings).scheme)
-    try:
-        default = places.cache_file(os.environ)
-        path = history or lookup.cache_file(settings) or default
-        disk = Disk(path, wall=time.time, own=path == default)
-    except ConfigError as error:
-        output.fail(str(error), output.EXIT_UNREADABLE)
+    default = places.cache_file(os.environ)
+    path = history or lookup.cache_file(settings) or default
+    disk = history_at(path, own=path == default)
     remembered = ProbeLog(disk, wall=time.time)
     known, now = remembered.all(), time.time()
     found = places_of(table, wanted)
@@ -94,7 +89,12 @@ def probe(
     prober = Prober(concurrency=concurrency, seconds=timeout, allow_private=allow_private)
     probes: list[Probe] = []
     try:
-        _collect(prober.probe(due), probes, len(due), as_json)
+        with output.progress("probing", len(due)) as update:
+            for one in prober.probe(due):
+                probes.append(one)
+                update(advance=1)
+                if one.outcome != "answered" and not as_json:
+                    output.data(f"{one.outcome} {one.place}: {one.note}")
     except KeyboardInterrupt:
         kept = remembered.record(probes)
         disk.close()
@@ -119,20 +119,3 @@ def probe(
     if not kept:
         output.fail(f"{disk.path}: cannot be written", output.EXIT_UNREADABLE)
     sys.exit(output.EXIT_NONE if counts[ProbeResult.SILENT] else output.EXIT_OK)
-
-
-def _collect(probes: Iterable[Probe], found: list[Probe], size: int, quiet: bool) -> None:
-    """Append all probes to ``found`` and print them as they come, with a progress bar on a terminal."""
-
-    def tell(one: Probe) -> None:
-        found.append(one)
-        if one.outcome != "answered" and not quiet:
-            output.data(f"{one.outcome} {one.place}: {one.note}")
-
-    if output.watched():
-        with click.progressbar(probes, length=size, label="probing", file=sys.stderr) as bar:
-            for one in bar:
-                tell(one)
-    else:
-        for one in probes:
-            tell(one)

@@ -7,22 +7,23 @@ import random
 import re
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import click
 
 from maptr import places, registry
-from maptr.cli import options, output
+from maptr.cli import lookup, options, output
 from maptr.cli.files import overwrite_option, refuse_foreign
-from maptr.cli.options import Duration, files
-from maptr.errors import MaptrError, MissingExtra, PullFailed, SignatureError, TableError, UnsafePlan
+from maptr.cli.options import duration
+from maptr.errors import MaptrError, MissingExtra, PullFailed, SignatureError, TableError, UnsafePlan, reason_of
 from maptr.registry.minisign import PublicKey
 from maptr.registry.pull import OFFICIAL, Demands, Pull, apply_pull, jittered, plan_pull
 
 
 @click.command()
-@click.argument("sources", nargs=-1, metavar="[URL|FILE]...", shell_complete=files)
+@click.argument("sources", nargs=-1, metavar="[URL|FILE]...", type=click.Path())
 @click.option(
     "--table",
     "target",
@@ -47,20 +48,20 @@ from maptr.registry.pull import OFFICIAL, Demands, Pull, apply_pull, jittered, p
 @click.option(
     "--signature",
     metavar="URL|FILE",
-    shell_complete=files,
+    type=click.Path(),
     help="Where the signature is.  [default: the source with .minisig appended]",
 )
 @click.option(
     "--cafile",
     metavar="FILE",
-    shell_complete=files,
+    type=click.Path(),
     help="Trust the CA certificates in FILE.  [default: those of the system]",
 )
 @options.timeout_option(60.0, "Limit for each source.")
 @options.CONFIG_OPTION
 @click.option(
     "--every",
-    type=Duration(1),
+    type=duration(1),
     metavar="TIME",
     help="Repeat for ever after this time, such as 1h or 15m; needs --apply.  [default: pull once]",
 )
@@ -114,7 +115,7 @@ def pull(
         raise click.UsageError("--sha256 needs 64 hexadecimal digits")
     if signature is not None and public_key is None:
         raise click.UsageError("--signature needs --public-key")
-    configured = None if sources and target else options.read_config(config)
+    configured = None if sources and target else lookup.read_config(config)
     known = configured.table if configured is not None else None
     if not sources and known is not None and known.sources:
         sources = known.sources
@@ -131,12 +132,20 @@ def pull(
     into = target or (known.file if known is not None and known.file else _default(act))
     if act and not into.with_name(f"{into.name}.pull").exists():  # a damaged table that was pulled is replaced
         refuse_foreign(into, _is_registry, overwrite=overwrite)
-    job = _Job(sources, into, act, force, _demands(sha256, public_key, signature), cafile, timeout, form, official)
+    plan = partial(
+        plan_pull,
+        into,
+        sources,
+        demands=_demands(sha256, public_key, signature),
+        cafile=cafile,
+        force=force,
+        seconds=timeout,
+    )
     try:
-        if every is None:
-            sys.exit(_once(job))
         while True:
-            _once(job)
+            code = _pull(plan, into, act=act, form=form, official=official)
+            if every is None:
+                sys.exit(code)
             time.sleep(jittered(every, random.uniform))
     except KeyboardInterrupt:
         output.interrupted(f"{into} is as it was last pulled; run it again")
@@ -161,8 +170,6 @@ def _default(act: bool) -> Path:
 def _demands(sha256: str | None, public_key: Path | None, signature: str | None) -> Demands:
     try:
         key = None if public_key is None else PublicKey.parse(public_key.read_text("utf-8", "replace"))
-    except OSError as error:
-        output.fail(f"{public_key}: {error.strerror or error}", output.EXIT_UNREADABLE)
     except MissingExtra:
         raise
     except SignatureError as error:
@@ -170,47 +177,31 @@ def _demands(sha256: str | None, public_key: Path | None, signature: str | None)
     return Demands(sha256 or None, key, signature)
 
 
-class _Job(NamedTuple):
-    """The parameters of each pull."""
-
-    sources: tuple[str, ...]
-    target: Path
-    act: bool
-    force: bool
-    demands: Demands
-    cafile: str | None
-    timeout: float
-    form: str | None
-    official: bool  # no source was named
-
-
-def _once(job: _Job) -> int:
-    """Pull once and report it; the exit code."""
-    target = job.target
+def _pull(plan: Callable[[], Pull], target: Path, *, act: bool, form: str | None, official: bool) -> int:
+    """Pull once and report it; the exit code. ``official``: no source was named."""
     try:
-        found = plan_pull(
-            target, job.sources, demands=job.demands, cafile=job.cafile, force=job.force, seconds=job.timeout
-        )
-        _report(found, job.form)
-        if job.act:
+        found = plan()
+        _report(found, form)
+        changes = bool(found.plan or found.broken)
+        if act:
             apply_pull(found, wall=time.time)
-            output.talk(f"{target}: {'replaced' if found.plan or found.broken else 'up to date'}, from {found.source}")
-            return output.EXIT_OK
-        return output.EXIT_NONE if found.plan or found.broken else output.EXIT_OK
+            output.talk(f"{target}: {'replaced' if changes else 'up to date'}, from {found.source}")
+        return output.EXIT_NONE if changes and not act else output.EXIT_OK
     except UnsafePlan as error:
         output.talk(f"maptr: {error}; {target} stays as it is (--force overrides)")
         return output.EXIT_NONE
     except PullFailed as error:
         for reason in error.reasons:
             output.talk(f"maptr: {reason}")
-        if job.official and not target.exists():
+        if official and not target.exists():
             output.talk("maptr: no registry; maptr table pull URL takes another, maptr up --sample serves an example")
         else:
             output.talk(f"maptr: no source had a registry; {target} stays as it is")
     except MaptrError as error:
         output.talk(f"maptr: {error}")
     except OSError as error:
-        output.talk(f"maptr: {error.filename or target}: {error.strerror or error}")
+        error.filename = error.filename or str(target)
+        output.talk(f"maptr: {reason_of(error)}")
     return output.EXIT_UNREADABLE
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, TypeAlias
 
 from maptr.ark import Ark
 from maptr.cli import output
-from maptr.cli.lookup import Argument, Client, NotArk, Options
+from maptr.cli.lookup import Argument, Client, LookupOptions, NotArk
 from maptr.discovery import Discovery, DiscoveryError, NoMappingAuthority, Outcome, Step
 from maptr.errors import ArkSyntaxError, MaptrError
 from maptr.protocol import names
@@ -18,32 +18,33 @@ from maptr.text import printable
 SOURCES = {"dns": "DNS", "memory": "memory", "disk": "the cache on disk", "natab": "the table"}
 
 
-def show_urls(arks: Sequence[Argument], client: Client, options: Options) -> int:
+Answer: TypeAlias = tuple[Argument, Discovery | None, ArkSyntaxError | DiscoveryError | None]
+"""An argument, its discovery and its error."""
+
+
+def show_urls(arks: Sequence[Argument], client: Client, options: LookupOptions) -> int:
     """Print one line for each ARK, empty if it has no URL; the exit code."""
-    code = output.EXIT_OK
-    for ark, found, error in _look_up(arks, client, trace=False):
-        code = max(code, code_of(error))
+
+    def show(ark: Argument, found: Discovery | None, error: MaptrError | None) -> None:
         made = found.url() if found and error is None else None  # an answer that is not secure has candidates
         if options.as_json:
             fields = {name: getattr(found, name, None) for name in ("source", "stale", "reason")}
             fields["age"] = age_of(found)
             output.json_data({"ark": str(ark), "url": made, **fields, "error": str(error) if error else None})
-        else:
-            if made and found and (found.source == "natab" or found.stale):
-                _show_source(found)
-            output.data(made or "")
-        if error is not None:
-            output.talk(f"maptr: {error}")
-    return code
+            return
+        if made and found and (found.source == "natab" or found.stale):
+            _show_source(found)
+        output.data(made or "")
+
+    return _show_all(_look_up(arks, client, trace=False), show)
 
 
 def show_discoveries(
-    arks: Sequence[Argument], client: Client, options: Options, *, short: bool = False, trace: bool = False
+    arks: Sequence[Argument], client: Client, options: LookupOptions, *, short: bool = False, trace: bool = False
 ) -> int:
     """Print the candidates of each ARK, best first; the exit code."""
-    code = output.EXIT_OK
-    for ark, found, error in _look_up(arks, client, trace=trace and not options.as_json):
-        code = max(code, code_of(error))
+
+    def show(ark: Argument, found: Discovery | None, error: MaptrError | None) -> None:
         if options.as_json:
             document: dict[str, Any] = found.to_dict() if found is not None else {"ark": str(ark)}
             if error is not None:
@@ -53,15 +54,21 @@ def show_discoveries(
             if client.cache is not None:
                 _show_source(found)
             output.data("\n".join(found.urls()) if short else found.to_text())
+
+    return _show_all(_look_up(arks, client, trace=trace and not options.as_json), show)
+
+
+def _show_all(answers: Iterator[Answer], show: Callable[..., None]) -> int:
+    code = output.EXIT_OK
+    for ark, found, error in answers:
+        code = max(code, code_of(error))
+        show(ark, found, error)
         if error is not None:
             output.talk(f"maptr: {error}")
     return code
 
 
-def _look_up(
-    arks: Sequence[Argument], client: Client, *, trace: bool
-) -> Iterator[tuple[Argument, Discovery | None, ArkSyntaxError | DiscoveryError | None]]:
-    """Each argument with its discovery and its error."""
+def _look_up(arks: Sequence[Argument], client: Client, *, trace: bool) -> Iterator[Answer]:
     advice = ""
     try:
         for answered, ark in enumerate(arks):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import csv
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Container, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
-from queue import SimpleQueue
 from shutil import copyfileobj
 from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, TextIO
@@ -54,25 +53,28 @@ def open_input(name: str, *, twice: bool = False) -> Iterator[IO[bytes]]:
             yield copy
 
 
-def read_lines(source: IO[bytes], advance: Callable[[int], None] = lambda size: None) -> Iterator[bytes]:
-    """The lines of a file, each cut at the greatest length of an ARK, so that memory is bounded."""
+def read_lines(source: IO[bytes], update: Callable[..., object] = lambda *, advance: None) -> Iterator[bytes]:
+    """The lines of a file, each cut at the greatest length of an ARK, so that memory is bounded.
+
+    ``update`` is called as that of ``output.progress``, with bytes.
+    """
     while line := source.readline(MAX_TEXT + 2):
-        advance(len(line))
-        rest = line
+        rest, size = line, len(line)
         while rest and not rest.endswith(b"\n"):
             rest = source.readline(MAX_TEXT)
-            advance(len(rest))
+            size += len(rest)
+        update(advance=size)
         yield line
 
 
 def read_arks(
-    source: IO[bytes], done: Container[int], rows: Rows, advance: Callable[[int], None], profile: Profile
+    source: IO[bytes], done: Container[int], rows: Rows, update: Callable[..., object], profile: Profile
 ) -> Iterator[Iterator[tuple[int, Ark]]]:
     """The ARKs of the input that DNS is to be asked for, with their line numbers, in one or several parts.
 
     Lines in ``done`` are left out. Lines that are not ARKs, and those that the table answers, go to ``rows``.
     """
-    lines = enumerate(read_lines(source, advance), 1)
+    lines = enumerate(read_lines(source, update), 1)
     if not rows.uses_table:
         yield _unanswered(lines, done, rows, profile)
         return
@@ -145,13 +147,14 @@ def writer(sink: TextIO, as_json: bool, *, header: bool) -> Callable[[Row], None
     rows = csv.DictWriter(sink, COLUMNS, extrasaction="ignore", lineterminator="\n")
     if header:
         rows.writeheader()
-    return lambda row: rows.writerow({key: output.encodable(sink, csv_text(value)) for key, value in row.items()})
+    return lambda row: rows.writerow({key: csv_text(value) for key, value in row.items()})
 
 
 class Rows:
     """The rows of a run: the cache judges each discovery, the chooser chooses, and the rows are counted and written.
 
-    ``finish`` writes the last rows; ``close`` drops them.
+    A chooser that connects to servers runs in threads, while DNS is asked for other ARKs. ``finish`` writes the last
+    rows; ``close`` drops them.
     """
 
     def __init__(
@@ -169,7 +172,10 @@ class Rows:
         self._write = write
         self._order = InOrder(write) if ordered else None
         self._cache = cache
-        self._choosing = Choosing(chooser, lambda number, found: self.put(number, row_of(number, found, require)))
+        self._require = require
+        self._chooser = chooser
+        self._pool = ThreadPoolExecutor(CHOOSING, "maptr-choose") if getattr(chooser, "waits", False) else None
+        self._choosing: deque[tuple[int, Future[Discovery]]] = deque()
 
     def answered(self, number: int, ark: Ark) -> bool:
         """True if the table answers, so that DNS is not asked; else the row of the line comes later."""
@@ -178,7 +184,7 @@ class Rows:
             self._order.announce(number)
         if found is None:
             return False
-        self._choosing.take(number, found)
+        self._choose(number, found)
         return True
 
     def found(self, number: int, discovery: Discovery) -> None:
@@ -186,13 +192,27 @@ class Rows:
         if self._cache is not None:
             discovery = self._cache.judge(discovery)
         self.advice = self.advice or results.advice_of(discovery)
-        self._choosing.take(number, discovery)
+        self._choose(number, discovery)
+
+    def _choose(self, number: int, found: Discovery) -> None:
+        if self._pool is None or not found.candidates:
+            self.put(number, row_of(number, prefer(found, self._chooser), self._require))
+            return
+        self._choosing.append((number, self._pool.submit(prefer, found, self._chooser)))
+        while self._choosing and (self._choosing[0][1].done() or len(self._choosing) > MAX_HELD):
+            self._put_chosen()
+
+    def _put_chosen(self) -> None:
+        number, chosen = self._choosing.popleft()
+        self.put(number, row_of(number, chosen.result(), self._require))
 
     def finish(self) -> None:
-        self._choosing.finish()
+        while self._choosing:
+            self._put_chosen()
 
     def close(self) -> None:
-        self._choosing.close()
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
 
     def put(self, number: int, row: Row) -> None:
         """Count a row and write it, or hold it until the rows before it are written."""
@@ -205,52 +225,6 @@ class Rows:
             self._order.put(number, row)
         else:
             self._write(row)
-
-
-class Choosing:
-    """Applies a chooser. One that connects to servers runs in threads, while DNS is asked for other ARKs."""
-
-    def __init__(self, chooser: Chooser | None, put: Callable[[int, Discovery], None]) -> None:
-        self._chooser = chooser
-        self._put = put
-        self._pool: ThreadPoolExecutor | None = None
-        self._chosen: SimpleQueue[tuple[int, Discovery | BaseException]] = SimpleQueue()
-        self._awaited = 0
-        if getattr(chooser, "waits", False):
-            self._pool = ThreadPoolExecutor(CHOOSING, "maptr-choose")
-
-    def take(self, number: int, found: Discovery) -> None:
-        """Choose, now or in a thread, and pass the discovery on."""
-        if self._pool is None or not found.candidates:
-            self._put(number, prefer(found, self._chooser))
-            return
-        self._awaited += 1
-        self._pool.submit(self._choose, number, found)
-        while not self._chosen.empty() or self._awaited > MAX_HELD:
-            self._pass_on()
-
-    def finish(self) -> None:
-        """Wait for the threads."""
-        while self._awaited:
-            self._pass_on()
-
-    def close(self) -> None:
-        """Drop what is not chosen yet."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-
-    def _choose(self, number: int, found: Discovery) -> None:
-        try:
-            self._chosen.put((number, prefer(found, self._chooser)))
-        except BaseException as error:
-            self._chosen.put((number, error))
-
-    def _pass_on(self) -> None:
-        number, chosen = self._chosen.get()
-        self._awaited -= 1
-        if isinstance(chosen, BaseException):
-            raise chosen
-        self._put(number, chosen)
 
 
 class InOrder:

@@ -6,34 +6,49 @@ import asyncio
 import gc
 import logging
 import os
+import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from maptr import config as configuration
-from maptr.cli import logstream, output, servecheck
-from maptr.cli.options import files, folders
-from maptr.errors import ConfigError, MissingExtra, raise_all
+from maptr.cli import logstream, output
+from maptr.cli.options import Parsed
+from maptr.config.values import read_name
+from maptr.dnssec.expiry import signature_state
+from maptr.errors import ConfigError, MaptrError, MissingExtra, SigningError, ZoneError, raise_all, reason_of
 from maptr.protocol.address import Address
-from maptr.protocol.names import fold, parse, to_text
+from maptr.protocol.names import to_text
 from maptr.protocol.numbers import SERVER_PORT
-from maptr.server import privileges, publisher, settings, state_folder, systemd
+from maptr.server import (
+    privileges,
+    publisher,
+    settings,
+    signer,
+    state_folder,
+    status,
+    systemd,
+    zone_file,
+)
+from maptr.server.connections import make_context
+from maptr.server.control import check_path
 from maptr.server.daemon import Daemon
 from maptr.server.settings import Overrides
 from maptr.server.sockets import Sockets, limits_within_descriptors
 from maptr.server.state import ZoneSource
 from maptr.transfer.acl import AccessRule, NotifyTarget, TsigKey
+from maptr.zone.finding import text_of
 
 if TYPE_CHECKING:
     from maptr.config import Config
     from maptr.server.state import Served
 
 log = logging.getLogger("maptr.serve")
-
-T = TypeVar("T")
 
 # Option -> the setting that it overrides.
 SETTINGS = {
@@ -53,27 +68,6 @@ SETTINGS = {
 }
 
 
-class _Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic from click 8.2 on
-    """The value that a function makes of the text; its ValueError and OSError are bad usage."""
-
-    name = "text"
-
-    def __init__(self, parse: Callable[[str], object]) -> None:
-        self._parse = parse
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
-        try:
-            return self._parse(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        except OSError as error:
-            self.fail(f"{error.filename}: {error.strerror}", param, ctx)
-
-
-def _address(text: str) -> str:
-    return str(Address.from_text(text))
-
-
 def _key(text: str) -> TsigKey:
     name, equals, rest = text.partition("=")
     algorithm, colon, secret = rest.partition(":")
@@ -82,13 +76,6 @@ def _key(text: str) -> TsigKey:
     if secret.startswith("@"):
         secret = Path(secret[1:]).read_text(encoding="ascii", errors="replace")
     return TsigKey.of(name, algorithm, secret)
-
-
-def _origin(text: str) -> str:
-    try:
-        return to_text(fold(parse(text)))
-    except ValueError as error:
-        raise ValueError(f"{text!r} is not a valid domain name: {error}") from None
 
 
 def _folder(text: str) -> str:
@@ -103,20 +90,20 @@ def _folder(text: str) -> str:
 @click.option(
     "--config",
     metavar="FILE",
-    shell_complete=files,
+    type=click.Path(),
     help="Configuration file (TOML).  [default: MAPTR_CONFIG; without --zone also ./maptr.toml]",
 )
 @click.option(
     "--zone",
     metavar="ORIGIN=FILE",
-    type=_Parsed(ZoneSource.from_text),
+    type=Parsed(ZoneSource.from_text),
     multiple=True,
     help="Zone and its file, such as ark.arpa=ark.arpa.zone; overrides the zone in the configuration. Repeatable.",
 )
 @click.option(
     "--listen",
     metavar="HOST:PORT",
-    type=_Parsed(_address),
+    type=Parsed(lambda text: str(Address.from_text(text))),
     multiple=True,
     help=f"Address for UDP and TCP, such as [::1]:{SERVER_PORT}; port 0 takes a free one. Repeatable.  "
     f"[default: 127.0.0.1:{SERVER_PORT}]",
@@ -136,26 +123,26 @@ def _folder(text: str) -> str:
 @click.option(
     "--control",
     metavar="SOCKET",
-    shell_complete=files,
+    type=click.Path(),
     help="Control socket, which maptr reload and maptr status use.  [default: as configured, else none]",
 )
 @click.option(
     "--tls-listen",
     metavar="HOST:PORT",
-    type=_Parsed(_address),
+    type=Parsed(lambda text: str(Address.from_text(text))),
     multiple=True,
     help="Address for DNS over TLS, such as 127.0.0.1:853. Repeatable; needs --tls-cert and --tls-key.  "
     "[default: none]",
 )
-@click.option("--tls-cert", metavar="FILE", shell_complete=files, help="Certificate and its chain, as PEM.")
-@click.option("--tls-key", metavar="FILE", shell_complete=files, help="Private key of the certificate, as PEM.")
+@click.option("--tls-cert", metavar="FILE", type=click.Path(), help="Certificate and its chain, as PEM.")
+@click.option("--tls-key", metavar="FILE", type=click.Path(), help="Private key of the certificate, as PEM.")
 @click.option(
     "--nsid", metavar="TEXT", help="Identifier of this server for the NSID option (dig +nsid).  [default: none]"
 )
 @click.option(
     "--key",
     metavar="NAME=ALGORITHM:@FILE",
-    type=_Parsed(_key),
+    type=Parsed(_key),
     multiple=True,
     help="TSIG key with its secret in base64 in FILE: xfr=hmac-sha256:@xfr.key. Without the @ the secret itself, "
     "which other users of the machine can see. Repeatable.",
@@ -163,7 +150,7 @@ def _folder(text: str) -> str:
 @click.option(
     "--transfer",
     metavar="WHO",
-    type=_Parsed(AccessRule.from_text),
+    type=Parsed(AccessRule.from_text),
     multiple=True,
     help="Who may transfer the zones: key:NAME, an address or prefix, or both as 'PREFIX key:NAME'. Repeatable.  "
     "[default: none]",
@@ -171,22 +158,22 @@ def _folder(text: str) -> str:
 @click.option(
     "--notify",
     metavar="HOST[:PORT] [key:NAME]",
-    type=_Parsed(NotifyTarget.from_text),
+    type=Parsed(NotifyTarget.from_text),
     multiple=True,
     help="Secondary to send NOTIFY to at each new serial, signed with the key. Repeatable.  [default: none]",
 )
 @click.option(
     "--catalog",
     metavar="ORIGIN",
-    type=_Parsed(_origin),
+    type=Parsed(lambda text: to_text(read_name(text))),
     help="Also serve a catalog of the zones (RFC 9432) to those who may transfer it, such as catalog.invalid.  "
     "[default: none]",
 )
 @click.option(
     "--state",
     metavar="DIRECTORY",
-    type=_Parsed(_folder),
-    shell_complete=folders,
+    type=Parsed(_folder),
+    shell_complete=click.Path().shell_complete,
     help="Directory of this server alone, for the journals that IXFR is answered from, and for the zones that it "
     "builds and signs.  [default: journals lie beside the zone files]",
 )
@@ -259,33 +246,32 @@ def serve(
         reported = {error.key for error in errors} | ({""} if errors else set())  # one without a key may follow them
         errors += [error for error in settings.mistakes(config) if error.key not in reported]
         if errors and check_config:
-            errors += servecheck.misplaced(config)
+            errors += _misplaced(config)
         raise_all(sorted(errors, key=lambda error: error.line))
         return config
 
     listening = None
-    if privileges.is_root():
-        first, errors = _or_fail(lambda: examine(secrets=False), as_json=as_json)
-        if not errors:
-            listening = _or_fail(lambda: _leave_root(first, listening=not check_config), as_json=as_json)
-    found = _or_fail(read, as_json=as_json)
+    with _errors_reported(as_json=as_json):
+        if privileges.is_root():
+            first, errors = examine(secrets=False)
+            if not errors:
+                listening = _leave_root(first, listening=not check_config)
+        found = read()
+        if not found.zones and path is not None:
+            raise found.error("zone", "there is no zone to serve")
     if not found.zones:
-        if path is None:
-            raise click.UsageError("there is no zone to serve: give --zone ORIGIN=FILE, or --config FILE")
-        _fail(found.error("zone", "there is no zone to serve"), as_json=as_json)
+        raise click.UsageError("there is no zone to serve: give --zone ORIGIN=FILE, or --config FILE")
     if check_config:
-        servecheck.check(found, as_json=as_json)
+        _check(found, as_json=as_json)
         return
-    _or_fail(lambda: state_folder.make(found))
-    try:
+    with _errors_reported(as_json=False):
+        state_folder.make(found)
         lock = state_folder.lock(found)
-    except ConfigError as error:
-        output.fail(str(error), output.EXIT_NONE)
-    try:
-        _run(found, read, listening)
-    finally:
-        if lock is not None:
-            os.close(lock)
+        try:
+            _run(found, read, listening)
+        finally:
+            if lock is not None:
+                os.close(lock)
 
 
 def _config_file(named: str | None, *, has_zones: bool) -> Path | None:
@@ -315,23 +301,16 @@ def _run(config: Config, read: Callable[[], Config], listening: Sockets | None) 
     if config.serve.workers != 1:
         log.warning("serve.workers is ignored: one process answers; NSD or Knot as secondaries carry more")
     gc.disable()  # loading zones makes many objects and hardly any garbage
-    served = publisher.start(settings.sources_of(config), clock=time.time)
     try:
+        served = publisher.start(settings.sources_of(config), clock=time.time)
         daemon = daemon_of(config, served, read, listening)
         gc.freeze()  # the zones stay, so the collector need not look at them
+    finally:
         gc.enable()
-        asyncio.run(daemon.run(signals=True))
-    except ConfigError as error:
-        gc.enable()
-        output.fail(str(error), output.EXIT_NONE)
+    asyncio.run(daemon.run(signals=True))
 
 
-def daemon_of(
-    config: Config,
-    served: Served,
-    reread: Callable[[], Config],
-    listening: Sockets | None = None,
-) -> Daemon:
+def daemon_of(config: Config, served: Served, reread: Callable[[], Config], listening: Sockets | None = None) -> Daemon:
     """The daemon for a configuration and its zones. Raises ConfigError."""
     sockets = 2 * len(config.serve.listen) + len(config.serve.tls.listen)
     return Daemon(
@@ -349,23 +328,159 @@ def daemon_of(
     )
 
 
-def _or_fail(read: Callable[[], T], *, as_json: bool = False) -> T:
+@contextmanager
+def _errors_reported(*, as_json: bool) -> Iterator[None]:
+    """End the command on a bad configuration or file: with all mistakes, or one JSON document."""
     try:
-        return read()
+        yield
     except (ConfigError, OSError) as error:
-        _fail(error, as_json=as_json)
+        if as_json:
+            report = Report(as_json=True)
+            report.error(error)
+            report.end(None)
+        if isinstance(error, OSError):
+            output.fail(reason_of(error), output.EXIT_UNREADABLE)
+        if all(each.filename.startswith("--") for each in error.all):
+            raise click.UsageError("; ".join(f"{each.filename}: {each.reason}" for each in error.all)) from None
+        for each in error.all:
+            output.talk(f"maptr: {each}")
+        missing = all(isinstance(each, MissingExtra) for each in error.all)
+        sys.exit(output.EXIT_USAGE if missing else output.EXIT_NONE)
 
 
-def _fail(error: ConfigError | OSError, *, as_json: bool) -> NoReturn:
-    if as_json:
-        report = servecheck.Report(as_json=True)
+# ---- maptr serve --check-config
+
+
+class Report:
+    """The result of a check: errors and zones, printed as they come or as one JSON document at the end."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.code = output.EXIT_OK
+        self._as_json = as_json
+        self._errors: list[dict[str, object]] = []
+        self._zones: list[dict[str, object]] = []
+
+    def error(self, error: MaptrError | OSError) -> None:
+        """Add an error; the exit code is the greatest of all."""
+        code = output.EXIT_UNREADABLE if isinstance(error, OSError) else output.EXIT_NONE
+        self.code = max(self.code, output.EXIT_USAGE if isinstance(error, MissingExtra) else code)
+        for each in error.all if isinstance(error, ConfigError) else [error]:
+            if not self._as_json:
+                output.talk(f"maptr: {text_of(each)}")
+            self._errors.append(
+                {
+                    "file": getattr(each, "filename", None) or "",
+                    "line": getattr(each, "line", None) or 0,
+                    "key": getattr(each, "key", None) or "",
+                    "reason": getattr(each, "reason", None) or getattr(each, "strerror", None) or str(each),
+                }
+            )
+
+    def zone(self, source: ZoneSource, checked: zone_file.Checked, warnings: list[str]) -> None:
+        """Add a zone that can be served."""
+        zone = {
+            "zone": to_text(source.origin),
+            "serial": checked.view.serial,
+            "names": checked.view.nodes.count(),
+            "file": str(source.path if source.table is None else source.table.table),
+            "keys": None if source.signing is None else str(source.signing.keys),
+            "warnings": warnings,
+        }
+        self._zones.append(zone)
+        if self._as_json:
+            return
+        signed = "" if source.signing is None else f", signed with {zone['keys']}"
+        output.data(f"zone {zone['zone']} serial {zone['serial']}, {zone['names']} names, from {zone['file']}{signed}")
+        for warning in warnings:
+            output.talk(f"maptr: zone {zone['zone']}: {warning}")
+
+    def end(self, config: Config | None) -> None:
+        """Print where the server would listen; exit if there are errors."""
+        serve = None if config is None or self.code else config.serve
+        listen = {
+            "listen": [str(address) for address in serve.listen] if serve else [],
+            "listen_tls": [str(address) for address in serve.tls.listen] if serve else [],
+            "metrics": str(serve.metrics) if serve and serve.metrics else None,
+        }
+        if self._as_json:
+            output.json_data({"errors": self._errors, "zones": self._zones, **listen})
+        elif serve is not None:
+            for address in serve.listen:
+                output.data(f"listen {address} (udp, tcp)")
+            for address in serve.tls.listen:
+                output.data(f"listen {address} (tls)")
+            if serve.metrics is not None:
+                output.data(f"metrics {serve.metrics} (http)")
+        if self.code:
+            sys.exit(self.code)
+
+
+def _check(config: Config, *, as_json: bool) -> None:
+    """Print what would be served and every error."""
+    report = Report(as_json=as_json)
+    for error in _misplaced(config):
         report.error(error)
-        report.end(None)
-    if isinstance(error, OSError):
-        output.fail(f"{error.filename}: {error.strerror}", output.EXIT_UNREADABLE)
-    if all(each.filename.startswith("--") for each in error.all):
-        raise click.UsageError("; ".join(f"{each.filename}: {each.reason}" for each in error.all))
-    for each in error.all:
-        output.talk(f"maptr: {each}")
-    missing = all(isinstance(each, MissingExtra) for each in error.all)
-    raise SystemExit(output.EXIT_USAGE if missing else output.EXIT_NONE)
+    if tls := settings.tls_of(config):
+        try:
+            make_context(tls)
+        except ConfigError as error:
+            report.error(error)
+    for source in settings.sources_of(config):
+        try:
+            if source.signing is not None:
+                signer.check(source.signing)
+            checked = _read(source)
+        except (ZoneError, SigningError) as error:
+            report.error(error)
+        except OSError as error:
+            table = None if source.table is None else source.table.table
+            if table is not None and config.table.url and config.table.file == table and error.filename == str(table):
+                output.talk(f"maptr: zone {to_text(source.origin)}: {table} is not pulled yet")
+                continue
+            report.error(error)
+        else:
+            warnings = list(checked.warnings)
+            now = time.time()
+            if source.signing is None and (found := signature_state(checked.view, now)).is_alarm:
+                warnings.append(status.signature_alarm(found, now))
+            report.zone(source, checked, warnings)
+    report.end(config)
+
+
+def _misplaced(config: Config) -> Iterator[ConfigError]:
+    """Addresses and paths that a start could not bind or make, as far as that is known without trying."""
+    serve = config.serve
+    metrics = () if serve.metrics is None else (serve.metrics,)
+    taken: set[Address] = set()
+    for key, addresses in ("listen", serve.listen), ("tls.listen", serve.tls.listen), ("metrics", metrics):
+        for address in addresses:
+            if address.port and address in taken:
+                yield config.error(f"serve.{key}", f"{address} is given twice")
+            taken.add(address)
+    control = settings.control_of(config)
+    if control is not None:
+        try:
+            check_path(control)
+        except ConfigError as error:
+            yield config.error("serve.control", error.reason)
+    if serve.state is not None:
+        there = next(folder for folder in (serve.state, *serve.state.absolute().parents) if os.path.lexists(folder))
+        if not there.is_dir():
+            yield config.error("serve.state", f"{there} is not a directory")
+        elif not os.access(there, os.W_OK | os.X_OK):
+            yield config.error("serve.state", f"{there} cannot be written to by this user")
+
+
+def _read(source: ZoneSource) -> zone_file.Checked:
+    """A zone as it would be published; a table is built in a temporary folder. Raises ZoneError and OSError."""
+    if source.table is None:
+        return zone_file.read_checked(source)
+    with tempfile.TemporaryDirectory() as aside:
+        path = Path(aside) / source.path.name
+        if source.path.exists():
+            path.write_bytes(source.path.read_bytes())
+        copy = source._replace(path=path, state=None)
+        with zone_file.candidate(copy, time.time()) as (reading, left_out):
+            checked = zone_file.read_checked(reading)
+    lacking = (f"of its table {left_out}",) if left_out and left_out.records else ()
+    return checked._replace(warnings=(*checked.warnings, *lacking))

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from maptr.cli import output
-from maptr.cli.files import (
-    output_option,
-    overwrite_option,
-    read_text,
-    refuse_input,
-    write,
-)
-from maptr.cli.options import Duration, files, folders
+from maptr.cli.files import output_option, overwrite_option, read_text, refuse_input, write
+from maptr.cli.options import duration
 from maptr.cli.zone import examine_zone, existing_zone, refuse_shrinkage
 from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.policy import Children, SigningPolicy
 from maptr.dnssec.sign import Renewal, due
-from maptr.errors import MissingExtra, SigningError, ZoneError, reason_of
+from maptr.errors import ZoneError
 from maptr.protocol import names
 from maptr.zone import text as zonetext
 from maptr.zone.check import is_clean
@@ -37,32 +29,19 @@ if TYPE_CHECKING:
     from maptr.zone.snapshot import ZoneView
 
 
-@contextmanager
-def exit_on_error() -> Iterator[None]:
-    """Turn errors of files and keys into a message and an exit code."""
-    try:
-        yield
-    except MissingExtra:
-        raise  # handled for all commands
-    except (SigningError, ZoneError) as error:
-        output.fail(str(error), output.EXIT_NONE)
-    except OSError as error:
-        output.fail(reason_of(error), output.EXIT_UNREADABLE)
-
-
 @click.command()
-@click.argument("file", metavar="FILE", shell_complete=files)
-@click.argument("keys", metavar="KEYS", shell_complete=folders, type=click.Path(path_type=Path))
+@click.argument("file", metavar="FILE", type=click.Path())
+@click.argument("keys", metavar="KEYS", type=click.Path(path_type=Path))
 @output_option("Write the zone to OUT, atomically.  [default: standard output]", "OUT")
 @overwrite_option("Replace OUT even if it is not a zone of this name.")
 @click.option("--origin", metavar="NAME", help="Name of the zone.  [default: owner of the SOA]")
-@click.option("--lifetime", type=Duration(), default="14d", show_default=True, help="How long signatures are valid.")
+@click.option("--lifetime", type=duration(), default="14d", show_default=True, help="How long signatures are valid.")
 @click.option(
-    "--inception", type=Duration(), default="1h", show_default=True, help="How long ago their validity begins."
+    "--inception", type=duration(), default="1h", show_default=True, help="How long ago their validity begins."
 )
 @click.option(
     "--refresh",
-    type=Duration(),
+    type=duration(),
     default="7d",
     show_default=True,
     help="How long before their end signatures are renewed.",
@@ -80,7 +59,7 @@ def exit_on_error() -> Iterator[None]:
     show_default=True,
     help="CDS and CDNSKEY for the parent: publish the active keys, none, or delete the DS.",
 )
-@click.option("--dnskey-ttl", type=Duration(), help="TTL of DNSKEY, CDS and CDNSKEY.  [default: that of the SOA]")
+@click.option("--dnskey-ttl", type=duration(), help="TTL of DNSKEY, CDS and CDNSKEY.  [default: that of the SOA]")
 @click.option(
     "--force",
     is_flag=True,
@@ -136,15 +115,18 @@ def sign(
         raise click.UsageError("--json needs -o OUT: standard output has the zone")
     refuse_input(target, [file, *keys.glob("*.pem")])
     now = int(time.time()) if at is None else at
-    with exit_on_error(), paused_gc():
+    with paused_gc():
         policy = SigningPolicy(lifetime, inception, refresh, zonemd, Children(cds), dnskey_ttl)
         signers = zonekeys.read_key_set(keys)
         zone, included = _read_zone(file, origin)
         refuse_input(target, included)
         old = existing_zone(target, zone.origin, overwrite=overwrite)
-        holds = _holds(old, target)
-        renewal = Renewal(signers, policy, now, force=force or not holds)
-        with _progress(target) as progress:
+        renewal = Renewal(signers, policy, now, force=force or not _holds(old, target))
+        with output.progress("names signed") as update:
+
+            def progress(done: int, total: int) -> None:
+                update(completed=done, total=total)
+
             signed = renewal.renew(zone, old, progress)
     when = due(signed, policy, now)
     until = _date(when + policy.refresh)
@@ -163,20 +145,6 @@ def sign(
     if as_json:
         report = {"zone": name, "serial": signed.serial, "signed_until": until, "keys": used, "longest_ttl": longest}
         output.json_data({**report, "file": str(target), "written": signed is not old})
-
-
-@contextmanager
-def _progress(target: Path | None) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on stderr, if it can be shown."""
-    if not output.shows_progress(target):
-        yield lambda done, total: None
-        return
-    from rich.console import Console  # late: only a progress bar needs rich
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("names signed", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _read_zone(file: str, origin: str | None) -> tuple[ZoneView, list[Path]]:

@@ -6,7 +6,6 @@ import would make them half as slow again. Every other command line, and every m
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 
@@ -21,30 +20,22 @@ COMPLETION = "_MAPTR_COMPLETE"  # set by a shell that asks click for completions
 
 def run() -> None:
     """The ``maptr`` command."""
+    output.escape_missing_characters()
     try:
-        code = _run()
+        with output.errors_end_the_command():
+            code = answer(sys.argv[1:], os.environ)
+            if code is None:
+                from maptr.cli.group import main  # late: it imports click
+
+                main(prog_name="maptr")
     except SystemExit as leaving:
         if leaving.code == output.EXIT_INTERRUPTED:
             os._exit(output.EXIT_INTERRUPTED)  # without waiting for threads
         raise
-    sys.exit(code)
-
-
-def _run() -> int | None:
-    try:
-        code = answer(sys.argv[1:], os.environ)
-        if code is None:
-            from maptr.cli.group import main  # late: it imports click
-
-            main(prog_name="maptr")
-    except KeyboardInterrupt:
-        output.interrupted()
-    except OSError as error:
-        if error.errno != errno.EPIPE:
-            output.unwritable(error)
+    except OSError:  # the reader of stdout closed the pipe
         output.discard_stdout()
-        return 1
-    return code
+        code = output.EXIT_NONE
+    sys.exit(code)
 
 
 def answer(words: Sequence[str], environment: Mapping[str, str]) -> int | None:
@@ -57,11 +48,9 @@ def answer(words: Sequence[str], environment: Mapping[str, str]) -> int | None:
     from maptr.cli import lookup, results  # late: other commands do without them
     from maptr.errors import MaptrError
 
-    with output.LastResort():
-        try:
-            arks, servers = lookup.parse_words(rest)
-            client = lookup.client_of(servers, lookup.DEFAULTS)
-        except MaptrError:
-            return None  # click prints the error and the usage
-        show = results.show_urls if command == "url" else results.show_discoveries
-        return show(arks, client, lookup.DEFAULTS)
+    try:
+        arks, client = lookup.arks_and_client(rest, lookup.DEFAULTS)
+    except MaptrError:
+        return None  # click prints the error and the usage
+    show = results.show_urls if command == "url" else results.show_discoveries
+    return show(arks, client, lookup.DEFAULTS)

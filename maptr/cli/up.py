@@ -48,7 +48,7 @@ SAMPLE = Path(__file__).resolve().parent.parent / "sample.json"
 
 
 @click.command()
-@click.argument("sources", nargs=-1, metavar="[URL|FILE]...", shell_complete=options.files)
+@click.argument("sources", nargs=-1, metavar="[URL|FILE]...", type=click.Path())
 @click.option("--origin", metavar="NAME", help=f"Name of the zone.  [default: {lookup.ORIGIN}, or configured]")
 @click.option("--port", type=click.IntRange(1, 65535), help=f"Port on {HOST}.  [default: {SERVER_PORT}, or a free one]")
 @options.CONFIG_OPTION
@@ -88,7 +88,7 @@ def up(
     """
     if sample and (sources or offline or force):
         raise click.UsageError("--sample pulls nothing: it excludes sources, --offline and --force")
-    known = options.read_config(config, running=False)  # not the file of an earlier maptr up
+    known = lookup.read_config(config, running=False)  # not the file of an earlier maptr up
     labels = fold(options.parse_name("--origin", lookup.origin_of(origin, known)))
     folder = Path(places.data_folder(os.environ)) / "up"
     try:
@@ -98,8 +98,6 @@ def up(
             _serve(registry, labels, folder, [port] if port else [SERVER_PORT, *_free_ports()], force=force)
     except ConfigError as error:
         output.fail(str(error), output.EXIT_NONE)
-    except OSError as error:
-        output.fail(f"{error.filename}: {error.strerror or error}", output.EXIT_UNREADABLE)
 
 
 @contextmanager
@@ -296,7 +294,7 @@ def _tell(daemon: Daemon, state: ZoneState, registry: Registry, file: Path) -> N
     naan = _example(registry.file)
     output.talk(f"serving   {daemon.bound[0]} (udp, tcp)")
     output.talk("client    all your maptr commands ask there until this ends")
-    now = options.read_config(None)
+    now = lookup.read_config(None)
     if now is not None and now.filename != str(file):
         output.talk(f"          but {now.filename} goes before it and names other servers")
     output.talk("ready; try, in another shell (Ctrl-C here ends it):")

@@ -20,7 +20,8 @@ from maptr.cli.files import (
     write,
 )
 from maptr.cli.group import LazyGroup
-from maptr.cli.options import JSON_OPTION, files, parse_name
+from maptr.cli.lookup import ORIGIN
+from maptr.cli.options import JSON_OPTION, parse_name
 from maptr.dnssec.expiry import signature_state
 from maptr.errors import ZoneError, reason_of
 from maptr.files import read_whole
@@ -39,8 +40,6 @@ from maptr.zone.publish import Guards, check_shrinkage
 from maptr.zone.reader import read_zone_file
 from maptr.zone.snapshot import ZoneView
 
-DEFAULT_ORIGIN = "ark.arpa."
-
 
 @click.group(
     cls=LazyGroup,
@@ -54,11 +53,11 @@ def zone() -> None:
 
 
 @zone.command()
-@click.argument("source", metavar="SOURCE", shell_complete=files)
+@click.argument("source", metavar="SOURCE", type=click.Path())
 @output_option("Write the zone to FILE, atomically.  [default: standard output]")
 @overwrite_option("Replace FILE even if it is not a zone of this name.")
 @click.option("--force", is_flag=True, help="Replace FILE even if more than 30 % of its names would be removed.")
-@click.option("--origin", default=DEFAULT_ORIGIN, show_default=True, metavar="NAME", help="Name of the zone.")
+@click.option("--origin", default=ORIGIN, show_default=True, metavar="NAME", help="Name of the zone.")
 @click.option(
     "--serial",
     default="date",
@@ -82,7 +81,7 @@ def zone() -> None:
     "--include",
     multiple=True,
     metavar="FILE",
-    shell_complete=files,
+    type=click.Path(),
     help="Zone file whose records are added as they are. Repeatable.",
 )
 @options.NATAB_SCHEME_OPTION
@@ -185,8 +184,8 @@ def build(
 
 
 @zone.command()
-@click.argument("file", metavar="FILE", shell_complete=files)
-@click.option("--origin", metavar="NAME", help=f"Name of the zone.  [default: owner of the SOA, else {DEFAULT_ORIGIN}]")
+@click.argument("file", metavar="FILE", type=click.Path())
+@click.option("--origin", metavar="NAME", help=f"Name of the zone.  [default: owner of the SOA, else {ORIGIN}]")
 @JSON_OPTION
 @click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
 def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
@@ -219,8 +218,8 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
 
 
 @zone.command()
-@click.argument("old", metavar="OLD", shell_complete=files)
-@click.argument("new", metavar="NEW", shell_complete=files)
+@click.argument("old", metavar="OLD", type=click.Path())
+@click.argument("new", metavar="NEW", type=click.Path())
 @click.option("--origin", metavar="NAME", help="Name of the zone.  [default: owner of the SOA in OLD]")
 @JSON_OPTION
 def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
@@ -248,8 +247,6 @@ def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
             raise click.UsageError(str(error)) from None
         except ZoneError as error:
             output.fail(str(error), output.EXIT_UNREADABLE)
-        except OSError as error:
-            output.fail(f"{error.filename}: {error.strerror}", output.EXIT_UNREADABLE)
     found = ZoneDiff.between(*views)
     if as_json:
         serials = {"old": views[0].serial, "new": views[1].serial}

@@ -10,7 +10,8 @@ import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING
 from pathlib import Path
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from maptr.config import checks, lines, model
 from maptr.config.model import Config
@@ -38,80 +39,66 @@ def find(environment: Mapping[str, str]) -> Path | None:
     return Path(LOCAL_CONFIG) if Path(LOCAL_CONFIG).exists() else None
 
 
-def load(
-    path: Path | None,
-    *,
-    environment: Mapping[str, str] | None = None,
-    flags: Flags | None = None,
-    secrets: bool = True,
-) -> Config:
+class Sources(TypedDict, total=False):
+    """What overrides the file."""
+
+    environment: Mapping[str, str]
+    flags: Flags
+
+
+def load(path: Path | None, *, secrets: bool = True, **sources: Unpack[Sources]) -> Config:
     """The configuration of a file, or the one without a file. The files with ``secrets`` are read too.
 
     Raises ConfigError with file, line and key, or ConfigErrors for several mistakes; and OSError if the file itself
     cannot be read.
     """
-    config, errors = examine(path, environment=environment, flags=flags, secrets=secrets)
+    config, errors = examine(path, secrets=secrets, **sources)
     raise_all(errors)
     return config
 
 
-def parse(
-    text: str = "",
-    *,
-    filename: str = "",
-    directory: Path | None = None,
-    environment: Mapping[str, str] | None = None,
-    flags: Flags | None = None,
-) -> Config:
+def parse(text: str = "", *, filename: str = "", directory: Path | None = None, **sources: Unpack[Sources]) -> Config:
     """The configuration of a TOML text. Relative paths in the text start from ``directory``.
 
     It reads no files, not even those with secrets. Raises ConfigError, or ConfigErrors for several mistakes.
     """
-    config, errors = _examine_text(text, filename=filename, directory=directory, environment=environment, flags=flags)
+    config, errors = _examine_text(text, filename, directory, **sources)
     raise_all(errors)
     return config
 
 
-def examine(
-    path: Path | None,
-    *,
-    environment: Mapping[str, str] | None = None,
-    flags: Flags | None = None,
-    secrets: bool = True,
-) -> tuple[Config, list[ConfigError]]:
+def examine(path: Path | None, *, secrets: bool = True, **sources: Unpack[Sources]) -> tuple[Config, list[ConfigError]]:
     """Like ``load``, but returns the mistakes. The configuration has the defaults in place of wrong values.
 
     Raises ConfigError for a file that is not TOML, and OSError.
     """
     if path is None:
-        config, errors = _examine_text(environment=environment, flags=flags)
+        config, errors = _examine_text("", "", None, **sources)
     else:
         try:
             text = _text(path)
         except OSError as error:
-            if environment is not None and Path(environment.get(FILE_VARIABLE, "")) == path:
+            if Path(sources.get("environment", {}).get(FILE_VARIABLE, "")) == path:
                 error.strerror = f"{error.strerror}; {FILE_VARIABLE} names it"
             raise
-        config, errors = _examine_text(
-            text, filename=str(path), directory=path.parent, environment=environment, flags=flags
-        )
+        config, errors = _examine_text(text, str(path), path.parent, **sources)
     if secrets:
         config = _with_secrets(config, errors)
     return config, sorted(errors, key=lambda error: error.line)
 
 
 def _examine_text(
-    text: str = "",
+    text: str,
+    filename: str,
+    directory: Path | None,
     *,
-    filename: str = "",
-    directory: Path | None = None,
-    environment: Mapping[str, str] | None = None,
-    flags: Flags | None = None,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    flags: Flags = MappingProxyType({}),
 ) -> tuple[Config, list[ConfigError]]:
     document = _document(text, filename) if text else {}
     reading = _Reading(document, filename, lines.key_lines(text), directory)
-    reading.overlay(_from_environment(environment or {}, reading.errors))
-    reading.overlay(flags or {})
+    reading.overlay(_from_environment(environment, reading.errors))
+    reading.overlay(flags)
     config: Config = reading.table(Config, document, ())
     config = dataclasses.replace(config, filename=filename, places=reading.places)
     if not reading.lost:
@@ -304,44 +291,32 @@ def _text(path: Path) -> str:
 
 
 def _with_secrets(config: Config, errors: list[ConfigError]) -> Config:
-    keys = []
-    for index, key in enumerate(config.keys):
-        if key.secret_file is not None:
-            where = f"key[{index}].secret_file"
-            secret = _read_secret(config, where, key.secret_file, read_tsig_secret, errors)
-            key = dataclasses.replace(key, secret=secret)
-        keys.append(key)
+    """The configuration with the content of its files with secrets; mistakes are added to ``errors``."""
+
+    def secret(key: str, path: Path, read: Callable[[str], T]) -> T | None:
+        try:
+            return read(_read(path, MAX_SECRET, secret=True).decode("ascii"))
+        except ConfigError as error:
+            errors.append(error)
+        except OSError as error:
+            errors.append(config.error(key, f"{path}: {error.strerror}"))
+        except UnicodeDecodeError:
+            errors.append(config.error(key, f"{path}: is not a text file"))
+        except ValueError as error:
+            errors.append(config.error(key, f"{path}: {error}"))
+        return None
+
+    keys = [
+        key
+        if key.secret_file is None
+        else dataclasses.replace(key, secret=secret(f"key[{index}].secret_file", key.secret_file, read_tsig_secret))
+        for index, key in enumerate(config.keys)
+    ]
     cookies = config.serve.cookies
     if cookies.secret_file is not None:
-        where = "serve.cookies.secret_file"
-        secrets = _read_secret(config, where, cookies.secret_file, read_cookie_secrets, errors)
+        secrets = secret("serve.cookies.secret_file", cookies.secret_file, read_cookie_secrets)
         cookies = dataclasses.replace(cookies, secret=secrets or ())
-    serve = dataclasses.replace(config.serve, cookies=cookies)
-    return dataclasses.replace(config, keys=tuple(keys), serve=serve)
-
-
-def _read_secret(config: Config, key: str, path: Path, read: Callable[[str], T], errors: list[ConfigError]) -> T | None:
-    """The content of a file with secrets; None and one more error for a file that is invalid or open to others."""
-    try:
-        return read(_secret_text(config, key, path))
-    except ConfigError as error:
-        errors.append(error)
-    except ValueError as error:
-        errors.append(config.error(key, f"{path}: {error}"))
-    return None
-
-
-def _secret_text(config: Config, key: str, path: Path) -> str:
-    """The text of a file that only its owner can read or write. Raises ConfigError."""
-    try:
-        octets = _read(path, MAX_SECRET, secret=True)
-        return octets.decode("ascii")
-    except OSError as error:
-        raise config.error(key, f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise config.error(key, f"{path}: is not a text file") from None
-    except ValueError as error:
-        raise config.error(key, f"{path}: {error}") from None
+    return dataclasses.replace(config, keys=tuple(keys), serve=dataclasses.replace(config.serve, cookies=cookies))
 
 
 def _read(path: Path, limit: int, *, secret: bool = False) -> bytes:

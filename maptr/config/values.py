@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -47,22 +48,11 @@ class ValueType(NamedTuple, Generic[T]):
         return ValueType(lambda value: further(self.read(value)), self.from_text)
 
 
+@dataclass(frozen=True, slots=True)
 class Secret:
     """Bytes that no error, log, status or traceback shows."""
 
-    __slots__ = ("octets",)
-
-    def __init__(self, octets: bytes) -> None:
-        self.octets = octets
-
-    def __repr__(self) -> str:
-        return "Secret(...)"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and self.octets == other.octets
-
-    def __hash__(self) -> int:
-        return hash(self.octets)
+    octets: bytes = field(repr=False)
 
 
 def read_duration(text: str) -> int:

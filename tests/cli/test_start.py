@@ -39,7 +39,7 @@ def test_the_same_output_as_with_click(
 
 
 def test_no_answer_is_9(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(lookup, "DEFAULTS", lookup.Options(timeout=0.2))
+    monkeypatch.setattr(lookup, "DEFAULTS", lookup.LookupOptions(timeout=0.2))
     with serving(lambda query: None) as port:
         assert start.answer(["url", "ark:12345/x1", f"@127.0.0.1#{port}"], {}) == 9
     assert capsys.readouterr().out == "\n"
@@ -78,15 +78,16 @@ def test_an_internal_error_is_10(monkeypatch: pytest.MonkeyPatch, capsys: pytest
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(lookup, "discover", broken)
+    monkeypatch.setattr(sys, "argv", ["maptr", "url", "ark:12345/x1", "@127.0.0.1"])
     with pytest.raises(SystemExit, match="10"):
-        start.answer(["url", "ark:12345/x1", "@127.0.0.1"], {})
+        start.run()
     assert "a bug" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", [url, discover])
 def test_click_has_the_same_defaults(command: click.Command) -> None:
     given = command.make_context("maptr", ["ark:12345/x54"]).params
-    assert {name: given[name] for name in lookup.Options._fields} == lookup.DEFAULTS._asdict()
+    assert {name: given[name] for name in lookup.LookupOptions._fields} == lookup.DEFAULTS._asdict()
 
 
 def test_a_pipe_closed_by_its_reader_is_not_reported(at: str) -> None:

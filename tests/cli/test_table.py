@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from maptr import registry
-from maptr.cli.table import table
+from maptr.cli.group import main
 
 HERE = Path(__file__).resolve().parents[1]
 ZONES = HERE.parent / "zones"
@@ -21,7 +21,7 @@ MIXED = """{"data": [{"what": "12345", "where": "https://ark.nlm.nih.gov"}, {"wh
 
 
 def run(*args: str, stdin: str | bytes | None = None) -> Result:
-    return CliRunner().invoke(table, args, input=stdin)
+    return CliRunner().invoke(main, ["table", *args], input=stdin)
 
 
 def test_check_clean() -> None:

@@ -23,7 +23,7 @@ import pytest
 from click.testing import CliRunner
 
 from maptr import places
-from maptr.cli import options
+from maptr.cli import lookup
 from maptr.cli.group import main
 from maptr.cli.up import SAMPLE, find_registry
 from maptr.protocol.numbers import SERVER_PORT as PORT
@@ -153,7 +153,7 @@ def test_the_default_is_the_public_registry(tmp_path: Path, monkeypatch: pytest.
         other = tmp_path / "other"
         other.write_bytes(natab(10000, 10001))
         Path("maptr.toml").write_text(f'[table]\nfile = "configured"\nurl = "{other}"\n')
-        config = options.read_config(None, running=False)
+        config = lookup.read_config(None, running=False)
         assert find_registry((), config, offline=False, force=False).pulled["url"] == str(other)
         assert (tmp_path / "configured").read_bytes() == other.read_bytes()
         assert find_registry((str(other),), None, offline=False, force=False).pulled["url"] == str(other)
