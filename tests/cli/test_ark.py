@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from maptr import (
     ArkSyntaxError,
@@ -22,7 +21,7 @@ from maptr import (
     find_arks,
 )
 from maptr.cli import is_discover
-from maptr.cli.group import main
+from tests.support.command_line import run
 from tests.support.hostile import Hostile, hostile, hosts, naptr
 
 ZONE = {
@@ -35,10 +34,6 @@ ZONE = {
 def server() -> Iterator[Hostile]:
     with hostile(hosts(ZONE)) as running:
         yield running
-
-
-def run(*arguments: str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(main, arguments, input=stdin)
 
 
 # ---- the command
@@ -96,7 +91,7 @@ def test_a_bad_text_does_not_stop_the_others() -> None:
 
 
 def test_arks_in_prose_and_standard_input() -> None:
-    told = run("ark", "--find", "--json", "-", stdin="See ark:12345/x5-4\n(and https://n2t.net/ark:/12345/x6).\n")
+    told = run("ark", "--find", "--json", "-", text="See ark:12345/x5-4\n(and https://n2t.net/ark:/12345/x6).\n")
     assert [json.loads(line)["ark"] for line in told.stdout.splitlines()] == ["ark:12345/x54", "ark:12345/x6"]
     none = run("ark", "--find", "nothing here")
     assert (none.exit_code, none.stdout) == (2, "")

@@ -10,7 +10,8 @@ import pytest
 
 from maptr.cli.rows import InOrder
 from maptr.discovery import DiscoveryFailed
-from tests.cli.test_lookup import ARK, DEAD, ZONES, home, of_minutes, run, server
+from tests.cli.test_lookup import ARK, DEAD, ZONES, home, of_minutes, server
+from tests.support.command_line import run
 from tests.support.peers import Maptr
 
 __all__ = ["home", "server"]

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from maptr.cli.group import main
+from tests.support import command_line
 from tests.support.bulk import ZONE
 from tests.support.bulk import server as server
+from tests.support.command_line import run_on_terminal
 from tests.support.hostile import Hostile, hostile, hosts, question
 from tests.support.interrupting import interrupted
 
-
-def run(*arguments: str, text: str | bytes = "") -> Result:
-    return CliRunner().invoke(main, ["bulk", *arguments], input=text)
+run = partial(command_line.run, "bulk")
 
 
 def test_csv_of_a_file(server: Hostile, tmp_path: Path) -> None:
@@ -175,44 +170,17 @@ def test_a_silent_server_is_exit_code_9() -> None:
     assert "unknown" in result.stdout
 
 
-def on_terminal(*arguments: str, text: str, bar: bool) -> tuple[int, str, str]:
-    """Exit code, stdout (a pipe), and stderr, which is a terminal where there is to be a ``bar``, and else a pipe."""
-    ours, theirs = os.openpty() if bar else os.pipe()
-    command = [sys.executable, "-m", "maptr", "bulk", *arguments]
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80"}
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=theirs, env=environment, text=True
-    ) as process:
-        os.close(theirs)
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with process.stdin as stdin:  # few enough for the pipe to take them at once
-            stdin.write(text)
-        told = bytearray()
-        with contextlib.suppress(OSError):  # EIO where the other end of a terminal is gone
-            while part := os.read(ours, 65536):
-                told += part
-        os.close(ours)
-        out = process.stdout.read()
-        return process.wait(), out, told.decode()
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no pty")
 def test_a_bar_on_a_terminal_and_none_in_a_pipe(server: Hostile, tmp_path: Path) -> None:
     source = tmp_path / "arks.txt"
     source.write_text("".join(f"ark:{1 + i % 3}/x{i}\n" for i in range(20)))
     rows = []
-    for bar in (True, False):
-        code, out, told = on_terminal(str(source), f"@{server.name}", text="", bar=bar)
+    for terminal in (True, False):
+        code, out, told = run_on_terminal("bulk", source, f"@{server.name}", terminal=terminal)
         assert code == 0
-        assert ("ARKs" in told) == bar
-        assert ("100%" in told) == bar  # of the octets of the file
-        assert ("\x1b" in told) == bar
+        assert ("ARKs" in told, "100%" in told, "\x1b" in told) == (terminal,) * 3
         assert "20 lines: 20 found" in told
         rows.append(out)
         assert "\x1b" not in out
     assert rows[0] == rows[1]
-    code, _, told = on_terminal(f"@{server.name}", text=source.read_text(), bar=True)
-    assert code == 0
-    assert "ARKs" in told
-    assert "100%" not in told  # nobody knows how much stdin will have
+    code, _, told = run_on_terminal("bulk", f"@{server.name}", text=source.read_text())
+    assert (code, "ARKs" in told, "100%" in told) == (0, True, False), "the size of standard input is not known"

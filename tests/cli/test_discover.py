@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from maptr.cli.group import main
 from tests.client.test_drivers import serving
+from tests.support.command_line import run, run_on_terminal
 from tests.support.hostile import hostile, hosts, naptr, question, reply
 from tests.support.peers import Maptr
 
@@ -28,10 +23,6 @@ def silent() -> Iterator[str]:
     """@server#port of a server that never answers."""
     with serving(lambda query: None) as port:
         yield f"@127.0.0.1#{port}"
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, arguments)
 
 
 def test_discover_prints_candidates_best_first(at: str) -> None:
@@ -247,26 +238,10 @@ def test_bad_trust_anchors(command: str, at: str, tmp_path: Path) -> None:
 
 
 def test_a_tree_grows_on_a_terminal(at: str) -> None:
-    main_end, terminal = os.openpty()
-    with open(main_end, "rb", buffering=0) as shown:  # noqa: PTH123
-        try:
-            done = subprocess.run(
-                [sys.executable, "-m", "maptr", "discover", "--trace", "ark:12345/x54", at],
-                stdout=subprocess.PIPE,
-                stderr=terminal,
-                env={**os.environ, "TERM": "xterm", "COLUMNS": "200"},
-                timeout=60,
-                check=True,
-            )
-        finally:
-            os.close(terminal)
-        text = b""
-        with contextlib.suppress(OSError):  # EIO: the other end is closed
-            while part := shown.read(65536):
-                text += part
-    assert done.stdout.startswith(b"https://ark.example.org/")
-    assert "12345.ark.arpa. NAPTR: answer, 4 records from" in text.decode()
-    assert "candidate ark.example.org" in text.decode()
+    code, out, shown = run_on_terminal("discover", "--trace", "ark:12345/x54", at)
+    assert (code, out[:24]) == (0, "https://ark.example.org/")
+    assert "12345.ark.arpa. NAPTR: answer, 4 records from" in shown
+    assert "candidate ark.example.org" in shown
 
 
 @pytest.mark.parametrize("command", ["discover", "url"])

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
-from click.testing import CliRunner
-
 from maptr import registry
-from maptr.cli.group import main
 from maptr.zone.build import build
 from tests.client.test_drivers import serving, zone
+from tests.support import command_line
 from tests.support.peers import Maptr
 
 
-def run(*arguments: str) -> tuple[int, str, str]:
-    done = CliRunner().invoke(main, ["table", "drift", *arguments])
+def run(*arguments: object) -> tuple[int, str, str]:
+    done = command_line.run("table", "drift", *arguments)
     return done.exit_code, done.stdout, done.stderr
 
 
@@ -28,7 +23,7 @@ def test_the_sample_against_its_own_zone_and_against_another(sample: Path, tmp_p
     table = registry.read(sample.read_bytes())
     path.write_text(build(table, 1).text)
     with Maptr({"ark.arpa.": path}) as server:
-        at = ("--table", str(sample), f"@127.0.0.1#{server.port}")
+        at = ("--table", sample, f"@127.0.0.1#{server.port}")
         code, out, err = run(*at)
         assert (code, out) == (0, "")
         assert f"{len(table)} records: " in err
@@ -36,11 +31,11 @@ def test_the_sample_against_its_own_zone_and_against_another(sample: Path, tmp_p
         other = tmp_path / "other.json"
         other.write_text(sample.read_text().replace("ark.nlm.example.org", "elsewhere.example.org"))
         history = tmp_path / "history.sqlite"
-        run(*at, "--history", str(history))
-        changed = ("--table", str(other), f"@127.0.0.1#{server.port}")
+        run(*at, "--history", history)
+        changed = ("--table", other, f"@127.0.0.1#{server.port}")
         code, out, _ = run(*changed)
         assert (code, out.split(":")[0]) == (1, "differs 12025")
-        assert run(*changed, "--history", str(history))[1].startswith("stale 12025: DNS says what the table said")
+        assert run(*changed, "--history", history)[1].startswith("stale 12025: DNS says what the table said")
         assert run(*changed, "99999")[0] in (0, 1)
         code, out, err = run(*at, "12345", "13579")  # a slip of the pen, say, agrees with DNS only too well
         assert (code, out) == (0, "")
@@ -51,7 +46,7 @@ def test_the_sample_against_its_own_zone_and_against_another(sample: Path, tmp_p
         assert document["records"][0]["dns"][0].startswith("https://ark.nlm.example.org/")
         assert document["records"][0]["table"][0].startswith("https://elsewhere.example.org/")
         page = tmp_path / "page.html"
-        assert run(*changed, "--html", str(page))[0] == 1
+        assert run(*changed, "--html", page)[0] == 1
         assert 'href="#r-12025"' in page.read_text()
 
 
@@ -62,36 +57,29 @@ def test_an_unusable_history_is_reported_before_any_query(sample: Path, tmp_path
     other.close()
     reasons = {missing: "there is no folder", tmp_path / "other.sqlite": "holds something other"}
     for path, reason in reasons.items():
-        code, out, err = run("--table", str(sample), "@192.0.2.1", "--history", str(path))
+        code, out, err = run("--table", sample, "@192.0.2.1", "--history", path)
         assert (code, out) == (8, "")
         assert f"{path}: {reason}" in err
-    assert run("--table", str(sample), "@192.0.2.1", "--history", str(tmp_path))[0] == 2
+    assert run("--table", sample, "@192.0.2.1", "--history", tmp_path)[0] == 2
 
 
-def test_progress_on_a_terminal_and_only_data_in_a_pipe(sample: Path, tmp_path: Path) -> None:
-    master, terminal = os.openpty()
+def test_progress_on_a_terminal_and_only_data_in_a_pipe(sample: Path) -> None:
     with Maptr({"ark.arpa.": sample.with_name("ark.arpa.zone")}) as server:
-        command = ("table", "drift", "--table", str(sample), "--all", "12025", "99999", f"@127.0.0.1#{server.port}")
-        done = subprocess.run(
-            [sys.executable, "-m", "maptr", *command], stdout=subprocess.PIPE, stderr=terminal, text=True, timeout=60
-        )
-        os.close(terminal)
-        shown = os.read(master, 1 << 16).decode()
-        os.close(master)
-    assert done.returncode == 0, shown
-    assert done.stdout.splitlines() == ["same 12025", "same 99999", "same 99999/fk4"]
+        words = ("--table", sample, "--all", "12025", "99999", f"@127.0.0.1#{server.port}")
+        code, out, shown = command_line.run_on_terminal("table", "drift", *words)
+        assert "asking DNS" not in run(*words)[2]
+    assert (code, out.splitlines()) == (0, ["same 12025", "same 99999", "same 99999/fk4"]), shown
     assert "asking DNS" in shown
     assert "100%" in shown
-    assert "asking DNS" not in run(*command[2:])[2]
 
 
 def test_exit_codes_for_silent_dns_and_bad_usage(sample: Path, tmp_path: Path) -> None:
     with serving(lambda query: None) as port:
-        code, out, _ = run("--table", str(sample), f"@127.0.0.1#{port}", "12025", "--timeout", "0.3")
+        code, out, _ = run("--table", sample, f"@127.0.0.1#{port}", "12025", "--timeout", "0.3")
         assert (code, out.split(":")[0]) == (9, "unknown 12025")
     with serving(zone({})) as port:
-        assert run("--table", str(sample), f"@127.0.0.1#{port}", "12025")[0] == 1
-    assert run("--table", str(tmp_path / "none"))[0] == 8
-    assert run("--table", str(sample), "@one", "@two")[0] == 2
-    assert run("--table", str(sample), "not a NAAN")[0] == 2
-    assert run("--table", str(sample), "@127.0.0.1#nonsense")[0] == 2
+        assert run("--table", sample, f"@127.0.0.1#{port}", "12025")[0] == 1
+    assert run("--table", tmp_path / "none")[0] == 8
+    assert run("--table", sample, "@one", "@two")[0] == 2
+    assert run("--table", sample, "not a NAAN")[0] == 2
+    assert run("--table", sample, "@127.0.0.1#nonsense")[0] == 2

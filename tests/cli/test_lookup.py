@@ -14,14 +14,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from maptr.cache import POLICIES
 from maptr.choose import CHOOSERS
-from maptr.cli.group import main
 from maptr.cli.results import duration_text
 from tests.cache.test_policy import BEGIN, END, PAGE
 from tests.client.test_drivers import serving, zone
+from tests.support.command_line import run, run_process
 from tests.support.peers import Maptr
 from tests.support.ports import free_port
 
@@ -46,10 +45,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def server() -> Iterator[str]:
     with Maptr({"ark.arpa.": ZONES / "ark.arpa.zone"}) as running:
         yield f"127.0.0.1#{running.port}"
-
-
-def run(*arguments: str, text: str = "") -> Result:
-    return CliRunner().invoke(main, arguments, input=text)
 
 
 def url_of(file: Path) -> str:
@@ -193,9 +188,7 @@ def test_the_age_of_a_table_counts_from_its_last_pull(policy: str, tmp_path: Pat
 def test_log_lines_of_the_cache_begin_with_maptr(tmp_path: Path) -> None:
     (tmp_path / "bad").write_text("nothing of any format")
     words = ["url", "ark:12345/x1", "--table", "bad", "--policy", "natab-only"]
-    done = subprocess.run(
-        [sys.executable, "-m", "maptr", *words], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = run_process(*words, cwd=tmp_path)
     assert done.returncode == 9
     assert all(line.startswith("maptr: ") for line in done.stderr.splitlines()), done.stderr
     assert "bad: not a registry" in done.stderr

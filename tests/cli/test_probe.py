@@ -5,22 +5,20 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from maptr.cache.disk import Disk
 from maptr.cache.probe_log import ProbeLog
-from maptr.cli.group import main
 from maptr.registry import write_json
 from maptr.registry.table import Entry, Nma, Table
+from tests.support import command_line
 from tests.support.caching import Clock
 from tests.support.ports import free_port
 
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["table", *arguments])
+run = partial(command_line.run, "table")
 
 
 @pytest.fixture

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import codecs
-import contextlib
 import json
-import os
 import re
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from maptr.cli.group import main
 from maptr.errors import ZoneError
 from maptr.server.state import ZoneSource
 from maptr.server.zone_file import read_zone
+from tests.support import command_line
 from tests.support.signing import NOW, TEXT
 
 ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519", reason="signing needs maptr[dnssec]")
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(main, ["zone", *map(str, arguments)])
+run = partial(command_line.run, "zone")
 
 
 @pytest.fixture
@@ -138,11 +135,11 @@ def test_check_and_serve_report_expired_signatures(work: Path) -> None:
     assert (checked.exit_code, checked.stdout) == (0, f"{path}: warning: example.: signatures: {over}\n")
     assert run("check", "--strict", path).exit_code == 1
     serve = ["serve", "--zone", f"example={path}", "--listen", "127.0.0.1:5300", "--check-config"]
-    started = CliRunner().invoke(main, serve)
+    started = command_line.run(*serve)
     assert (started.exit_code, started.stderr) == (0, f"maptr: zone example.: {over}\n")
     assert run("sign", work / "in.zone", work / "keys", "-o", path).exit_code == 0
     assert run("check", "--strict", path).exit_code == 0
-    assert CliRunner().invoke(main, serve).stderr == ""
+    assert command_line.run(*serve).stderr == ""
 
 
 def test_the_same_time_gives_the_same_zone(work: Path) -> None:
@@ -265,21 +262,9 @@ def test_only_a_terminal_gets_a_progress_bar(work: Path) -> None:
     shown = run("sign", work / "in.zone", work / "keys", "-o", work / "out.zone").output
     assert "names" not in shown
     assert "\x1b" not in shown
-    command = [sys.executable, "-m", "maptr", "zone", "sign", "--force", "in.zone", "keys", "-o", "out.zone"]
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80"}
-    ours, theirs = os.openpty()
-    told = bytearray()
-    with subprocess.Popen(command, cwd=work, env=environment, stderr=theirs, stdin=subprocess.DEVNULL) as process:
-        os.close(theirs)
-        with contextlib.suppress(OSError):  # EIO where the other end of a terminal is gone
-            while part := os.read(ours, 65536):
-                told += part
-        os.close(ours)
-        assert process.wait() == 0
-    seen = told.decode()
-    assert "names signed" in seen
-    assert "100%" in seen
-    assert "signed until" in seen
+    words = ("zone", "sign", "--force", "in.zone", "keys", "-o", "out.zone")
+    code, _, shown = command_line.run_on_terminal(*words, cwd=work)
+    assert (code, "names signed" in shown, "100%" in shown, "signed until" in shown) == (0, True, True, True)
 
 
 def test_keys_are_listed_renamed_removed_and_written_as_ds(work: Path) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from maptr import registry
-from maptr.cli.group import main
+from tests.support import command_line
 
 HERE = Path(__file__).resolve().parents[1]
 ZONES = HERE.parent / "zones"
@@ -20,18 +20,17 @@ MIXED = """{"data": [{"what": "12345", "where": "https://ark.nlm.nih.gov"}, {"wh
  {"what": "12346", "where": "https://localhost"}, {"what": "12347", "where": "https://ARK.nlm.nih.gov"}]}"""
 
 
-def run(*args: str, stdin: str | bytes | None = None) -> Result:
-    return CliRunner().invoke(main, ["table", *args], input=stdin)
+run = partial(command_line.run, "table")
 
 
 def test_check_clean() -> None:
-    result = run("check", "-", stdin=CLEAN)
+    result = run("check", "-", text=CLEAN)
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr == "1 NAANs, 0 shoulders: 0 errors, 0 warnings\n"
 
 
 def test_check_lists_every_bad_record_and_every_finding() -> None:
-    result = run("check", "-", stdin=MIXED)
+    result = run("check", "-", text=MIXED)
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [
         "<stdin>: error: aeiou: bad-record: the NAAN is not betanumeric",
@@ -43,7 +42,7 @@ def test_check_lists_every_bad_record_and_every_finding() -> None:
 
 
 def test_check_json() -> None:
-    result = run("check", "--json", "-", stdin=MIXED)
+    result = run("check", "--json", "-", text=MIXED)
     said = json.loads(result.stdout)
     assert result.exit_code == 1
     assert said["schema"] == "maptr/1"
@@ -56,7 +55,7 @@ def test_check_json() -> None:
 
 
 def test_check_names_damaged_natab_lines_by_number() -> None:
-    result = run("check", "-", stdin="12345:\n  ark.nlm.nih.gov A\nLibrary of Congress\n1l346: x\n")
+    result = run("check", "-", text="12345:\n  ark.nlm.nih.gov A\nLibrary of Congress\n1l346: x\n")
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [
         "<stdin>:3: error: -: bad-record: neither comment, entry nor NMA: Library of Congress",
@@ -65,8 +64,8 @@ def test_check_names_damaged_natab_lines_by_number() -> None:
 
 
 def test_warnings_fail_only_when_strict() -> None:
-    assert run("check", str(ZONES / "sample.json")).exit_code == 0
-    assert run("check", "--strict", str(ZONES / "sample.json")).exit_code == 1
+    assert run("check", ZONES / "sample.json").exit_code == 0
+    assert run("check", "--strict", ZONES / "sample.json").exit_code == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"<html>", b'{"data": [', b"\xff", b"\x1f\x8b", b"hello"])
@@ -74,28 +73,28 @@ def test_other_content_than_a_registry_is_exit_8(content: bytes, tmp_path: Path)
     file = tmp_path / "registry"
     file.write_bytes(content)
     for command in (["check"], ["convert", "--to", "json"]):
-        result = run(*command, str(file))
+        result = run(*command, file)
         assert (result.exit_code, result.stdout) == (8, "")
         assert result.stderr.startswith(f"maptr: {file}:1: ")
 
 
 def test_a_missing_file_is_exit_8(tmp_path: Path) -> None:
-    result = run("check", str(tmp_path / "none"))
+    result = run("check", tmp_path / "none")
     assert result.exit_code == 8
     assert "No such file" in result.stderr
-    assert run("check", str(tmp_path)).exit_code in (2, 8)
+    assert run("check", tmp_path).exit_code in (2, 8)
 
 
 def test_control_characters_are_escaped() -> None:
     text = json.dumps({"data": [{"what": "12345", "where": "https://a\x1b[31m\n.example.org"}, {"what": "\x1b[2J"}]})
-    result = run("check", "-", stdin=text)
+    result = run("check", "-", text=text)
     assert "\x1b" not in result.output
     assert len(result.stdout.splitlines()) == 2
 
 
 def test_convert_to_natab_reports_losses(tmp_path: Path) -> None:
     file = tmp_path / "natab"
-    result = run("convert", str(ZONES / "sample.json"), "--to", "natab", "-o", str(file))
+    result = run("convert", ZONES / "sample.json", "--to", "natab", "-o", file)
     assert (result.exit_code, result.stdout) == (0, "")
     assert file.read_text("utf-8") == (ZONES / "sample.natab").read_text("utf-8")
     assert not any("the scheme http" in line for line in result.stderr.splitlines())
@@ -105,21 +104,21 @@ def test_convert_to_natab_reports_losses(tmp_path: Path) -> None:
 def test_the_scheme_of_a_natab_is_an_option() -> None:
     natab = "12345:\n  a.example.org:80\n  b.example.org\n"
     for options, scheme in (((), "https"), (("--scheme", "http"), "http")):
-        table = registry.read(run("convert", "-", "--to", "json", *options, stdin=natab).stdout)
+        table = registry.read(run("convert", "-", "--to", "json", *options, text=natab).stdout)
         targets = [f"{start}.example.org/ark:/${{content}}" for start in ("http://a", f"{scheme}://b")]
         assert [nma.target for nma in table["12345"].nmas] == targets
 
 
 def test_convert_to_json_round_trips() -> None:
     for name in ("sample.json", "sample.natab"):
-        result = run("convert", str(ZONES / name), "--to", "json")
+        result = run("convert", ZONES / name, "--to", "json")
         assert (result.exit_code, result.stderr) == (0, "")
         assert registry.read(result.stdout) == registry.read((ZONES / name).read_bytes())
 
 
 def test_convert_writes_nothing_when_a_record_is_bad(tmp_path: Path) -> None:
     file = tmp_path / "out"
-    result = run("convert", "-", "--to", "json", "-o", str(file), stdin=MIXED)
+    result = run("convert", "-", "--to", "json", "-o", file, text=MIXED)
     assert result.exit_code == 1
     assert not file.exists()
     assert result.stderr.splitlines() == [
@@ -129,7 +128,7 @@ def test_convert_writes_nothing_when_a_record_is_bad(tmp_path: Path) -> None:
 
 
 def test_convert_cannot_write(tmp_path: Path) -> None:
-    result = run("convert", "-", "--to", "json", "-o", str(tmp_path / "no" / "where"), stdin=CLEAN)
+    result = run("convert", "-", "--to", "json", "-o", tmp_path / "no" / "where", text=CLEAN)
     assert result.exit_code == 8
 
 
@@ -138,7 +137,7 @@ def test_check_the_real_registry() -> None:
     path = REAL / "naan_records.json"
     if not path.exists():
         pytest.skip(f"no real registry at {path} (set MAPTR_REAL_DATA)")
-    result = run("check", str(path))
+    result = run("check", path)
     assert result.exit_code == 1
     errors = {line.split(": ")[2] for line in result.stdout.splitlines() if ": error: " in line}
     assert errors == {"83025", "15050", "85163", "56775"}
@@ -149,10 +148,10 @@ def test_only_what_convert_wrote_is_replaced(tmp_path: Path) -> None:
     out, source = tmp_path / "out", tmp_path / "in"
     source.write_bytes(CLEAN if isinstance(CLEAN, bytes) else CLEAN.encode())
     for _ in range(2):
-        assert run("convert", str(source), "--to", "natab", "-o", str(out)).exit_code == 0
+        assert run("convert", source, "--to", "natab", "-o", out).exit_code == 0
     out.write_text(out.read_text() + "# mine\n")
-    result = run("convert", str(source), "--to", "natab", "-o", str(out))
+    result = run("convert", source, "--to", "natab", "-o", out)
     assert (result.exit_code, "# mine" in out.read_text()) == (2, True)
-    assert run("convert", str(source), "--to", "natab", "-o", str(out), "--overwrite").exit_code == 0
-    result = run("convert", str(source), "--to", "json", "-o", str(source), "--overwrite")
+    assert run("convert", source, "--to", "natab", "-o", out, "--overwrite").exit_code == 0
+    result = run("convert", source, "--to", "json", "-o", source, "--overwrite")
     assert (result.exit_code, "input and output are the same file" in result.stderr) == (2, True)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import dns.zone
 import pytest
-from click.testing import CliRunner, Result
 
-from maptr.cli.group import main
 from maptr.zone.lint import OTHER_ANSWER
+from tests.support import command_line
 from tests.support.entries import LONG, entry, tables, written
 
 ZONES = Path(__file__).resolve().parents[2] / "zones"
@@ -28,8 +26,7 @@ BAD_AND_GOOD = {
 }
 
 
-def run(*arguments: str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(main, ["zone", *arguments], input=stdin)
+run = partial(command_line.run, "zone")
 
 
 def serial(path: Path) -> int:
@@ -39,17 +36,17 @@ def serial(path: Path) -> int:
 
 def test_build_writes_a_zone_that_check_accepts(tmp_path: Path) -> None:
     target = tmp_path / "ark.arpa.zone"
-    result = run("build", SAMPLE, "-o", str(target), "--serial", "7")
+    result = run("build", SAMPLE, "-o", target, "--serial", "7")
     assert result.exit_code == 0, result.stderr
     assert result.stdout == ""
     assert "zone ark.arpa. serial 7: 13 NAANs" in result.stderr
     assert serial(target) == 7
-    assert run("check", str(target)).exit_code == 0
+    assert run("check", target).exit_code == 0
     assert [path.name for path in tmp_path.iterdir()] == ["ark.arpa.zone"]
 
 
 def test_a_zone_without_name_servers_is_reported_as_local(tmp_path: Path) -> None:
-    target = str(tmp_path / "ark.arpa.zone")
+    target = tmp_path / "ark.arpa.zone"
     said = "its name server is localhost, for this machine alone: --ns names others"
     assert said in run("build", SAMPLE, "-o", target).stderr
     assert said in run("build", SAMPLE, "-o", target).stderr.splitlines()[-1]  # unchanged, and still so
@@ -57,23 +54,23 @@ def test_a_zone_without_name_servers_is_reported_as_local(tmp_path: Path) -> Non
 
 
 def test_any_format_any_origin_and_stdout(tmp_path: Path) -> None:
-    natab = run("build", str(ZONES / "sample.natab"), "--serial", "1", "--origin", "ark.example")
+    natab = run("build", ZONES / "sample.natab", "--serial", "1", "--origin", "ark.example")
     assert natab.exit_code == 0
     assert natab.stdout.startswith("$ORIGIN ark.example.\n")
-    piped = run("build", "-", "--serial", "1", "--origin", "ark.example", stdin=(ZONES / "sample.natab").read_text())
+    piped = run("build", "-", "--serial", "1", "--origin", "ark.example", text=(ZONES / "sample.natab").read_text())
     assert piped.stdout == natab.stdout
 
 
 def test_records_with_errors_are_left_out_and_named(tmp_path: Path) -> None:
     source = tmp_path / "registry.json"
     source.write_text(json.dumps(BAD_AND_GOOD))
-    result = run("build", str(source), "--serial", "1")
+    result = run("build", source, "--serial", "1")
     assert result.exit_code == 0
     assert "12345 IN NAPTR" in result.stdout
     assert "13030" not in result.stdout
     assert "left out: error: 13030: no-public-host" in result.stderr
     assert "vowels" in result.stderr
-    assert run("build", "--strict", str(source), "--serial", "1").exit_code == 1
+    assert run("build", "--strict", source, "--serial", "1").exit_code == 1
 
 
 def test_a_left_out_shoulder_whose_arks_get_another_answer_makes_the_exit_code_1(tmp_path: Path) -> None:
@@ -87,7 +84,7 @@ def test_a_left_out_shoulder_whose_arks_get_another_answer_makes_the_exit_code_1
     unread = json.loads(Path(file).read_text())["data"]
     unread.append({"what": "ark:/12345/x9", "target": {"url": 5}})
     Path(file).write_text(json.dumps({"data": unread}))
-    checked = CliRunner().invoke(main, ["table", "check", file])
+    checked = command_line.run("table", "check", file)
     assert checked.exit_code == 1
     for record in ("12345/x7", "ark:/12345/x9"):
         assert f"error: {record}: {OTHER_ANSWER}: " in checked.stdout
@@ -105,26 +102,26 @@ def test_left_out_records_are_reported_for_an_unchanged_zone_too(tmp_path: Path)
     source, target = tmp_path / "registry.json", tmp_path / "zone"
     source.write_text(json.dumps({"data": records}))
     for _ in range(2):
-        result = run("build", str(source), "-o", str(target))
+        result = run("build", source, "-o", target)
         assert result.exit_code == 0
         assert "left out: warning: 12345: no-public-host: 192.168.1.12" in result.stderr
         assert "left out: error: 13030: rule-too-long" in result.stderr
     assert "unchanged" in result.stderr
-    assert run("build", "--strict", str(source), "-o", str(target)).exit_code == 1
+    assert run("build", "--strict", source, "-o", target).exit_code == 1
 
 
 def test_date_serials_increase_and_an_unchanged_zone_keeps_its_serial(tmp_path: Path) -> None:
     target = tmp_path / "zone"
-    run("build", SAMPLE, "-o", str(target))
+    run("build", SAMPLE, "-o", target)
     first = serial(target)
     before = target.stat().st_mtime_ns
-    result = run("build", SAMPLE, "-o", str(target))
+    result = run("build", SAMPLE, "-o", target)
     assert result.exit_code == 0
     assert "unchanged" in result.stderr
     assert (serial(target), target.stat().st_mtime_ns) == (first, before)
-    run("build", str(ZONES / "sample.natab"), "-o", str(target))
+    run("build", ZONES / "sample.natab", "-o", target)
     assert serial(target) == first + 1
-    run("build", SAMPLE, "-o", str(target), "--serial", "5")
+    run("build", SAMPLE, "-o", target, "--serial", "5")
     assert serial(target) == 5
 
 
@@ -150,7 +147,7 @@ def test_a_zone_with_errors_is_not_written(tmp_path: Path) -> None:
     target.write_text(OLD_ZONE)
     include = tmp_path / "include"
     include.write_text('12346 60 IN NAPTR 0 0 "h" "ark" "USLC" h.example.\n')
-    result = run("build", SAMPLE, "-o", str(target), "--include", str(include))
+    result = run("build", SAMPLE, "-o", target, "--include", str(include))
     assert result.exit_code == 1
     assert "regexp-refused" in result.stderr
     assert target.read_text() == OLD_ZONE
@@ -174,7 +171,7 @@ def test_errors_have_a_code_and_a_reason(
     arguments: list[str], code: int, because: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = run(*arguments, stdin="")
+    result = run(*arguments, text="")
     assert result.exit_code == code, result.output
     assert because in result.output
 
@@ -185,7 +182,7 @@ def test_an_unwritable_directory_keeps_the_old_zone(tmp_path: Path) -> None:
     target = tmp_path / "zone"
     target.write_text("the old zone")
     tmp_path.chmod(0o500)
-    result = run("build", SAMPLE, "-o", str(target))
+    result = run("build", SAMPLE, "-o", target)
     tmp_path.chmod(0o700)
     assert result.exit_code == 8
     assert target.read_text() == "the old zone"
@@ -195,11 +192,11 @@ def test_check_names_file_line_record_and_reason(tmp_path: Path) -> None:
     bad = tmp_path / "bad.zone"
     bad.write_text((ZONES / "ark.arpa.zone").read_text() + '12999 IN NAPTR 0 0 "h" "ark" "" gov:8080.\n')
     lines = len(bad.read_text().splitlines())
-    result = run("check", str(bad))
+    result = run("check", bad)
     assert result.exit_code == 1
     assert result.stdout.startswith(f"{bad}:{lines}: error: 12999.ark.arpa.: unescaped-port: ")
     assert result.stderr == f"{bad}: 1 errors, 0 warnings\n"
-    document = json.loads(run("check", "--json", str(bad)).stdout)
+    document = json.loads(run("check", "--json", bad).stdout)
     assert document["schema"] == "maptr/1"
     assert [(f["code"], f["line"]) for f in document["findings"]] == [("unescaped-port", lines)]
 
@@ -207,8 +204,8 @@ def test_check_names_file_line_record_and_reason(tmp_path: Path) -> None:
 def test_strict_makes_warnings_fail(tmp_path: Path) -> None:
     odd = tmp_path / "odd.zone"
     odd.write_text((ZONES / "ark.arpa.zone").read_text() + 'hello IN NAPTR 0 0 "h" "ark" "" h.example.\n')
-    assert run("check", str(odd)).exit_code == 0
-    assert run("check", "--strict", str(odd)).exit_code == 1
+    assert run("check", odd).exit_code == 0
+    assert run("check", "--strict", odd).exit_code == 1
 
 
 OLD_ZONE = "ark.arpa. 60 IN SOA a. b. 1 2 3 4 5\nark.arpa. 60 IN NS a.\n"
@@ -223,10 +220,10 @@ def test_a_file_that_is_not_the_zone_is_not_replaced(content: str, tmp_path: Pat
     target = tmp_path / "out"
     octets = content.encode("utf-8", "surrogateescape")
     target.write_bytes(octets)
-    result = run("build", SAMPLE, "-o", str(target))
+    result = run("build", SAMPLE, "-o", target)
     assert (result.exit_code, target.read_bytes()) == (2, octets)
     assert "maptr did not write it: give --overwrite to replace it" in result.stderr
-    assert run("build", SAMPLE, "-o", str(target), "--overwrite").exit_code == 0
+    assert run("build", SAMPLE, "-o", target, "--overwrite").exit_code == 0
     assert "12345 IN NAPTR" in target.read_text()
 
 
@@ -240,33 +237,32 @@ def test_an_input_is_never_the_output(how: str, tmp_path: Path) -> None:
     elif how != "itself":
         out = tmp_path / "out"
         out.hardlink_to(source) if how == "hard link" else out.symlink_to(source)
-    for words in (["build", str(source)], ["build", SAMPLE, "--include", str(source)]):
-        result = run(*words, "-o", str(out), "--overwrite")
+    for words in (["build", source], ["build", SAMPLE, "--include", source]):
+        result = run(*words, "-o", out, "--overwrite")
         assert (result.exit_code, source.read_text()) == (2, Path(SAMPLE).read_text())
         assert "input and output are the same file" in result.stderr
 
 
 def test_a_zone_that_lost_its_names_is_not_replaced(tmp_path: Path) -> None:
     target, few = tmp_path / "zone", tmp_path / "few"
-    assert run("build", SAMPLE, "-o", str(target)).exit_code == 0
+    assert run("build", SAMPLE, "-o", target).exit_code == 0
     before = target.read_text()
     few.write_text("12345:\n    h.example.org  ACR\n#--- end of data ---\n")
-    result = run("build", str(few), "-o", str(target))
+    result = run("build", few, "-o", target)
     assert (result.exit_code, target.read_text()) == (1, before)
     assert "stays as it is: it lost" in result.stderr
-    assert run("build", str(few), "-o", str(target), "--force").exit_code == 0
+    assert run("build", few, "-o", target, "--force").exit_code == 0
     assert target.read_text() != before
 
 
 def test_a_zone_is_written_through_a_link_and_to_standard_output(tmp_path: Path) -> None:
     target, link = tmp_path / "zone", tmp_path / "link"
     link.symlink_to(target)
-    assert run("build", SAMPLE, "-o", str(link), "--serial", "1").exit_code == 0
+    assert run("build", SAMPLE, "-o", link, "--serial", "1").exit_code == 0
     assert link.is_symlink()
     for name in ("-", "/dev/stdout"):
-        words = [sys.executable, "-m", "maptr", "zone", "build", SAMPLE, "--serial", "1", "-o", name]
         with (tmp_path / "out").open("w") as out:
-            subprocess.run(words, stdout=out, check=True, timeout=60)
+            command_line.run_process("zone", "build", SAMPLE, "--serial", "1", "-o", name, stdout=out, check=True)
         assert (tmp_path / "out").read_text() == target.read_text()
 
 
@@ -282,11 +278,11 @@ def test_check_sign_and_diff_read_included_files(tmp_path: Path) -> None:
     (tmp_path / "part").write_text("12345 60 IN A 192.0.2.1\n")
     zone = tmp_path / "zone"
     zone.write_text(f"{OLD_ZONE}$INCLUDE {tmp_path / 'part'}\n")
-    assert run("check", str(zone)).exit_code == 0
+    assert run("check", zone).exit_code == 0
     (tmp_path / "old").write_text(OLD_ZONE)
-    result = run("diff", str(tmp_path / "old"), str(zone))
+    result = run("diff", tmp_path / "old", zone)
     assert (result.exit_code, "12345.ark.arpa." in result.stdout) == (1, True)
     (tmp_path / "part").unlink()
-    result = run("check", str(zone))
+    result = run("check", zone)
     assert (result.exit_code, result.stdout) == (8, "")
     assert f"{tmp_path / 'part'}: No such file or directory" in result.stderr
