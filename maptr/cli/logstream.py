@@ -27,7 +27,11 @@ TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"  # RFC 3339
 
 def configure(level: int, form: logging.Formatter | None = None) -> None:
     """Log to stderr, by default without time and level."""
-    handler = _handler()
+    handler: logging.Handler
+    try:
+        handler = LogStream(sys.stderr.fileno(), sys.stderr.encoding)
+    except (AttributeError, OSError, ValueError):
+        handler = logging.StreamHandler()  # stderr is closed or replaced
     handler.setFormatter(form or logging.Formatter(output.LOG_FORMAT))
     logging.basicConfig(level=level, handlers=[handler])
 
@@ -68,13 +72,6 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return json.dumps(line)
-
-
-def _handler() -> logging.Handler:
-    try:
-        return LogStream(sys.stderr.fileno(), sys.stderr.encoding)
-    except (AttributeError, OSError, ValueError):
-        return logging.StreamHandler()  # stderr is closed or replaced
 
 
 class LogStream(logging.Handler):

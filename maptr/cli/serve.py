@@ -18,7 +18,7 @@ import click
 
 from maptr import config as configuration
 from maptr.cli import logstream, output
-from maptr.cli.options import Parsed
+from maptr.cli.options import Command, Parsed
 from maptr.config.values import read_name
 from maptr.dnssec.expiry import signature_state
 from maptr.errors import ConfigError, MaptrError, MissingExtra, SigningError, ZoneError, raise_all, reason_of
@@ -50,22 +50,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("maptr.serve")
 
-# Option -> the setting that it overrides.
-SETTINGS = {
-    "--listen": "serve.listen",
-    "--metrics": "serve.metrics",
-    "--user": "serve.user",
-    "--control": "serve.control",
-    "--tls-listen": "serve.tls.listen",
-    "--tls-cert": "serve.tls.certificate",
-    "--tls-key": "serve.tls.key",
-    "--nsid": "serve.nsid",
-    "--catalog": "serve.catalog.name",
-    "--state": "serve.state",
-    "--log-level": "serve.log_level",
-    "--log-format": "serve.log_format",
-    "--query-log": "serve.query_log.every",
-}
+SETTINGS: dict[str, str] = {}  # option -> the setting that it overrides
+
+
+def _setting(option: str, key: str, **options: Any) -> Callable[[Command], Command]:
+    """An option that overrides the setting ``key``."""
+    SETTINGS[option] = key
+    return click.option(option, **options)
 
 
 def _key(text: str) -> TsigKey:
@@ -100,44 +91,56 @@ def _folder(text: str) -> str:
     multiple=True,
     help="Zone and its file, such as ark.arpa=ark.arpa.zone; overrides the zone in the configuration. Repeatable.",
 )
-@click.option(
+@_setting(
     "--listen",
+    "serve.listen",
     metavar="HOST:PORT",
     type=Parsed(lambda text: str(Address.from_text(text))),
     multiple=True,
     help=f"Address for UDP and TCP, such as [::1]:{SERVER_PORT}; port 0 takes a free one. Repeatable.  "
     f"[default: 127.0.0.1:{SERVER_PORT}]",
 )
-@click.option(
+@_setting(
     "--metrics",
+    "serve.metrics",
     metavar="HOST:PORT",
     help="Address of the HTTP server for Prometheus (/metrics) and /health, such as 127.0.0.1:9153. Every client that "
     "can reach it may read them. Needs maptr[metrics].  [default: none]",
 )
-@click.option(
+@_setting(
     "--user",
+    "serve.user",
     metavar="NAME[:GROUP]",
     help="User to run as if root starts the server, such as maptr or maptr:dns; sockets are bound first.  "
     "[default: the user that starts it]",
 )
-@click.option(
+@_setting(
     "--control",
+    "serve.control",
     metavar="SOCKET",
     type=click.Path(),
     help="Control socket, which maptr reload and maptr status use.  [default: as configured, else none]",
 )
-@click.option(
+@_setting(
     "--tls-listen",
+    "serve.tls.listen",
     metavar="HOST:PORT",
     type=Parsed(lambda text: str(Address.from_text(text))),
     multiple=True,
     help="Address for DNS over TLS, such as 127.0.0.1:853. Repeatable; needs --tls-cert and --tls-key.  "
     "[default: none]",
 )
-@click.option("--tls-cert", metavar="FILE", type=click.Path(), help="Certificate and its chain, as PEM.")
-@click.option("--tls-key", metavar="FILE", type=click.Path(), help="Private key of the certificate, as PEM.")
-@click.option(
-    "--nsid", metavar="TEXT", help="Identifier of this server for the NSID option (dig +nsid).  [default: none]"
+@_setting(
+    "--tls-cert", "serve.tls.certificate", metavar="FILE", type=click.Path(), help="Certificate and its chain, as PEM."
+)
+@_setting(
+    "--tls-key", "serve.tls.key", metavar="FILE", type=click.Path(), help="Private key of the certificate, as PEM."
+)
+@_setting(
+    "--nsid",
+    "serve.nsid",
+    metavar="TEXT",
+    help="Identifier of this server for the NSID option (dig +nsid).  [default: none]",
 )
 @click.option(
     "--key",
@@ -162,27 +165,38 @@ def _folder(text: str) -> str:
     multiple=True,
     help="Secondary to send NOTIFY to at each new serial, signed with the key. Repeatable.  [default: none]",
 )
-@click.option(
+@_setting(
     "--catalog",
+    "serve.catalog.name",
     metavar="ORIGIN",
     type=Parsed(lambda text: to_text(read_name(text))),
     help="Also serve a catalog of the zones (RFC 9432) to those who may transfer it, such as catalog.invalid.  "
     "[default: none]",
 )
-@click.option(
+@_setting(
     "--state",
+    "serve.state",
     metavar="DIRECTORY",
     type=Parsed(_folder),
     shell_complete=click.Path().shell_complete,
     help="Directory of this server alone, for the journals that IXFR is answered from, and for the zones that it "
     "builds and signs.  [default: journals lie beside the zone files]",
 )
-@click.option(
-    "--log-level", metavar="LEVEL", help="Least level to log: debug, info, warning or error.  [default: info]"
+@_setting(
+    "--log-level",
+    "serve.log_level",
+    metavar="LEVEL",
+    help="Least level to log: debug, info, warning or error.  [default: info]",
 )
-@click.option("--log-format", metavar="FORMAT", help="text, or json for one JSON object a line.  [default: text]")
-@click.option(
+@_setting(
+    "--log-format",
+    "serve.log_format",
+    metavar="FORMAT",
+    help="text, or json for one JSON object a line.  [default: text]",
+)
+@_setting(
     "--query-log",
+    "serve.query_log.every",
     metavar="N",
     type=click.IntRange(0),
     help="Log one of N queries (1: all), at most 100 a second.  [default: none]",

@@ -11,7 +11,7 @@ import click
 from maptr.cli import output
 from maptr.cli.files import output_option, overwrite_option, read_text, refuse_input, write
 from maptr.cli.options import duration
-from maptr.cli.zone import examine_zone, existing_zone, refuse_shrinkage
+from maptr.cli.zone import examine_zone, existing_zone, refuse_shrinkage, without_errors
 from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.policy import Children, SigningPolicy
 from maptr.dnssec.sign import Renewal, due
@@ -19,7 +19,6 @@ from maptr.errors import ZoneError
 from maptr.protocol import names
 from maptr.zone import text as zonetext
 from maptr.zone.check import is_clean
-from maptr.zone.finding import Severity
 from maptr.zone.masterfile import soa_owner
 from maptr.zone.reader import paused_gc, read_plain
 from maptr.zone.zonemd import check_digest
@@ -155,11 +154,7 @@ def _read_zone(file: str, origin: str | None) -> tuple[ZoneView, list[Path]]:
     if plain is not None and is_clean(plain):
         return plain.view, []
     findings, view, included = examine_zone(text, origin, file)
-    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
-    for finding in errors:
-        output.talk(str(finding))
-    if errors or view is None:
-        output.fail(f"{file} was not signed: it has errors", output.EXIT_NONE)
+    view = without_errors(view, findings, f"{file} was not signed: it has errors")
     return view, [path for path, _ in included]
 
 

@@ -13,15 +13,7 @@ import click
 
 from maptr import registry
 from maptr.cli import options, output
-from maptr.cli.files import (
-    input_name,
-    output_option,
-    overwrite_option,
-    read_table,
-    refuse_foreign,
-    refuse_input,
-    write,
-)
+from maptr.cli.files import input_name, output_option, overwrite_option, read_table, refuse_foreign, refuse_input, write
 from maptr.cli.group import LazyGroup
 from maptr.errors import TableError
 from maptr.registry.table import Table
@@ -68,26 +60,27 @@ def check(file: str, as_json: bool, strict: bool) -> None:
       8  FILE cannot be read or is not a registry
     """
     read, bad = read_table(file)
-    findings = [replace(finding, file=input_name(file)) for finding in lint(read, unread=bad)]
-    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    findings = lint(read, unread=bad)
     if as_json:
         output.json_data(
             {
                 "file": file,
                 "records": len(read),
                 "bad_records": [{"record": error.record, "line": error.line, "reason": error.reason} for error in bad],
-                "findings": [finding.to_dict() for finding in findings],
+                "findings": [replace(finding, file=input_name(file)).to_dict() for finding in findings],
             }
         )
-    else:
-        for error in bad:
-            found = Finding(Severity.ERROR, "bad-record", error.record or "-", error.reason, line=error.line)
-            output.data(str(replace(found, file=input_name(file))))
-        for finding in findings:
-            output.data(str(finding))
-        output.talk(_summary(read, len(bad), findings))
-    if bad or errors or (strict and findings):
-        sys.exit(output.EXIT_NONE)
+    unread = [Finding(Severity.ERROR, "bad-record", one.record or "-", one.reason, line=one.line) for one in bad]
+    counts = Counter(finding.severity for finding in (*unread, *findings))
+    if not as_json:
+        for finding in (*unread, *findings):
+            output.data(str(replace(finding, file=input_name(file))))
+        naans = len(read.naans())
+        output.talk(
+            f"{naans} NAANs, {len(read) - naans} shoulders: {counts[Severity.ERROR]} errors,"
+            f" {counts[Severity.WARNING]} warnings"
+        )
+    sys.exit(output.EXIT_NONE if counts[Severity.ERROR] or (strict and counts) else output.EXIT_OK)
 
 
 @table.command(short_help="Write a registry in another format.")
@@ -145,12 +138,3 @@ def _is_written(content: bytes, form: str) -> bool:
         return _written(registry.read(content), form)[0].encode() == content
     except TableError:
         return False
-
-
-def _summary(read: Table, bad: int, findings: list[Finding]) -> str:
-    counts = Counter(finding.severity for finding in findings)
-    naans = len(read.naans())
-    return (
-        f"{naans} NAANs, {len(read) - naans} shoulders: {bad + counts[Severity.ERROR]} errors,"
-        f" {counts[Severity.WARNING]} warnings"
-    )

@@ -169,11 +169,7 @@ def build(
     findings, new, _ = examine(
         built.text, origin=names.to_text(labels), filename="<stdout>" if target is None else str(target)
     )
-    bad = [finding for finding in findings if finding.severity is Severity.ERROR]
-    for finding in bad:
-        output.talk(str(finding))
-    if bad or new is None:
-        output.fail("the new zone has errors; nothing was written", output.EXIT_NONE)
+    new = without_errors(new, findings, "the new zone has errors; nothing was written")
     refuse_shrinkage(target, old, new, force=force)
     write(target, built.text)
     if as_json:
@@ -284,6 +280,16 @@ def examine_zone(text: str, origin: str | None, file: str) -> Examined:
         return examine(text, origin=origin, filename=input_name(file))
     except OSError as error:
         output.fail(f"{input_name(file)}: $INCLUDE: {reason_of(error)}", output.EXIT_UNREADABLE)
+
+
+def without_errors(view: ZoneView | None, findings: list[Finding], message: str) -> ZoneView:
+    """The zone, if it has no errors; otherwise end the command."""
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    for finding in errors:
+        output.talk(str(finding))
+    if errors or view is None:
+        output.fail(message, output.EXIT_NONE)
+    return view
 
 
 def existing_zone(target: Path | None, origin: Labels, *, overwrite: bool) -> ZoneView | None:

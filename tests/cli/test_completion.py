@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from maptr.cli.completion import SHELLS
 from maptr.cli.group import main
-from tests.cli.test_group import commands
+from tests.cli.test_group import COMMANDS
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -33,16 +33,10 @@ NAMES_A_FILE = re.compile(r"FILE|OUT\b|SOURCE|OLD|NEW|PATH|SOCKET|KEYS|DIRECTORY
 NO_FILE_ALONE = {"zone", "key"}  # ORIGIN=FILE and NAME=ALGORITHM:@FILE, of maptr serve
 
 
-@pytest.mark.parametrize("words", list(commands(main)), ids=" ".join)
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_parameters_that_name_a_file_complete_files(words: tuple[str, ...]) -> None:
-    command: click.Command = main
-    for word in words:
-        assert isinstance(command, click.Group)
-        found = command.get_command(click.Context(command), word)
-        assert found is not None
-        command = found
-    with click.Context(command) as ctx:
-        for param in command.params:
+    with click.Context(COMMANDS[words]) as ctx:
+        for param in COMMANDS[words].params:
             text = param.metavar or param.human_readable_name
             if NAMES_A_FILE.search(text) and param.name not in NO_FILE_ALONE:
                 assert [item.type for item in param.shell_complete(ctx, "x")] in (["file"], ["dir"]), text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -14,103 +13,82 @@ from maptr.cli.group import main
 from maptr.config.model import ServeConfig
 from maptr.protocol.address import Address
 from maptr.protocol.numbers import SERVER_PORT
+from tests.support.command_line import run
 
 COLUMNS = 80
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-def commands(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The words of every command and group."""
-    yield words
-    with click.Context(group) as ctx:
-        for name in group.list_commands(ctx):
-            command = group.get_command(ctx, name)
-            if isinstance(command, click.Group):
-                yield from commands(command, (*words, name))
-            else:
-                yield (*words, name)
+def commands(command: click.Command = main, words: tuple[str, ...] = ()) -> dict[tuple[str, ...], click.Command]:
+    """Every command and group by its words."""
+    found = {words: command}
+    if isinstance(command, click.Group):
+        with click.Context(command) as ctx:
+            for name in command.list_commands(ctx):
+                below = command.get_command(ctx, name)
+                assert below is not None
+                found |= commands(below, (*words, name))
+    return found
 
 
-@pytest.mark.parametrize("words", list(commands(main)), ids=" ".join)
-def test_help_fits_a_terminal(words: tuple[str, ...]) -> None:
+COMMANDS = commands()
+
+
+def options(*words: str) -> dict[str, click.Option]:
+    """The options of a command by each of their names."""
+    return {name: one for one in COMMANDS[words].params if isinstance(one, click.Option) for name in one.opts}
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_help_fits_a_terminal_and_names_the_exit_codes(words: tuple[str, ...]) -> None:
     result = CliRunner().invoke(main, [*words, "--help"], terminal_width=COLUMNS)
     assert result.exit_code == 0
     assert [line for line in result.stdout.splitlines() if len(line) > COLUMNS] == []
-
-
-@pytest.mark.parametrize("words", [words for words in commands(main) if words], ids=" ".join)
-def test_help_names_the_exit_codes(words: tuple[str, ...]) -> None:
-    result = CliRunner().invoke(main, [*words, "--help"])
-    assert "Commands:" in result.stdout or (
-        "Exit codes:\n    0  " in result.stdout and "\n    2  bad usage" in result.stdout
-    )
+    exit_codes = "Exit codes:\n    0  " in result.stdout and "\n    2  bad usage" in result.stdout
+    assert exit_codes or isinstance(COMMANDS[words], click.Group)
+    assert not {"--natab", "--into", "--socket", "--jsonl", "--file"} & options(*words).keys(), "names of other options"
 
 
 def test_the_default_port_is_the_same_everywhere_and_not_that_of_mdns() -> None:
     assert ServeConfig().listen == (Address("127.0.0.1", SERVER_PORT),)
     for command in ("serve", "up"):
-        shown = " ".join(CliRunner().invoke(main, [command, "--help"]).stdout.split())
+        shown = " ".join(run(command, "--help").stdout.split())
         assert re.search(rf"\[default: (127\.0\.0\.1:)?{SERVER_PORT}\b", shown), command
     for page in (REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))):
         assert not re.search(r"\b5353\b", page.read_text()), page.name
 
 
-def options(*words: str) -> dict[str, click.Option]:
-    """The options of a command by each of their names."""
-    command: click.Command = main
-    with click.Context(main) as ctx:
-        for word in words:
-            assert isinstance(command, click.Group)
-            found = command.get_command(ctx, word)
-            assert found is not None
-            command = found
-    return {name: one for one in command.params if isinstance(one, click.Option) for name in one.opts}
-
-
-COMMANDS = [words for words in commands(main) if words]
 # The options of commands that look up ARKs, each with one help text.
-DISCOVERY: tuple[str, ...] = (
-    "--origin",
-    "--trust-ad",
-    "--trust-anchor",
-    "--require",
-    "--allow-private",
-    "--table",
-    "--policy",
-)
-DISCOVERY += ("--no-cache", "--config")
-CONFIGURED = (("table", "drift"), ("table", "probe"), ("table", "pull"), ("up",), ("serve",), ("reload",), ("status",))
-
-
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_one_option_has_one_name(words: tuple[str, ...]) -> None:
-    assert not {"--natab", "--into", "--socket", "--jsonl", "--file"} & options(*words).keys()
+LOOKUP_OPTIONS = {
+    *("--origin", "--trust-ad", "--trust-anchor", "--require", "--allow-private", "--table", "--policy"),
+    *("--no-cache", "--config"),
+}
 
 
 @pytest.mark.parametrize("command", ["discover", "url", "bulk", "info"])
 def test_commands_that_look_up_arks_have_the_same_options(command: str) -> None:
     found = options(command)
-    assert {name: found[name].help for name in DISCOVERY} == {name: options("url")[name].help for name in DISCOVERY}
+    assert {name: found[name].help for name in LOOKUP_OPTIONS} == {
+        name: options("url")[name].help for name in LOOKUP_OPTIONS
+    }
     assert {"--timeout", "--json"} <= found.keys()
 
 
-@pytest.mark.parametrize("words", CONFIGURED, ids=" ".join)
-def test_commands_that_read_the_configuration_take_its_file(words: tuple[str, ...]) -> None:
-    assert "--config" in options(*words)
+@pytest.mark.parametrize("command", ["table drift", "table probe", "table pull", "up", "serve", "reload", "status"])
+def test_commands_that_read_the_configuration_take_its_file(command: str) -> None:
+    assert "--config" in options(*command.split())
 
 
-@pytest.mark.parametrize(
-    "words", [("table", "drift"), ("table", "pull"), ("table", "probe"), ("discover",)], ids=" ".join
-)
-def test_a_timeout_of_0_is_refused(words: tuple[str, ...]) -> None:
-    result = CliRunner().invoke(main, [*words, "--timeout", "0", "x"])
+@pytest.mark.parametrize("command", ["table drift", "table pull", "table probe", "discover"])
+def test_a_timeout_of_0_is_refused(command: str) -> None:
+    result = run(*command.split(), "--timeout", "0", "x")
     assert result.exit_code == 2
     assert "--timeout" in result.stderr
 
 
-@pytest.mark.parametrize("words", [("zone", "build"), ("zone", "sign"), ("serve",)], ids=" ".join)
-def test_commands_that_build_or_check_have_json(words: tuple[str, ...]) -> None:
-    assert "--json" in options(*words)
+@pytest.mark.parametrize("command", ["zone build", "zone sign", "serve"])
+def test_commands_that_build_or_check_have_json(command: str) -> None:
+    assert "--json" in options(*command.split())
 
 
 # ---- mistyped words
@@ -135,12 +113,12 @@ def test_commands_that_build_or_check_have_json(words: tuple[str, ...]) -> None:
     ],
 )
 def test_a_mistyped_word_gets_a_suggestion(words: tuple[str, ...], error: str) -> None:
-    result = CliRunner().invoke(main, words)
+    result = run(*words)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.splitlines()[-1] == f"Error: {error}"
 
 
 def test_a_mistyped_option_gets_a_suggestion() -> None:
-    result = CliRunner().invoke(main, ["discover", "--shrt", "ark:12345/x1"])
+    result = run("discover", "--shrt", "ark:12345/x1")
     assert result.exit_code == 2
     assert "--short" in result.stderr.splitlines()[-1]

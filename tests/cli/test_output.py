@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from click.testing import CliRunner
 
 from maptr.cli import group, output
 from maptr.dnssec.keys import Algorithm, KeyState, Role, add_key
+from tests.support.command_line import MAPTR, run_process
 from tests.support.hostile import hostile
 from tests.support.http_server import http_server
 from tests.support.interrupting import interrupted
@@ -40,37 +40,25 @@ def test_a_bug_is_exit_10_and_never_none_found(raised: Exception, monkeypatch: p
 def test_a_full_disk_behind_stdout_is_exit_8(words: list[str], tmp_path: Path) -> None:
     (tmp_path / "registry.json").write_text('{"data": [{"what": "aeiou"}]}')
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "maptr", *words],
-            cwd=tmp_path,
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=60,
-        )
+        done = run_process(*words, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE)
     assert (done.returncode, done.stderr) == (8, "maptr: No space left on device\n")
 
 
+NATAB = "12345:\n    h.example.org  ACR\n"
+BULK = ["bulk", "-", "--table", "natab", "--policy", "natab-only"]
+
+
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize(
-    "words", [["bulk", "-", "--table", "natab", "--policy", "natab-only"], ["table", "check", "table"]]
-)
+@pytest.mark.parametrize("words", [BULK, ["table", "check", "table"], ["url", "ark:12345/x1", *BULK[2:]]])
 def test_a_pipe_closed_by_its_reader_is_not_reported(words: list[str], unbuffered: str, tmp_path: Path) -> None:
     """As in ``maptr bulk | head -1``; Python at its exit reports nothing either."""
-    (tmp_path / "natab").write_text("12345:\n    h.example.org  ACR\n")
+    (tmp_path / "natab").write_text(NATAB)
     (tmp_path / "table").write_text("naa:\nwhat: 12345\nwhere: https://h.example.org\n" + "rubbish\n" * 9)
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run(
-        [sys.executable, "-m", "maptr", *words],
-        cwd=tmp_path,
-        input="ark:12345/x1\n" * 20000,
-        stdout=writing,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=60,
-        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
-    )
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    streams = {"input": "ark:12345/x1\n" * 20000, "stdout": writing, "stderr": subprocess.PIPE}
+    done = run_process(*words, cwd=tmp_path, env=environment, **streams)
     os.close(writing)
     assert (done.returncode, done.stderr) == (1, "")
 
@@ -93,59 +81,43 @@ def test_an_encoding_without_all_characters(words: list[str], code: int, said: s
     """Text is escaped, JSON is the same document, and a natab that would change is refused."""
     (tmp_path / "table").write_text("naa:\nwho: Hōsei国 (=) H\nwhat: 12345\nwhere: https://国.example\n", "utf-8")
     (tmp_path / "arks").write_text("Hōsei\n", "utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "maptr", *words],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONIOENCODING": "iso8859-1"},
-        capture_output=True,
-        timeout=60,
-    )
-    text = (done.stdout + done.stderr).decode("ascii")
+    done = run_process(*words, cwd=tmp_path, env={**os.environ, "PYTHONIOENCODING": "iso8859-1"}, encoding="ascii")
+    text = done.stdout + done.stderr
     assert "Traceback" not in text
     assert (done.returncode, said in text) == (code, True), text
     if "--json" in words:
         json.loads(done.stdout)
 
 
-BULK = ["bulk", "-", "--table", "natab", "--policy", "natab-only"]
-
-
 def run_without(stream: str, words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run maptr with a closed stream (such as ``<&-``) in a folder with a natab."""
-    (folder / "natab").write_text("12345:\n    h.example.org  ACR\n")
-    command = ["sh", "-c", f'exec "$@" {stream}', "sh", sys.executable, "-m", "maptr", *words]
+    """Run maptr with a closed stream (such as ``<&-``) in a folder with a natab and a key."""
+    (folder / "natab").write_text(NATAB)
+    if not (folder / "keys").exists():
+        add_key(folder / "keys", Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
+    command = ["sh", "-c", f'exec "$@" {stream}', "sh", *MAPTR, *words]
     return subprocess.run(
         command, cwd=folder, input="ark:12345/x1\n", capture_output=True, text=True, timeout=60, check=False
     )
 
 
-def test_rows_for_a_closed_stdout_are_an_error(tmp_path: Path) -> None:
-    done = run_without(">&-", BULK, tmp_path)
-    assert (done.returncode, done.stderr) == (8, "maptr: standard output is closed\n")
-
-
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("stream", "words", "said"),
     [
-        (BULK, "maptr: standard input is closed\n"),
-        (["table", "check", "-"], "maptr: <stdin>: standard input is closed\n"),
-        (["zone", "check", "-"], "maptr: <stdin>: standard input is closed\n"),
-        (["zone", "sign", "-", "keys"], "maptr: <stdin>: standard input is closed\n"),
+        (">&-", BULK, "maptr: standard output is closed\n"),
+        ("<&-", BULK, "maptr: standard input is closed\n"),
+        ("<&-", ["table", "check", "-"], "maptr: <stdin>: standard input is closed\n"),
+        ("<&-", ["zone", "check", "-"], "maptr: <stdin>: standard input is closed\n"),
+        ("<&-", ["zone", "sign", "-", "keys"], "maptr: <stdin>: standard input is closed\n"),
     ],
 )
-def test_a_closed_stdin_is_exit_8(words: list[str], said: str, tmp_path: Path) -> None:
-    add_key(tmp_path / "keys", Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
-    done = run_without("<&-", words, tmp_path)
+def test_a_closed_stream_that_is_needed_is_exit_8(stream: str, words: list[str], said: str, tmp_path: Path) -> None:
+    done = run_without(stream, words, tmp_path)
     assert (done.returncode, done.stderr) == (8, said)
 
 
 def test_a_closed_stderr_changes_no_answer(tmp_path: Path) -> None:
     done = run_without("2>&-", BULK, tmp_path)
     assert (done.returncode, done.stdout.count("https://h.example.org/ark:/12345/x1")) == (0, 1)
-
-
-def test_a_zone_is_signed_with_a_closed_stderr(tmp_path: Path) -> None:
-    add_key(tmp_path / "keys", Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
     (tmp_path / "zone").write_text("a.test. 60 IN SOA ns1 host 1 2 3 4 5\na.test. 60 IN NS ns.b.test.\n")
     done = run_without("2>&-", ["zone", "sign", "zone", "keys"], tmp_path)
     assert (done.returncode, done.stdout.count(" IN RRSIG ")) == (0, 7)

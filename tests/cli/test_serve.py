@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from maptr.cli.serve import serve
+from tests.support.command_line import run, run_process
 
 SECRET = "c2VjcmV0"
 
@@ -22,7 +20,7 @@ def zone_file(tmp_path: Path) -> Path:
 
 
 def check(zone_file: Path, *options: str) -> Result:
-    return CliRunner().invoke(serve, ["--zone", f"example={zone_file}", "--check-config", *options])
+    return run("serve", "--zone", f"example={zone_file}", "--check-config", *options)
 
 
 def test_all_options_for_secondaries_together(zone_file: Path, tmp_path: Path) -> None:
@@ -83,7 +81,6 @@ def test_each_mistake_is_reported(zone_file: Path, options: tuple[str, ...], cod
 )
 def test_a_start_that_fails(words: list[str], code: int, why: str, tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("[serve]\nlisten = 'many'\n")
-    command = [sys.executable, "-m", "maptr", "serve", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
+    done = run_process("serve", *words, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (code, "")
     assert why in done.stderr

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from maptr.cli import lookup, start
 from maptr.cli.discover import discover, url
-from maptr.cli.group import main
 from tests.client.test_drivers import serving
+from tests.support.command_line import run
 
 
 @pytest.mark.parametrize(
@@ -34,7 +32,7 @@ def test_the_same_output_as_with_click(
     line = [at, *words] if words[0].startswith("ark:") else [*words, at]
     assert start.answer(line, {}) == code
     direct = capsys.readouterr()
-    by_click = CliRunner().invoke(main, line)
+    by_click = run(*line)
     assert (direct.out, direct.err, code) == (by_click.stdout, by_click.stderr, by_click.exit_code)
 
 
@@ -90,19 +88,14 @@ def test_click_has_the_same_defaults(command: click.Command) -> None:
     assert {name: given[name] for name in lookup.LookupOptions._fields} == lookup.DEFAULTS._asdict()
 
 
-def test_a_pipe_closed_by_its_reader_is_not_reported(at: str) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    words = [sys.executable, "-m", "maptr", "url", "ark:12345/x54", at]
-    with os.fdopen(writing, "w") as pipe:
-        done = subprocess.run(words, stdout=pipe, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (1, "")
-
-
 @pytest.mark.parametrize("closed", ["stdout", "stderr"])
 def test_a_closed_stream_is_not_an_error(closed: str, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, closed, None)  # as Python starts with >&- in the shell
     assert start.answer(["url", "ark:00000/x1", at], {}) == 1
+
+
+def run_code(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
 
 
 def test_a_plain_url_imports_no_click(at: str) -> None:
@@ -112,7 +105,8 @@ def test_a_plain_url_imports_no_click(at: str) -> None:
         "heavy = ('click', 'dataclasses', 'inspect', 'dns.message')\n"
         "print(json.dumps([module for module in heavy if module in sys.modules]))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = run_code(code)
+    assert done.returncode == 0, done.stderr
     first, _, loaded = done.stdout.splitlines()
     assert first == "https://ark.example.org/ark:/12345/x54"
     assert json.loads(loaded) == []
@@ -128,6 +122,6 @@ def test_ctrl_c_during_the_import_of_click() -> None:
         "sys.argv = ['maptr', 'up', '--offline']\n"
         "import maptr.__main__"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    done = run_code(code)
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == "maptr: interrupted: nothing was changed; run it again\n"

@@ -20,15 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from maptr import places
 from maptr.cli import lookup
-from maptr.cli.group import main
 from maptr.cli.up import SAMPLE, find_registry
 from maptr.protocol.numbers import SERVER_PORT as PORT
 from maptr.registry.followed_file import pull_file
 from maptr.registry.pull import OFFICIAL
+from tests.support.command_line import MAPTR, run, run_process
 from tests.support.http_server import http_server, sends
 from tests.support.registries import natab
 from tests.support.server_process import PATIENCE
@@ -51,15 +50,7 @@ class User:
         return self.processes[-1]
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "maptr", *arguments],
-            cwd=self.home,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return run_process(*arguments, cwd=self.home, env=self.environment)
 
     def urls(self, *arks: str) -> list[str]:
         return self.run("url", *arks).stdout.splitlines()
@@ -73,7 +64,7 @@ class Up:
 
     def __init__(self, user: User, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "maptr", "up", *arguments],
+            [*MAPTR, "up", *arguments],
             cwd=user.home,
             env=user.environment,
             stdout=subprocess.PIPE,
@@ -168,11 +159,11 @@ def test_without_network_and_table_the_error_names_the_sample(tmp_path: Path, mo
     for module in ("cli.up", "cli.pull"):
         monkeypatch.setattr(f"maptr.{module}.OFFICIAL", "http://127.0.0.1:9/naans")
     for arguments in (["up"], ["up", "--offline"], ["table", "pull"], ["table", "pull", "--apply"]):
-        done = CliRunner().invoke(main, arguments)
+        done = run(*arguments)
         assert (done.exit_code, done.stdout) == (8, "")
         assert "maptr up --sample" in done.stderr.splitlines()[-1]
     assert not (tmp_path / "maptr" / "naans").exists()
-    assert CliRunner().invoke(main, ["up", "--sample", "naans.json"]).exit_code == 2
+    assert run("up", "--sample", "naans.json").exit_code == 2
 
 
 def test_status_and_reload_ask_the_running_one_without_a_configuration(user: User) -> None:
