@@ -180,9 +180,7 @@ def _engine(
     try:
         return Bulk(
             nameservers=servers or None,
-            origin=lookup.origin_of(given.origin, config),
-            lifetime=given.timeout,
-            settings=lookup.settings_of(given, config),
+            **lookup.walk_options(given, config),
             concurrency=concurrency,
             rate=rate,
             trust_ad=given.trust_ad,

@@ -130,15 +130,9 @@ def client_of(servers: list[str], options: LookupOptions) -> Client:
 
 def _dns(servers: list[str], options: LookupOptions, config: Config | None) -> Callable[..., Discovery]:
     """Asks DNS with the stub resolver; servers that are URLs need dnspython's resolvers."""
-    origin, servers = origin_of(options.origin, config), servers_of(servers, config)
-    given: call.CallOptions = {
-        "origin": origin,
-        "lifetime": options.timeout,
-        "settings": settings_of(options, config),
-        "require": options.require,
-        "chooser": chooser_of(options, config),
-    }
-    call.with_origin(None, origin)
+    servers = servers_of(servers, config)
+    given = {**walk_options(options, config), "require": options.require, "chooser": chooser_of(options, config)}
+    call.with_origin(None, given["origin"])
     if any("://" in server for server in servers):
         from maptr.client.resolver import make_resolver  # late: it imports dns.resolver
 
@@ -221,6 +215,12 @@ def chooser_of(given: LookupOptions, config: Config | None) -> Chooser | None:
     return named(name, allow_private=given.allow_private, require=given.require)
 
 
+def walk_options(given: LookupOptions, config: Config | None) -> dict[str, Any]:
+    """The keyword arguments that all functions take which look up ARKs."""
+    origin, settings = origin_of(given.origin, config), settings_of(given, config)
+    return {"origin": origin, "lifetime": given.timeout, "settings": settings}
+
+
 def settings_of(given: LookupOptions, config: Config | None) -> Settings:
     """The settings of a walk, from the options, else from the configuration."""
     scheme = given.scheme or (config.client.scheme if config is not None else "https")
@@ -288,9 +288,7 @@ def _make_cache(servers: list[str], given: LookupOptions, config: Config | None,
         cache_file(config),
         policy,
         nameservers=servers,
-        origin=origin_of(given.origin, config),
-        lifetime=given.timeout,
-        settings=settings_of(given, config),
+        **walk_options(given, config),
         trust_ad=given.trust_ad,
         trust_anchors=given.trust_anchor,
         require=given.require,
