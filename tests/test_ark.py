@@ -23,52 +23,43 @@ from maptr.ark import (
 )
 from maptr.errors import ArkSyntaxError, ConfigError
 
-VECTORS: dict[str, list[dict[str, Any]]] = tomllib.loads(
-    (Path(__file__).parent / "vectors" / "ark.toml").read_text("utf-8")
-)
+FOLDER = Path(__file__).parent / "vectors"
+VECTORS: list[dict[str, Any]] = [
+    case for name in ("ark", "drafts") for case in tomllib.loads((FOLDER / f"{name}.toml").read_text("utf-8"))["ark"]
+]
+NOTHING_ELSE = {"notes": [], "tail": "", "inflection": ""}  # of an ARK whose resolution form is given
 
 
-def cases(kind: str) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("case", VECTORS[kind], ids=lambda case: case["title"])
-
-
-@cases("same")
-def test_normal_and_resolution_form(case: dict[str, Any]) -> None:
-    ark = Ark.parse(case["received"], profile=case.get("profile", "current"), bare=case.get("bare", False))
-    assert str(ark) == case["normal"]
-    assert list(ark.notes) == case.get("notes", [])
-    assert ark.resolution == case["resolution"]
-    assert ark.tail == case.get("tail", "")
-    assert ark.inflection == case.get("inflection")
-    if "query" in case:
-        assert ark.query == case["query"]
-
-
-@cases("anatomy")
-def test_anatomy(case: dict[str, Any]) -> None:
-    ark = Ark.parse(case["received"])
-    for part in ("nma", "naan", "name", "blade", "qualifier"):
-        if part in case:
-            assert getattr(ark, part) == case[part]
-    assert ark.shoulder == case.get("shoulder", ark.shoulder if "check" in case else None)
-    for part in ("components", "variants"):
-        if part in case:
-            assert getattr(ark, part) == tuple(case[part])
-    if "check" in case:
-        assert ark.check() is case["check"]
-
-
-@cases("implied")
-def test_implied(case: dict[str, Any]) -> None:
-    assert [str(ark) for ark in Ark.parse(case["received"]).implied()] == case["implied"]
-
-
-@cases("refused")
-def test_refused_with_its_reason(case: dict[str, Any]) -> None:
-    with pytest.raises(ArkSyntaxError) as caught:
-        Ark.parse(case["received"], profile=case.get("profile", "current"), bare=case.get("bare", False))
-    assert case["because"] in str(caught.value)
-    assert str(caught.value).isprintable()
+@pytest.mark.parametrize("case", VECTORS, ids=lambda case: case["title"])
+def test_vector(case: dict[str, Any]) -> None:
+    profile, bare = case.get("profile", "current"), case.get("bare", False)
+    if "prose" in case:
+        found = find_arks(case["prose"], profile=profile)
+        assert [str(ark) + ark.tail for ark in found] == case["found"]
+        assert [ark.nma for ark in found] == case.get("found_nma", [""] * len(found))
+        return
+    if "refused" in case:
+        with pytest.raises(ArkSyntaxError) as caught:
+            Ark.parse(case["received"], profile=profile, bare=bare)
+        assert case["refused"] in str(caught.value)
+        assert str(caught.value).isprintable()
+        return
+    ark = Ark.parse(case["received"], profile=profile, bare=bare)
+    parts = {
+        **{name: getattr(ark, name) or "" for name in ("shoulder", "inflection", "query")},
+        **{name: list(getattr(ark, name)) for name in ("components", "variants", "notes")},
+        **{name: getattr(ark, name) for name in ("nma", "naan", "name", "blade", "qualifier", "tail", "resolution")},
+        "normal": str(ark),
+        "in_url": ark.in_url,
+        "check": ark.check(),
+        "implied": [str(one) for one in ark.implied()],
+    }
+    for name, expected in ((NOTHING_ELSE if "resolution" in case else {}) | case).items():
+        assert parts.get(name, expected) == expected, name
+    others = [ark, *(Ark.parse(text, profile=profile, bare=bare) for text in case.get("other", ()))]
+    assert len(set(others)) == len(others)
+    for text in case.get("same", ()):
+        assert Ark.parse(text, profile=profile, bare=bare) == ark, text
 
 
 @pytest.mark.parametrize(
@@ -135,13 +126,6 @@ def test_shared_naans_have_their_meaning() -> None:
 def test_an_unknown_profile_is_refused() -> None:
     with pytest.raises(ConfigError, match="'2003' is not one of current, 2019, 2002"):
         Ark.parse("ark:12345/x1", profile="2003")  # type: ignore[arg-type]
-
-
-@cases("prose")
-def test_arks_in_prose(case: dict[str, Any]) -> None:
-    found = find_arks(case["text"])
-    assert [str(ark) + ark.tail for ark in found] == case["arks"]
-    assert [ark.nma for ark in found] == case.get("nmas", [""] * len(found))
 
 
 # ---- properties

@@ -57,7 +57,7 @@ class Parser:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._stopped = False
+        self.is_stopped = False
 
     def read(self, content: bytes, *, filename: str = "", scheme: str = "https") -> tuple[Table, list[TableError]]:
         """The table and its bad records. Raises TableError and ParserFailed."""
@@ -70,7 +70,7 @@ class Parser:
             _send(process, content)
             return _receive(process, filename)
         except ParserFailed as error:
-            if self._stopped:
+            if self.is_stopped:
                 raise ParserFailed(f"{filename}: the reading was stopped") from None
             if time.monotonic() >= deadline:
                 raise ParserFailed(f"{filename}: takes longer than {SECONDS:g} seconds to read") from None
@@ -79,14 +79,10 @@ class Parser:
             timer.cancel()
             _end(process)
 
-    @property
-    def is_stopped(self) -> bool:
-        return self._stopped
-
     def stop(self) -> None:
         """End the child if one runs, and start no other."""
         with self._lock:
-            self._stopped = True
+            self.is_stopped = True
             if self._process is not None:
                 self._process.kill()
                 self._process.wait()
@@ -99,7 +95,7 @@ class Parser:
         command += [] if home in path else [home]
         pipe = subprocess.PIPE
         with self._lock:
-            if self._stopped:
+            if self.is_stopped:
                 raise ParserFailed(f"{filename}: the reading was stopped")
             try:
                 self._process = subprocess.Popen(  # noqa: S603 - no part of the command is input
@@ -234,12 +230,8 @@ def _limit(memory: int, cpu_seconds: int) -> None:
         os.nice(NICENESS)
     with suppress(OSError):  # if the machine runs out of memory, Linux kills this process before the server
         Path("/proc/self/oom_score_adj").write_text("1000")
-    for what, most in (
-        (resource.RLIMIT_AS, memory),
-        (resource.RLIMIT_CPU, cpu_seconds),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_FSIZE, 0),
-    ):
+    limits = {resource.RLIMIT_AS: memory, resource.RLIMIT_CPU: cpu_seconds}
+    for what, most in {**limits, resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: 0}.items():
         _, hard = resource.getrlimit(what)
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         with suppress(OSError, ValueError):

@@ -6,7 +6,9 @@ import gzip
 import inspect
 import json
 import socket
+import tomllib
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from maptr.cli.group import main
 from maptr.client.sync import discover
 from maptr.discovery import Discovery, NoMappingAuthority
 from maptr.errors import ConfigError, NmaError
-from maptr.nma.describe import Description, DiscoverOptions, describe, read
+from maptr.nma.describe import Description, DiscoverOptions, describe, normal_date, read
 from maptr.nma.reachable import Reachable
 from maptr.web import http
 from maptr.web.http import Page
@@ -24,6 +26,10 @@ from tests.support.authority import ARK, ERC, TEXT, discovery_at, erc
 from tests.support.hostile import hostile, hosts, naptr
 from tests.support.http_server import pages, raw_server
 from tests.support.ports import free_port
+
+DRAFTS: dict[str, list[dict[str, Any]]] = tomllib.loads(
+    (Path(__file__).resolve().parents[1] / "vectors" / "drafts.toml").read_text("utf-8")
+)
 
 
 def described(*urls: str, **options: Any) -> Description:
@@ -231,3 +237,24 @@ def test_the_command() -> None:
 def test_describe_takes_the_options_of_discover() -> None:
     taken = inspect.signature(discover).parameters.keys() - {"ark", "chooser", "raise_on_none"}
     assert DiscoverOptions.__annotations__.keys() == taken
+
+
+@pytest.mark.parametrize("case", DRAFTS["erc"], ids=lambda case: case["title"])
+def test_records_of_the_drafts(case: dict[str, Any]) -> None:
+    name, _, value = case.get("status", "").partition(":")
+    page = Page("https://a.example/", 200, ((name.lower(), value.strip()),), case["body"].encode(), False)
+    description = read(ARK, "", page)
+    assert {s.name: [list(pair) for pair in s.elements] for s in description.segments} == case["segments"]
+    assert description.thump == case.get("thump", "")
+    dates = [[segment["name"], date] for segment in description.to_dict()["segments"] for _, date in segment["dates"]]
+    assert dates == case.get("dates", [])
+    assert [code for segment in description.to_dict()["segments"] for code in segment["codes"]] == case.get("codes", [])
+    for segment in description.segments:
+        assert [segment.code(label) for label, _ in case.get("codes", ())] == [
+            code for _, code in case.get("codes", ())
+        ]
+
+
+@pytest.mark.parametrize("case", DRAFTS["date"], ids=lambda case: case["title"])
+def test_dates_of_the_drafts(case: dict[str, Any]) -> None:
+    assert {normal_date(value) for value in case["values"]} == {case.get("normal")}

@@ -29,19 +29,7 @@ HOSTS = [
     *(f"{'a' * 63}.example", f"{'a' * 64}.example"),
 ]
 ACRONYMS = [
-    "",
-    " A",
-    "  UC-1&x",
-    "  lower",
-    "  A B",
-    " A_.-",
-    " Ä",
-    " A ",
-    " A\u00a0",
-    " BnF",
-    " # note",
-    " #A",
-    "\u00a0A",
+    *("", " A", "  UC-1&x", "  lower", "  A B", " A_.-", " Ä", " A ", " A\u00a0", " BnF", " # note", " #A", "\u00a0A")
 ]
 POLICIES = [
     *(
@@ -55,14 +43,7 @@ POLICIES = [
         " HTTP://x",
         ' "',
     ),
-    *(
-        " http://",
-        " http://p.example/<b>",
-        " http://p\u00a0x/",
-        " http://é.example/",
-        " urn:urn:",
-        "\thttp://p.example/",
-    ),
+    *(' "', " http://", " http://p.example/<b>", " http://p\u00a0x/", " http://é.example/", " urn:urn:", "\thttp://p/"),
 ]
 COMMENTS = [
     *("# Library", "#", "##", "#  ", "# Last change: today", "#Mirrored at:\u2003x", "#-- end of data --", "# x: y"),
