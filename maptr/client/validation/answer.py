@@ -13,19 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import dns.message
 import dns.name
 import dns.rcode
 import dns.rdatatype
 import dns.rrset
 from dns.flags import RA
+from dns.rcode import NOERROR, NXDOMAIN, YXDOMAIN
 from dns.rdataclass import IN
 from dns.rdatatype import CNAME, DNAME, NAPTR, RdataType
 
 from maptr.client.validation import message as reading
 from maptr.client.validation.chain import Chain, Lookup, LookupResult, Lookups, Trust, Unknown, Zone
 from maptr.client.validation.nsec import INSECURE, SECURE
-from maptr.client.validation.signed import Bogus, Keys, VerifiedRRset, WorkBudget, signers, verify
+from maptr.client.validation.signed import Bogus, WorkBudget, signers, verify
 from maptr.discovery import SECURITY, Outcome
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
@@ -42,7 +42,17 @@ class AnswerValidator:
 
     def __init__(self, trust: Trust, name: Labels, rdtype: int = NAPTR) -> None:
         self.answer: Answer | None = None
-        self._steps = _Steps(trust, RdataType(rdtype)).run(dns.name.Name((*name, b"")))
+        self._trust = trust
+        self._rdtype = RdataType(rdtype)
+        self._budget = WorkBudget()
+        self._chain = Chain(trust, self._budget)
+        self._asked = name
+        # What was validated so far, along the aliases.
+        self._found: set[str] = set()
+        self._ttl = MAX_TTL
+        self._aliases = 0
+        self._note = ""
+        self._steps = self._run()
         self.lookup: Lookup = next(self._steps)
 
     def tell(self, result: LookupResult) -> None:
@@ -53,31 +63,11 @@ class AnswerValidator:
         except StopIteration as done:
             self.answer = done.value
 
-
-class _TooLong(Exception):
-    """A validated DNAME makes a name too long."""
-
-
-class _Steps:
-    """One question: what was validated so far, along its aliases."""
-
-    def __init__(self, trust: Trust, rdtype: RdataType) -> None:
-        self._trust = trust
-        self._rdtype = rdtype
-        self._budget = WorkBudget()
-        self._chain = Chain(trust, self._budget)
-        self._found: set[str] = set()
-        self._ttl = MAX_TTL
-        self._aliases = 0
-        self._asked: Labels = ()
-        self._note = ""
-
-    def run(self, name: dns.name.Name) -> Lookups[Answer]:
-        self._asked = name.labels[:-1]
-        lookup = Lookup(name, self._rdtype)
+    def _run(self) -> Lookups[Answer]:
+        lookup = Lookup(dns.name.Name((*self._asked, b"")), self._rdtype)
         result = yield lookup
         try:
-            while result.message is not None and _is_said(result.message):
+            while result.message is not None and result.message.rcode() in (NOERROR, NXDOMAIN, YXDOMAIN):
                 try:
                     answer = yield from self._read(lookup.name, result)
                 except _TooLong:  # RFC 6672 2.2
@@ -122,7 +112,7 @@ class _Steps:
 
     def _positive(self, name: dns.name.Name, records: dns.rrset.RRset, result: LookupResult) -> Lookups[Answer]:
         rcode = result.response.rcode()
-        if rcode != dns.rcode.NOERROR:
+        if rcode != NOERROR:
             raise Bogus(f"records with rcode {dns.rcode.to_text(rcode)}")
         yield from self._take(Lookup(name, self._rdtype), records, result)
         naptrs = [
@@ -165,26 +155,21 @@ class _Steps:
         signed = verify(rrset, signatures, zone.keys, self._trust.clock(), self._budget)
         security, ttl = SECURE, signed.ttl
         if signed.encloser is not None:
-            security, proof_ttl = self._expanded(message, rrset.name, signed, zone.keys)
-            ttl = min(ttl, proof_ttl)
+            # From a wildcard: no closer name may exist, which has to be proven.
+            proofs, proof_ttl = reading.proofs(message, zone.keys, self._trust.clock(), self._budget)
+            security, ttl = proofs.wildcard(rrset.name, signed.encloser), min(ttl, proof_ttl)
         until = f"signed by {zone.name} key {signed.tag}"
         self._chain.link(what, result, security, until + (", from a wildcard" if signed.encloser is not None else ""))
         self._found.add(security)
         self._ttl = min(self._ttl, ttl)
 
-    def _expanded(
-        self, message: dns.message.Message, name: dns.name.Name, signed: VerifiedRRset, keys: Keys
-    ) -> tuple[str, int]:
-        """The security of an RRset from a wildcard, and its TTL: no closer name may exist, which has to be proven."""
-        assert signed.encloser is not None  # noqa: S101
-        proofs, ttl = reading.proofs(message, keys, self._trust.clock(), self._budget)
-        return proofs.wildcard(name, signed.encloser), ttl
-
     def _negative(self, name: dns.name.Name, result: LookupResult) -> Lookups[Answer]:
         """The answer that there are no records, which a signed zone has to prove."""
         message = result.response
-        absent = message.rcode() == dns.rcode.NXDOMAIN
-        zone = yield from self._zone(name, reading.deniers(message))
+        absent = message.rcode() == NXDOMAIN
+        zone = yield from self._zone(
+            name, (signer for _, signed in reading.denials(message) for signer in signers(signed))
+        )
         ttl = reading.negative_ttl(message)
         what = Lookup(name, self._rdtype)
         if zone is None or zone.keys is None:
@@ -242,5 +227,5 @@ class _Steps:
         return Answer(outcome, tuple(records), ttl, self._note, result.server, result.elapsed, security, links, zone)
 
 
-def _is_said(message: dns.message.Message) -> bool:
-    return message.rcode() in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN, dns.rcode.YXDOMAIN)
+class _TooLong(Exception):
+    """A validated DNAME makes a name too long."""

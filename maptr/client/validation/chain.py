@@ -13,7 +13,7 @@ many questions may share it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -27,7 +27,7 @@ from dns.rdatatype import CNAME, DNAME, DNSKEY, DS, RdataType
 from maptr.client.validation import message as reading
 from maptr.client.validation.anchors import SHA1, Anchors, is_usable
 from maptr.client.validation.nsec import INSECURE, SECURE
-from maptr.client.validation.signed import Bogus, Keys, Rdata, Spent, WorkBudget, key_tag, may_sign, named, verify
+from maptr.client.validation.signed import Bogus, Keys, Rdata, Spent, WorkBudget, may_sign, named, verify
 from maptr.discovery import Link, Outcome
 
 T = TypeVar("T")
@@ -158,21 +158,22 @@ class Chain:
         Raises Bogus, and Unknown if a lookup failed.
         """
         zone = Zone(anchor, None)
-        for name in _names(anchor, target):
+        for labels in range(len(anchor), len(target) + 1):
+            name = target.split(labels)[1]
             kept = self._trust.recall(name)
             if kept is None:
                 if (why := self._trust.is_bad(name)) is not None:
                     raise Bogus(f"{why} (found before)")
-                kept = yield from (self._begin(anchor) if name == anchor else self._cut(zone, name))
+                if name == anchor:
+                    kept = yield from self._keys(name, self._trust.anchors[name], MAX_KEPT_SECONDS, "the trust anchor")
+                else:
+                    kept = yield from self._cut(zone, name)
                 self._trust.keep(name, kept)
             if kept.zone is not None:
                 zone = kept.zone
             if zone.keys is None or kept.leaf:
                 break
         return zone
-
-    def _begin(self, anchor: dns.name.Name) -> Lookups[CachedZone]:
-        return (yield from self._keys(anchor, self._trust.anchors[anchor], MAX_KEPT_SECONDS, "the trust anchor"))
 
     def _cut(self, above: Zone, name: dns.name.Name) -> Lookups[CachedZone]:
         """What begins at a name, according to the zone above it."""
@@ -201,18 +202,17 @@ class Chain:
 
     def _no_ds(self, message: dns.message.Message, keys: Keys, lookup: Lookup, result: LookupResult) -> CachedZone:
         """A name without DS: an unsigned zone, or no zone (RFC 4035 5.2, RFC 5155 8.6)."""
-        for alias in (a for a in message.answer if a.rdtype in (CNAME, DNAME)):
-            at_name = alias.rdtype == CNAME and alias.name == lookup.name
-            if at_name or (
-                alias.rdtype == DNAME and lookup.name.is_subdomain(alias.name) and lookup.name != alias.name
-            ):
-                found = reading.signatures(message.answer, alias)
-                if found is None and alias.rdtype == CNAME:
-                    continue  # it may be synthesized from a DNAME
-                signed = verify(alias, found, keys, self._now, self._budget)
-                if signed.encloser is None:
-                    self.link(lookup, result, SECURE, "an alias, so no zone begins here")
-                    return self._until(None, signed.ttl)
+        for alias in message.answer:
+            above = lookup.name != alias.name and lookup.name.is_subdomain(alias.name)
+            if not (above if alias.rdtype == DNAME else alias.rdtype == CNAME and alias.name == lookup.name):
+                continue
+            found = reading.signatures(message.answer, alias)
+            if found is None and alias.rdtype == CNAME:
+                continue  # it may be synthesized from a DNAME
+            signed = verify(alias, found, keys, self._now, self._budget)
+            if signed.encloser is None:
+                self.link(lookup, result, SECURE, "an alias, so no zone begins here")
+                return self._until(None, signed.ttl)
         proofs, ttl = reading.proofs(message, keys, self._now, self._budget)
         if message.rcode() != dns.rcode.NXDOMAIN:
             proofs.no_data(lookup.name, DS)
@@ -249,11 +249,9 @@ class Chain:
 
     def _is_named(self, name: dns.name.Name, key: Rdata, trusted: tuple[Rdata, ...]) -> bool:
         """Whether an anchor or a DS is for this key; SHA-1 counts only if there is nothing better (RFC 4509 3)."""
-        tag = key_tag(key)
+        tag = dns.dnssec.key_id(key)
         best = [t for t in trusted if t.rdtype == DNSKEY or t.digest_type != SHA1]
-        digests: dict[
-            int, bytes
-        ] = {}  # by type, each made once: a key may have 64 KiB, and there may be many DS records
+        digests: dict[int, bytes] = {}  # by type, each made once: a key may have 64 KiB, and many DS records its tag
         for rdata in (best or trusted)[:MAX_DIGESTS]:
             if rdata.rdtype == DNSKEY:
                 if rdata == key:
@@ -262,8 +260,7 @@ class Chain:
                 kind = rdata.digest_type
                 if kind not in digests:
                     self._budget.hash(DIGEST_ROUNDS)
-                    made = dns.dnssec.make_ds(name, key, kind, policy=dns.dnssec.allow_all_policy)
-                    digests[kind] = made.digest
+                    digests[kind] = dns.dnssec.make_ds(name, key, kind, policy=dns.dnssec.allow_all_policy).digest
                 if digests[kind] == rdata.digest:
                     return True
         return False
@@ -298,9 +295,3 @@ class Chain:
 
     def _until(self, zone: Zone | None, ttl: int, *, leaf: bool = False) -> CachedZone:
         return CachedZone(zone, self._now + min(ttl, MAX_KEPT_SECONDS), leaf)
-
-
-def _names(top: dns.name.Name, target: dns.name.Name) -> Iterator[dns.name.Name]:
-    """From the top down to the target, both included."""
-    for labels in range(len(top), len(target) + 1):
-        yield target.split(labels)[1]

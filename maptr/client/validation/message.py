@@ -20,7 +20,8 @@ from dns.rdataclass import IN
 from dns.rdatatype import CNAME, DNAME, DNSKEY, DS, NAPTR, NSEC, NSEC3, OPT, RRSIG, SOA, RdataType
 
 from maptr.client.message import Record, read_sections
-from maptr.client.validation import nsec, nsec3
+from maptr.client.validation.nsec import NsecProofs
+from maptr.client.validation.nsec3 import Nsec3Proofs
 from maptr.client.validation.signed import Bogus, Keys, Rdata, VerifiedRRset, WorkBudget, signers, verify
 from maptr.protocol.names import Labels, fold, read_name
 from maptr.protocol.numbers import HEADER_SIZE, RCODE_BITS
@@ -31,7 +32,7 @@ MAX_NAME_COST = 1_000_000  # sum of squares of the numbers of labels, dnspython'
 TOO_MANY_RRSETS = f"more than {MAX_RRSETS} RRsets"
 
 Section = Sequence[dns.rrset.RRset]
-Proofs = nsec.NsecProofs | nsec3.Nsec3Proofs
+Proofs = NsecProofs | Nsec3Proofs
 
 # The types that are parsed, and which of their fields are names.
 _NAMES = {
@@ -61,7 +62,8 @@ def parse(packet: bytes) -> dns.message.Message:
         sections = read_sections(packet, at + 4, counts, qname)
         message = dns.message.QueryMessage(id=ident)
         message.flags = flags
-        message.set_rcode(dns.rcode.Rcode(flags & RCODE_BITS | _rcode_above(sections.additional)))
+        extended = next((record.ttl >> 24 << 4 for record in sections.additional if record.rdtype == OPT), 0)
+        message.set_rcode(dns.rcode.Rcode(flags & RCODE_BITS | extended))  # RFC 6891 6.1.3
         reader = _Reader(packet)
         message.answer = reader.rrsets(sections.answer)
         message.authority = reader.rrsets(sections.authority)
@@ -73,11 +75,6 @@ def parse(packet: bytes) -> dns.message.Message:
 def is_honest(message: dns.message.Message) -> bool:
     """Whether a message that dnspython's resolver parsed is within MAX_RRSETS."""
     return len(message.answer) + len(message.authority) <= MAX_RRSETS
-
-
-def _rcode_above(additional: Iterable[Record]) -> int:
-    """The upper bits of the rcode, from the OPT record (RFC 6891 6.1.3)."""
-    return next((record.ttl >> 24 << 4 for record in additional if record.rdtype == OPT), 0)
 
 
 class _Reader:
@@ -135,12 +132,6 @@ def denials(message: dns.message.Message) -> Iterator[tuple[dns.rrset.RRset, dns
             yield candidate, signatures(message.authority, candidate)
 
 
-def deniers(message: dns.message.Message) -> Iterator[dns.name.Name]:
-    """The zones of the NSEC and NSEC3 records in a response."""
-    for _, signed in denials(message):
-        yield from signers(signed)
-
-
 def proofs(message: dns.message.Message, keys: Keys, now: float, budget: WorkBudget) -> tuple[Proofs, int]:
     """The proofs of one zone in a response, and the seconds for which they may be cached.
 
@@ -149,14 +140,14 @@ def proofs(message: dns.message.Message, keys: Keys, now: float, budget: WorkBud
     """
     found: list[VerifiedRRset] = []
     for denial, signed in denials(message):
-        named = list(signers(signed))
+        named = signers(signed)
         if keys.zone in named or (not named and denial.name.is_subdomain(keys.zone)):
             found.append(verify(denial, signed, keys, now, budget))
     ttl = min((record.ttl for record in found), default=0)
     plain = [record for record in found if record.rrset.rdtype == NSEC]
     if plain:
-        return nsec.proofs(keys.zone, plain), ttl
-    hashed = nsec3.proofs(keys.zone, found, budget)
+        return NsecProofs.of(keys.zone, plain), ttl
+    hashed = Nsec3Proofs.of(keys.zone, found, budget)
     if hashed is None:
         raise Bogus(f"no proof of {keys.zone} in the response")
     return hashed, ttl

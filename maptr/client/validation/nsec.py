@@ -44,36 +44,37 @@ class NsecProofs:
     zone: dns.name.Name
     records: tuple[VerifiedRRset, ...]
 
+    @classmethod
+    def of(cls, zone: dns.name.Name, records: Iterable[VerifiedRRset]) -> NsecProofs:
+        """The proofs of one zone, without records whose next name is outside of it."""
+        return cls(zone, tuple(r for r in records if len(r.rrset) == 1 and _next(r).is_subdomain(zone)))
+
     def name_error(self, name: dns.name.Name) -> str:
         """Proves that the name does not exist, nor a wildcard for it (RFC 4035 5.4)."""
-        record = self._covering(name)
-        if self._next(record).is_subdomain(name):
-            raise Bogus(f"{name} exists, because there are names below it")
-        wildcard = _child(self._encloser(record, name))
-        if self._is_below(self._covering(wildcard), wildcard):
-            raise Bogus(f"{wildcard} exists, because there are names below it")
+        wildcard = WILDCARD.concatenate(_encloser(name, self._gap(name)))
+        self._gap(wildcard)
         return SECURE
 
     def no_data(self, name: dns.name.Name, rdtype: RdataType) -> str:
         """Proves that the name, an empty non-terminal or its wildcard lacks the type (RFC 4035 3.1.3.4)."""
-        record = self._matching(name)
-        if record is not None:
-            if not lacks(record.rrset[0], rdtype):
-                raise Bogus(f"the NSEC of {name} does not say that there is no {dns.rdatatype.to_text(rdtype)}")
+        shown = dns.rdatatype.to_text(rdtype)
+        match = self._matching(name)
+        if match is not None:
+            if not lacks(match.rrset[0], rdtype):
+                raise Bogus(f"the NSEC of {name} does not say that there is no {shown}")
             return SECURE
         record = self._covering(name)
-        if self._next(record).is_subdomain(name):
+        if _next(record).is_subdomain(name):
             return SECURE
-        wildcard = _child(self._encloser(record, name))
-        match = self._matching(wildcard)
+        match = self._matching(WILDCARD.concatenate(_encloser(name, record)))
         if match is None or not lacks(match.rrset[0], rdtype):
-            raise Bogus(f"no NSEC says that {name} has no {dns.rdatatype.to_text(rdtype)}")
+            raise Bogus(f"no NSEC says that {name} has no {shown}")
         return SECURE
 
     def wildcard(self, name: dns.name.Name, encloser: dns.name.Name) -> str:
         """Proves that nothing is closer to the name than the wildcard below the encloser (RFC 4035 5.3.4)."""
-        if self._encloser(self._covering(name), name) != encloser:
-            raise Bogus(f"{name} has something closer than {_child(encloser)}")
+        if _encloser(name, self._covering(name)) != encloser:
+            raise Bogus(f"{name} has something closer than {WILDCARD.concatenate(encloser)}")
         return SECURE
 
     def cut(self, name: dns.name.Name) -> bool:
@@ -88,42 +89,27 @@ class NsecProofs:
 
     def _covering(self, name: dns.name.Name) -> VerifiedRRset:
         for record in self.records:
-            owner, after = record.rrset.name, self._next(record)
+            owner, after, rdata = record.rrset.name, _next(record), record.rrset[0]
             inside = owner < name and (name < after or after == self.zone)  # the last one leads to the apex
-            if inside and name.is_subdomain(self.zone) and not self._says_nothing(record, name):
+            # An ancestor that is delegated or has a DNAME proves nothing (RFC 6840 4.1).
+            silent = name.is_subdomain(owner) and (is_delegation(rdata) or has(rdata, DNAME))
+            if inside and name.is_subdomain(self.zone) and not silent:
                 return record
         raise Bogus(f"no NSEC says that {name} does not exist")
 
-    @staticmethod
-    def _says_nothing(record: VerifiedRRset, name: dns.name.Name) -> bool:
-        """Whether it belongs to an ancestor that is delegated or has a DNAME (RFC 6840 4.1)."""
-        rdata = record.rrset[0]
-        return name.is_subdomain(record.rrset.name) and (is_delegation(rdata) or has(rdata, DNAME))
-
-    def _is_below(self, record: VerifiedRRset, name: dns.name.Name) -> bool:
-        return self._next(record).is_subdomain(name)
-
-    @staticmethod
-    def _next(record: VerifiedRRset) -> dns.name.Name:
-        after: dns.name.Name = record.rrset[0].next
-        return after
-
-    def _encloser(self, record: VerifiedRRset, name: dns.name.Name) -> dns.name.Name:
-        """The closest ancestor that exists: the longest that the name shares with an end of the gap."""
-        ends = (record.rrset.name, self._next(record))
-        return max((_common(name, end) for end in ends), key=len)
+    def _gap(self, name: dns.name.Name) -> VerifiedRRset:
+        """The record that covers a name which is not an empty non-terminal either."""
+        record = self._covering(name)
+        if _next(record).is_subdomain(name):
+            raise Bogus(f"{name} exists, because there are names below it")
+        return record
 
 
-def _common(one: dns.name.Name, other: dns.name.Name) -> dns.name.Name:
-    labels = one.fullcompare(other)[2]
-    return one.split(labels)[1]
+def _next(record: VerifiedRRset) -> dns.name.Name:
+    after: dns.name.Name = record.rrset[0].next
+    return after
 
 
-def _child(encloser: dns.name.Name) -> dns.name.Name:
-    """The wildcard directly below a name."""
-    return WILDCARD.concatenate(encloser)
-
-
-def proofs(zone: dns.name.Name, records: Iterable[VerifiedRRset]) -> NsecProofs:
-    """The proofs of one zone, without records whose next name is outside of it."""
-    return NsecProofs(zone, tuple(r for r in records if len(r.rrset) == 1 and r.rrset[0].next.is_subdomain(zone)))
+def _encloser(name: dns.name.Name, gap: VerifiedRRset) -> dns.name.Name:
+    """The closest ancestor of a name that exists: the longest that the name shares with an end of the gap."""
+    return name.split(max(name.fullcompare(end)[2] for end in (gap.rrset.name, _next(gap))))[1]

@@ -53,24 +53,43 @@ class Nsec3Proofs:
     budget: WorkBudget
     known: dict[dns.name.Name, bytes] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, zone: dns.name.Name, records: Iterable[VerifiedRRset], budget: WorkBudget) -> Nsec3Proofs | None:
+        """The proofs of one zone, from records with known parameters, all those of the first (RFC 5155 8.2); or None.
+
+        Raises Bogus for more than BOGUS_ITERATIONS.
+        """
+        links: list[_Link] = []
+        for record in records:
+            digest = _digest(record.rrset.name, zone)
+            for rdata in record.rrset:
+                if (
+                    digest is None
+                    or rdata.algorithm != SHA1
+                    or rdata.flags & ~OPT_OUT
+                    or len(rdata.next) != len(digest)
+                ):
+                    continue
+                first = links[0].rdata if links else rdata
+                if (rdata.salt, rdata.iterations) == (first.salt, first.iterations):
+                    links.append(_Link(digest, rdata))
+        if not links:
+            return None
+        if links[0].rdata.iterations > BOGUS_ITERATIONS:
+            raise Bogus(f"NSEC3 with {links[0].rdata.iterations} iterations, {BOGUS_ITERATIONS} at most")
+        return cls(zone, tuple(links), budget)
+
     @property
     def too_costly(self) -> bool:
         """Whether the zone has too many iterations, so that it counts as unsigned (RFC 9276 3.2)."""
-        return self._parameters[1] > INSECURE_ITERATIONS
-
-    @property
-    def _parameters(self) -> tuple[bytes, int]:
-        rdata = self.links[0].rdata
-        return rdata.salt, rdata.iterations
+        return bool(self.links[0].rdata.iterations > INSECURE_ITERATIONS)
 
     def name_error(self, name: dns.name.Name) -> str:
         """Proves that the name does not exist, nor a wildcard for it (RFC 5155 8.4)."""
         if self.too_costly:
             return INSECURE
         encloser, gap = self._closest(name)
-        wildcard = WILDCARD.concatenate(encloser)
-        if self._covering(wildcard) is None:
-            raise Bogus(f"no NSEC3 says that {wildcard} does not exist")
+        self._gap(WILDCARD.concatenate(encloser))
         return gap.security
 
     def no_data(self, name: dns.name.Name, rdtype: RdataType) -> str:
@@ -96,11 +115,7 @@ class Nsec3Proofs:
         """Proves that nothing is closer to the name than the wildcard below the encloser (RFC 5155 8.8)."""
         if self.too_costly:
             return INSECURE
-        closer = name.split(len(encloser) + 1)[1]
-        gap = self._covering(closer)
-        if gap is None:
-            raise Bogus(f"no NSEC3 says that {closer} does not exist")
-        return gap.security
+        return self._gap(name.split(len(encloser) + 1)[1]).security
 
     def cut(self, name: dns.name.Name) -> bool:
         """Whether the name, which has no DS, is a delegation, or may be one (RFC 5155 8.9)."""
@@ -135,33 +150,18 @@ class Nsec3Proofs:
         digest = self._hash(name)
         return next((link for link in self.links if link.covers(digest)), None)
 
+    def _gap(self, name: dns.name.Name) -> _Link:
+        gap = self._covering(name)
+        if gap is None:
+            raise Bogus(f"no NSEC3 says that {name} does not exist")
+        return gap
+
     def _hash(self, name: dns.name.Name) -> bytes:
         if name not in self.known:
-            salt, iterations = self._parameters
-            self.budget.hash(1 + iterations)
-            self.known[name] = nsec3_hash(to_wire(name.canonicalize().labels[:-1]), salt, iterations)
+            rdata = self.links[0].rdata
+            self.budget.hash(1 + rdata.iterations)
+            self.known[name] = nsec3_hash(to_wire(name.canonicalize().labels[:-1]), rdata.salt, rdata.iterations)
         return self.known[name]
-
-
-def proofs(zone: dns.name.Name, records: Iterable[VerifiedRRset], budget: WorkBudget) -> Nsec3Proofs | None:
-    """The proofs of one zone, from records with known parameters, all those of the first (RFC 5155 8.2); or None.
-
-    Raises Bogus for more than BOGUS_ITERATIONS.
-    """
-    links: list[_Link] = []
-    for record in records:
-        digest = _digest(record.rrset.name, zone)
-        for rdata in record.rrset:
-            if digest is None or rdata.algorithm != SHA1 or rdata.flags & ~OPT_OUT or len(rdata.next) != len(digest):
-                continue
-            first = links[0].rdata if links else rdata
-            if (rdata.salt, rdata.iterations) == (first.salt, first.iterations):
-                links.append(_Link(digest, rdata))
-    if not links:
-        return None
-    if links[0].rdata.iterations > BOGUS_ITERATIONS:
-        raise Bogus(f"NSEC3 with {links[0].rdata.iterations} iterations, {BOGUS_ITERATIONS} at most")
-    return Nsec3Proofs(zone, tuple(links), budget)
 
 
 def _digest(owner: dns.name.Name, zone: dns.name.Name) -> bytes | None:

@@ -8,7 +8,7 @@ module decides which signatures count.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
@@ -29,7 +29,6 @@ MAX_HASHES = 20_000  # rounds of hashing for one question: 127 labels (RFC 1035)
 
 RRSIG_FIXED = 18  # bytes of an RRSIG before the signer's name (RFC 4034 3.1)
 ALGORITHMS = frozenset({5, 7, 8, 10, 13, 14, 15, 16})  # those for validators in RFC 9904 that dnspython supports
-
 
 _FIXED = struct.Struct("!HHI")
 _LENGTH = struct.Struct("!H")
@@ -76,7 +75,7 @@ class Keys:
     def of(cls, zone: dns.name.Name, rdatas: Iterable[Rdata]) -> Keys:
         keys: dict[tuple[int, int], tuple[Rdata, ...]] = {}
         for rdata in rdatas:
-            place = int(rdata.algorithm), key_tag(rdata)
+            place = int(rdata.algorithm), dns.dnssec.key_id(rdata)
             keys[place] = (*keys.get(place, ()), rdata)
         return cls(zone, keys)
 
@@ -108,12 +107,9 @@ def may_sign(key: Rdata) -> bool:
     )
 
 
-def signers(signatures: dns.rrset.RRset | None) -> Iterator[dns.name.Name]:
+def signers(signatures: dns.rrset.RRset | None) -> list[dns.name.Name]:
     """The signers in an RRset's signatures, each once, in order."""
-    seen: dict[dns.name.Name, None] = {}
-    for signature in signatures or ():
-        seen.setdefault(signature.signer)
-    return iter(seen)
+    return list(dict.fromkeys(signature.signer for signature in signatures or ()))
 
 
 def verify(
@@ -141,7 +137,9 @@ def verify(
             budget.check()
             records = records or sorted({rdata.to_digestable() for rdata in rrset})
             if _verifies(_signed_data(rrset, records, signature), signature.signature, key):
-                return _signed(rrset, signature, now)
+                left = (signature.expiration - int(now)) & 0xFFFF_FFFF
+                ttl = min(int(rrset.ttl), int(signature.original_ttl), left)
+                return VerifiedRRset(rrset, signature, ttl, _encloser(rrset.name, signature))
             reason = f"the signature of key {signature.key_tag} does not verify"
     raise Bogus(f"{shown}: {reason}")
 
@@ -198,17 +196,6 @@ def _encloser(name: dns.name.Name, signature: Rdata) -> dns.name.Name | None:
     return name.split(signature.labels + 1)[1]
 
 
-def _signed(rrset: dns.rrset.RRset, signature: Rdata, now: float) -> VerifiedRRset:
-    left = (signature.expiration - int(now)) & 0xFFFF_FFFF
-    ttl = min(int(rrset.ttl), int(signature.original_ttl), left)
-    return VerifiedRRset(rrset, signature, ttl, _encloser(rrset.name, signature))
-
-
-def key_tag(key: Rdata) -> int:
-    """RFC 4034 appendix B."""
-    return dns.dnssec.key_id(key)
-
-
 def named(keys: Iterable[Rdata]) -> str:
     """Keys by tag, for the trace."""
-    return ", ".join(sorted({str(key_tag(key)) for key in keys}))
+    return ", ".join(sorted({str(dns.dnssec.key_id(key)) for key in keys}))

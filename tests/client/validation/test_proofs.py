@@ -13,8 +13,8 @@ import dns.rrset
 import dns.zone
 import pytest
 
-from maptr.client.validation import nsec, nsec3
-from maptr.client.validation.nsec3 import BOGUS_ITERATIONS, INSECURE_ITERATIONS
+from maptr.client.validation.nsec import NsecProofs
+from maptr.client.validation.nsec3 import BOGUS_ITERATIONS, INSECURE_ITERATIONS, Nsec3Proofs
 from maptr.client.validation.signed import MAX_HASHES, Bogus, VerifiedRRset, WorkBudget
 from maptr.zone.denial import nsec3_hash
 
@@ -46,7 +46,9 @@ def verdict(case: dict[str, Any], wanted: list[str]) -> str:
     found = records(case, wanted)
     name = dns.name.from_text(case["name"])
     try:
-        proofs = nsec3.proofs(ORIGIN, found, WorkBudget()) if case["zone"] == "nsec3" else nsec.proofs(ORIGIN, found)
+        proofs = (
+            Nsec3Proofs.of(ORIGIN, found, WorkBudget()) if case["zone"] == "nsec3" else NsecProofs.of(ORIGIN, found)
+        )
         if proofs is None:
             return "bogus"
         match case["proves"]:
@@ -95,7 +97,7 @@ LABEL, AFTER = "0p9mhaveqvm6t7vbl5lop2u3t2rp3tom", "2t7b4g4vsa5smi47k61mv5bv1a22
     ],
 )
 def test_nsec3_records_that_are_ignored(name: str, text: str) -> None:
-    assert nsec3.proofs(ORIGIN, [hashed(name, text)], WorkBudget()) is None
+    assert Nsec3Proofs.of(ORIGIN, [hashed(name, text)], WorkBudget()) is None
 
 
 def test_nsec3_records_of_other_parameters_are_ignored() -> None:
@@ -103,7 +105,7 @@ def test_nsec3_records_of_other_parameters_are_ignored() -> None:
     name = dns.name.from_text("ns1.example.")
     good = hashed(AFTER, f"1 0 12 aabbccdd {LABEL} A RRSIG")
     other = hashed(LABEL, f"1 0 13 aabbccdd {AFTER} A RRSIG")
-    proofs = nsec3.proofs(ORIGIN, [good, other], WorkBudget())
+    proofs = Nsec3Proofs.of(ORIGIN, [good, other], WorkBudget())
     assert proofs is not None
     assert len(proofs.links) == 1
     assert proofs.no_data(name, dns.rdatatype.NAPTR) == "secure"
@@ -114,7 +116,7 @@ def test_iterations() -> None:
     name = dns.name.from_text("nothing.example.")
 
     def ask(iterations: int) -> set[str]:
-        found = nsec3.proofs(ORIGIN, [hashed(LABEL, f"1 0 {iterations} - {AFTER} A")], WorkBudget())
+        found = Nsec3Proofs.of(ORIGIN, [hashed(LABEL, f"1 0 {iterations} - {AFTER} A")], WorkBudget())
         assert found is not None
         assert found.cut(name)
         return {found.name_error(name), found.no_data(name, dns.rdatatype.NAPTR), found.wildcard(name, ORIGIN)}
@@ -132,7 +134,7 @@ def test_hashing_is_bounded() -> None:
     record = hashed(LABEL, f"1 0 {INSECURE_ITERATIONS} - {AFTER} A")
     budget = WorkBudget()
     for reason in ("no NSEC3 says", f"{MAX_HASHES} rounds", f"{MAX_HASHES} rounds"):
-        proofs = nsec3.proofs(ORIGIN, [record], budget)
+        proofs = Nsec3Proofs.of(ORIGIN, [record], budget)
         assert proofs is not None
         with pytest.raises(Bogus, match=reason):
             proofs.name_error(name)
