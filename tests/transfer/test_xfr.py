@@ -6,6 +6,7 @@ import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import dns.message
 import dns.opcode
@@ -23,11 +24,11 @@ from maptr.answer.context import Transport
 from maptr.errors import ZoneError
 from maptr.protocol.names import fold, parse
 from maptr.transfer import tsig
-from maptr.transfer import xfr as transfer
 from maptr.transfer.acl import Acl, Secondaries, TsigKey, keyring
 from maptr.transfer.catalog import catalog_zone, member_label
 from maptr.transfer.journal import Journal
 from maptr.transfer.session import Access, Catalog, exchange
+from maptr.transfer.xfr import MESSAGE_SIZE
 from maptr.zone.snapshot import Snapshot, ZoneView, view_zone
 from tests.answer.test_respond_oracle import ORIGIN, random_zone, zone_text
 
@@ -36,6 +37,7 @@ HERE = "127.0.0.1"
 EXAMPLE = (b"example",)
 KEY = TsigKey((b"xfr",), "hmac-sha256", b"a secret of thirty-two octets...")
 OPEN = Secondaries(Acl.of([HERE]))
+TRANSFER = dns.message.make_query(ORIGIN, "AXFR")
 APEX = "@ 60 SOA ns h {} 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n"
 
 
@@ -45,6 +47,10 @@ def zone_of(text: str, origin: str = ORIGIN) -> dns.zone.Zone:
 
 def view_of(serial: int, text: str = "") -> ZoneView:
     return view_zone(zone_of(APEX.format(serial) + text))
+
+
+def large_view(names: int) -> ZoneView:
+    return view_of(1, "\n".join(f"n{i} 60 TXT {'x' * 200}" for i in range(names)))
 
 
 def journal_of(*views: ZoneView) -> Journal:
@@ -96,11 +102,11 @@ def rcode_of(messages: list[bytes]) -> str:
 
 
 def answers(messages: list[bytes]) -> list[tuple[str, str, str]]:
-    found = []
-    for wire in messages:
-        for rrset in dns.message.from_wire(wire, one_rr_per_rrset=True).answer:
-            found.append((str(rrset.name), dns.rdatatype.to_text(rrset.rdtype), rrset[0].to_text()))
-    return found
+    return [
+        (str(rrset.name), dns.rdatatype.to_text(rrset.rdtype), rrset[0].to_text())
+        for wire in messages
+        for rrset in dns.message.from_wire(wire, one_rr_per_rrset=True).answer
+    ]
 
 
 def serials(messages: list[bytes]) -> list[int]:
@@ -125,7 +131,7 @@ def test_a_secondary_that_applies_the_differences_has_the_zone(seed: int, steps:
         apply(ask(ixfr_query(serial), views[-1], access_of(journal)), zone, serial)
         assert zone == zones[-1]
     empty = dns.zone.Zone(ORIGIN, relativize=False)
-    apply(ask(dns.message.make_query(ORIGIN, "AXFR"), views[-1], access_of(journal)), empty, None)
+    apply(ask(TRANSFER, views[-1], access_of(journal)), empty, None)
     assert empty == zones[-1]
 
 
@@ -156,15 +162,10 @@ def test_rfc1995_4_an_unknown_serial_gets_the_whole_zone(serial: int) -> None:
         assert len(answers(messages)) == 4
 
 
-def test_differences_larger_than_the_zone_are_not_sent() -> None:
+def test_differences_larger_than_the_zone_and_those_to_another_serial_are_not_sent() -> None:
     one, two, three = view_of(1), view_of(2, "\n".join(f"n{i} 60 A 192.0.2.2" for i in range(50))), view_of(3)
-    messages = ask(ixfr_query(1), three, access_of(journal_of(one, two, three)))
-    assert serials(messages) == [3, 3]
-
-
-def test_a_journal_for_another_serial_is_not_used() -> None:
-    one, two, three = view_of(1), view_of(2), view_of(3)
-    assert serials(ask(ixfr_query(1), three, access_of(journal_of(one, two)))) == [3, 3]
+    for journal in (journal_of(one, two, three), journal_of(one, view_of(2))):
+        assert serials(ask(ixfr_query(1), three, access_of(journal))) == [3, 3]
 
 
 def test_rfc1995_2_over_udp_the_soa_alone() -> None:
@@ -174,27 +175,26 @@ def test_rfc1995_2_over_udp_the_soa_alone() -> None:
         assert serials(messages) == [2]
 
 
-def test_rfc5936_4_2_axfr_over_udp_is_refused() -> None:
-    query = dns.message.make_query(ORIGIN, "AXFR")
-    assert rcode_of(ask(query, view_of(1), access_of(), transport=Transport.UDP)) == "REFUSED"
+@pytest.mark.parametrize(
+    ("query", "transport", "rcode"),
+    [
+        (TRANSFER, Transport.UDP, "REFUSED"),  # RFC 5936 4.2
+        (dns.message.make_query(ORIGIN, "AXFR", "CH"), Transport.TCP, "REFUSED"),
+        *((dns.message.make_query(name, "AXFR"), Transport.TCP, "NOTAUTH") for name in ("other.", "sub.example.", ".")),
+        (dns.message.make_query(ORIGIN, "AXFR", use_edns=1), Transport.TCP, "BADVERS"),
+    ],
+    ids=["over UDP", "class CH", "rfc5936 2.2.1 another zone", "a name in the zone", "the root", "EDNS 1"],
+)
+def test_a_transfer_that_is_refused(query: dns.message.Message, transport: Transport, rcode: str) -> None:
+    assert rcode_of(ask(query, view_of(1), access_of(), transport=transport)) == rcode
 
 
-@pytest.mark.parametrize("rdtype", ["AXFR", "IXFR"])
-def test_without_access_rules_transfers_are_refused(rdtype: str) -> None:
-    query = ixfr_query(1) if rdtype == "IXFR" else dns.message.make_query(ORIGIN, rdtype)
-    for access in (Access(), access_of(secondaries=Secondaries()), access_of(secondaries=Secondaries(Acl.of(["::1"])))):
-        for transport in Transport:
-            assert rcode_of(ask(query, view_of(1), access, transport=transport)) == "REFUSED"
-
-
-@pytest.mark.parametrize("name", ["other.", "sub.example.", "."])
-def test_rfc5936_2_2_1_a_zone_not_served_is_notauth(name: str) -> None:
-    assert rcode_of(ask(dns.message.make_query(name, "AXFR"), view_of(1), access_of())) == "NOTAUTH"
-
-
-def test_another_class_is_refused() -> None:
-    query = dns.message.make_query(ORIGIN, "AXFR", "CH")
-    assert rcode_of(ask(query, view_of(1), access_of())) == "REFUSED"
+@pytest.mark.parametrize("rules", [None, [], ["::1"]])
+@pytest.mark.parametrize("transport", Transport)
+def test_a_client_without_access_is_refused(rules: list[str] | None, transport: Transport) -> None:
+    access = Access() if rules is None else access_of(secondaries=Secondaries(Acl.of(rules)))
+    for query in (TRANSFER, ixfr_query(1)):
+        assert rcode_of(ask(query, view_of(1), access, transport=transport)) == "REFUSED"
 
 
 @pytest.mark.parametrize("authority", [[], ["other. 0 IN SOA . . 1 0 0 0 0"], ["example. 0 IN A 192.0.2.1"]])
@@ -207,60 +207,45 @@ def test_rfc1995_3_ixfr_without_the_zones_soa_is_formerr(authority: list[str]) -
 
 
 def test_edns_of_a_transfer() -> None:
-    """Each message has OPT (RFC 5936 2.2.5); an unknown EDNS version is BADVERS."""
-    large = view_of(1, "\n".join(f"n{i} 60 TXT {'x' * 200}" for i in range(200)))
-    for wire in ask(dns.message.make_query(ORIGIN, "AXFR", use_edns=0), large, access_of()):
-        assert dns.message.from_wire(wire).edns == 0
-    for wire in ask(dns.message.make_query(ORIGIN, "AXFR"), large, access_of()):
-        assert dns.message.from_wire(wire).edns == -1
-    assert rcode_of(ask(dns.message.make_query(ORIGIN, "AXFR", use_edns=1), large, access_of())) == "BADVERS"
+    """Each message has OPT (RFC 5936 2.2.5) if the query has it."""
+    for edns in (0, -1):
+        messages = ask(dns.message.make_query(ORIGIN, "AXFR", use_edns=edns), large_view(200), access_of())
+        assert {dns.message.from_wire(wire).edns for wire in messages} == {edns}
 
 
 def test_a_key_allows_any_address_and_each_message_is_signed() -> None:
     """RFC 8945 5.3.1: the signature of each message covers the one before."""
-    view = view_of(1, "\n".join(f"n{i} 60 TXT {'x' * 200}" for i in range(400)))
+    view = large_view(400)
     access = access_of(secondaries=Secondaries(Acl.of(["key:XFR."])))
-    assert rcode_of(ask(dns.message.make_query(ORIGIN, "AXFR"), view, access)) == "REFUSED"
-    query, signer = tsig.sign_query(dns.message.make_query(ORIGIN, "AXFR").to_wire(), KEY, NOW)
+    assert rcode_of(ask(TRANSFER, view, access)) == "REFUSED"
+    query, signer = tsig.sign_query(TRANSFER.to_wire(), KEY, NOW)
     messages = ask(query, view, access, client="2001:db8::9")
     assert len(messages) > 4
-    assert all(len(wire) <= transfer.MESSAGE_SIZE for wire in messages)
+    assert all(len(wire) <= MESSAGE_SIZE for wire in messages)
     previous, first = signer.previous, True
     for wire in messages:
         record = tsig.find(wire)
         assert record is not None
-        chained = replace_previous(signer, previous, first)
+        chained = replace(signer, previous=previous, first=first, time=NOW)
         bare = wire[:10] + b"\0\0" + wire[12 : record.start]
         assert chained.sign(bare) == wire
         previous, first = record.mac, False
 
 
-def replace_previous(signer: tsig.Signer, previous: bytes, first: bool) -> tsig.Signer:
-    return replace(signer, previous=previous, first=first, time=NOW)
-
-
-def test_dnspython_accepts_a_signed_transfer(monkeypatch: pytest.MonkeyPatch) -> None:
-    view = view_of(1, "\n".join(f"n{i} 60 TXT {'x' * 200}" for i in range(400)))
+def test_dnspython_accepts_a_signed_transfer() -> None:
     key = dns.tsig.Key("xfr.", KEY.secret, "hmac-sha256")
     zone = dns.zone.Zone(ORIGIN, relativize=False)
     query, _ = dns.xfr.make_query(zone, None, keyring=key)
     wire = query.to_wire()
     at = tsig.find(wire)
     assert at is not None
-    snapshot, access = Snapshot.of([view]), access_of(secondaries=Secondaries(Acl.of(["key:xfr"])))
+    snapshot, access = Snapshot.of([large_view(400)]), access_of(secondaries=Secondaries(Acl.of(["key:xfr"])))
     messages = list(exchange(wire, snapshot, access, transport=Transport.TLS, client="", now=at.time))
     context = None
     with dns.xfr.Inbound(zone) as inbound:
         for reply in messages:
-            message = dns.message.from_wire(
-                reply,
-                keyring=key,
-                request_mac=query.mac,
-                xfr=True,
-                tsig_ctx=context,
-                multi=True,
-                one_rr_per_rrset=True,
-            )
+            chained: dict[str, Any] = {"request_mac": query.mac, "tsig_ctx": context, "multi": True}
+            message = dns.message.from_wire(reply, key, xfr=True, one_rr_per_rrset=True, **chained)
             context = message.tsig_ctx
             done = inbound.process_message(message)
     assert done
@@ -268,18 +253,17 @@ def test_dnspython_accepts_a_signed_transfer(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_messages_are_bounded_and_made_one_at_a_time() -> None:
-    view = view_of(1, "\n".join(f"n{i} 60 TXT {'x' * 250}" for i in range(1000)))
     wire = dns.message.make_query(ORIGIN, "AXFR", use_edns=0).to_wire()
-    stream = exchange(wire, Snapshot.of([view]), access_of(), transport=Transport.TCP, client=HERE, now=NOW)
-    first = next(stream)
-    assert 16000 < len(first) <= transfer.MESSAGE_SIZE
-    assert all(len(message) <= transfer.MESSAGE_SIZE for message in stream)
+    snapshot = Snapshot.of([large_view(1000)])
+    stream = exchange(wire, snapshot, access_of(), transport=Transport.TCP, client=HERE, now=NOW)
+    assert 16000 < len(next(stream)) <= MESSAGE_SIZE
+    assert all(len(message) <= MESSAGE_SIZE for message in stream)
 
 
 def test_a_record_larger_than_the_usual_message_has_a_message_of_its_own() -> None:
     strings = " ".join(["x" * 250] * 240)
     view = view_of(1, f"a 60 TXT x\nhuge 60 TXT {strings}\nz 60 TXT x\n")
-    messages = ask(dns.message.make_query(ORIGIN, "AXFR"), view, access_of())
+    messages = ask(TRANSFER, view, access_of())
     assert max(map(len, messages)) > 60000
     zone = dns.zone.Zone(ORIGIN, relativize=False)
     apply(messages, zone, None)
@@ -290,67 +274,39 @@ def test_a_record_too_large_for_a_message_ends_the_transfer_with_a_reason() -> N
     strings = " ".join(["x" * 250] * 261)
     view = view_of(1, f"huge 60 TXT {strings}\n")
     with pytest.raises(ZoneError, match=r"huge\.example\. type 16: 65511 bytes of rdata are too many for a message"):
-        ask(dns.message.make_query(ORIGIN, "AXFR"), view, access_of())
+        ask(TRANSFER, view, access_of())
 
 
 def test_names_are_compressed_and_no_pointer_is_beyond_16383() -> None:
     view = view_of(1, "\n".join(f"host-with-a-long-name-{i:04d} 60 MX 10 mail.of.{i % 7}" for i in range(2000)))
-    messages = ask(dns.message.make_query(ORIGIN, "AXFR"), view, access_of())
+    messages = ask(TRANSFER, view, access_of())
     assert sum(map(len, messages)) < 2003 * 48
     zone = dns.zone.Zone(ORIGIN, relativize=False)
     apply(messages, zone, None)
     assert len(zone.nodes) == 2002
 
 
-def test_transfers_and_refusals_are_logged() -> None:
+def logged(query: dns.message.Message, snapshot: Snapshot, access: Access) -> tuple[list[str], list[str]]:
+    """The lines about transfers, and those about refusals."""
     notes: list[str] = []
     refused: list[str] = []
-    one, two = view_of(1), view_of(2)
-    for secondaries in (OPEN, Secondaries()):
-        for query in (dns.message.make_query(ORIGIN, "AXFR"), ixfr_query(1)):
-            access = access_of(journal_of(one, two), secondaries)
-            list(
-                exchange(
-                    query.to_wire(),
-                    Snapshot.of([two]),
-                    access,
-                    transport=Transport.TCP,
-                    client=HERE,
-                    now=NOW,
-                    note=notes.append,
-                    note_refused=lambda line: refused.append(line()),
-                )
-            )
-    assert notes == [
-        "AXFR of zone example. to 127.0.0.1: serial 2",
-        "IXFR of zone example. to 127.0.0.1: from serial 1 to 2",
-    ]
-    assert refused == [
-        "AXFR of zone example. to 127.0.0.1 refused",
-        "IXFR of zone example. to 127.0.0.1 refused",
-    ]
+    noted: dict[str, Any] = {"note": notes.append, "note_refused": lambda line: refused.append(line())}
+    list(exchange(query.to_wire(), snapshot, access, transport=Transport.TCP, client=HERE, now=NOW, **noted))
+    return notes, refused
 
 
 @pytest.mark.parametrize(
-    ("snapshot", "why"),
-    [(Snapshot.of([]), "not served here"), (Snapshot.of([], broken=[EXAMPLE]), "not loaded")],
+    ("query", "kind", "note"),
+    [(TRANSFER, "AXFR", "serial 2"), (ixfr_query(1), "IXFR", "from serial 1 to 2")],
+    ids=["AXFR", "IXFR"],
 )
-def test_a_refusal_for_a_missing_zone_is_logged(snapshot: Snapshot, why: str) -> None:
-    refused: list[str] = []
-    query = dns.message.make_query(ORIGIN, "AXFR").to_wire()
-    access = access_of(None, OPEN)
-    list(
-        exchange(
-            query,
-            snapshot,
-            access,
-            transport=Transport.TCP,
-            client=HERE,
-            now=NOW,
-            note_refused=lambda line: refused.append(line()),
-        )
-    )
-    assert refused == [f"AXFR of zone example. to 127.0.0.1 refused: {why}"]
+def test_transfers_and_refusals_are_logged(query: dns.message.Message, kind: str, note: str) -> None:
+    one, two = view_of(1), view_of(2)
+    what = f"{kind} of zone example. to 127.0.0.1"
+    for secondaries, lines in ((OPEN, ([f"{what}: {note}"], [])), (Secondaries(), ([], [f"{what} refused"]))):
+        assert logged(query, Snapshot.of([two]), access_of(journal_of(one, two), secondaries)) == lines
+    for snapshot, why in ((Snapshot.of([]), "not served here"), (Snapshot.of([], broken=[EXAMPLE]), "not loaded")):
+        assert logged(query, snapshot, access_of(None, OPEN)) == ([], [f"{what} refused: {why}"])
 
 
 def catalog_access(who: str = HERE) -> Access:
@@ -362,13 +318,11 @@ def test_rfc9432_4_the_catalog_lists_the_zones() -> None:
     found = answers(ask(dns.message.make_query("catalog.invalid.", "AXFR"), view_of(1), catalog_access()))
     labels = {zone: member_label(fold(parse(zone))).decode() for zone in ("ark.arpa.", "example.")}
     assert found[0] == found[-1] == ("catalog.invalid.", "SOA", "invalid. invalid. 9 3600 600 2147483647 0")
-    assert sorted(found[1:-1]) == sorted(
-        [
-            ("catalog.invalid.", "NS", "invalid."),
-            ("version.catalog.invalid.", "TXT", '"2"'),
-            *((f"{label}.zones.catalog.invalid.", "PTR", zone) for zone, label in labels.items()),
-        ]
-    )
+    assert set(found[1:-1]) == {
+        ("catalog.invalid.", "NS", "invalid."),
+        ("version.catalog.invalid.", "TXT", '"2"'),
+        *((f"{label}.zones.catalog.invalid.", "PTR", zone) for zone, label in labels.items()),
+    }
 
 
 def test_rfc9432_7_only_its_secondaries_see_the_catalog() -> None:
@@ -377,10 +331,8 @@ def test_rfc9432_7_only_its_secondaries_see_the_catalog() -> None:
             query = dns.message.make_query(name, rdtype)
             expected = "NOTAUTH" if rdtype == "AXFR" else "REFUSED"
             assert rcode_of(ask(query, view_of(1), catalog_access("::1"))) == expected
-    (wire,) = ask(dns.message.make_query("CATALOG.invalid.", "SOA"), view_of(1), catalog_access())
-    assert dns.message.from_wire(wire).answer
-    (wire,) = ask(dns.message.make_query(ORIGIN, "SOA"), view_of(1), catalog_access())
-    assert dns.message.from_wire(wire).answer
+    for name in ("CATALOG.invalid.", ORIGIN):
+        assert answers(ask(dns.message.make_query(name, "SOA"), view_of(1), catalog_access()))
 
 
 def test_rfc1996_a_primary_refuses_notify() -> None:
