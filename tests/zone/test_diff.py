@@ -157,5 +157,4 @@ def test_rfc5155_7_1_stripping_removes_the_nsec3_chain() -> None:
     text = f"{head}a.b IN TXT x\n@ IN NSEC3PARAM 1 0 0 -\n{digest} IN NSEC3 1 0 0 - {digest} SOA\n"
     signed = view_zone(dns.zone.from_text(text, "example.", relativize=False))
     plain = view_zone(dns.zone.from_text(f"{head}a.b IN TXT x\n", "example.", relativize=False))
-    bare = stripped(signed)
-    assert {name: dict(node) for name, node in bare.nodes.items()} == {n: dict(node) for n, node in plain.nodes.items()}
+    assert stripped(signed).nodes == plain.nodes

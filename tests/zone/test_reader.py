@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import dns.zone
@@ -30,21 +30,10 @@ HEAD = "$TTL 60\n@ IN SOA ns host 1 7200 3600 1209600 300\n@ IN NS ns\nns IN A 1
 def same(read: ZoneFile | None, text: str, origin: str = ORIGIN) -> None:
     """The view is the one that dnspython's reader gives."""
     assert read is not None
-    plain = read.view
     other = view_zone(dns.zone.from_text(text, origin, relativize=False))
-    assert isinstance(plain.nodes, PackedNodes)
-    assert {name: dict(node) for name, node in plain.nodes.items()} == {
-        n: dict(node) for n, node in other.nodes.items()
-    }
-    assert (plain.origin, plain.serial, plain.soa, plain.negative_soa) == (
-        other.origin,
-        other.serial,
-        other.soa,
-        other.negative_soa,
-    )
-    assert plain.cuts == other.cuts
+    assert read.view == other
     # Where the shortcut looks for what needs more than a look: a wildcard that is an empty non-terminal for one.
-    assert {*plain.nodes.special} == {*PackedNodes.pack(other.nodes).special}
+    assert {*read.view.nodes.special} == {*other.nodes.special}
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -211,7 +200,6 @@ def assert_same_as_dnspython(text: str) -> None:
     assert sorted(map(str, check_integrity(plain.view))) == sorted(map(str, check_integrity(other)))
     assert check_rules(plain.view, plain.doubtful) == check_rules(other)
     nodes = plain.view.nodes
-    assert isinstance(nodes, PackedNodes)
     inert = {name for name, node in other.nodes.items() if INERT.issuperset(node) and name[:1] != (b"*",)}
     assert other.nodes.keys() - inert == set(map(from_wire, nodes.special))
 
@@ -256,7 +244,6 @@ GOOD = (
 def test_lines_of_the_zone_writer_are_a_block() -> None:
     plain = block_zone(*GOOD, GOOD[1].replace("12345", "12346", 1))
     nodes = plain.view.nodes
-    assert isinstance(nodes, PackedNodes)
     assert len(texts(nodes)) == 2
     assert not plain.doubtful
     assert set(nodes[(b"12345", *ARK)]) == {16, 35}
@@ -291,43 +278,31 @@ def test_a_name_with_lines_outside_its_block_is_read_line_by_line(others: tuple[
 def test_threads_may_read_a_block_at_once() -> None:
     lines = [f'{naan} IN NAPTR 10 10 "h" "ark" "" h{naan}.example.' for naan in range(10000, 14000)]
     nodes = block_zone(*lines).view.nodes
-    assert isinstance(nodes, PackedNodes)
-    wrong: list[object] = []
 
-    def look() -> None:
-        try:
-            wrong.extend(key for key in nodes.table if is_text(nodes.read(key)))
-        except Exception as error:
-            wrong.append(error)
+    def look() -> list[bytes]:
+        return [key for key in nodes.table if is_text(nodes.read(key))]
 
-    threads = [threading.Thread(target=look) for _ in range(4)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        for thread in threads:
-            thread.start()
-        nodes.pack_all()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(4) as threads:
+            looks = [threads.submit(look) for _ in range(4)]
+            nodes.pack_all()
+            assert [done.result() for done in looks] == [[]] * 4
     finally:
         sys.setswitchinterval(interval)
-    assert not wrong
     assert not texts(nodes)
 
 
 SIGNATURE = "A 13 2 60 20300101000000 20200101000000 1 example. AAAA"
-
-
+TIMES = ["1893456000", "20301301000000", "20400101000000", "22000101000000"]
 ODD = [
     f"ns IN RRSIG {SIGNATURE}",
     f"ns IN RRSIG {SIGNATURE} BBBB",
     f"ns 30 IN RRSIG {SIGNATURE}",
     f"nothing IN RRSIG {SIGNATURE}",
+    *(f"ns IN RRSIG {SIGNATURE.replace('20300101000000', time)}" for time in TIMES),
     f"ns IN RRSIG {SIGNATURE.replace(' example.', ' @')}",
-    f"ns IN RRSIG {SIGNATURE.replace('20300101000000', '1893456000')}",
-    f"ns IN RRSIG {SIGNATURE.replace('20300101000000', '20301301000000')}",
-    f"ns IN RRSIG {SIGNATURE.replace('20300101000000', '20400101000000')}",
-    f"ns IN RRSIG {SIGNATURE.replace('20300101000000', '22000101000000')}",
     f"ns IN RRSIG {SIGNATURE.replace('AAAA', 'AAA')}",
     f"ns IN RRSIG {SIGNATURE.replace('AAAA', 'A-_A')}",
     f"ns IN RRSIG {SIGNATURE.replace(' 1 ', ' 70000 ')}",
@@ -356,17 +331,14 @@ ODD = [
 
 @pytest.mark.parametrize("line", ODD)
 def test_odd_lines_of_signed_zones_are_read_as_by_dnspython(line: str) -> None:
-    read = read_plain((HEAD + line + "\n").encode(), (b"example",))
+    read = read_plain((HEAD + line + "\n").encode(), EXAMPLE)
     if read is not None:
-        slow = view_zone(dns.zone.from_text(HEAD + line + "\n", "example.", relativize=False))
-        nodes = read.view.nodes
-        assert {name: dict(node) for name, node in nodes.items()} == {n: dict(node) for n, node in slow.nodes.items()}
-        assert read.view.denial == slow.denial
+        same(read, HEAD + line + "\n")
 
 
 def test_some_odd_lines_are_plain_and_others_are_not() -> None:
     """So that the test above says something."""
-    quick = [line for line in ODD if read_plain((HEAD + line + "\n").encode(), (b"example",)) is not None]
+    quick = [line for line in ODD if read_plain((HEAD + line + "\n").encode(), EXAMPLE) is not None]
     assert len(quick) >= 10
     assert ODD[0] in quick
     assert ODD[2] not in quick, "a TTL that is not that of what it covers"
