@@ -41,57 +41,53 @@ txt 1h IN TXT SOA NAPTR
 )
 
 
-def found(text: str, **options: str) -> list[tuple[str, str, str, int]]:
-    return [(str(f.severity), f.code, f.record, f.line) for f in examine(text, **options).findings]
+def found(text: str, **options: str) -> list[str]:
+    return [f"{f.line}: {f.severity} {f.code} {f.record}" for f in examine(text, **options).findings]
 
 
 def test_a_good_zone_has_no_findings() -> None:
-    assert found(GOOD) == []
+    assert found(GOOD) == found(GOOD, origin="ark.arpa") == []
 
 
 @pytest.mark.parametrize(
     ("lines", "finding"),
     [
-        ("@ IN SOA ns.example. a.example. 2 3600 900 1209600 300", ("error", "second-of-one", "ark.arpa.", 5)),
-        ("x CNAME a.example.\nX.ark.arpa. 1h CNAME b.", ("error", "second-of-one", "X.ark.arpa.", 6)),
-        ('x.example. IN TXT "x"', ("error", "out-of-zone", "x.example.", 5)),
-        ('12345 IN NAPTR 0 0 "h" "ark" "USLC" a.example.', ("error", "regexp-refused", "12345.ark.arpa.", 5)),
-        ('12345 IN NAPTR 0 0 "h" "ark" "!x!y!" a.example.', ("warning", "h-with-regexp", "12345.ark.arpa.", 5)),
-        ('12345 IN NAPTR 0 0 "h" "ark" "" foobar.zaf.org', ("error", "relative-replacement", "12345.ark.arpa.", 5)),
-        ('12345 IN NAPTR 0 0 "h" "ark" "" foobar', ("warning", "relative-replacement", "12345.ark.arpa.", 5)),
-        ('12345 IN NAPTR 0 0 "" "ark" "" dlc.spct.org', ("error", "relative-replacement", "12345.ark.arpa.", 5)),
-        ('12345 IN NAPTR 0 0 "h" "ark" "" gov:8080.', ("error", "unescaped-port", "12345.ark.arpa.", 5)),
-        ('12345 IN NAPTR 0 0 "u" "ark" "!a!b!c!" .', ("error", "regexp-refused", "12345.ark.arpa.", 5)),
-        ('12345 IN NAPTR 0 0 "u" "ark" "!!https://a.example/!" .', ("error", "regexp-refused", "12345.ark.arpa.", 5)),
-        ('12345 IN NAPTR 0 0 "u" "sip" "USLC" .', ("error", "regexp-refused", "12345.ark.arpa.", 5)),
+        ("@ IN SOA ns.example. a.example. 2 3600 900 1209600 300", "5: error second-of-one ark.arpa."),
+        ("x CNAME a.example.\nX.ark.arpa. 1h CNAME b.", "6: error second-of-one X.ark.arpa."),
+        ('x.example. IN TXT "x"', "5: error out-of-zone x.example."),
+        ('12345 IN NAPTR 0 0 "h" "ark" "USLC" a.example.', "5: error regexp-refused 12345.ark.arpa."),
+        ('12345 IN NAPTR 0 0 "h" "ark" "!x!y!" a.example.', "5: warning h-with-regexp 12345.ark.arpa."),
+        ('12345 IN NAPTR 0 0 "h" "ark" "" foobar.zaf.org', "5: error relative-replacement 12345.ark.arpa."),
+        ('12345 IN NAPTR 0 0 "h" "ark" "" foobar', "5: warning relative-replacement 12345.ark.arpa."),
+        ('12345 IN NAPTR 0 0 "" "ark" "" dlc.spct.org', "5: error relative-replacement 12345.ark.arpa."),
+        ('12345 IN NAPTR 0 0 "h" "ark" "" gov:8080.', "5: error unescaped-port 12345.ark.arpa."),
+        ('12345 IN NAPTR 0 0 "u" "ark" "!a!b!c!" .', "5: error regexp-refused 12345.ark.arpa."),
+        ('12345 IN NAPTR 0 0 "u" "ark" "!!https://a.example/!" .', "5: error regexp-refused 12345.ark.arpa."),
+        ('12345 IN NAPTR 0 0 "u" "sip" "USLC" .', "5: error regexp-refused 12345.ark.arpa."),
         (
-            r'12345 IN NAPTR 0 0 "u" "ark" "!(a)\\1!https://a.example/!" .',
-            ("warning", "regexp-not-understood", "12345.ark.arpa.", 5),
+            r'12345 IN NAPTR 0 0 "u" "ark" "!(a)\\1!https://a.net/!" .',
+            "5: warning regexp-not-understood 12345.ark.arpa.",
         ),
-        ('12345 IN NAPTR 0 0 "s" "ark" "" a.example.', ("error", "no-rule", "12345.ark.arpa.", 5)),
-        ('12345 IN NAPTR 0 0 "h" "ark" "" .', ("error", "no-rule", "12345.ark.arpa.", 5)),
-        ('12345 IN NAPTR 0 0 "h" "ark" "" 192.168.1.12.', ("warning", "not-public", "12345.ark.arpa.", 5)),
-        ('12345 IN NAPTR 0 0 "u" "ark" "!^.*$!ftp://a.example/!" .', ("warning", "not-followed", "12345.ark.arpa.", 5)),
-        ('12345 IN NAPTR 0 0 "" "ark" "!^.*$!a.example!" b.example.', ("warning", "both-fields", "12345.ark.arpa.", 5)),
-        ('12345 IN NAPTR 0 0 "" "ark" "" 12345', ("error", "redirect-loop", "12345.ark.arpa.", 5)),
-        (
-            '12345 IN NAPTR 0 0 "" "ark" "" b\nb IN NAPTR 0 0 "" "ark" "" C\nc IN NAPTR 0 0 "" "ark" "" B',
-            ("error", "redirect-loop", "b.ark.arpa.", 6),
-        ),
-        ('12345 IN NAPTR 0 0 "" "ark" "" nowhere', ("warning", "redirect-nowhere", "12345.ark.arpa.", 5)),
-        ('hello IN NAPTR 0 0 "h" "ark" "" a.example.', ("warning", "not-a-naan", "hello.ark.arpa.", 5)),
-        (
-            '12345 IN NS ns.example.\n12345 IN NAPTR 0 0 "h" "ark" "" a.example.',
-            ("error", "occluded", "12345.ark.arpa.", 6),
-        ),
-        ("@ IN NS ns1", ("error", "no-address", "ark.arpa.", 5)),
-        ("12345 IN NS ns.12345", ("error", "no-address", "12345.ark.arpa.", 5)),
-        ('12345 IN NAPTR 0 0 "h" "ark" a.example.', ("error", "naptr-fields", "12345.ark.arpa.", 5)),
-        ("12345 IN A 1.2.3", ("error", "not-loaded", "12345.ark.arpa.", 5)),
-        ("12345 IN CNAME a.example.\n12345 IN TXT x", ("error", "not-loaded", "12345.ark.arpa.", 6)),
+        ('12345 IN NAPTR 0 0 "s" "ark" "" a.example.', "5: error no-rule 12345.ark.arpa."),
+        ('12345 IN NAPTR 0 0 "h" "ark" "" .', "5: error no-rule 12345.ark.arpa."),
+        ('12345 IN NAPTR 0 0 "h" "ark" "" 192.168.1.12.', "5: warning not-public 12345.ark.arpa."),
+        ('12345 IN NAPTR 0 0 "u" "ark" "!^.*$!ftp://a.example/!" .', "5: warning not-followed 12345.ark.arpa."),
+        ('12345 IN NAPTR 0 0 "" "ark" "!^.*$!a.example!" b.example.', "5: warning both-fields 12345.ark.arpa."),
+        ('12345 IN NAPTR 0 0 "" "ark" "" 12345', "5: error redirect-loop 12345.ark.arpa."),
+        ('b IN NAPTR 0 0 "" "ark" "" C\nc IN NAPTR 0 0 "" "ark" "" B', "5: error redirect-loop b.ark.arpa."),
+        ('12345 IN NAPTR 0 0 "" "ark" "" nowhere', "5: warning redirect-nowhere 12345.ark.arpa."),
+        ('hello IN NAPTR 0 0 "h" "ark" "" a.example.', "5: warning not-a-naan hello.ark.arpa."),
+        ('12345 IN NS ns.example.\n12345 IN NAPTR 0 0 "h" "ark" "" a.example.', "6: error occluded 12345.ark.arpa."),
+        ("@ IN NS ns1", "5: error no-address ark.arpa."),
+        ("12345 IN NS ns.12345", "5: error no-address 12345.ark.arpa."),
+        ('12345 IN NAPTR 0 0 "h" "ark" a.example.', "5: error naptr-fields 12345.ark.arpa."),
+        ('; a comment\n12345 IN NAPTR ( 0 0 "h" "ark"\n "" a.b )', "6: error relative-replacement 12345.ark.arpa."),
+        ('caf\u00e9 IN TXT "caf\u00e9"', "5: error not-ascii caf\u00e9.ark.arpa."),
+        ("12345 IN A 1.2.3", "5: error not-loaded 12345.ark.arpa."),
+        ("12345 IN CNAME a.example.\n12345 IN TXT x", "6: error not-loaded 12345.ark.arpa."),
     ],
 )
-def test_each_error_and_warning(lines: str, finding: tuple[str, str, str, int]) -> None:
+def test_each_error_and_warning(lines: str, finding: str) -> None:
     assert finding in found(HEAD + lines + "\n")
 
 
@@ -109,14 +105,9 @@ def test_more_records_than_bind_accepts_is_a_warning() -> None:
     assert "large-rrset" not in [f.code for f in examine(HEAD + "".join(crowd[1:])).findings]
 
 
-def test_lines_are_counted_through_parentheses_and_comments() -> None:
-    text = HEAD + '; a comment\n12345 IN NAPTR ( 0 0 "h" "ark"\n "" a.b )\n'
-    assert ("error", "relative-replacement", "12345.ark.arpa.", 6) in found(text)
-
-
 def test_a_text_that_is_not_a_zone_is_a_finding() -> None:
     for text in ("", "<html>", "@ IN SOA", HEAD.replace("@ IN NS ns.example.\n", ""), '"'):
-        assert [code for _, code, *_ in found(text, origin="ark.arpa.")] == ["not-loaded"]
+        assert [finding.split()[2] for finding in found(text, origin="ark.arpa.")] == ["not-loaded"]
 
 
 @pytest.mark.parametrize(
@@ -131,12 +122,8 @@ def test_a_text_that_is_not_a_zone_is_a_finding() -> None:
 )
 def test_the_zone_is_that_of_its_soa(head: str, owner: str) -> None:
     text = f'{head} 60 IN SOA a. b. 1 2 3 4 5\n 60 IN NS a.\n{owner} 60 IN NAPTR 0 0 "h" "ark" "" 10.0.0.1.\n'
-    assert found(text) == [("warning", "not-public", owner, text.count("\n"))]
-
-
-def test_a_record_outside_the_zone() -> None:
-    assert ("error", "out-of-zone", "a.example.", 5) in found(HEAD + "a.example. IN TXT x\n", origin="ark.arpa.")
-    assert found(GOOD, origin="ark.arpa") == []
+    lines = text.count("\n")
+    assert found(text) == [f"{lines}: warning not-public {owner}"]
 
 
 @given(st.text(max_size=200) | st.text(alphabet='ab1. "();$\\\nINAPTR@', max_size=80).map(lambda text: HEAD + text))
@@ -144,12 +131,6 @@ def test_no_text_raises_an_exception(text: str) -> None:
     for finding in examine(text).findings:
         assert finding.severity in (Severity.ERROR, Severity.WARNING)
         assert str(finding)
-
-
-def test_a_name_that_is_not_ascii_is_an_error() -> None:
-    assert found(HEAD + 'caf\u00e9 IN TXT "caf\u00e9"\n') == [
-        ("error", "not-ascii", "caf\u00e9.ark.arpa.", len(HEAD.splitlines()) + 1)
-    ]
 
 
 NSEC3_HEAD = "@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns.example.\n"
