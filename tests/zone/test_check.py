@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import dns.zone
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +12,7 @@ from maptr.protocol.numbers import UDP_PAYLOAD
 from maptr.zone import check, masterfile
 from maptr.zone.check import MAX_RRSET, check_integrity, examine
 from maptr.zone.finding import Severity
-from maptr.zone.snapshot import view_zone
+from tests.support.zones import view_of
 
 HEAD = """\
 $ORIGIN ark.arpa.
@@ -212,6 +211,4 @@ def test_an_included_file_is_checked_with_its_own_lines(tmp_path: Path) -> None:
     ],
 )
 def test_integrity(text: str, code: str) -> None:
-    head = "$TTL 60\n@ SOA ns host 1 7200 3600 1209600 300\n@ NS ns\nns A 192.0.2.1\n"
-    view = view_zone(dns.zone.from_text(head + text, "ark.arpa.", relativize=False))
-    assert [found.code for found in check_integrity(view)] == [code] * bool(code)
+    assert [found.code for found in check_integrity(view_of(text))] == [code] * bool(code)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import dns.zone
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -13,17 +12,11 @@ from hypothesis import strategies as st
 
 from maptr.cli.zone import zone as command
 from maptr.zone.diff import ZoneDiff, content_digest, stripped, with_serial
-from maptr.zone.snapshot import ZoneView, view_zone
-
-HEAD = "$ORIGIN ark.arpa.\n$TTL 60\n@ SOA ns host {serial} 7200 3600 1209600 300\n@ NS ns\nns A 192.0.2.1\n"
-
-
-def view(text: str, serial: int = 1) -> ZoneView:
-    return view_zone(dns.zone.from_text(HEAD.format(serial=serial) + text, "ark.arpa.", relativize=False))
+from tests.support.zones import HEAD, view_of
 
 
 def lines(old: str, new: str) -> list[str]:
-    return ZoneDiff.between(view(old), view(new)).to_text().splitlines()
+    return ZoneDiff.between(view_of(old), view_of(new)).to_text().splitlines()
 
 
 @pytest.mark.parametrize(
@@ -61,7 +54,7 @@ def test_what_is_shown(old: str, new: str, expected: list[str]) -> None:
 
 def test_names_lost_are_names_without_any_record() -> None:
     old = "a A 192.0.2.1\nb A 192.0.2.1\nc.d A 192.0.2.1"
-    difference = ZoneDiff.between(view(old), view('a TXT "t"\nd A 192.0.2.1'))
+    difference = ZoneDiff.between(view_of(old), view_of('a TXT "t"\nd A 192.0.2.1'))
     assert (difference.lost, difference.size) == (2, 5), "b and c.d of the apex, ns, a, b, c.d; d never had a record"
     assert difference.shrinkage == 0.4
 
@@ -70,7 +63,7 @@ def test_names_that_signing_makes_are_not_lost() -> None:
     """Another salt gives every NSEC3 record another name."""
     nsec3 = "{}{} NSEC3 1 0 0 - 2vptu5timamqttgl4luu9kg21e0aor3s A\n"
     old = "".join(nsec3.format("a", number) for number in range(9))
-    difference = ZoneDiff.between(view(old), view(old.replace("a", "b")))
+    difference = ZoneDiff.between(view_of(old), view_of(old.replace("a", "b")))
     assert len(difference.changes) == 18
     assert (difference.lost, difference.size) == (0, 2)
 
@@ -87,29 +80,29 @@ def text_of(records: list[tuple[str, int, str]]) -> str:
 def test_it_is_empty_exactly_where_the_content_is_the_same(
     old: list[tuple[str, int, str]], new: list[tuple[str, int, str]]
 ) -> None:
-    one, other = view(text_of(old)), view(text_of(new))
+    one, other = view_of(text_of(old)), view_of(text_of(new))
     difference, back = ZoneDiff.between(one, other), ZoneDiff.between(other, one)
     assert bool(difference) is (set(old) != set(new))
     assert bool(difference) is (content_digest(one) != content_digest(other))
     turned = {"+": "-", "-": "+", "~": "~"}
     assert [turned[change.sign] for change in back.changes] == [change.sign for change in difference.changes]
-    assert not ZoneDiff.between(one, view(text_of(old[::-1])))
+    assert not ZoneDiff.between(one, view_of(text_of(old[::-1])))
 
 
 @given(st.integers(0, 0xFFFFFFFF))
 def test_another_serial_changes_nothing_else(serial: int) -> None:
-    one = view("a A 192.0.2.1")
+    one = view_of("a A 192.0.2.1")
     other = with_serial(one, serial)
     assert other.serial == serial
     assert content_digest(one) == content_digest(other)
-    assert other == view("a A 192.0.2.1", serial)
+    assert other == view_of("a A 192.0.2.1", serial)
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[str, str]:
     old, new = tmp_path / "old", tmp_path / "new"
-    old.write_text(HEAD.format(serial=1) + "a A 192.0.2.1\n")
-    new.write_text(HEAD.format(serial=2) + "b A 192.0.2.1\n")
+    old.write_text("$ORIGIN ark.arpa.\n" + HEAD.format(serial=1) + "a A 192.0.2.1\n")
+    new.write_text("$ORIGIN ark.arpa.\n" + HEAD.format(serial=2) + "b A 192.0.2.1\n")
     return str(old), str(new)
 
 
@@ -151,10 +144,7 @@ def test_the_command_where_the_zone_has_no_name(files: tuple[str, str], tmp_path
 
 
 def test_rfc5155_7_1_stripping_removes_the_nsec3_chain() -> None:
-    """RFC 5155 7.1: owners of NSEC3 go, and empty non-terminals that nothing else needs."""
-    head = "$TTL 60\n@ IN SOA ns host 1 7200 3600 1209600 300\n@ IN NS ns\nns IN A 192.0.2.1\n"
+    """Owners of NSEC3 go, and empty non-terminals that nothing else needs."""
     digest = "0p9mhaveqvm6t7vbl5lop2u3t2rp3tom"
-    text = f"{head}a.b IN TXT x\n@ IN NSEC3PARAM 1 0 0 -\n{digest} IN NSEC3 1 0 0 - {digest} SOA\n"
-    signed = view_zone(dns.zone.from_text(text, "example.", relativize=False))
-    plain = view_zone(dns.zone.from_text(f"{head}a.b IN TXT x\n", "example.", relativize=False))
-    assert stripped(signed).nodes == plain.nodes
+    signed = view_of(f"a.b TXT x\n@ NSEC3PARAM 1 0 0 -\n{digest} NSEC3 1 0 0 - {digest} SOA\n")
+    assert stripped(signed).nodes == view_of("a.b TXT x\n").nodes

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 from functools import cache, partial
 
-import dns.zone
 import pytest
-from dns.zonetypes import DigestHashAlgorithm
 from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.errors import ZoneError
 from maptr.zone.publish import Guards, Published, choose_serial, decide
-from maptr.zone.snapshot import ZoneView, view_zone
+from maptr.zone.snapshot import view_zone
+from tests.support.zones import view_of, zone_of, zonemd_of
 
-HEAD = "$TTL 60\n@ SOA ns host {serial} 7200 3600 1209600 300\n@ NS ns\nns A 192.0.2.1\n"
 TEN = "".join(f"n{number} A 192.0.2.9\n" for number in range(8))  # with the apex and ns, ten names
-
-
-def zone(text: str, serial: int = 1) -> dns.zone.Zone:
-    return dns.zone.from_text(HEAD.format(serial=serial) + text, "ark.arpa.", relativize=False)
-
-
-def view(text: str = "", serial: int = 1) -> ZoneView:
-    return view_zone(zone(text, serial))
 
 
 # --- the serial
@@ -32,20 +22,20 @@ def view(text: str = "", serial: int = 1) -> ZoneView:
 def test_a_change_without_a_higher_serial_is_refused() -> None:
     for old, new, how in ((1, 1, "did not advance"), (5, 4, "went back from 5"), (0, 0x80000000, "went back from 0")):
         with pytest.raises(ZoneError, match=rf"serial {new} {how} while the zone changed"):
-            decide(view("a A 192.0.2.1", old), view("a A 192.0.2.2", new), Guards())
-    wrapped = view("a A 192.0.2.2", 0)
-    assert decide(view("a A 192.0.2.1", 0xFFFFFFFF), wrapped, Guards()) is wrapped
+            decide(view_of("a A 192.0.2.1", old), view_of("a A 192.0.2.2", new), Guards())
+    wrapped = view_of("a A 192.0.2.2", 0)
+    assert decide(view_of("a A 192.0.2.1", 0xFFFFFFFF), wrapped, Guards()) is wrapped
 
 
 def test_force_allows_what_the_guards_refuse() -> None:
-    old, new = view(TEN, 5), view("", 4)
+    old, new = view_of(TEN, 5), view_of("", 4)
     assert decide(old, new, Guards(), force=True) is new
 
 
 def test_an_unchanged_file_changes_nothing() -> None:
-    old = view("a A 192.0.2.1\na A 192.0.2.2")
-    assert decide(old, view("a A 192.0.2.2\na A 192.0.2.1"), Guards()) is old
-    assert decide(old, view("a A 192.0.2.2\na A 192.0.2.1"), Guards(), force=True) is old
+    old = view_of("a A 192.0.2.1\na A 192.0.2.2")
+    assert decide(old, view_of("a A 192.0.2.2\na A 192.0.2.1"), Guards()) is old
+    assert decide(old, view_of("a A 192.0.2.2\na A 192.0.2.1"), Guards(), force=True) is old
 
 
 # --- the names
@@ -53,18 +43,18 @@ def test_an_unchanged_file_changes_nothing() -> None:
 
 @pytest.mark.parametrize(("kept", "limit", "good"), [(5, 0.3, True), (4, 0.3, False), (0, 0.8, True), (7, 0.0, False)])
 def test_a_zone_that_lost_its_names_is_refused(kept: int, limit: float, good: bool) -> None:
-    new = view("".join(TEN.splitlines(keepends=True)[:kept]), 2)
+    new = view_of("".join(TEN.splitlines(keepends=True)[:kept]), 2)
     if good:
-        assert decide(view(TEN), new, Guards(max_shrink=limit)) is new
+        assert decide(view_of(TEN), new, Guards(max_shrink=limit)) is new
     else:
         with pytest.raises(
             ZoneError, match=rf"lost {8 - kept} of 10 names \({8 - kept}0%, max_shrink is {limit:.0%}\)"
         ):
-            decide(view(TEN), new, Guards(max_shrink=limit))
+            decide(view_of(TEN), new, Guards(max_shrink=limit))
 
 
 LONG = "".join(f"n{number} A 192.0.2.9\n" for number in range(298))
-long_view = cache(partial(view, LONG))  # the same for every example
+long_view = cache(partial(view_of, LONG))  # the same for every example
 
 
 @given(st.integers(4, 300))
@@ -72,7 +62,7 @@ def test_a_file_cut_at_a_line_end_is_refused_if_it_lost_too_much(lines: int) -> 
     """BIND, NSD, Knot and PowerDNS load all of these."""
     cut = "".join(LONG.splitlines(keepends=True)[: lines - 2])
     try:
-        decide(long_view(), view(cut, 2), Guards())
+        decide(long_view(), view_of(cut, 2), Guards())
     except ZoneError:
         assert lines < 210
     else:
@@ -100,17 +90,13 @@ def test_a_file_cut_at_a_line_end_is_refused_if_it_lost_too_much(lines: int) -> 
     ],
 )
 def test_choosing_a_serial(style: str, file_serial: int, published: int, same: bool, expected: int) -> None:
-    old = Published.of(view("a A 192.0.2.1", published))
-    new = view("a A 192.0.2.1" if same else "a A 192.0.2.2", file_serial)
+    old = Published.of(view_of("a A 192.0.2.1", published))
+    new = view_of("a A 192.0.2.1" if same else "a A 192.0.2.2", file_serial)
     assert choose_serial(new, old, style, 1_700_000_000.0).serial == expected
 
 
 def test_a_signed_serial_is_not_changed() -> None:
-    digested = zone("a A 192.0.2.2")
-    digested.replace_rdataset("ark.arpa.", _zonemd(digested))
+    digested = zone_of("a A 192.0.2.2")
+    digested.replace_rdataset("ark.arpa.", zonemd_of(digested))
     with pytest.raises(ZoneError, match="is signed: the signer"):
-        choose_serial(view_zone(digested), Published.of(view()), "increment", 0.0)
-
-
-def _zonemd(of: dns.zone.Zone) -> dns.rdataset.Rdataset:
-    return dns.rdataset.from_rdata(60, of.compute_digest(DigestHashAlgorithm.SHA384))
+        choose_serial(view_zone(digested), Published.of(view_of()), "increment", 0.0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dns.zone
 import dns.zonetypes
 import pytest
-from dns.zonetypes import DigestHashAlgorithm
 
 from maptr.dnssec.policy import SigningPolicy
 from maptr.dnssec.sign import Renewal
@@ -13,6 +12,7 @@ from maptr.errors import ZoneError
 from maptr.zone.snapshot import view_zone
 from maptr.zone.zonemd import check_digest, zone_digest
 from tests.support.signing import NOW, one_key, random_view, to_zone
+from tests.support.zones import view_of, zone_of, zonemd_of
 
 
 @pytest.mark.parametrize("kind", [1, 2], ids=["SHA-384", "SHA-512"])
@@ -23,31 +23,19 @@ def test_rfc8976_the_digest_is_that_of_dnspython(kind: int) -> None:
         assert zone_digest(signed, kind) == expected.digest
 
 
-HEAD = "$TTL 60\n@ SOA ns host {serial} 7200 3600 1209600 300\n@ NS ns\nns A 192.0.2.1\n"
-
-
-def zone(text: str, serial: int = 1) -> dns.zone.Zone:
-    return dns.zone.from_text(HEAD.format(serial=serial) + text, "ark.arpa.", relativize=False)
-
-
-def zonemd(of: dns.zone.Zone) -> dns.rdataset.Rdataset:
-    return dns.rdataset.from_rdata(60, of.compute_digest(DigestHashAlgorithm.SHA384))
-
-
 def test_rfc8976_4_a_digest_is_verified() -> None:
-    digested = zone("a A 192.0.2.2\nb A 192.0.2.2")
-    digested.replace_rdataset("ark.arpa.", zonemd(digested))
+    digested = zone_of("a A 192.0.2.2\nb A 192.0.2.2")
+    digested.replace_rdataset("ark.arpa.", zonemd_of(digested))
     check_digest(view_zone(digested))
     digested.delete_node("b.ark.arpa.")
     with pytest.raises(ZoneError, match="ZONEMD does not verify"):
         check_digest(view_zone(digested))
-    other = zone("a A 192.0.2.2", 2)
-    other.replace_rdataset("ark.arpa.", zonemd(zone("a A 192.0.2.2")))
+    other = zone_of("a A 192.0.2.2", 2)
+    other.replace_rdataset("ark.arpa.", zonemd_of(zone_of("a A 192.0.2.2")))
     with pytest.raises(ZoneError, match="ZONEMD is of serial 1, the zone's is 2"):
         check_digest(view_zone(other))
 
 
 def test_rfc8976_4_a_digest_of_an_unknown_kind_is_ignored() -> None:
-    check_digest(view_zone(zone("@ ZONEMD 1 1 240 " + "00" * 48)))
-    check_digest(view_zone(zone("@ ZONEMD 1 240 1 " + "00" * 48)))
-    check_digest(view_zone(zone("")))
+    for text in ("@ ZONEMD 1 1 240 " + "00" * 48, "@ ZONEMD 1 240 1 " + "00" * 48, ""):
+        check_digest(view_of(text))
