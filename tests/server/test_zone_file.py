@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
 from pathlib import Path
 
@@ -9,60 +11,106 @@ import pytest
 
 from maptr.errors import ZoneError
 from maptr.protocol.names import Labels, parse
+from maptr.server.background import in_thread
 from maptr.server.state import ZoneSource
 from maptr.server.zone_file import read_checked
 from maptr.zone.publish import Guards
 from maptr.zone.reader import ZoneFile, read_zone_file
 
-HEAD = "$TTL 60\n@ SOA ns host {serial} 7200 3600 1209600 300\n@ NS ns\nns A 192.0.2.1\n"
+HEAD = "$TTL 60\n@ SOA ns host 1 7200 3600 1209600 300\n@ NS ns\nns A 192.0.2.1\n"
+
+
+def source(folder: Path, text: str | bytes, lint: str = "warn") -> ZoneSource:
+    path = folder / "z"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return ZoneSource(parse("ark.arpa"), path, Guards(lint=lint))
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("@ SOA ns host 2 7200 3600 1209600 300\n", r"z:5: a second SOA at ark\.arpa\."),
-        ("x CNAME ns\nx CNAME y\n", r"z:6: a second CNAME at x\.ark\.arpa\."),
-        ("x CNAME ns\nx A 192.0.2.1\n", "z:6: .*CNAME"),
-        ("a DNAME b\nx.a A 192.0.2.1\n", r"z: error: x\.a\.ark\.arpa\.: below-dname: stands below the DNAME"),
-        ("@ ZONEMD 1 1 1 " + "00" * 48 + "\n", "z: its ZONEMD does not verify"),
+        ("", r"z: nothing at ark\.arpa\.|z: no SOA"),
+        ("@ 60 NS ns\n", "z: no SOA at the origin"),
+        ("@ 60 SOA ns h 1 2 3 4 5\n", "z: no NS at the origin"),
+        (HEAD + "other.test. A 192.0.2.1\n", r"z:5: the owner is outside the zone ark\.arpa\."),
+        (HEAD + "x.arpa. A 192.0.2.1\n", "z:5: .*the owner is outside"),
+        (HEAD + "ns CNAME x\n", "z:5: .*CNAME"),
+        (HEAD + "x CNAME ns\nx A 192.0.2.1\n", "z:6: .*CNAME"),
+        (HEAD + "x CNAME y\nx CNAME z\n", r"z:6: .*a second CNAME at x\.ark\.arpa\."),
+        (HEAD + "@ 60 SOA ns h 2 2 3 4 5\n", r"z:5: .*a second SOA at ark\.arpa\."),
+        (HEAD + "\n\nx A\n", "z:7: "),
+        (HEAD + "x A 192.0.2.1 (\n", "z:[56]: "),
+        (HEAD + "x CH A 192.0.2.1\n", "z:5: "),
+        (HEAD + "x BOGUS y\n", "z:5: .*near 'BOGUS': unknown RR type"),
+        (HEAD + "$GENERATE nonsense\n", "z:5: "),
+        (HEAD + "$GENERATE 0-4000000000 $ A 192.0.2.1\n", "z:5: .*its .GENERATE lines make more than 1000000"),
+        (HEAD + "$GENERATE 1-4 $ A 192.0.2.1\n$generate 1-2000000/2 $ A 192.0.2.1\n", "z:6: .*its .GENERATE"),
+        (HEAD + f"{'x' * 64} A 192.0.2.1\n", "z:5: "),
+        (HEAD.encode() + b"x TXT \xff\n", "z"),
+        (HEAD + "a DNAME b\nx.a A 192.0.2.1\n", r"z: error: x\.a\.ark\.arpa\.: below-dname: stands below the DNAME"),
+        (HEAD + "@ ZONEMD 1 1 1 " + "00" * 48 + "\n", "z: its ZONEMD does not verify"),
     ],
 )
-def test_refused_files(tmp_path: Path, text: str, reason: str) -> None:
-    (tmp_path / "z").write_text(HEAD.format(serial=1) + text)
+def test_bad_zone_files_are_refused_with_their_line(tmp_path: Path, text: str | bytes, reason: str) -> None:
     with pytest.raises(ZoneError, match=reason):
-        read_checked(ZoneSource(parse("ark.arpa"), tmp_path / "z"))
+        read_checked(source(tmp_path, text))
+
+
+def test_an_error_in_an_included_file_names_that_file(tmp_path: Path) -> None:
+    included = tmp_path / "included"
+    included.write_text("x A 192.0.2.1\nx A nonsense\n")
+    with pytest.raises(ZoneError, match=rf"^{re.escape(str(included))}:2: "):
+        read_checked(source(tmp_path, HEAD + f"$INCLUDE {included}\n"))
+    with pytest.raises(OSError, match="No such file"):
+        read_checked(source(tmp_path, HEAD + f"$INCLUDE {tmp_path}/none\n"))
+
+
+def test_a_file_that_includes_itself_ends(tmp_path: Path) -> None:
+    with pytest.raises(ZoneError, match=r"more than 16 levels of \$INCLUDE"):
+        read_checked(source(tmp_path, HEAD + f"$INCLUDE {tmp_path}/z\n"))
+
+
+@pytest.mark.parametrize("included", [False, True])
+@pytest.mark.parametrize("what", ["a pipe", "a device"])
+def test_endless_zone_files_are_refused(included: bool, what: str, tmp_path: Path) -> None:
+    """Otherwise a pipe would block every reload, and a link to /dev/zero would exhaust the memory of the server."""
+    endless = tmp_path / "endless"
+    if what == "a pipe":
+        os.mkfifo(endless)
+    else:
+        endless.symlink_to("/dev/zero")
+    zone = source(tmp_path, HEAD + f"$INCLUDE {endless}\n") if included else ZoneSource((b"example",), endless)
+    with pytest.raises(OSError, match="Is not a regular file") as caught:
+        asyncio.run(asyncio.wait_for(in_thread(lambda: read_checked(zone)), 20))
+    assert caught.value.filename == str(endless)
+
+
+@pytest.mark.parametrize("text", ["x CNAME ns\nx CNAME ns\n", "$GENERATE 1-9 n$ A 192.0.2.1\n"])
+def test_repeated_and_generated_records_are_served(tmp_path: Path, text: str) -> None:
+    assert read_checked(source(tmp_path, HEAD + text)).view.serial == 1
 
 
 @pytest.mark.parametrize("lint", ["off", "warn"])
 @pytest.mark.parametrize(("text", "code"), [("a NS b\n", "no-address"), ("a NS b\nb CNAME ns\n", "server-alias")])
 def test_errors_that_other_servers_accept_are_warnings(tmp_path: Path, text: str, code: str, lint: str) -> None:
-    (tmp_path / "z").write_text(HEAD.format(serial=1) + text)
-    checked = read_checked(ZoneSource(parse("ark.arpa"), tmp_path / "z", guards=Guards(lint=lint)))
+    checked = read_checked(source(tmp_path, HEAD + text, lint))
     assert checked.view.serial == 1
     assert [code in finding for finding in checked.warnings] == [True]
 
 
-def test_a_repeated_error_is_reported_once(tmp_path: Path) -> None:
-    (tmp_path / "z").write_text(HEAD.format(serial=1) + "x CNAME ns\nx CNAME ns\n")
-    assert read_checked(ZoneSource(parse("ark.arpa"), tmp_path / "z")).view.serial == 1
-
-
 @pytest.mark.parametrize(("lint", "warned"), [("off", 0), ("warn", 1), ("refuse", None)])
 def test_the_lint_setting(tmp_path: Path, lint: str, warned: int | None) -> None:
-    (tmp_path / "z").write_text(HEAD.format(serial=1) + '12345 NAPTR 1 1 "h" "ark" "USLC" h.example.\n')
-    source = ZoneSource(parse("ark.arpa"), tmp_path / "z", guards=Guards(lint=lint))
+    zone = source(tmp_path, HEAD + '12345 NAPTR 1 1 "h" "ark" "USLC" h.example.\n', lint)
     if warned is None:
         with pytest.raises(ZoneError, match="regexp-refused"):
-            read_checked(source)
+            read_checked(zone)
     else:
-        found = [line for line in read_checked(source).warnings if "regexp-refused" in line]
+        found = [line for line in read_checked(zone).warnings if "regexp-refused" in line]
         assert len(found) == warned
 
 
 def test_a_file_that_changes_during_reading_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "z"
-    path.write_text(HEAD.format(serial=1))
-    from maptr.server import zone_file
+    zone = source(tmp_path, HEAD)
 
     def slow(data: bytes, origin: Labels, path: Path) -> ZoneFile:
         read = read_zone_file(data, origin, path)
@@ -70,6 +118,6 @@ def test_a_file_that_changes_during_reading_is_refused(tmp_path: Path, monkeypat
             file.write("late A 192.0.2.1\n")
         return read
 
-    monkeypatch.setattr(zone_file, "read_zone_file", slow)
-    with pytest.raises(ZoneError, match=re.escape(f"{path}: changed while it was read")):
-        read_checked(ZoneSource(parse("ark.arpa"), path))
+    monkeypatch.setattr("maptr.server.zone_file.read_zone_file", slow)
+    with pytest.raises(ZoneError, match=re.escape(f"{zone.path}: changed while it was read")):
+        read_checked(zone)
