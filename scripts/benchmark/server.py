@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     loads = [load for load in LOADS if not options.load or any(part in load.name for part in options.load)]
     if options.smoke:
-        options.seconds, options.rounds, options.servers = 0.3, 1, ["maptr", "nsd"]
+        options.seconds, options.rounds, options.servers = 0.1, 1, ["maptr", "nsd"]
         loads = [dataclasses.replace(load, names=50) for load in LOADS if load.name in SMOKE]
     options.servers = [name for name in options.servers if find(servers.SERVERS[name].commands[0])]
     with results.reported("server", save=options.save), tempfile.TemporaryDirectory(prefix="maptr-bench-") as folder:
