@@ -20,7 +20,7 @@ VECTORS = REPOSITORY / "tests" / "vectors"
 # No deadline, because a machine may be slow. In CI the examples are the same on every run: a failure repeats.
 settings.register_profile("default", deadline=None)
 settings.register_profile(
-    "ci", deadline=None, derandomize=True, max_examples=300, suppress_health_check=[HealthCheck.too_slow]
+    "ci", deadline=None, derandomize=True, max_examples=150, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
 

@@ -181,9 +181,10 @@ def test_the_demo_runs_in_any_folder_and_leaves_no_files(tmp_path: Path) -> None
 )
 def test_the_demo_stops_its_server_when_interrupted(signal_number: signal.Signals, code: int, tmp_path: Path) -> None:
     """By Ctrl-C, which a shell's background processes ignore, by kill, and by ``scripts/demo | head``."""
+    (tmp_path / "naan_records.json").write_bytes((REPOSITORY / "zones" / "sample.json").read_bytes())
     process = subprocess.Popen(
         [REPOSITORY / "scripts" / "demo"],
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env={**os.environ, "TMPDIR": str(tmp_path), "MAPTR_REAL_DATA": str(tmp_path)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
