@@ -61,9 +61,8 @@ def questions(rng: random.Random, origin: str, records: list[generator.Record]) 
         yield query.to_wire()
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_running_server_answers_random_zones_as_the_general_path_does(site: Site, seed: int) -> None:
-    rng = random.Random(seed)
+def test_a_running_server_answers_random_zones_as_the_general_path_does(site: Site) -> None:
+    rng = random.Random(1)
     made = dict(zones_of(site, rng))
     add_key(site.directory / "keys", Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
     origins = sorted(made)
