@@ -49,6 +49,7 @@ transfer = ["key:xfr", "127.0.0.1"]
 notify = ["127.0.0.1:5300"]
 """
 SECRET = "c2VjcmV0IHNlY3JldCE="
+ZONE = "[[zone]]\nname='a'\nfile='x'\n"
 
 
 def error_of(text: str = "", filename: str = "f", **sources: Any) -> ConfigError:
@@ -128,32 +129,23 @@ def test_file_then_environment_then_flags() -> None:
         ("[[zone]]\nname = 'a..b'\nfile = 'x'", "f:2: zone.name: 'a..b' is not a valid domain name: empty label"),
         ("[[zone]]\nname = 'ä'\nfile = 'x'", "f:2: zone.name: 'ä' is not a valid domain name: not ASCII"),
         ("[[zone]]\nname = 'a'\nfile = ''", "f:3: zone.file: is empty: a file is required"),
+        (f"{ZONE}[[zone]]\nname='A.'\nfile='x'", "f:5: zone.name: zone a. is given twice"),
+        (f"{ZONE}serial='date'", "f:4: zone.serial: date needs serve.state"),
+        (f"{ZONE}serial='up'", "f:4: zone.serial: must be one of file, increment, date, unix"),
+        (f"{ZONE}max_shrink=1.5", "f:4: zone.max_shrink: must be from 0 to 1, not 1.5"),
+        (f"{ZONE}transfer=['10.0.0.1/8']", "f:4: zone.transfer: '10.0.0.1/8' is neither"),
+        (f"{ZONE}transfer=['']", "f:4: zone.transfer: empty rule"),
+        (f"{ZONE}transfer=['key:y']", "f:4: zone.transfer: there is no key y; no [[key]] is given"),
         (
-            "[[zone]]\nname='a'\nfile='x'\n[[zone]]\nname='A.'\nfile='x'",
-            "f:5: zone.name: zone a. is given twice",
-        ),
-        ("[[zone]]\nname='a'\nfile='x'\nserial='date'", "f:4: zone.serial: date needs serve.state"),
-        ("[[zone]]\nname='a'\nfile='x'\nserial='up'", "f:4: zone.serial: must be one of file, increment, date, unix"),
-        ("[[zone]]\nname='a'\nfile='x'\nmax_shrink=1.5", "f:4: zone.max_shrink: must be from 0 to 1, not 1.5"),
-        ("[[zone]]\nname='a'\nfile='x'\ntransfer=['10.0.0.1/8']", "f:4: zone.transfer: '10.0.0.1/8' is neither"),
-        ("[[zone]]\nname='a'\nfile='x'\ntransfer=['']", "f:4: zone.transfer: empty rule"),
-        (
-            "[[zone]]\nname='a'\nfile='x'\ntransfer=['key:y']",
-            "f:4: zone.transfer: there is no key y; no [[key]] is given",
-        ),
-        (
-            f"[[key]]\nname='xfr'\nsecret='{SECRET}'\n[[zone]]\nname='a'\nfile='x'\nnotify=['::1 key:xrf']",
+            f"[[key]]\nname='xfr'\nsecret='{SECRET}'\n{ZONE}notify=['::1 key:xrf']",
             "f:7: zone.notify: there is no key xrf; the nearest is xfr",
         ),
-        ("[[zone]]\nname='a'\nfile='x'\nnotify=['key:y']", "f:4: zone.notify: 'key:y'"),
+        (f"{ZONE}notify=['key:y']", "f:4: zone.notify: 'key:y'"),
         ("[serve.tls]\nlisten=['127.0.0.1:853']", "f:2: serve.tls.listen: needs serve.tls.certificate too"),
         ("[serve.tls]\nkey='k'", "f:2: serve.tls.key: has no effect: serve.tls.listen is empty"),
         ("[[key]]\nname='x'", "f:1: key: the key x needs one of secret and secret_file"),
         (f"[[key]]\nname='x'\nsecret='{SECRET}'\nsecret_file='y'", "f:1: key: the key x needs one of"),
-        (
-            f"[[key]]\nname='x'\nalgorithm='md5'\nsecret='{SECRET}'",
-            "f:3: key.algorithm: 'md5' is not a known",
-        ),
+        (f"[[key]]\nname='x'\nalgorithm='md5'\nsecret='{SECRET}'", "f:3: key.algorithm: 'md5' is not a known"),
         ("[table]\nurl = 'https://r.example'", "f:2: table.url: needs table.file, which holds the registry"),
         ("[table]\nfile = 'a'\nmirrors = ['b']", "f:3: table.mirrors: has no effect: table.url is not given"),
         ("[table]\nfile = 'a'\nurl = 'b'\ncafile = 'c'", "f:4: table.cafile: has no effect: all sources are files"),
@@ -176,10 +168,7 @@ def test_file_then_environment_then_flags() -> None:
         ("[table]\nfile = 'a'\ndrift = ['[::1]:53']", "f:3: table.drift: '[::1]:53' is not a server"),
         ("[client]\nnameservers = ['ns#0']", "f:2: client.nameservers: 'ns#0' is not a server: write HOST"),
         ("[client]\nnameservers = ['']", "f:2: client.nameservers: '' is not a server"),
-        (
-            "[client]\nnameservers = ['quic://ns']",
-            "f:2: client.nameservers: 'quic://ns' is not a server: write HOST, ",
-        ),
+        ("[client]\nnameservers = ['quic://ns']", "f:2: client.nameservers: 'quic://ns' is not a server: write HOST, "),
         ("[client]\nnameservers = ['https://']", "f:2: client.nameservers: "),
     ],
 )
