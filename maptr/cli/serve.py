@@ -25,16 +25,7 @@ from maptr.errors import ConfigError, MaptrError, MissingExtra, SigningError, Zo
 from maptr.protocol.address import Address
 from maptr.protocol.names import to_text
 from maptr.protocol.numbers import SERVER_PORT
-from maptr.server import (
-    privileges,
-    publisher,
-    settings,
-    signer,
-    state_folder,
-    status,
-    systemd,
-    zone_file,
-)
+from maptr.server import privileges, publisher, settings, signer, state_folder, status, systemd, zone_file
 from maptr.server.connections import make_context
 from maptr.server.control import check_path
 from maptr.server.daemon import Daemon

@@ -28,9 +28,7 @@ def silent() -> Iterator[str]:
 def test_discover_prints_candidates_best_first(at: str) -> None:
     result = run("discover", "https://n2t.net/ark:/12345/x5-4?info", at)
     assert result.exit_code == 0
-    assert result.stdout.splitlines() == [
-        "https://ark.example.org/ark:/12345/x54?info\t10\t10\t12345.ark.arpa.",
-    ]
+    assert result.stdout.splitlines() == ["https://ark.example.org/ark:/12345/x54?info\t10\t10\t12345.ark.arpa."]
     assert result.stderr == ""
 
 
@@ -42,7 +40,7 @@ def test_an_ark_alone_means_discover_and_the_server_may_come_first(at: str) -> N
 
 def test_short_and_url(at: str) -> None:
     assert run("discover", "--short", "ark:12027/x1", at).stdout.splitlines() == [
-        "http://ark.nal.example.org/ark:/12027/x1",
+        "http://ark.nal.example.org/ark:/12027/x1"
     ]
     assert run("discover", "--short", "--scheme", "http", "ark:12345/x54", at).stdout.splitlines() == [
         "https://ark.example.org/ark:/12345/x54",

@@ -93,8 +93,7 @@ def test_an_answer_of_dns_is_cached(home: Path, server: str, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    ("policy", "source"),
-    [("dns-first", "dns"), ("natab-first", "natab"), ("dns-only", "dns"), ("natab-only", "natab")],
+    ("policy", "source"), [("dns-first", "dns"), ("natab-first", "natab"), ("dns-only", "dns"), ("natab-only", "natab")]
 )
 def test_the_policy_decides_the_source(policy: str, source: str, server: str) -> None:
     natab = str(ZONES / "sample.json")
