@@ -13,6 +13,7 @@ import select
 import sys
 import threading
 import time
+from contextlib import suppress
 from queue import Full, Queue
 
 from maptr.cli import output
@@ -83,7 +84,8 @@ class LogStream(logging.Handler):
         self._encoding = encoding
         self._patience = patience
         self._stuck = False  # the reader had its time and took nothing
-        self._lines: Queue[tuple[bytes, int]] = Queue(MAX_WAITING)  # each with the lines that are lost if it is
+        # Each line has the number of lines that are lost if it is; None ends the thread.
+        self._lines: Queue[tuple[bytes, int] | None] = Queue(MAX_WAITING)
         # Lost lines; each number is changed by one thread only.
         self._without_room = self._not_written = self._reported = 0
         threading.Thread(target=self._write_all, name="maptr-log", daemon=True).start()
@@ -112,12 +114,16 @@ class LogStream(logging.Handler):
         with self._lines.all_tasks_done:
             self._lines.all_tasks_done.wait_for(lambda: not self._lines.unfinished_tasks, END_PATIENCE)
 
+    def close(self) -> None:
+        with suppress(Full):
+            self._lines.put_nowait(None)
+        super().close()
+
     def _encoded(self, record: logging.LogRecord) -> bytes:
         return f"{self.format(record)}\n".encode(self._encoding, "backslashreplace")
 
     def _write_all(self) -> None:
-        while True:
-            line, lost = self._lines.get()
+        for line, lost in iter(self._lines.get, None):
             try:
                 self._write(line)
             except OSError:  # the reader is gone or the disk is full
