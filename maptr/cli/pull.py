@@ -87,7 +87,7 @@ def pull(
     Shows what would change, one record a line: + added, ~ changed, - removed. --apply replaces FILE atomically and
     keeps its last three states as FILE.1 to FILE.3. A source is skipped if it is down, or sends a web page, a
     truncated file, or a registry that lost more than 30 % of its records; FILE then stays as it is. A record that was
-    usable and can no longer be read is kept (!).
+    usable and is not readable in the source is kept (!).
 
     Without a source, those of [table] in the configuration are used, with its checksum, key and certificates; else
     the public NAAN registry. Without --table, FILE is that of [table], else the table that maptr discover uses.

@@ -243,7 +243,7 @@ def _zone(config: Config, *, force: bool) -> tuple[Served, ZoneState]:
     if outcome.result == "refused":
         output.talk(f"zone      not renewed: {outcome.reason} (--force overrides)")
     findings = f"{len(state.warnings)} findings, shown by maptr zone check" if state.warnings else "no findings"
-    names = f"{state.names:,} names" if state.names else "as before"
+    names = f"{state.names:,} names" if state.names else "unchanged"
     output.talk(f"zone      {to_text(state.source.origin)} serial {state.view.serial}, {names}, checked: {findings}")
     output.talk(f"          {state.source.path}")
     if state.left_out and state.left_out.records:
@@ -258,29 +258,27 @@ def _configuration(registry: Registry, origin: Labels, folder: Path, port: int) 
         return json.dumps(str(value), ensure_ascii=False)
 
     name, home = to_text(origin), folder / registry.kind
-    lines = [
-        "# Written by maptr up, which removes it when it ends.",
-        "[serve]",
-        f'listen = ["{HOST}:{port}"]',
-        f"control = {quoted(_socket(folder))}",
-        f"state = {quoted(home)}",
-        "[[zone]]",
-        f"name = {quoted(name)}",
-        f"file = {quoted(home / f'{name_for(origin)}.zone')}",
-        f"table = {quoted(registry.file)}",
-    ]
+    table = ""
     if registry.kind == "registry":  # a pull must not replace the sample
-        lines += ["[table]", f"file = {quoted(registry.file)}"]
-    lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in registry.pulled.items()]
-    lines += [
-        "[client]",
-        f"origin = {quoted(name)}",
-        f'nameservers = ["{HOST}#{port}"]',
-        "[cache]",
-        f"natab = {quoted(registry.file)}",
-        'path = ""  # the server is on this machine',
-    ]
-    return "\n".join(lines) + "\n"
+        pulled = (f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in registry.pulled.items())
+        table = f"[table]\nfile = {quoted(registry.file)}\n{''.join(pulled)}"
+    return f"""\
+# Written by maptr up, which removes it when it ends.
+[serve]
+listen = ["{HOST}:{port}"]
+control = {quoted(_socket(folder))}
+state = {quoted(home)}
+[[zone]]
+name = {quoted(name)}
+file = {quoted(home / f"{name_for(origin)}.zone")}
+table = {quoted(registry.file)}
+{table}[client]
+origin = {quoted(name)}
+nameservers = ["{HOST}#{port}"]
+[cache]
+natab = {quoted(registry.file)}
+path = ""  # the server is on this machine
+"""
 
 
 def _socket(folder: Path) -> str:

@@ -109,8 +109,9 @@ def test_an_existing_output_needs_resume_or_overwrite(server: Hostile, tmp_path:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.csv"]
 
 
-@pytest.mark.parametrize("how", ["itself", "hard link", "symbolic link"])
-@pytest.mark.parametrize("flag", [(), ("--overwrite",), ("--resume",)])
+@pytest.mark.parametrize(
+    ("how", "flag"), [("itself", ()), ("hard link", ("--overwrite",)), ("symbolic link", ("--resume",))]
+)
 def test_the_input_is_never_the_output(how: str, flag: tuple[str, ...], tmp_path: Path) -> None:
     source = out = tmp_path / "arks.txt"
     source.write_text("ark:1/x\n")

@@ -227,20 +227,15 @@ def test_a_file_that_is_not_the_zone_is_not_replaced(content: str, tmp_path: Pat
     assert "12345 IN NAPTR" in target.read_text()
 
 
-@pytest.mark.parametrize("how", ["itself", "hard link", "symbolic link", "another path"])
-def test_an_input_is_never_the_output(how: str, tmp_path: Path) -> None:
-    source = out = tmp_path / "r.json"
+def test_an_input_is_never_the_output(tmp_path: Path) -> None:
+    source = tmp_path / "r.json"
     source.write_text(Path(SAMPLE).read_text())
-    if how == "another path":
-        (tmp_path / "d").mkdir()
-        out = tmp_path / "d" / ".." / "r.json"
-    elif how != "itself":
-        out = tmp_path / "out"
-        out.hardlink_to(source) if how == "hard link" else out.symlink_to(source)
+    (tmp_path / "d").mkdir()
     for words in (["build", source], ["build", SAMPLE, "--include", source]):
-        result = run(*words, "-o", out, "--overwrite")
-        assert (result.exit_code, source.read_text()) == (2, Path(SAMPLE).read_text())
-        assert "input and output are the same file" in result.stderr
+        for out in (source, tmp_path / "d" / ".." / "r.json"):  # tests/cli/test_bulk_command.py has links
+            result = run(*words, "-o", out, "--overwrite")
+            assert (result.exit_code, source.read_text()) == (2, Path(SAMPLE).read_text())
+            assert "input and output are the same file" in result.stderr
 
 
 def test_a_zone_that_lost_its_names_is_not_replaced(tmp_path: Path) -> None:
