@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Any
 
 from maptr.ark import Ark
-from maptr.cache.drivers import Finish, Steps, Wait
+from maptr.cache.drivers import Finish, PendingLookup, Steps
 from maptr.cache.options import DnsClient
 from maptr.client.aio import discover_async
 from maptr.discovery import Discovery
@@ -33,7 +34,7 @@ class TaskDriver:
             while True:
                 wait = next(steps)
                 if wait.start:
-                    task = asyncio.get_running_loop().create_task(self._look_up(wait))
+                    task = asyncio.get_running_loop().create_task(self._look_up(wait.pending))
                     self._tasks.add(task)
                     task.add_done_callback(self._tasks.discard)
                 if wait.seconds and not wait.pending.done.done():
@@ -45,21 +46,21 @@ class TaskDriver:
     async def stop(self) -> None:
         """Cancel the lookups that run in the current event loop, and wait for their end."""
         loop = asyncio.get_running_loop()
-        tasks = [task for task in list(self._tasks) if task.get_loop() is loop]
+        tasks = [task for task in self._tasks.copy() if task.get_loop() is loop]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _look_up(self, wait: Wait) -> None:
-        result: Discovery | BaseException
+    async def _look_up(self, pending: PendingLookup) -> None:
+        result: Discovery | BaseException | None = None
         try:
-            result = await self._ask(wait.lookup.ark, **wait.lookup.ask)
+            result = await self._ask(pending.lookup.ark, **pending.lookup.ask)
         except asyncio.CancelledError:
-            self._finish(wait.pending, wait.lookup, None)
             raise
         except BaseException as error:
             result = error
-        self._finish(wait.pending, wait.lookup, result)
+        finally:
+            self._finish(pending, result)
 
 
 async def _wait(done: Future[Discovery], seconds: float) -> None:
@@ -72,11 +73,8 @@ async def _wait(done: Future[Discovery], seconds: float) -> None:
             loop.call_soon_threadsafe(event.set)
 
     done.add_done_callback(wake)
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        pass
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
 
 
 def asker(client: DnsClient) -> AskAsync:
@@ -84,8 +82,9 @@ def asker(client: DnsClient) -> AskAsync:
 
     async def discover(ark: Ark, **options: Any) -> Discovery:
         if client.has_resolver:
-            return await discover_async(ark, **client.with_resolver(options))
-        # A server that is given by name is looked up, which blocks.
-        return await discover_async(ark, **await asyncio.to_thread(client.with_resolver, options))
+            options = client.with_resolver(options)
+        else:  # a server that is given by name is looked up, which blocks
+            options = await asyncio.to_thread(client.with_resolver, options)
+        return await discover_async(ark, **options)
 
     return discover

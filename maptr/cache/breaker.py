@@ -7,7 +7,6 @@ pauses serve a name whose lookup keeps failing (RFC 9520 section 3.2).
 from __future__ import annotations
 
 import random
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
@@ -39,7 +38,7 @@ class CircuitBreakers:
         self._clock = clock
         self._threshold = threshold
         self._size = size
-        self._breakers: OrderedDict[Hashable, _Breaker] = OrderedDict()
+        self._breakers: dict[Hashable, _Breaker] = {}  # in the order of their last failures
         self._lock = ForkLock()
 
     def admits(self, key: Hashable) -> bool:
@@ -70,14 +69,13 @@ class CircuitBreakers:
 
     def failed(self, key: Hashable, why: str) -> None:
         with self._lock:
-            breaker = self._breakers.setdefault(key, _Breaker())
-            self._breakers.move_to_end(key)
+            breaker = self._breakers[key] = self._breakers.pop(key, _Breaker())
             breaker.failures += 1
             breaker.why = why
             if breaker.failures >= self._threshold:
                 breaker.retry_at = self._clock() + self._pause(breaker)
             while len(self._breakers) > self._size:
-                self._breakers.popitem(last=False)
+                del self._breakers[next(iter(self._breakers))]
 
     def _pause(self, breaker: _Breaker) -> float:
         """Doubles from FIRST_PAUSE to LONGEST_PAUSE. A random part of it, a half at least, so that clients spread."""

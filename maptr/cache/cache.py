@@ -18,7 +18,7 @@ from maptr.cache import DNS_FIRST, PATIENCE, STALE_LIMIT
 from maptr.cache import policy as policies
 from maptr.cache.drivers import Ask, ThreadDriver
 from maptr.cache.engine import Engine
-from maptr.cache.options import ArkLookup, Defaults, DnsClient, Options, TrustSettings
+from maptr.cache.options import ArkLookup, CacheOptions, Defaults, DnsClient, TrustSettings
 from maptr.cache.policy import Policy
 from maptr.cache.store import MAX_NAMES, LruDict, Store
 from maptr.client import call
@@ -104,7 +104,7 @@ class Cache:
         # made of kept answers takes ten times as long as the budget of a hit in memory.
         self._recent: LruDict[str, tuple[float, Discovery]] = LruDict(MAX_RECENT)
 
-    def discover(self, ark: Ark | str | bytes, **options: Unpack[Options]) -> Discovery:
+    def discover(self, ark: Ark | str | bytes, **options: Unpack[CacheOptions]) -> Discovery:
         """``maptr.discover`` from the source that the policy chooses; the defaults of the options are the cache's own.
 
         The discovery has its ``source`` (dns, memory, disk, natab), its ``age``, ``stale`` and ``reason``. Raises what
@@ -118,7 +118,7 @@ class Cache:
         found, until = self._threads.run(self._engine.discover(lookup, self._policy(lookup), self.table))
         return call.prefer(self._finish(text, lookup, found, until), lookup.chooser)
 
-    async def discover_async(self, ark: Ark | str | bytes, **options: Unpack[Options]) -> Discovery:
+    async def discover_async(self, ark: Ark | str | bytes, **options: Unpack[CacheOptions]) -> Discovery:
         """``discover``, awaited. Cancelling it does not cancel the DNS lookup, which other callers may wait for."""
         text = ark if isinstance(ark, str) and not options else None
         if text is not None and (recent := self._recent.get(text)) and recent[0] > self._clock():
@@ -136,7 +136,7 @@ class Cache:
         found, until = await self._tasks.run(self._engine.discover(lookup, self._policy(lookup), self.table))
         return await prefer_async(self._finish(text, lookup, found, until), lookup.chooser)
 
-    def unasked(self, ark: Ark | str | bytes, **options: Unpack[Options]) -> Discovery | None:
+    def unasked(self, ark: Ark | str | bytes, **options: Unpack[CacheOptions]) -> Discovery | None:
         """The discovery from the table if the policy does not need DNS for it, else None.
 
         Raises ArkSyntaxError. A discovery without candidates is returned, not raised.
@@ -144,7 +144,7 @@ class Cache:
         lookup = self._defaults.lookup(ark, options)
         return self._engine.without_dns(lookup, self._policy(lookup), self.table)
 
-    def judge(self, found: Discovery, **options: Unpack[Options]) -> Discovery:
+    def judge(self, found: Discovery, **options: Unpack[CacheOptions]) -> Discovery:
         """What the policy makes of a discovery that was made without the cache, for example by ``discover_many``.
 
         The result is that discovery, the table's, or one from older answers, as ``discover`` would choose. Sends no

@@ -11,6 +11,7 @@ parent's file locks for its own, so that writes are lost when the parent closes 
 from __future__ import annotations
 
 import fcntl
+import itertools
 import logging
 import os
 import random
@@ -159,15 +160,13 @@ class Disk:
 
     def get(self, view: str, name: names.Labels) -> tuple[Answer, float, float] | None:
         """The answer kept for a name, when it was fetched, and when it expires; None if there is none."""
-        query = (
-            "SELECT outcome, records, note, server, security, fetched, expires FROM answer WHERE view = ? AND name = ?"
-        )
+        query = "SELECT * FROM answer WHERE view = ? AND name = ?"
         key = (view, names.to_wire(name))
         row = self.run(lambda connection: connection.execute(query, key).fetchone())
         if row is None:
             return None
         try:
-            outcome, records, note, server, security, fetched, expires = row
+            _, _, outcome, records, note, server, security, fetched, expires = row
             if security not in SECURITY or not (isinstance(note, str) and isinstance(server, str)):
                 raise ValueError("its text is damaged")
             answer = Answer(Outcome[outcome], _unpack(records), None, note, server, security=security)
@@ -283,11 +282,8 @@ class Disk:
                 fcntl.flock(guard, fcntl.LOCK_EX)
                 if identity is not None and identity != _identify(self.path):
                     return True
-                aside = next(
-                    candidate
-                    for number in range(1, 1_000_000)
-                    if not (candidate := Path(f"{self.path}.corrupt-{number}")).exists()
-                )
+                names_aside = (Path(f"{self.path}.corrupt-{number}") for number in itertools.count(1))
+                aside = next(name for name in names_aside if not name.exists())
                 for suffix in ("-wal", "-shm", ""):
                     part = Path(f"{self.path}{suffix}")
                     if part.exists():
@@ -394,17 +390,16 @@ def _read_version(path: Path) -> int:
 
 
 def _pack(records: Iterable[Naptr]) -> bytes:
-    wires = [record.to_wire() for record in records]
-    return b"".join(len(wire).to_bytes(2, "big") + wire for wire in wires)
+    return b"".join(len(wire := record.to_wire()).to_bytes(2, "big") + wire for record in records)
 
 
 def _unpack(packed: bytes) -> tuple[Naptr, ...]:
     records = []
     at = 0
     while at < len(packed):
-        length = int.from_bytes(packed[at : at + 2], "big")
-        if at + 2 + length > len(packed):
+        start = at + 2
+        at = start + int.from_bytes(packed[at:start], "big")
+        if at > len(packed):
             raise ValueError("records cut short")
-        records.append(Naptr.from_wire(packed[at + 2 : at + 2 + length]))
-        at += 2 + length
+        records.append(Naptr.from_wire(packed[start:at]))
     return tuple(records)

@@ -10,10 +10,10 @@ import enum
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import compress, product
 from typing import Any
 
 from maptr import url
@@ -24,6 +24,7 @@ from maptr.cache.engine import Engine
 from maptr.cache.options import Defaults
 from maptr.cache.policy import DnsOnly
 from maptr.discovery import Discovery
+from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA
 from maptr.registry.followed_file import FixedTable
@@ -182,8 +183,7 @@ class Reconciler:
         verdicts: list[Drift] = []
         try:
             for naan, asked in self._asked(list(naans), table):
-                discover = self._discover if asked is None else partial(self._discover_after, asked)
-                found = list(reconcile(naan, table, discover, lambda record: histories.get(record, NO_HISTORY)))
+                found = list(reconcile(naan, table, partial(self._discover, asked), histories))
                 verdicts += found
                 yield found
         finally:
@@ -192,41 +192,40 @@ class Reconciler:
 
     def _asked(self, naans: list[str], table: Table) -> Iterator[tuple[str, Discovery | None]]:
         """Each NAAN; with the discovery of its probe if the answers were not kept and so were fetched now."""
-        probes = {naan: probe_of(naan, "", [entry.shoulder for entry in table.shoulders(naan)]) for naan in naans}
         if self._ask_many is None:
             yield from ((naan, None) for naan in naans)
             return
-        lookups = {naan: self._defaults.lookup(probe, {}) for naan, probe in probes.items()}
-        missing = {naan for naan in naans if self._engine.store.fresh(lookups[naan])[0] is None}
-        answers = iter(self._ask_many([probes[naan] for naan in naans if naan in missing]))
-        for naan in naans:
-            answer = next(answers, None) if naan in missing else None
+        probes = [probe_of(naan, "", [entry.shoulder for entry in table.shoulders(naan)]) for naan in naans]
+        missing = [self._engine.store.fresh(self._defaults.lookup(probe, {})).found is None for probe in probes]
+        answers = iter(self._ask_many(list(compress(probes, missing))))
+        for naan, is_missing in zip(naans, missing, strict=True):
+            answer = next(answers, None) if is_missing else None
             if answer is not None:
                 self._engine.learn(self._defaults.view, answer)
             yield naan, answer
 
-    def _discover(self, ark: Ark) -> Discovery:
-        """What DNS says of an ARK. A stale answer counts as incomplete; the table is not used; nothing is raised."""
+    def _discover(self, asked: Discovery | None, ark: Ark) -> Discovery:
+        """What DNS says of an ARK. A stale answer counts as incomplete; the table is not used; nothing is raised.
+
+        ``asked`` is the discovery of the NAAN's probe if it was made now. If DNS did not say then, it is not asked
+        for another ARK.
+        """
+        if asked is not None and (ark.resolution == asked.ark.resolution or not asked.complete):
+            return asked.replace(ark=ark)
         lookup = self._defaults.lookup(ark, {})
         found, _ = self._driver.run(self._engine.discover(lookup, DnsOnly(), FixedTable(None)))
         return found.replace(complete=False) if found.stale else found
-
-    def _discover_after(self, asked: Discovery, ark: Ark) -> Discovery:
-        """``_discover`` after the NAAN's probe was asked: if DNS did not say, it is not asked for other ARKs."""
-        if ark.resolution == asked.ark.resolution:
-            return asked
-        return self._discover(ark) if asked.complete else asked.replace(ark=ark)
 
 
 def reconcile(
     naan: str,
     table: Table,
     discover: Callable[[Ark], Discovery],
-    history: Callable[[str], History] = lambda record: NO_HISTORY,
+    histories: Mapping[str, History],
 ) -> Iterator[Drift]:
     """The verdicts on a NAAN and on its shoulders, including shoulders that only DNS has.
 
-    ``discover`` returns a discovery without candidates instead of raising. If it keeps answers, it sends one query.
+    ``discover`` returns a discovery without candidates instead of raising. ``histories`` are by record.
     """
     shoulders = {entry.shoulder: entry for entry in table.shoulders(naan)}
     whole = table.get(naan)
@@ -236,11 +235,11 @@ def reconcile(
         if said not in shoulders and not _equals_naan(naan, said, whole, found, discover):
             shoulders[said] = Entry(naan, said)  # not in the table: extra
     if whole is not None or found.candidates or not found.complete or not shoulders:
-        yield compare(naan, whole, probe, found, history(naan))
+        yield compare(naan, whole, probe, found, histories.get(naan, NO_HISTORY))
     for shoulder in sorted(shoulders):
-        entry = shoulders[shoulder]
-        probe = probe_of(naan, shoulder, shoulders)
-        yield compare(entry.key, entry if entry.key in table else None, probe, discover(probe), history(entry.key))
+        entry, probe = shoulders[shoulder], probe_of(naan, shoulder, shoulders)
+        in_table, history = table.get(entry.key), histories.get(entry.key, NO_HISTORY)
+        yield compare(entry.key, in_table, probe, discover(probe), history)
 
 
 def _equals_naan(
@@ -257,7 +256,7 @@ def compare(record: str, entry: Entry | None, probe: Ark, found: Discovery, hist
     """The verdict on one record. ``entry`` is None if the table does not have it."""
     table = expected(entry, probe) if entry is not None else ()
     said = urls_of(found)
-    records = tuple(reading.naptr.to_text() for step in found.trace[:1] for reading in step.readings)
+    records = tuple(naptr.to_text() for naptr in _rules_of(found))
     verdict, reason = _judge(entry, table, found, said)
     if verdict.is_drift and verdict is not Verdict.UNPUBLISHED:
         if said and said in history.table:
@@ -320,22 +319,18 @@ def urls_of(found: Discovery) -> Urls:
 
 def said_shoulders(found: Discovery) -> set[str]:
     """The shoulders of the u rules at the NAAN, if the rules have the form that this project writes."""
-    said: set[str] = set()
-    for reading in (reading for step in found.trace[:1] for reading in step.readings):
-        if match := _SHOULDER_RULE.match(reading.naptr.regexp):
-            said.add(re.sub(r"\[(.)\]", r"\1", match[1].decode("ascii")))
-    return said
+    rules = (_SHOULDER_RULE.match(naptr.regexp) for naptr in _rules_of(found))
+    return {re.sub(r"\[(.)\]", r"\1", rule[1].decode("ascii")) for rule in rules if rule}
+
+
+def _rules_of(found: Discovery) -> list[Naptr]:
+    """The NAPTR records at the NAAN."""
+    return [reading.naptr for step in found.trace[:1] for reading in step.readings]
 
 
 def _normalized(urls: Urls) -> list[str]:
     """The URLs with scheme and host in lower case (RFC 3986 section 6.2.2.1)."""
-    normalized = []
-    for text in urls:
-        scheme, _, rest = text.partition("://")
-        cut = re.search(r"[/?#]|\Z", rest)
-        end = cut.start() if cut else len(rest)
-        normalized.append(f"{scheme.lower()}://{rest[:end].lower()}{rest[end:]}")
-    return normalized
+    return [re.sub(r".*?://[^/?#]*", lambda found: found[0].lower(), text, count=1) for text in urls]
 
 
 def _authority(text: str) -> tuple[str, int | None]:

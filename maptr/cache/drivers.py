@@ -29,7 +29,7 @@ class PendingLookup:
     ``done`` receives the discovery, complete or not, or an exception that is not an error of DNS.
     """
 
-    key: Key
+    lookup: ArkLookup
     started: float
     ends: float
     done: Future[Discovery] = field(default_factory=Future)
@@ -49,24 +49,28 @@ class PendingLookups:
         self._process = os.getpid()
         self._lock = ForkLock()
 
-    def join(self, key: Key, lifetime: float) -> tuple[PendingLookup | None, bool]:
-        """The lookup for a key, and whether it is new, so that the caller must start it; (None, False) at the limit."""
+    def join(self, lookup: ArkLookup) -> tuple[PendingLookup | None, bool]:
+        """The pending lookup of the same name, and whether it is new, so that the caller must start it.
+
+        (None, False) at the limit.
+        """
         with self._lock:
             now = self._clock()
-            self._drop_lost(key, now)
-            pending = self._pending.get(key)
+            self._drop_lost(lookup.key, now)
+            pending = self._pending.get(lookup.key)
             if pending is not None:
                 return pending, False
             if len(self._pending) >= self._limit:
                 return None, False
-            pending = self._pending[key] = PendingLookup(key, now, now + lifetime + LOST_AFTER)
+            pending = PendingLookup(lookup, now, now + lookup.lifetime + LOST_AFTER)
+            self._pending[lookup.key] = pending
             return pending, True
 
     def finish(self, pending: PendingLookup, result: Discovery | BaseException) -> None:
         """Hand the result to all callers that wait; the next caller starts another lookup."""
         with self._lock:
-            if self._pending.get(pending.key) is pending:  # a lost lookup may have been replaced
-                del self._pending[pending.key]
+            if self._pending.get(pending.lookup.key) is pending:  # a lost lookup may have been replaced
+                del self._pending[pending.lookup.key]
         if pending.done.done():
             return
         if isinstance(result, BaseException):
@@ -89,7 +93,6 @@ class Wait:
     """An instruction to a driver: start the lookup if ``start`` is set, then wait up to ``seconds`` for its end."""
 
     pending: PendingLookup
-    lookup: ArkLookup
     start: bool
     seconds: float
     inline: bool = False  # no other source can answer, so a thread may run the lookup itself
@@ -97,7 +100,7 @@ class Wait:
 
 Steps = Generator[Wait, None, tuple[Discovery, float]]
 Ask = Callable[..., Discovery]
-Finish = Callable[[PendingLookup, ArkLookup, Discovery | BaseException | None], None]
+Finish = Callable[[PendingLookup, Discovery | BaseException | None], None]
 """Receives the result of a lookup: its discovery, the exception that it raised, or None if it was cancelled."""
 
 
@@ -114,19 +117,19 @@ class ThreadDriver:
             while True:
                 wait = next(steps)
                 if wait.start and wait.inline:
-                    self._look_up(wait)
+                    self._look_up(wait.pending)
                 elif wait.start:
-                    threading.Thread(target=self._look_up, args=(wait,), name="maptr-ask", daemon=True).start()
+                    threading.Thread(target=self._look_up, args=(wait.pending,), name="maptr-ask", daemon=True).start()
                 if wait.seconds:
                     concurrent.futures.wait([wait.pending.done], timeout=wait.seconds)
         except StopIteration as end:
             result: tuple[Discovery, float] = end.value
         return result
 
-    def _look_up(self, wait: Wait) -> None:
+    def _look_up(self, pending: PendingLookup) -> None:
         result: Discovery | BaseException
         try:
-            result = self._ask(wait.lookup.ark, **wait.lookup.ask)
+            result = self._ask(pending.lookup.ark, **pending.lookup.ask)
         except BaseException as error:
             result = error
-        self._finish(wait.pending, wait.lookup, result)
+        self._finish(pending, result)

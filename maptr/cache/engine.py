@@ -10,7 +10,6 @@ import logging
 import random
 from collections.abc import Callable, Generator
 from dataclasses import replace
-from typing import NamedTuple
 
 import dns.exception
 
@@ -19,9 +18,9 @@ from maptr.cache.breaker import CircuitBreakers
 from maptr.cache.drivers import PendingLookup, PendingLookups, Steps, Wait
 from maptr.cache.options import ArkLookup, Key
 from maptr.cache.policy import Choice, Dns, Natab, Policy, Take
-from maptr.cache.store import Store, replay
+from maptr.cache.store import LruDict, Store, replay
 from maptr.discovery import CLOCK_SLACK, Discovery, DiscoveryError, Outcome, Step
-from maptr.protocol.names import Labels, fold
+from maptr.protocol.names import fold
 from maptr.registry.followed_file import TableSource, TableState
 from maptr.registry.table import Entry, Table
 from maptr.registry.target import unusable
@@ -69,11 +68,11 @@ class Engine:
         A policy with ``takes_dns`` does not wait until the table is read if a fresh answer is kept.
         """
         if getattr(policy, "takes_dns", False):
-            kept, _ = self.store.fresh(lookup)
-            if kept is not None and kept.discovery.candidates and kept.refresh_at > self._clock():
+            kept = self.store.fresh(lookup)
+            if kept.found and kept.refresh_at > self._clock():
                 choice = policy.choose(Dns.ANSWERS, Natab.MISSING)
                 until = min(self._clock() + REUSE_SECONDS, kept.refresh_at)
-                return self._make(lookup, choice, kept.discovery, None), until
+                return self._make(lookup, choice, kept.found, None), until
         natab, from_table = self._read_table(lookup, table)
         said, found, until = Dns.UNASKED, None, self._clock() + REUSE_SECONDS
         if policy.asks(natab):
@@ -103,11 +102,12 @@ class Engine:
             said, found, _ = self._any_age(lookup, *_failure(result))
         return self._make(lookup, policy.choose(said, natab), found, from_table)
 
-    def finish(self, pending: PendingLookup, lookup: ArkLookup, result: Discovery | BaseException | None) -> None:
+    def finish(self, pending: PendingLookup, result: Discovery | BaseException | None) -> None:
         """Learn from the end of a lookup, and hand the result to all that wait. None: the lookup was cancelled.
 
         An error of DNS becomes an incomplete discovery; any other exception is raised to the callers.
         """
+        lookup = pending.lookup
         if result is None:
             self._pending.finish(pending, _not_asked(lookup, "the program stopped waiting"))
             return
@@ -158,19 +158,19 @@ class Engine:
         outcome, note = Outcome.UNREACHABLE, ""
         deadline = self._clock() + lookup.lifetime + GRACE
         for _ in range(ROUNDS):
-            kept, missing = self.store.fresh(lookup)
-            if kept is not None:
+            kept = self.store.fresh(lookup)
+            if kept.found is not None:
                 if kept.refresh_at <= self._clock() and self._may_ask(lookup, lookup.key):
-                    pending, is_new = self._pending.join(lookup.key, lookup.lifetime)
+                    pending, is_new = self._pending.join(lookup)
                     if pending is not None and is_new:
-                        yield Wait(pending, lookup, start=True, seconds=0.0)
-                return _said(kept.discovery), kept.discovery, kept.refresh_at
-            key = (lookup.view, missing)
+                        yield Wait(pending, start=True, seconds=0.0)
+                return _said(kept.found), kept.found, kept.refresh_at
+            key = (lookup.view, kept.missing)
             troubled = self._servers.is_open(lookup.view) or self._names.is_open(key)
             if not self._may_ask(lookup, key):
                 note = f"not asked again yet: {self._names.why(key) or self._servers.why(lookup.view)}"
                 break
-            pending, is_new = self._pending.join(lookup.key, lookup.lifetime)
+            pending, is_new = self._pending.join(lookup)
             if pending is None:
                 note = "not asked: too many lookups in flight"
                 break
@@ -179,7 +179,7 @@ class Engine:
             if other_source:
                 patience = 0.0 if troubled else self._patience - OVERHEAD - (self._clock() - pending.started)
                 seconds = min(max(0.0, patience), seconds)
-            yield Wait(pending, lookup, is_new, seconds, inline=not other_source)
+            yield Wait(pending, is_new, seconds, inline=not other_source)
             if not pending.done.done():
                 outcome, note = Outcome.TIMEOUT, "still being asked"
                 if is_new and not troubled:
@@ -245,16 +245,8 @@ def _not_asked(lookup: ArkLookup, why: str) -> Discovery:
     return Discovery(lookup.ark, (), (step,), complete=False)
 
 
-class _Rules(NamedTuple):
-    """The rules of a NAAN as one answer, and its records, longest shoulder first, each with its fault or ""."""
-
-    answer: Answer
-    entries: tuple[tuple[Entry, str], ...]
-
-    def serving(self, ark: Ark) -> list[tuple[Entry, str]]:
-        """The records whose shoulder the ARK has. The first one answers."""
-        name = ark.resolution.partition("/")[2]
-        return [one for one in self.entries if name.startswith(one[0].shoulder)]
+_Rules = tuple[Answer, list[tuple[Entry, str]]]
+"""The rules of a NAAN as one answer, and its records, longest shoulder first, each with its fault or ""."""
 
 
 class TableReader:
@@ -267,7 +259,7 @@ class TableReader:
 
     def __init__(self) -> None:
         # One tuple, which is replaced as a whole: another thread may read another table at the same time.
-        self._kept: tuple[Table | None, dict[tuple[str, bool], _Rules]] = None, {}
+        self._kept: tuple[Table | None, LruDict[tuple[str, bool], _Rules]] = None, LruDict(MAX_RULES)
 
     def read(self, ark: Ark, settings: Settings, state: TableState, *, too_old: bool) -> tuple[Natab, Discovery | None]:
         """What the table says, and its discovery if it has the ARK.
@@ -276,8 +268,9 @@ class TableReader:
         """
         if state.table is None:
             return Natab.MISSING, None
-        rules = self._rules(ark.naan, settings, state.table)
-        serving = rules.serving(ark)
+        rules, entries = self._rules(ark.naan, settings, state.table)
+        name = ark.resolution.partition("/")[2]
+        serving = [one for one in entries if name.startswith(one[0].shoulder)]  # the first one answers
         if state.trouble:
             natab = Natab.BROKEN_HAS if serving else Natab.BROKEN_HAS_NOT
         elif too_old:
@@ -287,8 +280,10 @@ class TableReader:
         if not serving:
             return natab, None
         entry, fault = serving[0]
-        found = None if fault else self._walk(ark, settings, rules.answer)
-        if found is None or not found.candidates:
+        root = fold((ark.naan.encode(), *settings.origin))
+        absent = Answer(Outcome.NXDOMAIN, ttl=TABLE_TTL, server="natab")
+        found = None if fault else replay(ark, settings, lambda name: rules if name == root else absent)
+        if not found:
             fault = printable(fault or "none of its targets makes a URL of this ARK")
             reason = f"record {entry.key}: {fault if len(fault) <= MAX_REASON else fault[:MAX_REASON] + '...'}"
             return Natab.UNUSABLE, Discovery(ark, (), (), complete=False, source="natab", reason=reason)
@@ -306,32 +301,22 @@ class TableReader:
         """The rules of a NAAN. A NAAN can have hundreds of shoulders, so they are kept while the table is the same."""
         of, kept = self._kept
         if table is not of:
-            kept = {}
+            kept = LruDict(MAX_RULES)
             self._kept = table, kept
         key = naan, settings.allow_private
-        rules = kept.get(key)
-        if rules is None:
-            whole = table.get(naan)
-            entries = [*table.shoulders(naan), *([whole] if whole is not None else ())]
-            judged = [_judge(entry, settings.allow_private) for entry in entries]
-            unread = (record.partition("/") for record in table.unread)
-            judged += [(Entry(naan, shoulder), "the record cannot be read") for n, _, shoulder in unread if n == naan]
-            judged.sort(key=lambda one: -len(one[0].shoulder))
-            usable = {entry.shoulder: entry for entry, fault in judged if not fault}
-            made = records(usable.pop("", Entry(naan)), tuple(usable.values()))
-            rules = _Rules(Answer(Outcome.ANSWER, tuple(made), TABLE_TTL, server="natab"), tuple(judged))
-            if len(kept) >= MAX_RULES:
-                kept.clear()
-            kept[key] = rules
+        if rules := kept.get(key):
+            return rules
+        whole = table.get(naan)
+        entries = [*table.shoulders(naan), *([whole] if whole is not None else ())]
+        judged = [_judge(entry, settings.allow_private) for entry in entries]
+        unread = (record.partition("/") for record in table.unread)
+        judged += [(Entry(naan, shoulder), "the record cannot be read") for n, _, shoulder in unread if n == naan]
+        judged.sort(key=lambda one: -len(one[0].shoulder))
+        usable = {entry.shoulder: entry for entry, fault in judged if not fault}
+        made = records(usable.pop("", Entry(naan)), tuple(usable.values()))
+        rules = Answer(Outcome.ANSWER, tuple(made), TABLE_TTL, server="natab"), judged
+        kept.put(key, rules)
         return rules
-
-    def _walk(self, ark: Ark, settings: Settings, rules: Answer) -> Discovery | None:
-        root = fold((ark.naan.encode(), *settings.origin))
-
-        def answer(name: Labels) -> Answer:
-            return rules if name == root else Answer(Outcome.NXDOMAIN, ttl=TABLE_TTL, server="natab")
-
-        return replay(ark, settings, answer)
 
 
 def _judge(entry: Entry, allow_private: bool) -> tuple[Entry, str]:

@@ -1,12 +1,12 @@
 """The options of a cache and of each call of its ``discover``, and the DNS client that they describe.
 
-``Options`` alone names the options of a call; ``discover`` and ``discover_async`` are both typed by it.
+``CacheOptions`` types the options of ``discover`` and of ``discover_async``.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -32,7 +32,7 @@ Key = tuple[str, Labels]
 """A view and a case-folded name. The view is a text that names the servers asked and how DNSSEC was checked."""
 
 
-class Options(call.CallOptions, total=False):
+class CacheOptions(call.CallOptions, total=False):
     """The options of ``maptr.discover``; the default of each is the cache's own."""
 
     resolver: Any
@@ -99,36 +99,31 @@ class Defaults:
         self.require = call.required(require)
         self.view = _view(None, self.nameservers, trust)
 
-    def lookup(self, ark: Ark | str | bytes, options: Options) -> ArkLookup:
+    def lookup(self, ark: Ark | str | bytes, options: CacheOptions) -> ArkLookup:
         """Raises ArkSyntaxError, ConfigError, and TypeError for an unknown option."""
-        if unknown := options.keys() - Options.__annotations__.keys():
+        if unknown := options.keys() - CacheOptions.__annotations__.keys():
             raise TypeError(f"discover() has no option {', '.join(sorted(unknown))}")
         parsed = call.as_ark(ark, options.get("profile", "current"))
-        origin, settings = options.get("origin"), self.settings
-        if origin is not None or options.get("settings") is not None:
-            settings = with_origin(options.get("settings") or settings, self.origin if origin is None else origin)
-        given = options.get("lifetime")
-        lifetime = self.lifetime if given is None else call.seconds(given)
-        ask: dict[str, Any] = {
-            "origin": self.origin if origin is None else origin,
-            "lifetime": lifetime,
-            "settings": settings,
-            "raise_on_none": False,
-        }
-        require = call.required(options.get("require"))
+        given = {name: value for name, value in options.items() if value is not None}
+        origin: Any = given.get("origin", self.origin)
+        settings = self.settings
+        if "origin" in given or "settings" in given:
+            settings = with_origin(options.get("settings") or settings, origin)
+        lifetime = call.seconds(options.get("lifetime")) if "lifetime" in given else self.lifetime
+        ask = {"origin": origin, "lifetime": lifetime, "settings": settings, "raise_on_none": False}
         return ArkLookup(
             parsed,
             settings,
             self._add_servers(options, ask),
             lifetime,
             ask,
-            self.require if require is None else require,
+            call.required(options.get("require")) or self.require,
             options.get("raise_on_none", True),
             options.get("chooser"),
             options.get("on_step"),
         )
 
-    def _add_servers(self, options: Options, ask: dict[str, Any]) -> str:
+    def _add_servers(self, options: CacheOptions, ask: dict[str, Any]) -> str:
         """Add servers and trust to ``ask``, and return the view."""
         resolver, nameservers = options.get("resolver"), options.get("nameservers")
         call.check_resolver(resolver, nameservers)
@@ -163,13 +158,15 @@ class DnsClient:
     def discover_many(self, arks: list[Ark]) -> Iterator[Discovery]:
         """The discovery of each ARK, in order."""
         defaults = self._defaults
-        if any("://" in server for server in defaults.nameservers or ()):  # bulk.discover_many speaks UDP and TCP only
+        if call.has_urls(defaults.nameservers):  # bulk.discover_many speaks UDP and TCP only
             for ark in arks[:1]:
                 self.with_resolver(defaults.lookup(ark, {}).ask)  # made once, before several threads need it
-            return _in_threads(lambda ark: self.discover(ark, **defaults.lookup(ark, {}).ask), arks)
+            with ThreadPoolExecutor(THREADS) as pool:
+                yield from pool.map(self._discover_one, arks)
+            return
         from maptr.client.bulk import discover_many  # a command that looks up one ARK starts without it
 
-        return discover_many(
+        yield from discover_many(
             arks,
             nameservers=defaults.nameservers,
             origin=defaults.origin,
@@ -179,6 +176,15 @@ class DnsClient:
             trust_anchors=defaults.trust.validator,
             rate=self._rate,
         )
+
+    def _discover_one(self, ark: Ark) -> Discovery:
+        """The discovery, incomplete if DNS did not say."""
+        try:
+            return self.discover(ark, **self._defaults.lookup(ark, {}).ask)
+        except DiscoveryError as error:
+            if error.discovery is None:
+                raise
+            return error.discovery
 
     @property
     def has_resolver(self) -> bool:
@@ -203,26 +209,11 @@ class DnsClient:
         return {**rest, "resolver": self._resolver}
 
     def _make(self, servers: tuple[str, ...], lifetime: float | None) -> Stub | dns.resolver.Resolver:
-        if not any("://" in server for server in servers):
+        if not call.has_urls(servers):
             return sync.make_stub(servers, **self._defaults.trust.ask, lifetime=lifetime)
         from maptr.client.resolver import make_resolver  # dns.resolver doubles the start time of a command
 
         return make_resolver(servers, lifetime=lifetime)
-
-
-def _in_threads(ask: Callable[[Ark], Discovery], arks: list[Ark]) -> Iterator[Discovery]:
-    """The discovery of each ARK, incomplete if DNS did not say."""
-
-    def one(ark: Ark) -> Discovery:
-        try:
-            return ask(ark)
-        except DiscoveryError as error:
-            if error.discovery is None:
-                raise
-            return error.discovery
-
-    with ThreadPoolExecutor(THREADS) as pool:
-        yield from pool.map(one, arks)
 
 
 def _view(resolver: Any, nameservers: tuple[str, ...] | None, trust: TrustSettings) -> str:

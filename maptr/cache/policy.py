@@ -7,8 +7,7 @@ bogus, missing or too old to deny is "not known". An answer that is not fresh is
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from maptr.cache import DNS_FIRST, DNS_ONLY, NATAB_FIRST, NATAB_ONLY, POLICIES
 from maptr.errors import ConfigError
@@ -57,8 +56,7 @@ class Take(enum.Enum):
     UNKNOWN = "not known"
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     take: Take
     reason: str
 
@@ -100,31 +98,26 @@ class DnsFirst:
         return _from_neither(dns, natab, table_may_deny=False)
 
 
-class NatabFirst:
+class NatabFirst(DnsFirst):
     """The table if it is fresh and has the record; else DNS, and the stale table if DNS does not answer."""
 
-    name: ClassVar[str] = NATAB_FIRST
+    name = NATAB_FIRST
+    takes_dns = False
 
     def asks(self, natab: Natab) -> bool:
         return natab not in (Natab.HAS, Natab.BROKEN_HAS)
 
     def choose(self, dns: Dns, natab: Natab) -> Choice:
-        if natab in (Natab.HAS, Natab.BROKEN_HAS):
-            return _from_table(dns, natab)
-        return DnsFirst().choose(dns, natab)
+        return super().choose(dns, natab) if self.asks(natab) else _from_table(dns, natab)
 
 
-class DnsOnly:
+class DnsOnly(DnsFirst):
     """DNS, fresh or stale, and never the table."""
 
-    name: ClassVar[str] = DNS_ONLY
-    takes_dns: ClassVar[bool] = True
-
-    def asks(self, natab: Natab) -> bool:
-        return True
+    name = DNS_ONLY
 
     def choose(self, dns: Dns, natab: Natab) -> Choice:
-        return DnsFirst().choose(dns, Natab.MISSING)
+        return super().choose(dns, Natab.MISSING)
 
 
 class NatabOnly:

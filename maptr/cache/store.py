@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from maptr.ark import Ark
@@ -79,14 +79,6 @@ class CachedAnswer:
     layer: str = "memory"
 
 
-@dataclass(frozen=True, slots=True)
-class CachedDiscovery:
-    """A discovery made of kept answers. ``refresh_at``: when the first of them should be fetched again."""
-
-    discovery: Discovery
-    refresh_at: float
-
-
 class Store:
     """Memory in front of disk. ``clock`` is monotonic and decides what is fresh; ``wall`` dates the entries on disk."""
 
@@ -115,16 +107,17 @@ class Store:
                 if self._disk is not None:
                     self._disk.put(view, name, answer, wall, wall + lifetime)
 
-    def fresh(self, lookup: ArkLookup) -> tuple[CachedDiscovery | None, Labels]:
-        """The discovery that fresh answers give; or None, with the first name that has no fresh answer."""
-        replaying = _Replay(self, lookup)
-        return replaying.run(), replaying.missing
+    def fresh(self, lookup: ArkLookup) -> Replay:
+        """The walk over fresh answers."""
+        replaying = Replay(self, lookup)
+        replaying.run()
+        return replaying
 
     def any_age(self, lookup: ArkLookup, outcome: Outcome, note: str) -> Discovery:
         """The discovery that fresh and stale answers give; a name without either gets ``outcome`` and ``note``."""
-        found = _Replay(self, lookup, absent=Answer(outcome, note=note)).run()
+        found = Replay(self, lookup, absent=Answer(outcome, note=note)).run()
         assert found is not None  # noqa: S101 - every name has an answer, ``absent`` if no other
-        return found.discovery
+        return found
 
     def has_candidate(self, lookup: ArkLookup) -> bool:
         """True if fresh and stale answers give a candidate."""
@@ -135,7 +128,7 @@ class Store:
     def combine(self, lookup: ArkLookup, other: Discovery) -> Discovery | None:
         """The discovery that the answers of another ARK's discovery and the fresh answers give; None if some lack."""
         said = {name: answer for name, answer in answers_of(other) if answer.outcome.said}
-        kept = _Replay(self, lookup)
+        kept = Replay(self, lookup)
         return replay(lookup.ark, lookup.settings, lambda name: said.get(name) or kept.answer(name))
 
     def forget(self, key: Key) -> None:
@@ -149,9 +142,7 @@ class Store:
         kept = self._memory.get(key)
         if kept is None or kept.expires <= now:
             kept = self._from_disk(key, now) or kept
-        if kept is None or kept.expires + self._stale_limit <= now:
-            return None
-        return kept
+        return kept if kept is not None and kept.expires + self._stale_limit > now else None
 
     def _from_disk(self, key: Key, now: float) -> CachedAnswer | None:
         row = self._disk.get(*key) if self._disk is not None else None
@@ -163,14 +154,16 @@ class Store:
         left = min(expires - wall, fetched + lifetime - wall, lifetime)  # a damaged row may expire in a million years
         if fetched > wall + CLOCK_SLACK:
             left = 0.0  # the clock went back, or another machine wrote the row: its age is unknown
-        self._memory.put(key, CachedAnswer(answer, fetched, now + left, lifetime))
-        return CachedAnswer(answer, fetched, now + left, lifetime, "disk")
+        kept = CachedAnswer(answer, fetched, now + left, lifetime)
+        self._memory.put(key, kept)
+        return replace(kept, layer="disk")
 
 
-class _Replay:
-    """One walk over kept answers, with the age of the oldest.
+class Replay:
+    """One walk over kept answers.
 
-    Stale answers count only if ``absent``, the answer for names without any, is given.
+    ``found`` is its discovery; None if ``missing`` has no answer. ``refresh_at``: when the first answer should be
+    fetched again. Stale answers count only if ``absent``, the answer for names without any, is given.
     """
 
     def __init__(self, store: Store, lookup: ArkLookup, *, absent: Answer | None = None) -> None:
@@ -179,17 +172,17 @@ class _Replay:
         self._absent = absent
         self._now = store.clock()  # once: an answer that expires at once is fresh for the whole walk or not at all
         self._fetched: float | None = None
-        self._refresh_at = float("inf")
         self._source = "memory"
         self._stale = False
+        self.refresh_at = float("inf")
         self.missing: Labels = ()
+        self.found: Discovery | None = None
 
-    def run(self) -> CachedDiscovery | None:
+    def run(self) -> Discovery | None:
         found = replay(self._lookup.ark, self._lookup.settings, self.answer)
-        if found is None:
-            return None
-        found = found.replace(source=self._source, fetched=self._fetched, stale=self._stale)
-        return CachedDiscovery(found, self._refresh_at)
+        if found is not None:
+            self.found = found.replace(source=self._source, fetched=self._fetched, stale=self._stale)
+        return self.found
 
     def answer(self, name: Labels) -> Answer | None:
         kept = self._store.get((self._lookup.view, name), self._now)
@@ -198,7 +191,7 @@ class _Replay:
             self.missing = name
             return self._absent
         self._fetched = kept.fetched if self._fetched is None else min(self._fetched, kept.fetched)
-        self._refresh_at = min(self._refresh_at, kept.expires - kept.lifetime * REFRESH_PART)
+        self.refresh_at = min(self.refresh_at, kept.expires - kept.lifetime * REFRESH_PART)
         if kept.layer == "disk":
             self._source = "disk"
         if fresh:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def entry(key: str, *targets: str, where: str = "") -> Entry:
     return Entry(naan, shoulder, tuple(Nma(target, where or target) for target in targets))
 
 
-def dns_of(*rules: Naptr, outcome: Outcome | None = None) -> object:
+def dns_of(*rules: Naptr, outcome: Outcome | None = None) -> Callable[[Ark], Discovery]:
     answer = said(*rules) if outcome is None else Answer(outcome)
 
     def discover(ark: Ark) -> Discovery:
@@ -36,50 +37,48 @@ def dns_of(*rules: Naptr, outcome: Outcome | None = None) -> object:
     return discover
 
 
-def verdicts(table: Table, discover: object, history: dict[str, History] | None = None) -> dict[str, str]:
-    assert callable(discover)
+def verdicts(
+    table: Table, discover: Callable[[Ark], Discovery], histories: dict[str, History] | None = None
+) -> dict[str, str]:
     naan = next(iter(table), "12345").partition("/")[0]
-    found = reconcile(naan, table, discover, lambda record: (history or {}).get(record, History()))
-    return {drift.record: str(drift.verdict) for drift in found}
+    return {drift.record: str(drift.verdict) for drift in reconcile(naan, table, discover, histories or {})}
 
 
 WHOLE = entry("12345", "https://h.example:8443/p/ark:/${content}")
-
-
 X6 = entry("12345/x6", "https://x6.example/${suffix}")
+LIKE = entry("12345/x6", "https://h.example:8443/p/ark:/${content}")
+NATAB = entry("12345", "https://h.example:8443/ark:/${content}", where="h.example:8443")
+JSON = entry("12345", "https://h.example:8443/ark:/${content}", where="https://h.example:8443/ark:/${content}")
+PRIVATE = entry("12345", "http://10.0.0.1/ark:/${content}")
+A_B, B_A = (entry("12345", *(f"https://{host}.example/ark:/${{content}}" for host in order)) for order in ("ab", "ba"))
+HOSTS = [rule for rule in records(WHOLE) if rule.flags == b"h"]
+CASES: dict[str, tuple[list[Entry], Sequence[Naptr], dict[str, str]]] = {
+    "a record and its rules": ([WHOLE, X6], records(WHOLE, [X6]), {"12345": "same", "12345/x6": "same"}),
+    "h records alone": ([WHOLE], HOSTS, {"12345": "lossy"}),
+    "another host": ([WHOLE], [host("other.example.")], {"12345": "differs"}),
+    "a natab": ([NATAB], records(WHOLE), {"12345": "lossy"}),
+    "the same in JSON": ([JSON], records(WHOLE), {"12345": "differs"}),
+    "only in the table": ([WHOLE], [], {"12345": "missing"}),
+    "only in DNS": ([], records(WHOLE), {"12345": "extra"}),
+    "a shoulder only in DNS": ([WHOLE], records(WHOLE, [X6]), {"12345": "same", "12345/x6": "extra"}),
+    "a shoulder only in the table": ([WHOLE, X6], records(WHOLE), {"12345": "same", "12345/x6": "differs"}),
+    "a shoulder without its NAAN": ([X6], records(Entry("12345"), [X6]), {"12345/x6": "same"}),
+    "a rule with the URLs of its NAAN": ([WHOLE], [*records(LIKE), *records(WHOLE)], {"12345": "same"}),
+    "a record with the URLs of its NAAN": (
+        [WHOLE, LIKE],
+        records(WHOLE, [LIKE]),
+        {"12345": "same", "12345/x6": "same"},
+    ),
+    "a record that cannot be published": ([PRIVATE], [], {"12345": "lossy"}),
+    "such a record with another in DNS": ([PRIVATE], [host("h.example.")], {"12345": "differs"}),
+    "two mapping authorities": ([A_B], records(A_B), {"12345": "same"}),
+    "two in another order": ([A_B], records(B_A), {"12345": "differs"}),
+}
 
 
-def test_a_record_and_the_rules_made_of_it_are_the_same() -> None:
-    table = Table([WHOLE, X6])
-    assert verdicts(table, dns_of(*records(WHOLE, [X6]))) == {"12345": "same", "12345/x6": "same"}
-
-
-def test_h_records_alone_are_lossy() -> None:
-    hosts = [rule for rule in records(WHOLE) if rule.flags == b"h"]
-    assert verdicts(Table([WHOLE]), dns_of(*hosts)) == {"12345": "lossy"}
-    assert verdicts(Table([WHOLE]), dns_of(host("other.example."))) == {"12345": "differs"}
-
-
-def test_a_natab_is_lossy() -> None:
-    natab = entry("12345", "https://h.example:8443/ark:/${content}", where="h.example:8443")
-    assert verdicts(Table([natab]), dns_of(*records(WHOLE))) == {"12345": "lossy"}
-    json = entry("12345", "https://h.example:8443/ark:/${content}", where="https://h.example:8443/ark:/${content}")
-    assert verdicts(Table([json]), dns_of(*records(WHOLE))) == {"12345": "differs"}
-
-
-def test_a_record_that_only_one_side_has() -> None:
-    assert verdicts(Table([WHOLE]), dns_of()) == {"12345": "missing"}
-    assert verdicts(Table(), dns_of(*records(WHOLE))) == {"12345": "extra"}
-    assert verdicts(Table([WHOLE]), dns_of(*records(WHOLE, [X6]))) == {"12345": "same", "12345/x6": "extra"}
-    assert verdicts(Table([WHOLE, X6]), dns_of(*records(WHOLE))) == {"12345": "same", "12345/x6": "differs"}
-    assert verdicts(Table([X6]), dns_of(*records(Entry("12345"), [X6]))) == {"12345/x6": "same"}
-
-
-def test_a_shoulder_with_the_urls_of_its_naan_is_the_same() -> None:
-    like = entry("12345/x6", "https://h.example:8443/p/ark:/${content}")
-    own_rule = [*records(entry("12345/x6", "https://h.example:8443/p/ark:/${content}")), *records(WHOLE)]
-    assert verdicts(Table([WHOLE]), dns_of(*own_rule)) == {"12345": "same"}
-    assert verdicts(Table([WHOLE, like]), dns_of(*records(WHOLE, [like]))) == {"12345": "same", "12345/x6": "same"}
+@pytest.mark.parametrize(("entries", "rules", "expected"), CASES.values(), ids=CASES)
+def test_verdicts(entries: list[Entry], rules: Sequence[Naptr], expected: dict[str, str]) -> None:
+    assert verdicts(Table(entries), dns_of(*rules)) == expected
 
 
 @pytest.mark.parametrize("outcome", [Outcome.TIMEOUT, Outcome.SERVFAIL, Outcome.REFUSED, Outcome.UNREACHABLE])
@@ -99,23 +98,9 @@ def test_an_older_state_of_the_other_side_is_stale() -> None:
     assert verdicts(Table([WHOLE]), dns_of(*records(WHOLE)), {"12345": History(table=[was])}) == {"12345": "same"}
 
 
-def test_a_record_that_cannot_be_published_is_lossy_not_missing() -> None:
-    private = entry("12345", "http://10.0.0.1/ark:/${content}")
-    assert verdicts(Table([private]), dns_of()) == {"12345": "lossy"}
-    assert verdicts(Table([private]), dns_of(host("h.example."))) == {"12345": "differs"}
-
-
-def test_the_order_of_mapping_authorities_counts() -> None:
-    one, other = "https://a.example/ark:/${content}", "https://b.example/ark:/${content}"
-    table = Table([entry("12345", one, other)])
-    assert verdicts(table, dns_of(*records(entry("12345", other, one)))) == {"12345": "differs"}
-    assert verdicts(table, dns_of(*records(entry("12345", one, other)))) == {"12345": "same"}
-
-
 def test_a_verdict_has_the_evidence_of_both_sides_and_prints_on_one_line() -> None:
     probe = probe_of("12345", "", ())
     discover = dns_of(*records(entry("12345", "https://other.example/ark:/${content}")))
-    assert callable(discover)
     drift = compare("12345", WHOLE, probe, discover(probe))
     assert drift.table == (f"https://h.example:8443/p/ark:/12345/{probe.name}",)
     assert drift.dns == (f"https://other.example/ark:/12345/{probe.name}",)
@@ -143,7 +128,6 @@ def test_every_shoulder_that_needs_a_rule_is_read_back_from_the_rules(shoulders:
         for kind in [("suffix", "content", "pid", "value")[number % 4]]
     ]
     discover = dns_of(*records(WHOLE, entries))
-    assert callable(discover)
     assert said_shoulders(discover(probe_of("12345", "", shoulders))) == shoulders
     assert set(verdicts(Table([WHOLE, *entries]), discover).values()) == {"same"}
 

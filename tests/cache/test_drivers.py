@@ -8,15 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from maptr.ark import Ark
 from maptr.cache.drivers import LOST_AFTER, PendingLookups
-from maptr.cache.options import Key
+from maptr.cache.options import ArkLookup
 from maptr.discovery import Discovery, DiscoveryFailed, Outcome
 from maptr.files import ForkLock
-from maptr.protocol.names import parse
+from maptr.walk import DEFAULTS
 from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, host, run_program, said, table
 from tests.support.waiting import until
-
-KEY: Key = ("", parse(HOME))
 
 
 def test_tasks_and_threads_share_one_lookup_of_a_name() -> None:
@@ -129,18 +128,19 @@ def test_a_lookup_of_an_event_loop_that_stopped_is_replaced_in_the_end() -> None
 def test_lost_lookups_do_not_count_and_their_late_end_does_not_end_another() -> None:
     clock = Clock()
     pending = PendingLookups(clock, limit=2)
-    lost, is_new = pending.join(KEY, 1.0)
+    one, other, third = (ArkLookup(Ark.parse(ARK), DEFAULTS, view, 1.0, {}) for view in ("", "other", "third"))
+    lost, is_new = pending.join(one)
     assert lost is not None
     assert is_new
-    assert pending.join(KEY, 1.0) == (lost, False)
-    pending.join(("other", KEY[1]), 1.0)
-    assert pending.join(("third", KEY[1]), 1.0) == (None, False)
+    assert pending.join(one) == (lost, False)
+    pending.join(other)
+    assert pending.join(third) == (None, False)
     clock.now += 1.0 + LOST_AFTER + 0.1
-    assert pending.join(("third", KEY[1]), 1.0)[1]
-    second, is_new = pending.join(KEY, 1.0)
+    assert pending.join(third)[1]
+    second, is_new = pending.join(one)
     assert is_new
     pending.finish(lost, DiscoveryFailed(None, "late"))  # type: ignore[arg-type]
-    assert pending.join(KEY, 1.0) == (second, False)
+    assert pending.join(one) == (second, False)
 
 
 def test_after_a_fork_the_child_asks_again_and_finds_locks_free() -> None:
