@@ -9,7 +9,8 @@ import functools
 import hmac
 import ipaddress
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from siphashc import siphash
 
@@ -31,27 +32,23 @@ MAX_SECRETS = 2  # the secret in use, and the previous or the next one (RFC 9018
 MAX_ADDRESSES = 10_000  # in the cache of packed addresses; parsing one takes longer than anything but the hash
 
 
-class _Settings(NamedTuple):
-    secrets: tuple[bytes, ...] = ()
-    required: bool = False
-
-
-class CookieSettings(_Settings):
+@dataclass(frozen=True, slots=True)
+class CookieSettings:
     """``secrets`` of KEY_SIZE bytes: the first makes cookies, all of them verify. Without secrets there are no cookies.
 
     ``required``: a client that sends a cookie over UDP gets BADCOOKIE until the server part of the cookie is valid.
     All servers behind one address need the same secrets. Raises ValueError.
     """
 
-    __slots__ = ()
+    secrets: tuple[bytes, ...] = ()
+    required: bool = False
 
-    def __new__(cls, secrets: tuple[bytes, ...] = (), required: bool = False) -> Self:
-        if len(secrets) > MAX_SECRETS:
-            raise ValueError(f"{len(secrets)} cookie secrets, {MAX_SECRETS} at most")
-        for secret in secrets:
+    def __post_init__(self) -> None:
+        if len(self.secrets) > MAX_SECRETS:
+            raise ValueError(f"{len(self.secrets)} cookie secrets, {MAX_SECRETS} at most")
+        for secret in self.secrets:
             if len(secret) != KEY_SIZE:
                 raise ValueError(f"a cookie secret has {KEY_SIZE} bytes, not {len(secret)}")
-        return super().__new__(cls, secrets, required)
 
 
 class CookieReply(NamedTuple):

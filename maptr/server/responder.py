@@ -40,11 +40,11 @@ def cookie_of_ready(cookie: bytes, address: bytes, context: Context, counters: C
 
     That path refuses an unverified cookie if valid ones are required, and answers if cookies were just turned off.
     """
-    secrets, required = context.cookies
-    if not secrets:
+    cookies = context.cookies
+    if not cookies.secrets:
         return None
-    answered = answer_cookie(cookie, address, secrets=secrets, now=context.clock())
-    if required and not answered.verified:
+    answered = answer_cookie(cookie, address, secrets=cookies.secrets, now=context.clock())
+    if cookies.required and not answered.verified:
         return None
     counters.count_cookie(verified=answered.verified)
     return answered

@@ -120,7 +120,7 @@ def renewed(context: Context, config: Config) -> Context:
     """The context of responses after a reload. A secret that the process made stays."""
     cookies = _cookies_of(config)
     if config.serve.cookies.enabled and not config.serve.cookies.secret and context.cookies.secrets:
-        cookies = cookies._replace(secrets=context.cookies.secrets)
+        cookies = replace(cookies, secrets=context.cookies.secrets)
     return replace(context, identity=_identity_of(config), cookies=cookies, udp_payload=config.serve.udp_payload)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
-from pathlib import Path
 from typing import Any
 
 import dns.edns
@@ -11,8 +9,6 @@ import dns.flags
 import dns.message
 import dns.rcode
 import dns.rdataclass
-import dns.rdatatype
-import dns.zone
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,11 +19,7 @@ from maptr.answer.message import Reply
 from maptr.answer.respond import make_reply, respond
 from maptr.protocol.cookies import CookieSettings
 from maptr.zone.snapshot import Snapshot
-
-VECTORS = Path(__file__).resolve().parents[1] / "vectors"
-CASES = tomllib.loads((VECTORS / "edns.toml").read_text(encoding="utf-8"))["case"]
-ZONE = tomllib.loads((VECTORS / "answer.toml").read_text(encoding="utf-8"))["zone"]
-SNAPSHOT = Snapshot.from_zones([dns.zone.from_text(ZONE, "example.", relativize=False)])
+from tests.support.answers import EDNS, SNAPSHOT, snapshot_of
 
 CLIENT = "198.51.100.100"
 SECRET = bytes.fromhex("e5e973e5a6b2a43f48e7dc849e37bfcf")
@@ -59,7 +51,7 @@ def make_context(case: dict[str, Any]) -> Context:
     )
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["title"])
+@pytest.mark.parametrize("case", EDNS["case"], ids=lambda case: case["title"])
 def test_options(case: dict[str, Any]) -> None:
     query = make_query(case)
     transport = Transport(case.get("transport", "udp"))
@@ -120,9 +112,9 @@ def test_the_identity_of_the_server_is_bounded() -> None:
 # --- kinds of responses
 
 
-def reply_to(name: str, rdtype: str = "A", **options: Any) -> Reply:
-    query = dns.message.make_query(name, rdtype, use_edns=0, payload=1232, **options)
-    reply = make_reply(query.to_wire(), SNAPSHOT, transport=Transport.UDP, client=CLIENT, context=make_context({}))
+def reply_to(name: str, rdtype: str = "A", snapshot: Snapshot = SNAPSHOT, **options: Any) -> Reply:
+    query = dns.message.make_query(name, rdtype, **{"use_edns": 0, "payload": 1232, **options})
+    reply = make_reply(query.to_wire(), snapshot, transport=Transport.UDP, client=CLIENT, context=make_context({}))
     assert reply is not None
     return reply
 
@@ -148,14 +140,8 @@ def test_which_responses_are_of_one_kind(one: tuple[str, str], other: tuple[str,
 
 
 def test_names_below_a_dname_out_of_the_zone_are_of_one_kind() -> None:
-    zone = dns.zone.from_text("@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\nd 60 DNAME x.test.", "example.")
-    snapshot = Snapshot.from_zones([zone])
-    kinds = set()
-    for name in ("a.d.example.", "b.d.example."):
-        reply = make_reply(dns.message.make_query(name, "A").to_wire(), snapshot, transport=Transport.UDP)
-        assert reply is not None
-        kinds.add(reply.kind)
-    assert len(kinds) == 1
+    snapshot = snapshot_of("@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\nd 60 DNAME x.test.")
+    assert len({reply_to(name, "A", snapshot).kind for name in ("a.d.example.", "b.d.example.")}) == 1
 
 
 def test_rfc9619_a_qdcount_of_2_without_questions_is_formerr() -> None:
@@ -175,9 +161,7 @@ def test_a_truncated_response_has_only_question_and_opt() -> None:
         assert short.flags == whole.flags | dns.flags.TC
         assert (short.question, short.options, short.rcode()) == (whole.question, whole.options, whole.rcode())
         assert not [*short.answer, *short.authority, *short.additional]
-    bare = make_reply(dns.message.make_query("www.example.", "A").to_wire(), SNAPSHOT, transport=Transport.UDP)
-    assert bare is not None
-    assert dns.message.from_wire(bare.truncated()).edns == -1
+    assert dns.message.from_wire(reply_to("www.example.", use_edns=False).truncated()).edns == -1
 
 
 def test_a_valid_cookie_is_verified() -> None:

@@ -1,4 +1,4 @@
-"""Response rate limiting with a test clock: rates, slip, debt, networks, memory, and its place in the server."""
+"""Response rate limiting with a test clock: rates, slip, debt, networks, memory."""
 
 from __future__ import annotations
 
@@ -6,36 +6,16 @@ import threading
 import tracemalloc
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
-import dns.flags
-import dns.message
-import dns.name
-import dns.tsig
-import dns.zone
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr.answer.context import Transport
 from maptr.answer.rate_limit import Action, RateLimiter, RrlSettings
 from maptr.protocol.address import read_network
-from maptr.protocol.cookies import CookieSettings
-from maptr.server.counters import Counters
-from maptr.server.responder import Responder, State
-from maptr.transfer.acl import TsigKey
-from maptr.transfer.session import Access
-from maptr.zone.snapshot import Snapshot
+from tests.support.caching import Clock
 
 SEND, TRUNCATE, DROP = Action.SEND, Action.TRUNCATE, Action.DROP
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def limiter(clock: Clock | None = None, **settings: float) -> RateLimiter:
@@ -205,71 +185,3 @@ def test_no_second_has_more_than_twice_the_rate(steps: list[tuple[float, int]], 
 def test_invalid_settings(settings: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=r"below|longer"):
         RrlSettings(**settings)  # type: ignore[arg-type]
-
-
-# --- in the server
-
-
-ZONE = "@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n*.w 60 TXT x"
-SNAPSHOT = Snapshot.from_zones([dns.zone.from_text(ZONE, "example.", relativize=False)])
-CLIENT = "198.51.100.1"
-
-
-def answers(
-    responder: Responder, count: int, name: str = "ns.example.", transport: Transport = Transport.UDP
-) -> list[bytes | None]:
-    wires = [dns.message.make_query(name.replace("#", str(number)), "A").to_wire() for number in range(count)]
-    return [responder.answer(wire, transport, CLIENT, Counters()) for wire in wires]
-
-
-def make_responder(**settings: Any) -> Responder:
-    responder = Responder(**settings)
-    responder.swap(State(SNAPSHOT, Access(), responder.context))
-    return responder
-
-
-@pytest.mark.parametrize("name", ["ns.example.", "#.example.", "#.w.example.", "#.other."])
-def test_a_flood_from_one_address_is_limited_for_any_names(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    responder = make_responder(rrl=RrlSettings(responses_per_second=5), clock=Clock())
-    given_replies = [reply for reply in answers(responder, 105, name) if reply is not None]
-    truncated = [reply for reply in given_replies if dns.message.from_wire(reply).flags & dns.flags.TC]
-    assert (len(given_replies), len(truncated)) == (55, 50)
-    assert caplog.text.count("response rate limit reached, by 198.51.100.1 for one") == 1
-
-
-def test_tcp_is_not_limited() -> None:
-    responder = make_responder(rrl=RrlSettings(responses_per_second=1), clock=Clock())
-    assert None not in answers(responder, 50, transport=Transport.TCP)
-    assert responder.answer(b"", Transport.UDP, CLIENT, Counters()) is None
-    assert responder.limiter.tally.dropped == 0
-
-
-def test_a_client_with_a_valid_cookie_is_not_limited() -> None:
-    responder = make_responder(
-        rrl=RrlSettings(responses_per_second=1), cookies=CookieSettings((bytes(16),)), clock=Clock()
-    )
-    query = dns.message.make_query("ns.example.", "A", options=[dns.edns.CookieOption(bytes(8), b"")])
-    reply = responder.answer(query.to_wire(), Transport.UDP, CLIENT, Counters())
-    assert reply is not None
-    query.use_edns(options=list(dns.message.from_wire(reply).options))
-    wire = query.to_wire()
-    assert all(responder.answer(wire, Transport.UDP, CLIENT, Counters()) for _ in range(50))
-
-
-def test_a_client_with_a_valid_signature_is_not_limited() -> None:
-    key = TsigKey((b"k",), "hmac-sha256", bytes(32))
-    responder = make_responder(rrl=RrlSettings(responses_per_second=1), clock=Clock())
-    access = Access(keys={key.name: key})
-    responder.swap(State(SNAPSHOT, access, responder.context))
-    for _ in range(50):
-        query = dns.message.make_query("ns.example.", "A")
-        query.use_tsig({dns.name.from_text("k."): dns.tsig.Key("k.", bytes(32), "hmac-sha256.")})
-        assert responder.answer(query.to_wire(), Transport.UDP, CLIENT, Counters())
-    assert responder.limiter.tally.dropped == 0
-    assert None in [responder.answer(query.to_wire()[:-1], Transport.UDP, CLIENT, Counters()) for _ in range(3)]
-
-
-def test_limits_and_cookies_are_on_by_default() -> None:
-    responder = make_responder()
-    assert responder.context.cookies.secrets != Responder().context.cookies.secrets
-    assert None in answers(responder, 200)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import struct
-import tomllib
-from pathlib import Path
 
 import dns.message
 import dns.rdatatype
@@ -14,18 +12,14 @@ from hypothesis import strategies as st
 
 from maptr.answer.context import Context, Transport
 from maptr.answer.message import Message
-from tests.answer.test_edns import CASES as EDNS_CASES
 from tests.answer.test_edns import make_query as make_options_query
 from tests.fuzz.targets import CONTEXTS, SIGNED, check_respond, check_signed
-
-VECTORS = Path(__file__).resolve().parents[1] / "vectors"
-ANSWER = tomllib.loads((VECTORS / "answer.toml").read_text(encoding="utf-8"))
-PACKETS = tomllib.loads((VECTORS / "packets.toml").read_text(encoding="utf-8"))
+from tests.support.answers import ANSWER, EDNS, PACKETS
 
 SEEDS = [bytes.fromhex(case["packet"]) for case in PACKETS["case"]] + [
     dns.message.make_query(case["name"], case["type"], use_edns=0, payload=1232).to_wire() for case in ANSWER["case"]
 ]
-SEEDS += [make_options_query(case).to_wire() for case in EDNS_CASES]
+SEEDS += [make_options_query(case).to_wire() for case in EDNS["case"]]
 LABELS = sorted(
     {label for case in ANSWER["case"] for label in case["name"].removesuffix("example.").split(".") if label}
 )

@@ -9,19 +9,17 @@ import random
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import dns.exception
 import dns.flags
 import dns.message
 import dns.rcode
 import dns.rdatatype
-import dns.zone
 import pytest
 
 from maptr.answer.context import Transport
 from maptr.answer.lookup import MAX_CHAIN
 from maptr.answer.message import Message
 from maptr.answer.respond import respond
-from maptr.zone.snapshot import Snapshot
+from tests.support.answers import snapshot_of
 
 ORIGIN = "example."
 LABELS = ("a", "b", "c", "*", "ns")
@@ -166,8 +164,7 @@ def questions(rng: random.Random, records: list[Record]) -> list[tuple[str, str]
 def test_responses_agree_with_the_oracle(seed: int) -> None:
     rng = random.Random(seed)
     records = random_zone(rng)
-    zone = dns.zone.from_text(zone_text(records), ORIGIN, relativize=False)
-    snapshot = Snapshot.from_zones([zone])
+    snapshot = snapshot_of(zone_text(records))
     for name, rdtype in questions(rng, records):
         wire = respond(dns.message.make_query(name, rdtype).to_wire(), snapshot, transport=Transport.TCP)
         assert wire is not None

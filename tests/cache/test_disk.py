@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,17 +27,13 @@ def execute(path: Path, statement: str, *values: object) -> None:
         connection.execute(statement, values)
 
 
-def rig_on(path: Path, **options: Any) -> Rig:
-    return Rig(ONE_HOST, path=path, **options)
-
-
 def ask(rig: Rig) -> str:
     return rig.cache.discover(ARK).source
 
 
 def test_after_a_restart_answers_have_their_remaining_ttl(tmp_path: Path) -> None:
-    ask(rig_on(tmp_path / "c"))
-    again = rig_on(tmp_path / "c")
+    ask(Rig(ONE_HOST, path=tmp_path / "c"))
+    again = Rig(ONE_HOST, path=tmp_path / "c")
     again.wall.now += 100
     found = again.cache.discover(ARK)
     assert (found.source, found.ttl, found.age(again.wall()), found[0].host) == ("disk", 200, 100, "h.example")
@@ -84,12 +79,12 @@ def test_a_corrupt_file_is_renamed_reported_and_built_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = default_path(tmp_path, monkeypatch)
-    first = rig_on(path)
+    first = Rig(ONE_HOST, path=path)
     ask(first)
     if when == "at the start":
         first.cache.close()
     corrupt(path)
-    rig = rig_on(path) if when == "at the start" else first
+    rig = Rig(ONE_HOST, path=path) if when == "at the start" else first
     rig.pass_time(301)
     assert ask(rig) == "dns"
     rig.pass_time(301)
@@ -97,7 +92,7 @@ def test_a_corrupt_file_is_renamed_reported_and_built_anew(
     if when == "at the start":
         assert "set aside as cache.sqlite.corrupt-1" in caplog.text
         assert path.with_name("cache.sqlite.corrupt-1").exists()
-        last = rig_on(path)
+        last = Rig(ONE_HOST, path=path)
         last.wall.now = rig.wall.now
         assert ask(last) == "disk"
 
@@ -106,9 +101,9 @@ def test_a_corrupt_file_is_renamed_reported_and_built_anew(
 @pytest.mark.parametrize("value", [None, "indeterminat\x00", b"\xff", 5])
 def test_damaged_rows_cost_no_answer(column: str, value: object, tmp_path: Path) -> None:
     path = tmp_path / "c"
-    ask(rig_on(path))
+    ask(Rig(ONE_HOST, path=path))
     execute(path, f"UPDATE answer SET {column} = ?", value)
-    rig = rig_on(path)
+    rig = Rig(ONE_HOST, path=path)
     found = rig.cache.discover(ARK)
     assert (found.security, found[0].host) == ("indeterminate", "h.example")
     assert str(found)
@@ -117,9 +112,9 @@ def test_damaged_rows_cost_no_answer(column: str, value: object, tmp_path: Path)
 
 def test_a_damaged_expiry_does_not_keep_an_answer_forever(tmp_path: Path) -> None:
     path = tmp_path / "c"
-    ask(rig_on(path))
+    ask(Rig(ONE_HOST, path=path))
     execute(path, "UPDATE answer SET expires = 1e300")
-    rig = rig_on(path)
+    rig = Rig(ONE_HOST, path=path)
     rig.pass_time(30 * 86_400)
     assert ask(rig) == "dns"
 
@@ -159,7 +154,7 @@ def test_the_file_of_another_release_is_left_alone(tmp_path: Path, caplog: pytes
     execute(path, "CREATE TABLE answer (view, name, outcome, more)")
     execute(path, "PRAGMA user_version = 99")
     before = path.read_bytes()
-    assert ask(rig_on(path)) == "dns"
+    assert ask(Rig(ONE_HOST, path=path)) == "dns"
     assert "version 99" in caplog.text
     assert path.read_bytes() == before
 
@@ -169,7 +164,7 @@ def test_a_folder_that_is_missing_and_comes_back(
 ) -> None:
     path = default_path(tmp_path, monkeypatch)
     path.parent.rmdir()
-    rig = rig_on(path)
+    rig = Rig(ONE_HOST, path=path)
     assert ask(rig) == "dns"
     assert f"{path}: there is no folder {path.parent}; going on without the disk cache" in caplog.text
     path.parent.mkdir()
@@ -179,7 +174,7 @@ def test_a_folder_that_is_missing_and_comes_back(
         part.unlink()
     rig.pass_time(301)
     assert ask(rig) == "dns"
-    last = rig_on(path)
+    last = Rig(ONE_HOST, path=path)
     last.wall.now = rig.wall.now
     assert ask(last) == "disk"
 

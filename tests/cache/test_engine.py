@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import dns.edns
 import dns.exception
-import dns.message
-import dns.rcode
 import dns.resolver
 import pytest
 

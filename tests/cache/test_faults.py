@@ -12,13 +12,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import dns.edns
-import dns.exception
 import dns.message
 import dns.rcode
-import dns.resolver
 import pytest
 
 from maptr.cache import STALE_LIMIT
@@ -275,13 +272,9 @@ def test_a_table_file_that_cannot_be_read_is_a_config_error(tmp_path: Path) -> N
             cache.follow(str(path))
 
 
-def disk_rig(path: Path, **options: Any) -> Rig:
-    return Rig(ONE_HOST, path=path, **options)
-
-
 @pytest.mark.parametrize("jump", [86_400.0, -86_400.0])
 def test_a_jump_of_the_wall_clock_does_not_make_an_answer_fresh(jump: float, tmp_path: Path) -> None:
-    rig = disk_rig(tmp_path / "c")
+    rig = Rig(ONE_HOST, path=tmp_path / "c")
     rig.cache.discover(ARK)
     rig.wall.now += jump
     kept = rig.cache.discover("ark:12345/x2")
@@ -293,7 +286,7 @@ def test_a_jump_of_the_wall_clock_does_not_make_an_answer_fresh(jump: float, tmp
         clock.now += 1e-6
         return clock.now
 
-    again = disk_rig(tmp_path / "c", clock=ticking)
+    again = Rig(ONE_HOST, path=tmp_path / "c", clock=ticking)
     again.wall.now = rig.wall.now
     again.dns.answers = {}
     with pytest.raises(NoMappingAuthority):
@@ -312,8 +305,8 @@ def test_with_a_limit_a_table_confirmed_in_the_future_is_stale(ahead: float, sta
 
 
 def test_a_clock_far_ahead_gives_no_answer_past_the_stale_limit(tmp_path: Path) -> None:
-    disk_rig(tmp_path / "c").cache.discover(ARK)
-    again = disk_rig(tmp_path / "c")
+    Rig(ONE_HOST, path=tmp_path / "c").cache.discover(ARK)
+    again = Rig(ONE_HOST, path=tmp_path / "c")
     again.wall.now += STALE_LIMIT + 301
     again.dns.error = OSError("no network")
     with pytest.raises(DiscoveryFailed):

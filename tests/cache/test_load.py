@@ -11,7 +11,6 @@ from collections import Counter
 from pathlib import Path
 
 import dns.message
-import dns.rcode
 
 from maptr.cache.cache import Cache
 from maptr.discovery import DiscoveryFailed, NoMappingAuthority

@@ -5,10 +5,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import dns.edns
-import dns.exception
-import dns.message
-import dns.rcode
 import dns.resolver
 import pytest
 

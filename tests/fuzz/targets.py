@@ -7,7 +7,6 @@ The property: a response or none, never an exception, and each response is a DNS
 from __future__ import annotations
 
 import asyncio
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -26,10 +25,9 @@ from maptr.server.stream import Stream
 from maptr.transfer.acl import Acl, Secondaries, TsigKey
 from maptr.transfer.session import Access, exchange
 from maptr.zone.snapshot import Snapshot
+from tests.support.answers import SNAPSHOT
 
 CORPUS = Path(__file__).parent / "corpus"
-_ANSWER = tomllib.loads((CORPUS.parent.parent / "vectors" / "answer.toml").read_text(encoding="utf-8"))
-SNAPSHOT = Snapshot.from_zones([dns.zone.from_text(_ANSWER["zone"], "example.", relativize=False)])
 
 # The same zone signed by BIND with keys that were thrown away: NSEC, NSEC3, and NSEC3 with opt-out and a salt.
 SIGNED = tuple(

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from siphashc import siphash
 
-from maptr.answer.context import Context
 from maptr.protocol.cookies import (
     MAX_AGE,
     MAX_AHEAD,
@@ -23,8 +22,6 @@ from maptr.protocol.cookies import (
     make_cookie,
     packed_address,
 )
-from maptr.server.counters import Counters
-from maptr.server.responder import cookie_of_ready
 
 VECTORS = tomllib.loads((Path(__file__).resolve().parents[1] / "vectors" / "cookies.toml").read_text(encoding="utf-8"))
 SECRET = bytes(range(16))
@@ -86,27 +83,3 @@ def test_an_ipv6_zone_is_not_part_of_the_address() -> None:
 def test_invalid_secrets(secrets: tuple[bytes, ...]) -> None:
     with pytest.raises(ValueError, match="secret"):
         CookieSettings(secrets)
-
-
-@pytest.mark.parametrize("required", [False, True])
-def test_rfc7873_5_2_the_cookie_of_a_ready_response(required: bool) -> None:
-    """None leaves the query to the general path, which then counts its cookie."""
-    client, now = packed_address("192.0.2.1"), 1_800_000_000
-    good = make_cookie(b"clientck", client, SECRET, now)
-    fresh = make_cookie(b"clientck", client, SECRET, now + 1)
-    context = Context(cookies=CookieSettings((SECRET,), required), clock=lambda: now + 1)
-    for option, answered in (
-        (good, (good, True)),
-        (good[:8], None if required else (fresh, False)),
-        (good[:-1] + bytes((good[-1] ^ 1,)), None if required else (fresh, False)),
-    ):
-        counters = Counters()
-        assert cookie_of_ready(option, client, context, counters) == answered
-        verified, unverified = (0, 0) if answered is None else (answered[1], not answered[1])
-        assert (counters.verified, counters.unverified) == (verified, unverified)
-
-
-def test_without_secrets_a_ready_response_has_no_cookie() -> None:
-    counters = Counters()
-    assert cookie_of_ready(b"clientck", b"", Context(cookies=CookieSettings()), counters) is None
-    assert (counters.verified, counters.unverified) == (0, 0)

@@ -33,7 +33,8 @@ from maptr.server.responder import Responder, State
 from maptr.transfer.session import Access
 from maptr.zone.reader import read_plain
 from maptr.zone.snapshot import Snapshot
-from tests.answer.test_ready import ANSWER, NOW, PACKETS, SECRETS, make_query
+from tests.answer.test_ready import NOW, SECRETS, make_query
+from tests.support.answers import ANSWER, PACKETS
 from tests.support.running import answering, served
 
 SNAPSHOT = Snapshot.from_zones([dns.zone.from_text(ANSWER["zone"], "example.", relativize=False)])

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from maptr.answer.context import Transport
 from maptr.answer.respond import respond
-from tests.fuzz.targets import SNAPSHOT, converse_over
+from tests.fuzz.targets import converse_over
+from tests.support.answers import SNAPSHOT
 
 VECTORS = Path(__file__).resolve().parents[1] / "vectors"
 PACKETS = tomllib.loads((VECTORS / "packets.toml").read_text(encoding="utf-8"))

@@ -1,0 +1,109 @@
+"""The rate limit and cookies in the responder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dns.edns
+import dns.flags
+import dns.message
+import dns.name
+import dns.tsig
+import pytest
+
+from maptr.answer.context import Context, Transport
+from maptr.answer.rate_limit import RrlSettings
+from maptr.protocol.cookies import CookieSettings, make_cookie, packed_address
+from maptr.server.counters import Counters
+from maptr.server.responder import Responder, State, cookie_of_ready
+from maptr.transfer.acl import TsigKey
+from maptr.transfer.session import Access
+from tests.support.answers import snapshot_of
+from tests.support.caching import Clock
+
+SNAPSHOT = snapshot_of("@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n*.w 60 TXT x")
+CLIENT = "198.51.100.1"
+
+
+def answers(
+    responder: Responder, count: int, name: str = "ns.example.", transport: Transport = Transport.UDP
+) -> list[bytes | None]:
+    wires = [dns.message.make_query(name.replace("#", str(number)), "A").to_wire() for number in range(count)]
+    return [responder.answer(wire, transport, CLIENT, Counters()) for wire in wires]
+
+
+def make_responder(**settings: Any) -> Responder:
+    responder = Responder(**settings)
+    responder.swap(State(SNAPSHOT, Access(), responder.context))
+    return responder
+
+
+@pytest.mark.parametrize("name", ["ns.example.", "#.example.", "#.w.example.", "#.other."])
+def test_a_flood_from_one_address_is_limited_for_any_names(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    responder = make_responder(rrl=RrlSettings(responses_per_second=5), clock=Clock())
+    given_replies = [reply for reply in answers(responder, 105, name) if reply is not None]
+    truncated = [reply for reply in given_replies if dns.message.from_wire(reply).flags & dns.flags.TC]
+    assert (len(given_replies), len(truncated)) == (55, 50)
+    assert caplog.text.count("response rate limit reached, by 198.51.100.1 for one") == 1
+
+
+def test_tcp_is_not_limited() -> None:
+    responder = make_responder(rrl=RrlSettings(responses_per_second=1), clock=Clock())
+    assert None not in answers(responder, 50, transport=Transport.TCP)
+    assert responder.answer(b"", Transport.UDP, CLIENT, Counters()) is None
+    assert responder.limiter.tally.dropped == 0
+
+
+def test_a_client_with_a_valid_cookie_is_not_limited() -> None:
+    responder = make_responder(
+        rrl=RrlSettings(responses_per_second=1), cookies=CookieSettings((bytes(16),)), clock=Clock()
+    )
+    query = dns.message.make_query("ns.example.", "A", options=[dns.edns.CookieOption(bytes(8), b"")])
+    reply = responder.answer(query.to_wire(), Transport.UDP, CLIENT, Counters())
+    assert reply is not None
+    query.use_edns(options=list(dns.message.from_wire(reply).options))
+    wire = query.to_wire()
+    assert all(responder.answer(wire, Transport.UDP, CLIENT, Counters()) for _ in range(50))
+
+
+def test_a_client_with_a_valid_signature_is_not_limited() -> None:
+    key = TsigKey((b"k",), "hmac-sha256", bytes(32))
+    responder = make_responder(rrl=RrlSettings(responses_per_second=1), clock=Clock())
+    access = Access(keys={key.name: key})
+    responder.swap(State(SNAPSHOT, access, responder.context))
+    for _ in range(50):
+        query = dns.message.make_query("ns.example.", "A")
+        query.use_tsig({dns.name.from_text("k."): dns.tsig.Key("k.", bytes(32), "hmac-sha256.")})
+        assert responder.answer(query.to_wire(), Transport.UDP, CLIENT, Counters())
+    assert responder.limiter.tally.dropped == 0
+    assert None in [responder.answer(query.to_wire()[:-1], Transport.UDP, CLIENT, Counters()) for _ in range(3)]
+
+
+def test_limits_and_cookies_are_on_by_default() -> None:
+    responder = make_responder()
+    assert responder.context.cookies.secrets != Responder().context.cookies.secrets
+    assert None in answers(responder, 200)
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_rfc7873_5_2_the_cookie_of_a_ready_response(required: bool) -> None:
+    """None leaves the query to the general path, which then counts its cookie."""
+    client, now = packed_address("192.0.2.1"), 1_800_000_000
+    good = make_cookie(b"clientck", client, bytes(16), now)
+    fresh = make_cookie(b"clientck", client, bytes(16), now + 1)
+    context = Context(cookies=CookieSettings((bytes(16),), required), clock=lambda: now + 1)
+    for option, answered in (
+        (good, (good, True)),
+        (good[:8], None if required else (fresh, False)),
+        (good[:-1] + bytes((good[-1] ^ 1,)), None if required else (fresh, False)),
+    ):
+        counters = Counters()
+        assert cookie_of_ready(option, client, context, counters) == answered
+        verified, unverified = (0, 0) if answered is None else (answered[1], not answered[1])
+        assert (counters.verified, counters.unverified) == (verified, unverified)
+
+
+def test_without_secrets_a_ready_response_has_no_cookie() -> None:
+    counters = Counters()
+    assert cookie_of_ready(b"clientck", b"", Context(cookies=CookieSettings()), counters) is None
+    assert (counters.verified, counters.unverified) == (0, 0)
