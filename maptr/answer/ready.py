@@ -56,8 +56,8 @@ from maptr.protocol.names import (
     to_wire,
 )
 from maptr.protocol.numbers import COOKIE, HEADER_SIZE, MAX_MESSAGE, NOERROR, NXDOMAIN, RCODE_BITS, REFUSED
-from maptr.zone.packed import INERT, RRSET
-from maptr.zone.snapshot import Snapshot, ZoneView
+from maptr.zone.rrset import RRSET
+from maptr.zone.snapshot import INERT, Snapshot, ZoneView
 
 # Three iovecs (address and size): the question, the part of the arena, the cookie. The first and the third address are
 # set when it is sent. Then the header without the ID (8 and 2 bytes), the size of OPT without the cookie, the rcode,

@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 
 from maptr.protocol.numbers import RRSIG
-from maptr.zone.packed import rdatas_of, split_rrsets
+from maptr.zone.rrset import rdatas_of, split_rrsets
 from maptr.zone.snapshot import ZoneView
 
 # Seconds. BIND, Knot and `maptr zone sign` have signed again before that: Knot, with its defaults and a TTL of a day,

@@ -1,7 +1,7 @@
 """Signing a zone: NSEC, ZONEMD, DNSKEY, CDS and the signatures, and when a zone is signed again.
 
 Pure functions over values. The signature over an RRset is made by dnspython's private keys (``dns.dnssecalgs``). The
-rest is done on packed tables (``zone/packed.py``), because ``dns.dnssec.sign`` and ``dns.dnssec.sign_zone``
+rest is done on packed tables (``zone/rrset.py``), because ``dns.dnssec.sign`` and ``dns.dnssec.sign_zone``
 
 * need a dnspython object for each name, record and RRset, which takes five times as long,
 * make each signature anew: a change of one name would be an IXFR of the whole zone,
@@ -36,8 +36,12 @@ from maptr.protocol.numbers import (
 )
 from maptr.protocol.serial import following_serial, is_newer
 from maptr.zone.diff import ZoneDiff, stripped
-from maptr.zone.packed import (
-    PackedNodes,
+from maptr.zone.rrset import (
+    DELETE_CDNSKEY,
+    DELETE_CDS,
+    RRSIG_HEAD,
+    Node,
+    bitmap,
     have_same_records,
     pack_record,
     rdatas_of,
@@ -45,8 +49,7 @@ from maptr.zone.packed import (
     ttl_of,
     with_head,
 )
-from maptr.zone.rrset import DELETE_CDNSKEY, DELETE_CDS, RRSIG_HEAD, Node, bitmap
-from maptr.zone.snapshot import ZoneView
+from maptr.zone.snapshot import PackedNodes, ZoneView
 from maptr.zone.zonemd import SHA384, SIMPLE, canonical_rrset, zone_digest
 
 SIGNATURE_SIZE = 64  # bytes, of both algorithms (RFC 6605 4, RFC 8080 4)

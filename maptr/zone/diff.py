@@ -14,16 +14,8 @@ from typing import Any, NamedTuple
 from maptr.errors import ZoneError
 from maptr.protocol.names import Labels, fold, from_wire, read_wire, to_text, to_wire
 from maptr.protocol.numbers import MADE_BY_SIGNERS, RRSIG, SOA
-from maptr.zone.packed import (
-    PackedNodes,
-    has_data,
-    have_same_records,
-    pack_rrset,
-    split_rrsets,
-    with_head,
-)
-from maptr.zone.rrset import Node, RRset
-from maptr.zone.snapshot import ZoneView
+from maptr.zone.rrset import Node, RRset, have_same_records, pack_rrset, split_rrsets, with_head
+from maptr.zone.snapshot import PackedNodes, ZoneView, has_data
 from maptr.zone.text import rdata_text, type_text
 
 SERIAL = slice(-20, -16)  # in the rdata of a SOA: it ends with five 32-bit numbers (RFC 1035 3.3.13)

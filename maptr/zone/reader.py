@@ -58,17 +58,8 @@ from maptr.protocol.numbers import (
     A,
 )
 from maptr.zone.masterfile import Places, read_master_file
-from maptr.zone.packed import (
-    RECORD,
-    PackedNodes,
-    add_empty_names,
-    pack_record,
-    pack_records,
-    special_names,
-    types_of,
-)
-from maptr.zone.rrset import RRSIG_HEAD, TIME_FORMAT, bitmap
-from maptr.zone.snapshot import ZoneView
+from maptr.zone.rrset import RECORD, RRSIG_HEAD, TIME_FORMAT, bitmap, pack_record, pack_records, types_of
+from maptr.zone.snapshot import PackedNodes, ZoneView, add_empty_names, special_names
 
 _PRINTABLE = bytes(range(0x20, 0x7F)) + b"\n"
 # Limits of a line and of a block in bytes. Text is longer than its wire form, and a line has 11 characters besides its

@@ -1,16 +1,25 @@
-"""RRsets as values: rdata is uncompressed wire, so that whatever serves it need not know the type.
+"""RRsets, as values and packed into bytes. Rdata is uncompressed wire, so that what serves it need not know the type.
 
 Some types must be understood all the same: those with names in their rdata, and those that signing makes.
+The packed value of a name is its RRsets in order of type, each::
+
+    type (2)  number of records (2)  bytes that follow (4)     then each record, as a response for that name has it:
+    C0 0C  type (2)  IN (2)  TTL (4)  length (2)  uncompressed rdata
 """
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from maptr.protocol.names import Labels, fold, from_wire
-from maptr.protocol.numbers import MX, NAPTR, NS, SRV
+from maptr.protocol.numbers import IN, MX, NAPTR, NS, SRV
+
+RRSET = struct.Struct("!HHI")  # type, records, bytes
+RECORD = struct.Struct("!2sHHIH")  # pointer to the question, type, class, TTL, length of the rdata
+TO_QUESTION = b"\xc0\x0c"  # RFC 1035 4.1.4: the name at offset 12
 
 # Where in its rdata each type names a host whose addresses are additional data (RFC 1034 4.3.2 step 6, RFC 2782).
 _HOST_OFFSET = {NS: 0, MX: 2, SRV: 6}
@@ -105,3 +114,88 @@ def types_in(wire: bytes) -> Iterator[int]:
         for at, byte in enumerate(wire[2 : 2 + size]):
             yield from (window * 256 + at * 8 + bit for bit in range(8) if byte & 0x80 >> bit)
         wire = wire[2 + size :]
+
+
+# ---- the packed value of a name
+
+
+def split_rrsets(packed: bytes) -> Iterator[tuple[int, bytes]]:
+    """Type and records of each RRset."""
+    at = 0
+    while at < len(packed):
+        rdtype, _, size = RRSET.unpack_from(packed, at)
+        at += RRSET.size
+        yield rdtype, packed[at : at + size]
+        at += size
+
+
+def split_records(records: bytes) -> list[bytes]:
+    """The records of one RRset, each with the pointer that stands for its owner."""
+    found, at = [], 0
+    while at < len(records):
+        end = at + RECORD.size + (records[at + 10] << 8 | records[at + 11])
+        if end == len(records) and not at:
+            return [records]
+        found.append(records[at:end])
+        at = end
+    return found
+
+
+def rdatas_of(records: bytes) -> list[bytes]:
+    """The rdatas of the records of one RRset."""
+    return [record[RECORD.size :] for record in split_records(records)]
+
+
+def ttl_of(records: bytes) -> int:
+    """The TTL of the records of one RRset, in seconds."""
+    return int.from_bytes(records[6:10], "big")
+
+
+def types_of(packed: bytes) -> list[int]:
+    """The types of a name, in order."""
+    at, types = 0, []
+    while at < len(packed):
+        rdtype, _, size = RRSET.unpack_from(packed, at)
+        types.append(rdtype)
+        at += RRSET.size + size
+    return types
+
+
+def read_rrsets(owner: Labels, packed: bytes) -> Iterator[RRset]:
+    """The RRsets of a name as objects, without their signatures."""
+    for rdtype, records in split_rrsets(packed):
+        rdatas = rdatas_of(records)
+        yield RRset(owner, rdtype, ttl_of(records), tuple(rdatas), hosts_of(rdtype, rdatas))
+
+
+def pack_record(rdtype: int, ttl: int, rdata: bytes) -> bytes:
+    """One record."""
+    return RECORD.pack(TO_QUESTION, rdtype, IN, ttl, len(rdata)) + rdata
+
+
+def pack_rrset(rrset: RRset) -> bytes:
+    """One RRset, as the value of a name has it."""
+    return with_head(rrset.rdtype, b"".join([pack_record(rrset.rdtype, rrset.ttl, rdata) for rdata in rrset.rdatas]))
+
+
+def with_head(rdtype: int, records: bytes) -> bytes:
+    """The RRset of these records, as the value of a name has it."""
+    return RRSET.pack(rdtype, len(split_records(records)), len(records)) + records
+
+
+def pack_records(records: Iterable[bytes]) -> bytes:
+    """The value of a name, from its records in any order of types."""
+    groups: dict[bytes, list[bytes]] = {}
+    for record in records:
+        groups.setdefault(record[2:4], []).append(record)
+    return b"".join([with_head(int.from_bytes(rdtype, "big"), b"".join(groups[rdtype])) for rdtype in sorted(groups)])
+
+
+def have_same_records(one: bytes, other: bytes) -> bool:
+    """Whether two values have the same records: their order has no meaning (RFC 2181 5)."""
+    if one == other:
+        return True
+    if len(one) != len(other):
+        return False
+    pairs = itertools.zip_longest(split_rrsets(one), split_rrsets(other), fillvalue=(0, b""))
+    return all(a == b or sorted(split_records(a[1])) == sorted(split_records(b[1])) for a, b in pairs)

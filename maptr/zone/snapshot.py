@@ -1,12 +1,17 @@
 """Snapshot: an immutable view of one or more zones, ready to answer from.
 
-How a query is looked up in it is ``answer/lookup.py``.
+How a query is looked up in it is ``answer/lookup.py``. The names of a zone are a *packed table*: a fifth of the memory
+of RRset objects, and ready to be copied into responses. It has the folded, uncompressed wire name of each name that
+exists, empty non-terminals included, and the packed RRsets of the name (``rrset.py``).
+
+In the table of a large plain file, the value of a name is at first its lines of the file, which were found correct
+(``reader.py``). They are packed when the name is read, so use ``read``, ``find`` or ``pack_all``, not ``table``.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -15,14 +20,161 @@ import dns.node
 import dns.zone
 
 from maptr.errors import ZoneError
-from maptr.protocol.names import Labels, fold, from_wire, is_below, to_text, to_wire
-from maptr.protocol.numbers import NS, NSEC, NSEC3, NSEC3PARAM, RRSIG, SOA
+from maptr.protocol.names import WILDCARD, Labels, fold, from_wire, is_below, to_text, to_wire
+from maptr.protocol.numbers import AAAA, NAPTR, NS, NSEC, NSEC3, NSEC3PARAM, RRSIG, SOA, TXT, A
 from maptr.zone.denial import Denial, chain_of
-from maptr.zone.packed import PackedNodes, rdatas_of, read_rrsets, split_rrsets, ttl_of, types_of
-from maptr.zone.rrset import Node, RRset, hosts_of
+from maptr.zone.rrset import (
+    RRSET,
+    Node,
+    RRset,
+    hosts_of,
+    pack_rrset,
+    rdatas_of,
+    read_rrsets,
+    split_rrsets,
+    ttl_of,
+    types_of,
+)
 
+INERT = frozenset({A, TXT, AAAA, NAPTR})  # records that do not change what other names are answered
+SIGNING = frozenset({RRSIG, NSEC, NSEC3})  # signing gives these to names, and NSEC3 makes names of its own
+_EMPTY: Node = MappingProxyType({})
+_INERT_WIRE = frozenset(rdtype.to_bytes(2, "big") for rdtype in INERT)
 _PROOFS = frozenset({NSEC, NSEC3, NSEC3PARAM})
 _HASHED = frozenset({NSEC3, RRSIG})
+
+
+class PackedNodes(Mapping[Labels, Node]):
+    """Names and RRsets over a packed table. Each look-up makes new RRset objects.
+
+    ``spelled`` has the owners that are not in lower case. ``special`` are the names that have more than inert types,
+    and wildcards: all delegations, aliases and signatures are there. ``packer`` packs lines, whose TTL is ``ttl``;
+    it is None if there are no lines. Several threads may read at once.
+    """
+
+    def __init__(
+        self,
+        table: dict[bytes, bytes],
+        spelled: Mapping[bytes, bytes],
+        special: Iterable[bytes] | None = None,
+        packer: Callable[[bytes], bytes] | None = None,
+        ttl: int | None = None,
+    ) -> None:
+        self.table = table
+        self.spelled = spelled
+        self.special = tuple(special_names(table) if special is None else special)
+        self.packer = packer
+        self.ttl = ttl
+
+    @classmethod
+    def pack(cls, nodes: Mapping[Labels, Node]) -> PackedNodes:
+        """The packed form of any nodes, with the names above them, up to the shortest, as empty non-terminals."""
+        table: dict[bytes, bytes] = {}
+        spelled: dict[bytes, bytes] = {}
+        for name, node in nodes.items():
+            key = to_wire(name)
+            table[key] = b"".join(map(pack_rrset, node.values()))
+            owner = next((to_wire(rrset.owner) for rrset in node.values()), key)
+            if owner != key:
+                spelled[key] = owner
+        add_empty_names(table, min(table, key=len, default=b""))
+        return cls(table, spelled)
+
+    def read(self, key: bytes) -> bytes:
+        """The packed RRsets of a name. Raises KeyError."""
+        packer = self.packer  # read before the value: another thread sets it to None after the last value is packed
+        value = self.table[key]
+        if packer is None or not is_text(value):
+            return value
+        packed = self.table[key] = packer(value)
+        return packed
+
+    def find(self, key: bytes) -> bytes | None:
+        """The packed RRsets of a name; None if it does not exist."""
+        return self.read(key) if key in self.table else None
+
+    def pack_all(self) -> dict[bytes, bytes]:
+        """The table with every name packed."""
+        if self.packer is not None:
+            for key in self.table:
+                self.read(key)
+            self.packer = None
+        return self.table
+
+    def __getitem__(self, name: Labels) -> Node:
+        key = to_wire(name)
+        packed = self.read(key)
+        if not packed:
+            return _EMPTY
+        node = {rrset.rdtype: rrset for rrset in read_rrsets(self.owner(key), packed)}
+        if RRSIG in node:
+            for rdtype, rrset in node.items():
+                covering = tuple(rdata for rdata in node[RRSIG].rdatas if rdata[:2] == rdtype.to_bytes(2, "big"))
+                if covering:
+                    node[rdtype] = rrset.signed(covering)
+        return node
+
+    def __iter__(self) -> Iterator[Labels]:
+        return map(from_wire, self.table)
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def owner(self, key: bytes) -> Labels:
+        """A name as it is spelled."""
+        return from_wire(self.spelled.get(key, key))
+
+    def in_order(self) -> list[tuple[Labels, bytes]]:
+        """The names in canonical order (RFC 4034 6.1), each with its labels from the root down."""
+        return sorted((from_wire(key)[::-1], key) for key in self.table)
+
+    def replaced(self, values: Mapping[bytes, bytes]) -> PackedNodes:
+        """The same with other values for some names. A name whose value is empty stays if a name below it exists."""
+        packer = self.packer  # as in ``read``
+        table = {**self.table, **values}
+        if not all(values.values()):
+            apex = min(table, key=len)
+            table = {name: value for name, value in table.items() if value}
+            add_empty_names(table, apex)
+        spelled = {name: owner for name, owner in self.spelled.items() if table.get(name)}
+        return PackedNodes(table, spelled, None, packer, self.ttl)
+
+    def count(self) -> int:
+        """The number of names that have records, not counting those that only signing gave records."""
+        empty = sum(1 for packed in self.table.values() if not packed)
+        signing = sum(1 for key in self.special if (types := types_of(self.table[key])) and SIGNING.issuperset(types))
+        return len(self.table) - empty - signing
+
+
+def add_empty_names(table: dict[bytes, bytes], apex: bytes) -> None:
+    """Add the empty non-terminals between the apex and the names of a table (RFC 4592 2.2.2)."""
+    for name in list(table):
+        at = 1 + name[0]
+        while len(name) - at > len(apex):
+            table.setdefault(name[at:], b"")
+            at += 1 + name[at]
+
+
+def is_text(value: bytes) -> bool:
+    """Whether a value is lines of a plain file: they begin with a NAAN, and the types in tables have lower numbers."""
+    return value[:1] >= b"0"
+
+
+def has_data(node: Node) -> bool:
+    """Whether a name has records besides those that signing makes."""
+    return not node.keys() <= SIGNING
+
+
+def special_names(table: Mapping[bytes, bytes]) -> Iterator[bytes]:
+    """The names of a table that are ``special``. Lines are inert."""
+    for name, packed in table.items():
+        is_inert = is_text(packed) or (packed[:2] in _INERT_WIRE and _is_one_rrset(packed))
+        if name[:2] == WILDCARD or not (is_inert or INERT.issuperset(types_of(packed))):
+            yield name
+
+
+def _is_one_rrset(packed: bytes) -> bool:
+    return len(packed) == RRSET.size + int.from_bytes(packed[4:8], "big")
 
 
 class ZoneView(NamedTuple):

@@ -19,8 +19,17 @@ import dns.rdatatype
 from maptr.naptr.record import Naptr, quote
 from maptr.protocol import names
 from maptr.protocol.numbers import NAPTR, NSEC, RRSIG, SOA, TXT, A
-from maptr.zone.packed import RECORD, rdatas_of, split_records, split_rrsets, ttl_of
-from maptr.zone.rrset import RRSIG_HEAD, TIME_FORMAT, canonical_rdata, types_in
+from maptr.zone.rrset import (
+    RECORD,
+    RRSIG_HEAD,
+    TIME_FORMAT,
+    canonical_rdata,
+    rdatas_of,
+    split_records,
+    split_rrsets,
+    ttl_of,
+    types_in,
+)
 from maptr.zone.snapshot import ZoneView
 
 

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator
 from maptr.errors import ZoneError
 from maptr.protocol.names import to_wire
 from maptr.protocol.numbers import RRSIG, ZONEMD
-from maptr.zone.packed import RECORD, split_records, split_rrsets
-from maptr.zone.rrset import canonical_rdata
+from maptr.zone.rrset import RECORD, canonical_rdata, split_records, split_rrsets
 from maptr.zone.snapshot import ZoneView
 
 SIMPLE = 1  # the only scheme: all records of the zone (RFC 8976 5.2)

@@ -18,9 +18,8 @@ from maptr.server.state import ZoneSource
 from maptr.server.zone_file import read_zone
 from maptr.zone.check import check_integrity, check_rules
 from maptr.zone.masterfile import Places, read_master_file
-from maptr.zone.packed import INERT, PackedNodes, is_text
 from maptr.zone.reader import ZoneFile, read_plain, read_zone_file
-from maptr.zone.snapshot import view_zone
+from maptr.zone.snapshot import INERT, PackedNodes, is_text, view_zone
 from tests.answer.test_respond_oracle import ORIGIN, random_zone, zone_text
 
 EXAMPLE = (b"example",)

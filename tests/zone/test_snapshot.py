@@ -6,8 +6,8 @@ import dns.zone
 import pytest
 
 from maptr.errors import ZoneError
-from maptr.protocol.names import parse
-from maptr.zone.snapshot import Snapshot, view_zone
+from maptr.protocol.names import parse, to_wire
+from maptr.zone.snapshot import PackedNodes, Snapshot, view_zone
 
 APEX = "@ 3600 SOA ns host 42 7200 3600 1209600 300\n@ 3600 NS ns\n"
 
@@ -92,3 +92,10 @@ def test_zones_that_are_refused() -> None:
         view_zone(dns.zone.Zone(None))
     with pytest.raises(ZoneError, match=r"example\. is given twice"):
         Snapshot.from_zones([zone(), zone(origin="EXAMPLE.")])
+
+
+def test_rfc4034_6_1_the_order_of_names() -> None:
+    """The example of the section."""
+    owners = ["example", "a.example", "yljkjljk.a.example", "Z.a.example", "zABC.a.EXAMPLE", "z.example"]
+    folded = [to_wire(parse(owner.lower())) for owner in owners]
+    assert [name for _, name in PackedNodes(dict.fromkeys(reversed(folded), b""), {}).in_order()] == folded
