@@ -7,8 +7,6 @@ import gzip
 import hashlib
 import json
 import re
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler
@@ -28,7 +26,6 @@ from maptr.registry.pull import Demands, apply_pull, plan_pull
 from maptr.registry.table import Table
 from tests.support.http_server import http_server, sends
 from tests.support.registries import KEY, NEW, OLD, PUB, json_v1, natab, signature
-from tests.support.waiting import until
 
 REGISTRIES = ("naan_records_2024-06-21.json.gz", "naan_records_2026-07-14.json.gz")
 
@@ -460,20 +457,12 @@ def test_a_plan_creates_no_folder(tmp_path: Path, source: Path, monkeypatch: pyt
     assert (home / "maptr" / "naans").read_bytes() == NEW
 
 
-def test_every_continues_after_failures(target: Path) -> None:
+def test_every_continues_after_failures(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = chain([sends(b"no", 500)], repeat(sends(NEW)))
-    asked: list[str] = []
-
-    def handle(request: BaseHTTPRequestHandler) -> None:
-        asked.append(request.path)
-        next(answers)(request)
-
-    with http_server(handle) as url:
-        command = [sys.executable, "-m", "maptr", "table", "pull", url, "--table", str(target), "--apply"]
-        nowhere = subprocess.DEVNULL
-        with subprocess.Popen([*command, "--every", "1s"], stdout=nowhere, stderr=nowhere) as process:
-            try:
-                until(lambda: len(asked) >= 3, "three pulls")
-            finally:
-                process.terminate()
-    assert target.read_bytes() == NEW
+    pauses = Mock(side_effect=[None, None, KeyboardInterrupt])
+    monkeypatch.setattr("maptr.cli.pull.time.sleep", pauses)
+    with http_server(lambda request: next(answers)(request)) as url:
+        code, _, err = run(url, "--table", str(target), "--apply", "--every", "1h")
+    assert (code, target.read_bytes(), pauses.call_count) == (130, NEW, 3)
+    assert "the server answers 500" in err
+    assert all(3200 < call.args[0] < 4000 for call in pauses.call_args_list)

@@ -7,7 +7,6 @@ import errno
 import re
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler
@@ -114,7 +113,8 @@ def test_redirect_from_a_public_to_a_private_address_is_refused(
         http_server(sends(CONTENT)) as inside,
         http_server(redirects(inside.replace("127.0.0.1", "localhost"))) as url,
     ):
-        assert fetch(url).content == CONTENT, "a private server may redirect to a private one"
+        got = fetch(url)  # a private server may redirect to a private one
+        assert (got.content, got.url) == (CONTENT, inside.replace("127.0.0.1", "localhost"))
         tried.clear()
         monkeypatch.setattr("maptr.web.http.look_up", lambda host, port, seconds: [ADDRESSES[host]])
         monkeypatch.setattr("maptr.web.http.is_local", lambda address: address == ADDRESSES["localhost"])
@@ -256,11 +256,6 @@ def test_redirect_from_https_to_http_is_refused(tmp_path: Path) -> None:
         fetch(url, cafile=str(tmp_path / "tls.crt"))
 
 
-def test_redirect_is_followed() -> None:
-    with http_server(sends(CONTENT)) as url, http_server(redirects(url)) as first:
-        assert (fetch(first).content, fetch(first).url) == (CONTENT, url)
-
-
 # ---- get
 
 PAGE = (200, {"Content-Type": "text/plain"}, b"erc:\n")
@@ -283,30 +278,6 @@ def test_a_body_is_cut_at_the_limit() -> None:
     with pages(lambda path: (200, {}, b"x" * 1_000_000)) as running:
         page = get(running.url, seconds=5, allow_private=True)
     assert (page.cut, len(page.body)) == (True, MAX_PAGE)
-
-
-def test_a_server_that_sends_byte_by_byte_meets_the_time_limit() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        over = threading.Event()
-
-        def drip() -> None:
-            sock, _ = listener.accept()
-            with sock:
-                sock.sendall(b"HTTP/1.1 200 OK\r\n")
-                while not over.wait(0.05):
-                    try:
-                        sock.sendall(b"X")
-                    except OSError:
-                        return
-
-        thread = threading.Thread(target=drip)
-        thread.start()
-        started = time.monotonic()
-        with pytest.raises(NmaError, match="no answer in time"):
-            get(f"http://127.0.0.1:{listener.getsockname()[1]}/", seconds=0.5, allow_private=True)
-        assert time.monotonic() - started < 5
-        over.set()
-        thread.join()
 
 
 def test_tls_is_verified_for_the_host_of_the_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
