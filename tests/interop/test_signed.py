@@ -73,7 +73,7 @@ def questions(zone: Zone, rng: random.Random) -> Iterator[tuple[str, str]]:
     names |= {f"{rng.choice(generator.LABELS)}.{name}" for name in sorted(names)}
     for line in zone.path.read_text().splitlines():
         if "\tNSEC3\t" in line or " NSEC3 " in line:
-            names.add(line.split()[0])  # a hashed name, which does not exist as a name
+            names.add(line.split()[0])  # a hashed name
             break
     for name in sorted(names):
         if name.endswith(zone.origin):
