@@ -2,7 +2,7 @@
  *
  *     generator HOST PORT FILE SECONDS WINDOW SOCKETS RATE udp|tcp|tls|once|tls-once
  *
- * FILE has queries, each after its length in two octets, most significant first. A socket has WINDOW/SOCKETS
+ * FILE has queries, each after its length in two bytes, most significant first. A socket has WINDOW/SOCKETS
  * queries under way; for each reply the next goes out. RATE 0 is as fast as replies come, otherwise queries a
  * second. What has no reply after LOSS_MS is lost and its place is filled again. TCP pipelines on kept-open
  * connections, and so does TLS, whose certificates are not looked at; once is a TCP connection for each query, and

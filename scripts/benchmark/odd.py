@@ -1,4 +1,4 @@
-"""Queries that hardly anybody sends but who looks for what costs a server most, each kind with random names."""
+"""Rare and hostile queries, which cost a server most, each kind with random names."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def ask(
 NONE = (0, 0, 0)  # records
 DO = 0x8000
 
-# What is wrong, or beyond any server, and answered alike whatever the name.
+# Queries with an error, which get the same response for any name.
 ERRORS: dict[str, Make] = {
     "class CHAOS": lambda r: ask((word(r), b"bind"), TXT, opt(), rdclass=3),
     "another class": lambda r: ask(absent(r), NAPTR, opt(), rdclass=r.choice((4, 254, 255))),
@@ -69,7 +69,7 @@ ERRORS: dict[str, Make] = {
     "AXFR by UDP": lambda r: ask(absent(r), AXFR, opt()),
 }
 
-# What is no DNS, or has too little or too much of it.
+# Malformed packets, some with missing or additional bytes.
 MALFORMED: dict[str, Make] = {
     "no question": lambda r: bytes(10) + b"\0\1" + opt(),
     "two questions": lambda r: struct.pack("!6H", 0, RD, 2, 0, 0, 1) + ask(absent(r))[12:] * 2 + opt(),
@@ -77,12 +77,12 @@ MALFORMED: dict[str, Make] = {
     "two OPTs": lambda r: ask(present(r), NAPTR, opt(), opt(), counts=(0, 0, 2)),
     "an OPT cut short": lambda r: ask(present(r), NAPTR, opt()[: r.randrange(1, 11)]),
     "an OPT with a name": lambda r: ask(present(r), NAPTR, b"\1a" + opt()),
-    "octets after it": lambda r: ask(present(r), NAPTR, opt(), r.randbytes(r.randint(1, 20))),
-    "octets after a bare one": lambda r: ask(present(r), NAPTR, r.randbytes(r.randint(1, 20)), counts=NONE),
+    "bytes after it": lambda r: ask(present(r), NAPTR, opt(), r.randbytes(r.randint(1, 20))),
+    "bytes after one without EDNS": lambda r: ask(present(r), NAPTR, r.randbytes(r.randint(1, 20)), counts=NONE),
     "a cookie of a wrong length": lambda r: ask(present(r), NAPTR, opt(option(10, r.randbytes(r.choice((7, 9)))))),
     "options cut short": lambda r: ask(present(r), NAPTR, opt(option(3), b"\0\x0c\0\5")),
     "a compressed name": lambda r: ask(present(r))[:-5] + b"\xc0\x0c\0\1\0\1" + opt(),
-    "random octets": lambda r: b"\0\0\1\0" + r.randbytes(r.randint(8, 60)),
+    "random bytes": lambda r: b"\0\0\1\0" + r.randbytes(r.randint(8, 60)),
 }
 
 HEADERS: dict[str, Make] = {

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from maptr import registry
 from maptr.cache.drift import Drift, Verdict
 from maptr.cache.page import AGREES, VERDICTS, render
-from maptr.cli.group import main
 from maptr.zone.build import build
 from tests.support.chromium import Chromium, Page
+from tests.support.command_line import run
 from tests.support.peers import Maptr
 
 SAME = 1400
@@ -160,8 +159,7 @@ def test_the_page_of_the_command(browser: Chromium, sample: Path, tmp_path: Path
     zone.write_text(build(table, 1).text)
     other.write_text(sample.read_text().replace("ark.nlm.example.org", "elsewhere.example.org"))
     with Maptr({"ark.arpa.": zone}) as server:
-        command = ["table", "drift", "--table", str(other), f"@127.0.0.1#{server.port}", "--html", str(made)]
-        assert CliRunner().invoke(main, command).exit_code == 1
+        assert run("table", "drift", "--table", other, f"@127.0.0.1#{server.port}", "--html", made).exit_code == 1
     page: Page = browser.open(made, width=400)
     squares = page.value(SQUARES)
     assert len(squares) == len(table.naans())

@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from maptr import registry
-from maptr.cli.group import main
 from maptr.zone.build import build
 from maptr.zone.lint import publishable
 from tests.support.certificates import write_certificate
+from tests.support.command_line import run as run_command
 from tests.support.moments import ever_touched, of_naans, states
 from tests.support.peers import HOST, Maptr, free_port, require, run
 from tests.support.secondaries import (
@@ -122,7 +121,7 @@ def test_all_four_follow_the_journal_survives_a_crash_and_status_shows_their_ser
         assert "AXFR of" not in primary.log()
 
         def observed() -> list[tuple[int, bool]]:
-            shown = json.loads(CliRunner().invoke(main, ["status", f"--control={control}", "--json"]).stdout)
+            shown = json.loads(run_command("status", f"--control={control}", "--json").stdout)
             return [(seen["observed_serial"], seen["lags"]) for seen in shown["zones"][0]["secondaries"]]
 
         until(lambda: observed() == [(4, False)] * len(SECONDARIES), lambda: f"status shows {observed()}")
@@ -214,7 +213,7 @@ def test_all_four_follow_a_signed_zone(zone_file: Path) -> None:
     unsigned, keys, signed = (zone_file.with_name(name) for name in ("unsigned", "keys", "signed"))
 
     def zone(*arguments: object) -> None:
-        done = CliRunner().invoke(main, ["zone", *map(str, arguments)])
+        done = run_command("zone", *arguments)
         assert done.exit_code == 0, done.output
 
     def sign(text: str) -> str:

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from maptr import discover_at, registry
-from maptr.cli.group import main
 from maptr.discovery import NoMappingAuthority
 from maptr.registry.table import Table
+from tests.support.command_line import run
 from tests.support.http_server import http_server, sends
 from tests.support.peers import HOST, free_port, require
 from tests.support.secondaries import SECRET, KnotSecondary, serial_at
@@ -58,7 +57,7 @@ class Site:
         self.server = Server("--config", str(self.config))
 
     def status(self) -> dict[str, Any]:
-        result = CliRunner().invoke(main, ["status", "--config", str(self.config), "--json"])
+        result = run("status", "--config", self.config, "--json")
         return dict(json.loads(result.stdout)) if result.exit_code == 0 else {}
 
     def table(self) -> dict[str, Any]:
@@ -111,7 +110,7 @@ def test_pull_publish_notify_and_drift_by_one_file(sample: Path, tmp_path: Path)
             assert any("the table was not pulled, the old one stays" in alarm for alarm in site.status()["alarms"])
             assert site.serial() == second
             assert discover_at(HOST, NEW, port=secondary.port)
-            shown = CliRunner().invoke(main, ["status", "--config", str(site.config)]).stdout
+            shown = run("status", "--config", site.config).stdout
             assert "ALARM the table was not pulled" in shown
 
             # The source recovers, and the entry is removed again.

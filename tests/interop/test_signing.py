@@ -20,9 +20,8 @@ import dns.rcode
 import dns.rdatatype
 import dns.zone
 import pytest
-from click.testing import CliRunner
 
-from maptr.cli.group import main
+from tests.support.command_line import run as run_command
 from tests.support.peers import Bind, Checked, Knot, Maptr, Nsd, Peer, Unbound, require, run
 from tests.support.secondaries import contents
 from tests.support.signers import COMMANDS as SIGNERS
@@ -71,7 +70,7 @@ QUESTIONS: Mapping[tuple[str, str], str] = {
 
 
 def command(*arguments: object) -> str:
-    done = CliRunner().invoke(main, ["zone", *map(str, arguments)])
+    done = run_command("zone", *arguments)
     assert done.exit_code == 0, done.output
     return done.stdout
 

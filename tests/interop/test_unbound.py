@@ -10,12 +10,11 @@ import dns.rdataset
 import dns.resolver
 import dns.rrset
 import pytest
-from click.testing import CliRunner
 
 from maptr import discover, discover_async, discover_many
-from maptr.cli.group import main
 from maptr.client.call import CallOptions
 from maptr.discovery import DiscoveryFailed, NoMappingAuthority
+from tests.support.command_line import run
 from tests.support.peers import Maptr, Nsd, Unbound, require
 
 pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
@@ -93,7 +92,7 @@ def test_the_sample_signed_and_served_by_maptr_through_unbound(sample: Path, tmp
         ["sign", str(zone), f"{tmp_path}/keys", "-o", f"{tmp_path}/signed"],
         ["keys", "ds", f"{tmp_path}/keys", "ark.arpa."],
     ):
-        done = CliRunner().invoke(main, ["zone", *command])
+        done = run("zone", *command)
         assert done.exit_code == 0, done.output
     (tmp_path / "anchor").write_text(done.stdout)
     arks = ["ark:12345/x6np1wh8k?info", "ark:12345/x54", "ark:12027/x1", "ark:00000/x1"]

@@ -88,10 +88,6 @@ class Follower:
         self.ixfr += self._take(before, self._query("IXFR", before))
         return change
 
-    def axfr_size(self) -> int:
-        """The bytes that an AXFR takes now."""
-        return sum(map(len, self._asked(self._query("AXFR"))))
-
     def _take(self, serial: int | None, query: dns.message.Message) -> int:
         rdtype = dns.rdatatype.AXFR if serial is None else dns.rdatatype.IXFR
         size = 0

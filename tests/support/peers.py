@@ -37,7 +37,6 @@ from tests.support.ports import free_port as free_port
 
 START_SECONDS = 30.0  # until all zones are answered; less than one on an idle machine
 STOP_SECONDS = 10.0  # between SIGTERM and SIGKILL
-STARTS = 3  # attempts, in case another program takes the port
 LOG_TAIL = 40  # lines of the log shown in an error
 SOCKET_PATH = 80  # bytes for the directory of a Unix socket, whose path has at most 108 (unix(7))
 SEARCH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin", "/usr/local/sbin"))
@@ -146,18 +145,13 @@ class Peer:
         return ""
 
     def start(self) -> Self:
-        """Run the server and wait for its zones; use another port if the first was taken."""
-        for last in range(1, STARTS + 1):
-            try:
-                self.launch()
-                self._wait()
-            except BaseException as error:
-                in_use = "in use" in self.log()  # EADDRINUSE, as all servers print it
-                self.stop()
-                if not (isinstance(error, PeerError) and in_use and last < STARTS):
-                    raise
-            else:
-                break
+        """Run the server and wait for its zones."""
+        try:
+            self.launch()
+            self._wait()
+        except BaseException:
+            self.stop()
+            raise
         return self
 
     def launch(self) -> None:
