@@ -1,12 +1,12 @@
-"""The response to one query, with TSIG and zone transfers around the general path of ``maptr.answer``.
+"""The response to one query, with TSIG and zone transfers (RFC 5936, RFC 1995) around the general path.
 
-Pure: no socket, thread, clock, log or file. Over UDP a response is one message; over TCP and TLS a transfer has many,
-which are made on demand.
+Pure: no socket, thread, clock, log or file. Over UDP a response is one message. Over TCP and TLS a transfer has many,
+which are made one at a time on demand, so a slow secondary keeps one message in memory, not the zone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
@@ -15,8 +15,9 @@ from dnslib import DNSError, DNSQuestion
 from dnslib.dns import RR
 
 from maptr.answer.context import Transport
-from maptr.answer.message import Message
+from maptr.answer.message import MAX_POINTER, Message, MessageBuffer
 from maptr.answer.respond import make_reply
+from maptr.errors import ZoneError
 from maptr.protocol.names import Labels, fold, to_text
 from maptr.protocol.numbers import (
     AA,
@@ -25,6 +26,7 @@ from maptr.protocol.numbers import (
     HEADER_SIZE,
     IN,
     IXFR,
+    MAX_MESSAGE,
     NOERROR,
     NOTAUTH,
     QUERY,
@@ -32,14 +34,16 @@ from maptr.protocol.numbers import (
     SERVFAIL,
     SOA,
 )
+from maptr.protocol.serial import is_newer
 from maptr.transfer.acl import Acl, Secondaries, TsigKey
 from maptr.transfer.journal import Journal
 from maptr.transfer.tsig import CheckedQuery, check_query, may_be_signed
-from maptr.transfer.xfr import axfr, ixfr, messages
-from maptr.zone.diff import ZoneRecord, serial_of, soa_of
+from maptr.zone.diff import SERIAL, ZoneRecord, records, soa_of
 from maptr.zone.snapshot import Snapshot, ZoneView
 
 _AXFR, _IXFR = AXFR.to_bytes(2, "big"), IXFR.to_bytes(2, "big")
+# Bytes of a message: no compression pointer reaches further (RFC 1035 4.1.4), and queries wait while it is made.
+MESSAGE_SIZE = MAX_POINTER
 MIN_SOA = 22  # bytes of SOA rdata: two root names and five numbers (RFC 1035 3.3.13)
 
 
@@ -185,30 +189,26 @@ class _Transfer:
     note_refused: Callable[[Callable[[], str]], None]
 
     def messages(self, ask: Callable[[int | None], bytes | None]) -> Iterator[bytes]:
-        refused = self._refuse()
-        if refused is not None:
-            refusal = ask(refused)
-            if refusal is not None:
-                yield self.checked.sign(refusal)
-            return
-        template = ask(NOERROR)
-        if template is None:
-            return
-        if not int.from_bytes(template[2:4], "big") & AA:  # an error: the query is malformed
-            yield self.checked.sign(template)
-            return
-        query = Message.parse(self.checked.query)
-        question = query.questions[0]
-        serials = (serial_of(ZoneRecord((), SOA, 0, soa.rdata.data)) for soa in query.auth if _is_soa(soa, question))
-        serial = next(serials, None)
-        content = self._content(question, serial)
-        if content is None:
-            refusal = ask(FORMERR)
-            if refusal is not None:
-                yield self.checked.sign(refusal)
-            return
-        for message in messages(template, question, content, reserve=self.checked.size):
-            yield self.checked.sign(message)
+        rcode = self._refuse()
+        if rcode is None:
+            template = ask(NOERROR)
+            if template is None:
+                return
+            if not int.from_bytes(template[2:4], "big") & AA:  # an error: the query is malformed
+                yield self.checked.sign(template)
+                return
+            query = Message.parse(self.checked.query)
+            question = query.questions[0]
+            serials = (int.from_bytes(soa.rdata.data[SERIAL], "big") for soa in query.auth if _is_soa(soa, question))
+            content = self._content(question, next(serials, None))
+            if content is not None:
+                for message in messages(template, question, content, reserve=self.checked.size):
+                    yield self.checked.sign(message)
+                return
+            rcode = FORMERR
+        refusal = ask(rcode)
+        if refusal is not None:
+            yield self.checked.sign(refusal)
 
     def _refuse(self) -> int | None:
         """The rcode of a refusal; None for a transfer, and for a malformed query.
@@ -261,3 +261,85 @@ class _Transfer:
 
 def _is_soa(record: RR, question: DNSQuestion) -> bool:
     return record.rtype == SOA and record.rname == question.qname and len(record.rdata.data) >= MIN_SOA
+
+
+# ---- the records of a transfer, and their messages
+
+
+def axfr(view: ZoneView) -> Iterator[ZoneRecord]:
+    """The whole zone, between its SOA record and the SOA record again (RFC 5936 2.2)."""
+    soa = soa_of(view)
+    yield soa
+    yield from records(view)
+    yield soa
+
+
+def ixfr(view: ZoneView, journal: Journal | None, serial: int) -> Iterator[ZoneRecord]:
+    """The changes from a serial to the zone (RFC 1995 4), or the whole zone if they are unknown or larger.
+
+    A secondary that has this serial or a later one gets only the SOA record (RFC 1995 2).
+    """
+    soa = soa_of(view)
+    if serial == view.serial or is_newer(serial, view.serial):
+        yield soa
+        return
+    known = journal.since(serial) if journal is not None and journal.serial == view.serial else None
+    if known is None or sum(map(len, known)) > _count(view):
+        yield from axfr(view)
+        return
+    yield soa
+    for change in known:
+        yield from change
+    yield soa
+
+
+def messages(
+    template: bytes, question: DNSQuestion, content: Iterable[ZoneRecord], *, reserve: int = 0
+) -> Iterator[bytes]:
+    """The messages of a transfer. Each has the header, question and OPT of ``template``, a response without records.
+
+    ``reserve`` bytes are left for a signature. Raises ZoneError for a record that is too large for a message.
+    """
+    writer = _Writer(template, question)
+    for record in content:
+        if writer.add(record, MESSAGE_SIZE - reserve):
+            continue
+        if writer.count:
+            yield writer.message()
+            writer = _Writer(template, question)
+        if not writer.add(record, MAX_MESSAGE - reserve):
+            where = f"{to_text(record.owner)} type {record.rdtype}"
+            raise ZoneError(f"{where}: {len(record.rdata)} bytes of rdata are too many for a message")
+    if writer.count:
+        yield writer.message()
+
+
+class _Writer:
+    """One message being filled."""
+
+    def __init__(self, template: bytes, question: DNSQuestion) -> None:
+        self.count = 0
+        self._buffer = MessageBuffer(template[:HEADER_SIZE])
+        self._buffer.offset = HEADER_SIZE
+        self._buffer.put_question(question, len(question.qname.label))
+        self._tail = template[self._buffer.offset :]
+
+    def add(self, record: ZoneRecord, limit: int) -> bool:
+        """Append a record and return True, unless the message would exceed the limit."""
+        buffer = self._buffer
+        mark = buffer.offset
+        buffer.put_record(record.owner, record.rdtype, IN, record.ttl, record.rdata)
+        if buffer.offset + len(self._tail) > limit:
+            buffer.cut(mark)
+            return False
+        self.count += 1
+        return True
+
+    def message(self) -> bytes:
+        self._buffer.update(6, "!H", self.count)
+        return bytes(self._buffer.data) + self._tail
+
+
+def _count(view: ZoneView) -> int:
+    """The number of records of a zone."""
+    return sum(len(rrset.rdatas) for node in view.nodes.values() for rrset in node.values())

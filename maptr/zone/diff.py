@@ -258,11 +258,6 @@ def soa_of(view: ZoneView) -> ZoneRecord:
     return ZoneRecord(view.soa.owner, SOA, view.soa.ttl, view.soa.rdatas[0])
 
 
-def serial_of(soa: ZoneRecord) -> int:
-    """The serial of a SOA record."""
-    return int.from_bytes(soa.rdata[SERIAL], "big")
-
-
 def digest(view: ZoneView) -> bytes:
     """SHA-256 over all records in canonical order: equal for equal zones."""
     content = hashlib.sha256()

@@ -28,7 +28,7 @@ from maptr.transfer.notify import is_truncated, make_notify, make_soa_query, rea
 from maptr.transfer.session import Access
 from maptr.zone.snapshot import Snapshot
 from tests.support.ports import free_port
-from tests.transfer.test_xfr import EXAMPLE, KEY, NOW, OPEN, view_of
+from tests.transfer.test_session import EXAMPLE, KEY, NOW, OPEN, view_of
 
 Reply = Callable[[bytes], list[bytes]]
 

@@ -19,7 +19,7 @@ from maptr.transfer.journal import Journal, decode, encode
 from maptr.zone.diff import Difference, digest
 from maptr.zone.snapshot import view_zone
 from tests.answer.test_respond_oracle import random_zone, zone_text
-from tests.transfer.test_xfr import journal_of, view_of, zone_of
+from tests.transfer.test_session import journal_of, view_of, zone_of
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,7 @@ from maptr.transfer import tsig
 from maptr.transfer.acl import Acl, Secondaries, TsigKey, keyring
 from maptr.transfer.catalog import catalog_zone, member_label
 from maptr.transfer.journal import Journal
-from maptr.transfer.session import Access, Catalog, exchange
-from maptr.transfer.xfr import MESSAGE_SIZE
+from maptr.transfer.session import MESSAGE_SIZE, Access, Catalog, exchange
 from maptr.zone.snapshot import Snapshot, ZoneView, view_zone
 from tests.answer.test_respond_oracle import ORIGIN, random_zone, zone_text
 
