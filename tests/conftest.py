@@ -32,12 +32,12 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(optionalhook=True)  # pytest-xdist may be missing
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """The processes for ``-n auto`` (scripts/test): one more than cores, because tests wait for servers; none for named
+    """The processes for ``-n auto`` (scripts/test): two more than cores, because tests wait for servers; none for named
     modules or tests, for which starting processes would take longer."""
     named = config.args_source is pytest.Config.ArgsSource.ARGS
     if named and all(".py" in argument for argument in config.args):
         return 0
-    return (os.cpu_count() or 1) + 1
+    return (os.cpu_count() or 1) + 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

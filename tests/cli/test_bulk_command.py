@@ -13,9 +13,8 @@ import pytest
 from tests.support import command_line
 from tests.support.bulk import ZONE
 from tests.support.bulk import server as server
-from tests.support.command_line import run_on_terminal
+from tests.support.command_line import interrupted, run_on_terminal
 from tests.support.hostile import Hostile, hostile, hosts, question
-from tests.support.interrupting import interrupted
 
 run = partial(command_line.run, "bulk")
 

@@ -15,10 +15,9 @@ from click.testing import CliRunner
 
 from maptr.cli import group, output
 from maptr.dnssec.keys import Algorithm, KeyState, Role, add_key
-from tests.support.command_line import MAPTR, run_process
+from tests.support.command_line import MAPTR, interrupted, run_process
 from tests.support.hostile import hostile
 from tests.support.http_server import http_server
-from tests.support.interrupting import interrupted
 from tests.support.registries import OLD
 
 

@@ -153,7 +153,7 @@ def test_text_and_colours_have_enough_contrast_in_light_and_dark_mode(
         assert distance(colour, ground) >= 10, verdict
 
 
-def test_the_page_of_the_command(browser: Chromium, sample: Path, tmp_path: Path) -> None:
+def test_the_page_that_the_command_writes(browser: Chromium, sample: Path, tmp_path: Path) -> None:
     table = registry.read(sample.read_bytes())
     zone, other, made = tmp_path / "zone", tmp_path / "other.json", tmp_path / "drift.html"
     zone.write_text(build(table, 1).text)

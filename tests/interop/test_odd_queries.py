@@ -220,7 +220,7 @@ CONTEXT = Context(cookies=CookieSettings((bytes(16),)))
 
 
 @pytest.mark.parametrize("title", ODD)
-def test_maptr_does_as_most_do(title: str, responses: Mapping[str, Mapping[str, Shape]]) -> None:
+def test_maptr_responds_as_most_servers_do(title: str, responses: Mapping[str, Mapping[str, Shape]]) -> None:
     ours = Shape.of(respond(ODD[title], SNAPSHOT, client="192.0.2.1", context=CONTEXT))
     theirs = responses[title]
     votes = [shape for shape in theirs.values() if shape != SILENCE]

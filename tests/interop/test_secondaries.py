@@ -182,7 +182,7 @@ def test_transfer_tools_with_good_bad_and_no_keys(command: str, zone_file: Path)
         assert "SOA" in transfer(command, server.port, "SOA")
 
 
-def test_dig_with_a_cut_mac(zone_file: Path) -> None:
+def test_dig_with_a_truncated_mac(zone_file: Path) -> None:
     """BIND's way of RFC 8945 5.2.2.1: ``hmac-sha256-128`` is hmac-sha256 on the wire, its MAC cut."""
     require("dig")
     keys = (f"--key=cut=hmac-sha256-128:{SECRET}", f"--key=full=hmac-sha256:{SECRET}")

@@ -73,7 +73,7 @@ def judged(resolver: Peer, name: str) -> tuple[str, tuple[Outcome, ...]]:
     return ("secure" if reply.flags & dns.flags.AD else "insecure"), RCODES[reply.rcode()]
 
 
-def test_every_verdict_is_unbounds(tree: Tree, server: Bind, resolver: Unbound, validator: Validator) -> None:
+def test_every_verdict_is_that_of_unbound(tree: Tree, server: Bind, resolver: Unbound, validator: Validator) -> None:
     differ = {}
     seen: Counter[str] = Counter()
     stub = Stub([f"{server.host}#{server.port}"], trust_anchors=validator)
@@ -91,7 +91,7 @@ def test_every_verdict_is_unbounds(tree: Tree, server: Bind, resolver: Unbound, 
     assert min(seen["secure"], seen["insecure"], seen["bogus"]) > 40, seen
 
 
-def test_every_driver_says_the_same(tree: Tree, server: Bind, resolver: Unbound, validator: Validator) -> None:
+def test_every_driver_gives_the_same_result(tree: Tree, server: Bind, resolver: Unbound, validator: Validator) -> None:
     """Sync, async and bulk, our own stub and dnspython's resolvers, a server that has the zones and a resolver."""
     direct, through = f"{server.host}#{server.port}", f"{resolver.host}#{resolver.port}"
     asked, awaited = dns.resolver.Resolver(configure=False), dns.asyncresolver.Resolver(configure=False)
@@ -118,7 +118,7 @@ def test_every_driver_says_the_same(tree: Tree, server: Bind, resolver: Unbound,
     assert seen.keys() == {"secure", "insecure", "bogus"}
 
 
-def test_down_a_tree_of_servers(tmp_path: Path) -> None:
+def test_validation_down_a_tree_of_servers(tmp_path: Path) -> None:
     """Each zone on a server of its own, asked directly: DS above the cut, DNSKEY below it, one server without glue."""
     require(*Bind.commands, *Nsd.commands)
     fine, key = signed_zone(f"fine.{TOP}", f"1 NAPTR {NAPTR_TEXT}\n")

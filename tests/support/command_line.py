@@ -1,17 +1,20 @@
-"""``maptr`` commands: in this process, in a process of their own, and with a terminal."""
+"""``maptr`` commands: in this process, in a process of their own, with a terminal, and interrupted."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner, Result
 
 from maptr.cli.group import main
+from tests.support.waiting import until
 
 MAPTR = (sys.executable, "-m", "maptr")
 
@@ -53,3 +56,32 @@ def run_on_terminal(
                 shown += part
         os.close(ours)
         return process.wait(), process.stdout.read(), shown.decode()
+
+
+def interrupted(
+    words: list[str], when: Callable[[], object], *, cwd: Path, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run ``maptr`` with these arguments and interrupt it when ``when`` is true or returns."""
+    with subprocess.Popen(
+        [*MAPTR, *words],
+        cwd=cwd,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            until(when, "the moment of the interrupt")
+            # Python misses a signal that arrives just before a system call blocks; a user presses Ctrl-C again.
+            for _ in range(8):
+                process.send_signal(signal.SIGINT)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    out, err = process.communicate(timeout=1)
+                    break
+            else:
+                raise AssertionError(f"{words} still runs")
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
