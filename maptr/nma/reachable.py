@@ -79,22 +79,18 @@ class Reachable:
             fixed = candidate.target or candidate.scheme or candidate.port == 80
             for scheme in ("",) if fixed else self._schemes:
                 tried = candidate._replace(scheme=scheme or candidate.scheme)
-                where = url.parse(tried.url(discovery.ark, scheme=discovery.scheme))
-                if self._answers(where, deadline):
+                if self._answers(_place(tried, discovery), deadline):
                     return tried
         return None
 
     def _in_turn(self, discovery: Discovery) -> list[Candidate]:
         """The candidates in their order, with suspects last."""
-        suspects = self._suspects
-        if suspects is None:
-            return list(discovery)
-        return sorted(discovery, key=lambda one: suspects(url.parse(one.url(discovery.ark, scheme=discovery.scheme))))
+        suspects = self._suspects or (lambda where: False)
+        return sorted(discovery, key=lambda one: suspects(_place(one, discovery)))
 
     def failed(self, candidate: Candidate, discovery: Discovery) -> None:
         """Report that a candidate did not answer the caller: it is skipped for a while."""
-        where = url.parse(candidate.url(discovery.ark, scheme=discovery.scheme))
-        self._remember(where, False)
+        self._remember(_place(candidate, discovery), False)
 
     def _answers(self, where: url.Url, deadline: float) -> bool:
         now = self._clock()
@@ -107,18 +103,17 @@ class Reachable:
         try:
             self._probe(where, min(self._seconds, deadline - now))
         except NmaError:
-            self._remember(where, False)
-            return False
-        self._remember(where, True)
-        return True
+            return self._remember(where, False)
+        return self._remember(where, True)
 
-    def _remember(self, where: url.Url, answered: bool) -> None:
+    def _remember(self, where: url.Url, answered: bool) -> bool:
         until = self._clock() + (REMEMBER if answered else REMEMBER_FAILURE)
         with self._lock:
             self._known[place_of(where)] = answered, until
             self._known.move_to_end(place_of(where))
             while len(self._known) > MAX_REMEMBERED:
                 self._known.popitem(last=False)
+        return answered
 
 
 class Own(Reachable):
@@ -143,6 +138,10 @@ class Own(Reachable):
         found = [one for one in discovery if (one.host.lower(), one.port) == place]
         others = [] if found or self._found_only else [received]
         return self.first(found or others, discovery) or discovery[0]
+
+
+def _place(candidate: Candidate, discovery: Discovery) -> url.Url:
+    return url.parse(candidate.url(discovery.ark, scheme=discovery.scheme))
 
 
 def named(name: str, *, allow_private: bool = False, require: str | None = None) -> Chooser:

@@ -97,7 +97,7 @@ def raw_server(first: bytes, more: bytes) -> Iterator[int]:
             except TimeoutError:
                 continue
             with sock, suppress(OSError):
-                sock.settimeout(0.2)
+                sock.settimeout(10)
                 sock.recv(65536)
                 sock.sendall(first)
                 while more and not over.is_set():
