@@ -58,7 +58,7 @@ Exit codes:
   9  DNS did not answer for an ARK, nor did a table
 """
 )
-@click.argument("words", nargs=-1, metavar="[FILE] [@SERVER[#PORT]]...", type=click.Path())
+@click.argument("words", nargs=-1, metavar="[FILE] [@SERVER[#PORT]]...", type=options.PATH)
 @output_option("Write the rows to OUT instead of standard output.", "OUT")
 @click.option("--resume", is_flag=True, help="Keep the rows in OUT and add those of the other lines.")
 @overwrite_option("Replace OUT once all rows are written.")

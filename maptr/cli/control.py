@@ -15,7 +15,7 @@ import click
 from maptr import config as configuration
 from maptr import places
 from maptr.cli import output
-from maptr.cli.options import JSON_OPTION
+from maptr.cli.options import JSON_OPTION, PATH
 from maptr.errors import ConfigError
 from maptr.places import LOCAL_CONFIG
 from maptr.protocol.names import to_text
@@ -28,7 +28,7 @@ _FILE = click.option(
     "--config",
     "file",
     metavar="FILE",
-    type=click.Path(),
+    type=PATH,
     help="Configuration of the server, which names its socket.  [default: MAPTR_CONFIG, else ./maptr.toml, else that "
     "of a running maptr up, else /etc/maptr/maptr.toml]",
 )
@@ -36,7 +36,7 @@ _SOCKET = click.option(
     "--control",
     "path",
     metavar="SOCKET",
-    type=click.Path(),
+    type=PATH,
     help="Control socket of the server.  [default: as configured]",
 )
 

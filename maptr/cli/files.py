@@ -16,7 +16,7 @@ import click
 
 from maptr import registry
 from maptr.cli import output
-from maptr.cli.options import Command
+from maptr.cli.options import PATH, Command
 from maptr.errors import TableError
 from maptr.files import read_whole, write_atomically
 from maptr.registry.table import Table
@@ -76,7 +76,7 @@ def _target(ctx: click.Context, param: click.Parameter, value: str | None) -> Pa
 
 def output_option(help: str, metavar: str = "FILE") -> Callable[[Command], Command]:
     """``-o FILE`` as a Path; None for standard output, also as ``-`` or ``/dev/stdout``."""
-    return click.option("-o", "--output", "target", metavar=metavar, type=click.Path(), callback=_target, help=help)
+    return click.option("-o", "--output", "target", metavar=metavar, type=PATH, callback=_target, help=help)
 
 
 def overwrite_option(help: str) -> Callable[[Command], Command]:

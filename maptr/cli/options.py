@@ -25,6 +25,9 @@ Command = TypeVar("Command", bound="Callable[..., Any] | click.Command")
 # ---- options
 
 
+PATH = click.Path(readable=False)  # a file that the shell completes; its errors are those of opening it
+
+
 class Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic from click 8.2 on
     """The value that a function makes of the text; its ValueError and OSError are bad usage."""
 
@@ -92,7 +95,7 @@ CHOOSE_OPTION = click.option(
 CONFIG_OPTION = click.option(
     "--config",
     metavar="FILE",
-    type=click.Path(),
+    type=PATH,
     help="Configuration file (TOML).  [default: MAPTR_CONFIG, else ./maptr.toml, else the user's]",
 )
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -121,7 +124,7 @@ def discovery_options(help: str, *, timeout: float = DEFAULTS.timeout) -> Callab
         click.option("--trust-ad", is_flag=True, help="Trust the DNSSEC validation of the server (its AD flag)."),
         click.option(
             "--trust-anchor",
-            type=click.Path(),
+            type=PATH,
             metavar="FILE",
             help="Validate DNSSEC from the DS or DNSKEY records in FILE: a zone file or BIND's trust-anchors.",
         ),

@@ -23,7 +23,7 @@ from maptr.registry.pull import OFFICIAL, Demands, Pull, apply_pull, jittered, p
 
 
 @click.command()
-@click.argument("sources", nargs=-1, metavar="[URL|FILE]...", type=click.Path())
+@click.argument("sources", nargs=-1, metavar="[URL|FILE]...", type=options.PATH)
 @click.option(
     "--table",
     "target",
@@ -48,13 +48,13 @@ from maptr.registry.pull import OFFICIAL, Demands, Pull, apply_pull, jittered, p
 @click.option(
     "--signature",
     metavar="URL|FILE",
-    type=click.Path(),
+    type=options.PATH,
     help="Where the signature is.  [default: the source with .minisig appended]",
 )
 @click.option(
     "--cafile",
     metavar="FILE",
-    type=click.Path(),
+    type=options.PATH,
     help="Trust the CA certificates in FILE.  [default: those of the system]",
 )
 @options.timeout_option(60.0, "Limit for each source.")

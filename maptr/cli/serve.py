@@ -18,7 +18,7 @@ import click
 
 from maptr import config as configuration
 from maptr.cli import logstream, output
-from maptr.cli.options import Command, Parsed
+from maptr.cli.options import PATH, Command, Parsed
 from maptr.config.values import read_name
 from maptr.dnssec.expiry import signature_state
 from maptr.errors import ConfigError, MaptrError, MissingExtra, SigningError, ZoneError, raise_all, reason_of
@@ -72,7 +72,7 @@ def _folder(text: str) -> str:
 @click.option(
     "--config",
     metavar="FILE",
-    type=click.Path(),
+    type=PATH,
     help="Configuration file (TOML).  [default: MAPTR_CONFIG; without --zone also ./maptr.toml]",
 )
 @click.option(
@@ -109,7 +109,7 @@ def _folder(text: str) -> str:
     "--control",
     "serve.control",
     metavar="SOCKET",
-    type=click.Path(),
+    type=PATH,
     help="Control socket, which maptr reload and maptr status use.  [default: as configured, else none]",
 )
 @_setting(
@@ -121,12 +121,8 @@ def _folder(text: str) -> str:
     help="Address for DNS over TLS, such as 127.0.0.1:853. Repeatable; needs --tls-cert and --tls-key.  "
     "[default: none]",
 )
-@_setting(
-    "--tls-cert", "serve.tls.certificate", metavar="FILE", type=click.Path(), help="Certificate and its chain, as PEM."
-)
-@_setting(
-    "--tls-key", "serve.tls.key", metavar="FILE", type=click.Path(), help="Private key of the certificate, as PEM."
-)
+@_setting("--tls-cert", "serve.tls.certificate", metavar="FILE", type=PATH, help="Certificate and its chain, as PEM.")
+@_setting("--tls-key", "serve.tls.key", metavar="FILE", type=PATH, help="Private key of the certificate, as PEM.")
 @_setting(
     "--nsid",
     "serve.nsid",
@@ -169,7 +165,7 @@ def _folder(text: str) -> str:
     "serve.state",
     metavar="DIRECTORY",
     type=Parsed(_folder),
-    shell_complete=click.Path().shell_complete,
+    shell_complete=PATH.shell_complete,
     help="Directory of this server alone, for the journals that IXFR is answered from, and for the zones that it "
     "builds and signs.  [default: journals lie beside the zone files]",
 )
@@ -271,12 +267,15 @@ def serve(
         return
     with _errors_reported(as_json=False):
         state_folder.make(found)
+    try:
         lock = state_folder.lock(found)
         try:
             _run(found, read, listening)
         finally:
             if lock is not None:
                 os.close(lock)
+    except ConfigError as error:  # options are good, but an address or the folder is taken
+        output.fail(str(error), output.EXIT_NONE)
 
 
 def _config_file(named: str | None, *, has_zones: bool) -> Path | None:

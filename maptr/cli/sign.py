@@ -10,7 +10,7 @@ import click
 
 from maptr.cli import output
 from maptr.cli.files import output_option, overwrite_option, read_text, refuse_input, write
-from maptr.cli.options import duration
+from maptr.cli.options import PATH, duration
 from maptr.cli.zone import examine_zone, existing_zone, refuse_shrinkage, without_errors
 from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.policy import Children, SigningPolicy
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("file", metavar="FILE", type=click.Path())
+@click.argument("file", metavar="FILE", type=PATH)
 @click.argument("keys", metavar="KEYS", type=click.Path(path_type=Path))
 @output_option("Write the zone to OUT, atomically.  [default: standard output]", "OUT")
 @overwrite_option("Replace OUT even if it is not a zone of this name.")

@@ -48,7 +48,7 @@ SAMPLE = Path(__file__).resolve().parent.parent / "sample.json"
 
 
 @click.command()
-@click.argument("sources", nargs=-1, metavar="[URL|FILE]...", type=click.Path())
+@click.argument("sources", nargs=-1, metavar="[URL|FILE]...", type=options.PATH)
 @click.option("--origin", metavar="NAME", help=f"Name of the zone.  [default: {lookup.ORIGIN}, or configured]")
 @click.option("--port", type=click.IntRange(1, 65535), help=f"Port on {HOST}.  [default: {SERVER_PORT}, or a free one]")
 @options.CONFIG_OPTION

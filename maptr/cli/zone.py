@@ -53,7 +53,7 @@ def zone() -> None:
 
 
 @zone.command()
-@click.argument("source", metavar="SOURCE", type=click.Path())
+@click.argument("source", metavar="SOURCE", type=options.PATH)
 @output_option("Write the zone to FILE, atomically.  [default: standard output]")
 @overwrite_option("Replace FILE even if it is not a zone of this name.")
 @click.option("--force", is_flag=True, help="Replace FILE even if more than 30 % of its names would be removed.")
@@ -81,7 +81,7 @@ def zone() -> None:
     "--include",
     multiple=True,
     metavar="FILE",
-    type=click.Path(),
+    type=options.PATH,
     help="Zone file whose records are added as they are. Repeatable.",
 )
 @options.NATAB_SCHEME_OPTION
@@ -180,7 +180,7 @@ def build(
 
 
 @zone.command()
-@click.argument("file", metavar="FILE", type=click.Path())
+@click.argument("file", metavar="FILE", type=options.PATH)
 @click.option("--origin", metavar="NAME", help=f"Name of the zone.  [default: owner of the SOA, else {ORIGIN}]")
 @JSON_OPTION
 @click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
@@ -214,8 +214,8 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
 
 
 @zone.command()
-@click.argument("old", metavar="OLD", type=click.Path())
-@click.argument("new", metavar="NEW", type=click.Path())
+@click.argument("old", metavar="OLD", type=options.PATH)
+@click.argument("new", metavar="NEW", type=options.PATH)
 @click.option("--origin", metavar="NAME", help="Name of the zone.  [default: owner of the SOA in OLD]")
 @JSON_OPTION
 def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:

@@ -7,9 +7,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from maptr.cli import files, group, output
+from maptr.cli import files, output
+from tests.support.command_line import run
 
 
 def test_a_file_is_replaced_with_its_mode_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_a_loop_of_links_is_exit_8(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to("link")
     sample = str(Path(__file__).resolve().parents[2] / "zones" / "sample.json")
-    result = CliRunner().invoke(group.main, ["zone", "build", sample, "-o", str(link / "zone")])
+    result = run("zone", "build", sample, "-o", link / "zone")
     assert result.exit_code == output.EXIT_UNREADABLE, result.output
 
 
@@ -60,6 +60,12 @@ def test_a_pipe_is_written_to_and_not_replaced(kind: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("command", [["table", "check"], ["zone", "build"], ["zone", "check"]])
 def test_an_input_without_end_is_exit_8(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MAX_BYTES", 1000)
-    result = CliRunner().invoke(group.main, [*command, "-"], input="#" * 1001)
+    result = run(*command, "-", text="#" * 1001)
     assert result.exit_code == output.EXIT_UNREADABLE
     assert result.stderr == "maptr: <stdin>: longer than 1000 bytes\n"
+
+
+def test_the_opening_of_a_file_decides_whether_it_can_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "zone").write_text("ark.arpa. 60 IN SOA a. b. 1 2 3 4 5\nark.arpa. 60 IN NS a.\n")
+    monkeypatch.setattr("os.access", lambda *_: False)  # as it is for a user who may not read the file
+    assert run("zone", "check", tmp_path / "zone").exit_code == 0
