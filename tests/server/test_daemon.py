@@ -132,7 +132,7 @@ def run(*arguments: str) -> Result:
             ["--zone", "other=FILE"],
             "$ORIGIN ark.arpa.\n" + zone_text(1),
             1,
-            "maptr: FILE: the SOA is that of ark.arpa., and the zone was to be other.",
+            "maptr: FILE:3: error: ark.arpa.: not-loaded: the SOA is that of ark.arpa., and the zone was to be other.",
         ),
     ],
 )
