@@ -23,8 +23,8 @@ from maptr.cache.cache import Cache
 from maptr.discovery import Discovery, DiscoveryFailed, NoMappingAuthority
 from maptr.errors import ConfigError
 from maptr.registry.followed_file import LOOK_EVERY, WatchedTable
-from tests.client.test_drivers import Script, Scripted, zone
 from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, host, said, table
+from tests.support.scripted import Script, Scripted, zone
 from tests.support.waiting import until
 
 GOOD = zone({HOME: ['0 0 "h" "ark" "" d.example.'], "23456.ark.arpa.": ['0 0 "h" "ark" "" d.example.']})

@@ -15,8 +15,8 @@ import dns.message
 from maptr.cache.cache import Cache
 from maptr.discovery import DiscoveryFailed, NoMappingAuthority
 from tests.cache.test_faults import Server
-from tests.client.test_drivers import zone
 from tests.support.caching import table
+from tests.support.scripted import zone
 
 NAANS = range(10000, 10200)
 SHORT = zone({f"{naan}.ark.arpa.": [f'0 0 "h" "ark" "" d{naan}.example.'] for naan in NAANS})

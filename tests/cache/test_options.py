@@ -13,10 +13,10 @@ from maptr.client.stub import Stub
 from maptr.client.validation.validator import Validator
 from maptr.discovery import DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority
 from maptr.errors import ArkSyntaxError, ConfigError
-from tests.client.test_drivers import serving
 from tests.client.validation.test_chain import validator
 from tests.support.caching import ARK, HOME, ONE_HOST, SILENT, Rig, host, said, table
 from tests.support.peers import Maptr
+from tests.support.scripted import serving
 
 ZONES = Path(__file__).resolve().parents[2] / "zones"
 ANCHORS = next(iter(validator().trust.anchors.values()))

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.test_drivers import serving
 from tests.support.command_line import run, run_on_terminal
 from tests.support.hostile import hostile, hosts, naptr, question, reply
 from tests.support.peers import Maptr
+from tests.support.scripted import serving
 
 ZONES = Path(__file__).resolve().parents[2] / "zones"
 GONE = "ark:00000/x1"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from maptr import registry
 from maptr.zone.build import build
-from tests.client.test_drivers import serving, zone
 from tests.support import command_line
 from tests.support.peers import Maptr
+from tests.support.scripted import serving, zone
 
 
 def run(*arguments: object) -> tuple[int, str, str]:

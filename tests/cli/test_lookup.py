@@ -19,10 +19,10 @@ from maptr.cache import POLICIES
 from maptr.choose import CHOOSERS
 from maptr.cli.results import duration_text
 from tests.cache.test_policy import BEGIN, END, PAGE
-from tests.client.test_drivers import serving, zone
 from tests.support.command_line import run, run_process
 from tests.support.peers import Maptr
 from tests.support.ports import free_port
+from tests.support.scripted import serving, zone
 
 ZONES = Path(__file__).resolve().parents[2] / "zones"
 ARK = "ark:12025/x6np1wh8k"

@@ -11,8 +11,8 @@ import pytest
 
 from maptr.cli import lookup, start
 from maptr.cli.discover import discover, url
-from tests.client.test_drivers import serving
 from tests.support.command_line import run
+from tests.support.scripted import serving
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Generator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 
-import dns.asyncresolver
 import dns.resolver
 import pytest
 
-from maptr import Discovery, Stub, Validator, discover, discover_async, discover_many, discover_many_async
+from maptr import Stub, Validator, discover, discover_many, discover_many_async
 from maptr.answer.context import Transport
 from maptr.answer.respond import respond
 from maptr.ark import Ark
@@ -22,32 +20,21 @@ from maptr.client.bulk import Bulk
 from maptr.errors import ArkSyntaxError, ConfigError
 from maptr.zone.snapshot import Snapshot
 from tests.support.bulk import server as server
+from tests.support.drivers import RESOLVER_DRIVERS, by_async, by_discover, collect, resolver_of
 from tests.support.hostile import Hostile, hostile, hosts, naptr, question
 from tests.support.ports import free_port
 
 ARKS = ["ark:1/x1", "ark:2/x2?info", "ark:3/x", "ark:4/none", "ark:1/x1/c.pdf"]
 
 
-async def collect(stream: AsyncIterator[Discovery]) -> list[Discovery]:
-    return [discovery async for discovery in stream]
-
-
 def test_every_driver_finds_the_same(server: Hostile) -> None:
-    sync_resolver = dns.resolver.Resolver(configure=False)
-    sync_resolver.nameservers, sync_resolver.port = [server.host], server.port
-    async_resolver = dns.asyncresolver.Resolver(configure=False)
-    async_resolver.nameservers, async_resolver.port = [server.host], server.port
-    servers = [server.name]
-    bulk = list(discover_many(ARKS, nameservers=servers))
+    bulk = list(discover_many(ARKS, nameservers=[server.name]))
     assert [bool(found) for found in bulk] == [True, True, True, False, True]
     assert bulk[0].urls() == ["https://u.example/x1", "https://h.example/ark:1/x1"]
-    assert asyncio.run(collect(discover_many_async(ARKS, nameservers=servers))) == bulk
-    assert list(discover_many(ARKS, resolver=sync_resolver)) == bulk
-    for ark, found in zip(ARKS, bulk, strict=True):
-        assert discover(ark, nameservers=servers, raise_on_none=False) == found
-        assert discover(ark, resolver=sync_resolver, raise_on_none=False) == found
-        assert asyncio.run(discover_async(ark, nameservers=servers, raise_on_none=False)) == found
-        assert asyncio.run(discover_async(ark, resolver=async_resolver, raise_on_none=False)) == found
+    assert asyncio.run(collect(discover_many_async(ARKS, nameservers=[server.name]))) == bulk
+    assert list(discover_many(ARKS, resolver=resolver_of(server, dns.resolver.Resolver))) == bulk
+    for driver in (by_discover, by_async, *RESOLVER_DRIVERS):
+        assert [driver(ark, server) for ark in ARKS] == bulk
 
 
 def test_each_name_is_asked_once() -> None:
@@ -145,51 +132,10 @@ def test_the_number_of_started_walks_is_bounded(server: Hostile) -> None:
             yield f"ark:{taken}/x"
 
     stream = discover_many(endless(), nameservers=[server.name], concurrency=8)
-    for _ in range(100):
-        next(stream)
-    assert isinstance(stream, Generator)
-    stream.close()
+    with closing(stream):
+        for _ in range(100):
+            next(stream)
     assert taken < 100 + 200
-
-
-def sockets() -> int:
-    """How many this process has open."""
-    found = 0
-    for link in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):  # that of the folder itself is gone by now
-            found += str(link.readlink()).startswith("socket:")
-    return found
-
-
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="no /proc")
-def test_closing_the_generator_closes_the_sockets() -> None:
-    honest = hosts({"1.ark.arpa.": [naptr("h.example.")]})
-
-    def half(query: bytes, transport: str) -> list[bytes]:
-        return honest(query, transport) if question(query)[0][0] == b"1" else []
-
-    async def cancelled(work: Awaitable[object]) -> None:
-        heard = len(partly.queries)
-        task = asyncio.ensure_future(work)
-        while len(partly.queries) == heard:
-            await asyncio.sleep(0.01)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    with hostile(half) as partly:
-        arks = [f"ark:{number}/x" for number in range(1, 100)]
-        before = sockets()
-        stream = discover_many(arks, nameservers=[partly.name], lifetime=60)
-        assert next(iter(stream))
-        assert sockets() > before
-        assert isinstance(stream, Generator)
-        stream.close()
-        assert sockets() == before
-        asyncio.run(cancelled(collect(discover_many_async(arks, nameservers=[partly.name], lifetime=60))))
-        assert sockets() == before
-        asyncio.run(cancelled(discover_async("ark:2/x", nameservers=[partly.name], lifetime=60)))
-        assert sockets() == before
 
 
 def test_bad_options_and_arks(server: Hostile) -> None:
@@ -242,10 +188,6 @@ def test_keys_are_looked_up_once_for_many_simultaneous_questions() -> None:
         reply = respond(query, snapshot, transport=Transport.UDP if transport == "udp" else Transport.TCP)
         return [reply] if reply is not None else []
 
-    async def collect(server: str) -> list[Discovery]:
-        found = discover_many_async(arks, nameservers=[server], trust_anchors={"ark.arpa.": [key]})
-        return [discovery async for discovery in found]
-
     with hostile(answer) as server:
         for _ in range(2):  # the second run finds the keys
             found = list(discover_many(arks, nameservers=[server.name], trust_anchors=validator))
@@ -254,7 +196,8 @@ def test_keys_are_looked_up_once_for_many_simultaneous_questions() -> None:
             keys = [query for query, _ in server.queries if question(query)[1][-4:-2] == b"\0\x30"]
             assert 0 < len(keys) < 10  # one, and again where a slow machine loses time; not one for each of 256
         assert len({question(query)[0] for query, _ in server.queries}) == 301  # at the origin, too
-        assert asyncio.run(collect(server.name)) == found
+        again = discover_many_async(arks, nameservers=[server.name], trust_anchors={"ark.arpa.": [key]})
+        assert asyncio.run(collect(again)) == found
 
 
 HOSTILE = b"!" + b"(" * 12 + b"x?" + b")*" * 12 + b"y$!https://u.example/!"  # read in linear time, but not in little

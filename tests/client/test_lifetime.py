@@ -6,12 +6,12 @@ import asyncio
 import gc
 import sys
 import time
-from collections.abc import Callable
 from contextlib import closing
+from typing import Any
 
 import pytest
 
-from maptr import Discovery, discover, discover_async, discover_many, discover_many_async
+from maptr import Discovery, discover_async, discover_many
 from maptr.ark import Ark
 from maptr.client.message import Response, SentQuery, read_response
 from maptr.client.scheduler import ActiveWalk, Scheduler
@@ -19,68 +19,29 @@ from maptr.discovery import DiscoveryTimeout, Outcome
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.walk import TIME_OVER, Answer, Settings
+from tests.support.drivers import STUB_DRIVERS, Driver, by_bulk, by_discover, name_of
 from tests.support.hostile import Hostile, hostile, hosts, naptr, question
 
 ARK = "ark:1/x"
 CHAIN = {f"{i}.ark.arpa.": [naptr(f"{i + 1}.ark.arpa.", flags=b"")] for i in range(1, 7)}
 BOUND = 5.0  # seconds that a slow machine may take beyond what was said
 
-Clock = Callable[[], float]
-Ask = Callable[[Hostile, float, Clock], Discovery]
+
+def by_bulk_at_a_rate(ark: str, server: Hostile, **options: Any) -> Discovery:
+    return by_bulk(ark, server, rate=1e6, **options)
 
 
-def by_discover(server: Hostile, lifetime: float, clock: Clock) -> Discovery:
-    return discover(ARK, nameservers=[server.name], lifetime=lifetime, raise_on_none=False, clock=clock)
-
-
-def by_async(server: Hostile, lifetime: float, clock: Clock) -> Discovery:
-    found = discover_async(ARK, nameservers=[server.name], lifetime=lifetime, raise_on_none=False, clock=clock)
-    return asyncio.run(found)
-
-
-def by_bulk(server: Hostile, lifetime: float, clock: Clock) -> Discovery:
-    (found,) = discover_many([ARK], nameservers=[server.name], lifetime=lifetime, clock=clock)
-    return found
-
-
-def by_async_bulk(server: Hostile, lifetime: float, clock: Clock) -> Discovery:
-    async def ask() -> Discovery:
-        found = discover_many_async([ARK], nameservers=[server.name], lifetime=lifetime, clock=clock)
-        (one,) = [one async for one in found]
-        return one
-
-    return asyncio.run(ask())
-
-
-def by_bulk_at_a_rate(server: Hostile, lifetime: float, clock: Clock) -> Discovery:
-    (found,) = discover_many([ARK], nameservers=[server.name], lifetime=lifetime, clock=clock, rate=1e6)
-    return found
-
-
-DRIVERS: tuple[Ask, ...] = (by_discover, by_async, by_bulk, by_async_bulk, by_bulk_at_a_rate)
+DRIVERS: tuple[Driver, ...] = (*STUB_DRIVERS, by_bulk_at_a_rate)
 if sys.platform == "win32":  # no add_reader
     DRIVERS = (by_discover, by_bulk, by_bulk_at_a_rate)
-
-
-@pytest.fixture(params=DRIVERS, ids=lambda driver: driver.__name__)
-def ask(request: pytest.FixtureRequest) -> Ask:
-    driver: Ask = request.param
-
-    def run(server: Hostile, lifetime: float, clock: Clock) -> Discovery:
-        try:
-            return driver(server, lifetime, clock)
-        except DiscoveryTimeout as late:
-            assert late.discovery is not None
-            return late.discovery
-
-    return run
 
 
 def outcomes(found: Discovery) -> list[tuple[Outcome, str]]:
     return [(step.outcome, step.note) for step in found.trace]
 
 
-def test_a_chain_of_late_answers_ends_when_the_time_is_over(ask: Ask) -> None:
+@pytest.mark.parametrize("driver", DRIVERS, ids=name_of)
+def test_a_chain_of_late_answers_ends_when_the_time_is_over(driver: Driver) -> None:
     honest = hosts(CHAIN)
     now = 1000.0
 
@@ -90,7 +51,7 @@ def test_a_chain_of_late_answers_ends_when_the_time_is_over(ask: Ask) -> None:
         return honest(query, transport)
 
     with hostile(late) as server:
-        found = ask(server, 2.0, lambda: now)
+        found = driver(ARK, server, lifetime=2.0, clock=lambda: now)
         asked = len(server.queries)
     assert outcomes(found) == [(Outcome.ANSWER, "")] * 3 + [(Outcome.TIMEOUT, TIME_OVER)]
     assert not found.complete
@@ -105,7 +66,7 @@ def test_a_walk_that_times_out_keeps_its_answers() -> None:
         alone: Discovery | None = None
         for driver in DRIVERS:
             started = time.monotonic()
-            found = driver(server, 0.6, time.monotonic)
+            found = driver(ARK, server, lifetime=0.6)
             assert time.monotonic() - started < 0.6 + BOUND
             assert outcomes(found) == [(Outcome.ANSWER, ""), (Outcome.TIMEOUT, f"{server.name}: no reply")]
             assert [candidate.host for candidate in found] == ["h.example"]

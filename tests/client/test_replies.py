@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,12 @@ import pytest
 from maptr.ark import Ark
 from maptr.client.exchange import Exchange
 from maptr.client.servers import Server
-from maptr.discovery import Discovery, DiscoveryError, Outcome
+from maptr.discovery import Outcome
 from maptr.protocol.names import ARK_ARPA
 from maptr.walk import Question, Walk
 from tests.client.test_exchange import take
 from tests.client.test_hostile import ARK, DRIVERS
+from tests.support.drivers import Driver, name_of
 from tests.support.hostile import AA, NAPTR, TC, Hostile, hostile, naptr, question, record, reply
 
 VECTORS: list[dict[str, Any]] = tomllib.loads(
@@ -79,11 +80,9 @@ def server() -> Iterator[Hostile]:
         yield running
 
 
-@pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.__name__)
+@pytest.mark.parametrize("driver", DRIVERS, ids=name_of)
 @pytest.mark.parametrize("case", VECTORS, ids=lambda case: case["title"])
-def test_every_driver_by_a_server(
-    case: dict[str, Any], driver: Callable[[str, float], Discovery], server: Hostile
-) -> None:
+def test_every_driver_by_a_server(case: dict[str, Any], driver: Driver, server: Hostile) -> None:
     """What is not to be heard comes before what is; the rest comes alone."""
     packet = octets(case)
 
@@ -102,11 +101,7 @@ def test_every_driver_by_a_server(
         return [told]
 
     server.script = serve
-    try:
-        found = driver(server.name, 10.0)
-    except DiscoveryError as error:
-        assert error.discovery is not None
-        found = error.discovery
+    found = driver(ARK, server, lifetime=10.0)
     if case.get("tcp") or not case.get("heard", True):
         assert [candidate.host for candidate in found] == ["good.example"]
         return

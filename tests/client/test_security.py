@@ -7,33 +7,21 @@ where no anchor is above, and to several of them. The verdicts on single answers
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
-import dns.asyncresolver
 import dns.dnssec
 import dns.rdata
-import dns.resolver
 import dns.zone
 import pytest
 
-from maptr import (
-    Cache,
-    Discovery,
-    DiscoveryFailed,
-    NoMappingAuthority,
-    Validator,
-    discover,
-    discover_async,
-    discover_many,
-    discover_many_async,
-)
+from maptr import Cache, Discovery, DiscoveryFailed, NoMappingAuthority, Validator, discover
 from maptr.answer.context import Transport
 from maptr.answer.respond import respond
 from maptr.discovery import Outcome
 from maptr.zone.snapshot import Snapshot
+from tests.support.drivers import RESOLVER_DRIVERS, STUB_DRIVERS, Driver, found_by, name_of
 from tests.support.hostile import AA, CNAME, NAPTR, NS, A, Hostile, hostile, naptr, question, record, reply
 
 pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
@@ -117,72 +105,21 @@ def tree() -> Iterator[Tree]:
         yield Tree(server, {"ark.arpa.": [top_key], "island.example.": [island_key]})
 
 
-def resolvers(server: Hostile) -> tuple[dns.resolver.Resolver, dns.asyncresolver.Resolver]:
-    sync, awaited = dns.resolver.Resolver(configure=False), dns.asyncresolver.Resolver(configure=False)
-    for one in (sync, awaited):
-        one.nameservers, one.port = [server.host], server.port
-    return sync, awaited
-
-
-def by_discover(ark: str, server: Hostile, by: Validator) -> Discovery:
-    return discover(ark, nameservers=[server.name], trust_anchors=by, raise_on_none=False)
-
-
-def by_async(ark: str, server: Hostile, by: Validator) -> Discovery:
-    return asyncio.run(discover_async(ark, nameservers=[server.name], trust_anchors=by, raise_on_none=False))
-
-
-def by_bulk(ark: str, server: Hostile, by: Validator) -> Discovery:
-    return next(discover_many([ark], nameservers=[server.name], trust_anchors=by))
-
-
-def by_async_bulk(ark: str, server: Hostile, by: Validator) -> Discovery:
-    async def ask() -> Discovery:
-        (one,) = [found async for found in discover_many_async([ark], nameservers=[server.name], trust_anchors=by)]
-        return one
-
-    return asyncio.run(ask())
-
-
-def by_dnspython(ark: str, server: Hostile, by: Validator) -> Discovery:
-    return discover(ark, resolver=resolvers(server)[0], trust_anchors=by, raise_on_none=False)
-
-
-def by_async_dnspython(ark: str, server: Hostile, by: Validator) -> Discovery:
-    return asyncio.run(
-        discover_async(ark, resolver=resolvers(server)[1], trust_anchors=by, raise_on_none=False),
-    )
-
-
-def by_cache(ark: str, server: Hostile, by: Validator) -> Discovery:
+def by_cache(ark: str, server: Hostile, trust_anchors: Validator) -> Discovery:
     """Fresh and from memory; what has a bogus part is not kept, and has no candidate here."""
-    with Cache(nameservers=[server.name], trust_anchors=by) as cache:
-        fresh = found_by(partial(cache.discover, ark, raise_on_none=False))
-        kept = found_by(partial(cache.discover, ark, raise_on_none=False))
+    with Cache(nameservers=[server.name], trust_anchors=trust_anchors) as cache:
+        fresh, kept = (found_by(partial(cache.discover, ark)) for _ in range(2))
     assert (fresh.source, kept.source) == ("dns", "memory")
     assert (kept.candidates, kept.complete) == (fresh.candidates, fresh.complete)
     assert kept.security == ("indeterminate" if fresh.security == "bogus" else fresh.security)  # not asked again yet
     return fresh
 
 
-def found_by(ask: Callable[[], Discovery]) -> Discovery:
-    try:
-        return ask()
-    except DiscoveryFailed as failed:
-        assert failed.discovery is not None
-        return failed.discovery
-
-
-DRIVERS = (by_discover, by_async, by_bulk, by_async_bulk, by_dnspython, by_async_dnspython, by_cache)
-
-
-@pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.__name__)
-def test_security_is_that_of_the_weakest_part(
-    driver: Callable[[str, Hostile, Validator], Discovery], tree: Tree
-) -> None:
+@pytest.mark.parametrize("driver", [*STUB_DRIVERS, *RESOLVER_DRIVERS, by_cache], ids=name_of)
+def test_security_is_that_of_the_weakest_part(driver: Driver, tree: Tree) -> None:
     validator = Validator(tree.anchors)
     for naan, case in CASES.items():
-        found = found_by(partial(driver, f"ark:{naan}/x", tree.server, validator))
+        found = driver(f"ark:{naan}/x", tree.server, trust_anchors=validator)
         hosts = () if driver is by_cache and case.security == "bogus" else case.hosts
         assert (naan, found.security) == (naan, case.security)
         assert (naan, sorted(c.host for c in found)) == (naan, [f"{name}.example" for name in hosts])
@@ -236,17 +173,9 @@ def to_host(query: bytes, flags: int) -> bytes:
     return reply(query, [record(None, NAPTR, naptr("h.example."))], flags=flags)
 
 
-def by_word(server: str) -> list[Discovery]:
+def by_word(server: Hostile) -> list[Discovery]:
     """By every driver of our own stub."""
-
-    async def awaited() -> Discovery:
-        return await discover_async("ark:12345/x", nameservers=[server], trust_ad=True, raise_on_none=False)
-
-    return [
-        found_by(partial(discover, "ark:12345/x", nameservers=[server], trust_ad=True, raise_on_none=False)),
-        found_by(lambda: asyncio.run(awaited())),
-        next(discover_many(["ark:12345/x"], nameservers=[server], trust_ad=True)),
-    ]
+    return [driver("ark:12345/x", server, trust_ad=True) for driver in STUB_DRIVERS]
 
 
 @pytest.mark.parametrize(("word", "security"), [(AD, "secure"), (0, "insecure"), (None, "bogus")])
@@ -261,7 +190,7 @@ def test_security_by_ad_is_that_of_the_weakest_answer(word: int | None, security
         return [to_host(query, RA | word)]
 
     with hostile(answer) as server:
-        for found in by_word(server.name):
+        for found in by_word(server):
             assert (found.security, found.complete, bool(found)) == (security, word is not None, word is not None)
             assert [step.security for step in found.trace] == ["secure", security]
 
@@ -274,7 +203,7 @@ def test_the_ad_bit_of_a_referred_server_is_ignored() -> None:
         return [reply(query, authority=[ns], additional=[record("ns.example.", A, bytes((127, 0, 0, 2)))], flags=AD)]
 
     with hostile(refer) as top, hostile(lambda query, _: [to_host(query, AA | AD)], "127.0.0.2", top.port) as below:
-        for found in by_word(top.name):
+        for found in by_word(top):
             assert (found.trace[0].server, found.security, bool(found)) == (below.name, "insecure", True)
 
 
@@ -286,4 +215,4 @@ def test_an_alias_without_ad_is_insecure(alias: int, security: str) -> None:
         return [to_host(query, AA | AD)]
 
     with hostile(leave) as server:
-        assert [found.security for found in by_word(server.name)] == [security] * 3
+        assert [found.security for found in by_word(server)] == [security] * 4

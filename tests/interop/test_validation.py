@@ -33,7 +33,7 @@ from tests.support.signers import COMMANDS, KNOT_COMMANDS
 
 pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
 
-from tests.client.test_security import found_by
+from tests.support.drivers import found_by
 from tests.support.tampered import NAANS, NAPTR_TEXT, NS_RECORDS, TOP, Tree, build, signed_zone
 
 RCODES = {dns.rcode.NOERROR: (Outcome.ANSWER, Outcome.NODATA), dns.rcode.NXDOMAIN: (Outcome.NXDOMAIN,)}

@@ -21,7 +21,7 @@ from maptr.server.puller import DriftReport
 from maptr.server.state import ZoneResult
 from maptr.server.status import describe_left_out
 from maptr.zone.lint import LeftOut, lint
-from tests.client.test_drivers import serving, zone
+from tests.support.scripted import serving, zone
 from tests.support.server_process import Site, site
 
 REPOSITORY = Path(__file__).resolve().parents[2]

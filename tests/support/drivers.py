@@ -1,0 +1,96 @@
+"""Every way to discover one ARK at a scripted server, as a function of the ARK, the server and options.
+
+A driver returns the discovery of a failure instead of raising it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+import dns.asyncresolver
+import dns.resolver
+
+from maptr import Cache, Discovery, DiscoveryError, discover, discover_async, discover_many, discover_many_async
+from tests.support.hostile import Hostile
+
+Driver = Callable[..., Discovery]
+Resolving = TypeVar("Resolving", dns.resolver.Resolver, dns.asyncresolver.Resolver)
+
+
+def found_by(ask: Callable[[], Discovery]) -> Discovery:
+    """The discovery, also of a failure."""
+    try:
+        return ask()
+    except DiscoveryError as failed:
+        assert failed.discovery is not None
+        return failed.discovery
+
+
+def _found(driver: Driver) -> Driver:
+    @wraps(driver)
+    def run(ark: str, server: Hostile, **options: Any) -> Discovery:
+        return found_by(lambda: driver(ark, server, **options))
+
+    return run
+
+
+def resolver_of(server: Hostile, kind: type[Resolving]) -> Resolving:
+    """A dnspython resolver of this kind that asks the server."""
+    made = kind(configure=False)
+    made.nameservers, made.port = [server.host], server.port
+    return made
+
+
+async def collect(stream: AsyncIterable[Discovery]) -> list[Discovery]:
+    """All discoveries of a stream."""
+    return [discovery async for discovery in stream]
+
+
+@_found
+def by_discover(ark: str, server: Hostile, **options: Any) -> Discovery:
+    return discover(ark, nameservers=[server.name], **options)
+
+
+@_found
+def by_async(ark: str, server: Hostile, **options: Any) -> Discovery:
+    return asyncio.run(discover_async(ark, nameservers=[server.name], **options))
+
+
+@_found
+def by_bulk(ark: str, server: Hostile, **options: Any) -> Discovery:
+    (found,) = discover_many([ark], nameservers=[server.name], **options)
+    return found
+
+
+@_found
+def by_async_bulk(ark: str, server: Hostile, **options: Any) -> Discovery:
+    (found,) = asyncio.run(collect(discover_many_async([ark], nameservers=[server.name], **options)))
+    return found
+
+
+@_found
+def by_resolver(ark: str, server: Hostile, **options: Any) -> Discovery:
+    return discover(ark, resolver=resolver_of(server, dns.resolver.Resolver), **options)
+
+
+@_found
+def by_async_resolver(ark: str, server: Hostile, **options: Any) -> Discovery:
+    return asyncio.run(discover_async(ark, resolver=resolver_of(server, dns.asyncresolver.Resolver), **options))
+
+
+@_found
+def by_cache(ark: str, server: Hostile, **options: Any) -> Discovery:
+    with Cache(nameservers=[server.name]) as cache:
+        return cache.discover(ark, **options)
+
+
+STUB_DRIVERS = (by_discover, by_async, by_bulk, by_async_bulk)
+RESOLVER_DRIVERS = (by_resolver, by_async_resolver)
+
+
+def name_of(driver: Driver) -> str:
+    """The title of a driver in a test."""
+    return driver.__name__
