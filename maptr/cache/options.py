@@ -47,7 +47,7 @@ class TrustSettings:
 
     def __init__(self, ad: bool, anchors: TrustAnchors | None) -> None:
         self.ad = ad
-        self.validator = None if anchors is None else make_validator(anchors, ad)
+        self.validator = make_validator(anchors, ad)
         self.ask: dict[str, Any] = {"trust_ad": True} if ad else {}
         self.view = " ad" if ad else ""
         if self.validator is not None:

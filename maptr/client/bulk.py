@@ -82,7 +82,7 @@ def discover_many(
     asked = resolver or _dnspython_resolver(nameservers)
     if asked is None or isinstance(asked, Stub):
         bulk = Bulk(nameservers=nameservers, stub=asked, **options)
-        for _, discovery in bulk.run(enumerate(parsed), ordered=ordered):
+        for _, discovery in bulk.run(((None, ark) for ark in parsed), ordered=ordered):
             yield discovery
         return
     each = _each_options(options, resolver, nameservers)
@@ -123,11 +123,7 @@ async def discover_many_async(
         asked = await asyncio.to_thread(_dnspython_resolver, nameservers)
     if asked is None or isinstance(asked, Stub):
         bulk = Bulk(nameservers=nameservers, stub=asked, **options)
-        if isinstance(arks, AsyncIterable):
-            numbered: AsyncIterable[tuple[int, Ark]] | Iterable[tuple[int, Ark]] = _numbered(arks, profile)
-        else:
-            numbered = enumerate(call.as_ark(ark, profile) for ark in arks)
-        async with aclosing(bulk.run_async(numbered, ordered=ordered)) as running:
+        async with aclosing(bulk.run_async(_parsed(arks, profile), ordered=ordered)) as running:
             async for _, discovery in running:
                 yield discovery
         return
@@ -135,7 +131,7 @@ async def discover_many_async(
     from maptr.client.resolver import as_async  # imported already, with the resolver
 
     asked = as_async(asked)
-    async for _, ark in _numbered(arks, profile):
+    async for _, ark in _parsed(arks, profile):
         try:
             yield await discover_async(ark, resolver=asked, **each)
         except DiscoveryFailed as failed:
@@ -150,17 +146,15 @@ def _refuse_one(arks: object) -> None:
         raise TypeError("expected several ARKs, got one: use discover(ark), or a list: [ark]")
 
 
-async def _numbered(
+async def _parsed(
     arks: Iterable[Ark | str | bytes] | AsyncIterable[Ark | str | bytes], profile: Profile
-) -> AsyncIterator[tuple[int, Ark]]:
-    if not isinstance(arks, AsyncIterable):
-        for pair in enumerate(arks):
-            yield pair[0], call.as_ark(pair[1], profile)
-        return
-    number = 0
-    async for ark in arks:
-        yield number, call.as_ark(ark, profile)
-        number += 1
+) -> AsyncIterator[tuple[None, Ark]]:
+    if isinstance(arks, AsyncIterable):
+        async for ark in arks:
+            yield None, call.as_ark(ark, profile)
+    else:
+        for ark in arks:
+            yield None, call.as_ark(ark, profile)
 
 
 def _dnspython_resolver(nameservers: list[str] | None) -> dns.resolver.Resolver | None:
@@ -182,8 +176,8 @@ def _each_options(options: BulkOptions, resolver: object, nameservers: list[str]
     if {"concurrency", "rate"} & options.keys():
         raise ConfigError("a dnspython resolver is asked one question at a time: concurrency and rate do not apply")
     each: call.CallOptions = {"raise_on_none": False, **options}  # type: ignore[typeddict-item]
-    if (anchors := options.get("trust_anchors")) is not None:  # keys validated for one ARK serve the next
-        each["trust_anchors"] = make_validator(anchors, options.get("trust_ad", False))
+    # Keys validated for one ARK serve the next.
+    each["trust_anchors"] = make_validator(options.get("trust_anchors"), options.get("trust_ad", False))
     return each
 
 
@@ -239,18 +233,14 @@ class Bulk:
                     waiter.wait(0 if run.wanted else pause)
 
     async def run_async(
-        self, arks: Iterable[tuple[Token, Ark]] | AsyncIterable[tuple[Token, Ark]], *, ordered: bool = True
+        self, arks: AsyncIterator[tuple[Token, Ark]], *, ordered: bool = True
     ) -> AsyncGenerator[tuple[Token, Discovery], None]:
         """``run`` on the running event loop."""
         waiter = LoopWaiter()
         with closing(_Run[Token](self, waiter, ordered)) as run:
-            stream = aiter(arks) if isinstance(arks, AsyncIterable) else iter(arks)
             while not run.over:
                 if wanted := run.wanted:
-                    if isinstance(stream, AsyncIterator):
-                        await run.take_in_async(stream, wanted)
-                    else:
-                        run.take_in(stream, wanted)
+                    await run.take_in_async(arks, wanted)
                 pause = run.tick()
                 for done in run.ready():
                     yield done

@@ -101,9 +101,9 @@ class Call:
                 self._on_step(step)
             self._shown = len(steps)
 
-    def finish(self, now: float | None = None) -> Discovery:
+    def finish(self) -> Discovery:
         """The discovery, before ``prefer`` applies the chooser. Raises as ``discover`` does."""
-        discovery = self.walk.result(time.time() if now is None else now)
+        discovery = self.walk.result(time.time())
         if self._on_step is not None:
             for step in discovery.trace[self._shown :]:  # a limit that only the end shows
                 self._on_step(step)

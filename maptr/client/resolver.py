@@ -55,7 +55,7 @@ class _Lookups:
     def __init__(self, resolver: AnyResolver | None, run: Call) -> None:
         self._given: Any = resolver or default_resolver()
         self.origins = _ORIGINS.setdefault(self._given, Origins())
-        self._validator = None if run.trust_anchors is None else make_validator(run.trust_anchors, run.trust_ad)
+        self._validator = make_validator(run.trust_anchors, run.trust_ad)
         self.trust = self._validator or run.trust_ad
         self._run = run
 

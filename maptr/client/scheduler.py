@@ -7,9 +7,8 @@ walks that a driver starts at once, and by MAX_KEPT.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
-from heapq import heapify, heappop, heappush
-from itertools import count, islice
+from collections.abc import Callable, Hashable
+from itertools import islice
 from math import inf
 from typing import Generic, TypeVar
 
@@ -67,13 +66,14 @@ class _Root(Generic[Token]):
 
 
 class ActiveWalk(Generic[Token]):
-    """A walk that asks further questions; ``open`` are those it waits for, by folded name."""
+    """A walk that asks further questions until its ``deadline``; ``open`` are those it waits for, by folded name."""
 
-    __slots__ = ("open", "token", "walk")
+    __slots__ = ("deadline", "open", "token", "walk")
 
-    def __init__(self, token: Token, walk: Walk) -> None:
+    def __init__(self, token: Token, walk: Walk, deadline: float) -> None:
         self.token = token
         self.walk = walk
+        self.deadline = deadline
         self.open: dict[Key, Question] = {}
 
 
@@ -126,7 +126,9 @@ class Scheduler(Generic[Token]):
         self._rules = RuleCache()
         self._roots: dict[Key, _Root[Token]] = {}  # asked and not answered, by folded name
         self._follow_ups: dict[Key, FollowUp[Token]] = {}  # asked and not answered
-        self._deadlines: _Deadlines[Token] = _Deadlines(lifetime, self._clock)
+        self._lifetime = lifetime
+        self._active: dict[ActiveWalk[Token], None] = {}
+        self._next_deadline = inf  # the time of no active walk is over before
         self._new: list[Labels] = []
         self._new_follow_ups: list[FollowUp[Token]] = []
         self._same: dict[str, Discovery] = {}  # by NAAN: the discovery that holds for every ARK of it
@@ -177,9 +179,12 @@ class Scheduler(Generic[Token]):
         """End the walks whose time is over; seconds until the next call is due, None for never."""
         self._until = self._clock() + SLICE
         self._go()
-        for active in self._deadlines.overdue():
-            self._end(active)
-        return self._deadlines.pause
+        now = self._clock()
+        if self._next_deadline <= now:
+            for active in [active for active in self._active if active.deadline <= now]:
+                self._end(active)
+            self._next_deadline = min((active.deadline for active in self._active), default=inf)
+        return max(0.0, self._next_deadline - now) if self._active else None
 
     def tell(self, name: Labels, answer: Answer, rdtype: int = NAPTR) -> None:
         """The answer to a question that was taken, for every walk that waits for it."""
@@ -243,8 +248,9 @@ class Scheduler(Generic[Token]):
         if walk.over:
             self._finish(token, walk)
             return
-        active = ActiveWalk(token, walk)
-        self._deadlines.set(active, elapsed)
+        active = ActiveWalk(token, walk, self._clock() - elapsed + self._lifetime)
+        self._active[active] = None
+        self._next_deadline = min(self._next_deadline, active.deadline)
         self._continue(active)
 
     def _continue(self, active: ActiveWalk[Token]) -> None:
@@ -264,6 +270,7 @@ class Scheduler(Generic[Token]):
                 follow_up.walks[active] = None
                 active.open[key] = question
         if walk.over:
+            del self._active[active]
             self._finish(active.token, walk)
 
     def _end(self, active: ActiveWalk[Token]) -> None:
@@ -275,6 +282,7 @@ class Scheduler(Generic[Token]):
             if not follow_up.walks:
                 del self._follow_ups[key]
                 follow_up.drop()
+        del self._active[active]
         self._finish(active.token, active.walk)
 
     def _finish(self, token: Token, walk: Walk) -> None:
@@ -298,39 +306,6 @@ class _AnswerCache:
             # Many at once: finding the first key of a dict takes longer the more were deleted before it.
             for old in list(islice(self._answers, -(-len(self._answers) // EVICTED))):
                 self._records -= len(self._answers.pop(old).records) or 1
-
-
-class _Deadlines(Generic[Token]):
-    """When the time of each walk is over; ``lifetime`` is in seconds."""
-
-    def __init__(self, lifetime: float, clock: Callable[[], float]) -> None:
-        self._lifetime = lifetime
-        self._clock = clock
-        self._heap: list[tuple[float, int, ActiveWalk[Token]]] = []
-        self._numbers = count()
-        self._most = 100
-
-    def set(self, active: ActiveWalk[Token], elapsed: float) -> None:
-        """The walk's first packet was sent so many seconds ago."""
-        if len(self._heap) > self._most:  # drop the walks that have ended, which are most of them
-            self._heap = [entry for entry in self._heap if not entry[2].walk.over]
-            heapify(self._heap)
-            self._most = 100 + 2 * len(self._heap)
-        heappush(self._heap, (self._clock() - elapsed + self._lifetime, next(self._numbers), active))
-
-    def overdue(self) -> Iterator[ActiveWalk[Token]]:
-        """The walks whose time is over, each once."""
-        if self._heap:
-            now = self._clock()
-            while self._heap and self._heap[0][0] <= now:
-                active = heappop(self._heap)[2]
-                if not active.walk.over:
-                    yield active
-
-    @property
-    def pause(self) -> float | None:
-        """Seconds until the time of the next walk is over; None if there is none."""
-        return max(0.0, self._heap[0][0] - self._clock()) if self._heap else None
 
 
 def _key(name: Labels, rdtype: int) -> Key:

@@ -54,7 +54,7 @@ class Stub:
             for server in find_servers(text, port, None if until is None else until - clock())
         )
         self.trust_ad = trust_ad
-        self.validator: Validator | None = None if trust_anchors is None else make_validator(trust_anchors, trust_ad)
+        self.validator: Validator | None = make_validator(trust_anchors, trust_ad)
         self.randomness = randomness
         self._clock = clock
         self.origins = Origins(clock)
@@ -97,10 +97,12 @@ class Stub:
             self.servers = (*(other for other in self.servers if other != server), server)
 
 
-def make_validator(trust_anchors: TrustAnchors, trust_ad: bool) -> Validator:
-    """The given validator, or one with these anchors. Raises ConfigError, also together with ``trust_ad``."""
+def make_validator(trust_anchors: TrustAnchors | None, trust_ad: bool) -> Validator | None:
+    """The given validator, or one with these anchors, if any. Raises ConfigError, also together with ``trust_ad``."""
+    if trust_anchors is None:
+        return None
     from maptr.client.validation.validator import Validator  # needs the optional package cryptography
 
     if trust_ad:
         raise ConfigError("give trust_ad or trust_anchors, not both")
-    return Validator.of(trust_anchors)
+    return trust_anchors if isinstance(trust_anchors, Validator) else Validator(trust_anchors)

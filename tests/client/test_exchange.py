@@ -22,6 +22,7 @@ from maptr.client.servers import Server
 from maptr.discovery import Outcome
 from maptr.protocol import names
 from maptr.protocol.numbers import AAAA
+from maptr.walk import Answer
 from tests.support.hostile import AA, NAPTR, NS, TC, A, naptr, record, reply
 
 NAME = (b"12345", b"ark", b"arpa")
@@ -40,6 +41,13 @@ def take(asking: Exchange) -> Attempt:
     return attempt
 
 
+def settled(asking: Exchange) -> Answer:
+    """The answer of a question that is over."""
+    assert asking.next() is None
+    assert asking.answer is not None
+    return asking.answer
+
+
 def referral(query: bytes, cut: str, *glue: tuple[int, int, int, int]) -> bytes:
     extra = [record("ns.example.", A, bytes(address)) for address in glue]
     return reply(query, authority=[record(cut, NS, b"\2ns\7example\0")], additional=extra, flags=0)
@@ -53,9 +61,9 @@ def test_silent_servers_are_asked_again_with_longer_timeouts() -> None:
         asking.timed_out(attempt)
     assert [attempt.server for attempt in attempts] == [ONE, TWO] * ROUNDS
     assert [attempt.seconds for attempt in attempts] == [FIRST_SECONDS * 2**n for n in range(ROUNDS) for _ in range(2)]
-    assert asking.answer is not None
-    assert asking.answer.outcome is Outcome.TIMEOUT
-    assert "2001:4860::1#5300: no reply" in asking.answer.note
+    answer = settled(asking)
+    assert answer.outcome is Outcome.TIMEOUT
+    assert "2001:4860::1#5300: no reply" in answer.note
     spellings = [attempt.query.question for attempt in attempts]
     assert len(set(spellings[:4])) == 4  # 0x20
     assert spellings[-1] == names.to_wire(NAME) + b"\0\x23\0\1"  # for a server that does not echo the case
@@ -68,10 +76,9 @@ def test_a_server_that_fails_is_not_asked_again() -> None:
     second = take(asking)
     assert second.server == TWO
     asking.unreachable(second, "no route")
-    assert asking.next() is None
-    assert asking.answer is not None
-    assert asking.answer.outcome is Outcome.UNREACHABLE
-    assert asking.answer.note == "192.0.2.1#53: rcode 5; 2001:4860::1#5300: no route"
+    answer = settled(asking)
+    assert answer.outcome is Outcome.UNREACHABLE
+    assert answer.note == "192.0.2.1#53: rcode 5; 2001:4860::1#5300: no route"
 
 
 def test_without_edns_then_by_tcp_at_the_same_server() -> None:
@@ -86,9 +93,9 @@ def test_without_edns_then_by_tcp_at_the_same_server() -> None:
     assert (stream.server, stream.tcp) == (ONE, True)
     assert not asking.receive(stream, reply(stream.query.packet, GOOD, ident=b"xx"))
     assert asking.receive(stream, reply(stream.query.packet, GOOD))
-    assert asking.answer is not None
-    assert asking.answer.outcome is Outcome.ANSWER
-    assert asking.answer.server == "192.0.2.1#53"
+    answer = settled(asking)
+    assert answer.outcome is Outcome.ANSWER
+    assert answer.server == "192.0.2.1#53"
 
 
 def test_a_lost_tcp_exchange_goes_to_the_next_server_by_udp() -> None:
@@ -112,10 +119,9 @@ def test_a_referral_keeps_the_port_and_never_leads_to_private_addresses() -> Non
     nowhere = exchange(PUBLIC)
     first = take(nowhere)
     nowhere.receive(first, referral(first.query.packet, "12345.ark.arpa.", *inside))
-    assert nowhere.next() is None
-    assert nowhere.answer is not None
-    assert nowhere.answer.outcome is Outcome.REFERRAL
-    assert "no usable address of ns.example." in nowhere.answer.note
+    answer = settled(nowhere)
+    assert answer.outcome is Outcome.REFERRAL
+    assert "no usable address of ns.example." in answer.note
 
 
 def test_referrals_must_lead_down_and_end() -> None:
@@ -126,18 +132,14 @@ def test_referrals_must_lead_down_and_end() -> None:
         asking.receive(attempt, referral(attempt.query.packet, names.to_text(deep[-level:]), (9, 9, 9, level)))
     attempt = take(asking)
     asking.receive(attempt, referral(attempt.query.packet, names.to_text(deep[-15:]), (9, 9, 9, 99)))
-    assert asking.next() is None
-    assert asking.answer is not None
-    assert "more than 8 referrals" in asking.answer.note
+    assert "more than 8 referrals" in settled(asking).note
     for cut in ("ark.arpa.", "arpa.", ".", "other.arpa."):
         again = exchange(PUBLIC)
         first = take(again)
         again.receive(first, referral(first.query.packet, "ark.arpa.", (9, 9, 9, 9)))
         second = take(again)
         again.receive(second, referral(second.query.packet, cut, (9, 9, 9, 8)))
-        assert again.next() is None
-        assert again.answer is not None
-        assert "lame" in again.answer.note
+        assert "lame" in settled(again).note
 
 
 def refer(attempt: Attempt, cut: str, server: str) -> bytes:
@@ -165,8 +167,7 @@ def test_a_referral_without_glue_is_looked_up_at_the_first_servers() -> None:
     below = take(asking)  # on the port of the server that referred us, and never to an address that is local
     assert (below.server, below.query.name) == (Server("2001:4860:0:0:0:0:0:7"), NAME)
     asking.receive(below, reply(below.query.packet, GOOD))
-    assert asking.answer is not None
-    assert asking.answer.outcome is Outcome.ANSWER
+    assert settled(asking).outcome is Outcome.ANSWER
 
 
 def test_a_search_that_finds_nothing_ends_and_says_so() -> None:
@@ -179,9 +180,9 @@ def test_a_search_that_finds_nothing_ends_and_says_so() -> None:
         else:
             asking.receive(attempt, reply(attempt.query.packet, rcode=5))
     assert count == 3  # the question, A, AAAA
-    assert asking.answer is not None
-    assert asking.answer.outcome is Outcome.REFERRAL
-    assert "referred to 12345.ark.arpa.: no address of its servers" in asking.answer.note
+    answer = settled(asking)
+    assert answer.outcome is Outcome.REFERRAL
+    assert "referred to 12345.ark.arpa.: no address of its servers" in answer.note
 
 
 def test_searches_in_a_circle_and_ever_deeper_end() -> None:
@@ -199,17 +200,14 @@ def test_searches_in_a_circle_and_ever_deeper_end() -> None:
                 cut, server = f"x{number}.example.", f"ns.x{number + 1}.example."
             asking.receive(attempt, refer(attempt, cut, server))
         assert count <= MAX_TRIES
-        assert asking.answer is not None
-        assert asking.answer.outcome is Outcome.REFERRAL
+        assert settled(asking).outcome is Outcome.REFERRAL
 
 
 def test_the_address_of_a_server_below_its_own_cut_is_not_looked_up() -> None:
     asking = exchange(PUBLIC)
     first = take(asking)
     asking.receive(first, refer(first, "12345.ark.arpa.", "ns.12345.ark.arpa."))
-    assert asking.next() is None
-    assert asking.answer is not None
-    assert "no usable address of ns.12345.ark.arpa." in asking.answer.note
+    assert "no usable address of ns.12345.ark.arpa." in settled(asking).note
 
 
 def test_an_address_lookup_ends_with_its_question() -> None:
@@ -218,9 +216,7 @@ def test_an_address_lookup_ends_with_its_question() -> None:
     asking.receive(first, refer(first, "12345.ark.arpa.", "ns.nma.example."))
     take(asking)
     asking.expire()
-    assert asking.next() is None
-    assert asking.answer is not None
-    assert asking.answer.outcome is Outcome.TIMEOUT
+    assert settled(asking).outcome is Outcome.TIMEOUT
 
 
 def test_the_number_of_packets_is_bounded() -> None:
@@ -233,16 +229,12 @@ def test_the_number_of_packets_is_bounded() -> None:
 
 
 def test_no_server_and_no_time() -> None:
-    nobody = exchange()
-    assert nobody.next() is None
-    assert nobody.answer is not None
-    assert nobody.answer.outcome is Outcome.UNREACHABLE
+    empty = exchange()
+    assert settled(empty).outcome is Outcome.UNREACHABLE
     late = exchange(ONE)
     take(late)
     late.expire()
-    assert late.next() is None
-    assert late.answer is not None
-    assert late.answer.outcome is Outcome.TIMEOUT
+    assert settled(late).outcome is Outcome.TIMEOUT
 
 
 def test_the_ad_bit_is_requested_only_with_trust_ad() -> None:
@@ -251,8 +243,7 @@ def test_the_ad_bit_is_requested_only_with_trust_ad() -> None:
         attempt = take(asking)
         assert bool(attempt.query.packet[3] & 0x20) == trust_ad
         asking.receive(attempt, reply(attempt.query.packet, GOOD, flags=AA | 0x20))
-        assert asking.answer is not None
-        assert asking.answer.security == ("secure" if trust_ad else "indeterminate")
+        assert settled(asking).security == ("secure" if trust_ad else "indeterminate")
 
 
 def test_a_stub_shows_its_servers() -> None:

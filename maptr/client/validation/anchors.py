@@ -32,21 +32,21 @@ _BIND_ENTRY = re.compile(
 )
 
 
-def anchors(given: Given) -> Anchors:
+def usable(given: Given, filename: str = "") -> Anchors:
     """Anchors by zone, from DS or DNSKEY rdatas by name, as in dnspython's keyrings.
 
     Raises ConfigError if there are none, or if a zone has no usable one.
     """
     found: dict[dns.name.Name, tuple[Rdata, ...]] = {}
+    key = "" if filename else "trust_anchors"
     for name, rdatas in given.items():
         zone = dns.name.from_text(name) if isinstance(name, str) else name
-        rdatas = tuple(rdatas)
-        usable = tuple(rdata for rdata in rdatas if is_usable(rdata))
-        if not usable:
-            raise ConfigError(f"no trust anchor of {zone} has a known algorithm", key="trust_anchors")
-        found[zone] = (*found.get(zone, ()), *usable)
+        known = tuple(rdata for rdata in rdatas if is_usable(rdata))
+        if not known:
+            raise ConfigError(f"no trust anchor of {zone} has a known algorithm", filename=filename, key=key)
+        found[zone] = (*found.get(zone, ()), *known)
     if not found:
-        raise ConfigError("no trust anchor", key="trust_anchors")
+        raise ConfigError("no trust anchor", filename=filename, key=key)
     return found
 
 
@@ -63,17 +63,13 @@ def read(text: str, filename: str = "") -> Anchors:
     The text has DS and DNSKEY records as in a zone file (Unbound, dnssec-keygen, ``maptr zone keys ds``), or BIND's
     ``trust-anchors``, ``trusted-keys`` and ``managed-keys``.
     """
+    given: dict[dns.name.Name | str, list[Rdata]] = {}
     try:
-        found = list(_read_bind(text) if _BIND.search(text) else _read_records(text))
+        for name, rdata in _read_bind(text) if _BIND.search(text) else _read_records(text):
+            given.setdefault(name, []).append(rdata)
     except (dns.exception.DNSException, ValueError) as error:
         raise ConfigError(f"trust anchors cannot be read: {error}", filename=filename) from None
-    given: dict[dns.name.Name | str, list[Rdata]] = {}
-    for name, rdata in found:
-        given.setdefault(name, []).append(rdata)
-    try:
-        return anchors(given)
-    except ConfigError as error:
-        raise ConfigError(error.reason, filename=filename) from None
+    return usable(given, filename)
 
 
 def _read_records(text: str) -> Iterator[tuple[dns.name.Name, Rdata]]:

@@ -53,7 +53,7 @@ class Validator:
             newer = "a newer" if find_spec("cryptography") else "the"
             raise MissingExtra(f"validation needs {newer} package cryptography: pip install 'maptr[dnssec]'")
         if isinstance(anchors, Mapping):
-            found = anchor_files.anchors(anchors)
+            found = anchor_files.usable(anchors)
         else:
             try:
                 found = anchor_files.read(Path(anchors).read_text("utf-8"), os.fspath(anchors))
@@ -64,11 +64,6 @@ class Validator:
 
     def __repr__(self) -> str:
         return f"<Validator from {', '.join(map(str, self.trust.anchors))}>"
-
-    @classmethod
-    def of(cls, given: TrustAnchors) -> Validator:
-        """The given validator, or one with these anchors."""
-        return given if isinstance(given, Validator) else cls(given)
 
     def has_keys(self, name: Labels) -> bool:
         """Whether the zone at a name is known, so that questions below it need no keys from above."""
