@@ -6,13 +6,25 @@ import signal
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from maptr.dnssec import keys as zonekeys
-from maptr.dnssec.keys import Algorithm, KeySet, KeyState, Role, ZoneKey, add_key, read_keys, remove_key, set_state
+from maptr.dnssec.keys import (
+    Algorithm,
+    KeyFile,
+    KeySet,
+    KeyState,
+    Role,
+    ZoneKey,
+    add_key,
+    read_keys,
+    remove_key,
+    set_state,
+)
 from maptr.errors import SigningError
 
 
@@ -37,9 +49,15 @@ def test_rfc4035_2_2_an_algorithm_must_sign_both_dnskey_and_zone(keys: dict[Role
     KeySet((keys[Role.CSK], keys[Role.KSK], keys[Role.ZSK]))
 
 
-def test_only_the_owner_can_read_key_files(tmp_path: Path) -> None:
-    folder = tmp_path / "keys"
-    path, key = add_key(folder, Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
+@pytest.fixture
+def file(tmp_path: Path) -> KeyFile:
+    """An active CSK in a folder of its own."""
+    return add_key(tmp_path / "keys", Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
+
+
+def test_only_the_owner_can_read_key_files(file: KeyFile) -> None:
+    path, key = file
+    folder = path.parent
     assert path.name == f"csk-ed25519-{key.tag:05d}.active.pem"
     assert (folder.stat().st_mode & 0o777, path.stat().st_mode & 0o777) == (0o700, 0o600)
     (read,) = read_keys(folder)
@@ -66,90 +84,70 @@ add_key(Path({str(tmp_path / "keys")!r}), Role.CSK, Algorithm.ED25519, KeyState.
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_an_active_key_is_not_removed(tmp_path: Path) -> None:
-    path, key = add_key(tmp_path / "keys", Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
+def test_an_active_key_is_not_removed(file: KeyFile) -> None:
     with pytest.raises(SigningError, match="retire it first"):
-        remove_key(path.parent, key.tag)
-    assert path.exists()
+        remove_key(file.path.parent, file.key.tag)
+    assert file.path.exists()
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644])
-def test_a_key_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
-    path, _ = add_key(tmp_path / "keys", Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
-    path.chmod(mode)
+def test_a_key_file_that_others_can_read_is_refused(file: KeyFile, mode: int) -> None:
+    file.path.chmod(mode)
     with pytest.raises(SigningError, match=rf"\.pem: is open to others \(mode {mode:04o}\): chmod 600 it"):
-        read_keys(path.parent)
+        read_keys(file.path.parent)
 
 
-def test_a_file_is_not_a_key_folder(tmp_path: Path) -> None:
-    file = tmp_path / "zone"
-    file.touch(0o644)
-    with pytest.raises(SigningError, match="zone: is not a directory"):
-        read_keys(file)
-
-
-def test_a_key_folder_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    path, _ = add_key(tmp_path / "keys", Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
-    path.parent.chmod(0o750)
+def test_a_file_or_a_folder_that_others_can_read_is_not_a_key_folder(file: KeyFile) -> None:
+    with pytest.raises(SigningError, match="pem: is not a directory"):
+        read_keys(file.path)
+    file.path.parent.chmod(0o750)
     with pytest.raises(SigningError, match="keys: is open to others"):
-        read_keys(path.parent)
+        read_keys(file.path.parent)
 
 
-def _spoil(path: Path, how: str) -> None:
-    text = path.read_text()
-    if how == "name":
-        path.rename(path.with_name("key.pem"))
-    elif how == "tag":
-        path.rename(path.with_name("csk-ed25519-00001.active.pem"))
-    elif how == "algorithm":
-        path.rename(path.with_name(path.name.replace("ed25519", "ecdsap256sha256")))
-    elif how == "content":
-        path.write_text(text.replace("MC4", "XX4"))
-    elif how == "empty":
-        path.write_text("")
-    elif how == "large":
-        path.write_text(text + "x" * 5000)
-    elif how == "public":
-        lines = text.replace("PRIVATE", "PUBLIC")
-        path.write_text(lines)
+SPOILED: dict[str, Callable[[Path, str], object]] = {
+    "name": lambda path, text: path.rename(path.with_name("key.pem")),
+    "tag": lambda path, text: path.rename(path.with_name("csk-ed25519-00001.active.pem")),
+    "algorithm": lambda path, text: path.rename(path.with_name(path.name.replace("ed25519", "ecdsap256sha256"))),
+    "content": lambda path, text: path.write_text(text.replace("MC4", "XX4")),
+    "empty": lambda path, text: path.write_text(""),
+    "large": lambda path, text: path.write_text(text + "x" * 5000),
+    "public": lambda path, text: path.write_text(text.replace("PRIVATE", "PUBLIC")),
+}
 
 
-@pytest.mark.parametrize("how", ["name", "tag", "algorithm", "content", "empty", "large", "public"])
-def test_an_error_names_a_bad_key_file_and_not_its_content(tmp_path: Path, how: str) -> None:
-    path, _ = add_key(tmp_path / "keys", Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
-    secret = path.read_text().splitlines()[1]
-    _spoil(path, how)
+@pytest.mark.parametrize("how", SPOILED)
+def test_an_error_names_a_bad_key_file_and_not_its_content(file: KeyFile, how: str) -> None:
+    text = file.path.read_text()
+    SPOILED[how](file.path, text)
     with pytest.raises(SigningError) as caught:
-        read_keys(path.parent)
-    assert str(caught.value).startswith(str(path.parent) + "/")
-    assert secret not in str(caught.value)
+        read_keys(file.path.parent)
+    assert str(caught.value).startswith(f"{file.path.parent}/")
+    assert text.splitlines()[1] not in str(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
 
 
 @pytest.mark.parametrize("algorithm", ["rsasha256", "ecdsap384sha384", "ed448"])
-def test_an_algorithm_that_maptr_does_not_sign_with_is_named(tmp_path: Path, algorithm: str) -> None:
-    path, _ = add_key(tmp_path / "keys", Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
-    moved = path.rename(path.with_name(path.name.replace("ed25519", algorithm)))
+def test_an_algorithm_that_maptr_does_not_sign_with_is_named(file: KeyFile, algorithm: str) -> None:
+    moved = file.path.rename(file.path.with_name(file.path.name.replace("ed25519", algorithm)))
     with pytest.raises(SigningError, match=rf"{moved.name}: maptr signs with .* and ed25519 .*, not with {algorithm}$"):
-        read_keys(path.parent)
+        read_keys(moved.parent)
 
 
-def test_no_text_of_a_key_contains_the_private_key(tmp_path: Path) -> None:
-    path, key = add_key(tmp_path / "keys", Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
-    secret = path.read_text().splitlines()[1]
-    for text in (repr(key), str(key), repr(read_keys(path.parent))):
+def test_no_text_of_a_key_contains_the_private_key(file: KeyFile) -> None:
+    secret = file.path.read_text().splitlines()[1]
+    for text in (repr(file.key), str(file.key), repr(read_keys(file.path.parent))):
         assert secret not in text
         assert "Private" not in text
 
 
-def test_without_cryptography_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    add_key(tmp_path / "keys", Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
+def test_without_cryptography_the_error_says_what_to_install(
+    file: KeyFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(zonekeys, "find_spec", lambda name: None)
-    for attempt in (
-        lambda: read_keys(tmp_path / "keys"),
-        lambda: add_key(tmp_path / "new", Role.CSK, Algorithm.ED25519, KeyState.ACTIVE),
-    ):
-        with pytest.raises(SigningError, match=r"pip install 'maptr\[dnssec\]'"):
-            attempt()
+    with pytest.raises(SigningError, match=r"pip install 'maptr\[dnssec\]'"):
+        read_keys(file.path.parent)
+    with pytest.raises(SigningError, match=r"pip install 'maptr\[dnssec\]'"):
+        add_key(tmp_path / "new", Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
     assert not (tmp_path / "new").exists()

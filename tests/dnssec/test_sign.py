@@ -147,22 +147,14 @@ def test_when_a_signed_zone_is_current(keys: dict[Role, ZoneKey], change: dict[s
     assert is_current(view_zone(old), view_zone(now), KeySet((ksk, zsk)), policy) is current
 
 
-def test_a_retired_key_makes_the_zone_outdated(keys: dict[Role, ZoneKey]) -> None:
-    """It still signs and is in DNSKEY, but not in CDS."""
-    old = view_zone(sign_example(*keys.values()))
-    retired = replace(keys[Role.KSK], state=KeyState.RETIRED)
-    assert is_current(old, view_zone(example_zone()), KeySet(tuple(keys.values())), SigningPolicy())
-    assert not is_current(
-        old, view_zone(example_zone()), KeySet((retired, keys[Role.ZSK], keys[Role.CSK])), SigningPolicy()
-    )
-
-
-def test_other_signers_make_the_zone_outdated(keys: dict[Role, ZoneKey]) -> None:
-    ksk, zsk = keys[Role.KSK], keys[Role.ZSK]
-    old, plain = view_zone(sign_example(ksk, zsk, replace(keys[Role.CSK], role=Role.CSK))), view_zone(example_zone())
-    waiting = replace(keys[Role.CSK], role=Role.CSK, state=KeyState.PUBLISHED)
-    assert not is_current(old, plain, KeySet((ksk, zsk, waiting)), SigningPolicy())
-    assert not is_current(old, plain, KeySet((ksk, zsk)), SigningPolicy())
+def test_other_keys_make_the_zone_outdated(keys: dict[Role, ZoneKey]) -> None:
+    """A retired key still signs and is in DNSKEY, but not in CDS."""
+    ksk, zsk, csk = (keys[role] for role in (Role.KSK, Role.ZSK, Role.CSK))
+    old, plain = view_zone(sign_example(ksk, zsk, csk)), view_zone(example_zone())
+    assert is_current(old, plain, KeySet((ksk, zsk, csk)), SigningPolicy())
+    retired, waiting = replace(ksk, state=KeyState.RETIRED), replace(csk, state=KeyState.PUBLISHED)
+    for others in ((retired, zsk, csk), (ksk, zsk, waiting), (ksk, zsk)):
+        assert not is_current(old, plain, KeySet(others), SigningPolicy())
 
 
 def test_cds_and_ds_are_for_the_active_keys(keys: dict[Role, ZoneKey]) -> None:
@@ -191,8 +183,11 @@ def test_rfc4034_b_another_key_with_the_same_tag_keeps_no_signature(
     other = replace(keys[Role.CSK], private=Algorithm.ED25519.private_class(ed25519.Ed25519PrivateKey.generate()))
     monkeypatch.setattr(ZoneKey, "tag", keys[Role.CSK].tag)
     signed = sign_zone(example_zone(), [other], now=NOW + 60, serial=8, old=old)
-    before = {rdata for _, rdataset in old.iterate_rdatasets() if rdataset.rdtype == RRSIG for rdata in rdataset}
-    after = {rdata for _, rdataset in signed.iterate_rdatasets() if rdataset.rdtype == RRSIG for rdata in rdataset}
+    before, after = (
+        {rdata for _, found in zone.iterate_rdatasets() if found.rdtype == RRSIG for rdata in found}
+        for zone in (old, signed)
+    )
+    assert before
     assert not before & after
 
 
@@ -222,14 +217,8 @@ def test_dnspython_accepts_any_signed_zone(seed: int, zonemd: bool) -> None:
     following = [zone.find_rdataset(name, NSEC)[0].next for name in proving]
     assert following == [*proving[1:], ORIGIN]
     for name in proving:
-        types = {int(rdataset.rdtype) for rdataset in zone.nodes[name]}
-        said = {
-            window * 256 + at * 8 + bit
-            for window, octets in zone.find_rdataset(name, NSEC)[0].windows
-            for at, octet in enumerate(octets)
-            for bit in range(8)
-            if octet & 0x80 >> bit
-        }
+        types = {dns.rdatatype.to_text(rdataset.rdtype) for rdataset in zone.nodes[name]}
+        said = set(zone.find_rdataset(name, NSEC)[0].to_text().split()[1:])
         assert said == types if name not in cuts else said <= types
     if zonemd:
         zone.verify_digest()
