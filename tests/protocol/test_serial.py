@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from maptr.protocol.serial import is_newer
+from maptr.protocol.serial import is_newer, next_serial
+
+DAY = 1_795_176_000.0  # 2026-11-20, noon, UTC
 
 
 @pytest.mark.parametrize(
@@ -21,3 +23,27 @@ from maptr.protocol.serial import is_newer
 )
 def test_rfc1982_comparison(serial: int, other: int, after: bool) -> None:
     assert is_newer(serial, other) is after
+
+
+@pytest.mark.parametrize(
+    ("style", "previous", "serial"),
+    [
+        ("date", None, 2026112000),
+        ("date", 2026111905, 2026112000),
+        ("date", 2026112000, 2026112001),
+        ("date", 2026112150, 2026112151),  # the clock went back
+        ("unix", None, int(DAY)),
+        ("unix", int(DAY), int(DAY) + 1),
+        ("unix", 0xFFFF_FFFF, int(DAY)),  # RFC 1982: just ahead, the long way round
+        ("date", 4_000_000_000, 4_000_000_001),  # and here it is behind
+        ("42", 2026112000, 42),
+    ],
+)
+def test_serials_only_go_forward(style: str, previous: int | None, serial: int) -> None:
+    assert next_serial(style, DAY, previous) == serial
+
+
+@pytest.mark.parametrize("style", ["", "yesterday", "-1", "4294967296", "1.5"])
+def test_no_serial(style: str) -> None:
+    with pytest.raises(ValueError, match="serial"):
+        next_serial(style, DAY)
