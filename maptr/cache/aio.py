@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from maptr.ark import Ark
-from maptr.cache.drivers import Finish, PendingLookup, Steps
+from maptr.cache.lookups import Finish, PendingLookup, Steps
 from maptr.cache.options import DnsClient
 from maptr.client.aio import discover_async
 from maptr.discovery import Discovery

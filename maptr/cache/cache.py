@@ -16,8 +16,8 @@ from maptr import places
 from maptr.ark import Ark
 from maptr.cache import DNS_FIRST, PATIENCE, STALE_LIMIT
 from maptr.cache import policy as policies
-from maptr.cache.drivers import Ask, ThreadDriver
 from maptr.cache.engine import Engine
+from maptr.cache.lookups import Ask, ThreadDriver
 from maptr.cache.options import ArkLookup, CacheOptions, Defaults, DnsClient, TrustSettings
 from maptr.cache.policy import Policy
 from maptr.cache.store import MAX_NAMES, LruDict, Store

@@ -19,8 +19,8 @@ from typing import Any
 from maptr import url
 from maptr.ark import BETANUMERIC, Ark
 from maptr.cache.disk import BUSY_MS, Disk
-from maptr.cache.drivers import ThreadDriver
 from maptr.cache.engine import Engine
+from maptr.cache.lookups import ThreadDriver
 from maptr.cache.options import Defaults
 from maptr.cache.policy import DnsOnly
 from maptr.discovery import Discovery

@@ -14,8 +14,7 @@ from dataclasses import replace
 import dns.exception
 
 from maptr.ark import Ark
-from maptr.cache.breaker import CircuitBreakers
-from maptr.cache.drivers import PendingLookup, PendingLookups, Steps, Wait
+from maptr.cache.lookups import CircuitBreakers, PendingLookup, PendingLookups, Steps, Wait
 from maptr.cache.options import ArkLookup, Key
 from maptr.cache.policy import Choice, Dns, Natab, Policy, Take
 from maptr.cache.store import LruDict, Store, replay

@@ -6,8 +6,8 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -43,23 +43,18 @@ def test_after_a_restart_answers_have_their_remaining_ttl(tmp_path: Path) -> Non
     assert again.dns.questions == []
 
 
-def corrupt_header(path: Path) -> None:
-    path.write_bytes(b"not SQLite" * 1000)
-
-
 def corrupt_middle(path: Path) -> None:
     execute(path, "PRAGMA wal_checkpoint(TRUNCATE)")
-    content = bytearray(path.read_bytes())
-    content[PAGE:] = os.urandom(len(content) - PAGE)
-    path.write_bytes(bytes(content))
+    content = path.read_bytes()
+    path.write_bytes(content[:PAGE] + os.urandom(len(content) - PAGE))
 
 
-def cut_in_half(path: Path) -> None:
-    os.truncate(path, PAGE + PAGE // 2)
-
-
-def corrupt_schema(path: Path) -> None:
-    execute(path, "DROP TABLE answer")
+CORRUPT: dict[str, Callable[[Path], object]] = {
+    "header": lambda path: path.write_bytes(b"not SQLite" * 1000),
+    "middle": corrupt_middle,
+    "schema": lambda path: execute(path, "DROP TABLE answer"),
+    "cut in half": lambda path: os.truncate(path, PAGE + PAGE // 2),
+}
 
 
 def default_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -69,7 +64,7 @@ def default_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder / "maptr" / "cache.sqlite"
 
 
-@pytest.mark.parametrize("corrupt", [corrupt_header, corrupt_middle, corrupt_schema, cut_in_half])
+@pytest.mark.parametrize("corrupt", CORRUPT.values(), ids=CORRUPT)
 @pytest.mark.parametrize("when", ["at the start", "in use"])
 def test_a_corrupt_file_is_renamed_reported_and_built_anew(
     corrupt: Callable[[Path], object],
@@ -268,36 +263,23 @@ assert [other.get("", name) is not None for name in names] == [True, True, True]
 
 def test_processes_can_open_a_new_file_at_the_same_time(tmp_path: Path) -> None:
     program = """
-import sys
-from tests.support.caching import *
+import multiprocessing, sys
 from maptr.cache.disk import Disk
-for number in range(40):
-    disk = Disk(f"{sys.argv[1]}/{number}", wall=lambda: 0.0)
-    print(flush=True)
-    sys.stdin.readline()
-    print(disk.run(lambda connection: True))
+fork = multiprocessing.get_context("fork")
+barrier = fork.Barrier(3)
+def open_all():
+    for number in range(40):
+        disk = Disk(f"{sys.argv[1]}/{number}", wall=lambda: 0.0)
+        barrier.wait(60)
+        assert disk.run(lambda connection: True), number
+processes = [fork.Process(target=open_all) for _ in range(3)]
+for process in processes:
+    process.start()
+for process in processes:
+    process.join()
+sys.exit(max(process.exitcode for process in processes))
 """
-    pipe = subprocess.PIPE
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", program, str(tmp_path)], stdin=pipe, stdout=pipe, stderr=pipe, text=True
-        )
-        for _ in range(3)
-    ]
-    for _ in range(40):
-        for process in processes:
-            assert process.stdout is not None
-            process.stdout.readline()
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write("\n")
-            process.stdin.flush()
-        for process in processes:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "True\n"
-    for process in processes:
-        _, errors = process.communicate(timeout=60)
-        assert (process.returncode, errors) == (0, "")
+    assert run_program(program, str(tmp_path)) == ""
 
 
 def database(path: Path, table: str, version: int) -> bytes:
@@ -392,19 +374,11 @@ def test_the_lock_file_does_not_truncate_the_target_of_a_link(tmp_path: Path, mo
     assert (tmp_path / "precious").read_text() == "words"
 
 
-@contextmanager
-def held(path: Path) -> Iterator[None]:
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("BEGIN EXCLUSIVE")
-    yield
-    connection.execute("ROLLBACK")
-    connection.close()
-
-
 def test_a_file_that_is_held_is_opened_again_after_growing_pauses(tmp_path: Path) -> None:
     clock = Clock()
     file = Disk(tmp_path / "c", wall=clock, clock=clock)
-    with held(tmp_path / "c"):
+    with closing(sqlite3.connect(tmp_path / "c", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
         for pause in (FIRST_PAUSE, 2 * FIRST_PAUSE):
             assert file.run(lambda connection: True) is None
             (tmp_path / "c").rename(tmp_path / "held")  # now the path is free
