@@ -23,7 +23,7 @@ the question. A name that does not exist is never stored.
 
 **The arena** holds what follows the question in a response, up to the cookie: records and OPT. A ready response is one
 ``RECORD``: three iovecs for the kernel (the question, a part of the arena, the cookie), the header, and what the
-counters and the rate limit need. ``batch.py`` copies these records next to each other; ``Ready.response`` joins the
+counters and the rate limit need. ``udp.py`` copies these records next to each other; ``Ready.response`` joins the
 bytes for other callers.
 
 **Forgetting:** a response is valid as long as the zones are. A reload makes new zones, for which the server makes a new

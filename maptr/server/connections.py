@@ -10,9 +10,9 @@ import contextlib
 import functools
 import ipaddress
 import logging
-import math
 import socket
 import ssl
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,8 @@ Answers = Callable[[bytes, Transport, str], Iterable[bytes]]  # the messages of 
 CLIENT_IPV6_PREFIX = 64  # bits: a client with one address of a link has all of them (RFC 4291 2.5.1)
 ACCEPT_AT_ONCE = 4  # connections accepted before the event loop continues, which notices those that have ended
 ACCEPT_PAUSE = 1.0  # seconds to wait if the system has no more file descriptors, as asyncio's own servers do
-CHECK_INTERVAL = 0.1  # seconds at least between two checks for connections past their deadline
+CHECKS = 10  # for connections past their deadline, in the time of the shortest limit
+CHECK_INTERVAL = 0.1  # seconds at least between two of these checks
 LEAVE_TIMEOUT = 1.0  # seconds for responses under way when the server stops
 LEAVE_INTERVAL = 0.02  # seconds between two checks whether they are sent
 ALPN = "dot"  # RFC 7858, as registered with IANA
@@ -47,19 +48,16 @@ class TlsSettings:
 
 
 class Certificate:
-    """The TLS context for new connections. Raises ConfigError if the files cannot be used."""
+    """``context`` is for new connections. Raises ConfigError if the files cannot be used."""
 
     def __init__(self, settings: TlsSettings) -> None:
         self._settings = settings
-        self._context = make_context(settings)
-
-    def context(self) -> ssl.SSLContext:
-        return self._context
+        self.context = make_context(settings)
 
     def reload(self) -> str:
         """Read the files again, for new connections. The result is the reason why the old ones stay, "" if none."""
         try:
-            self._context = make_context(self._settings)
+            self.context = make_context(self._settings)
         except ConfigError as error:
             log.error("certificate not reloaded, the old one stays: %s", error)
             return str(error)
@@ -93,22 +91,24 @@ def _no_passphrase() -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Connection:
-    """An accepted connection of a client."""
+    """An accepted connection of a client, and what closes it."""
 
     client: str
+    close: Callable[[], object]
 
 
 class Connections:
-    """The open connections of all listeners.
+    """The open connections of all listeners, and what these share: the limits, the counters and the scheduler.
 
     At the limit the connection that is idle for longest is closed; at the limit of a client its new one is refused.
     """
 
     def __init__(self, limits: TcpLimits = DEFAULT_LIMITS, counters: Counters | None = None) -> None:
-        self._limits = limits
+        self.limits = limits
+        self.scheduler = RoundRobin()
         self._counters = counters or Counters()
-        self._open: dict[Connection, Callable[[], object]] = {}  # idle for longest first, and what closes each
-        self._per_client: dict[str, int] = {}
+        self._open: OrderedDict[Connection, None] = OrderedDict()  # idle for longest first
+        self._per_client: Counter[str] = Counter()
 
     @property
     def count(self) -> int:
@@ -117,32 +117,29 @@ class Connections:
 
     def admit(self, address: str, close: Callable[[], object]) -> Connection | None:
         """Count a new connection; None if its client has too many."""
-        client = _client(address)
-        if self._per_client.get(client, 0) >= self._limits.max_per_client:
+        connection = Connection(_client(address), close)
+        if self._per_client[connection.client] >= self.limits.max_per_client:
             self._counters.refused += 1
             return None
-        if len(self._open) >= self._limits.max_connections:
+        if self.count >= self.limits.max_connections:
             self.shed()
-        connection = Connection(client)
-        self._open[connection] = close
-        self._per_client[client] = self._per_client.get(client, 0) + 1  # after shedding, which may change it
+        self._open[connection] = None
+        self._per_client[connection.client] += 1
         self._counters.open += 1
         self._counters.accepted += 1
         return connection
 
     def shed(self) -> None:
         """Close the connection that is idle for longest, if there is one."""
-        for connection, close in self._open.items():
+        if connection := next(iter(self._open), None):
             self.remove(connection)
-            close()
+            connection.close()
             self._counters.shed += 1
-            return
 
     def touch(self, connection: Connection) -> None:
         """Note a query: the connection is now the least idle."""
-        close = self._open.pop(connection, None)
-        if close is not None:
-            self._open[connection] = close
+        if connection in self._open:
+            self._open.move_to_end(connection)
 
     def remove(self, connection: Connection) -> None:
         """Note that a connection is closed. A second call does nothing."""
@@ -163,40 +160,28 @@ def _client(address: str) -> str:
 
 
 class TcpListener:
-    """Accepts the connections of one socket, within the limits of ``connections``.
-
-    ``security`` gives the TLS context of each new connection; without it, the connection is plain TCP. Listeners share
-    ``connections`` and ``scheduler``.
-    """
+    """Accepts the connections of one socket: TCP, or TLS with a ``certificate``. Listeners share ``connections``."""
 
     def __init__(
-        self,
-        sock: socket.socket,
-        answer: Answers,
-        connections: Connections,
-        *,
-        security: Callable[[], ssl.SSLContext] | None = None,
-        limits: TcpLimits = DEFAULT_LIMITS,
-        scheduler: RoundRobin | None = None,
+        self, sock: socket.socket, answer: Answers, connections: Connections, certificate: Certificate | None = None
     ) -> None:
         self._sock = sock
         self._answer = answer
         self._connections = connections
-        self._security = security
-        self._transport = Transport.TCP if security is None else Transport.TLS
-        self._limits = limits
-        self._scheduler = scheduler
-        # No deadline given from now on is earlier than this, so neither is the next check.
-        self._shortest = min(limits.idle_timeout, limits.write_timeout, limits.handshake_timeout)
-        self._timer: asyncio.TimerHandle | None = None
+        self._certificate = certificate
+        self._transport = Transport.TLS if certificate else Transport.TCP
+        self._limits = connections.limits
+        shortest = min(self._limits.idle_timeout, self._limits.write_timeout, self._limits.handshake_timeout)
+        self._check_interval = max(CHECK_INTERVAL, shortest / CHECKS)
         self._pause: asyncio.TimerHandle | None = None
-        self._open: set[Stream] = set()
-        self._opening: dict[Stream, socket.socket] = {}  # without a transport yet, most of them in a TLS handshake
+        self._timer: asyncio.TimerHandle | None = None
+        self._open: dict[Stream, socket.socket] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._listen()
+        self._check_deadlines()
 
     def stop(self) -> None:
         """Accept no more connections."""
@@ -211,7 +196,7 @@ class TcpListener:
     async def drain(self) -> None:
         """After ``stop``: send the responses under way, and close all connections."""
         for stream in tuple(self._open):
-            self._abort(stream) if stream in self._opening else stream.end()
+            stream.end() if stream.begun else self._abort(stream)
         await self._wait_for_ends()
         for stream in tuple(self._open):
             self._abort(stream)
@@ -251,57 +236,47 @@ class TcpListener:
         stream = Stream(
             lambda query: self._answer(query, self._transport, client),
             limits=self._limits,
-            secure=self._security is not None,
+            secure=self._certificate is not None,
             on_query=functools.partial(self._connections.touch, connection),
             on_end=functools.partial(self._ended, connection),
-            schedule=None if self._scheduler is None else self._scheduler.add,
+            schedule=self._connections.scheduler.add,
         )
-        self._open.add(stream)
-        if self._timer is None:
-            self._timer = self._loop.call_later(self._shortest, self._check_deadlines)
-        self._opening[stream] = sock
+        self._open[stream] = sock
         task = self._loop.create_task(self._connect(sock, stream))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _connect(self, sock: socket.socket, stream: Stream) -> None:
         """Start the stream, for TLS after the handshake."""
-        secure = self._security is not None
+        tls = self._certificate
         try:
             await self._loop.connect_accepted_socket(
                 lambda: stream,
                 sock,
-                ssl=self._security() if self._security else None,
-                ssl_handshake_timeout=self._limits.handshake_timeout if secure else None,
-                ssl_shutdown_timeout=self._limits.write_timeout if secure else None,  # unsent data is sent in it
+                ssl=tls.context if tls else None,
+                ssl_handshake_timeout=self._limits.handshake_timeout if tls else None,
+                ssl_shutdown_timeout=self._limits.write_timeout if tls else None,  # unsent data is sent in it
             )
         except OSError:  # such as ssl.SSLError of a failed handshake
             sock.close()
         finally:
-            del self._opening[stream]
             if not stream.begun:
                 stream.connection_lost(None)
 
     def _abort(self, stream: Stream) -> None:
         """Close a connection at once. In a handshake, shut down its socket: asyncio has no other clean way."""
         stream.abort()
-        sock = self._opening.get(stream)
-        if sock is not None:
-            with contextlib.suppress(OSError):  # the client has reset the connection
-                sock.shutdown(socket.SHUT_RDWR)
+        if not stream.begun:
+            with contextlib.suppress(OSError, KeyError):  # the client has reset the connection
+                self._open[stream].shutdown(socket.SHUT_RDWR)
 
     def _ended(self, connection: Connection, stream: Stream) -> None:
-        self._open.discard(stream)
+        self._open.pop(stream, None)
         self._connections.remove(connection)
 
     def _check_deadlines(self) -> None:
-        """Close the connections past their deadline. One timer serves all; it fires at the earliest deadline."""
+        """Close the connections past their deadline."""
         now = self._loop.time()
         for stream in tuple(self._open):
             stream.check_deadline(now)
-        due = min((stream.deadline for stream in self._open), default=math.inf)
-        if self._open:
-            when = max(now + CHECK_INTERVAL, min(due, now + self._shortest))
-            self._timer = self._loop.call_at(when, self._check_deadlines)
-        else:
-            self._timer = None
+        self._timer = self._loop.call_later(self._check_interval, self._check_deadlines)

@@ -34,7 +34,7 @@ def _queries() -> dict[Transport, list[int]]:
 class Counters:
     """Queries by transport and by the RCODE of their response, and other events, since the start."""
 
-    # UDP in batches (``batch.py``): queries received, answered with a ready response, answered on the general path,
+    # UDP in batches (``udp.py``): queries received, answered with a ready response, answered on the general path,
     # not answered, dropped under overload; responses that the kernel did not send; and calls of recvmmsg(2).
     received: int = 0
     ready: int = 0

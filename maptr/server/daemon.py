@@ -19,14 +19,14 @@ from typing import Any
 from maptr import __version__
 from maptr.config import Config
 from maptr.protocol.address import Address
-from maptr.server import batch, control, metrics, sockets, status, systemd
+from maptr.server import control, metrics, sockets, status, systemd, udp
 from maptr.server.background import in_thread
 from maptr.server.connections import Certificate, TlsSettings
 from maptr.server.counters import GROUPS, Counters, total
 from maptr.server.listeners import Listeners
 from maptr.server.primary import NO_SECONDARIES, Primary, PrimarySettings
 from maptr.server.reload import Reloader
-from maptr.server.responder import Responder, State
+from maptr.server.responder import Responder, ServerState
 from maptr.server.sockets import Sockets, bound_at
 from maptr.server.state import Clock, Served
 from maptr.server.stream import DEFAULT_LIMITS, TcpLimits
@@ -109,7 +109,7 @@ class Daemon:
             self.bind()
         assert self._sockets is not None  # noqa: S101 - bound above
         access = self.primary.start(self.reloader.served.sources, self.snapshot)
-        state = State(self.snapshot, access, self.responder.context)
+        state = ServerState(self.snapshot, access, self.responder.context)
         if signals:
             self._handle_signals()
         async with contextlib.AsyncExitStack() as stack:
@@ -139,7 +139,7 @@ class Daemon:
             loop.add_signal_handler(number, _log_ignored_signal, number.name)
         systemd.unblock_signals()
 
-    async def _serve(self, state: State) -> None:
+    async def _serve(self, state: ServerState) -> None:
         """The listeners answer; do everything else until ``stop``."""
         self._log_ready()
         systemd.notify(systemd.READY)
@@ -161,8 +161,8 @@ class Daemon:
             ", ".join(map(str, self.bound)),
             f", {', '.join(map(str, self.tls_bound))} (tls)" if self.tls_bound else "",
         )
-        why_not = batch.why_not()
-        log.info("udp %s", f"in batches of {batch.BATCH}" if why_not is None else f"one by one, {why_not}")
+        why_not = udp.why_not()
+        log.info("udp %s", f"in batches of {udp.BATCH}" if why_not is None else f"one by one, {why_not}")
         if self.metrics_bound is not None:
             log.info("metrics on http://%s/metrics", self.metrics_bound)
 

@@ -1,8 +1,9 @@
-"""The query log: one line for every nth query, at a limited rate."""
+"""Rate-limited logging: events that remote clients can trigger, and the query log, one line for every nth query."""
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 
@@ -14,11 +15,40 @@ from maptr.answer.context import Transport
 from maptr.answer.message import Message
 from maptr.protocol.names import to_text
 from maptr.server.counters import SILENCE, rcode_text, result
-from maptr.server.log_limit import LogLimit
 
 log = logging.getLogger("maptr.query")
 
+INTERVAL = 60.0  # seconds
+MAX_LINES = 30  # in one interval
 SECOND = 1.0
+
+
+class LogLimit:
+    """Allows the first ``most`` lines of each interval. For any thread. ``clock`` is monotonic, in seconds."""
+
+    def __init__(
+        self, most: int = MAX_LINES, clock: Callable[[], float] = time.monotonic, *, interval: float = INTERVAL
+    ) -> None:
+        self._most = most
+        self._interval = interval
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._since = -interval
+        self._logged = self._left_out = 0
+
+    def suffix(self) -> str | None:
+        """What a line that is allowed now has to end with, the number of lines left out before it; None for no line."""
+        now = self._clock()
+        with self._lock:
+            before = 0
+            if now - self._since >= self._interval:
+                before = self._left_out
+                self._since, self._logged, self._left_out = now, 0, 0
+            if self._logged >= self._most:
+                self._left_out += 1
+                return None
+            self._logged += 1
+            return f", and {before} more before" if before else ""
 
 
 class QueryLog:
@@ -47,7 +77,7 @@ class QueryLog:
             message.parse_question()
         except DNSError:
             return
-        if not message.questions or (left_out := self._limit.left_out()) is None:
+        if not message.questions or (suffix := self._limit.suffix()) is None:
             return
         question, rcode = message.questions[0], rcode_text(code)
         log.info(
@@ -55,9 +85,6 @@ class QueryLog:
             to_text(question.qname.label),
             dns.rdataclass.to_text(dns.rdataclass.RdataClass.make(question.qclass)),
             dns.rdatatype.to_text(dns.rdatatype.RdataType.make(question.qtype)),
-            client,
-            transport.value,
-            rcode,
-            f", and {left_out} more before" if left_out else "",
+            *(client, transport.value, rcode, suffix),
             extra={"rcode": rcode},
         )

@@ -19,7 +19,7 @@ from maptr.server.background import in_thread
 from maptr.server.connections import Certificate
 from maptr.server.primary import Primary
 from maptr.server.publisher import log_results, publish, sign_again
-from maptr.server.responder import Responder, State
+from maptr.server.responder import Responder, ServerState
 from maptr.server.state import Clock, Served, ZoneResult
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class _Next:
 
     config: Config | None
     served: Served
-    state: State
+    state: ServerState
     results: list[ZoneResult]
 
 
@@ -70,7 +70,7 @@ class Reloader:
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
-    def _state(self) -> State:
+    def _state(self) -> ServerState:
         assert self._responder.state is not None  # noqa: S101 - the daemon has set it
         return self._responder.state
 
@@ -165,7 +165,7 @@ class Reloader:
     def _next(self, config: Config | None, served: Served, context: Context, results: list[ZoneResult]) -> _Next:
         snapshot = served.snapshot()
         access = self._primary.follow(self._state.access, served.sources, self._state.snapshot, snapshot)
-        return _Next(config, served, State(snapshot, access, context), results)
+        return _Next(config, served, ServerState(snapshot, access, context), results)
 
     async def _read_certificate(self, reply: dict[str, Any]) -> None:
         if self._certificate is None:

@@ -1,4 +1,4 @@
-"""Answers queries from one ``State``: with a ready response, or on the general path, both under the rate limit."""
+"""Answers queries from one ``ServerState``: ready responses and the general path, both under the rate limit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from maptr.answer.context import NO_IDENTITY, Context, Identity, Transport
@@ -20,8 +20,7 @@ from maptr.errors import ZoneError
 from maptr.protocol.cookies import KEY_SIZE, CookieReply, CookieSettings, answer_cookie, packed_address
 from maptr.protocol.numbers import UDP_PAYLOAD
 from maptr.server.counters import Counters
-from maptr.server.log_limit import LogLimit
-from maptr.server.query_log import QueryLog
+from maptr.server.query_log import LogLimit, QueryLog
 from maptr.transfer.session import Access, exchange
 from maptr.zone.snapshot import Snapshot
 
@@ -51,7 +50,7 @@ def cookie_of_ready(cookie: bytes, address: bytes, context: Context, counters: C
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class State:
+class ServerState:
     """Everything that responses are made of. A reload makes the next state and swaps it in."""
 
     snapshot: Snapshot
@@ -87,12 +86,12 @@ class Responder:
             udp_payload=udp_payload,
         )
         self.limiter = RateLimiter(rrl or RrlSettings(), clock, threading.Lock())  # each UDP socket has a thread
-        self.state: State | None = None
+        self.state: ServerState | None = None
         self._ready: dict[Transport, Ready] = {}
         self._reports = LogLimit(1, clock)
         self._refusals = LogLimit(clock=clock)
 
-    def swap(self, state: State) -> None:
+    def swap(self, state: ServerState) -> None:
         """Answer from this state from now on."""
         self.context = state.context
         self.state = state
@@ -100,23 +99,29 @@ class Responder:
 
     def answer(self, query: bytes, transport: Transport, client: str, counters: Counters) -> bytes | None:
         """The first message of a response; None for no response. Raises ZoneError, as ``answers`` does."""
-        return next(iter(self.answers(query, transport, client, counters)), None)
+        return next(self.answers(query, transport, client, counters), None)
 
-    def answers(self, query: bytes, transport: Transport, client: str, counters: Counters) -> Iterable[bytes]:
+    def answers(self, query: bytes, transport: Transport, client: str, counters: Counters) -> Iterator[bytes]:
         """The messages of one response: none, one, or many for a transfer.
 
         Raises ZoneError, logged, if a transfer cannot continue. An internal error drops the query, not the server.
         """
         state, ready = self.state, self._ready.get(transport)
         if state is None or ready is None:
-            return ()
+            return
         ready.tidy()
         found = self._find(ready, query, transport, client, counters)
         if found is None:
             messages = self._exchange(state, query, transport, client, counters, ready.learn)
-            return self._counted(messages, query, transport, client, counters)
-        self._count(found or None, query, transport, client, counters)
-        return (found,) if found else ()
+        else:
+            messages = iter((found,) if found else ())
+        first = next(messages, None)
+        counters.count(transport, first)
+        if self.query_log is not None:
+            self.query_log.note(query, transport, client, first)
+        if first is not None:
+            yield first
+            yield from messages
 
     def general(self, query: bytes, client: str, counters: Counters, learn: Learn) -> bytes | None:
         """The UDP response to a query without a ready one. The caller counts it."""
@@ -126,12 +131,10 @@ class Responder:
 
     def report(self, client: str) -> None:
         """Log, at a limited rate, that the rate limit was reached."""
-        if self._reports.left_out() is not None:
+        if self._reports.suffix() is not None:
             log.warning(
                 "response rate limit reached, by %s for one: since the start %d replies dropped, %d truncated",
-                client,
-                self.limiter.tally.dropped,
-                self.limiter.tally.truncated,
+                *(client, self.limiter.tally.dropped, self.limiter.tally.truncated),
             )
 
     def _find(self, ready: Ready, query: bytes, transport: Transport, client: str, counters: Counters) -> bytes | None:
@@ -157,25 +160,11 @@ class Responder:
                 record = truncated(record)
         return ready.response(query, record, option)
 
-    def _counted(
-        self, messages: Iterator[bytes], query: bytes, transport: Transport, client: str, counters: Counters
-    ) -> Iterator[bytes]:
-        first = next(messages, None)
-        self._count(first, query, transport, client, counters)
-        if first is not None:
-            yield first
-            yield from messages
-
-    def _count(self, reply: bytes | None, query: bytes, transport: Transport, client: str, counters: Counters) -> None:
-        """Count a query with its response, and pass both to the query log."""
-        counters.count(transport, reply)
-        if self.query_log is not None:
-            self.query_log.note(query, transport, client, reply)
-
     def _exchange(
-        self, state: State, query: bytes, transport: Transport, client: str, counters: Counters, learn: Learn
+        self, state: ServerState, query: bytes, transport: Transport, client: str, counters: Counters, learn: Learn
     ) -> Iterator[bytes]:
         """The messages of a response from the general path, or of a transfer."""
+        reply = functools.partial(self._reply, state.context, transport, client, counters, learn)
         begun = False
         try:
             for message in exchange(
@@ -185,7 +174,7 @@ class Responder:
                 transport=transport,
                 client=client,
                 now=int(state.context.clock()),
-                reply=functools.partial(self._reply, context=state.context, counters=counters, learn=learn),
+                reply=reply,
                 note=log.info,
                 note_refused=self._note_refused,
             ):
@@ -201,17 +190,17 @@ class Responder:
 
     def _reply(
         self,
+        context: Context,
+        transport: Transport,
+        client: str,
+        counters: Counters,
+        learn: Learn,
         query: bytes,
         snapshot: Snapshot,
         *,
-        transport: Transport,
-        client: str,
-        reserve: int,
-        rcode: int | None,
-        verified: bool,
-        context: Context,
-        counters: Counters,
-        learn: Learn,
+        reserve: int = 0,
+        rcode: int | None = None,
+        verified: bool = False,
     ) -> bytes | None:
         """``session.Respond``: the response of the general path under the rate limit. The shortcut learns from it."""
         reply = make_reply(
@@ -232,6 +221,5 @@ class Responder:
         return reply.truncated() if action is Action.TRUNCATE else None
 
     def _note_refused(self, line: Callable[[], str]) -> None:
-        left_out = self._refusals.left_out()
-        if left_out is not None:
-            log.info("%s%s", line(), f", and {left_out} more before" if left_out else "")
+        if (suffix := self._refusals.suffix()) is not None:
+            log.info("%s%s", line(), suffix)

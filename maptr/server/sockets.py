@@ -6,10 +6,12 @@ import contextlib
 import errno
 import ipaddress
 import logging
+import os
 import resource
 import socket
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from maptr.errors import ConfigError
@@ -37,24 +39,17 @@ OTHER_FILES = 16  # standard streams, event loop, log, and the files that a relo
 RESERVED = 2 * MAX_REQUESTS + OTHER_FILES  # control socket and metrics have so many each
 
 
+@dataclass(slots=True)
 class Sockets:
     """Bound sockets: ``udp`` and ``tcp`` for each address, ``tls`` for each TLS address, and that of metrics."""
 
-    __slots__ = ("metrics", "tcp", "tls", "udp")
-
-    def __init__(self) -> None:
-        self.udp: list[socket.socket] = []
-        self.tcp: list[socket.socket] = []
-        self.tls: list[socket.socket] = []
-        self.metrics: socket.socket | None = None
-
-    def __iter__(self) -> Iterator[socket.socket]:
-        yield from (*self.udp, *self.tcp, *self.tls)
-        if self.metrics is not None:
-            yield self.metrics
+    udp: list[socket.socket] = field(default_factory=list)
+    tcp: list[socket.socket] = field(default_factory=list)
+    tls: list[socket.socket] = field(default_factory=list)
+    metrics: socket.socket | None = None
 
     def close(self) -> None:
-        for sock in self:
+        for sock in (*self.udp, *self.tcp, *self.tls, *([self.metrics] if self.metrics else [])):
             sock.close()
 
 
@@ -68,9 +63,12 @@ def bind(
             udp, tcp = _bind_pair(address)
             sockets.udp.append(udp)
             sockets.tcp.append(tcp)
-        sockets.tls += map(_bind_tcp, tls_addresses)
+        for address in tls_addresses:
+            with _explained(address):
+                sockets.tls.append(open_tcp(*address))
         if metrics is not None:
-            sockets.metrics = _bind_tcp(metrics, key="serve.metrics")
+            with _explained(metrics, key="serve.metrics"):
+                sockets.metrics = open_tcp(*metrics)
     except BaseException:
         sockets.close()
         raise
@@ -86,51 +84,41 @@ def cannot_listen(where: Address | Path, error: OSError, *, key: str = "") -> Co
     """The error to raise; ``key`` is the setting with the address."""
     low = isinstance(error, PermissionError) and isinstance(where, Address) and where.port < socket.IPPORT_RESERVED
     advice = ": ports below 1024 need root or CAP_NET_BIND_SERVICE" if low else ""
-    return ConfigError(f"cannot listen on {where}: {error.strerror or error}{advice}", key=key)
+    reason = os.strerror(error.errno) if error.errno else error
+    return ConfigError(f"cannot listen on {where}: {reason}{advice}", key=key)
 
 
 def open_udp(host: str, port: int) -> socket.socket:
     """A bound non-blocking UDP socket; ``[::]`` is IPv6 only, so that 0.0.0.0 can be bound too. Raises OSError."""
     address = ipaddress.ip_address(host)
-    sock = socket.socket(socket.AF_INET6 if address.version == 6 else socket.AF_INET, socket.SOCK_DGRAM)
-    try:
+    v6 = address.version == 6
+    with contextlib.ExitStack() as stack:
+        sock = stack.enter_context(socket.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_DGRAM))
         sock.setblocking(False)
         for buffer, size in ((socket.SO_RCVBUF, RECEIVE_BUFFER), (socket.SO_SNDBUF, SEND_BUFFER)):
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.SOL_SOCKET, buffer, size)
         if sys.platform.startswith("linux"):
             _ignore_path_mtu(sock)
-        if address.version == 6:
+        if v6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        if address.is_unspecified and address.version == 6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
-        elif address.is_unspecified:
-            sock.setsockopt(socket.IPPROTO_IP, IP_PKTINFO, 1)
+        if address.is_unspecified:
+            ipv4, ipv6 = (socket.IPPROTO_IP, IP_PKTINFO), (socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO)
+            sock.setsockopt(*(ipv6 if v6 else ipv4), 1)
         sock.bind(_sockaddr(host, port))
-    except BaseException:
-        sock.close()
-        raise
+        stack.pop_all()
     return sock
 
 
 def open_tcp(host: str, port: int) -> socket.socket:
     """A listening non-blocking TCP socket; ``[::]`` as above. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setblocking(False)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Its connections inherit it: a response must not wait until the previous one is acknowledged.
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with contextlib.suppress(OSError):  # not every system allows it for a listening socket
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, MAX_SEGMENT)
-        if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        sock.bind(_sockaddr(host, port))
-        sock.listen(BACKLOG)
-    except BaseException:
-        sock.close()
-        raise
+    sock = socket.create_server(_sockaddr(host, port), family=family, backlog=BACKLOG)
+    sock.setblocking(False)
+    # The connections inherit these options. A response must not wait until the previous one is acknowledged.
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with contextlib.suppress(OSError):  # not every system allows it for a listening socket
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, MAX_SEGMENT)
     return sock
 
 
@@ -159,31 +147,30 @@ def limits_within_descriptors(limits: TcpLimits, listening: int) -> TcpLimits:
     fits = max(1, soft - others)
     log.warning(
         "max_connections is %d instead of %d, as a process may have %d files open: raise LimitNOFILE",
-        fits,
-        limits.max_connections,
-        soft,
+        *(fits, limits.max_connections, soft),
     )
     return limits._replace(max_connections=fits)
 
 
 def _bind_pair(address: Address) -> tuple[socket.socket, socket.socket]:
     """A UDP and a TCP socket on the same port. Raises ConfigError."""
-    for attempt in range(PORT_TRIES):
-        udp = None
-        try:
-            udp = open_udp(address.host, address.port)
-            return udp, open_tcp(address.host, udp.getsockname()[1])
-        except OSError as error:
-            if udp is not None:
+    with _explained(address):
+        for others in reversed(range(PORT_TRIES)):
+            udp = open_udp(*address)
+            try:
+                return udp, open_tcp(address.host, udp.getsockname()[1])
+            except OSError as error:
                 udp.close()
-            if udp is None or address.port or error.errno != errno.EADDRINUSE or attempt == PORT_TRIES - 1:
-                raise cannot_listen(address, error) from error
+                if address.port or error.errno != errno.EADDRINUSE or not others:
+                    raise
     raise AssertionError("unreachable")
 
 
-def _bind_tcp(address: Address, *, key: str = "") -> socket.socket:
+@contextlib.contextmanager
+def _explained(address: Address, *, key: str = "") -> Iterator[None]:
+    """Raise ConfigError for an address that cannot be bound."""
     try:
-        return open_tcp(address.host, address.port)
+        yield
     except OSError as error:
         raise cannot_listen(address, error, key=key) from error
 

@@ -42,29 +42,29 @@ DEFAULT_LIMITS = TcpLimits()
 class RoundRobin:
     """Round-robin scheduling of the streams that have more to send, so that new queries do not wait for all of them."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self) -> None:
         self._waiting: deque[Callable[[], object]] = deque()
         self._scheduled = False
 
     def add(self, turn: Callable[[], object]) -> None:
         """Call this soon, after the turns that already wait."""
         self._waiting.append(turn)
-        if not self._scheduled:
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self._waiting and not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._run)
+            asyncio.get_running_loop().call_soon(self._run)
 
     def _run(self) -> None:
-        end = self._loop.time() + TURNS_TIME
+        loop = asyncio.get_running_loop()
+        end = loop.time() + TURNS_TIME
+        self._scheduled = False
         try:
-            while self._waiting:
+            while self._waiting and loop.time() < end:
                 self._waiting.popleft()()
-                if self._loop.time() >= end:
-                    return
         finally:  # the other turns follow one that raises
-            self._scheduled = bool(self._waiting)
-            if self._scheduled:
-                self._loop.call_soon(self._run)
+            self._schedule()
 
 
 class Stream(asyncio.Protocol):

@@ -1,57 +1,398 @@
-"""UDP without batches, for systems other than 64-bit Linux: one socket, drained in bursts from the event loop."""
+"""The UDP listeners: in batches on 64-bit Linux, one query after the other elsewhere.
+
+``BatchListener`` makes one recvmmsg(2) and one sendmmsg(2), through ctypes, for all waiting queries. The queries of a
+batch are received into slots. A response is sent from three places: ID and question from the slot, records and OPT from
+the arena of ``ready.py`` or from the slot's area, the cookie from the slot's own place. A ready response is a record of
+fixed size with these addresses, so laying out a batch takes one join, one copy and a few strided copies. Each query
+gets a ready response, or else the response of the general path.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
+import functools
+import logging
+import mmap
 import socket
 import struct
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Hashable, Sequence
+from typing import cast
 
-from maptr.answer.context import Transport
+from maptr.answer.context import MAX_PAYLOAD, Transport
+from maptr.answer.rate_limit import Action
+from maptr.answer.ready import (
+    COOKIE_FIELD,
+    HEADER,
+    ID,
+    NO_RESPONSE,
+    RCODE_FIELD,
+    RECORD,
+    SILENCE,
+    Ready,
+    kind_of,
+    truncated,
+)
+from maptr.protocol.cookies import WHOLE_COOKIE
+from maptr.protocol.numbers import MAX_MESSAGE
+from maptr.server.background import in_thread
+from maptr.server.counters import Counters, result
+from maptr.server.responder import Responder, ServerState, cookie_of_ready
 from maptr.server.sockets import IP_PKTINFO, is_wildcard
 
-Answer = Callable[[bytes, Transport, str], bytes | None]
+log = logging.getLogger("maptr.serve")
 
-MAX_DATAGRAM = 65535  # RFC 768: the length field
-# Datagrams taken before the event loop continues: enough to avoid most wake-ups, few enough not to starve TCP.
+BATCH = 128  # messages a call
+WAIT = 0.25  # seconds after which a waiting thread checks whether to stop
+MAX_CLIENTS = 10_000  # clients whose network is cached
+
+# The overload limit. The general path takes some fifty times as long as a ready response. After MAX_FULL full batches
+# in a row more queries wait than can be answered: then at most MAX_GENERAL of a batch take that path, so that ordinary
+# queries are still answered.
+MAX_FULL = 8
+MAX_GENERAL = 16
+
+# Sizes in bytes. A query starts at ORIGIN in its slot, so that the ten header bytes that a response changes are one
+# aligned word and a half word. The odd size of a slot spreads the slots over the cache lines.
+ORIGIN = 6
+SLOT = 65536 + 192
+AREA = MAX_PAYLOAD
+NAME = 32  # struct sockaddr_in6 has 28
+CONTROL = 64  # one in6_pktinfo with its header has 40
+COOKIE = 32
+MESSAGE = 64  # struct mmsghdr
+
+# Without batches: queries taken before the event loop continues. Enough to avoid most wake-ups, few enough for TCP.
 BURST = 64
+
+MSG_DONTWAIT, MSG_WAITFORONE = 0x40, 0x10000
+_int, _unsigned, _pointer = ctypes.c_int.from_param, ctypes.c_uint.from_param, ctypes.c_void_p.from_param
+
+
+def why_not() -> str | None:
+    """The reason why batches are not possible here; None where they are."""
+    if not sys.platform.startswith("linux"):
+        return "not on Linux"
+    if ctypes.sizeof(ctypes.c_void_p) != 8 or sys.byteorder != "little":
+        return "not on 64 bits, little-endian"
+    libc = ctypes.CDLL(None)
+    return None if hasattr(libc, "recvmmsg") and hasattr(libc, "sendmmsg") else "no recvmmsg in the C library"
+
+
+class _Message(ctypes.Structure):
+    """struct mmsghdr of Linux on 64 bits (recvmmsg(2), recvmsg(2))."""
+
+    _fields_ = (
+        ("name", ctypes.c_void_p),
+        ("namelen", ctypes.c_uint64),  # 32 bits and padding
+        ("iov", ctypes.c_void_p),
+        ("iovlen", ctypes.c_size_t),
+        ("control", ctypes.c_void_p),
+        ("controllen", ctypes.c_size_t),
+        ("flags", ctypes.c_uint32),
+        ("_", ctypes.c_uint32),
+        ("length", ctypes.c_uint32),
+        ("__", ctypes.c_uint32),
+    )
+
+
+class Slots:
+    """The memory of a batch, and the calls that fill and send it."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        wildcard = is_wildcard(sock)
+        sizes = (SLOT, AREA, NAME, CONTROL, RECORD.size, COOKIE, 16, MESSAGE, MESSAGE)
+        memory = self.memory = mmap.mmap(-1, BATCH * sum(sizes), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        slots, areas, names, controls, records, cookies, iovecs, received, sent = (
+            BATCH * sum(sizes[:i]) for i in range(len(sizes))
+        )
+        self.records = records
+        self.queries = [(slots + SLOT * i + ORIGIN + ID, slots + SLOT * i + ORIGIN) for i in range(BATCH)]
+        self.areas = [areas + AREA * i for i in range(BATCH)]
+        self.area_addresses = [start + area for area in self.areas]
+        self.cookies = [slice(cookies + COOKIE * i, cookies + COOKIE * i + WHOLE_COOKIE) for i in range(BATCH)]
+        self._family = sock.family
+        v6 = self._family == socket.AF_INET6
+        at, size = (8, 16) if v6 else (4, 4)  # of the address in struct sockaddr_in6 or sockaddr_in
+        self.addresses = [slice(names + NAME * i + at, names + NAME * i + at + size) for i in range(BATCH)]
+        for i in range(BATCH):
+            struct.pack_into("=2Q", memory, iovecs + 16 * i, start + self.queries[i][1], SLOT - ORIGIN - 192)
+            control, control_size = (start + controls + CONTROL * i, CONTROL) if wildcard else (None, 0)
+            name, name_size = start + names + NAME * i, 28 if v6 else 16
+            head = _Message(name, name_size, start + iovecs + 16 * i, 1, control, control_size)
+            reply = _Message(name, name_size, start + records + RECORD.size * i, 3, control, control_size)
+            memory[received + MESSAGE * i : received + MESSAGE * (i + 1)] = bytes(head)
+            memory[sent + MESSAGE * i : sent + MESSAGE * (i + 1)] = bytes(reply)
+        libc = ctypes.CDLL(None)
+        descriptor = _int(sock.fileno())
+        receive, wait = _pointer(start + received), _int(MSG_WAITFORONE)
+        self.receive = functools.partial(libc.recvmmsg, descriptor, receive, _unsigned(BATCH), wait, _pointer(None))
+        self._send = functools.partial(libc.sendmmsg, descriptor)
+        self._sent = [_pointer(start + sent + MESSAGE * i) for i in range(BATCH)]
+        self._counts = [_unsigned(count) for count in range(BATCH + 1)]
+        # Strided views of the first n messages, made once: ``to[n][:] = of[n]`` copies one field of a whole batch.
+        whole = memoryview(memory)
+        words, halves, quarters = whole.cast("Q"), whole.cast("H"), whole.cast("I")
+        self.lengths = _every(quarters, received + 56, MESSAGE)
+        fields = [
+            (_every(words, records, RECORD.size), _constants([start + base for _, base in self.queries])),
+            (_every(words, records + 32, RECORD.size), _constants([start + place.start for place in self.cookies])),
+            (_every(words, slots + ORIGIN + ID, SLOT), _every(words, records + 48, RECORD.size)),
+            (_every(halves, slots + ORIGIN + HEADER, SLOT), _every(halves, records + 56, RECORD.size)),
+        ]
+        self.fields = [[(to[n], of[n]) for to, of in fields] for n in range(BATCH + 1)]
+        parts = [_every(quarters, names + at + 4 * part, NAME) for part in range(size // 4)]
+        self._addresses = [[part[n] for part in parts] for n in range(BATCH + 1)]
+        self.control: list[tuple[memoryview, memoryview]] | None = None
+        if wildcard:
+            control_sizes = _every(words, received + 40, MESSAGE)
+            self.control = list(zip(_every(words, sent + 40, MESSAGE), control_sizes, strict=True))
+            # The interface is first in IP_PKTINFO and after the address in IPV6_PKTINFO (ip(7), RFC 3542 6). It is sent
+            # as 0: a response leaves from the address that was asked, but by the usual routes.
+            self._interface = _every(quarters, controls + 16 + (16 if v6 else 0), CONTROL)[BATCH]
+            self._none = memoryview(bytes(4 * BATCH)).cast("I")
+            self._control_sizes, self._full = control_sizes[BATCH], _constants([CONTROL] * BATCH)[BATCH]
+
+    def keys(self, count: int) -> list[bytes]:
+        """The first queries without their IDs."""
+        memory = self.memory
+        sizes = self.lengths[count].tolist()
+        return [memory[start : base + size] for (start, base), size in zip(self.queries, sizes, strict=False)]
+
+    def clients(self, count: int) -> Sequence[Hashable]:
+        """A key for the address of each of the first clients."""
+        first, *others = self._addresses[count]
+        return [*zip(first.tolist(), *(part.tolist() for part in others), strict=True)] if others else first.tolist()
+
+    def client(self, i: int) -> str:
+        return socket.inet_ntop(self._family, self.memory[self.addresses[i]])
+
+    def query(self, i: int, key: bytes) -> bytes:
+        """The query of a key, with its ID."""
+        base = self.queries[i][1]
+        return self.memory[base : base + ID] + key
+
+    def lay_out(self, records: Sequence[bytes]) -> bytes:
+        """Lay out these responses for ``send``. Returns their records joined."""
+        joined = b"".join(records)
+        self.memory[self.records : self.records + len(joined)] = joined
+        for to, of in self.fields[len(records)]:
+            to[:] = of
+        if self.control:
+            to, of = self.control[len(records)]
+            to[:] = of
+            self._interface[:] = self._none
+            self._control_sizes[:] = self._full
+        return joined
+
+    def own(self, i: int, reply: bytes) -> bytes:
+        """The record of a response that the general path made for one query."""
+        place, size = self.areas[i], len(reply) - HEADER - ID
+        self.memory[place : place + size] = reply[HEADER + ID :]
+        fields = 0, HEADER + ID, self.area_addresses[i], size, 0, 0, reply[2:10], reply[10:12], 0, result(reply), 0
+        return RECORD.pack(*fields)
+
+    def send(self, first: int, end: int) -> int:
+        """Send the responses of these slots. Returns the number that the kernel refused, which are lost."""
+        lost = 0
+        while first < end:
+            sent = self._send(self._sent[first], self._counts[end - first], _int(MSG_DONTWAIT))
+            if sent == end - first:
+                break
+            first += max(sent, 0)
+            if sent <= 0:
+                lost += 1
+                first += 1
+        return lost
+
+
+def _every(view: memoryview, at: int, stride: int) -> list[memoryview]:
+    """For each n, the items at ``at`` and at the next n - 1 strides; both are in bytes."""
+    first, step = at // view.itemsize, stride // view.itemsize
+    return [view[first : first + n * step : step] for n in range(BATCH + 1)]
+
+
+def _constants(values: list[int]) -> list[memoryview]:
+    """For each n, the first n of so many values as a batch has messages."""
+    view = memoryview(struct.pack(f"={BATCH}Q", *values)).cast("Q")
+    return [view[:n] for n in range(BATCH + 1)]
+
+
+class BatchListener:
+    """Answers on one socket, in a thread that mostly waits in the kernel."""
+
+    def __init__(self, sock: socket.socket, responder: Responder, counters: Counters) -> None:
+        self._sock = sock
+        self._responder = responder
+        self._counters = counters
+        self._slots = Slots(sock)
+        self._state: ServerState | None = None
+        self._ready: Ready | None = None
+        self._exempt: set[Hashable] = set()
+        self._networks: dict[Hashable, str] = {}
+        self._results = counters.queries[Transport.UDP]
+        self._full = 0  # batches in a row
+        self._general_left = 0  # queries of this batch that may take the general path
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="udp", daemon=True)
+
+    def start(self) -> None:
+        # A blocking socket with a timeout in the kernel: a timeout in Python would cost a poll(2) for each call.
+        self._sock.setblocking(True)
+        wait = struct.pack("@ll", 0, int(WAIT * 1e6))
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, wait)
+        self._thread.start()
+
+    async def stop(self) -> None:
+        self._stopping = True
+        await in_thread(self._thread.join)  # it may take a moment to notice
+        self._sock.close()
+
+    def _run(self) -> None:
+        receive = self._slots.receive
+        while not self._stopping:
+            count = receive()
+            if count > 0:
+                try:
+                    self._take(count)
+                except Exception:
+                    log.exception("internal error, %d queries dropped", count)
+            elif self._sock.fileno() < 0:
+                return  # otherwise a timeout, or an ICMP error for an earlier response
+
+    def _take(self, count: int) -> None:
+        """Answer the queries in the first slots."""
+        state = self._responder.state
+        if state is not self._state:
+            self._state, self._ready = state, None if state is None else state.ready(Transport.UDP)
+        ready = self._ready
+        if ready is None:
+            return
+        ready.tidy()
+        counters, slots = self._counters, self._slots
+        counters.received += count
+        counters.calls += 1
+        self._full = self._full + 1 if count == BATCH else 0
+        self._general_left = count if self._full <= MAX_FULL else MAX_GENERAL
+        keys = slots.keys(count)
+        known = [*map(ready.known.get, keys)]
+        settled: set[int] = set()
+        records = self._find(ready, known, keys, settled) if None in known else cast(list[bytes], known)
+        clients = slots.clients(count)
+        if not self._exempt.issuperset(clients):
+            self._limit(records, keys, clients, settled)
+        joined = slots.lay_out(records)
+        codes = joined[RCODE_FIELD :: RECORD.size]
+        counters.ready += count
+        for code in {*codes}:
+            self._results[code] += codes.count(code)  # before sending, so that clients find it counted
+        query_log = self._responder.query_log
+        if query_log is not None:
+            for i in query_log.pick(count):
+                query_log.write(slots.query(i, keys[i]), Transport.UDP, slots.client(i), codes[i])
+        first = 0
+        if SILENCE in codes:
+            counters.silent += codes.count(SILENCE)
+            for i in [i for i, code in enumerate(codes) if code == SILENCE]:
+                counters.lost += slots.send(first, i)
+                first = i + 1
+        counters.lost += slots.send(first, count)
+
+    def _find(self, ready: Ready, known: list[bytes | None], keys: list[bytes], settled: set[int]) -> list[bytes]:
+        """The records of a batch. ``settled`` gets the responses that the rate limit has judged or exempts."""
+        find = ready.find
+        slots, context = self._slots, self._responder.context
+        records: list[bytes] = []
+        for i, record in enumerate(known):
+            if record is not None:
+                records.append(record)
+                continue
+            try:
+                found = find(keys[i])
+                if found is not None and found[0][COOKIE_FIELD]:
+                    address = slots.memory[slots.addresses[i]]
+                    answered = cookie_of_ready(found[1], address, context, self._counters)
+                    if answered is None:
+                        found = None
+                    else:
+                        slots.memory[slots.cookies[i]] = answered.option
+                        if answered.verified:
+                            settled.add(i)
+                records.append(self._ask_general(ready, i, keys[i], settled) if found is None else found[0])
+            except Exception:
+                log.exception("internal error, query dropped: %s", keys[i].hex())
+                settled.add(i)
+                records.append(NO_RESPONSE)
+        return records
+
+    def _ask_general(self, ready: Ready, i: int, key: bytes, settled: set[int]) -> bytes:
+        """The record of a response from the general path; of no response under overload."""
+        settled.add(i)
+        self._counters.ready -= 1
+        if not self._general_left:
+            self._counters.overload += 1
+            return NO_RESPONSE
+        self._general_left -= 1
+        self._counters.general += 1
+        query, client = self._slots.query(i, key), self._slots.client(i)
+        reply = self._responder.general(query, client, self._counters, ready.learn)
+        return NO_RESPONSE if reply is None else self._slots.own(i, reply)
+
+    def _limit(self, records: list[bytes], keys: list[bytes], clients: Sequence[Hashable], settled: set[int]) -> None:
+        """Apply the rate limit to a batch: the responses beyond it are truncated or dropped."""
+        limiter = self._responder.limiter
+        places, replies = [], []
+        for i, client in enumerate(clients):
+            if client in self._exempt or i in settled:
+                continue
+            network = self._networks.get(client) or self._network(i, client)
+            if network is not None:
+                places.append(i)
+                replies.append((network, kind_of(records[i], keys[i])))
+        for place, action in limiter.judge_each(replies):
+            i = places[place]
+            self._responder.report(self._slots.client(i))
+            records[i] = truncated(records[i]) if action is Action.TRUNCATE else NO_RESPONSE
+
+    def _network(self, i: int, client: Hashable) -> str | None:
+        """The network that a client is counted under; None for a client without a limit."""
+        if len(self._exempt) + len(self._networks) >= MAX_CLIENTS:
+            self._exempt.clear()
+            self._networks.clear()
+        network = self._responder.limiter.network(self._slots.client(i))
+        if network is None:
+            self._exempt.add(client)
+        else:
+            self._networks[client] = network
+        return network
 
 
 class UdpListener:
-    """Answers queries on one socket. Full send buffers and unreachable clients lose responses, as UDP does."""
+    """Answers on one socket from the event loop. Full send buffers and unreachable clients lose responses."""
 
-    def __init__(self, sock: socket.socket, answer: Answer) -> None:
+    def __init__(self, sock: socket.socket, responder: Responder, counters: Counters) -> None:
         self._sock = sock
-        self._answer = answer
-        self._drain = self._drain_wildcard if is_wildcard(sock) else self._drain_one_address
+        self._responder = responder
+        self._counters = counters
 
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        loop.add_reader(self._sock, self._drain)
+    def start(self) -> None:
+        asyncio.get_running_loop().add_reader(self._sock, self._answer_waiting)
 
-    def stop(self, loop: asyncio.AbstractEventLoop) -> None:
-        loop.remove_reader(self._sock)
+    async def stop(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._sock)
         self._sock.close()
 
-    def _drain_one_address(self) -> None:
+    def _answer_waiting(self) -> None:
         for _ in range(BURST):
             try:
-                query, client = self._sock.recvfrom(MAX_DATAGRAM)
+                query, control, _flags, client = self._sock.recvmsg(MAX_MESSAGE, CONTROL)
             except OSError:  # no more queries, or an ICMP error for an earlier response
                 return
-            reply = self._answer(query, Transport.UDP, client[0])
-            if reply is not None:
-                with contextlib.suppress(OSError):
-                    self._sock.sendto(reply, client)
-
-    def _drain_wildcard(self) -> None:
-        """As above for 0.0.0.0 and ``[::]``, with the address that each query was sent to."""
-        for _ in range(BURST):
-            try:
-                query, control, _flags, client = self._sock.recvmsg(MAX_DATAGRAM, 64)
-            except OSError:
-                return
-            reply = self._answer(query, Transport.UDP, client[0])
+            reply = self._responder.answer(query, Transport.UDP, client[0], self._counters)
             if reply is not None:
                 with contextlib.suppress(OSError):
                     self._sock.sendmsg([reply], reply_source(control), 0, client)
@@ -62,7 +403,7 @@ def reply_source(control: list[tuple[int, int, bytes]]) -> list[tuple[int, int, 
     sources = []
     for level, kind, data in control:
         if (level, kind) == (socket.IPPROTO_IP, IP_PKTINFO):  # ip(7): interface, local address, destination
-            sources.append((level, kind, struct.pack("@i", 0) + data[4:]))
+            sources.append((level, kind, bytes(4) + data[4:]))
         elif (level, kind) == (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO):  # RFC 3542 6: address, interface
-            sources.append((level, kind, data[:16] + struct.pack("@I", 0)))
+            sources.append((level, kind, data[:16] + bytes(4)))
     return sources

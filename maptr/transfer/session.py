@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 
 from dnslib import DNSError, DNSQuestion
 from dnslib.dns import RR
@@ -48,34 +48,17 @@ MIN_SOA = 22  # bytes of SOA rdata: two root names and five numbers (RFC 1035 3.
 
 
 class Respond(Protocol):
-    """``make_reply`` of the general path with a context. ``verified``: TSIG proved the client's address."""
+    """``make_reply`` for one client and transport. ``verified``: TSIG proved the client's address."""
 
     def __call__(
         self,
         query: bytes,
         snapshot: Snapshot,
         *,
-        transport: Transport,
-        client: str,
-        reserve: int,
-        rcode: int | None,
-        verified: bool,
+        reserve: int = 0,
+        rcode: int | None = None,
+        verified: bool = False,
     ) -> bytes | None: ...
-
-
-def respond_plainly(
-    query: bytes,
-    snapshot: Snapshot,
-    *,
-    transport: Transport,
-    client: str,
-    reserve: int,
-    rcode: int | None,
-    verified: bool,
-) -> bytes | None:
-    """The general path without settings and without a rate limit."""
-    made = make_reply(query, snapshot, transport=transport, client=client, reserve=reserve, rcode=rcode)
-    return None if made is None else made.wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,22 +96,22 @@ def exchange(
     transport: Transport,
     client: str,
     now: int,
-    reply: Respond = respond_plainly,
+    reply: Respond | None = None,
     note: Callable[[str], None] = _ignore,
     note_refused: Callable[[Callable[[], str]], None] = _ignore,
 ) -> Iterator[bytes]:
     """The messages of the response to a query; none if the server sends nothing.
 
-    ``now`` is the UNIX time. ``note`` gets a log line for each transfer. ``note_refused`` gets a function that makes a
-    log line for each refused transfer and each invalid signature; any client can cause these, so the caller limits
-    them. Raises ZoneError in the middle of a transfer, for a record that is too large for a message; nothing else, for
-    any bytes.
+    ``now`` is the UNIX time. ``reply`` is the general path, by default without settings and without a rate limit.
+    ``note`` gets a log line for each transfer. ``note_refused`` gets a function that makes a log line for each refused
+    transfer and each invalid signature; any client can cause these, so the caller limits them. Raises ZoneError in the
+    middle of a transfer, for a record that is too large for a message; nothing else, for any bytes.
     """
     if len(query) < HEADER_SIZE or query[2] & 0x80:
         return
+    respond = reply or _respond_with(transport, client)
     if _is_general(query, access):
-        answer = reply(query, snapshot, transport=transport, client=client, reserve=0, rcode=None, verified=False)
-        if answer is not None:
+        if (answer := respond(query, snapshot)) is not None:
             yield answer
         return
     checked = check_query(query, access.keys, now)
@@ -141,15 +124,7 @@ def exchange(
             snapshot = Snapshot.of((access.catalog.view,))
 
     def ask(rcode: int | None) -> bytes | None:
-        return reply(
-            checked.query,
-            snapshot,
-            transport=transport,
-            client=client,
-            reserve=checked.size,
-            rcode=rcode,
-            verified=checked.key is not None,
-        )
+        return respond(checked.query, snapshot, reserve=checked.size, rcode=rcode, verified=checked.key is not None)
 
     if checked.rcode is None and question_type in (AXFR, IXFR) and query[2] >> 3 & 15 == QUERY:
         yield from _Transfer(checked, snapshot, access, transport, client, note, note_refused).messages(ask)
@@ -157,6 +132,16 @@ def exchange(
     message = ask(checked.rcode)
     if message is not None:
         yield checked.sign(message)
+
+
+def _respond_with(transport: Transport, client: str) -> Respond:
+    """The general path without settings and without a rate limit."""
+
+    def reply(query: bytes, snapshot: Snapshot, *, verified: bool = False, **decided: Any) -> bytes | None:
+        made = make_reply(query, snapshot, transport=transport, client=client, **decided)
+        return None if made is None else made.wire
+
+    return reply
 
 
 def _is_general(query: bytes, access: Access) -> bool:

@@ -4,6 +4,7 @@ path, ready or not, and with signatures and transfers configured."""
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import dns.message
 import pytest
@@ -16,7 +17,7 @@ from maptr.answer.ready import CLIENT_OPTION, WHOLE_OPTION
 from maptr.answer.respond import make_reply
 from maptr.protocol.cookies import CookieSettings
 from maptr.server.counters import Counters
-from maptr.server.responder import Responder, State
+from maptr.server.responder import Responder, ServerState
 from maptr.transfer.acl import Secondaries
 from maptr.transfer.session import Access, Catalog, exchange
 from maptr.zone.snapshot import Snapshot
@@ -50,8 +51,8 @@ def whole(
 ) -> list[bytes]:
     """All messages of the response, from the general path behind signatures and transfers."""
 
-    def reply(query: bytes, snapshot: Snapshot, *, verified: bool, **others: object) -> bytes | None:
-        made = make_reply(query, snapshot, context=context, **others)  # type: ignore[arg-type]
+    def reply(query: bytes, snapshot: Snapshot, *, verified: bool = False, **decided: Any) -> bytes | None:
+        made = make_reply(query, snapshot, transport=transport, client=CLIENT, context=context, **decided)
         return None if made is None else made.wire
 
     return [*exchange(query, snapshot, access, transport=transport, client=CLIENT, now=int(NOW), reply=reply)]
@@ -62,7 +63,7 @@ class Both:
 
     def __init__(self, snapshot: Snapshot, context: Context) -> None:
         self.responder = Responder(rrl=RrlSettings(responses_per_second=0))
-        self.responder.swap(State(snapshot, Access(), context))
+        self.responder.swap(ServerState(snapshot, Access(), context))
         self.snapshot, self.context = snapshot, context
         self.counters = Counters()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 
 import dns.message
@@ -30,7 +30,7 @@ from maptr.registry.table import Table
 from maptr.server import zone_file
 from maptr.server.counters import Counters
 from maptr.server.daemon import Daemon
-from maptr.server.responder import Responder, State
+from maptr.server.responder import Responder, ServerState
 from maptr.server.state import ZoneSource
 from maptr.transfer.session import Access
 from maptr.zone.build import build
@@ -52,13 +52,13 @@ class Recording(Responder):
         super().__init__(rrl=RrlSettings(responses_per_second=0))
         self.queries: list[bytes] = []
 
-    def answers(self, query: bytes, transport: Transport, client: str, counters: Counters) -> Iterable[bytes]:
+    def answers(self, query: bytes, transport: Transport, client: str, counters: Counters) -> Iterator[bytes]:
         self.queries.append(query)
         return super().answers(query, transport, client, counters)
 
     def follow(self, snapshot: Snapshot) -> None:
         """Use another snapshot, and forget the queries."""
-        self.swap(State(snapshot, Access(), self.context))
+        self.swap(ServerState(snapshot, Access(), self.context))
         self.queries = []
 
     @property
@@ -107,7 +107,7 @@ def check_natab(table: Table) -> None:
 @pytest.mark.real_data
 def test_the_real_moments(real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The shortcut answers without the responder, which would miss the query.
-    monkeypatch.setattr("maptr.server.batch.why_not", lambda: "every query is kept")
+    monkeypatch.setattr("maptr.server.udp.why_not", lambda: "every query is kept")
     (_, start), *moments = states(real_data)
     source, target = tmp_path / "source.json", tmp_path / "naans.json"
     serial = next_serial("date", 0.0)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gc
 import socket
 import ssl
-import sys
-import time
 import tracemalloc
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import dns.edns
 import dns.message
@@ -22,10 +20,8 @@ import pytest
 
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
-from maptr.server.connections import ALPN, Certificate, Connections, TcpListener, TlsSettings, make_context
-from maptr.server.counters import Counters
+from maptr.server.connections import ALPN, Certificate, Connections, TlsSettings, make_context
 from maptr.server.daemon import Daemon
-from maptr.server.sockets import open_tcp
 from maptr.server.stream import TcpLimits
 from tests.support.certificates import write_certificate
 from tests.support.running import PATIENCE, Running, answering, served
@@ -35,12 +31,15 @@ from tests.support.streams import (
     FRAME,
     QUERY,
     SNAPSHOT,
-    answers,
+    Listening,
+    ask,
     connect,
+    frame,
     is_closed,
     linger,
+    listening,
     receive,
-    stop,
+    receive_message,
     transferring,
     wait_for,
     wait_until_cut_off,
@@ -54,9 +53,9 @@ def settings_in(directory: Path) -> TlsSettings:
 
 
 @contextlib.contextmanager
-def serving_tls(directory: Path, **limits: float) -> Iterator[tuple[int, Daemon, Running]]:
+def serving_tls(directory: Path) -> Iterator[tuple[int, Daemon, Running]]:
     """A daemon with DNS over TLS alone; its port."""
-    daemon = Daemon(served(SNAPSHOT), [], tls=settings_in(directory), tcp_limits=TcpLimits(**limits))  # type: ignore[arg-type]
+    daemon = Daemon(served(SNAPSHOT), [], tls=settings_in(directory))
     with answering(daemon) as running:
         yield daemon.tls_bound[0].port, daemon, running
 
@@ -85,16 +84,14 @@ def connect_tls(port: int, directory: Path, *alpn: str) -> ssl.SSLSocket:
     return client_context(directory, *alpn).wrap_socket(connect(port), server_hostname="ns1.example")
 
 
-def ask(sock: socket.socket) -> dns.message.Message:
-    sock.sendall(FRAME)
-    return dns.message.from_wire(receive(sock, int.from_bytes(receive(sock, 2), "big")))
-
-
-def test_rfc7858_a_query_over_tls(port: int, directory: Path) -> None:
-    reply = dns.query.tls(
-        QUERY, "127.0.0.1", PATIENCE, port, ssl_context=client_context(directory), server_hostname="ns1.example"
-    )
-    assert len(reply.answer[0]) == 2
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_rfc7858_a_query_over_tls(directory: Path, host: str) -> None:
+    daemon = Daemon(served(SNAPSHOT), [], tls=replace(settings_in(directory), listen=(Address(host, 0),)))
+    with answering(daemon):
+        context, (bound,) = client_context(directory), daemon.tls_bound
+        reply = dns.query.tls(QUERY, host, PATIENCE, bound.port, ssl_context=context, server_hostname="ns1.example")
+        assert len(reply.answer[0]) == 2
+        assert daemon.tls_bound == [bound]
 
 
 def test_rfc7858_3_1_alpn_is_dot_and_tls_is_1_3(port: int, directory: Path) -> None:
@@ -120,13 +117,6 @@ def test_rfc9325_tls_1_2_is_spoken_and_1_1_is_not(port: int, directory: Path) ->
     context.set_ciphers("ALL:@SECLEVEL=0")
     with connect(port) as plain, pytest.raises(OSError, match=r"(?i)alert|version|reset|EOF"):
         context.wrap_socket(plain, server_hostname="ns1.example")
-
-
-def test_rfc7858_3_4_queries_are_pipelined_on_one_connection(port: int, directory: Path) -> None:
-    with connect_tls(port, directory) as sock:
-        sock.sendall(b"".join(FRAME[:2] + number.to_bytes(2, "big") + FRAME[4:] for number in range(100)))
-        replies = [receive(sock, int.from_bytes(receive(sock, 2), "big")) for _ in range(100)]
-        assert [int.from_bytes(reply[:2], "big") for reply in replies] == list(range(100))
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
@@ -220,60 +210,18 @@ def test_data_that_is_not_tls_ends_its_connection_only(port: int, directory: Pat
         assert ask(sock).id == QUERY.id
 
 
-def test_a_handshake_has_a_time_limit(directory: Path) -> None:
-    with serving_tls(directory, handshake_timeout=0.2) as (port, _, _), connect(port) as silent:
-        assert is_closed(silent)
+def listening_tls(directory: Path, **limits: Any) -> contextlib.AbstractContextManager[Listening]:
+    return listening(Certificate(settings_in(directory)), **limits)
 
 
 def test_a_handshake_counts_as_a_connection(directory: Path) -> None:
-    with contextlib.ExitStack() as stack:
-        port, _, _ = stack.enter_context(serving_tls(directory, max_per_client=2))
-        *_, third = (stack.enter_context(connect(port)) for _ in range(3))
+    with listening_tls(directory, max_per_client=2) as server, contextlib.ExitStack() as stack:
+        *_, third = (stack.enter_context(connect(server.port)) for _ in range(3))
         assert is_closed(third)
-    with contextlib.ExitStack() as stack:
-        port, _, _ = stack.enter_context(serving_tls(directory, max_connections=2))
-        first, _ = (stack.enter_context(connect(port)) for _ in range(2))
-        assert ask(stack.enter_context(connect_tls(port, directory))).id == QUERY.id
+    with listening_tls(directory, max_connections=2) as server, contextlib.ExitStack() as stack:
+        first, _ = (stack.enter_context(connect(server.port)) for _ in range(2))
+        assert ask(stack.enter_context(connect_tls(server.port, directory))).id == QUERY.id
         assert is_closed(first)
-
-
-@contextlib.contextmanager
-def listening_tls(
-    directory: Path, connections: Connections, **limits: float
-) -> Iterator[tuple[int, Callable[[], None]]]:
-    """The port of a listener for TLS, and what stops it; after that no task or descriptor of it is left."""
-    certificate = Certificate(settings_in(directory))
-    running = Running()
-    running.loop.set_exception_handler(lambda _, context: failures.append(context))
-    failures: list[dict[str, object]] = []
-    descriptors = open_descriptors()
-    sock = open_tcp("127.0.0.1", 0)
-    listener = TcpListener(
-        sock,
-        answers(),
-        connections,
-        security=certificate.context,
-        limits=TcpLimits(**limits),  # type: ignore[arg-type]
-    )
-    port = sock.getsockname()[1]
-    running.call(listener.start)
-
-    def end() -> None:
-        asyncio.run_coroutine_threadsafe(stop(listener), running.loop).result(PATIENCE)
-
-    try:
-        yield port, end
-    finally:
-        end()
-        wait_for(lambda: not asyncio.all_tasks(running.loop))
-        wait_for(lambda: open_descriptors() <= descriptors)
-        running.close()
-    assert connections.count == 0
-    assert failures == []
-
-
-def open_descriptors() -> int:
-    return len([*Path("/proc/self/fd").iterdir()])
 
 
 def hello() -> bytes:
@@ -284,107 +232,106 @@ def hello() -> bytes:
     return going.read()
 
 
-LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts descriptors as Linux shows them")
-
-
-@LINUX
 @pytest.mark.parametrize("said", [b"", hello()[:20], hello()], ids=["nothing", "half a hello", "a hello"])
 def test_a_connection_closed_in_its_handshake_leaves_nothing_behind(directory: Path, said: bytes) -> None:
-    counters = Counters()
-    connections = Connections(TcpLimits(max_connections=2), counters=counters)
-    with listening_tls(directory, connections) as (port, _), contextlib.ExitStack() as stack:
+    with listening_tls(directory, max_connections=2) as server, contextlib.ExitStack() as stack:
         socks = []
         for _ in range(40):
-            socks.append(stack.enter_context(connect(port)))
+            socks.append(stack.enter_context(connect(server.port)))
             socks[-1].sendall(said)
-        wait_for(lambda: counters.accepted == 40)
+        wait_for(lambda: server.counters.accepted == 40)
         for sock in socks[:-2]:
             while not is_closed(sock):  # the server's part of the handshake
                 pass
-        assert (counters.open, counters.shed) == (2, 38)
-        with connect_tls(port, directory) as sock:
-            assert ask(sock).id == QUERY.id
-    assert counters.open == 0
+        assert (server.counters.open, server.counters.shed) == (2, 38)
+        with connect_tls(server.port, directory) as secure:
+            assert ask(secure).id == QUERY.id
 
 
-@LINUX
 @pytest.mark.parametrize("reset", [True, False])
 def test_abandoned_handshakes_leave_nothing_behind(directory: Path, reset: bool) -> None:
-    counters = Counters()
-    connections = Connections(TcpLimits(max_per_client=1000, max_connections=1000), counters=counters)
     begun = hello()
-    with listening_tls(directory, connections) as (port, _):
+    with listening_tls(directory, max_per_client=1000, max_connections=1000) as server:
         for number in range(100):
-            with connect(port) as sock:
+            with connect(server.port) as sock:
                 sock.sendall(begun[: number * len(begun) // 99])
                 if reset:
                     linger(sock)
-        wait_for(lambda: counters.accepted == 100 and not connections.count)
-        with connect_tls(port, directory) as secure:
+        wait_for(lambda: (server.counters.accepted, server.counters.open) == (100, 0))
+        with connect_tls(server.port, directory) as secure:
             assert ask(secure).id == QUERY.id
-    assert counters.open == 0
 
 
-@LINUX
 def test_a_slow_handshake_is_disconnected_at_its_time_limit(directory: Path) -> None:
-    connections = Connections(TcpLimits(max_per_client=100))
-    with listening_tls(directory, connections, handshake_timeout=1.0) as (port, _):
-        with contextlib.ExitStack() as stack:
-            slow = [stack.enter_context(connect(port)) for _ in range(50)]
-            for octet in hello()[:-1]:
-                for sock in slow:
-                    with contextlib.suppress(OSError):
-                        sock.sendall(bytes((octet,)))
-            with connect_tls(port, directory) as other:
-                assert ask(other).id == QUERY.id
-            assert all(map(is_closed, slow))
-        wait_for(lambda: not connections.count)
+    with listening_tls(directory, handshake_timeout=1.0, max_per_client=100) as server, contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(connect(server.port)) for _ in range(50)]
+        for octet in hello()[:-1]:
+            for sock in slow:
+                with contextlib.suppress(OSError):
+                    sock.sendall(bytes((octet,)))
+        with connect_tls(server.port, directory) as other:
+            assert ask(other).id == QUERY.id
+        assert all(map(is_closed, slow))
+        wait_for(lambda: not server.counters.open)
 
 
-@LINUX
 def test_a_stop_ends_handshakes(directory: Path) -> None:
-    counters = Counters()
-    connections = Connections(counters=counters)
-    with listening_tls(directory, connections) as (port, end), contextlib.ExitStack() as stack:
-        socks = [stack.enter_context(connect(port)) for _ in range(10)]
+    with listening_tls(directory) as server, contextlib.ExitStack() as stack:
+        socks = [stack.enter_context(connect(server.port)) for _ in range(10)]
         for sock in socks[:5]:
             sock.sendall(hello())
-        begun = stack.enter_context(connect_tls(port, directory))
+        begun = stack.enter_context(connect_tls(server.port, directory))
         assert ask(begun).id == QUERY.id
-        wait_for(lambda: counters.accepted == 11)
-        end()
-        assert counters.open == 0
+        wait_for(lambda: server.counters.accepted == 11)
+        server.stop()
+        assert server.counters.open == 0
         for sock in socks:
             while not is_closed(sock):
                 pass
         assert is_closed(begun)
 
 
-def test_a_slow_reader_over_tls_costs_some_messages_and_is_disconnected(directory: Path) -> None:
+@pytest.mark.parametrize("secure", [False, True])
+def test_pipelined_queries_are_answered_in_order(directory: Path, secure: bool) -> None:
+    """RFC 7766 6.2.1, RFC 7858 3.4."""
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(listening_tls(directory) if secure else listening())
+        sock = stack.enter_context(connect_tls(server.port, directory) if secure else connect(server.port))
+        sock.sendall(b"".join(FRAME[:2] + number.to_bytes(2, "big") + FRAME[4:] for number in range(100)))
+        assert [receive_message(sock).id for _ in range(100)] == list(range(100))
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_a_slow_reader_costs_some_messages_and_is_disconnected(directory: Path, secure: bool) -> None:
     """It asks for a gigabyte and reads nothing: what waits for it stays small, and others are answered."""
-    query = dns.message.make_query("ark.arpa.", "AXFR").to_wire()
-    with transferring(settings_in(directory), write_timeout=0.3) as daemon:
-        port = daemon.tls_bound[0].port
-        with connect_tls(port, directory) as slow:
-            slow.sendall((len(query).to_bytes(2, "big") + query) * 1000)
-            tracemalloc.start()
-            try:
-                for _ in range(20):
-                    with connect_tls(port, directory) as other:
-                        assert ask(other)
-                _, peak = tracemalloc.get_traced_memory()
-            finally:
-                tracemalloc.stop()
-            assert peak < 4 << 20
-            with contextlib.suppress(ssl.SSLEOFError):
-                wait_until_cut_off(slow)
+
+    def dial() -> socket.socket:
+        if secure:
+            return connect_tls(daemon.tls_bound[0].port, directory)
+        return connect(daemon.bound[0].port)
+
+    with transferring(settings_in(directory), write_timeout=0.3) as daemon, dial() as slow:
+        slow.sendall(frame(dns.message.make_query("ark.arpa.", "AXFR")) * 1000)
+        tracemalloc.start()
+        try:
+            for _ in range(20):
+                with dial() as other:
+                    assert ask(other).id == QUERY.id
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 4 << 20
+        with contextlib.suppress(ssl.SSLEOFError):
+            wait_until_cut_off(slow)
 
 
 def test_idle_connections_are_closed_with_notice(directory: Path) -> None:
-    with serving_tls(directory, idle_timeout=0.2) as (port, _, _):
+    with listening_tls(directory, idle_timeout=0.2) as server:
         context = client_context(directory)
         # Without close_notify (RFC 8446 6.1) this raises: the stream might have been truncated by an attacker.
-        with context.wrap_socket(connect(port), server_hostname="ns1.example", suppress_ragged_eofs=False) as sock:
+        with context.wrap_socket(
+            connect(server.port), server_hostname="ns1.example", suppress_ragged_eofs=False
+        ) as sock:
             assert sock.recv(1) == b""
 
 
@@ -395,10 +342,7 @@ def test_a_new_certificate_applies_to_new_connections_and_a_bad_one_to_none(
 
     def reload_and_wait_for(text: str) -> None:
         running.call(daemon.reload)
-        deadline = time.monotonic() + PATIENCE
-        while text not in caplog.text and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert text in caplog.text
+        wait_for(lambda: text in caplog.text)
 
     def presented() -> bytes | None:
         with connect_tls(port, tmp_path) as sock:
@@ -448,16 +392,3 @@ def test_ipv6_clients_are_counted_by_their_link() -> None:
     assert connections.admit("fe80::1%lo", lambda: None)
     assert connections.admit("192.0.2.1", lambda: None)
     assert connections.admit("192.0.2.2", lambda: None)
-    assert connections.count == 5
-
-
-def test_dns_over_tls_over_ipv6(directory: Path) -> None:
-    settings = TlsSettings((Address("::1", 0),), directory / "tls.crt", directory / "tls.key")
-    daemon = Daemon(served(SNAPSHOT), [], tls=settings)
-    with answering(daemon):
-        (bound,) = daemon.tls_bound
-        reply = dns.query.tls(
-            QUERY, "::1", PATIENCE, bound.port, ssl_context=client_context(directory), server_hostname="ns1.example"
-        )
-        assert reply.answer
-        assert daemon.tls_bound == [bound]

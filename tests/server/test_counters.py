@@ -9,12 +9,8 @@ import pytest
 
 from maptr.answer.context import Transport
 from maptr.protocol.cookies import CookieSettings
-from maptr.server.connections import Connections
 from maptr.server.counters import Counters, total
-from maptr.server.responder import Responder, State
-from maptr.server.stream import TcpLimits
-from maptr.transfer.session import Access
-from tests.support.streams import SNAPSHOT
+from tests.support.streams import responding
 
 
 def query(name: str, rdtype: str = "NAPTR", edns: int = 0, **options: object) -> bytes:
@@ -38,8 +34,7 @@ def query(name: str, rdtype: str = "NAPTR", edns: int = 0, **options: object) ->
     ids=lambda value: value if isinstance(value, str) else "",  # a query has another number each time
 )
 def test_a_response_is_counted_under_the_rcode_that_a_client_reads(asked: bytes, result: str) -> None:
-    responder = Responder(cookies=CookieSettings((b"0123456789abcdef",), required=True))
-    responder.swap(State(SNAPSHOT, Access(), responder.context))
+    responder = responding(cookies=CookieSettings((b"0123456789abcdef",), required=True))
     counters = Counters()
     for count in (1, 2):  # the second time it may be ready
         reply = responder.answer(asked, Transport.UDP, "192.0.2.1", counters)
@@ -66,21 +61,3 @@ def test_the_sum_of_counters() -> None:
     assert both.received == 8
     assert first.to_dict() == {"udp": {"NOERROR": 5}}
     assert total([]) == Counters()
-
-
-def test_connections_are_counted() -> None:
-    counters = Counters()
-    connections = Connections(TcpLimits(max_connections=2, max_per_client=1), counters=counters)
-    one = connections.admit("192.0.2.1", lambda: None)
-    assert one is not None
-    assert connections.admit("192.0.2.1", lambda: None) is None
-    connections.admit("192.0.2.2", lambda: None)
-    connections.admit("192.0.2.3", lambda: None)
-    connections.remove(one)
-    counted = counters.named()
-    assert {name: counted[name] for name in ("open", "accepted", "refused", "shed")} == {
-        "open": 2,
-        "accepted": 3,
-        "refused": 1,
-        "shed": 1,
-    }

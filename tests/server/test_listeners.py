@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import gc
 import resource
 import socket
-import threading
 import time
-import tracemalloc
-import weakref
-from collections import Counter
 from collections.abc import Iterator
 
 import dns.flags
@@ -26,34 +21,28 @@ from dnslib.server import DNSLogger, DNSServer
 from maptr.answer.context import Transport
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
-from maptr.server import stream
-from maptr.server.connections import Connections, TcpListener
 from maptr.server.counters import Counters
 from maptr.server.daemon import Daemon
-from maptr.server.listeners import Listeners
-from maptr.server.responder import Responder, State
-from maptr.server.sockets import Sockets, open_tcp
+from maptr.server.responder import ServerState
 from maptr.server.stock_resolver import MaptrResolver
-from maptr.server.stream import TcpLimits
+from maptr.server.stream import Stream
 from maptr.transfer.session import Access
-from tests.support.running import PATIENCE, Running, converse, served
+from tests.support.running import PATIENCE, converse, served
 from tests.support.streams import (
     BIG_FRAME,
     FRAME,
     QUERY,
     SNAPSHOT,
     WIRE,
-    answers,
+    ask,
     connect,
     frame,
     is_closed,
     linger,
-    receive,
+    listening,
     receive_message,
-    receive_message_from,
+    responding,
     serving,
-    stop,
-    tcp_serving,
     transferring,
     wait_for,
     wait_until_cut_off,
@@ -91,15 +80,6 @@ def test_udp_truncates_and_tcp_does_not(port: int) -> None:
     assert len(reply.answer[0]) == 250
 
 
-def test_every_query_of_a_udp_burst_is_answered(port: int) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.settimeout(PATIENCE)
-        sock.connect(("127.0.0.1", port))
-        for number in range(200):
-            sock.send(number.to_bytes(2, "big") + WIRE[2:])
-        assert {int.from_bytes(sock.recv(65535)[:2], "big") for _ in range(200)} == set(range(200))
-
-
 def test_several_addresses_of_both_families() -> None:
     with serving(Address("127.0.0.1", 0), Address("::1", 0), Address("127.0.0.2", 0)) as daemon:
         assert len(daemon.bound) == 3
@@ -108,16 +88,25 @@ def test_several_addresses_of_both_families() -> None:
                 assert ask(QUERY, address.host, PATIENCE, address.port).answer
 
 
-@pytest.mark.parametrize(("host", "asked"), [("0.0.0.0", "127.0.0.3"), ("::", "::1")])
-def test_replies_leave_from_the_address_that_was_asked(host: str, asked: str) -> None:
-    with serving(Address(host, 0)) as daemon:
-        # A connected socket takes nothing from any other address.
+@pytest.mark.parametrize("batched", [True, False])
+@pytest.mark.parametrize(
+    ("host", "asked"), [("0.0.0.0", ["127.0.0.1", "127.0.0.2", "127.0.0.9", "127.0.0.1"]), ("::", ["::1"])]
+)
+def test_replies_leave_from_the_address_that_was_asked(
+    batched: bool, host: str, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not batched:
+        monkeypatch.setattr("maptr.server.udp.why_not", lambda: "for a test")
+    with serving(Address(host, 0)) as daemon, contextlib.ExitStack() as stack:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        with socket.socket(family, socket.SOCK_DGRAM) as sock:
+        socks = [stack.enter_context(socket.socket(family, socket.SOCK_DGRAM)) for _ in asked]
+        for sock, address in zip(socks, asked, strict=True):
             sock.settimeout(PATIENCE)
-            sock.connect((asked, daemon.bound[0].port))
-            sock.send(WIRE)
-            assert sock.recv(65535)[:2] == WIRE[:2]
+            sock.connect((address, daemon.bound[0].port))  # takes nothing from any other address
+        for _ in range(3):
+            for sock in socks:
+                sock.send(WIRE)
+            assert [sock.recv(65535)[:2] for sock in socks] == [WIRE[:2]] * len(asked)
 
 
 def test_an_address_in_use_is_an_error_that_names_it(port: int) -> None:
@@ -137,12 +126,6 @@ def test_the_error_for_a_privileged_port_names_the_capability(
     with pytest.raises(ConfigError, match=rf"cannot listen on 127\.0\.0\.1:{wanted}: Permission denied") as caught:
         Daemon(served(SNAPSHOT), [Address("127.0.0.1", wanted)]).bind()
     assert ("CAP_NET_BIND_SERVICE" in str(caught.value)) is advised
-
-
-def test_rfc7766_6_2_1_pipelined_queries_in_one_write(port: int) -> None:
-    with connect(port) as sock:
-        sock.sendall(b"".join(FRAME[:2] + n.to_bytes(2, "big") + FRAME[4:] for n in range(100)))
-        assert {receive_message(sock).id for _ in range(100)} == set(range(100))
 
 
 def test_rfc7766_8_a_query_octet_by_octet(port: int) -> None:
@@ -176,7 +159,7 @@ def test_a_message_cut_by_the_end_of_the_stream_ends_the_connection(port: int) -
 
 
 def test_rfc7766_6_2_3_idle_connections_are_closed() -> None:
-    with tcp_serving(idle_timeout=0.2) as port, connect(port) as silent, connect(port) as trickling:
+    with listening(idle_timeout=0.2) as server, connect(server.port) as silent, connect(server.port) as trickling:
         started = time.monotonic()
         with contextlib.suppress(OSError):
             for octet in FRAME[:-1]:  # never silent for long, and never done
@@ -188,51 +171,40 @@ def test_rfc7766_6_2_3_idle_connections_are_closed() -> None:
 
 
 def test_a_client_that_does_not_read_is_disconnected_and_others_are_answered() -> None:
-    with tcp_serving(write_timeout=0.3) as port, connect(port) as slow, connect(port) as other:
+    with listening(write_timeout=0.3) as server, connect(server.port) as slow, connect(server.port) as other:
         slow.settimeout(0.5)
         with contextlib.suppress(OSError):
             for _ in range(400):  # 50 kB of reply each
                 slow.sendall(BIG_FRAME * 50)
-        other.sendall(FRAME)
-        assert receive_message(other).id == QUERY.id
+        assert ask(other).id == QUERY.id
         wait_until_cut_off(slow)
 
 
 def test_a_client_with_too_many_connections_is_refused() -> None:
-    connections = Connections(TcpLimits(max_per_client=2))
-    with tcp_serving(connections) as port, connect(port) as one, connect(port) as two:
-        for sock in (one, two):
-            sock.sendall(FRAME)
-            receive_message(sock)
-        with connect(port) as three:
+    with listening(max_per_client=2) as server, connect(server.port) as one, connect(server.port) as two:
+        assert ask(one) == ask(two)
+        with connect(server.port) as three:
             assert is_closed(three)
         one.close()
-        deadline = time.monotonic() + PATIENCE  # the server has yet to notice
-        while connections.count > 1 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        with connect(port) as four:
-            four.sendall(FRAME)
-            assert receive_message(four).id == QUERY.id
+        wait_for(lambda: server.counters.open == 1)
+        with connect(server.port) as four:
+            assert ask(four).id == QUERY.id
 
 
 def test_at_the_limit_the_longest_idle_connection_is_closed() -> None:
-    with tcp_serving(Connections(TcpLimits(max_connections=2))) as port, connect(port) as one, connect(port) as two:
+    with listening(max_connections=2) as server, connect(server.port) as one, connect(server.port) as two:
         for sock in (one, two, one):
-            sock.sendall(FRAME)
-            receive_message(sock)
-        with connect(port) as three:
-            three.sendall(FRAME)
-            receive_message(three)
+            ask(sock)
+        with connect(server.port) as three:
+            ask(three)
             assert is_closed(two)
-            one.sendall(FRAME)
-            receive_message(one)
+            ask(one)
 
 
 def test_an_internal_error_drops_its_query_only_on_every_transport(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    responder = Responder()
-    responder.swap(State(SNAPSHOT, Access(), responder.context))
+    responder = responding()
     with monkeypatch.context() as patch:
         patch.setattr("maptr.server.responder.make_reply", lambda *_args, **_kwargs: 1 // 0)
         for transport in Transport:
@@ -281,27 +253,12 @@ def test_a_transfer_continues_with_the_old_zone_after_a_reload() -> None:
     with transferring() as daemon, connect(daemon.bound[0].port) as sock:
         sock.sendall(frame(dns.message.make_query("ark.arpa.", "AXFR")))
         records = sum(map(len, receive_message(sock).answer))
-        daemon.responder.swap(State(SNAPSHOT, Access(), daemon.responder.context))
-        receive_message_from(daemon.bound[0].port)
+        daemon.responder.swap(ServerState(SNAPSHOT, Access(), daemon.responder.context))
+        with connect(daemon.bound[0].port) as other:
+            ask(other)
         while records < 3004:
             records += sum(map(len, receive_message(sock).answer))
         assert records == 3004
-
-
-def test_a_slow_reader_of_transfers_costs_one_message_and_is_disconnected() -> None:
-    """It asks for a gigabyte and reads nothing: what waits for it stays small, and others are answered."""
-    axfr = frame(dns.message.make_query("ark.arpa.", "AXFR"))
-    with transferring(write_timeout=0.3) as daemon, connect(daemon.bound[0].port) as slow:
-        slow.sendall(axfr * 1000)
-        tracemalloc.start()
-        try:
-            for _ in range(20):
-                assert dns.query.tcp(QUERY, "127.0.0.1", PATIENCE, daemon.bound[0].port).id == QUERY.id
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert peak < 4 << 20
-        wait_until_cut_off(slow)
 
 
 def test_queries_are_answered_while_a_zone_is_transferred() -> None:
@@ -311,59 +268,10 @@ def test_queries_are_answered_while_a_zone_is_transferred() -> None:
             assert dns.query.udp(QUERY, "127.0.0.1", PATIENCE, daemon.bound[0].port).id == QUERY.id
 
 
-class Endless(Responder):
-    """Answers a query with its own bytes, or with messages without end, and counts those by the query's first byte."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.made: Counter[int] = Counter()
-        self.when_one_has_ten: Counter[int] | None = None
-
-    def answers(self, query: bytes, *_: object) -> Iterator[bytes]:
-        yield query
-        while query[1]:
-            self.made[query[0]] += 1
-            if self.made[query[0]] == 10 and self.when_one_has_ten is None:
-                self.when_one_has_ten = self.made.copy()
-            yield bytes(stream.TURN_SIZE)
-
-
-def test_transfers_of_all_listeners_progress_evenly() -> None:
-    """One transfer by the second address, beside five by the first, gets no more of the server than each of those."""
-    responder, running, released = Endless(), Running(), threading.Event()
-    listeners = Listeners(responder, limits=TcpLimits(), certificate=None)
-    sockets = Sockets()
-    sockets.tcp = [open_tcp("127.0.0.1", 0) for _ in range(2)]
-    ports = [sock.getsockname()[1] for sock in sockets.tcp]
-    running.call(lambda: listeners.start(sockets))
-    with contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(connect(ports[number == 5])) for number in range(6)]
-        for sock in clients:
-            sock.sendall(b"\0\x0c" + bytes(12))
-            receive(sock, 14)  # now the server has the connection
-        running.call(released.wait)  # all transfers begin at the same time
-        for number, sock in enumerate(clients):
-            sock.sendall(b"\0\x0c" + bytes((number, 1)) + bytes(10))
-        released.set()
-        wait_for(lambda: responder.when_one_has_ten is not None)
-    assert responder.when_one_has_ten is not None
-    assert min(responder.when_one_has_ten[number] for number in range(6)) >= 8
-    for end in (listeners.stop, listeners.drain):
-        asyncio.run_coroutine_threadsafe(end(), running.loop).result(PATIENCE)
-    running.close()
-
-
 def test_queries_sent_before_the_connection_is_accepted_are_answered() -> None:
     """The kernel has all of it before the listener looks: query, two queries and the end of the stream, or half."""
-    running = Running()
-    listening = open_tcp("127.0.0.1", 0)
-    connections = Connections()
-    listener = TcpListener(listening, answers(), connections)
-    place = listening.getsockname()
-    with contextlib.ExitStack() as stack:
-        one, two, half, nothing, gone = (
-            stack.enter_context(socket.create_connection(place, PATIENCE)) for _ in range(5)
-        )
+    with listening(start=False) as server, contextlib.ExitStack() as stack:
+        one, two, half, nothing, gone = (stack.enter_context(connect(server.port)) for _ in range(5))
         one.sendall(FRAME)
         two.sendall(FRAME + BIG_FRAME)
         two.shutdown(socket.SHUT_WR)
@@ -371,150 +279,105 @@ def test_queries_sent_before_the_connection_is_accepted_are_answered() -> None:
         gone.sendall(FRAME)
         linger(gone)
         gone.close()
-        running.call(listener.start)
+        server.start()
         assert receive_message(one).id == QUERY.id
         assert receive_message(two).id == QUERY.id
         assert len(receive_message(two).answer[0]) == 250
         assert is_closed(two)
-        wait_for(lambda: connections.count == 3)  # two has its end, and gone is gone
+        wait_for(lambda: server.counters.open == 3)  # two has its end, and gone is gone
         half.sendall(FRAME[-1:])
         one.sendall(FRAME)
         nothing.sendall(FRAME)
         for sock in (half, one, nothing):
             assert receive_message(sock).id == QUERY.id
-        asyncio.run_coroutine_threadsafe(stop(listener), running.loop).result(PATIENCE)
-        assert connections.count == 0
-    running.close()
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_tcp_nodelay_is_set(host: str) -> None:
-    with open_tcp(host, 0) as listening, socket.create_connection(listening.getsockname()[:2]):
-        sock, _ = listening.accept()
-        with sock:
-            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_a_closed_connection_leaves_no_reference_cycle() -> None:
     """One for each query would have it run all the time, and memory grow meanwhile."""
-    seen: list[weakref.ref[stream.Stream]] = []
 
-    class Seen(stream.Stream):
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            seen.append(weakref.ref(self))
-            super().connection_made(transport)
+    def open_streams() -> int:
+        return sum(isinstance(each, Stream) for each in gc.get_objects())
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("maptr.server.connections.Stream", Seen)
-        connections = Connections()
-        gc.disable()
-        try:
-            with tcp_serving(connections) as port:
-                assert converse(connect(port), FRAME, shut=True)
-                assert converse(connect(port), FRAME[:-1], shut=True) == b""
-                with connect(port) as sock:
-                    sock.sendall(FRAME)
-                    receive_message(sock)
-                    linger(sock)
-                deadline = time.monotonic() + PATIENCE
-                while connections.count and time.monotonic() < deadline:
-                    time.sleep(0.01)
-                receive_message_from(port)  # by now the server's thread is through with those before
-                assert [ref() for ref in seen[:-1]] == [None] * 3
-        finally:
-            gc.enable()
+    gc.collect()
+    gc.disable()
+    try:
+        before = open_streams()
+        with listening() as server:
+            assert converse(connect(server.port), FRAME, shut=True)
+            assert converse(connect(server.port), FRAME[:-1], shut=True) == b""
+            with connect(server.port) as sock:
+                ask(sock)
+                linger(sock)
+            wait_for(lambda: open_streams() <= before)
+    finally:
+        gc.enable()
 
 
 def test_resets_and_partial_messages_leave_no_connection_open() -> None:
-    counters = Counters()
-    connections = Connections(counters=counters)
-    with tcp_serving(connections) as port:
+    with listening() as server:
         for number in range(200):
-            with connect(port) as sock:
+            with connect(server.port) as sock:
                 sock.sendall((FRAME * 3)[: number % (3 * len(FRAME))])
                 if number % 3:
                     linger(sock)
-        deadline = time.monotonic() + PATIENCE
-        while (connections.count or counters.accepted < 200) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert (connections.count, counters.open, counters.accepted) == (0, 0, 200)
-        receive_message_from(port)
+        wait_for(lambda: (server.counters.open, server.counters.accepted) == (0, 200))
+        with connect(server.port) as sock:
+            ask(sock)
 
 
 def test_a_flood_of_connections_stays_within_the_limits() -> None:
     """Of one client beyond its own: refused. Beyond all: the longest idle make room, and the last is answered."""
-    counters = Counters()
-    connections = Connections(TcpLimits(max_connections=20, max_per_client=15), counters=counters)
-    with tcp_serving(connections) as port, contextlib.ExitStack() as stack:
+    with listening(max_connections=20, max_per_client=15) as server, contextlib.ExitStack() as stack:
         socks = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE, (f"127.0.0.{client}", 0)))
+            stack.enter_context(
+                socket.create_connection(("127.0.0.1", server.port), PATIENCE, (f"127.0.0.{client}", 0))
+            )
             for client in (2, 3, 4)
             for _ in range(30)
         ]
-        deadline = time.monotonic() + PATIENCE
-        while counters.accepted + counters.refused < 90 and time.monotonic() < deadline:
-            time.sleep(0.01)
+        counters = server.counters
+        wait_for(lambda: counters.accepted + counters.refused == 90)
         # 15 of the first; 15 of the second, ten of the first making room; 15 of the third, and the rest of the first.
         assert (counters.accepted, counters.refused, counters.shed, counters.open) == (45, 45, 25, 20)
-        socks[60].sendall(FRAME)
-        assert receive_message(socks[60]).id == QUERY.id
+        assert ask(socks[60]).id == QUERY.id
         assert is_closed(socks[0])
         assert is_closed(socks[-1])
 
 
+@pytest.mark.parametrize("has_idle", [False, True])
 def test_connections_wait_for_a_file_descriptor(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    has_idle: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Until there is one, or by closing the connection that is idle for longest."""
     monkeypatch.setattr("maptr.server.connections.ACCEPT_PAUSE", 0.05)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with tcp_serving() as port, socket.socket() as sock:
-        sock.settimeout(PATIENCE)
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (1, hard))
-            sock.connect(("127.0.0.1", port))
-            sock.sendall(FRAME)
-            deadline = time.monotonic() + PATIENCE
-            while caplog.text.count("Too many open files") < 2 and time.monotonic() < deadline:
-                time.sleep(0.01)
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        assert receive_message(sock).id == QUERY.id
-    assert "no connection accepted for 0.05 s: Too many open files" in caplog.text
-
-
-def test_without_file_descriptors_the_longest_idle_connection_is_closed(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("maptr.server.connections.ACCEPT_PAUSE", 0.05)
-    counters = Counters()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with tcp_serving(Connections(counters=counters)) as port, connect(port) as idle, socket.socket() as later:
-        idle.sendall(FRAME)
-        receive_message(idle)
+    with listening() as server, contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(connect(server.port)) for _ in range(has_idle)]
+        for sock in idle:
+            ask(sock)
+        later = stack.enter_context(socket.socket())
         later.settimeout(PATIENCE)
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (1, hard))
-            later.connect(("127.0.0.1", port))
+            later.connect(("127.0.0.1", server.port))
             later.sendall(FRAME)
-            assert is_closed(idle)
+            wait_for(lambda: caplog.text.count("no connection accepted for 0.05 s: Too many open files") >= 2)
+            assert all(map(is_closed, idle))
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         assert receive_message(later).id == QUERY.id
-    assert "no connection accepted for 0.05 s: Too many open files" in caplog.text
-    assert counters.shed == 1
+    assert server.counters.shed == len(idle)
 
 
 def test_queries_are_answered_beside_five_hundred_idle_connections() -> None:
-    counters = Counters()
-    connections = Connections(TcpLimits(max_connections=600, max_per_client=600), counters=counters)
-    with tcp_serving(connections) as port, contextlib.ExitStack() as stack:
-        idle = [stack.enter_context(connect(port)) for _ in range(500)]
+    with listening(max_connections=600, max_per_client=600) as server, contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(connect(server.port)) for _ in range(500)]
         for _ in range(50):
-            receive_message_from(port)
+            with connect(server.port) as sock:
+                ask(sock)
         for sock in idle:
             sock.sendall(FRAME)
         for sock in idle:
             assert receive_message(sock).id == QUERY.id
-        assert connections.count >= 500
-    wait_for(lambda: not connections.count)
-    assert (counters.open, counters.shed, counters.refused) == (0, 0, 0)
+        assert server.counters.open >= 500
+    assert (server.counters.shed, server.counters.refused) == (0, 0)

@@ -1,4 +1,4 @@
-"""The query log."""
+"""Rate-limited logging, and the query log."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ import dns.query
 import pytest
 
 from maptr.answer.context import Transport
-from maptr.server.query_log import QueryLog
+from maptr.server.counters import Counters
+from maptr.server.query_log import INTERVAL, MAX_LINES, LogLimit, QueryLog
+from maptr.zone.snapshot import Snapshot
 from tests.support.server_process import PATIENCE, Start
+from tests.support.streams import responding
 
 STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 
@@ -33,6 +36,32 @@ def reply(rcode: int) -> bytes:
 
 def wire(name: str, rdtype: str = "A") -> bytes:
     return dns.message.make_query(name, rdtype).to_wire()
+
+
+def test_lines_beyond_the_limit_are_counted() -> None:
+    clock = Clock()
+    limit = LogLimit(30, clock)
+    assert [limit.suffix() for _ in range(37)] == [""] * 30 + [None] * 7
+    clock.now += INTERVAL - 1
+    assert limit.suffix() is None
+    clock.now += 1
+    assert [limit.suffix() for _ in range(2)] == [", and 8 more before", ""]
+    clock.now += INTERVAL
+    assert limit.suffix() == ""
+
+
+def test_forged_queries_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    clock, counters = Clock(), Counters()
+    responder = responding(Snapshot.of([]), clock=clock)
+    query = dns.message.make_query("ark.arpa.", "IXFR").to_wire()
+    with caplog.at_level(logging.INFO, "maptr.serve"):
+        for _ in range(10 * MAX_LINES):
+            assert responder.answer(query, Transport.UDP, "127.0.0.1", counters) is not None
+        clock.now += INTERVAL
+        responder.answer(query, Transport.UDP, "127.0.0.1", counters)
+    line = "IXFR of zone ark.arpa. to 127.0.0.1 refused: not served here"
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [line] * MAX_LINES + [f"{line}, and {9 * MAX_LINES} more before"]
 
 
 def test_one_of_n_queries_is_logged(caplog: pytest.LogCaptureFixture) -> None:

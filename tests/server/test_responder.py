@@ -17,15 +17,16 @@ from maptr.answer.respond import make_reply
 from maptr.dnssec import store
 from maptr.dnssec.keys import Algorithm, KeyState, Role, add_key
 from maptr.protocol.names import parse
-from maptr.server import batch
+from maptr.server import udp
 from maptr.server.state import ZoneSource
 from maptr.server.zone_file import read_zone
 from maptr.zone.snapshot import Snapshot, ZoneView
 from tests.answer import test_respond_oracle as generator
-from tests.server.test_batch import PATIENCE, ask, numbered
+from tests.server.test_udp import ask, numbered
+from tests.support.running import PATIENCE
 from tests.support.server_process import Site
 
-pytestmark = pytest.mark.skipif(batch.why_not() is not None, reason=f"no batches here: {batch.why_not()}")
+pytestmark = pytest.mark.skipif(udp.why_not() is not None, reason=f"no batches here: {udp.why_not()}")
 
 PLAIN, SIGNED = 12, 4
 QUESTIONS = 60  # of each zone

@@ -171,7 +171,7 @@ def test_transfers_progress_evenly_and_other_work_goes_on() -> None:
             yield bytes(TURN_SIZE)
 
     async def run() -> None:
-        scheduler = RoundRobin(asyncio.get_running_loop())
+        scheduler = RoundRobin()
         streams = [
             Stream(lambda _, number=number: transfer(number), schedule=scheduler.add)  # type: ignore[misc]
             for number in made
@@ -193,7 +193,7 @@ def test_a_turn_that_raises_does_not_stop_the_others() -> None:
         taken = asyncio.Event()
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _loop, context: raised.append(context["exception"]))
-        scheduler = RoundRobin(loop)
+        scheduler = RoundRobin()
         scheduler.add(lambda: 1 / 0)
         scheduler.add(taken.set)
         await asyncio.wait_for(taken.wait(), PATIENCE)

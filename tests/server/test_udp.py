@@ -1,54 +1,549 @@
-"""UDP without batches: responses leave from the address that was asked."""
+"""UDP on real sockets, in batches and without: the responses are those of the general path, byte for byte."""
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
+import contextlib
+import ctypes
+import functools
+import random
+import select
 import socket
-import struct
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
+import dns.edns
+import dns.message
+import dns.opcode
+import dns.rcode
+import dns.zone
 import pytest
 
+from maptr.answer import ready as shortcut
+from maptr.answer.context import NO_COOKIES, Transport
+from maptr.answer.rate_limit import RrlSettings
+from maptr.answer.respond import make_reply, respond
+from maptr.protocol.address import Address, read_network
+from maptr.protocol.cookies import CookieSettings
 from maptr.server import sockets, udp
-from tests.support.running import PATIENCE
+from maptr.server.counters import Counters
+from maptr.server.daemon import Daemon
+from maptr.server.responder import Responder, ServerState
+from maptr.transfer.session import Access
+from maptr.zone.reader import read_plain
+from maptr.zone.snapshot import Snapshot
+from tests.answer.test_ready import ANSWER, NOW, PACKETS, SECRETS, make_query
+from tests.support.running import PATIENCE, answering, served
+from tests.support.streams import responding, wait_for
+
+SNAPSHOT = Snapshot.from_zones([dns.zone.from_text(ANSWER["zone"], "example.", relativize=False)])
+HOSTS = ["127.0.0.1", "::1", "0.0.0.0", "::"]
+LIMIT = RrlSettings(responses_per_second=5.0, exempt=())
+NO_LIMIT = RrlSettings(responses_per_second=1e6, exempt=())  # but every response is counted
+OPT_COOKIE = bytes.fromhex("00002904d0000000000000")  # an OPT that has room for options
+
+KNOWN = dns.message.make_query("12345.example.", "NAPTR", use_edns=0).to_wire()
+ABSENT = dns.message.make_query("nowhere.example.", "NAPTR", use_edns=0).to_wire()
+UPDATE = dns.message.make_query("example.", "SOA")
+UPDATE.set_opcode(dns.opcode.UPDATE)
+
+needs_batches = pytest.mark.skipif(udp.why_not() is not None, reason=f"no batches: {udp.why_not()}")
+
+
+def make_responder(**settings: Any) -> Responder:
+    """A responder whose cookies are made at one moment."""
+    responder = responding(SNAPSHOT, **{"cookies": CookieSettings(SECRETS), **settings})
+    swap(responder, SNAPSHOT, clock=lambda: NOW)
+    return responder
+
+
+def swap(responder: Responder, snapshot: Snapshot, **context: Any) -> None:
+    responder.swap(ServerState(snapshot, Access(), replace(responder.context, **context)))
+
+
+@contextlib.contextmanager
+def listening(responder: Responder, host: str = "127.0.0.1") -> Iterator[tuple[Counters, tuple[str, int]]]:
+    """A listener on an address of this machine: what it counts, and where clients ask it. Skips without batches."""
+    if reason := udp.why_not():
+        pytest.skip(f"no batches: {reason}")
+    sock = sockets.open_udp(host, 0)
+    port = sock.getsockname()[1]
+    counters = Counters()
+    listener = udp.BatchListener(sock, responder, counters)
+    listener.start()
+    try:
+        yield counters, ("::1" if ":" in host else "127.0.0.1", port)
+    finally:
+        asyncio.run(listener.stop())
+
+
+@contextlib.contextmanager
+def client(address: tuple[str, int], source: str = "") -> Iterator[socket.socket]:
+    """A socket that takes replies from this address alone, and asks from ``source``."""
+    with socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        sock.settimeout(PATIENCE)
+        if source:
+            sock.bind((source, 0))
+        sock.connect(address)
+        yield sock
+
+
+def ask(address: tuple[str, int], queries: list[bytes], source: str = "") -> dict[bytes, bytes]:
+    """Replies by ID, to queries sent at once, until a last question is answered; that is asked from 127.0.0.1."""
+    replies: dict[bytes, bytes] = {}
+    last = b"\xff\xff" + dns.message.make_query("example.", "SOA").to_wire()[2:]
+
+    def take(sock: socket.socket) -> None:
+        reply = sock.recv(65535)
+        assert reply[:2] not in replies, "two replies to one query"
+        replies[reply[:2]] = reply
+
+    def take_all(sock: socket.socket) -> None:
+        while select.select([sock], [], [], 0)[0]:
+            take(sock)
+
+    with client(address, source) as sock, client(address) as other:
+        for query in queries:
+            sock.send(query)
+            take_all(sock)
+        patient = other if source else sock
+        patient.send(last)
+        while last[:2] not in replies:
+            take(patient)
+        take_all(sock)
+    del replies[last[:2]]
+    return replies
+
+
+def ask_one(address: tuple[str, int], query: bytes) -> bytes:
+    return ask(address, [query])[query[:2]]
+
+
+def expect(query: bytes, responder: Responder, client: str) -> bytes | None:
+    """What the general path says."""
+    return respond(query, SNAPSHOT, client=client, context=responder.context)
+
+
+def check(address: tuple[str, int], queries: list[bytes], responder: Responder) -> None:
+    """Send numbered queries at once; each gets the response of the general path, or none if there is none."""
+    replies = ask(address, queries)
+    for query in queries:
+        assert replies.get(query[:2]) == expect(query, responder, address[0]), query.hex()
+
+
+def numbered(queries: list[bytes]) -> list[bytes]:
+    return [number.to_bytes(2, "big") + query[2:] for number, query in enumerate(queries)]
+
+
+def with_cookie(*options: dns.edns.Option) -> bytes:
+    return dns.message.make_query("12345.example.", "NAPTR", use_edns=0, options=[*options]).to_wire()
+
+
+def total(counters: Counters) -> int:
+    return sum(counters.to_dict().get("udp", {}).values())
+
+
+COOKIE = with_cookie(dns.edns.CookieOption(b"clientck", b""))
+
+
+# --- the same bytes, whatever comes
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_batch_of_any_queries_is_answered_as_by_the_general_path(host: str, seed: int) -> None:
+    rng = random.Random(seed)
+    queries = [make_query(case["name"], case["type"], rng) for case in ANSWER["case"]] + [KNOWN, ABSENT, COOKIE]
+    queries += [bytes.fromhex(case["packet"]) for case in PACKETS["case"]] * 2
+    queries += [rng.randbytes(rng.randint(0, 60)) for _ in range(20)] + [bytes(size) for size in range(16)]
+    rng.shuffle(queries)
+    queries = numbered(queries * 2)
+    responder = make_responder(rrl=NO_LIMIT)
+    with listening(responder, host) as (counters, address):
+        for _ in range(2):  # the second time from what was learned
+            check(address, [b"", b"x", *queries, b""], responder)
+    assert total(counters) == counters.received == 2 * (len(queries) + 4)
+    assert counters.received == counters.ready + counters.general
+    assert min(counters.ready, counters.general, counters.silent) > 0
+    assert counters.calls < counters.received
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_single_queries_are_counted_before_their_response_arrives(host: str) -> None:
+    rng = random.Random(host)
+    queries = [make_query(case["name"], case["type"], rng) for case in ANSWER["case"]] * 3
+    rng.shuffle(queries)
+    # A reply with a cookie between replies to the same question without one.
+    queries += [KNOWN, COOKIE, KNOWN]
+    responder = make_responder()
+    with listening(responder, host) as (counters, address), client(address) as sock:
+        for query in queries:
+            sock.send(query)
+            assert sock.recv(65535) == expect(query, responder, address[0]), query.hex()
+            assert total(counters) == counters.received == counters.calls == counters.ready + counters.general
+    assert counters.ready > 30
+
+
+def test_queries_of_any_size_are_answered() -> None:
+    query = dns.message.make_query("example.", "NS").to_wire()
+    padded = query[:11] + b"\1" + query[12:] + OPT_COOKIE[:-2]
+    sizes = (5000, 20_000, 60_000)
+    queries = [padded + (n + 4).to_bytes(2, "big") + b"\0\x0c" + n.to_bytes(2, "big") + bytes(n) for n in sizes]
+    queries = numbered([*queries, query + bytes(65_507 - len(query)), query])
+    responder = make_responder()
+    with listening(responder) as (_, address):
+        for _ in range(2):
+            check(address, queries, responder)
+
+
+def test_names_that_are_not_parsed_yet_are_answered() -> None:
+    rng = random.Random(0)
+    text = "$TTL 60\n@ IN SOA ns h 1 2 3 4 5\n@ IN NS ns\n"
+    text += "".join(f'{naan} IN NAPTR 1 1 "h" "ark" "" h{naan}.test.\n' for naan in range(10000, 10050))
+    text += "".join(f'{naan} IN TXT "t"\n{naan} IN NAPTR 1 1 "h" "ark" "" h.test.\n' for naan in range(20000, 20050))
+    whole = Snapshot.from_zones([dns.zone.from_text(text, "example.", relativize=False)])
+    names = [f"{naan}.example." for start in (10000, 20000, 30000) for naan in range(start, start + 50)]
+    plain = read_plain(text.encode(), (b"example",))
+    assert plain is not None
+    responder = make_responder()
+    swap(responder, Snapshot.of([plain.view]))
+    with listening(responder) as (_, address):
+        for _ in range(3):
+            asked = [(rng.choice(names), rng.choice(("NAPTR", "TXT", "A", "AAAA"))) for _ in range(200)]
+            queries = numbered([dns.message.make_query(*one, use_edns=rng.choice((-1, 0))).to_wire() for one in asked])
+            replies = ask(address, queries)
+            assert [replies[query[:2]] for query in queries] == [respond(query, whole) for query in queries]
+
+
+@pytest.mark.parametrize("limit", ["MAX_ANSWERS", "MAX_ENCLOSERS", "MAX_FORMS", "ARENA_SIZE"])
+def test_a_table_that_is_full_amid_a_batch_changes_no_response(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was found for the first queries of a batch stays as it is until it is sent."""
+    monkeypatch.setattr(shortcut, limit, 4096 if limit == "ARENA_SIZE" else 3)
+    rng = random.Random(limit)
+    responder = make_responder()
+    with listening(responder) as (counters, address):
+        for _ in range(5):
+            few = rng.sample(ANSWER["case"], 8)
+            queries = numbered([make_query(case["name"], case["type"], rng) for case in few * 40])
+            check(address, queries, responder)
+    assert counters.ready > 0
+
+
+# --- the rate limit
+
+
+def test_the_rate_limit_holds_for_known_queries_and_for_others() -> None:
+    """Beyond the rate every second response is cut, the others are not sent."""
+    for query in (KNOWN, ABSENT, UPDATE.to_wire()):
+        responder = make_responder(rrl=LIMIT, clock=lambda: 1000.0)
+        with listening(responder) as (counters, address):
+            replies = ask(address, numbered([query] * 300))
+        reply = make_reply(query, SNAPSHOT, transport=Transport.UDP)
+        assert reply is not None
+        whole = [one for one in replies.values() if one[2:] == reply.wire[2:]]
+        cut = [one for one in replies.values() if one[2:] == reply.truncated()[2:]]
+        assert (len(whole), len(cut), len(replies)) == (5, 147, 152) if reply.wire != reply.truncated() else True
+        tally = responder.limiter.tally
+        assert (tally.dropped, tally.truncated) == (148, 147)
+        assert counters.silent == 148
+        assert total(counters) == counters.received == 301
+
+
+def test_clients_with_a_limit_and_without_come_in_one_batch() -> None:
+    rrl = replace(LIMIT, exempt=(read_network("127.0.0.1/32"),))
+    responder = make_responder(rrl=rrl, clock=lambda: 1000.0)
+    with listening(responder) as (counters, address):
+        for _ in range(2):
+            assert len(ask(address, numbered([KNOWN] * 100))) == 100
+        assert len(ask(address, numbered([KNOWN] * 100), source="127.0.0.2")) == 5 + 47
+        assert len(ask(address, numbered([KNOWN] * 100))) == 100
+        assert counters.silent == 48
+        with client(address) as one, client(address, "127.0.0.2") as other:
+            for number in range(50):
+                (one, other)[number % 2].send(KNOWN)
+            assert [one.recv(65535)[2:] for _ in range(25)] == [expect(KNOWN, responder, "")[2:]] * 25  # type: ignore[index]
+
+
+def test_more_clients_than_the_cache_of_networks_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(udp, "MAX_CLIENTS", 3)
+    responder = make_responder(rrl=replace(LIMIT, exempt=(read_network("127.0.0.8/29"),)), clock=lambda: 1000.0)
+    with listening(responder) as (_, address), contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(client(address, f"127.0.0.{number}")) for number in range(1, 16)]
+        for _ in range(5):
+            for sock in clients[7:]:
+                sock.send(KNOWN)
+                assert sock.recv(65535) == expect(KNOWN, responder, "")
+        for sock in clients[:5]:
+            sock.send(KNOWN)  # one network: the last has used up its rate
+            assert sock.recv(65535) == expect(KNOWN, responder, "")
+        clients[5].send(KNOWN)
+        clients[6].send(KNOWN)
+        assert clients[6].recv(65535)[2] & 0x02
+
+
+# --- cookies
+
+
+def test_cookies_are_given_and_checked() -> None:
+    responder = make_responder(rrl=RrlSettings(responses_per_second=20.0, exempt=()), clock=lambda: 1000.0)
+    with listening(responder) as (counters, address):
+        for _ in range(3):  # from the general path, and ready
+            reply = ask_one(address, COOKIE)
+            assert reply == expect(COOKIE, responder, "127.0.0.1")
+            (given,) = dns.message.from_wire(reply).options
+        again = with_cookie(given)
+        replies = ask(address, numbered([again] * 100))
+        assert len(replies) == 100, "no limit for a client with a cookie of ours"
+        assert all(dns.message.from_wire(reply).options == (given,) for reply in replies.values())
+        assert (counters.verified, counters.unverified) == (100, 3)
+        forged = again[:-1] + bytes((again[-1] ^ 1,))
+        assert len(ask(address, numbered([forged] * 100))) < 100
+        assert (counters.verified, counters.unverified) == (100, 103)
+
+
+def test_each_client_of_a_batch_gets_its_own_cookie() -> None:
+    """Some cookies end their query, some stand before the client's subnet, of eight bytes too."""
+    subnet = dns.edns.ECSOption("192.0.2.0", 32)
+    queries = []
+    for number in range(100):
+        cookie = dns.edns.CookieOption(number.to_bytes(8, "big"), b"")
+        orders: list[list[dns.edns.Option]] = [[cookie], [cookie, subnet], [subnet, cookie], [subnet]]
+        queries.append(with_cookie(*orders[number % 4]))
+    responder = make_responder()
+    with listening(responder) as (_, address):
+        for _ in range(3):
+            check(address, numbered(queries), responder)
+
+
+def test_cookies_that_were_turned_off_lose_no_query() -> None:
+    responder = make_responder()
+    with listening(responder) as (_, address):
+        for _ in range(2):
+            assert dns.message.from_wire(ask_one(address, COOKIE)).options
+        swap(responder, SNAPSHOT, cookies=NO_COOKIES)
+        for _ in range(2):
+            assert not dns.message.from_wire(ask_one(address, COOKIE)).options
+
+
+def test_cookies_can_be_required() -> None:
+    responder = make_responder(cookies=CookieSettings(SECRETS, required=True))
+    with listening(responder) as (_, address):
+        for _ in range(3):
+            refused = dns.message.from_wire(ask_one(address, COOKIE))
+            assert refused.rcode() == dns.rcode.BADCOOKIE
+            for _ in range(3):
+                good = with_cookie(*refused.options)
+                assert dns.message.from_wire(ask_one(address, good)).rcode() == dns.rcode.NOERROR
+        assert dns.message.from_wire(ask_one(address, KNOWN)).rcode() == dns.rcode.NOERROR
+
+
+# --- reloads
+
+
+def test_a_reload_forgets_the_ready_responses() -> None:
+    text = "@ 60 SOA ns h 2 2 3 4 5\n@ 60 NS ns\n12345 60 TXT new\nnowhere 60 TXT there"
+    new = Snapshot.from_zones([dns.zone.from_text(text, "example.", relativize=False)])
+    responder = make_responder()
+    with listening(responder) as (_, address):
+        for _ in range(2):
+            for query in (KNOWN, ABSENT):
+                assert ask_one(address, query) == respond(query, SNAPSHOT)
+        swap(responder, new)
+        for _ in range(2):
+            for query in (KNOWN, ABSENT):
+                assert ask_one(address, query) == respond(query, new)
+
+
+def test_reloads_under_load_lose_nothing() -> None:
+    """Two listeners of one responder: every response is of the old or the new zone, and of the new one afterwards."""
+    texts = [f"@ 60 SOA ns h {serial} 2 3 4 5\n@ 60 NS ns\n12345 60 TXT s{serial}" for serial in range(20)]
+    snapshots = [Snapshot.from_zones([dns.zone.from_text(text, "example.", relativize=False)]) for text in texts]
+    queries = [
+        dns.message.make_query(name, rdtype).to_wire()
+        for name, rdtype in (("12345.example.", "TXT"), ("12345.example.", "A"), ("no.example.", "A"))
+    ]
+    right = [{respond(query, snapshot) for snapshot in snapshots} for query in queries]
+    responder = make_responder()
+    swap(responder, snapshots[0])
+    stop = threading.Event()
+    wrong: list[bytes] = []
+    asked = [0, 0]
+
+    def load(place: int, address: tuple[str, int]) -> None:
+        with client(address) as sock:
+            while not stop.is_set():
+                for query in queries:
+                    sock.send(query)
+                for possible in right:
+                    reply = sock.recv(65535)
+                    if reply not in possible:
+                        wrong.append(reply)
+                asked[place] += len(queries)
+
+    def reached(place: int, count: int) -> bool:
+        return asked[place] >= count
+
+    with listening(responder) as (one, first), listening(responder, "::1") as (other, second):
+        threads = [threading.Thread(target=load, args=args) for args in enumerate((first, second))]
+        for thread in threads:
+            thread.start()
+        for snapshot in snapshots:
+            due = [count + 1 for count in asked]
+            swap(responder, snapshot)
+            for place in (0, 1):
+                wait_for(functools.partial(reached, place, due[place]))
+        stop.set()
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert not wrong
+        assert [one.received, other.received] == asked
+        for address in (first, second):
+            for query in queries:
+                assert ask_one(address, query) == respond(query, snapshots[-1])
+    assert one.silent == other.silent == 0
+
+
+# --- what goes wrong
+
+
+def test_an_internal_error_drops_its_query(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    odd = dns.message.make_query("example.", "IXFR").to_wire()
+    responder = make_responder()
+    monkeypatch.setattr("maptr.server.responder.exchange", lambda *_, **__: 1 // 0)
+    with listening(responder) as (counters, address), client(address) as sock:
+        sock.send(odd)
+        wait_for(lambda: total(counters) == 1)
+        monkeypatch.undo()
+        assert set(ask(address, numbered([odd, KNOWN]))) == {b"\0\0", b"\0\1"}
+    assert counters.to_dict()["udp"]["dropped"] == 1
+    assert "internal error, query dropped: " + odd.hex() in caplog.text
+
+
+def test_an_internal_error_in_the_shortcut_drops_its_query_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = shortcut.Ready.find
+
+    def failing(ready: shortcut.Ready, key: bytes) -> tuple[bytes, bytes] | None:
+        assert b"nowhere" not in key
+        return find(ready, key)
+
+    monkeypatch.setattr(shortcut.Ready, "find", failing)
+    responder = make_responder()
+    with listening(responder) as (counters, address):
+        assert set(ask(address, numbered([KNOWN, ABSENT, KNOWN]))) == {b"\0\0", b"\0\2"}
+    assert counters.to_dict()["udp"]["dropped"] == 1
+
+
+@needs_batches
+def test_ready_responses_are_sent_under_overload(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixteen queries of each full batch take the general path once there were eight full batches in a row."""
+    monkeypatch.setattr(udp, "BATCH", 32)
+    responder = make_responder()
+    update = UPDATE.to_wire()
+    sock = sockets.open_udp("127.0.0.1", 0)
+    counters = Counters()
+    listener = udp.BatchListener(sock, responder, counters)
+    with client(sock.getsockname()) as flood, client(sock.getsockname()) as other:
+        for number in range(10 * 32):  # all wait before the first is answered; one of four is known
+            (flood if number % 4 else other).send(update if number % 4 else KNOWN)
+        listener.start()
+        try:
+            assert [other.recv(65535) for _ in range(80)] == [respond(KNOWN, SNAPSHOT)] * 80
+            wait_for(lambda: total(counters) == 320)
+            assert counters.overload == counters.silent == 2 * (24 - udp.MAX_GENERAL)
+            assert counters.ready + counters.general + counters.overload == counters.received == 320
+            assert counters.to_dict()["udp"]["dropped"] == counters.overload
+            for _ in range(240 - counters.overload):
+                assert flood.recv(65535) == respond(update, SNAPSHOT)
+            for _ in range(30):  # and as soon as they come no faster than they are answered
+                flood.send(update)
+                assert flood.recv(65535) == respond(update, SNAPSHOT)
+        finally:
+            asyncio.run(listener.stop())
+    assert counters.overload == 16
+
+
+def test_responses_refused_by_the_kernel_are_the_only_ones_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    libc = ctypes.CDLL(None)
+
+    class Refusing:
+        """The C library, where every second call to send is refused, and the others send one message."""
+
+        recvmmsg = libc.recvmmsg
+        calls = 0
+
+        def sendmmsg(self, descriptor: object, messages: object, count: object, flags: object) -> int:
+            self.calls += 1
+            return -1 if self.calls % 2 else int(libc.sendmmsg(descriptor, messages, ctypes.c_uint(1), flags))
+
+    refusing = Refusing()
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: refusing)
+    queries = numbered([KNOWN, ABSENT, COOKIE, UPDATE.to_wire()] * 25)
+    responder = make_responder()
+    replies: dict[bytes, bytes] = {}
+    with listening(responder) as (counters, address), client(address) as sock:
+        for query in queries:
+            sock.send(query)
+        wait_for(lambda: counters.lost >= 50)
+        while len(replies) < 50:
+            reply = sock.recv(65535)
+            replies[reply[:2]] = reply
+    assert (counters.lost, len(replies), counters.silent) == (50, 50, 0)
+    expected = {query[:2]: expect(query, responder, "127.0.0.1") for query in queries}
+    assert replies.items() <= expected.items()
+
+
+def test_without_a_state_there_is_no_response() -> None:
+    responder = Responder()
+    with listening(responder) as (counters, address), client(address) as sock:
+        sock.send(KNOWN)
+        sock.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            sock.recv(65535)
+        swap(responder, SNAPSHOT)
+        assert ask_one(address, KNOWN) == respond(KNOWN, SNAPSHOT)
+    assert total(counters) == counters.received
+
+
+def test_an_unknown_edns_version_is_counted_as_badvers() -> None:
+    """In the header BADVERS reads as NOERROR."""
+    bad = dns.message.make_query("12345.example.", "NAPTR", use_edns=1).to_wire()
+    responder = make_responder(rrl=replace(LIMIT, slip=1), clock=lambda: 1000.0)
+    with listening(responder) as (counters, address):
+        for _ in range(2):  # the second time truncated
+            replies = ask(address, numbered([bad] * 5))
+            assert {dns.message.from_wire(reply).rcode() for reply in replies.values()} == {dns.rcode.BADVERS}
+    assert counters.to_dict() == {"udp": {"NOERROR": 2, "BADVERS": 10}}, "the last question of each round"
+
+
+# --- without batches
+
+
+def test_without_batches_the_daemon_uses_plain_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(udp, "why_not", lambda: "for a test")
+    daemon = Daemon(served(SNAPSHOT), [Address("127.0.0.1", 0)])
+    with answering(daemon):
+        for _ in range(2):
+            replies = ask(("127.0.0.1", daemon.bound[0].port), numbered([KNOWN] * 200))
+            assert [reply[2:] for reply in replies.values()] == [(respond(KNOWN, SNAPSHOT) or b"")[2:]] * 200
 
 
 @pytest.mark.parametrize(
-    ("level", "kind", "arrived", "leaves"),
+    ("kind", "arrived", "leaves"),
     [
+        ((socket.IPPROTO_IP, sockets.IP_PKTINFO), "07000000 c0000201 c0000201", "00000000 c0000201 c0000201"),
         (
-            socket.IPPROTO_IP,
-            sockets.IP_PKTINFO,
-            struct.pack("@i4s4s", 7, bytes((192, 0, 2, 1)), bytes((192, 0, 2, 1))),
-            struct.pack("@i4s4s", 0, bytes((192, 0, 2, 1)), bytes((192, 0, 2, 1))),
+            (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO),
+            "20010db8000000000000000000000001 07000000",
+            "20010db8000000000000000000000001 00000000",
         ),
-        (
-            socket.IPPROTO_IPV6,
-            socket.IPV6_PKTINFO,
-            ipaddress.ip_address("2001:db8::1").packed + struct.pack("@I", 7),
-            ipaddress.ip_address("2001:db8::1").packed + struct.pack("@I", 0),
-        ),
-        (socket.SOL_SOCKET, 29, bytes(16), None),
+        ((socket.SOL_SOCKET, 29), "00000000", None),
     ],
 )
 def test_rfc3542_the_address_is_kept_and_the_interface_is_not(
-    level: int, kind: int, arrived: bytes, leaves: bytes | None
+    kind: tuple[int, int], arrived: str, leaves: str | None
 ) -> None:
-    assert udp.reply_source([(level, kind, arrived)]) == ([] if leaves is None else [(level, kind, leaves)])
-
-
-def test_every_address_of_a_wildcard_socket_answers_as_itself() -> None:
-    async def run() -> None:
-        loop = asyncio.get_running_loop()
-        listener = udp.UdpListener(server, lambda query, _transport, _client: query)
-        listener.start(loop)
-        for number in (1, 2, 9):
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
-                client.setblocking(False)
-                client.connect((f"127.0.0.{number}", server.getsockname()[1]))  # takes nothing from another address
-                client.send(b"query")
-                assert await asyncio.wait_for(loop.sock_recv(client, 100), PATIENCE) == b"query"
-        listener.stop(loop)
-
-    server = sockets.open_udp("0.0.0.0", 0)
-    asyncio.run(run())
+    expected = [] if leaves is None else [(*kind, bytes.fromhex(leaves))]
+    assert udp.reply_source([(*kind, bytes.fromhex(arrived))]) == expected

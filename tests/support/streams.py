@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import dns.message
 import dns.zone
 
 from maptr.protocol.address import Address
-from maptr.server.connections import Answers, Connections, TcpListener, TlsSettings
+from maptr.server.connections import Certificate, Connections, TcpListener, TlsSettings
 from maptr.server.counters import Counters
 from maptr.server.daemon import Daemon
 from maptr.server.primary import PrimarySettings
-from maptr.server.responder import Responder, State
+from maptr.server.responder import Responder, ServerState
 from maptr.server.sockets import open_tcp
 from maptr.server.stream import TcpLimits
 from maptr.transfer.acl import Acl, Secondaries
@@ -52,33 +55,63 @@ def serving(*addresses: Address) -> Iterator[Daemon]:
         yield daemon
 
 
-def answers(counters: Counters | None = None) -> Answers:
-    """The answers of a listener."""
-    responder = Responder()
-    responder.swap(State(SNAPSHOT, Access(), responder.context))
-    counts = counters or Counters()
-    return lambda query, transport, client: responder.answers(query, transport, client, counts)
+def responding(snapshot: Snapshot = SNAPSHOT, **settings: Any) -> Responder:
+    """A responder that answers from a snapshot."""
+    responder = Responder(**settings)
+    responder.swap(ServerState(snapshot, Access(), responder.context))
+    return responder
+
+
+class Listening:
+    """A TcpListener on a port of its own, with its counters."""
+
+    def __init__(self, certificate: Certificate | None, limits: TcpLimits) -> None:
+        self.counters = Counters()
+        sock = open_tcp("127.0.0.1", 0)
+        self.port = sock.getsockname()[1]
+        self.listener = TcpListener(
+            sock,
+            functools.partial(responding().answers, counters=self.counters),
+            Connections(limits, self.counters),
+            certificate,
+        )
+        self.running = Running()
+        self.failures: list[dict[str, Any]] = []
+        self.running.loop.set_exception_handler(lambda _, context: self.failures.append(context))
+
+    def start(self) -> None:
+        self.running.call(self.listener.start)
+
+    def stop(self) -> None:
+        """Stop and drain it; a second call does nothing."""
+
+        async def end() -> None:
+            self.listener.stop()
+            await self.listener.drain()
+
+        asyncio.run_coroutine_threadsafe(end(), self.running.loop).result(PATIENCE)
 
 
 @contextlib.contextmanager
-def tcp_serving(connections: Connections | None = None, **timeouts: float) -> Iterator[int]:
-    """The port of a TcpListener with the limits of the test."""
-    running = Running()
-    sock = open_tcp("127.0.0.1", 0)
-    port = sock.getsockname()[1]
-    limits = TcpLimits(**timeouts)  # type: ignore[arg-type]
-    listener = TcpListener(sock, answers(), connections or Connections(), limits=limits)
-    running.call(listener.start)
+def listening(certificate: Certificate | None = None, *, start: bool = True, **limits: Any) -> Iterator[Listening]:
+    """A listener with limits of the test's own. After its end no connection, task or file descriptor of it is left."""
+    descriptors = open_descriptors()
+    found = Listening(certificate, TcpLimits(**limits))
+    if start:
+        found.start()
     try:
-        yield port
+        yield found
     finally:
-        asyncio.run_coroutine_threadsafe(stop(listener), running.loop).result(PATIENCE)
-        running.close()
+        found.stop()
+        wait_for(lambda: not asyncio.all_tasks(found.running.loop))
+        found.running.close()
+    wait_for(lambda: open_descriptors() <= descriptors)
+    assert (found.counters.open, found.failures) == (0, [])
 
 
-async def stop(listener: TcpListener) -> None:
-    listener.stop()
-    await listener.drain()
+def open_descriptors() -> int:
+    """The number of open file descriptors; 0 where the system does not show them."""
+    return len([*Path("/proc/self/fd").glob("*")])
 
 
 def connect(port: int) -> socket.socket:
@@ -97,6 +130,11 @@ def receive(sock: socket.socket, count: int) -> bytes:
 
 def receive_message(sock: socket.socket) -> dns.message.Message:
     return dns.message.from_wire(receive(sock, int.from_bytes(receive(sock, 2), "big")))
+
+
+def ask(sock: socket.socket) -> dns.message.Message:
+    sock.sendall(FRAME)
+    return receive_message(sock)
 
 
 def is_closed(sock: socket.socket) -> bool:
@@ -151,9 +189,3 @@ def frame(query: dns.message.Message) -> bytes:
 def linger(sock: socket.socket) -> None:
     """Closing the socket will reset the connection."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-
-
-def receive_message_from(port: int) -> None:
-    with connect(port) as sock:
-        sock.sendall(FRAME)
-        receive_message(sock)
