@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
+from itertools import chain
+from operator import add
 
 from maptr.answer.context import Transport
 from maptr.protocol.numbers import HEADER_SIZE
@@ -24,10 +26,6 @@ RCODES = {
 SILENCE = 16  # beyond the four bits of the header: no response
 BADVERS = 17  # 0 in the header, with its upper bits in the OPT (RFC 6891 6.1.3)
 _NAMES = {**{code: f"RCODE{code}" for code in range(SILENCE)}, **RCODES, SILENCE: "dropped", BADVERS: "BADVERS"}
-
-
-def _queries() -> dict[Transport, list[int]]:
-    return {transport: [0] * len(_NAMES) for transport in Transport}
 
 
 @dataclass(slots=True)
@@ -54,7 +52,7 @@ class Counters:
     accepted: int = 0
     refused: int = 0
     shed: int = 0
-    queries: dict[Transport, list[int]] = field(default_factory=_queries)
+    queries: dict[Transport, list[int]] = field(default_factory=lambda: {each: [0] * len(_NAMES) for each in Transport})
 
     def count(self, transport: Transport, reply: bytes | None) -> None:
         """Count a query with its response."""
@@ -75,9 +73,9 @@ class Counters:
             if any(counts)
         }
 
-    def named(self) -> dict[str, int]:
-        """The counters by name, without the queries."""
-        return {name: getattr(self, name) for name in NAMES}
+    def groups(self) -> dict[str, dict[str, int]]:
+        """All other counters by group and name."""
+        return {group: {name: getattr(self, name) for name in names} for group, names in GROUPS.items()}
 
 
 GROUPS = {
@@ -86,7 +84,6 @@ GROUPS = {
     "cookies": ("verified", "unverified"),
     "connections": ("open", "accepted", "refused", "shed"),
 }
-NAMES = tuple(one.name for one in fields(Counters) if one.name != "queries")
 
 
 def rcode_text(code: int) -> str:
@@ -98,10 +95,10 @@ def total(several: Iterable[Counters]) -> Counters:
     """The sum of any number of counters."""
     result = Counters()
     for counters in several:
-        for name in NAMES:
+        for name in chain(*GROUPS.values()):
             setattr(result, name, getattr(result, name) + getattr(counters, name))
         for transport, counts in counters.queries.items():
-            result.queries[transport] = [a + b for a, b in zip(result.queries[transport], counts, strict=True)]
+            result.queries[transport] = [*map(add, result.queries[transport], counts)]
     return result
 
 

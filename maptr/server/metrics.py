@@ -13,10 +13,11 @@ import datetime
 import logging
 import platform
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.util import find_spec
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from maptr.answer.context import Transport
@@ -27,12 +28,13 @@ from maptr.server.primary import NotifyState
 from maptr.server.request_server import RequestServer
 
 if TYPE_CHECKING:
-    from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+    from prometheus_client.metrics_core import Metric
 
 log = logging.getLogger("maptr.serve")
 
 Status = Mapping[str, Any]
-Sample = tuple[list[str], float]
+Sample = tuple[list[str], float]  # the values of the labels, and the value
+Family = tuple[str, str, list[str], list[Sample]]  # name, help, names of the labels, samples
 
 METRICS, HEALTH = "/metrics", "/health"
 MAX_REASON = 200  # characters of a reason in a label; ``maptr status`` shows all of it
@@ -156,99 +158,65 @@ class _Collector:
         return []  # a registry is made for one request, so no names can clash
 
     def collect(self) -> Iterator[Metric]:
-        yield from _process(self._status)
-        yield from _queries(self._status)
-        for name, text, labels, samples in _zones(self._status["zones"]):
-            yield _gauge(name, text, samples, labels)
+        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily  # late: an extra
+
+        for name, text, labels, samples in chain(_process(self._status), _queries(self._status), _zones(self._status)):
+            kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+            family = kind(f"maptr_{name}", text, labels=labels)
+            for values, value in samples:
+                family.add_metric(values, value)
+            yield family
 
 
-def _gauge(name: str, text: str, samples: Iterable[Sample], labels: Iterable[str] = ()) -> Metric:
-    from prometheus_client.metrics_core import GaugeMetricFamily  # late: an extra
-
-    return _filled(GaugeMetricFamily(f"maptr_{name}", text, labels=list(labels)), samples)
-
-
-def _counter(name: str, text: str, samples: Iterable[Sample], labels: Iterable[str] = ()) -> Metric:
-    from prometheus_client.metrics_core import CounterMetricFamily  # late: an extra
-
-    return _filled(CounterMetricFamily(f"maptr_{name}", text, labels=list(labels)), samples)
-
-
-def _filled(family: GaugeMetricFamily | CounterMetricFamily, samples: Iterable[Sample]) -> Metric:
-    for values, value in samples:
-        family.add_metric(values, value)
-    return family
-
-
-def _process(status: Status) -> Iterator[Metric]:
+def _process(status: Status) -> Iterator[Family]:
     build = [([status["version"], platform.python_version()], 1.0)]
-    yield _gauge("build_info", "Version of maptr and of Python; always 1.", build, ["version", "python"])
-    yield _gauge("start_time_seconds", "When the server started.", [([], _seconds(status["started"]))])
-    yield _gauge("uptime_seconds", "Seconds since the start.", [([], status["uptime"])])
-    yield _gauge("alarms", "Number of alarms, which maptr status lists.", [([], len(status["alarms"]))])
+    yield "build_info", "Version of maptr and of Python; always 1.", ["version", "python"], build
+    yield "start_time_seconds", "When the server started.", [], _one(_seconds(status["started"]))
+    yield "uptime_seconds", "Seconds since the start.", [], _one(status["uptime"])
+    yield "alarms", "Number of alarms, which maptr status lists.", [], _one(len(status["alarms"]))
     reloads = status["reloads"]
     results = [([result], reloads[result]) for result in ("done", "refused", "failed")]
     text = "Reloads: done, with a refused zone, or failed for the configuration."
-    yield _counter("reloads", text, results, ["result"])
-    last: list[Sample] = [([], _seconds(reloads["last"]))] if reloads["last"] else []
-    yield _gauge("last_reload_time_seconds", "When the last reload ended, successful or not.", last)
+    yield "reloads_total", text, ["result"], results
+    text = "When the last reload ended, successful or not."
+    yield "last_reload_time_seconds", text, [], _one(_seconds(reloads["last"]))
     for what in ("config", "certificate"):
         failed = float(bool(status[f"{what}_error"]))
-        yield _gauge(f"{what}_refused", f"1 while the {what} in use is not that of its file.", [([], failed)])
+        yield f"{what}_refused", f"1 while the {what} in use is not that of its file.", [], _one(failed)
 
 
-def _queries(status: Status) -> Iterator[Metric]:
-    results = [*RCODES.values(), "dropped"]
+def _queries(status: Status) -> Iterator[Family]:
     samples: list[Sample] = []
     for transport in Transport:
-        counts = status["queries"].get(transport.value, {})
-        named = {**dict.fromkeys(results, 0), **counts}
-        samples += [([transport.value, rcode], count) for rcode, count in named.items()]
+        counts = dict.fromkeys([*RCODES.values(), "dropped"], 0) | status["queries"].get(transport.value, {})
+        samples += [([transport.value, rcode], count) for rcode, count in counts.items()]
     text = "Queries by the RCODE of their response; dropped ones got none."
-    yield _counter("queries", text, samples, ["transport", "rcode"])
-    for name, group, key, text in (
-        ("rrl_dropped", "rate_limit", "dropped", "Responses that the rate limit dropped."),
-        ("rrl_slipped", "rate_limit", "truncated", "Responses that the rate limit truncated."),
-        ("udp_overload", "batches", "overload", "Queries without a ready response, dropped under overload."),
-        ("udp_unsent", "batches", "lost", "Responses that the kernel did not send."),
-        ("connections_accepted", "connections", "accepted", "TCP and TLS connections since the start."),
-        ("connections_refused", "connections", "refused", "Connections refused to a client that has too many."),
-        ("connections_shed", "connections", "shed", "Idle connections closed to make room."),
-    ):
-        yield _counter(name, text, [([], status[group][key])])
+    yield "queries_total", text, ["transport", "rcode"], samples
     cookies = [([result], count) for result, count in status["cookies"].items()]
-    yield _counter("cookies", "Cookies of clients: valid server cookies, and others.", cookies, ["result"])
-    open_now = status["connections"]["open"]
-    yield _gauge("connections", "TCP and TLS connections open now.", [([], open_now)])
+    yield "cookies_total", "Cookies of clients: valid server cookies, and others.", ["result"], cookies
+    for name, group, key, text in (
+        ("rrl_dropped_total", "rate_limit", "dropped", "Responses that the rate limit dropped."),
+        ("rrl_slipped_total", "rate_limit", "truncated", "Responses that the rate limit truncated."),
+        ("udp_overload_total", "batches", "overload", "Queries without a ready response, dropped under overload."),
+        ("udp_unsent_total", "batches", "lost", "Responses that the kernel did not send."),
+        ("connections", "connections", "open", "TCP and TLS connections open now."),
+        ("connections_accepted_total", "connections", "accepted", "TCP and TLS connections since the start."),
+        ("connections_refused_total", "connections", "refused", "Connections refused to a client that has too many."),
+        ("connections_shed_total", "connections", "shed", "Idle connections closed to make room."),
+    ):
+        yield name, text, [], _one(status[group][key])
 
 
-def _zones(zones: list[Status]) -> Iterator[tuple[str, str, list[str], list[Sample]]]:
-    """Name, help, labels and samples of each family that has a sample for each zone."""
-
-    def each(read: Callable[[Status], float | None]) -> list[Sample]:
-        return [([zone["zone"]], value) for zone in zones if (value := read(zone)) is not None]
-
-    def reasons(read: Callable[[Status], str]) -> list[Sample]:
-        return [([zone["zone"], _short(reason)], 1.0) for zone in zones if (reason := read(zone))]
-
-    def signing(zone: Status) -> Status:
-        return zone["signing"] or {}
-
-    one = ["zone"]
-    yield "zones", "Zones of the configuration.", [], [([], len(zones))]
-    yield (
-        "zone_loaded",
-        "1 for a zone that is served, 0 for one that gets SERVFAIL.",
-        one,
-        each(lambda z: z["serial"] is not None),
-    )
-    yield "zone_serial", "The SOA serial that is served.", one, each(lambda z: z["serial"])
-    yield "zone_names", "Names that have records.", one, each(lambda z: z["names"])
-    text = "When the served version was loaded or signed."
-    yield "zone_load_time_seconds", text, one, each(lambda z: _optional(z["loaded"]))
-    yield "zone_warnings", "Findings in the served version.", one, each(lambda z: len(z["warnings"]))
-    text = "Records of its table that are not in the zone."
-    yield "zone_records_left_out", text, one, each(lambda z: (z["left_out"] or {}).get("records"))
+def _zones(status: Status) -> Iterator[Family]:
+    zones = status["zones"]
+    yield "zones", "Zones of the configuration.", [], _one(len(zones))
+    for name, text, read in ZONE_VALUES:
+        values = [(zone["zone"], read(zone)) for zone in zones]
+        yield name, text, ["zone"], [([zone], value) for zone, value in values if value is not None]
+    for name, text, reason in ZONE_REASONS:
+        reasons = [(zone["zone"], _short(reason(zone))) for zone in zones]
+        text = f"{text}; the reason is cut to {MAX_REASON} characters."
+        yield name, text, ["zone", "reason"], [([zone, found], 1.0) for zone, found in reasons if found]
     text = "1 for a record that is not in the zone, by the code of its finding; the first 100 findings."
     lacking = dict.fromkeys(
         (zone["zone"], _short(finding["record"]), finding["code"])
@@ -257,12 +225,6 @@ def _zones(zones: list[Status]) -> Iterator[tuple[str, str, list[str], list[Samp
         if finding["severity"] == "error"
     )
     yield "zone_record_left_out", text, ["zone", "record", "code"], [([*labels], 1.0) for labels in lacking]
-    text = "1 while the last file of a zone is refused; the reason is cut to 200 characters."
-    yield "zone_refused", text, ["zone", "reason"], reasons(lambda z: z["error"])
-    text = "When the last file of the zone was refused."
-    yield "zone_refused_time_seconds", text, one, each(lambda z: _optional(z["failed"]))
-    text = "When the first signature of the zone expires."
-    yield "zone_signature_expiry_time_seconds", text, one, each(lambda z: _optional(z["signatures_expire"]))
     states = [
         ([zone["zone"], str(state)], float(zone["signatures"] == state))
         for zone in zones
@@ -270,22 +232,19 @@ def _zones(zones: list[Status]) -> Iterator[tuple[str, str, list[str], list[Samp
         for state in Signatures
     ]
     yield "zone_signatures", "1 for the state of the zone's signatures.", ["zone", "state"], states
-    text = "When the server will sign the zone again."
-    yield "zone_signing_due_time_seconds", text, one, each(lambda z: _optional(signing(z).get("due")))
-    text = "1 while the server cannot sign the zone; the reason is cut to 200 characters."
-    yield "zone_signing_failed", text, ["zone", "reason"], reasons(lambda z: signing(z).get("error", ""))
-    secondaries = [(zone["zone"], each) for zone in zones for each in zone["secondaries"]]
-    pairs = ["zone", "secondary"]
+    secondaries = [([zone["zone"], each["secondary"]], each) for zone in zones for each in zone["secondaries"]]
     text = "1 for the state of the NOTIFY for the last serial."
     notify = [
-        ([zone, each["secondary"], str(state)], float(each["notify"] == state))
-        for zone, each in secondaries
-        for state in NotifyState
+        ([*pair, str(state)], float(each["notify"] == state)) for pair, each in secondaries for state in NotifyState
     ]
-    yield "zone_notify", text, [*pairs, "state"], notify
+    yield "zone_notify", text, ["zone", "secondary", "state"], notify
     text = "The last serial whose NOTIFY the secondary acknowledged."
-    known = [([zone, t["secondary"]], t["serial"]) for zone, t in secondaries if t["serial"] is not None]
-    yield "zone_notify_serial", text, pairs, known
+    known = [(pair, each["serial"]) for pair, each in secondaries if each["serial"] is not None]
+    yield "zone_notify_serial", text, ["zone", "secondary"], known
+
+
+def _one(value: float | None) -> list[Sample]:
+    return [] if value is None else [([], value)]
 
 
 def _short(reason: str) -> str:
@@ -293,9 +252,39 @@ def _short(reason: str) -> str:
     return reason[:MAX_REASON].encode("utf-8", "replace").decode()
 
 
-def _seconds(text: str) -> float:
-    return datetime.datetime.fromisoformat(text).timestamp()
+def _seconds(text: str | None) -> float | None:
+    return None if text is None else datetime.datetime.fromisoformat(text).timestamp()
 
 
-def _optional(text: str | None) -> float | None:
-    return None if text is None else _seconds(text)
+def _signing(zone: Status) -> Status:
+    return zone["signing"] or {}
+
+
+# The name of each metric that has at most one value for each zone, its help, and its value in the zone's status.
+ZONE_VALUES: tuple[tuple[str, str, Callable[[Status], float | None]], ...] = (
+    ("zone_loaded", "1 for a zone that is served, 0 for one that gets SERVFAIL.", lambda z: z["serial"] is not None),
+    ("zone_serial", "The SOA serial that is served.", lambda z: z["serial"]),
+    ("zone_names", "Names that have records.", lambda z: z["names"]),
+    ("zone_load_time_seconds", "When the served version was loaded or signed.", lambda z: _seconds(z["loaded"])),
+    ("zone_warnings", "Findings in the served version.", lambda z: len(z["warnings"])),
+    (
+        "zone_records_left_out",
+        "Records of its table that are not in the zone.",
+        lambda z: (z["left_out"] or {}).get("records"),
+    ),
+    ("zone_refused_time_seconds", "When the last file of the zone was refused.", lambda z: _seconds(z["failed"])),
+    (
+        "zone_signature_expiry_time_seconds",
+        "When the first signature of the zone expires.",
+        lambda z: _seconds(z["signatures_expire"]),
+    ),
+    (
+        "zone_signing_due_time_seconds",
+        "When the server will sign the zone again.",
+        lambda z: _seconds(_signing(z).get("due")),
+    ),
+)
+ZONE_REASONS: tuple[tuple[str, str, Callable[[Status], str]], ...] = (
+    ("zone_refused", "1 while the last file of a zone is refused", lambda z: z["error"]),
+    ("zone_signing_failed", "1 while the server cannot sign the zone", lambda z: _signing(z).get("error", "")),
+)
