@@ -91,10 +91,9 @@ def _no_passphrase() -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Connection:
-    """An accepted connection of a client, and what closes it."""
+    """An accepted connection of a client."""
 
     client: str
-    close: Callable[[], object]
 
 
 class Connections:
@@ -107,23 +106,19 @@ class Connections:
         self.limits = limits
         self.scheduler = RoundRobin()
         self._counters = counters or Counters()
-        self._open: OrderedDict[Connection, None] = OrderedDict()  # idle for longest first
+        # Idle for longest first, with what closes each. It is not in Connection, to which it refers through the stream.
+        self._open: OrderedDict[Connection, Callable[[], object]] = OrderedDict()
         self._per_client: Counter[str] = Counter()
-
-    @property
-    def count(self) -> int:
-        """The number of open connections."""
-        return len(self._open)
 
     def admit(self, address: str, close: Callable[[], object]) -> Connection | None:
         """Count a new connection; None if its client has too many."""
-        connection = Connection(_client(address), close)
+        connection = Connection(_client(address))
         if self._per_client[connection.client] >= self.limits.max_per_client:
             self._counters.refused += 1
             return None
-        if self.count >= self.limits.max_connections:
+        if len(self._open) >= self.limits.max_connections:
             self.shed()
-        self._open[connection] = None
+        self._open[connection] = close
         self._per_client[connection.client] += 1
         self._counters.open += 1
         self._counters.accepted += 1
@@ -131,9 +126,10 @@ class Connections:
 
     def shed(self) -> None:
         """Close the connection that is idle for longest, if there is one."""
-        if connection := next(iter(self._open), None):
+        if self._open:
+            connection, close = next(iter(self._open.items()))
             self.remove(connection)
-            connection.close()
+            close()
             self._counters.shed += 1
 
     def touch(self, connection: Connection) -> None:
