@@ -22,7 +22,7 @@ from maptr.protocol.address import Address
 from maptr.server import control, metrics, sockets, status, systemd, udp
 from maptr.server.background import in_thread
 from maptr.server.connections import Certificate, TlsSettings
-from maptr.server.counters import GROUPS, Counters, total
+from maptr.server.counters import Counters, total
 from maptr.server.listeners import Listeners
 from maptr.server.primary import NO_SECONDARIES, Primary, PrimarySettings
 from maptr.server.reload import Reloader
@@ -64,7 +64,7 @@ class Daemon:
         self.primary = Primary(primary, clock=clock)
         certificate = Certificate(tls) if tls else None
         self._snapshot = served.snapshot()
-        self.responder = responder or Responder(idle_timeout=tcp_limits.idle_timeout)
+        self.responder = responder or Responder()
         self.listeners = Listeners(self.responder, limits=tcp_limits, certificate=certificate)
         self.reloader = Reloader(
             self.responder, self.primary, served, certificate=certificate, config=config, reread=reread, clock=clock
@@ -195,7 +195,6 @@ class Daemon:
         reloader, now = self.reloader, self._clock()
         states, puller, config = reloader.served.states.values(), reloader.puller, reloader.config
         counters = self.counters()
-        counts = counters.named()
         errors = {"configuration": reloader.config_error, "certificate": reloader.certificate_error}
         alarms = [f"the {what} was not reloaded: {error}" for what, error in errors.items() if error]
         alarms += [] if puller is None else puller.alarms()
@@ -223,7 +222,7 @@ class Daemon:
             "certificate_error": reloader.certificate_error,
             "table": None if puller is None else puller.describe(),
             "queries": counters.to_dict(),
-            **{group: {name: counts[name] for name in names} for group, names in GROUPS.items()},
+            **counters.groups(),
             "alarms": [*alarms, *(alarm for state in states for alarm in status.zone_alarms(state, now))],
         }
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from maptr.answer.context import NO_IDENTITY, Context, Identity, Transport
+from maptr.answer.context import Context, Transport
 from maptr.answer.message import Reply
 from maptr.answer.rate_limit import Action, RateLimiter, RrlSettings
 from maptr.answer.ready import ID, Ready, kind_number, kind_of, truncated
@@ -18,7 +18,6 @@ from maptr.answer.respond import make_reply
 from maptr.config.model import IDLE_TIMEOUT
 from maptr.errors import ZoneError
 from maptr.protocol.cookies import KEY_SIZE, CookieReply, CookieSettings, answer_cookie, packed_address
-from maptr.protocol.numbers import UDP_PAYLOAD
 from maptr.server.counters import Counters
 from maptr.server.query_log import LogLimit, QueryLog
 from maptr.transfer.session import Access, exchange
@@ -68,23 +67,14 @@ class Responder:
 
     def __init__(
         self,
+        context: Context | None = None,
         *,
-        identity: Identity = NO_IDENTITY,
-        cookies: CookieSettings | None = None,
         rrl: RrlSettings | None = None,
-        udp_payload: int = UDP_PAYLOAD,
-        idle_timeout: float = IDLE_TIMEOUT,
         clock: Callable[[], float] = time.monotonic,
         query_log: QueryLog | None = None,
     ) -> None:
+        self.context = context or Context(cookies=fresh_cookies(), clock=time.time, idle_timeout=IDLE_TIMEOUT)
         self.query_log = query_log
-        self.context = Context(
-            identity=identity,
-            cookies=fresh_cookies() if cookies is None else cookies,
-            clock=time.time,
-            idle_timeout=idle_timeout,
-            udp_payload=udp_payload,
-        )
         self.limiter = RateLimiter(rrl or RrlSettings(), clock, threading.Lock())  # each UDP socket has a thread
         self.state: ServerState | None = None
         self._ready: dict[Transport, Ready] = {}

@@ -5,6 +5,7 @@ A setting that was accepted but not obeyed would be worse than an error: its ope
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -103,10 +104,6 @@ def check_change(now: Config, new: Config) -> None:
             raise new.error(f"serve.{name}", "changed, which needs a restart; nothing was reloaded")
 
 
-def _identity_of(config: Config) -> Identity:
-    return Identity(config.serve.nsid, config.serve.version, config.serve.hostname)
-
-
 def _cookies_of(config: Config) -> CookieSettings:
     """Without a secret in the configuration, the process makes its own."""
     cookies = config.serve.cookies
@@ -116,23 +113,26 @@ def _cookies_of(config: Config) -> CookieSettings:
     return CookieSettings(secrets or fresh_cookies().secrets, cookies.require)
 
 
+def _context_of(config: Config) -> Context:
+    serve = config.serve
+    identity = Identity(serve.nsid, serve.version, serve.hostname)
+    return Context(identity, _cookies_of(config), time.time, serve.tcp.idle_timeout, serve.udp_payload)
+
+
 def renewed(context: Context, config: Config) -> Context:
     """The context of responses after a reload. A secret that the process made stays."""
-    cookies = _cookies_of(config)
-    if config.serve.cookies.enabled and not config.serve.cookies.secret and context.cookies.secrets:
-        cookies = replace(cookies, secrets=context.cookies.secrets)
-    return replace(context, identity=_identity_of(config), cookies=cookies, udp_payload=config.serve.udp_payload)
+    new, cookies = _context_of(config), config.serve.cookies
+    if cookies.enabled and not cookies.secret and context.cookies.secrets:
+        new = replace(new, cookies=replace(new.cookies, secrets=context.cookies.secrets))
+    return replace(new, clock=context.clock)
 
 
 def responder_of(config: Config) -> Responder:
     """The responder that a configuration asks for."""
     logged = config.serve.query_log
     return Responder(
-        identity=_identity_of(config),
-        cookies=_cookies_of(config),
+        _context_of(config),
         rrl=RrlSettings(**vars(config.serve.rrl)),
-        udp_payload=config.serve.udp_payload,
-        idle_timeout=config.serve.tcp.idle_timeout,
         query_log=QueryLog(logged.every, logged.rate) if logged.every else None,
     )
 

@@ -34,7 +34,7 @@ def query(name: str, rdtype: str = "NAPTR", edns: int = 0, **options: object) ->
     ids=lambda value: value if isinstance(value, str) else "",  # a query has another number each time
 )
 def test_a_response_is_counted_under_the_rcode_that_a_client_reads(asked: bytes, result: str) -> None:
-    responder = responding(cookies=CookieSettings((b"0123456789abcdef",), required=True))
+    responder = responding(context={"cookies": CookieSettings((b"0123456789abcdef",), required=True)})
     counters = Counters()
     for count in (1, 2):  # the second time it may be ready
         reply = responder.answer(asked, Transport.UDP, "192.0.2.1", counters)

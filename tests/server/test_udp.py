@@ -54,9 +54,8 @@ needs_batches = pytest.mark.skipif(udp.why_not() is not None, reason=f"no batche
 
 def make_responder(**settings: Any) -> Responder:
     """A responder whose cookies are made at one moment."""
-    responder = responding(SNAPSHOT, **{"cookies": CookieSettings(SECRETS), **settings})
-    swap(responder, SNAPSHOT, clock=lambda: NOW)
-    return responder
+    cookies = CookieSettings(SECRETS, required=settings.pop("cookies_required", False))
+    return responding(SNAPSHOT, context={"cookies": cookies, "clock": lambda: NOW}, **settings)
 
 
 def swap(responder: Responder, snapshot: Snapshot, **context: Any) -> None:
@@ -329,7 +328,7 @@ def test_cookies_that_were_turned_off_lose_no_query() -> None:
 
 
 def test_cookies_can_be_required() -> None:
-    responder = make_responder(cookies=CookieSettings(SECRETS, required=True))
+    responder = make_responder(cookies_required=True)
     with listening(responder) as (_, address):
         for _ in range(3):
             refused = dns.message.from_wire(ask_one(address, COOKIE))

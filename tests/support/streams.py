@@ -9,6 +9,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -55,10 +56,10 @@ def serving(*addresses: Address) -> Iterator[Daemon]:
         yield daemon
 
 
-def responding(snapshot: Snapshot = SNAPSHOT, **settings: Any) -> Responder:
-    """A responder that answers from a snapshot."""
+def responding(snapshot: Snapshot = SNAPSHOT, *, context: dict[str, Any] | None = None, **settings: Any) -> Responder:
+    """A responder that answers from a snapshot; some fields of its context may be given."""
     responder = Responder(**settings)
-    responder.swap(ServerState(snapshot, Access(), responder.context))
+    responder.swap(ServerState(snapshot, Access(), replace(responder.context, **context or {})))
     return responder
 
 
