@@ -44,14 +44,20 @@ def configure(folder: Path, *lines: str, listen: str = "127.0.0.1:0") -> Path:
 
 
 @pytest.fixture
-def as_nobody(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    """A server that root started on port 53, by an interpreter that everybody can run."""
+def public_python(monkeypatch: pytest.MonkeyPatch) -> str:
+    """An interpreter that every user can run, with the packages of this one."""
     interpreter = shutil.which(f"python3.{sys.version_info.minor}", path="/usr/bin")
     if interpreter is None:
         pytest.skip("no interpreter of this version in /usr/bin, where every user can run it")
     root = Path(privileges.__file__).parent.parent.parent
     monkeypatch.setenv("PYTHONPATH", f"{root}{os.pathsep}{sysconfig.get_paths()['purelib']}")
-    monkeypatch.setattr(sys, "executable", interpreter)
+    return interpreter
+
+
+@pytest.fixture
+def as_nobody(folder: Path, public_python: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A server that root started on port 53."""
+    monkeypatch.setattr(sys, "executable", public_python)
     monkeypatch.setenv("MAPTR_SERVE_USER", NOBODY)
     # An address of this process alone.
     host = f"127.{os.getpid() >> 16 & 0x7F | 0x40}.{os.getpid() >> 8 & 0xFF}.{os.getpid() & 0xFF}"
@@ -62,6 +68,14 @@ def as_nobody(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]
         yield server
     finally:
         server.end()
+
+
+def refused(interpreter: str, file: Path) -> str:
+    """What a server that does not start says."""
+    command = [interpreter, "-m", "maptr", "serve", "--config", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    return done.stderr
 
 
 @needs_root
@@ -99,24 +113,20 @@ def test_a_reload_runs_as_the_user(as_nobody: Server, folder: Path) -> None:
 )
 def test_a_user_that_does_not_exist_is_1(user: str, reason: str, folder: Path) -> None:
     file = configure(folder, f'user = "{user}"')
-    done = subprocess.run(
-        [sys.executable, "-m", "maptr", "serve", "--config", str(file)], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (1, f"maptr: {file}:3: serve.user: {reason}\n")
+    assert refused(sys.executable, file) == f"maptr: {file}:3: serve.user: {reason}\n"
 
 
 @needs_root
-def test_root_without_a_user_is_warned(start: Start, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("options", [(), ("--user", "root")])
+def test_root_is_warned_unless_it_is_the_named_user(
+    options: tuple[str, ...], start: Start, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MAPTR_SERVE_USER", "")
-    start("--config", str(configure(folder))).wait_for("running as root: serve.user, or --user, names a user")
-
-
-@needs_root
-def test_user_root_is_not_warned(start: Start, folder: Path) -> None:
-    server = start("--config", str(configure(folder)), "--user", "root")
+    server = start("--config", str(configure(folder)), *options)
     server.ready()
     server.end()
-    assert "running as root" not in "".join(server.lines)
+    warning = "running as root: serve.user, or --user, names a user"
+    assert any(warning in line for line in server.lines) is not bool(options)
 
 
 def test_only_root_can_become_another_user(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,17 +153,8 @@ def test_root_without_the_capability_gets_an_error(folder: Path, monkeypatch: py
 
 
 @needs_root
-def test_a_state_folder_of_another_user_is_1(folder: Path) -> None:
-    interpreter = shutil.which(f"python3.{sys.version_info.minor}", path="/usr/bin") or sys.executable
+def test_a_state_folder_of_another_user_is_1(folder: Path, public_python: str) -> None:
     (folder / "state").mkdir(mode=0o700)
     file = configure(folder, f'user = "{NOBODY}"', 'state = "state"', 'control = ""')
-    root = Path(privileges.__file__).parent.parent.parent
-    done = subprocess.run(
-        [interpreter, "-m", "maptr", "serve", "--config", str(file)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONPATH": f"{root}{os.pathsep}{sysconfig.get_paths()['purelib']}"},
-    )
-    assert done.returncode == 1
-    assert re.search("serve.state: .*/state cannot be written to by nobody: chown it|is installed", done.stderr)
+    reason = "serve.state: .*/state cannot be written to by nobody: chown it|is installed"
+    assert re.search(reason, refused(public_python, file))

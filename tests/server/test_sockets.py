@@ -56,13 +56,8 @@ def test_connections_within_the_limit_of_open_files(
     with caplog.at_level(logging.WARNING, "maptr.serve"):
         assert limits_within_descriptors(DEFAULT_LIMITS, 2) == TcpLimits()._replace(max_connections=allowed)
     assert given[-1] == (raised, hard)
-    assert [*caplog.messages] == (
-        []
-        if allowed == 500
-        else [
-            f"max_connections is {allowed} instead of 500, as a process may have {raised} files open: raise LimitNOFILE"
-        ]
-    )
+    line = f"max_connections is {allowed} instead of 500, as a process may have {raised} files open: raise LimitNOFILE"
+    assert caplog.messages == ([] if allowed == 500 else [line])
 
 
 class Poor(Maptr):
@@ -216,11 +211,12 @@ def test_forged_queries_start_no_loop(network: Network, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_tcp_segments_are_short_both_ways(host: str) -> None:
-    """Loopback alone would take 65,483 bytes."""
+def test_tcp_segments_are_short_both_ways_and_sent_without_delay(host: str) -> None:
+    """Loopback alone would take segments of 65,483 bytes."""
     with sockets.open_tcp(host, 0) as server, socket.create_connection(server.getsockname()[:2]) as client:
         accepted, _ = server.accept()
         with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
             for sock in (client, accepted):
                 assert 536 <= sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG) <= sockets.MAX_SEGMENT
 

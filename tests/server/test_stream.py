@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,44 +15,23 @@ from tests.support.running import PATIENCE
 QUERY = b"\0\x0cquery of 12."
 
 
-class Transport(asyncio.Transport):
-    """Keeps each write, and what was asked of it."""
+def transport_of_test() -> Mock:
+    transport = Mock(spec=asyncio.Transport)
+    transport.is_closing.return_value = False
+    return transport
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.writes: list[bytes] = []
-        self.said: list[str] = []
-        self.gone = False  # the client has closed; the stream learns it later
 
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.writes.append(bytes(data))
-
-    def is_closing(self) -> bool:
-        return self.gone
-
-    def close(self) -> None:
-        self.said.append("close")
-
-    def abort(self) -> None:
-        self.said.append("abort")
-
-    def pause_reading(self) -> None:
-        self.said.append("pause")
-
-    def resume_reading(self) -> None:
-        self.said.append("resume")
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass
+def writes(transport: Mock) -> list[bytes]:
+    return [call.args[0] for call in transport.write.call_args_list]
 
 
 def talking(
-    answer: Callable[[bytes], Iterator[bytes]], talk: Callable[[Stream, Transport], object], **limits: float
-) -> Transport:
+    answer: Callable[[bytes], Iterator[bytes]], talk: Callable[[Stream, Mock], object], **limits: float
+) -> Mock:
     """The transport after a talk and what came of it within a few turns of the loop."""
 
-    async def run() -> Transport:
-        transport = Transport()
+    async def run() -> Mock:
+        transport = transport_of_test()
         stream = Stream(answer, limits=TcpLimits(**limits))  # type: ignore[arg-type]
         stream.connection_made(transport)
         talk(stream, transport)
@@ -67,66 +47,63 @@ def echo(query: bytes) -> Iterator[bytes]:
     yield query
 
 
+class Messages:
+    """A long response, which counts the messages that were taken from it."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    def __call__(self, query: bytes) -> Iterator[bytes]:
+        while self.taken < 100:
+            self.taken += 1
+            yield bytes(20_000)
+
+
 def test_queries_that_arrive_together_are_answered_together() -> None:
     transport = talking(echo, lambda stream, _: stream.data_received(QUERY * 5 + QUERY[:3]))
-    assert transport.writes == [QUERY * 5]
+    assert writes(transport) == [QUERY * 5]
 
 
 def test_a_long_pipeline_is_answered_in_several_turns() -> None:
-    def talk(stream: Stream, transport: Transport) -> None:
+    def talk(stream: Stream, transport: Mock) -> None:
         stream.data_received(QUERY * (2 * MAX_TURN + 1))
-        assert transport.writes == [QUERY * MAX_TURN], "the others come first"
+        assert writes(transport) == [QUERY * MAX_TURN], "the others come first"
 
     transport = talking(echo, talk)
-    assert transport.writes == [QUERY * MAX_TURN] * 2 + [QUERY]
+    assert writes(transport) == [QUERY * MAX_TURN] * 2 + [QUERY]
 
 
 def test_a_response_is_made_as_far_as_the_client_reads() -> None:
-    taken = 0
-
-    def many(query: bytes) -> Iterator[bytes]:
-        nonlocal taken
-        while taken < 100:
-            taken += 1
-            yield bytes(20_000)
-
-    def stall(stream: Stream, transport: Transport) -> None:
+    def stall(stream: Stream, transport: Mock) -> None:
         stream.data_received(QUERY)
         stream.pause_writing()
 
-    def read_on(stream: Stream, transport: Transport) -> None:
+    def read_on(stream: Stream, transport: Mock) -> None:
         stall(stream, transport)
         stream.resume_writing()
 
-    assert len(talking(many, stall).writes) == taken <= 2
-    taken = 0
-    assert len(talking(many, read_on).writes) == taken > 5
+    for talk, least, most in ((stall, 1, 2), (read_on, 6, 100)):
+        made = Messages()
+        assert least <= len(writes(talking(made, talk))) == made.taken <= most
 
 
 def test_no_more_messages_are_made_for_a_closed_connection() -> None:
-    taken = 0
-
-    def many(query: bytes) -> Iterator[bytes]:
-        nonlocal taken
-        while True:
-            taken += 1
-            yield bytes(20_000)
-
-    def talk(stream: Stream, transport: Transport) -> None:
+    def talk(stream: Stream, transport: Mock) -> None:
         stream.data_received(QUERY)
-        transport.gone = True
+        transport.is_closing.return_value = True
 
-    talking(many, talk)
-    assert taken == 1
+    made = Messages()
+    talking(made, talk)
+    assert made.taken == 1
 
 
 def test_reading_pauses_for_a_client_that_does_not_read() -> None:
-    def talk(stream: Stream, transport: Transport) -> None:
+    def talk(stream: Stream, transport: Mock) -> None:
         stream.pause_writing()
         stream.data_received(QUERY)
         stream.data_received(QUERY * (HELD_BUFFER // len(QUERY) + 1))
-        assert transport.writes == [QUERY]
-        assert transport.said[-1] == "pause"
+        assert writes(transport) == [QUERY]
+        assert transport.pause_reading.called
 
     talking(echo, talk)
 
@@ -141,25 +118,25 @@ def test_a_failed_transfer_and_an_internal_error_end_the_connection() -> None:
         yield b""
 
     transport = talking(cut_off, lambda stream, _: stream.data_received(QUERY * 2))
-    assert transport.writes == [b"\0\x06a part"]
-    assert "abort" in transport.said
+    assert writes(transport) == [b"\0\x06a part"]
+    assert transport.abort.called
 
-    def talk(stream: Stream, transport: Transport) -> None:
+    def talk(stream: Stream, transport: Mock) -> None:
         with pytest.raises(ZeroDivisionError):
             stream.data_received(QUERY)
 
-    assert "abort" in talking(wrong, talk).said
+    assert talking(wrong, talk).abort.called
 
 
 def test_end_waits_for_the_received_queries() -> None:
-    def talk(stream: Stream, transport: Transport) -> None:
+    def talk(stream: Stream, transport: Mock) -> None:
         stream.data_received(QUERY * (MAX_TURN + 1))
         stream.end()
-        assert "close" not in transport.said
+        assert not transport.close.called
 
     transport = talking(echo, talk)
-    assert b"".join(transport.writes) == QUERY * (MAX_TURN + 1)
-    assert transport.said[-1] == "close"
+    assert b"".join(writes(transport)) == QUERY * (MAX_TURN + 1)
+    assert transport.close.called
 
 
 def test_transfers_progress_evenly_and_other_work_goes_on() -> None:
@@ -177,7 +154,7 @@ def test_transfers_progress_evenly_and_other_work_goes_on() -> None:
             for number in made
         ]
         for stream in streams:
-            stream.connection_made(Transport())
+            stream.connection_made(transport_of_test())
             stream.data_received(QUERY)
         while min(made.values()) < 5:
             await asyncio.wait_for(asyncio.sleep(0.001), PATIENCE)
