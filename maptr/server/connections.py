@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import functools
 import ipaddress
 import logging
 import socket
 import ssl
+import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -89,15 +88,8 @@ def _no_passphrase() -> str:
     raise ValueError("the key is encrypted")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Connection:
-    """An accepted connection of a client."""
-
-    client: str
-
-
 class Connections:
-    """The open connections of all listeners, and what these share: the limits, the counters and the scheduler.
+    """The open connections of all listeners, within limits of their numbers, until their deadlines or ``drain``.
 
     At the limit the connection that is idle for longest is closed; at the limit of a client its new one is refused.
     """
@@ -106,46 +98,67 @@ class Connections:
         self.limits = limits
         self.scheduler = RoundRobin()
         self._counters = counters or Counters()
-        # Idle for longest first, with what closes each. It is not in Connection, to which it refers through the stream.
-        self._open: OrderedDict[Connection, Callable[[], object]] = OrderedDict()
+        self._open: OrderedDict[Stream, str] = OrderedDict()  # idle for longest first, each with its client
         self._per_client: Counter[str] = Counter()
+        shortest = min(limits.idle_timeout, limits.write_timeout, limits.handshake_timeout)
+        self._check_interval = max(CHECK_INTERVAL, shortest / CHECKS)
+        self._timer: asyncio.TimerHandle | None = None
 
-    def admit(self, address: str, close: Callable[[], object]) -> Connection | None:
-        """Count a new connection; None if its client has too many."""
-        connection = Connection(_client(address))
-        if self._per_client[connection.client] >= self.limits.max_per_client:
+    def admit(self, stream: Stream, address: str) -> bool:
+        """Count a new connection; False if its client has too many."""
+        client = _client(address)
+        if self._per_client[client] >= self.limits.max_per_client:
             self._counters.refused += 1
-            return None
+            return False
         if len(self._open) >= self.limits.max_connections:
             self.shed()
-        self._open[connection] = close
-        self._per_client[connection.client] += 1
+        self._open[stream] = client
+        self._per_client[client] += 1
         self._counters.open += 1
         self._counters.accepted += 1
-        return connection
+        if self._timer is None:
+            self._check_deadlines()
+        return True
 
     def shed(self) -> None:
         """Close the connection that is idle for longest, if there is one."""
-        if self._open:
-            connection, close = next(iter(self._open.items()))
-            self.remove(connection)
-            close()
+        if stream := next(iter(self._open), None):
+            self.remove(stream)
+            stream.abort()
             self._counters.shed += 1
 
-    def touch(self, connection: Connection) -> None:
+    def touch(self, stream: Stream) -> None:
         """Note a query: the connection is now the least idle."""
-        if connection in self._open:
-            self._open.move_to_end(connection)
+        if stream in self._open:
+            self._open.move_to_end(stream)
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, stream: Stream) -> None:
         """Note that a connection is closed. A second call does nothing."""
-        if connection not in self._open:
+        client = self._open.pop(stream, None)
+        if client is None:
             return
-        del self._open[connection]
         self._counters.open -= 1
-        self._per_client[connection.client] -= 1
-        if not self._per_client[connection.client]:
-            del self._per_client[connection.client]
+        self._per_client[client] -= 1
+        if not self._per_client[client]:
+            del self._per_client[client]
+
+    async def drain(self) -> None:
+        """Send the responses under way, and close all connections."""
+        for close in (Stream.end, Stream.abort):
+            for stream in tuple(self._open):
+                close(stream)
+            until = time.monotonic() + LEAVE_TIMEOUT
+            while self._open and time.monotonic() < until:
+                await asyncio.sleep(LEAVE_INTERVAL)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _check_deadlines(self) -> None:
+        """Close the connections past their deadline, now and at an interval while there are connections."""
+        loop = asyncio.get_running_loop()
+        for stream in tuple(self._open):
+            stream.check_deadline(loop.time())
+        self._timer = loop.call_later(self._check_interval, self._check_deadlines) if self._open else None
 
 
 def _client(address: str) -> str:
@@ -167,17 +180,12 @@ class TcpListener:
         self._certificate = certificate
         self._transport = Transport.TLS if certificate else Transport.TCP
         self._limits = connections.limits
-        shortest = min(self._limits.idle_timeout, self._limits.write_timeout, self._limits.handshake_timeout)
-        self._check_interval = max(CHECK_INTERVAL, shortest / CHECKS)
         self._pause: asyncio.TimerHandle | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._open: dict[Stream, socket.socket] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._listen()
-        self._check_deadlines()
 
     def stop(self) -> None:
         """Accept no more connections."""
@@ -188,22 +196,6 @@ class TcpListener:
         else:
             self._pause.cancel()
         self._sock.close()
-
-    async def drain(self) -> None:
-        """After ``stop``: send the responses under way, and close all connections."""
-        for stream in tuple(self._open):
-            stream.end() if stream.begun else self._abort(stream)
-        await self._wait_for_ends()
-        for stream in tuple(self._open):
-            self._abort(stream)
-        await self._wait_for_ends()
-        if self._timer is not None:
-            self._timer.cancel()
-
-    async def _wait_for_ends(self) -> None:
-        until = self._loop.time() + LEAVE_TIMEOUT
-        while (self._open or self._tasks) and self._loop.time() < until:
-            await asyncio.sleep(LEAVE_INTERVAL)
 
     def _listen(self) -> None:
         self._pause = None
@@ -224,20 +216,19 @@ class TcpListener:
             self._admit(sock, address[0])
 
     def _admit(self, sock: socket.socket, client: str) -> None:
-        connection = self._connections.admit(client, lambda: self._abort(stream))
-        if connection is None:
-            sock.close()
-            return
         sock.setblocking(False)
         stream = Stream(
             lambda query: self._answer(query, self._transport, client),
+            sock=sock,
             limits=self._limits,
             secure=self._certificate is not None,
-            on_query=functools.partial(self._connections.touch, connection),
-            on_end=functools.partial(self._ended, connection),
+            on_query=self._connections.touch,
+            on_end=self._connections.remove,
             schedule=self._connections.scheduler.add,
         )
-        self._open[stream] = sock
+        if not self._connections.admit(stream, client):
+            sock.close()
+            return
         task = self._loop.create_task(self._connect(sock, stream))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -258,21 +249,3 @@ class TcpListener:
         finally:
             if not stream.begun:
                 stream.connection_lost(None)
-
-    def _abort(self, stream: Stream) -> None:
-        """Close a connection at once. In a handshake, shut down its socket: asyncio has no other clean way."""
-        stream.abort()
-        if not stream.begun:
-            with contextlib.suppress(OSError, KeyError):  # the client has reset the connection
-                self._open[stream].shutdown(socket.SHUT_RDWR)
-
-    def _ended(self, connection: Connection, stream: Stream) -> None:
-        self._open.pop(stream, None)
-        self._connections.remove(connection)
-
-    def _check_deadlines(self) -> None:
-        """Close the connections past their deadline."""
-        now = self._loop.time()
-        for stream in tuple(self._open):
-            stream.check_deadline(now)
-        self._timer = self._loop.call_later(self._check_interval, self._check_deadlines)

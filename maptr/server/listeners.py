@@ -33,7 +33,7 @@ class Listeners:
         self.responder.limiter.tally = main
         listen = UdpListener if udp.why_not() else BatchListener
         self._udp = [listen(sock, self.responder, own) for sock, own in zip(sockets.udp, others, strict=True)]
-        connections = Connections(self._limits, main)
+        connections = self._connections = Connections(self._limits, main)
         answer, tls = functools.partial(self.responder.answers, counters=main), self._certificate
         self._tcp = [TcpListener(sock, answer, connections) for sock in sockets.tcp]
         self._tcp += [TcpListener(sock, answer, connections, tls) for sock in sockets.tls if tls]
@@ -50,4 +50,4 @@ class Listeners:
 
     async def drain(self) -> None:
         """After ``stop``: close the open connections."""
-        await asyncio.gather(*(listener.drain() for listener in self._tcp))
+        await self._connections.drain()

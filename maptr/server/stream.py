@@ -8,7 +8,9 @@ is short, so that no client delays the others.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
+import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, cast
@@ -73,20 +75,22 @@ class Stream(asyncio.Protocol):
     ``answer`` gives the messages of a response, and may raise ZoneError among them, which ends the connection.
     ``on_query`` is called after queries are answered, ``on_end`` once, when the connection is closed. ``schedule``
     calls its argument after the turns of others. A ``secure`` stream ends in both directions at once, as asyncio's TLS
-    does.
+    does. ``sock`` is the accepted socket, to be shut down if the stream is aborted before it has a transport.
     """
 
     def __init__(
         self,
         answer: Callable[[bytes], Iterable[bytes]],
         *,
+        sock: socket.socket | None = None,
         limits: TcpLimits = DEFAULT_LIMITS,
         secure: bool = False,
-        on_query: Callable[[], object] = lambda: None,
+        on_query: Callable[[Stream], object] = lambda _: None,
         on_end: Callable[[Stream], object] = lambda _: None,
         schedule: Callable[[Callable[[], object]], object] | None = None,
     ) -> None:
         self._answer = answer
+        self._sock = sock
         self._limits = limits
         self._secure = secure
         self._on_query = on_query
@@ -108,7 +112,7 @@ class Stream(asyncio.Protocol):
     # ---- called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.begun = True
+        self.begun, self._sock = True, None
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(SEND_BUFFER)
         if self._gone:  # ended during the handshake
@@ -142,23 +146,27 @@ class Stream(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._gone = self._closing = True
         self._transport = None  # a reference cycle, and TLS takes some 50 KB of memory
-        if self._replies is not None:
-            self._drop_replies()
+        self._replies = None  # ends a transfer
         self._on_end(self)
 
     # ---- called by the listener
 
     def end(self) -> None:
-        """End the stream after the queries received so far are answered."""
+        """End the stream after the queries received so far are answered; in a handshake, at once."""
         self._ending = True
-        if not self._busy and self._transport is not None and not self._closing:
+        if self._transport is None:
+            self.abort()
+        elif not self._busy and not self._closing:
             self._finish()
 
     def abort(self) -> None:
-        """End the stream at once."""
+        """End the stream at once. In a handshake, shut down its socket: asyncio has no other clean way."""
         self._gone = self._closing = True
         if self._transport is not None:
             self._transport.abort()
+        elif self._sock is not None:
+            with contextlib.suppress(OSError):  # the client has reset the connection
+                self._sock.shutdown(socket.SHUT_RDWR)
 
     def check_deadline(self, now: float) -> None:
         """End the stream if its deadline has passed."""
@@ -217,7 +225,7 @@ class Stream(asyncio.Protocol):
             self.abort()
             return
         if out or count:
-            self._on_query()
+            self._on_query(self)
             self._waiting = False
         self._after(more)
 
@@ -248,12 +256,6 @@ class Stream(asyncio.Protocol):
     def _wait(self) -> None:
         self._busy, self._waiting = False, True
         self._extend(self._limits.idle_timeout)
-
-    def _drop_replies(self) -> None:
-        close = getattr(self._replies, "close", None)
-        self._replies = None
-        if close is not None:
-            close()
 
     # ---- the end, and the deadline
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import socket
@@ -22,7 +23,7 @@ from maptr.errors import ConfigError
 from maptr.protocol.address import Address
 from maptr.server.connections import ALPN, Certificate, Connections, TlsSettings, make_context
 from maptr.server.daemon import Daemon
-from maptr.server.stream import TcpLimits
+from maptr.server.stream import Stream, TcpLimits
 from tests.support.certificates import write_certificate
 from tests.support.running import PATIENCE, Running, answering, served
 from tests.support.streams import (
@@ -385,10 +386,9 @@ def test_an_unusable_certificate_is_an_error_that_names_its_file(tmp_path: Path,
 
 
 def test_ipv6_clients_are_counted_by_their_link() -> None:
-    connections = Connections(TcpLimits(max_per_client=1))
-    assert connections.admit("2001:db8::1", lambda: None)
-    assert connections.admit("2001:db8::2", lambda: None) is None
-    assert connections.admit("2001:db8:0:1::1", lambda: None)
-    assert connections.admit("fe80::1%lo", lambda: None)
-    assert connections.admit("192.0.2.1", lambda: None)
-    assert connections.admit("192.0.2.2", lambda: None)
+    async def admitted(*clients: str) -> list[bool]:
+        connections = Connections(TcpLimits(max_per_client=1))
+        return [connections.admit(Stream(lambda _: ()), client) for client in clients]
+
+    assert asyncio.run(admitted("2001:db8::1", "2001:db8::2", "2001:db8:0:1::1")) == [True, False, True]
+    assert asyncio.run(admitted("fe80::1%lo", "192.0.2.1", "192.0.2.2")) == [True, True, True]

@@ -70,12 +70,9 @@ class Listening:
         self.counters = Counters()
         sock = open_tcp("127.0.0.1", 0)
         self.port = sock.getsockname()[1]
-        self.listener = TcpListener(
-            sock,
-            functools.partial(responding().answers, counters=self.counters),
-            Connections(limits, self.counters),
-            certificate,
-        )
+        self.connections = Connections(limits, self.counters)
+        answers = functools.partial(responding().answers, counters=self.counters)
+        self.listener = TcpListener(sock, answers, self.connections, certificate)
         self.running = Running()
         self.failures: list[dict[str, Any]] = []
         self.running.loop.set_exception_handler(lambda _, context: self.failures.append(context))
@@ -88,7 +85,7 @@ class Listening:
 
         async def end() -> None:
             self.listener.stop()
-            await self.listener.drain()
+            await self.connections.drain()
 
         asyncio.run_coroutine_threadsafe(end(), self.running.loop).result(PATIENCE)
 
