@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import dns.edns
 import dns.flags
 import dns.message
@@ -15,11 +13,12 @@ from maptr.answer.context import Context, Transport
 from maptr.answer.rate_limit import RrlSettings
 from maptr.protocol.cookies import CookieSettings, make_cookie, packed_address
 from maptr.server.counters import Counters
-from maptr.server.responder import Responder, State, cookie_of_ready
+from maptr.server.responder import Responder, ServerState, cookie_of_ready
 from maptr.transfer.acl import TsigKey
 from maptr.transfer.session import Access
 from tests.support.answers import snapshot_of
 from tests.support.caching import Clock
+from tests.support.streams import responding
 
 SNAPSHOT = snapshot_of("@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n*.w 60 TXT x")
 CLIENT = "198.51.100.1"
@@ -32,15 +31,9 @@ def answers(
     return [responder.answer(wire, transport, CLIENT, Counters()) for wire in wires]
 
 
-def make_responder(**settings: Any) -> Responder:
-    responder = Responder(**settings)
-    responder.swap(State(SNAPSHOT, Access(), responder.context))
-    return responder
-
-
 @pytest.mark.parametrize("name", ["ns.example.", "#.example.", "#.w.example.", "#.other."])
 def test_a_flood_from_one_address_is_limited_for_any_names(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    responder = make_responder(rrl=RrlSettings(responses_per_second=5), clock=Clock())
+    responder = responding(SNAPSHOT, rrl=RrlSettings(responses_per_second=5), clock=Clock())
     given_replies = [reply for reply in answers(responder, 105, name) if reply is not None]
     truncated = [reply for reply in given_replies if dns.message.from_wire(reply).flags & dns.flags.TC]
     assert (len(given_replies), len(truncated)) == (55, 50)
@@ -48,16 +41,15 @@ def test_a_flood_from_one_address_is_limited_for_any_names(name: str, caplog: py
 
 
 def test_tcp_is_not_limited() -> None:
-    responder = make_responder(rrl=RrlSettings(responses_per_second=1), clock=Clock())
+    responder = responding(SNAPSHOT, rrl=RrlSettings(responses_per_second=1), clock=Clock())
     assert None not in answers(responder, 50, transport=Transport.TCP)
     assert responder.answer(b"", Transport.UDP, CLIENT, Counters()) is None
     assert responder.limiter.tally.dropped == 0
 
 
 def test_a_client_with_a_valid_cookie_is_not_limited() -> None:
-    responder = make_responder(
-        rrl=RrlSettings(responses_per_second=1), cookies=CookieSettings((bytes(16),)), clock=Clock()
-    )
+    context = {"cookies": CookieSettings((bytes(16),))}
+    responder = responding(SNAPSHOT, context=context, rrl=RrlSettings(responses_per_second=1), clock=Clock())
     query = dns.message.make_query("ns.example.", "A", options=[dns.edns.CookieOption(bytes(8), b"")])
     reply = responder.answer(query.to_wire(), Transport.UDP, CLIENT, Counters())
     assert reply is not None
@@ -68,9 +60,9 @@ def test_a_client_with_a_valid_cookie_is_not_limited() -> None:
 
 def test_a_client_with_a_valid_signature_is_not_limited() -> None:
     key = TsigKey((b"k",), "hmac-sha256", bytes(32))
-    responder = make_responder(rrl=RrlSettings(responses_per_second=1), clock=Clock())
+    responder = responding(SNAPSHOT, rrl=RrlSettings(responses_per_second=1), clock=Clock())
     access = Access(keys={key.name: key})
-    responder.swap(State(SNAPSHOT, access, responder.context))
+    responder.swap(ServerState(SNAPSHOT, access, responder.context))
     for _ in range(50):
         query = dns.message.make_query("ns.example.", "A")
         query.use_tsig({dns.name.from_text("k."): dns.tsig.Key("k.", bytes(32), "hmac-sha256.")})
@@ -80,7 +72,7 @@ def test_a_client_with_a_valid_signature_is_not_limited() -> None:
 
 
 def test_limits_and_cookies_are_on_by_default() -> None:
-    responder = make_responder()
+    responder = responding(SNAPSHOT)
     assert responder.context.cookies.secrets != Responder().context.cookies.secrets
     assert None in answers(responder, 200)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import gc
 import resource
 import socket
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 import dns.flags
@@ -23,11 +26,13 @@ from maptr.errors import ConfigError
 from maptr.protocol.address import Address
 from maptr.server.counters import Counters
 from maptr.server.daemon import Daemon
-from maptr.server.responder import ServerState
+from maptr.server.listeners import Listeners
+from maptr.server.responder import Responder, ServerState
+from maptr.server.sockets import Sockets, open_tcp
 from maptr.server.stock_resolver import MaptrResolver
-from maptr.server.stream import Stream
+from maptr.server.stream import TURN_SIZE, Stream, TcpLimits
 from maptr.transfer.session import Access
-from tests.support.running import PATIENCE, converse, served
+from tests.support.running import PATIENCE, Running, converse, served
 from tests.support.streams import (
     BIG_FRAME,
     FRAME,
@@ -40,6 +45,7 @@ from tests.support.streams import (
     is_closed,
     linger,
     listening,
+    receive,
     receive_message,
     responding,
     serving,
@@ -266,6 +272,48 @@ def test_queries_are_answered_while_a_zone_is_transferred() -> None:
         sock.sendall(frame(dns.message.make_query("ark.arpa.", "AXFR")) * 5)
         for _ in range(20):
             assert dns.query.udp(QUERY, "127.0.0.1", PATIENCE, daemon.bound[0].port).id == QUERY.id
+
+
+class Endless(Responder):
+    """Answers a query with its own bytes, or with messages without end, and counts those by the query's first byte."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: Counter[int] = Counter()
+        self.when_one_has_ten: Counter[int] | None = None
+
+    def answers(self, query: bytes, *_: object, **__: object) -> Iterator[bytes]:
+        yield query
+        while query[1]:
+            self.made[query[0]] += 1
+            if self.made[query[0]] == 10 and self.when_one_has_ten is None:
+                self.when_one_has_ten = self.made.copy()
+            yield bytes(TURN_SIZE)
+
+
+def test_transfers_of_all_listeners_progress_evenly() -> None:
+    """One transfer by the second address, beside five by the first, gets no more of the server than each of those."""
+    responder, running, released = Endless(), Running(), threading.Event()
+    listeners = Listeners(responder, limits=TcpLimits(), certificate=None)
+    sockets = Sockets()
+    sockets.tcp = [open_tcp("127.0.0.1", 0) for _ in range(2)]
+    ports = [sock.getsockname()[1] for sock in sockets.tcp]
+    running.call(lambda: listeners.start(sockets))
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(connect(ports[number == 5])) for number in range(6)]
+        for sock in clients:
+            sock.sendall(b"\0\x0c" + bytes(12))
+            receive(sock, 14)  # now the server has the connection
+        running.call(released.wait)  # all transfers begin at the same time
+        for number, sock in enumerate(clients):
+            sock.sendall(b"\0\x0c" + bytes((number, 1)) + bytes(10))
+        released.set()
+        wait_for(lambda: responder.when_one_has_ten is not None)
+    assert responder.when_one_has_ten is not None
+    assert min(responder.when_one_has_ten[number] for number in range(6)) >= 8
+    for end in (listeners.stop, listeners.drain):
+        asyncio.run_coroutine_threadsafe(end(), running.loop).result(PATIENCE)
+    running.close()
 
 
 def test_queries_sent_before_the_connection_is_accepted_are_answered() -> None:

@@ -34,7 +34,8 @@ from maptr.server.responder import Responder, ServerState
 from maptr.transfer.session import Access
 from maptr.zone.reader import read_plain
 from maptr.zone.snapshot import Snapshot
-from tests.answer.test_ready import ANSWER, NOW, PACKETS, SECRETS, make_query
+from tests.answer.test_ready import NOW, SECRETS, make_query
+from tests.support.answers import ANSWER, PACKETS
 from tests.support.running import PATIENCE, answering, served
 from tests.support.streams import responding, wait_for
 
