@@ -20,7 +20,7 @@ from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.keys import Algorithm, KeyState, Role
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import RRSIG
-from maptr.server import puller, settings, status
+from maptr.server import settings, status
 from maptr.server.publisher import publish, start
 from maptr.server.puller import DriftReport, Puller
 from maptr.server.settings import Overrides
@@ -29,6 +29,7 @@ from tests.support.caching import Clock
 from tests.support.http_server import http_server, sends
 from tests.support.peers import Maptr
 from tests.support.registries import natab
+from tests.support.server_process import PATIENCE
 
 ORIGIN: Labels = (b"ark", b"arpa")
 ZONE = '[[zone]]\nname = "ark.arpa"\nfile = "ark.arpa.zone"\ntable = "naans"\n'
@@ -104,12 +105,6 @@ def test_a_bad_table_leaves_zone_and_file_even_over_a_restart(tmp_path: Path, co
         assert serial(after) == 2023111400
     assert site.zone.read_text() == before
     assert not list(tmp_path.glob(".*"))
-
-
-def test_force_publishes_a_table_that_the_guards_refuse(tmp_path: Path) -> None:
-    site = Site(tmp_path)
-    site.table.write_bytes(natab(*range(10000, 10010)))
-    served = site.start()
     site.table.write_bytes(natab(10000))
     assert site.publish(served, force=True)[1].result == "reloaded"
 
@@ -182,15 +177,10 @@ def test_check_config_builds_the_zone_in_a_temporary_folder(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("extra", "zone", "because"),
-    [
-        ('[table]\nfile = "naans"\nurl = "x"\npublic_key = "none"\n', "", "table.public_key: "),
-        ('[table]\nfile = "naans"\nurl = "x"\npublic_key = "maptr.toml"\n', "", "not a minisign public key"),
-    ],
+    ("key", "because"), [("none", "table.public_key: "), ("maptr.toml", "not a minisign public key")]
 )
-def test_errors_are_reported_before_the_start(tmp_path: Path, extra: str, zone: str, because: str) -> None:
-    site = Site(tmp_path, extra, zone)
-    code, said = check(site)
+def test_errors_are_reported_before_the_start(tmp_path: Path, key: str, because: str) -> None:
+    code, said = check(Site(tmp_path, f'[table]\nfile = "naans"\nurl = "x"\npublic_key = "{key}"\n'))
     assert code == 1
     assert because in said
     assert "maptr.toml:" in said
@@ -229,8 +219,12 @@ def url(answers: dict[str, bytes]) -> Iterator[str]:
         yield found
 
 
-def test_a_pull_publishes_changed_tables_only(tmp_path: Path, url: str, answers: dict[str, bytes]) -> None:
-    pulling = Pulling(Site(tmp_path, f'[table]\nfile = "naans"\nurl = "{url}"\n'))
+@pytest.fixture
+def pulling(tmp_path: Path, url: str) -> Pulling:
+    return Pulling(Site(tmp_path, f'[table]\nfile = "naans"\nurl = "{url}"\nevery = "1h"\n'))
+
+
+def test_a_pull_publishes_changed_tables_only(pulling: Pulling, url: str, answers: dict[str, bytes]) -> None:
     pulling.pull()
     pulling.pull()
     assert pulling.published == ["ark.arpa."]
@@ -242,9 +236,8 @@ def test_a_pull_publishes_changed_tables_only(tmp_path: Path, url: str, answers:
 
 
 def test_a_failed_pull_is_logged_once_and_retried_soon(
-    tmp_path: Path, url: str, answers: dict[str, bytes], caplog: pytest.LogCaptureFixture
+    pulling: Pulling, tmp_path: Path, url: str, answers: dict[str, bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
-    pulling = Pulling(Site(tmp_path, f'[table]\nfile = "naans"\nurl = "{url}"\nevery = "1h"\n'))
     good = answers.pop("/naans")
     assert 3240 <= pulling.puller.pause() <= 3960
     for _ in range(3):
@@ -262,9 +255,8 @@ def test_a_failed_pull_is_logged_once_and_retried_soon(
 
 
 def test_a_record_that_became_unreadable_is_an_alarm_until_it_is_repaired(
-    tmp_path: Path, url: str, answers: dict[str, bytes], caplog: pytest.LogCaptureFixture
+    pulling: Pulling, answers: dict[str, bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
-    pulling = Pulling(Site(tmp_path, f'[table]\nfile = "naans"\nurl = "{url}"\n'))
     good = answers["/naans"]
     pulling.pull()
     answers["/naans"] = good.replace(b"10003:\n    h.", b"10003:\n    h!")
@@ -277,7 +269,7 @@ def test_a_record_that_became_unreadable_is_an_alarm_until_it_is_repaired(
     described = pulling.puller.describe()
     assert described is not None
     assert [kept["record"] for kept in described["kept"]] == ["10003"]
-    assert "10003" in registry.read((tmp_path / "naans").read_bytes())
+    assert "10003" in registry.read(pulling.site.table.read_bytes())
     assert pulling.published == ["ark.arpa."], "nothing changed"
     answers["/naans"] = good
     pulling.pull()
@@ -285,9 +277,8 @@ def test_a_record_that_became_unreadable_is_an_alarm_until_it_is_repaired(
 
 
 def test_a_pull_that_is_cancelled_leaves_no_process(
-    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    pulling: Pulling, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pulling = Pulling(Site(tmp_path, f'[table]\nfile = "naans"\nurl = "{url}"\n'))
     monkeypatch.setattr("maptr.registry.sandbox.PROGRAM", "import time; time.sleep(600)")
     children: list[subprocess.Popen[bytes]] = []
     real = subprocess.Popen
@@ -315,7 +306,7 @@ def test_a_pull_that_is_cancelled_leaves_no_process(
 
 
 def test_drift_names_the_records_that_a_server_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(puller, "DRIFT_WAITS", (0.0,))
+    monkeypatch.setattr("maptr.server.puller.DRIFT_WAITS", (0.0,))
     zone = tmp_path / "served.zone"
     site = Site(tmp_path)
     site.table.write_bytes(natab(*range(10000, 10010)))
@@ -341,41 +332,27 @@ def test_a_drift_report_of_a_failure() -> None:
     assert str(DriftReport("s", 0.0, 9)) == "none in 9 records"
 
 
-def test_a_request_during_a_pull_causes_another_pull(
-    tmp_path: Path, url: str, answers: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = Site(tmp_path, f'[table]\nfile = "naans"\nurl = "{url}"\n')
-    pulling = Pulling(site)
-    asked = pulls = 0
-
+def test_a_request_during_a_pull_causes_another_pull(pulling: Pulling, answers: dict[str, bytes]) -> None:
     async def publish(zone: str) -> dict[str, Any]:
-        nonlocal asked
-        asked += 1
-        if asked == 1:
+        pulling.published.append(zone)
+        if len(pulling.published) == 1:
             answers["/naans"] = natab(*range(10000, 10012))
-            pulling.puller.wake()
+            puller.wake()
         else:
             done.set()
         return {}
 
-    async def pull() -> None:
-        nonlocal pulls
-        pulls += 1
-        await as_ever()
-
     async def main() -> None:
-        running = asyncio.create_task(pulling.puller.run())
-        async with asyncio.timeout(30):
+        running = asyncio.create_task(puller.run())
+        async with asyncio.timeout(PATIENCE):
             await done.wait()
         await asyncio.sleep(0.2)
         running.cancel()
 
     done = asyncio.Event()
-    monkeypatch.setattr(pulling.puller, "_publish", publish)
-    as_ever = pulling.puller.pull_now
-    monkeypatch.setattr(pulling.puller, "pull_now", pull)
+    puller = Puller(lambda: pulling.site.config, publish, clock=pulling.site.clock)
     asyncio.run(main())
-    assert (asked, pulls) == (2, 2), "and then it waits"
+    assert len(pulling.published) == 2, "and then it waits"
 
 
 def test_a_zone_on_the_command_line_replaces_the_table(tmp_path: Path) -> None:
