@@ -288,19 +288,14 @@ def seen(
 
     async def run() -> Observed:
         monitor = SecondaryMonitor(lambda: NOW, if_different=0.02, timeout=timeout)
-        async with secondary:
+        async with secondary, asyncio.timeout(PATIENCE):
             target = NotifyTarget(Address("127.0.0.1", secondary.port), None if key is None else key.name)
-            found = await observe(monitor, target)
-        await monitor.stop()
-        return found
-
-    async def observe(monitor: SecondaryMonitor, target: NotifyTarget) -> Observed:
-        monitor.follow({(EXAMPLE, target): (7, key)})
-        async with asyncio.timeout(PATIENCE):
+            monitor.follow({(EXAMPLE, target): (7, key)})
             while not until(found := monitor.observed(EXAMPLE, target)):
                 await asyncio.sleep(0.005)
-        monitor.follow({})
-        assert monitor.observed(EXAMPLE, target) == Observed(), "forgotten with the target"
+            monitor.follow({})
+            assert monitor.observed(EXAMPLE, target) == Observed(), "forgotten with the target"
+            await monitor.stop()
         return found
 
     return asyncio.run(run())

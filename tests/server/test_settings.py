@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import subprocess
-import tempfile
-from pathlib import Path
 
 import dns.edns
 import dns.flags
@@ -22,7 +19,9 @@ from maptr.config import Config, parse
 from maptr.errors import ConfigError
 from maptr.server import settings
 from maptr.server.settings import Overrides
-from tests.support.peers import require
+from maptr.server.state import ZoneSource
+from maptr.transfer.acl import AccessRule, TsigKey
+from tests.support.certificates import write_certificate
 from tests.support.server_process import PATIENCE, Site, address_of, zone_text
 
 KEY = '[[key]]\nname = "xfr"\nsecret_file = "xfr.key"\n'
@@ -160,21 +159,12 @@ def test_secrets_are_in_neither_log_nor_status(keyed: Site) -> None:
 
 
 def test_a_bad_certificate_fails_the_reload_and_is_an_alarm(site: Site) -> None:
-    require("openssl")
-    with tempfile.TemporaryDirectory() as directory:
-        names = (f"{directory}/k", f"{directory}/c")
-        command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=x"
-        subprocess.run([*command.split(), "-keyout", names[0], "-out", names[1]], check=True, capture_output=True)
-        (site.directory / "tls.key").write_bytes(Path(names[0]).read_bytes())
-        (site.directory / "tls.crt").write_bytes(Path(names[1]).read_bytes())
+    write_certificate(site.directory)
     site.configure(serve='tls.listen = ["127.0.0.1:0"]\ntls.certificate = "tls.crt"\ntls.key = "tls.key"')
     site.start()
-    listening = site.status()["listen_tls"]
-    assert isinstance(listening, list)
-    port = int(listening[0].rpartition(":")[2])
+    port = int(site.status()["listen_tls"][0].rpartition(":")[2])
     query = dns.message.make_query("ns.a.test.", "A")
     assert dns.query.tls(query, "127.0.0.1", PATIENCE, port, verify=False).answer
-    good = (site.directory / "tls.crt").read_bytes()
     (site.directory / "tls.crt").write_text("no certificate")
     result = site.run("reload")
     assert result.exit_code == 1
@@ -182,8 +172,9 @@ def test_a_bad_certificate_fails_the_reload_and_is_an_alarm(site: Site) -> None:
     assert "zone a.test. unchanged" in result.stdout
     assert "certificate" in str(site.status()["alarms"])
     assert dns.query.tls(query, "127.0.0.1", PATIENCE, port, verify=False).answer
-    (site.directory / "tls.crt").write_bytes(good)
+    write_certificate(site.directory)
     assert site.run("reload").exit_code == 0
+    site.servers[-1].wait_for(f"certificate reloaded from {site.directory}/tls.crt")
     assert site.status()["alarms"] == []
 
 
@@ -191,9 +182,6 @@ def test_a_bad_certificate_fails_the_reload_and_is_an_alarm(site: Site) -> None:
 
 
 def test_options_override_the_configuration() -> None:
-    from maptr.server.state import ZoneSource
-    from maptr.transfer.acl import AccessRule, TsigKey
-
     text = '[[key]]\nname = "k"\nsecret = "YQ=="\n[[zone]]\nname = "a"\nfile = "x"\ntransfer = ["192.0.2.1"]\n'
     given = Overrides(
         zones=(ZoneSource.from_text("a=y"), ZoneSource.from_text("b=z")),
