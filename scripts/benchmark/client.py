@@ -308,7 +308,7 @@ def rows(server: Peer, options: Namespace, directory: Path) -> Iterator[object]:
     """The lines about one server."""
     if not options.processes:
         yield from single(server, options.rounds, options.count)
-        yield from many(server, max(2, options.rounds // 2), options.names)
+        yield from many(server, (options.rounds + 1) // 2, options.names)
         for before, kind in (("", "h"), ("b", "u")):
             yield shared(server, options.rounds, options.arks, before, kind)
     if find("dig"):

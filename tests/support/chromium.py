@@ -21,9 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-import pytest
-
-from tests.support.peers import find
+from tests.support.peers import find, skip_or_fail
 
 COMMANDS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 SECONDS = 60.0  # for one answer on a busy machine; usually milliseconds
@@ -32,13 +30,8 @@ HEIGHT = 900
 
 def program() -> str:
     """The path of the browser. Without one the test is skipped, or fails if MAPTR_REQUIRE_PEERS=1."""
-    for command in COMMANDS:
-        if path := find(command):
-            return path
-    reason = "browser: Chromium is not installed; run scripts/test as root on Debian"
-    if os.environ.get("MAPTR_REQUIRE_PEERS") == "1":
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
+    path = next(filter(None, map(find, COMMANDS)), None)
+    return path or skip_or_fail("browser: Chromium is not installed; run scripts/test as root on Debian")
 
 
 class Page(NamedTuple):

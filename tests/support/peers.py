@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, NoReturn, Self
 
 import dns.exception
 import dns.flags
@@ -53,10 +53,12 @@ def find(command: str) -> str | None:
 
 def require(*commands: str) -> None:
     """Skip the test unless all commands are installed, or fail it if MAPTR_REQUIRE_PEERS=1."""
-    missing = [command for command in commands if find(command) is None]
-    if not missing:
-        return
-    reason = f"interop: not installed: {', '.join(missing)}; run scripts/test as root on Debian or Ubuntu"
+    if missing := [command for command in commands if find(command) is None]:
+        skip_or_fail(f"interop: not installed: {', '.join(missing)}; run scripts/test as root on Debian or Ubuntu")
+
+
+def skip_or_fail(reason: str) -> NoReturn:
+    """Skip the test, or fail it if MAPTR_REQUIRE_PEERS=1."""
     if os.environ.get("MAPTR_REQUIRE_PEERS") == "1":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
