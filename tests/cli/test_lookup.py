@@ -10,7 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ import pytest
 from maptr.cache import POLICIES
 from maptr.choose import CHOOSERS
 from maptr.cli.results import duration_text
-from tests.cache.test_policy import BEGIN, END, PAGE
+from tests.cache.test_policy import observe
 from tests.support.command_line import run, run_process
 from tests.support.peers import Maptr
 from tests.support.ports import free_port
@@ -250,37 +250,7 @@ SAMPLE = (ZONES / "sample.json").read_bytes()
 ARKS = {True: "ark:12025/x1", False: "ark:54321/x1"}  # one in the zone and the sample, and one in neither
 STATUS = {"DNS": "found", "natab": "found", "none": "none", "not known": "unknown"}
 EXIT = {"DNS": 0, "natab": 0, "none": 1, "not known": 9}
-
-
-def old(path: Path) -> None:
-    path.write_bytes(SAMPLE)
-    os.utime(path, (1, 1))
-
-
-# The name on the page -> whether the table has the ARK, and how to make the table.
-NATAB: dict[str, tuple[bool, Callable[[Path], object]]] = {
-    "has it": (True, lambda path: path.write_bytes(SAMPLE)),
-    "has not": (False, lambda path: path.write_bytes(SAMPLE)),
-    "is missing": (True, lambda path: path.write_bytes(b"<!DOCTYPE html><p>Not a registry")),
-    "is stale, has it": (True, lambda path: old(path)),
-    "is stale, has not": (False, lambda path: old(path)),
-}
-
-
-def expected() -> dict[tuple[str, str, str], str]:
-    """The cells of the page by policy, DNS and natab."""
-    cells: dict[tuple[str, str, str], str] = {}
-    policy, head = "", [""]
-    for line in PAGE.read_text("utf-8").partition(BEGIN)[2].partition(END)[0].splitlines():
-        columns = [column.strip() for column in line.strip("|").split("|")]
-        if line.startswith("**"):
-            policy = line.strip("*")
-        elif columns[0] == "DNS":
-            head = columns
-        elif line.startswith("| "):
-            pairs = zip(head[1:], columns[1:], strict=True)
-            cells |= {(policy, columns[0], natab.removeprefix("natab ")): cell for natab, cell in pairs}
-    return cells
+NATAB = ("has it", "has not", "is missing", "is stale, has it", "is stale, has not")  # as on the page
 
 
 @pytest.fixture(scope="module")
@@ -304,26 +274,24 @@ def policy_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[st
 def test_every_combination_of_the_policies_page(
     policy: str, natab: str, policy_servers: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    has, make = NATAB[natab]
+    ark = ARKS[not natab.endswith("not")]
     path = tmp_path / "naans"
-    make(path)
+    path.write_bytes(b"<!DOCTYPE html><p>Not a registry" if natab == "is missing" else SAMPLE)
+    if "stale" in natab:
+        os.utime(path, (1, 1))
     monkeypatch.setenv("MAPTR_CACHE_TABLE_LIMIT", "3600")
-    page = expected()
     for number, (dns, server) in enumerate(policy_servers.items()):
         monkeypatch.setenv("MAPTR_CACHE_PATH", str(tmp_path / f"{number}.sqlite"))
-        word = page[policy, dns, natab]
-        done = run("url", ARKS[has], "--table", str(path), "--policy", policy, f"@{server}")
+        word = observe(policy, dns, natab, tmp_path)
         who, stale = word.removesuffix(", unasked").removesuffix(" (stale)"), "(stale)" in word
-        assert done.exit_code == EXIT[who], (dns, word, done.output)
-        assert bool(done.stdout.strip()) is (done.exit_code == 0), (dns, word)
-        assert ("from the table" in done.stderr) is (who == "natab"), (dns, word, done.stderr)
-        assert (" old, stale (" in done.stderr) is stale, (dns, word, done.stderr)
-        many = run("bulk", "--table", str(path), "--policy", policy, f"@{server}", text=f"{ARKS[has]}\n")
+        options = ("--table", path, "--policy", policy, f"@{server}")
+        one, many = run("url", ark, *options), run("bulk", *options, text=f"{ark}\n")
         (row,) = csv.DictReader(many.stdout.splitlines())
-        assert many.exit_code == EXIT[who], (dns, word, many.output)
-        assert (row["status"], row["url"]) == (STATUS[who], done.stdout.strip()), (dns, word, many.output)
-        assert ("from the table" in row["note"]) is (who == "natab"), (dns, word, many.output)
-        assert (" old, stale (" in row["note"]) is stale, (dns, word, many.output)
+        assert one.exit_code == many.exit_code == EXIT[who], (dns, word, one.output, many.output)
+        assert (row["status"], row["url"]) == (STATUS[who], one.stdout.strip()), (dns, word, many.output)
+        assert bool(row["url"]) is (EXIT[who] == 0), (dns, word)
+        for note in (one.stderr, row["note"]):
+            assert ("from the table" in note, " old, stale (" in note) == (who == "natab", stale), (dns, word, note)
         assert ("; 0 names asked" in many.stderr) is ("unasked" in word), (dns, word, many.output)
 
 

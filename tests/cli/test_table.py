@@ -146,7 +146,7 @@ def test_check_the_real_registry() -> None:
 
 def test_only_what_convert_wrote_is_replaced(tmp_path: Path) -> None:
     out, source = tmp_path / "out", tmp_path / "in"
-    source.write_bytes(CLEAN if isinstance(CLEAN, bytes) else CLEAN.encode())
+    source.write_text(CLEAN)
     for _ in range(2):
         assert run("convert", source, "--to", "natab", "-o", out).exit_code == 0
     out.write_text(out.read_text() + "# mine\n")
