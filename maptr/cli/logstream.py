@@ -95,8 +95,10 @@ class LogStream(logging.Handler):
         try:
             line = self._encoded(record)
             if lost:
-                text = f"{lost} lines of the log lost: there was no room for them"
-                line = self._encoded(logging.LogRecord("maptr.serve", logging.WARNING, "", 0, text, (), None)) + line
+                log_line = f"{lost} lines of the log lost: there was no room for them"
+                line = (
+                    self._encoded(logging.LogRecord("maptr.serve", logging.WARNING, "", 0, log_line, (), None)) + line
+                )
         except Exception:
             self.handleError(record)
             return
