@@ -61,23 +61,16 @@ def check() -> None:
 
 
 def respond(path: str, status: Status) -> HttpResponse:
-    """The response at ``METRICS`` or ``HEALTH``; 404 elsewhere."""
+    """The response at ``METRICS``, or at ``HEALTH``, which says whether every zone is loaded; 404 elsewhere."""
     if path == HEALTH:
-        healthy, text = health(status)
-        return HttpResponse(text.encode(), HTTPStatus.OK if healthy else HTTPStatus.SERVICE_UNAVAILABLE)
+        missing = [zone["zone"] for zone in status["zones"] if zone["serial"] is None]
+        text = "".join(f"zone {zone} is not loaded\n" for zone in missing) or "ok\n"
+        return HttpResponse(text.encode(), HTTPStatus.SERVICE_UNAVAILABLE if missing else HTTPStatus.OK)
     if path != METRICS:
         return _plain(HTTPStatus.NOT_FOUND)
     from prometheus_client import CONTENT_TYPE_LATEST  # late: an extra
 
     return HttpResponse(render(status), content_type=CONTENT_TYPE_LATEST)
-
-
-def health(status: Status) -> tuple[bool, str]:
-    """Whether every zone is loaded, and the text of the response."""
-    missing = [zone["zone"] for zone in status["zones"] if zone["serial"] is None]
-    if missing:
-        return False, "".join(f"zone {zone} is not loaded\n" for zone in missing)
-    return True, "ok\n"
 
 
 def render(status: Status) -> bytes:

@@ -176,7 +176,7 @@ def test_single_queries_are_counted_before_their_response_arrives(host: str) -> 
     rng = random.Random(host)
     queries = [make_query(case["name"], case["type"], rng) for case in ANSWER["case"]] * 3
     rng.shuffle(queries)
-    # A reply with a cookie between replies to the same question without one.
+    # A response with a cookie between responses to the same question without one.
     queries += [KNOWN, COOKIE, KNOWN]
     responder = make_responder()
     with listening(responder, host) as (counters, address), client(address) as sock:
