@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -90,9 +91,7 @@ def test_a_refused_zone_leaves_the_old_one(site: Site, text: str | None, reason:
     assert site.server is not None
     site.server.wait_for(r"zone a\.test\. not reloaded, serial 1 stays: ")
     assert reason in str(site.zone("a.test.")["error"])
-    assert any(
-        line.startswith("ALARM zone a.test. was not reloaded") for line in site.run("status").stdout.splitlines()
-    )
+    assert "\nALARM zone a.test. was not reloaded" in site.run("status").stdout
     assert (address_of("ns.a.test.", port), address_of("ns.b.test.", port)) == ("192.0.2.1", "192.0.2.22")
 
     result = site.run("reload", "a.test", "--force")
@@ -134,6 +133,7 @@ def test_a_bad_record_is_reported_as_by_zone_check(site: Site) -> None:
         (finding,) = [line for line in result.stdout.splitlines() if f": {kind}: " in line]
         result = CliRunner().invoke(serve, ["--config", str(site.config), "--check-config"])
         assert f"maptr: {finding}" in result.stderr.splitlines()
+        assert result.stdout == f"zone b.test. serial 1, 3 names, from {site.directory}/b.test.zone\n"
         return finding
 
     finding = said(zone_text(2) + "x A 1.2.3\n", "not-loaded")
@@ -146,14 +146,6 @@ def test_a_bad_record_is_reported_as_by_zone_check(site: Site) -> None:
         assert finding in site.run("reload", "a.test").stderr
         site.server.wait_for(re.escape(finding) + "$")
         assert site.zone("a.test.")["error"] == finding
-
-
-def test_check_config_names_every_bad_zone(site: Site) -> None:
-    site.write_zone("a.test", "nonsense")
-    result = CliRunner().invoke(serve, ["--config", str(site.config), "--check-config"])
-    assert result.exit_code == 1
-    assert "a.test.zone:1: " in result.stderr
-    assert result.stdout == f"zone b.test. serial 1, 3 names, from {site.directory}/b.test.zone\n"
 
 
 def test_sighup_reads_the_configuration_again(site: Site) -> None:
@@ -177,6 +169,7 @@ def test_sighup_reads_the_configuration_again(site: Site) -> None:
         ),
         ({"serve": "listens = 1"}, "maptr.toml:3: serve.listens: no such key; the nearest is serve.listen"),
         ({"serve": "tcp.idle_timeout = 3"}, "maptr.toml:3: serve.tcp: changed, which needs a restart"),
+        ({"serve": "state = 'state'"}, "serve.state: changed, which needs a restart; nothing was reloaded"),
         ({"extra": "= nonsense"}, "maptr.toml:10: Invalid statement"),
     ],
 )
@@ -197,14 +190,6 @@ def test_a_bad_configuration_leaves_everything(site: Site, change: dict[str, str
     assert site.run("reload").exit_code == 0
     assert address_of("ns.a.test.", port) == "192.0.2.2"
     assert site.status()["alarms"] == []
-
-
-def test_another_address_needs_a_restart(site: Site) -> None:
-    site.start()
-    site.config.write_text(site.config.read_text().replace("127.0.0.1:0", "127.0.0.1:5399"))
-    result = site.run("reload")
-    assert result.exit_code == 1
-    assert "maptr.toml:2: serve.listen: changed, which needs a restart; nothing was reloaded" in result.stderr
 
 
 def test_a_zone_that_is_not_served(site: Site) -> None:
@@ -332,11 +317,11 @@ def test_twenty_reloads_lose_no_query(site: Site) -> None:
 # --- the socket
 
 
-def ask(path: Path, octets: bytes, *, shut: bool = False) -> bytes:
+def connected(path: Path) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX)
     sock.settimeout(PATIENCE)
     sock.connect(str(path))
-    return converse(sock, octets, shut=shut)
+    return sock
 
 
 def test_the_socket_is_private_and_removed_at_the_end(site: Site) -> None:
@@ -355,7 +340,7 @@ def test_invalid_requests_get_an_error(site: Site) -> None:
         *(b'{"command": "reload", "zone": 1}\n', b'{"command": "reload", "force": "yes"}\n'),
         b'{"command": "status"}',  # cut before its end
     ):
-        reply = json.loads(ask(site.socket, request_line, shut=True))
+        reply = json.loads(converse(connected(site.socket), request_line, shut=True))
         assert set(reply) == {"error"}, request_line
     assert site.run("status").exit_code == 0
 
@@ -363,18 +348,12 @@ def test_invalid_requests_get_an_error(site: Site) -> None:
 def test_silent_connections_make_room_for_new_ones(site: Site) -> None:
     """Past the limit the oldest makes room for a new one; what is open is answered."""
     site.start()
-    silent = [socket.socket(socket.AF_UNIX) for _ in range(request_server.MAX_CONNECTIONS)]
-    try:
-        for sock in silent:
-            sock.settimeout(PATIENCE)
-            sock.connect(str(site.socket))
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(connected(site.socket)) for _ in range(request_server.MAX_CONNECTIONS)]
         assert site.run("status").exit_code == 0
         assert silent[0].recv(10) == b""
         silent[-1].sendall(b'{"command": "status"}\n')
         assert silent[-1].recv(10)
-    finally:
-        for sock in silent:
-            sock.close()
 
 
 def test_two_servers_do_not_share_a_socket(site: Site) -> None:
