@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import dns.resolver
 
     from maptr.choose import Chooser
-    from maptr.client.resolver import AsyncDnspythonLookups
+    from maptr.client.resolver import DnspythonLookups
 
 
 async def discover_async(
@@ -52,13 +52,13 @@ async def discover_async(
         given = await asyncio.to_thread(resolver_for, resolver, nameservers, run)  # looks up names
     else:
         given = resolver_for(resolver, nameservers, run)
-    lookups: _AsyncStubLookups | AsyncDnspythonLookups
+    lookups: _AsyncStubLookups | DnspythonLookups
     if isinstance(given, Stub):
         lookups = _AsyncStubLookups(given, run)
     else:
-        from maptr.client.resolver import AsyncDnspythonLookups  # dnspython takes 70 ms to import
+        from maptr.client.resolver import DnspythonLookups  # dnspython takes 70 ms to import
 
-        lookups = AsyncDnspythonLookups(given, run)
+        lookups = DnspythonLookups(given, run, awaited=True)
     while questions := run.walk.next():
         ask = partial(lookups.ask_all, questions)
         answers = await (ask() if questions[0].rdtype != SOA else _ask_once(lookups, questions[0], ask, run.left))
@@ -159,7 +159,7 @@ class _AsyncStubLookups(StubLookups):
 
 
 async def _ask_once(
-    lookups: _AsyncStubLookups | AsyncDnspythonLookups,
+    lookups: _AsyncStubLookups | DnspythonLookups,
     question: Question,
     ask: Callable[[], Awaitable[list[Answer]]],
     seconds: float,

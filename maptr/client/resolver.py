@@ -49,32 +49,25 @@ Resolving = TypeVar("Resolving", dns.resolver.Resolver, dns.asyncresolver.Resolv
 _ORIGINS: WeakKeyDictionary[AnyResolver, Origins] = WeakKeyDictionary()  # one cache for all walks of a resolver
 
 
-class _Lookups:
-    """The lookups of one call at a dnspython ``resolver``, by default the system's."""
+class DnspythonLookups:
+    """The lookups of one call at a dnspython ``resolver``, by default the system's; ``awaited`` for ``ask_all``."""
 
-    def __init__(self, resolver: AnyResolver | None, run: Call) -> None:
-        self._given: Any = resolver or default_resolver()
-        self.origins = _ORIGINS.setdefault(self._given, Origins())
+    def __init__(self, resolver: AnyResolver | None, run: Call, *, awaited: bool = False) -> None:
+        given = resolver or default_resolver()
+        self.origins = _ORIGINS.setdefault(given, Origins())
+        self._run = run
         self._validator = make_validator(run.trust_anchors, run.trust_ad)
         self.trust = self._validator or run.trust_ad
-        self._run = run
-
-    def _trusting(self, resolver: Resolving) -> Resolving:
+        asked: Any = as_async(given) if awaited else given
         if self._validator is not None:
-            return validating(resolver)
-        return checking_ad(resolver) if self._run.trust_ad else resolver
-
-    def _start(self, question: Question) -> _Lookup:
-        return _Lookup(question, self._run, self._validator)
-
-
-class DnspythonLookups(_Lookups):
-    def __init__(self, resolver: dns.resolver.Resolver | None, run: Call) -> None:
-        super().__init__(resolver, run)
-        self._resolver = self._trusting(self._given)
+            asked = validating(asked)
+        elif run.trust_ad:
+            asked = checking_ad(asked)
+        self._resolver = asked
 
     def ask(self, question: Question) -> Answer:
-        lookup = self._start(question)
+        """The answer to one question. A failure is an answer, too."""
+        lookup = _Lookup(question, self._run, self._validator)
         while lookup.answer is None:
             try:
                 found = self._resolver.resolve(**lookup.arguments())
@@ -83,12 +76,6 @@ class DnspythonLookups(_Lookups):
             lookup.tell(found)
         return lookup.answer
 
-
-class AsyncDnspythonLookups(_Lookups):
-    def __init__(self, resolver: AnyResolver | None, run: Call) -> None:
-        super().__init__(resolver, run)
-        self._resolver = self._trusting(as_async(self._given))
-
     async def ask_all(self, questions: list[Question]) -> list[Answer]:
         """The answers to questions that are asked side by side."""
         async with asyncio.TaskGroup() as group:
@@ -96,9 +83,8 @@ class AsyncDnspythonLookups(_Lookups):
         return [task.result() for task in tasks]
 
     async def _ask(self, question: Question) -> Answer:
-        lookup = self._start(question)
+        lookup = _Lookup(question, self._run, self._validator)
         while lookup.answer is None:
-            found: dns.resolver.Answer | Exception
             try:
                 found = await self._resolver.resolve(**lookup.arguments())
             except Exception as error:

@@ -47,7 +47,7 @@ def constant(dotted: str) -> float:
         ("maptr.md", "seconds in which a pulled registry", "maptr.registry.sandbox.SECONDS"),
         ("maptr.md", "bytes of memory for parsing", "maptr.registry.sandbox.MEMORY"),
         ("maptr.md", "signature checks", "maptr.client.validation.signed.MAX_CHECKS"),
-        ("maptr.md", "NSEC3 iterations", "maptr.client.validation.nsec3.INSECURE_ITERATIONS"),
+        ("maptr.md", "NSEC3 iterations", "maptr.client.validation.denial.INSECURE_ITERATIONS"),
         ("server.md", "bytes of a UDP response", "maptr.protocol.numbers.UDP_PAYLOAD"),
         ("server.md", "bytes each of NSID", "maptr.answer.context.MAX_IDENTITY"),
         ("server.md", "records in a query", "maptr.answer.message.MAX_QUERY_RECORDS"),

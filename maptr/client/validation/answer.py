@@ -24,7 +24,7 @@ from dns.rdatatype import CNAME, DNAME, NAPTR, RdataType
 
 from maptr.client.validation import message as reading
 from maptr.client.validation.chain import Chain, Lookup, LookupResult, Lookups, Trust, Unknown, Zone
-from maptr.client.validation.nsec import INSECURE, SECURE
+from maptr.client.validation.denial import INSECURE, SECURE
 from maptr.client.validation.signed import Bogus, WorkBudget, signers, verify
 from maptr.discovery import SECURITY, Outcome
 from maptr.naptr.record import Naptr

@@ -26,7 +26,7 @@ from dns.rdatatype import CNAME, DNAME, DNSKEY, DS, RdataType
 
 from maptr.client.validation import message as reading
 from maptr.client.validation.anchors import SHA1, Anchors, is_usable
-from maptr.client.validation.nsec import INSECURE, SECURE
+from maptr.client.validation.denial import INSECURE, SECURE
 from maptr.client.validation.signed import Bogus, Keys, Rdata, Spent, WorkBudget, may_sign, named, verify
 from maptr.discovery import Link, Outcome
 

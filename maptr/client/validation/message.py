@@ -20,8 +20,7 @@ from dns.rdataclass import IN
 from dns.rdatatype import CNAME, DNAME, DNSKEY, DS, NAPTR, NSEC, NSEC3, OPT, RRSIG, SOA, RdataType
 
 from maptr.client.message import Record, read_sections
-from maptr.client.validation.nsec import NsecProofs
-from maptr.client.validation.nsec3 import Nsec3Proofs
+from maptr.client.validation.denial import Nsec3Proofs, NsecProofs
 from maptr.client.validation.signed import Bogus, Keys, Rdata, VerifiedRRset, WorkBudget, signers, verify
 from maptr.protocol.names import Labels, fold, read_name
 from maptr.protocol.numbers import HEADER_SIZE, RCODE_BITS

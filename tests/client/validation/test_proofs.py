@@ -13,8 +13,7 @@ import dns.rrset
 import dns.zone
 import pytest
 
-from maptr.client.validation.nsec import NsecProofs
-from maptr.client.validation.nsec3 import BOGUS_ITERATIONS, INSECURE_ITERATIONS, Nsec3Proofs
+from maptr.client.validation.denial import BOGUS_ITERATIONS, INSECURE_ITERATIONS, Nsec3Proofs, NsecProofs
 from maptr.client.validation.signed import MAX_HASHES, Bogus, VerifiedRRset, WorkBudget
 from maptr.zone.denial import nsec3_hash
 
