@@ -14,9 +14,9 @@ import queue
 import random
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
 from maptr import url
@@ -202,14 +202,6 @@ def info(*, allow_private: bool = False) -> ProbeFunction:
     return probe
 
 
-@dataclass(slots=True)
-class _Gate:
-    """One address: locked during a probe, and closed for a pause afterwards."""
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    open_at: float = 0.0
-
-
 class Prober:
     """Probes the places of mapping authorities. ``look_up`` has the signature of ``http.look_up``."""
 
@@ -218,7 +210,6 @@ class Prober:
         *,
         concurrency: int = CONCURRENCY,
         seconds: float = PROBE_SECONDS,
-        pause: float = PAUSE,
         allow_private: bool = False,
         ask: ProbeFunction | None = None,
         look_up: Callable[[str, int, float], list[str]] = http.look_up,
@@ -228,33 +219,28 @@ class Prober:
     ) -> None:
         self._concurrency = concurrency
         self._seconds = seconds
-        self._pause = pause
         self._allow_private = allow_private
         self._ask = ask or can_connect(allow_private=allow_private)
         self._look_up = look_up
         self._clock, self._wall, self._sleep = clock, wall, sleep
-        self._gates: dict[str, _Gate] = {}
-        self._lock = threading.Lock()
+        self._locks: dict[str, threading.Lock] = {}  # by address
+        self._open_at: dict[str, float] = {}
 
     def probe(self, places: Iterable[str]) -> Iterator[Probe]:
         """Probe each place once; the results come as the probes end."""
-        waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
+        waiting = deque(dict.fromkeys(places))
         done: queue.SimpleQueue[Probe | BaseException] = queue.SimpleQueue()
-        count = 0
-        for place in dict.fromkeys(places):
-            waiting.put(place)
-            count += 1
-        stop = threading.Event()
 
         def work() -> None:
-            while not stop.is_set():
-                try:
-                    done.put(self.one(waiting.get_nowait()))
-                except queue.Empty:
-                    return
-                except BaseException as error:
-                    done.put(error)
+            while waiting:
+                with suppress(IndexError):  # another thread has just taken the last one
+                    place = waiting.popleft()
+                    try:
+                        done.put(self.one(place))
+                    except BaseException as error:
+                        done.put(error)
 
+        count = len(waiting)
         for _ in range(min(self._concurrency, count)):
             threading.Thread(target=work, name="maptr-probe", daemon=True).start()
         try:
@@ -264,34 +250,31 @@ class Prober:
                     raise found
                 yield found
         finally:
-            stop.set()
+            waiting.clear()
 
     def one(self, place: str) -> Probe:
         """Probe one place, after the pause that its address needs."""
+        outcome, note = ProbeResult.ANSWERED, ""
         try:
-            where = url.parse(place)
-        except ValueError as error:
-            return Probe(place, self._wall(), ProbeResult.NOT_ASKED, str(error))
-        if where.host.is_local and not self._allow_private:
-            return Probe(place, self._wall(), ProbeResult.NOT_ASKED, "not a public host")
-        try:
+            where = url.parse_allowed(place, allow_private=self._allow_private)
             addresses = self._look_up(where.host.text, where.port or http.PORTS[where.scheme], self._seconds)
+            if not self._allow_private and all(map(http.is_local, addresses)):
+                raise ValueError(f"{addresses[0]} is not a public address")
+            with self._turn(addresses[0]):
+                self._ask(where, self._seconds)
+        except ValueError as error:
+            outcome, note = ProbeResult.NOT_ASKED, str(error)
         except NmaError as error:
-            return Probe(place, self._wall(), ProbeResult.SILENT, str(error))
-        if not self._allow_private and all(map(http.is_local, addresses)):
-            return Probe(place, self._wall(), ProbeResult.NOT_ASKED, f"{addresses[0]} is not a public address")
-        gate = self._gate(addresses[0])
-        with gate.lock:
-            if (wait := gate.open_at - self._clock()) > 0:
+            outcome, note = ProbeResult.SILENT, str(error)
+        return Probe(place, self._wall(), outcome, note)
+
+    @contextmanager
+    def _turn(self, address: str) -> Iterator[None]:
+        """Keep other probes of an address out, and wait for the pause since the last one."""
+        with self._locks.setdefault(address, threading.Lock()):
+            if (wait := self._open_at.get(address, 0.0) - self._clock()) > 0:
                 self._sleep(wait)
             try:
-                self._ask(where, self._seconds)
-            except NmaError as error:
-                return Probe(place, self._wall(), ProbeResult.SILENT, str(error))
+                yield
             finally:
-                gate.open_at = self._clock() + self._pause
-        return Probe(place, self._wall(), ProbeResult.ANSWERED)
-
-    def _gate(self, address: str) -> _Gate:
-        with self._lock:
-            return self._gates.setdefault(address, _Gate())
+                self._open_at[address] = self._clock() + PAUSE
