@@ -92,14 +92,7 @@ class Link(NamedTuple):
         return printable(f"{self.name} {self.rdtype}: {self.security}{_where(self)}{note}")
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "type": self.rdtype,
-            "security": self.security,
-            "note": self.note,
-            "server": self.server,
-            "elapsed": self.elapsed,
-        }
+        return {"type" if name == "rdtype" else name: value for name, value in self._asdict().items()}
 
 
 class Step(NamedTuple):
