@@ -33,7 +33,7 @@ OTHERS = 0o077  # permission bits of group and others
 MAX_PEM = 4096  # bytes; a PKCS #8 key of either algorithm has some 240
 MAX_KEYS = 16  # in a folder: no rollover needs more, and the DNSKEY response stays small
 CURVE = "secp256r1"  # of ECDSAP256SHA256 (RFC 6605)
-_NAME = re.compile(r"(?P<role>[a-z]+)-(?P<algorithm>[a-z0-9]+)-(?P<tag>\d{1,5})\.(?P<state>[a-z]+)\.pem")
+EXAMPLE = "csk-ecdsap256sha256-12345.active.pem"
 
 
 class Role(enum.StrEnum):
@@ -74,6 +74,11 @@ class Algorithm(enum.StrEnum):
         import dns.dnssecalgs
 
         return dns.dnssecalgs.get_algorithm_cls(self.number)
+
+
+_NAME = re.compile(
+    rf"(?P<role>{'|'.join(Role)})-(?P<algorithm>[a-z0-9]+)-(?P<tag>\d{{1,5}})\.(?P<state>{'|'.join(KeyState)})\.pem"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,24 +266,18 @@ def _read(path: Path) -> ZoneKey:
         if not stat.S_ISREG(mode):
             raise SigningError("is not a regular file", filename=str(path))
         match = _NAME.fullmatch(path.name)
-        if match is not None:
-            _check_mode(path, mode, PRIVATE)
+        if match is None:
+            raise SigningError(f"a key's file has a name such as {EXAMPLE}", filename=str(path))
+        _check_mode(path, mode, PRIVATE)
         pem = file.read(MAX_PEM + 1)
-    if match is not None and match["algorithm"] not in tuple(Algorithm):
+    if match["algorithm"] not in tuple(Algorithm):
         reason = f"maptr signs with {' and '.join(Algorithm)} (RFC 8624 3.1), not with {match['algorithm']}"
         raise SigningError(reason, filename=str(path))
-    try:
-        if match is None:
-            raise ValueError
-        role, state = Role(match["role"]), KeyState(match["state"])
-        algorithm = Algorithm(match["algorithm"])
-    except ValueError:
-        example = "csk-ecdsap256sha256-12345.active.pem"
-        raise SigningError(f"a key's file has a name such as {example}", filename=str(path)) from None
+    algorithm = Algorithm(match["algorithm"])
     private = _private_key(pem, algorithm) if len(pem) <= MAX_PEM else None
     if private is None:
         raise SigningError(f"holds no PEM private key of {algorithm} without a password", filename=str(path))
-    key = ZoneKey(role, state, algorithm, private)
+    key = ZoneKey(Role(match["role"]), KeyState(match["state"]), algorithm, private)
     if key.tag != int(match["tag"]):
         raise SigningError(f"the key in it has the tag {key.tag}", filename=str(path))
     return key

@@ -112,7 +112,7 @@ class AccessRule:
         return address is not None and address.version == self.network.version and address in self.network
 
     def __str__(self) -> str:
-        parts = [] if self.network is None else [_network_text(self.network)]
+        parts = [] if self.network is None else [str(self.network).removesuffix(f"/{self.network.max_prefixlen}")]
         return " ".join(parts if self.key is None else [*parts, "key:" + to_text(self.key)])
 
 
@@ -189,7 +189,3 @@ def _name(text: str) -> Labels:
     if not labels:
         raise ValueError("key without a name")
     return labels
-
-
-def _network_text(network: Network) -> str:
-    return str(network.network_address) if network.num_addresses == 1 else str(network)
