@@ -269,7 +269,7 @@ def ixfr(view: ZoneView, journal: Journal | None, serial: int) -> Iterator[ZoneR
         yield soa
         return
     known = journal.since(serial) if journal is not None and journal.serial == view.serial else None
-    if known is None or sum(map(len, known)) > _count(view):
+    if known is None or sum(map(len, known)) > 1 + sum(1 for _ in records(view)):
         yield from axfr(view)
         return
     yield soa
@@ -323,8 +323,3 @@ class _Writer:
     def message(self) -> bytes:
         self._buffer.update(6, "!H", self.count)
         return bytes(self._buffer.data) + self._tail
-
-
-def _count(view: ZoneView) -> int:
-    """The number of records of a zone."""
-    return sum(len(rrset.rdatas) for node in view.nodes.values() for rrset in node.values())

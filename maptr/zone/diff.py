@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from maptr.errors import ZoneError
 from maptr.protocol.names import Labels, fold, from_wire, read_wire, to_text, to_wire
-from maptr.protocol.numbers import MADE_BY_SIGNERS, RRSIG, SOA
-from maptr.zone.rrset import Node, RRset, have_same_records, pack_rrset, split_rrsets, with_head
+from maptr.protocol.numbers import MADE_BY_SIGNERS, SOA
+from maptr.zone.rrset import Node, RRset, have_same_records, pack_rrset, records_of, split_rrsets, with_head
 from maptr.zone.snapshot import PackedNodes, ZoneView, has_data
 from maptr.zone.text import rdata_text, type_text
 
@@ -85,7 +85,7 @@ class ZoneDiff:
         """The difference between two versions of one zone."""
         changes: list[Change] = []
         lost = 0
-        for owner in sorted(_changed_names(old.nodes, new.nodes), key=lambda labels: labels[::-1]):
+        for owner in sorted(map(from_wire, _changed_names(old.nodes, new.nodes)), key=lambda labels: labels[::-1]):
             before, after = old.nodes.get(owner, {}), new.nodes.get(owner, {})
             changes += _changes(before, after)
             lost += has_data(before) and not has_data(after)
@@ -108,7 +108,7 @@ class ZoneDiff:
         return {"changes": [change.to_dict() for change in self.changes], "names": self.size, "names_lost": self.lost}
 
 
-def _changed_names(old: PackedNodes, new: PackedNodes) -> Iterator[Labels]:
+def _changed_names(old: PackedNodes, new: PackedNodes) -> Iterator[bytes]:
     """The names at which two zones differ. Most names of two versions have equal values, which need not be packed."""
     same_ttl = old.ttl == new.ttl  # equal lines are equal records then
     for key, value in new.table.items():
@@ -117,8 +117,8 @@ def _changed_names(old: PackedNodes, new: PackedNodes) -> Iterator[Labels]:
             or old.spelled.get(key) != new.spelled.get(key)
             or not ((same_ttl and old.table[key] == value) or have_same_records(old.read(key), new.read(key)))
         ):
-            yield from_wire(key)
-    yield from (from_wire(key) for key in old.table if key not in new.table)
+            yield key
+    yield from (key for key in old.table if key not in new.table)
 
 
 def _changes(old: Node, new: Node) -> Iterator[Change]:
@@ -224,7 +224,7 @@ class Difference:
         removed: list[ZoneRecord] = []
         added: list[ZoneRecord] = []
         for key in _changed_names(old.nodes, new.nodes):
-            before, after = (set(_node_records(view.nodes.get(key, {}))) for view in (old, new))
+            before, after = (set(_records_at(view, key)) for view in (old, new))
             removed += before - after
             added += after - before
         if not removed and not added:
@@ -248,10 +248,8 @@ class Difference:
 
 def records(view: ZoneView) -> Iterator[ZoneRecord]:
     """Every record of a zone except its SOA, in the zone's own order."""
-    for node in view.nodes.values():
-        for record in _node_records(node):
-            if record.rdtype != SOA:
-                yield record
+    for key in view.nodes.table:
+        yield from (record for record in _records_at(view, key) if record.rdtype != SOA)
 
 
 def soa_of(view: ZoneView) -> ZoneRecord:
@@ -266,12 +264,9 @@ def digest(view: ZoneView) -> bytes:
     return content.digest()
 
 
-def _node_records(node: Node) -> Iterator[ZoneRecord]:
-    """Signatures have the TTL of what they cover (RFC 4034 3), which the RRset of all signatures does not have."""
-    for rrset in node.values():
-        for rdata in rrset.rdatas:
-            covered = node.get(int.from_bytes(rdata[:2], "big")) if rrset.rdtype == RRSIG else None
-            yield ZoneRecord(rrset.owner, rrset.rdtype, (covered or rrset).ttl, rdata)
+def _records_at(view: ZoneView, key: bytes) -> Iterator[ZoneRecord]:
+    owner = view.nodes.owner(key)
+    return (ZoneRecord(owner, *record) for record in records_of(view.nodes.find(key) or b""))
 
 
 def _sorted(found: Iterable[ZoneRecord]) -> list[ZoneRecord]:

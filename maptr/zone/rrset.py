@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from maptr.protocol.names import Labels, fold, from_wire
-from maptr.protocol.numbers import IN, MX, NAPTR, NS, SRV
+from maptr.protocol.numbers import IN, MX, NAPTR, NS, RRSIG, SRV
 
 RRSET = struct.Struct("!HHI")  # type, records, bytes
 RECORD = struct.Struct("!2sHHIH")  # pointer to the question, type, class, TTL, length of the rdata
@@ -159,6 +159,18 @@ def types_of(packed: bytes) -> list[int]:
         types.append(rdtype)
         at += RRSET.size + size
     return types
+
+
+def records_of(packed: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Type, TTL and rdata of each record of a name.
+
+    Signatures have the TTL of what they cover (RFC 4034 3), which the RRset of all signatures does not have.
+    """
+    rrsets = dict(split_rrsets(packed))
+    for rdtype, records in rrsets.items():
+        for rdata in rdatas_of(records):
+            covered = rrsets.get(int.from_bytes(rdata[:2], "big")) if rdtype == RRSIG else None
+            yield rdtype, ttl_of(covered or records), rdata
 
 
 def read_rrsets(owner: Labels, packed: bytes) -> Iterator[RRset]:

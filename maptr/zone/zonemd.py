@@ -2,25 +2,24 @@
 
 ``dns.zone.Zone.compute_digest`` gives the same digest, but needs a zone of dnspython objects: ten times the time and
 memory of the packed table.
-
-A record in a packed table is in canonical form (RFC 4034 6) except for its first two bytes, which stand for the owner,
-and for capital letters in its names.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+import struct
 
 from maptr.errors import ZoneError
 from maptr.protocol.names import to_wire
-from maptr.protocol.numbers import RRSIG, ZONEMD
-from maptr.zone.rrset import RECORD, canonical_rdata, split_records, split_rrsets
+from maptr.protocol.numbers import IN, RRSIG, ZONEMD
+from maptr.zone.rrset import canonical_rdata, rdatas_of, records_of
 from maptr.zone.snapshot import ZoneView
 
 SIMPLE = 1  # the only scheme: all records of the zone (RFC 8976 5.2)
 SHA384 = 1  # RFC 8976 5.3
 HASHES = {SHA384: hashlib.sha384, 2: hashlib.sha512}
+_HEAD = struct.Struct("!HHIH")  # type, class, TTL and length of the rdata (RFC 1035 4.1.3)
+_ZONEMD_WIRE = ZONEMD.to_bytes(2, "big")
 
 
 def check_digest(zone: ZoneView) -> None:
@@ -43,48 +42,21 @@ def check_digest(zone: ZoneView) -> None:
 
 
 def zone_digest(zone: ZoneView, kind: int = SHA384) -> bytes:
-    """The digest of a zone by a hash of ``HASHES`` (RFC 8976 3.3)."""
+    """The digest of a zone by a hash of ``HASHES``, without its ZONEMD and the signatures of that (RFC 8976 3.3)."""
     made = HASHES[kind]()
     apex = to_wire(zone.origin)
     for _, name in zone.nodes.in_order():
-        for part in _included(name, zone.nodes.read(name), is_apex=name == apex):
-            made.update(part)
+        forms = sorted(
+            (rdtype, canonical_rdata(rdtype, rdata), ttl)
+            for rdtype, ttl, rdata in records_of(zone.nodes.read(name))
+            if not (name == apex and (rdtype == ZONEMD or (rdtype == RRSIG and rdata[:2] == _ZONEMD_WIRE)))
+        )
+        made.update(b"".join([name + _HEAD.pack(rdtype, IN, ttl, len(form)) + form for rdtype, form, ttl in forms]))
     return made.digest()
-
-
-def _included(name: bytes, packed: bytes, *, is_apex: bool) -> Iterator[bytes]:
-    """The RRsets of one name by type, without the ZONEMD of the apex and its signatures."""
-    rrsets = list(split_rrsets(packed))
-    for rdtype, records in rrsets:
-        if rdtype == RRSIG:
-            ttls = {covered.to_bytes(2, "big"): records[6:10] for covered, records in rrsets}
-            yield _signatures(name, split_records(records), ttls, is_apex=is_apex)
-        elif not (is_apex and rdtype == ZONEMD):
-            yield canonical_rrset(name, rdtype, records)
-
-
-def _signatures(owner: bytes, records: Iterable[bytes], ttls: dict[bytes, bytes], *, is_apex: bool) -> bytes:
-    """Signatures with the TTL of what they cover (RFC 4034 3), as they are sent."""
-    skipped = ZONEMD.to_bytes(2, "big") if is_apex else b""
-    size = RECORD.size
-    forms = sorted(
-        (canonical_rdata(RRSIG, one[size:]), one[2:6] + ttls.get(one[size : size + 2], one[6:10]))
-        for one in records
-        if one[size : size + 2] != skipped
-    )
-    return _join(owner, forms)
 
 
 def canonical_rrset(owner: bytes, rdtype: int, records: bytes) -> bytes:
     """The records of a packed RRset in canonical form and order (RFC 4034 6.3)."""
-    size = RECORD.size
-    if len(records) == size + int.from_bytes(records[size - 2 : size], "big"):
-        return owner + records[2:size] + canonical_rdata(rdtype, records[size:])
-    return _join(
-        owner, sorted((canonical_rdata(rdtype, one[size:]), one[2 : size - 2]) for one in split_records(records))
-    )
-
-
-def _join(owner: bytes, forms: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Records from canonical rdatas, each with its type, class and TTL."""
-    return b"".join([owner + head + len(form).to_bytes(2, "big") + form for form, head in forms])
+    head = owner + records[2:10]  # type, class and TTL
+    forms = sorted([canonical_rdata(rdtype, rdata) for rdata in rdatas_of(records)])
+    return b"".join([head + len(form).to_bytes(2, "big") + form for form in forms])
