@@ -19,17 +19,7 @@ import dns.rdatatype
 from maptr.naptr.record import Naptr, quote
 from maptr.protocol import names
 from maptr.protocol.numbers import NAPTR, NSEC, RRSIG, SOA, TXT, A
-from maptr.zone.rrset import (
-    RECORD,
-    RRSIG_HEAD,
-    TIME_FORMAT,
-    canonical_rdata,
-    rdatas_of,
-    split_records,
-    split_rrsets,
-    ttl_of,
-    types_in,
-)
+from maptr.zone.rrset import RRSIG_HEAD, TIME_FORMAT, canonical_rdata, records_of, types_in
 from maptr.zone.snapshot import ZoneView
 
 
@@ -74,24 +64,18 @@ def rdata_text(rdtype: int, octets: bytes) -> str:
     return str(rdata.to_text())
 
 
-def _lines(owner: str, packed: bytes) -> Iterator[str]:
+def _lines(owner: str, packed: bytes) -> list[str]:
     """The records of one name."""
-    rrsets = dict(split_rrsets(packed))
-    signatures: dict[int, list[tuple[str, int]]] = {}
-    for record in split_records(rrsets.pop(RRSIG, b"")):
-        rdata = record[RECORD.size :]
-        covering = signatures.setdefault(int.from_bytes(rdata[:2], "big"), [])
-        covering.append((_signature_text(rdata), ttl_of(record)))
-    for rdtype in sorted(rrsets, key=lambda rdtype: (rdtype != SOA, rdtype)):
-        head = f"{owner} {ttl_of(rrsets[rdtype])} IN"
-        for rdata in sorted(rdatas_of(rrsets[rdtype]), key=lambda rdata: canonical_rdata(rdtype, rdata)):
-            yield f"{head} {type_text(rdtype)} {rdata_text(rdtype, rdata)}"
-        for text, _ in sorted(signatures.pop(rdtype, ())):
-            # The TTL of what they cover (RFC 4034 3), which the RRset of all signatures does not have.
-            yield f"{head} RRSIG {text}"
-    for alone in signatures.values():
-        for text, ttl in sorted(alone):
-            yield f"{owner} {ttl} IN RRSIG {text}"
+    found = []
+    for rdtype, ttl, rdata in records_of(packed):
+        if rdtype == RRSIG:
+            text, of = _signature_text(rdata), int.from_bytes(rdata[:2], "big")
+            order = of != SOA, of, True, text.encode()
+        else:
+            text = rdata_text(rdtype, rdata)
+            order = rdtype != SOA, rdtype, False, canonical_rdata(rdtype, rdata)
+        found.append((order, f"{owner} {ttl} IN {type_text(rdtype)} {text}"))
+    return [line for _, line in sorted(found)]
 
 
 def _signature_text(rdata: bytes) -> str:
