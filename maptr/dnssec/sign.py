@@ -42,12 +42,12 @@ from maptr.zone.rrset import (
     RRSIG_HEAD,
     Node,
     bitmap,
-    have_same_records,
     pack_record,
+    pack_rrsets,
     rdatas_of,
+    split_records,
     split_rrsets,
     ttl_of,
-    with_head,
 )
 from maptr.zone.snapshot import PackedNodes, ZoneView
 from maptr.zone.zonemd import SHA384, SIMPLE, canonical_rrset, zone_digest
@@ -208,7 +208,7 @@ class _Owner:
         ttl = min(ttl_of(self.rrsets[rdtype]) for rdtype in self.signatures)
         rdatas = [rdata for _, made in sorted(self.signatures.items()) for rdata in made]
         rrsets = {**self.rrsets, **self.glue, RRSIG: _records(RRSIG, ttl, rdatas)}
-        return b"".join([with_head(rdtype, rrsets[rdtype]) for rdtype in sorted(rrsets)])
+        return pack_rrsets(rrsets)
 
 
 def _owners(zone: ZoneView) -> list[_Owner]:
@@ -301,7 +301,7 @@ class _Earlier:
                 and ttl == ttl_of(rrsets[covered])
                 and self._lasts(*times)
                 and covered in before
-                and have_same_records(with_head(covered, before[covered]), with_head(covered, rrsets[covered]))
+                and sorted(split_records(before[covered])) == sorted(split_records(rrsets[covered]))
             ):
                 found[covered, algorithm, tag] = rdata
         return found

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from maptr.errors import ZoneError
 from maptr.protocol.names import Labels, fold, from_wire, read_wire, to_text, to_wire
 from maptr.protocol.numbers import MADE_BY_SIGNERS, SOA
-from maptr.zone.rrset import Node, RRset, have_same_records, pack_rrset, records_of, split_rrsets, with_head
+from maptr.zone.rrset import Node, RRset, have_same_records, pack_node, pack_rrsets, records_of, split_rrsets
 from maptr.zone.snapshot import PackedNodes, ZoneView, has_data
 from maptr.zone.text import rdata_text, type_text
 
@@ -156,7 +156,7 @@ def with_serial(zone: ZoneView, serial: int) -> ZoneView:
     rdatas = (rdata[: SERIAL.start] + serial.to_bytes(4, "big") + rdata[SERIAL.stop :],)
     soa = zone.soa._replace(rdatas=rdatas)
     apex = {**zone.nodes[zone.origin], SOA: soa}
-    nodes = zone.nodes.replaced({to_wire(zone.origin): b"".join(map(pack_rrset, apex.values()))})
+    nodes = zone.nodes.replaced({to_wire(zone.origin): pack_node(apex)})
     return zone._replace(serial=serial, soa=soa, negative_soa=zone.negative_soa._replace(rdatas=rdatas), nodes=nodes)
 
 
@@ -170,7 +170,7 @@ def stripped(view: ZoneView, serial: int | None = None) -> ZoneView:
         rrsets = dict(split_rrsets(view.nodes.read(key)))
         if not MADE_BY_SIGNERS.isdisjoint(rrsets):
             kept = rrsets.keys() - MADE_BY_SIGNERS
-            bare[key] = b"".join([with_head(rdtype, rrsets[rdtype]) for rdtype in sorted(kept)])
+            bare[key] = pack_rrsets({rdtype: rrsets[rdtype] for rdtype in kept})
     found = ZoneView.of(view.origin, view.nodes.replaced(bare)) if bare else view
     return found if serial is None or serial == found.serial else with_serial(found, serial)
 

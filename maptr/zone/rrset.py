@@ -134,8 +134,6 @@ def split_records(records: bytes) -> list[bytes]:
     found, at = [], 0
     while at < len(records):
         end = at + RECORD.size + (records[at + 10] << 8 | records[at + 11])
-        if end == len(records) and not at:
-            return [records]
         found.append(records[at:end])
         at = end
     return found
@@ -153,12 +151,7 @@ def ttl_of(records: bytes) -> int:
 
 def types_of(packed: bytes) -> list[int]:
     """The types of a name, in order."""
-    at, types = 0, []
-    while at < len(packed):
-        rdtype, _, size = RRSET.unpack_from(packed, at)
-        types.append(rdtype)
-        at += RRSET.size + size
-    return types
+    return [rdtype for rdtype, _ in split_rrsets(packed)]
 
 
 def records_of(packed: bytes) -> Iterator[tuple[int, int, bytes]]:
@@ -185,29 +178,33 @@ def pack_record(rdtype: int, ttl: int, rdata: bytes) -> bytes:
     return RECORD.pack(TO_QUESTION, rdtype, IN, ttl, len(rdata)) + rdata
 
 
-def pack_rrset(rrset: RRset) -> bytes:
-    """One RRset, as the value of a name has it."""
-    return with_head(rrset.rdtype, b"".join([pack_record(rrset.rdtype, rrset.ttl, rdata) for rdata in rrset.rdatas]))
-
-
-def with_head(rdtype: int, records: bytes) -> bytes:
-    """The RRset of these records, as the value of a name has it."""
-    return RRSET.pack(rdtype, len(split_records(records)), len(records)) + records
+def pack_node(node: Node) -> bytes:
+    """The value of a name, from its RRsets."""
+    records = (pack_record(rrset.rdtype, rrset.ttl, rdata) for rrset in node.values() for rdata in rrset.rdatas)
+    return pack_records(records)
 
 
 def pack_records(records: Iterable[bytes]) -> bytes:
     """The value of a name, from its records in any order of types."""
-    groups: dict[bytes, list[bytes]] = {}
+    groups: dict[int, list[bytes]] = {}
     for record in records:
-        groups.setdefault(record[2:4], []).append(record)
-    return b"".join([with_head(int.from_bytes(rdtype, "big"), b"".join(groups[rdtype])) for rdtype in sorted(groups)])
+        groups.setdefault(record[2] << 8 | record[3], []).append(record)
+    return pack_rrsets({rdtype: b"".join(group) for rdtype, group in groups.items()})
+
+
+def pack_rrsets(rrsets: Mapping[int, bytes]) -> bytes:
+    """The value of a name, from the records of each of its RRsets."""
+    return b"".join(
+        [
+            RRSET.pack(rdtype, len(split_records(rrsets[rdtype])), len(rrsets[rdtype])) + rrsets[rdtype]
+            for rdtype in sorted(rrsets)
+        ]
+    )
 
 
 def have_same_records(one: bytes, other: bytes) -> bool:
     """Whether two values have the same records: their order has no meaning (RFC 2181 5)."""
-    if one == other:
-        return True
-    if len(one) != len(other):
-        return False
+    if one == other or len(one) != len(other):
+        return one == other
     pairs = itertools.zip_longest(split_rrsets(one), split_rrsets(other), fillvalue=(0, b""))
     return all(a == b or sorted(split_records(a[1])) == sorted(split_records(b[1])) for a, b in pairs)

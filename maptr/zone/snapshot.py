@@ -28,7 +28,7 @@ from maptr.zone.rrset import (
     Node,
     RRset,
     hosts_of,
-    pack_rrset,
+    pack_node,
     rdatas_of,
     read_rrsets,
     split_rrsets,
@@ -73,7 +73,7 @@ class PackedNodes(Mapping[Labels, Node]):
         spelled: dict[bytes, bytes] = {}
         for name, node in nodes.items():
             key = to_wire(name)
-            table[key] = b"".join(map(pack_rrset, node.values()))
+            table[key] = pack_node(node)
             owner = next((to_wire(rrset.owner) for rrset in node.values()), key)
             if owner != key:
                 spelled[key] = owner
