@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import tracemalloc
-from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,22 +19,60 @@ from tests.support.caching import Clock
 SEND, TRUNCATE, DROP = Action.SEND, Action.TRUNCATE, Action.DROP
 
 
-def limiter(clock: Clock | None = None, **settings: float) -> RateLimiter:
-    return RateLimiter(RrlSettings(**settings), clock or Clock())  # type: ignore[arg-type]
+def limiter(clock: Clock | None = None, **settings: Any) -> RateLimiter:
+    return RateLimiter(RrlSettings(**settings), clock or Clock())
 
 
-def test_responses_within_the_rate_are_sent_and_every_second_other_is_truncated() -> None:
-    limits = limiter(responses_per_second=5)
-    actions = [limits.judge("192.0.2.1", "kind") for _ in range(11)]
-    assert actions == [SEND] * 5 + [DROP, TRUNCATE] * 3
-    assert (limits.tally.dropped, limits.tally.truncated) == (3, 3)
+HERE = "192.0.2.1"
+ONE_KIND = [(HERE, "kind")]
+NETWORKS = ("192.0.2.1", "192.0.2.255", "192.0.3.1", "2001:db8:0:1200::1", "2001:db8:0:12ff::2", "2001:db8:0:1300::1")
+EXEMPT = ("127.0.0.1", "127.9.9.9", "::1", "", "no address")
+# The rate, other settings, the clients and kinds of responses, and what is done with each.
+CASES: dict[str, tuple[float, dict[str, Any], Sequence[tuple[str, object]], list[Action]]] = {
+    "excess is dropped and truncated in turn": (5, {}, ONE_KIND * 11, [SEND] * 5 + [DROP, TRUNCATE] * 3),
+    "all excess is dropped": (1, {"slip": 0}, ONE_KIND * 11, [SEND] + [DROP] * 10),
+    "all excess is truncated": (1, {"slip": 1}, ONE_KIND * 11, [SEND] + [TRUNCATE] * 10),
+    "a third is truncated": (1, {"slip": 3}, ONE_KIND * 10, [SEND] + [DROP, DROP, TRUNCATE] * 3),
+    "a rate below 1": (0.25, {}, ONE_KIND * 2, [SEND, DROP]),
+    "networks": (1, {}, [(client, "kind") for client in NETWORKS], [SEND, DROP, SEND] * 2),
+    "kinds": (1, {}, [(HERE, kind) for kind in "abcab"], [SEND] * 3 + [DROP] * 2),
+    "all kinds together have ten times the rate, in each network": (
+        2,
+        {},
+        [(HERE, kind) for kind in range(30)] + [("192.0.3.1", "kind")],
+        [SEND] * 20 + [DROP, TRUNCATE] * 5 + [SEND],
+    ),
+    "excess of one kind does not count for the others": (
+        2,
+        {},
+        [(HERE, "flood")] * 1000 + [(HERE, kind) for kind in range(19)],
+        [SEND] * 2 + [DROP, TRUNCATE] * 499 + [SEND] * 18 + [DROP],
+    ),
+    "a network over the limit of all kinds is kept when the table is full": (
+        1,
+        {"table_size": 100},
+        [(HERE, kind) for kind in range(5000)],
+        [SEND] * 10 + [DROP, TRUNCATE] * 2495,
+    ),
+    "loopback is exempt": (1, {}, [(client, 1) for client in EXEMPT] * 99, [SEND] * 495),
+    "loopback is exempt for all kinds": (1, {}, [(client, n) for client in EXEMPT for n in range(99)], [SEND] * 495),
+    "the exempt networks are a setting": (
+        1,
+        {"exempt": (read_network("198.51.100.0/24"),)},
+        [("198.51.100.7", "kind")] * 9 + [("127.0.0.1", "kind")] * 2,
+        [SEND] * 10 + [DROP],
+    ),
+    "no limit": (0, {}, ONE_KIND * 1000 + [(HERE, kind) for kind in range(1000)], [SEND] * 2000),
+}
 
 
-@pytest.mark.parametrize(("slip", "counts"), [(0, (0, 10)), (1, (10, 0)), (2, (5, 5)), (3, (3, 7))])
-def test_slip(slip: int, counts: tuple[int, int]) -> None:
-    limits = limiter(responses_per_second=1, slip=slip)
-    actions = Counter(limits.judge("192.0.2.1", "kind") for _ in range(11))
-    assert (actions[TRUNCATE], actions[DROP]) == counts
+@pytest.mark.parametrize(("rate", "settings", "replies", "actions"), CASES.values(), ids=CASES)
+def test_actions(
+    rate: float, settings: dict[str, Any], replies: Sequence[tuple[str, object]], actions: list[Action]
+) -> None:
+    limits = limiter(responses_per_second=rate, **settings)
+    assert [limits.judge(client, kind) for client, kind in replies] == actions
+    assert (limits.tally.dropped, limits.tally.truncated) == (actions.count(DROP), actions.count(TRUNCATE))
 
 
 def test_a_client_within_the_rate_is_never_limited() -> None:
@@ -61,69 +100,6 @@ def test_an_idle_client_has_credit_for_one_second() -> None:
     limits.judge("192.0.2.1", "kind")
     clock.now += 3600
     assert [limits.judge("192.0.2.1", "kind") for _ in range(6)] == [SEND] * 5 + [DROP]
-
-
-def test_addresses_of_a_network_share_an_account() -> None:
-    limits = limiter(responses_per_second=1)
-    assert limits.judge("192.0.2.1", "kind") is SEND
-    assert limits.judge("192.0.2.255", "kind") is not SEND
-    assert limits.judge("192.0.3.1", "kind") is SEND
-    assert limits.judge("2001:db8:0:1200::1", "kind") is SEND
-    assert limits.judge("2001:db8:0:12ff::2", "kind") is not SEND
-    assert limits.judge("2001:db8:0:1300::1", "kind") is SEND
-
-
-def test_each_kind_has_an_account() -> None:
-    limits = limiter(responses_per_second=1)
-    assert [limits.judge("192.0.2.1", kind) for kind in "abcab"] == [SEND] * 3 + [DROP] * 2
-
-
-def test_all_kinds_together_have_ten_times_the_rate() -> None:
-    limits = limiter(responses_per_second=2)
-    actions = [limits.judge("192.0.2.1", kind) for kind in range(30)]
-    assert actions == [SEND] * 20 + [DROP, TRUNCATE] * 5
-    assert (limits.tally.dropped, limits.tally.truncated) == (5, 5)
-    assert limits.judge("192.0.3.1", "kind") is SEND, "another network has its own"
-
-
-def test_excess_of_one_kind_does_not_count_for_the_others() -> None:
-    limits = limiter(responses_per_second=2)
-    for _ in range(1000):
-        limits.judge("192.0.2.1", "flood")
-    assert [limits.judge("192.0.2.1", kind) for kind in range(18)] == [SEND] * 18
-    assert limits.judge("192.0.2.1", "one more") is DROP
-
-
-def test_a_network_over_the_limit_of_all_kinds_is_kept_when_the_table_is_full() -> None:
-    limits = limiter(responses_per_second=1, table_size=100)
-    actions = Counter(limits.judge("192.0.2.1", number) for number in range(5000))
-    assert actions[SEND] == 10
-    assert actions[TRUNCATE] == actions[DROP] == 2495
-
-
-@pytest.mark.parametrize("client", ["127.0.0.1", "127.9.9.9", "::1", "", "no address"])
-def test_loopback_is_exempt(client: str) -> None:
-    limits = limiter(responses_per_second=1)
-    assert {limits.judge(client, "kind") for _ in range(100)} == {SEND}
-    assert {limits.judge(client, kind) for kind in range(100)} == {SEND}
-
-
-def test_the_exempt_networks_are_a_setting() -> None:
-    settings = RrlSettings(responses_per_second=1, exempt=(read_network("198.51.100.0/24"),))
-    limits = RateLimiter(settings, Clock())
-    assert {limits.judge("198.51.100.7", "kind") for _ in range(9)} == {SEND}
-    assert {limits.judge("127.0.0.1", "kind") for _ in range(9)} != {SEND}
-
-
-def test_a_rate_of_0_turns_the_limit_off() -> None:
-    limits = limiter(responses_per_second=0)
-    assert {limits.judge("192.0.2.1", "kind") for _ in range(1000)} == {SEND}
-    assert {limits.judge("192.0.2.1", kind) for kind in range(1000)} == {SEND}
-
-
-def test_one_reply_of_a_kind_passes_however_small_the_rate() -> None:
-    tiny = RateLimiter(RrlSettings(responses_per_second=0.25), Clock())
-    assert [tiny.judge("192.0.2.1", "kind") for _ in range(2)] == [SEND, DROP]
 
 
 def test_clients_over_their_limit_are_kept_when_the_table_is_full() -> None:

@@ -366,12 +366,12 @@ def test_the_lock_file_does_not_truncate_the_target_of_a_link(tmp_path: Path, mo
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     path = tmp_path / "maptr" / "cache.sqlite"
     path.parent.mkdir()
-    (tmp_path / "precious").write_text("words")
-    Path(f"{path}.lock").symlink_to(tmp_path / "precious")
+    (tmp_path / "other file").write_text("words")
+    Path(f"{path}.lock").symlink_to(tmp_path / "other file")
     path.write_text("not SQLite" * 1000)
     Rig(ONE_HOST, path=path).cache.discover(ARK)
     assert Path(f"{path}.corrupt-1").exists()
-    assert (tmp_path / "precious").read_text() == "words"
+    assert (tmp_path / "other file").read_text() == "words"
 
 
 def test_a_file_that_is_held_is_opened_again_after_growing_pauses(tmp_path: Path) -> None:
@@ -419,8 +419,8 @@ from maptr.registry.followed_file import WatchedTable
 from maptr.errors import ConfigError
 from tests.support.caching import *
 folder = sys.argv[1]
-Rig(ONE_HOST, path=folder + "/theirs").cache.discover(ARK)
-os.chmod(folder + "/theirs", 0o600)
+Rig(ONE_HOST, path=folder + "/private").cache.discover(ARK)
+os.chmod(folder + "/private", 0o600)
 Rig(ONE_HOST, path=folder + "/readable").cache.discover(ARK)
 os.mkdir(folder + "/closed", 0o700)
 with open(folder + "/closed/natab", "w") as natab:
@@ -430,7 +430,7 @@ os.chmod(folder, 0o755)
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)
-for name in ("theirs", "readable", "new", "closed/natab"):
+for name in ("private", "readable", "new", "closed/natab"):
     rig = Rig(ONE_HOST, natab=WatchedTable("closed/natab", clock=time.monotonic))
     rig.cache = Cache(history=Disk(name, wall=rig.wall, own=True), **rig.options)
     rig.cache.drift("12345")
