@@ -22,7 +22,7 @@ from maptr.protocol.address import Address
 from maptr.server import control, metrics, sockets, status, systemd, udp
 from maptr.server.background import in_thread
 from maptr.server.connections import Certificate, TlsSettings
-from maptr.server.counters import Counters, total
+from maptr.server.counters import total
 from maptr.server.listeners import Listeners
 from maptr.server.primary import NO_SECONDARIES, Primary, PrimarySettings
 from maptr.server.reload import Reloader
@@ -194,7 +194,7 @@ class Daemon:
     def _describe(self) -> dict[str, Any]:
         reloader, now = self.reloader, self._clock()
         states, puller, config = reloader.served.states.values(), reloader.puller, reloader.config
-        counters = self.counters()
+        counters = total(self.listeners.counters)
         errors = {"configuration": reloader.config_error, "certificate": reloader.certificate_error}
         alarms = [f"the {what} was not reloaded: {error}" for what, error in errors.items() if error]
         alarms += [] if puller is None else puller.alarms()
@@ -225,10 +225,6 @@ class Daemon:
             **counters.groups(),
             "alarms": [*alarms, *(alarm for state in states for alarm in status.zone_alarms(state, now))],
         }
-
-    def counters(self) -> Counters:
-        """The sum of the counters of all listeners since the start."""
-        return total(self.listeners.counters)
 
 
 def _log_ignored_signal(name: str) -> None:
