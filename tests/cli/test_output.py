@@ -48,7 +48,7 @@ BULK = ["bulk", "-", "--table", "natab", "--policy", "natab-only"]
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("words", [BULK, ["table", "check", "table"], ["url", "ark:12345/x1", *BULK[2:]]])
+@pytest.mark.parametrize("words", [BULK, ["table", "check", "table"]])
 def test_a_pipe_closed_by_its_reader_is_not_reported(words: list[str], unbuffered: str, tmp_path: Path) -> None:
     """As in ``maptr bulk | head -1``; Python at its exit reports nothing either."""
     (tmp_path / "natab").write_text(NATAB)

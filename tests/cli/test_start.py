@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -11,7 +12,7 @@ import pytest
 
 from maptr.cli import lookup, start
 from maptr.cli.discover import discover, url
-from tests.support.command_line import run
+from tests.support.command_line import run, run_process
 from tests.support.scripted import serving
 
 
@@ -86,6 +87,14 @@ def test_an_internal_error_is_10(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 def test_click_has_the_same_defaults(command: click.Command) -> None:
     given = command.make_context("maptr", ["ark:12345/x54"]).params
     assert {name: given[name] for name in lookup.LookupOptions._fields} == lookup.DEFAULTS._asdict()
+
+
+def test_a_pipe_closed_by_its_reader_is_not_reported(at: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as pipe:
+        done = run_process("url", "ark:12345/x54", at, stdout=pipe, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 @pytest.mark.parametrize("closed", ["stdout", "stderr"])
