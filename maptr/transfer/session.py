@@ -18,7 +18,7 @@ from maptr.answer.context import Transport
 from maptr.answer.message import MAX_POINTER, Message, MessageBuffer
 from maptr.answer.respond import make_reply
 from maptr.errors import ZoneError
-from maptr.protocol.names import Labels, fold, to_text
+from maptr.protocol.names import Labels, fold, read_name, to_text
 from maptr.protocol.numbers import (
     AA,
     AXFR,
@@ -37,11 +37,10 @@ from maptr.protocol.numbers import (
 from maptr.protocol.serial import is_newer
 from maptr.transfer.acl import Acl, Secondaries, TsigKey
 from maptr.transfer.journal import Journal
-from maptr.transfer.tsig import CheckedQuery, check_query, may_be_signed
+from maptr.transfer.tsig import CheckedQuery, check_query
 from maptr.zone.diff import SERIAL, ZoneRecord, records, soa_of
 from maptr.zone.snapshot import Snapshot, ZoneView
 
-_AXFR, _IXFR = AXFR.to_bytes(2, "big"), IXFR.to_bytes(2, "big")
 # Bytes of a message: no compression pointer reaches further (RFC 1035 4.1.4), and queries wait while it is made.
 MESSAGE_SIZE = MAX_POINTER
 MIN_SOA = 22  # bytes of SOA rdata: two root names and five numbers (RFC 1035 3.3.13)
@@ -110,14 +109,10 @@ def exchange(
     if len(query) < HEADER_SIZE or query[2] & 0x80:
         return
     respond = reply or _respond_with(transport, client)
-    if _is_general(query, access):
-        if (answer := respond(query, snapshot)) is not None:
-            yield answer
-        return
     checked = check_query(query, access.keys, now)
     if checked.error:
         note_refused(lambda: f"query from {client} with an invalid signature: {checked.fault}")
-    question_type, name = _peek(checked.query, access.catalog is not None)
+    question_type, name = _peek(checked.query)
     if access.catalog is not None and access.catalog.secondaries.transfer.allows(client, checked.key):
         origin = access.catalog.view.origin
         if name[-len(origin) :] == origin:
@@ -144,21 +139,13 @@ def _respond_with(transport: Transport, client: str) -> Respond:
     return reply
 
 
-def _is_general(query: bytes, access: Access) -> bool:
-    """True if only the general path is concerned: no signature, no transfer, no catalog."""
-    # Bytes that are not a type may look like one; such a query takes the longer path, with the same response.
-    return not (may_be_signed(query) or _AXFR in query or _IXFR in query or access.catalog)
-
-
-def _peek(query: bytes, with_name: bool) -> tuple[int, Labels]:
-    """The type of the question, and with ``with_name`` its folded name; anything for a malformed query."""
-    offset = HEADER_SIZE
-    labels: list[bytes] = []
-    while offset < len(query) and 0 < query[offset] < 0x40:
-        if with_name:
-            labels.append(query[offset + 1 : offset + 1 + query[offset]].lower())
-        offset += 1 + query[offset]
-    return int.from_bytes(query[offset + 1 : offset + 3], "big"), tuple(labels)
+def _peek(query: bytes) -> tuple[int, Labels]:
+    """The type of the question and its folded name; 0 and the root for a malformed name."""
+    try:
+        name, offset = read_name(query, HEADER_SIZE)
+    except ValueError:
+        return 0, ()
+    return int.from_bytes(query[offset : offset + 2], "big"), fold(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,18 +122,13 @@ class CheckedQuery:
         return reply if self.unsigned is None else attach(reply, self.unsigned, b"")
 
 
-def may_be_signed(message: bytes) -> bool:
-    """False if a message certainly has no TSIG record, without reading its records."""
-    return _TYPE in message and any(message[6:HEADER_SIZE])
-
-
 def check_query(query: bytes, keys: Mapping[Labels, TsigKey], now: int) -> CheckedQuery:
     """Check a query's TSIG: form, key, MAC, time and truncation, in the order of RFC 8945 5.2.
 
     A malformed query gets rcode FORMERR. ``now`` is the UNIX time. The latest time of a key is not stored, because
     queries over UDP may overtake each other.
     """
-    if not may_be_signed(query):
+    if _TYPE not in query or not any(query[6:HEADER_SIZE]):  # without reading its records
         return CheckedQuery(query)
     try:
         record = find(query)
