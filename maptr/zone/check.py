@@ -7,7 +7,6 @@ what every name server would report, and ``check_rules`` looks at each NAPTR rec
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -364,16 +363,14 @@ class _Rules:
                 yield self._found(warning, "not-a-naan", owner, reason, label)
 
     def _sizes(self) -> Iterator[Finding]:
-        sizes: dict[Labels, int] = {}
-        counts = Counter(rule.owner for rule in self.rules)
+        sizes: dict[Labels, list[int]] = {}
         for rule in self.rules:
-            sizes[rule.owner] = sizes.get(rule.owner, 0) + _RECORD + len(rule.naptr.to_wire())
-        for owner, count in sorted(counts.items()):
-            if count > MAX_RRSET:
+            sizes.setdefault(rule.owner, []).append(_RECORD + len(rule.naptr.to_wire()))
+        for owner, of_records in sizes.items():
+            if len(of_records) > MAX_RRSET:
                 limit = f"beyond {MAX_RRSET} a BIND server refuses the zone, by max-records-per-type"
-                yield self._found(warning, "large-rrset", owner, f"{count} NAPTR records: {limit}")
-        for owner, size in sorted(sizes.items()):
-            total = size + _OVERHEAD + wire_length(owner)
+                yield self._found(warning, "large-rrset", owner, f"{len(of_records)} NAPTR records: {limit}")
+            total = sum(of_records) + _OVERHEAD + wire_length(owner)
             if total > UDP_PAYLOAD:
                 reason = f"the response has {total} bytes: over {UDP_PAYLOAD}, clients ask again by TCP"
                 yield self._found(warning, "large-reply", owner, reason)

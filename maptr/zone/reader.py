@@ -37,26 +37,7 @@ import dns.rdata
 import dns.rdatatype
 
 from maptr.protocol.names import MAX_LABEL, MAX_NAME, Labels, from_wire, is_below, parse, to_text, to_wire, wire_length
-from maptr.protocol.numbers import (
-    AAAA,
-    CDNSKEY,
-    CDS,
-    CNAME,
-    DNAME,
-    DNSKEY,
-    DS,
-    MAX_TTL,
-    MX,
-    NAPTR,
-    NS,
-    NSEC,
-    RRSIG,
-    SOA,
-    SRV,
-    TXT,
-    ZONEMD,
-    A,
-)
+from maptr.protocol.numbers import CNAME, DNAME, MAX_TTL, NAPTR, NS, NSEC, RRSIG, SOA
 from maptr.zone.masterfile import Places, read_master_file
 from maptr.zone.rrset import RECORD, RRSIG_HEAD, TIME_FORMAT, bitmap, pack_record, pack_records, types_of
 from maptr.zone.snapshot import PackedNodes, ZoneView, add_empty_names, special_names
@@ -306,7 +287,7 @@ class _LineReader:
         if ttl is None or ttl > MAX_TTL:
             raise LineError("no TTL, or one out of range")
         rdtype = _TYPES[type_text]
-        read_rdata = _READERS.get(rdtype)
+        read_rdata = _READERS.get(type_text)
         rdata = self.other(rdtype, rest) if read_rdata is None else read_rdata(self, rest)
         name = self._owner[1] if owner == self._owner[0] else self._new_owner(owner)
         return name, pack_record(rdtype, ttl, rdata)
@@ -400,19 +381,19 @@ class _LineReader:
         )
 
 
-# The types of plain lines, and what reads the rdata of those of which a zone has many.
-_NUMBERS = (A, NS, CNAME, SOA, MX, TXT, AAAA, SRV, NAPTR, DNAME, DS, RRSIG, NSEC, DNSKEY, CDS, CDNSKEY, ZONEMD)
-_TYPES = {dns.rdatatype.RdataType(rdtype).name: rdtype for rdtype in _NUMBERS}
-_READERS: dict[int, Callable[[_LineReader, str], bytes]] = {
-    A: _LineReader.a,
-    NS: _LineReader.name,
-    CNAME: _LineReader.name,
-    TXT: _LineReader.txt,
-    AAAA: _LineReader.aaaa,
-    NAPTR: _LineReader.naptr,
-    DNAME: _LineReader.name,
-    RRSIG: _LineReader.rrsig,
-    NSEC: _LineReader.nsec,
+_PLAIN_TYPES = "A NS CNAME SOA MX TXT AAAA SRV NAPTR DNAME DS RRSIG NSEC DNSKEY CDS CDNSKEY ZONEMD"
+_TYPES = {name: int(dns.rdatatype.RdataType[name]) for name in _PLAIN_TYPES.split()}
+# What reads the rdata of types of which a zone may have many records; dnspython reads the others.
+_READERS: dict[str, Callable[[_LineReader, str], bytes]] = {
+    "A": _LineReader.a,
+    "NS": _LineReader.name,
+    "CNAME": _LineReader.name,
+    "TXT": _LineReader.txt,
+    "AAAA": _LineReader.aaaa,
+    "NAPTR": _LineReader.naptr,
+    "DNAME": _LineReader.name,
+    "RRSIG": _LineReader.rrsig,
+    "NSEC": _LineReader.nsec,
 }
 
 
