@@ -21,19 +21,7 @@ from maptr.dnssec.keys import KeySet, ZoneKey, ds_rdata
 from maptr.dnssec.policy import Children, SigningPolicy
 from maptr.errors import SigningError
 from maptr.protocol.names import Labels, to_wire
-from maptr.protocol.numbers import (
-    CDNSKEY,
-    CDS,
-    DNAME,
-    DNSKEY,
-    DS,
-    MADE_BY_SIGNERS,
-    NS,
-    NSEC,
-    RRSIG,
-    SOA,
-    ZONEMD,
-)
+from maptr.protocol.numbers import CDNSKEY, CDS, DNAME, DNSKEY, DS, MADE_BY_SIGNERS, NS, NSEC, RRSIG, SOA, ZONEMD
 from maptr.protocol.serial import following_serial, is_newer
 from maptr.zone.diff import ZoneDiff, stripped
 from maptr.zone.rrset import (

@@ -50,13 +50,7 @@ class Respond(Protocol):
     """``make_reply`` for one client and transport. ``verified``: TSIG proved the client's address."""
 
     def __call__(
-        self,
-        query: bytes,
-        snapshot: Snapshot,
-        *,
-        reserve: int = 0,
-        rcode: int | None = None,
-        verified: bool = False,
+        self, query: bytes, snapshot: Snapshot, *, reserve: int = 0, rcode: int | None = None, verified: bool = False
     ) -> bytes | None: ...
 
 

@@ -30,11 +30,7 @@ from maptr.errors import SigningError
 
 @pytest.mark.parametrize(
     ("chosen", "reason"),
-    [
-        ([], "no active KSK or CSK"),
-        ([Role.ZSK], "no active KSK or CSK"),
-        ([Role.KSK], "no active ZSK and no CSK"),
-    ],
+    [([], "no active KSK or CSK"), ([Role.ZSK], "no active KSK or CSK"), ([Role.KSK], "no active ZSK and no CSK")],
 )
 def test_keys_without_a_chain_of_trust_are_refused(keys: dict[Role, ZoneKey], chosen: list[Role], reason: str) -> None:
     with pytest.raises(SigningError, match=reason):

@@ -49,11 +49,7 @@ def test_the_records_of_an_example() -> None:
         ("https://h.example/${content}", "x6", r"!^ark:/?12345/(x6.*)$!https://h.example/12345/\1!"),
         ("https://h.example/${content}", "s6.c", r"!^ark:/?12345/(s6[.]c.*)$!https://h.example/12345/\1!"),
         ("https://h.example/", "", r"!^ark:/?12345/.*$!https://h.example/!"),
-        (
-            "https://h.example/${suffix}/${value}/${pid}",
-            "x6",
-            r"!^(ark:/?12345/(x6(.*)))$!https://h.example/\3/\2/\1!",
-        ),
+        ("https://h.example/${suffix}/${value}/${pid}", "x6", r"!^(ark:/?12345/(x6(.*)))$!https://h.example/\3/\2/\1!"),
         ("https://h.example/!/${value}", "", r"#^ark:/?12345/(.*)$#https://h.example/!/\1#"),
         ("https://h.example/!#~,;@%&=/", "", r"<^ark:/?12345/.*$<https://h.example/!#~,;@%&=/<"),
     ],
