@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -130,7 +130,7 @@ class Entry:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A mapping proxy can be neither pickled nor deeply copied, so a plain mapping replaces it.
-        values = (getattr(self, field.name) for field in fields(self) if field.name not in ("extra", "line"))
+        values = self.naan, self.shoulder, self.nmas, self.who, self.when, self.policy
         return Entry, (*values, dict(self.extra), self.line)
 
     @property

@@ -161,11 +161,9 @@ def fetch(
     a server at a public address to one that is not. Raises FetchError.
     """
     deadline = time.monotonic() + seconds
-    current = source
-    seen: list[str] = []
-    public = False
-    while True:
-        seen.append(current)
+    target, public = source, False
+    for _ in range(MAX_REDIRECTS + 1):
+        current = target
         try:
             reply, location, public = _get_file(current, etag, modified, cafile, deadline, max_bytes, public)
         except FetchError as error:
@@ -176,11 +174,9 @@ def fetch(
             target = urljoin(current, location)
         except ValueError:
             raise FetchError(f"{current}: redirected to {location}, which is not a valid URL") from None
-        if len(seen) > MAX_REDIRECTS or target in seen:
-            raise FetchError(f"{source}: redirected in a circle, or more than {MAX_REDIRECTS} times, last to {target}")
         if current.startswith("https:") and target.startswith("http:"):
             raise FetchError(f"{current}: redirected away from https, to {target}")
-        current = target
+    raise FetchError(f"{source}: redirected more than {MAX_REDIRECTS} times, last to {target}")
 
 
 def _get_file(

@@ -99,6 +99,7 @@ def raw_server(first: bytes, more: bytes) -> Iterator[int]:
             with sock, suppress(OSError):
                 sock.settimeout(10)
                 sock.recv(65536)
+                sock.settimeout(0.2)  # the client may not read all
                 sock.sendall(first)
                 while more and not over.is_set():
                     sock.sendall(more)
