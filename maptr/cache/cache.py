@@ -18,7 +18,7 @@ from maptr.cache import DNS_FIRST, PATIENCE, STALE_LIMIT
 from maptr.cache import policy as policies
 from maptr.cache.engine import Engine
 from maptr.cache.lookups import Ask, ThreadDriver
-from maptr.cache.options import ArkLookup, CacheOptions, Defaults, DnsClient, TrustSettings
+from maptr.cache.options import ArkLookup, CacheOptions, DnsClient, TrustSettings
 from maptr.cache.policy import Policy
 from maptr.cache.store import MAX_NAMES, LruDict, Store
 from maptr.client import call
@@ -84,10 +84,9 @@ class Cache:
         rng: random.Random | None = None,
     ) -> None:
         self.policy: Policy = policies.named(policy)
-        self._defaults = Defaults(
-            nameservers, origin, lifetime, settings, trust=TrustSettings(trust_ad, trust_anchors), require=require
-        )
-        self.table: TableSource = table_source(natab, clock, self._defaults.settings.scheme)
+        trust = TrustSettings(trust_ad, trust_anchors)
+        self._client = DnsClient(nameservers, origin, lifetime, settings, trust=trust, require=require, rate=rate)
+        self.table: TableSource = table_source(natab, clock, self._client.settings.scheme)
         self._clock = clock
         self.disk: Disk | None = _disk(path, wall)
         self.history: Disk | None = _disk(history, wall) or self.disk
@@ -95,7 +94,6 @@ class Cache:
         self._engine = Engine(
             store, patience=patience, table_limit=table_limit, clock=clock, wall=wall, rng=rng or random.Random()
         )
-        self._client = DnsClient(self._defaults, rate)
         self._ask_many = self._client.discover_many if ask is None else None
         self._threads = ThreadDriver(ask or self._client.discover, self._engine.finish)
         self._ask_async = ask_async
@@ -114,7 +112,7 @@ class Cache:
         text = ark if isinstance(ark, str) and not options else None
         if text is not None and (recent := self._recent.get(text)) and recent[0] > self._clock():
             return recent[1]
-        lookup = self._defaults.lookup(ark, options)
+        lookup = self._client.lookup(ark, options)
         found, until = self._threads.run(self._engine.discover(lookup, self._policy(lookup), self.table))
         return call.prefer(self._finish(text, lookup, found, until), lookup.chooser)
 
@@ -128,7 +126,7 @@ class Cache:
         from maptr.cache.aio import TaskDriver, asker
         from maptr.client.aio import prefer_async
 
-        lookup = self._defaults.lookup(ark, options)
+        lookup = self._client.lookup(ark, options)
         if self._tasks is None:
             self._tasks = TaskDriver(self._ask_async or asker(self._client), self._engine.finish)
         if isinstance(self.table, WatchedTable) and not self.table.is_read:
@@ -141,7 +139,7 @@ class Cache:
 
         Raises ArkSyntaxError. A discovery without candidates is returned, not raised.
         """
-        lookup = self._defaults.lookup(ark, options)
+        lookup = self._client.lookup(ark, options)
         return self._engine.without_dns(lookup, self._policy(lookup), self.table)
 
     def judge(self, found: Discovery, **options: Unpack[CacheOptions]) -> Discovery:
@@ -150,7 +148,7 @@ class Cache:
         The result is that discovery, the table's, or one from older answers, as ``discover`` would choose. Sends no
         query, keeps nothing, raises nothing. ``options`` are those with which the discovery was made.
         """
-        lookup = self._defaults.lookup(found.ark, options)
+        lookup = self._client.lookup(found.ark, options)
         return self._engine.judge(lookup, self._policy(lookup), self.table, found)
 
     def drift(self, naan: str) -> list[Drift]:
@@ -168,7 +166,7 @@ class Cache:
         """
         from maptr.cache.drift import Reconciler  # discover starts without it
 
-        reconciler = Reconciler(self._engine, self._threads, self._defaults, self.history, self._ask_many)
+        reconciler = Reconciler(self._engine, self._threads, self._client, self.history, self._ask_many)
         return reconciler.verdicts(self.table.current().table or Table(), naans)
 
     async def drift_async(self, naan: str) -> list[Drift]:
@@ -179,13 +177,13 @@ class Cache:
 
     def follow(self, natab: str | os.PathLike[str] | Table | TableSource | None) -> None:
         """Use another table from now on. Kept answers of DNS stay. Raises ConfigError."""
-        self.table = table_source(natab, self._clock, self._defaults.settings.scheme)
+        self.table = table_source(natab, self._clock, self._client.settings.scheme)
         self._recent.clear()
 
     def forget(self, naan: str) -> None:
         """Drop the kept answer of DNS for a NAAN, for example because its record has just changed."""
-        name = fold((naan.lower().encode(), *self._defaults.settings.origin))
-        self._engine.store.forget((self._defaults.view, name))
+        name = fold((naan.lower().encode(), *self._client.settings.origin))
+        self._engine.store.forget((self._client.view, name))
         self._recent.clear()
 
     def close(self) -> None:

@@ -10,8 +10,8 @@ import enum
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import compress, product
 from typing import Any
@@ -21,7 +21,7 @@ from maptr.ark import BETANUMERIC, Ark
 from maptr.cache.disk import BUSY_MS, Disk
 from maptr.cache.engine import Engine
 from maptr.cache.lookups import ThreadDriver
-from maptr.cache.options import Defaults
+from maptr.cache.options import DnsClient
 from maptr.cache.policy import DnsOnly
 from maptr.discovery import Discovery
 from maptr.naptr.record import Naptr
@@ -96,8 +96,8 @@ class Drift:
 class History:
     """What each side said of one record in earlier states, the latest first."""
 
-    table: Sequence[Urls] = ()
-    dns: Sequence[Urls] = ()
+    table: list[Urls] = field(default_factory=list)
+    dns: list[Urls] = field(default_factory=list)
 
 
 NO_HISTORY = History()
@@ -151,12 +151,12 @@ class VerdictLog:
     def histories(self, view: str) -> dict[str, History]:
         """The history of each record that has one."""
         query = "SELECT record, in_table, in_dns FROM verdict WHERE view = ? ORDER BY id DESC"
-        states: dict[str, tuple[list[Urls], list[Urls]]] = {}
+        histories: dict[str, History] = {}
         for record, in_table, in_dns in self._disk.run(lambda c: c.execute(query, (view,)).fetchall()) or ():
-            table, dns = states.setdefault(record, ([], []))
-            table.append(tuple(json.loads(in_table)))
-            dns.append(tuple(json.loads(in_dns)))
-        return {record: History(table, dns) for record, (table, dns) in states.items()}
+            history = histories.setdefault(record, History())
+            history.table.append(tuple(json.loads(in_table)))
+            history.dns.append(tuple(json.loads(in_dns)))
+        return histories
 
 
 class Reconciler:
@@ -166,17 +166,17 @@ class Reconciler:
     """
 
     def __init__(
-        self, engine: Engine, driver: ThreadDriver, defaults: Defaults, history: Disk | None, ask_many: AskMany | None
+        self, engine: Engine, driver: ThreadDriver, client: DnsClient, history: Disk | None, ask_many: AskMany | None
     ) -> None:
         self._engine = engine
         self._driver = driver
-        self._defaults = defaults
+        self._client = client
         self._log = None if history is None else VerdictLog(history)
         self._ask_many = ask_many
 
     def verdicts(self, table: Table, naans: Iterable[str] | None) -> Iterator[list[Drift]]:
         """The verdicts on each NAAN and its shoulders; None for every NAAN of the table and of the history."""
-        view = self._defaults.view
+        view = self._client.view
         histories = self._log.histories(view) if self._log is not None else {}
         if naans is None:
             naans = sorted({record.partition("/")[0] for record in [*table, *histories]})
@@ -196,12 +196,12 @@ class Reconciler:
             yield from ((naan, None) for naan in naans)
             return
         probes = [probe_of(naan, "", [entry.shoulder for entry in table.shoulders(naan)]) for naan in naans]
-        missing = [self._engine.store.fresh(self._defaults.lookup(probe, {})).found is None for probe in probes]
+        missing = [self._engine.store.fresh(self._client.lookup(probe, {})).found is None for probe in probes]
         answers = iter(self._ask_many(list(compress(probes, missing))))
         for naan, is_missing in zip(naans, missing, strict=True):
             answer = next(answers, None) if is_missing else None
             if answer is not None:
-                self._engine.learn(self._defaults.view, answer)
+                self._engine.learn(self._client.view, answer)
             yield naan, answer
 
     def _discover(self, asked: Discovery | None, ark: Ark) -> Discovery:
@@ -212,7 +212,7 @@ class Reconciler:
         """
         if asked is not None and (ark.resolution == asked.ark.resolution or not asked.complete):
             return asked.replace(ark=ark)
-        lookup = self._defaults.lookup(ark, {})
+        lookup = self._client.lookup(ark, {})
         found, _ = self._driver.run(self._engine.discover(lookup, DnsOnly(), FixedTable(None)))
         return found.replace(complete=False) if found.stale else found
 

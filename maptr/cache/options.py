@@ -78,8 +78,13 @@ class ArkLookup:
         return self.view, fold((self.ark.naan.encode(), *self.settings.origin))
 
 
-class Defaults:
-    """The options of a cache, from which each call's lookup is made. Raises ConfigError."""
+class DnsClient:
+    """The DNS client of a cache, and the options of the cache, from which each call's lookup is made.
+
+    ``rate``: packets a second to one server in ``discover_many``, None for no limit. The options of ``discover`` are
+    those of ``ArkLookup.ask``. The methods raise what ``maptr.discover`` and ``maptr.discover_many`` raise. Raises
+    ConfigError.
+    """
 
     def __init__(
         self,
@@ -90,6 +95,7 @@ class Defaults:
         *,
         trust: TrustSettings,
         require: Literal["secure"] | None,
+        rate: float | None,
     ) -> None:
         self.origin = origin
         self.settings = with_origin(settings, origin)
@@ -98,6 +104,8 @@ class Defaults:
         self.trust = trust
         self.require = call.required(require)
         self.view = _view(None, self.nameservers, trust)
+        self._rate = rate
+        self._resolver: Stub | dns.resolver.Resolver | None = None
 
     def lookup(self, ark: Ark | str | bytes, options: CacheOptions) -> ArkLookup:
         """Raises ArkSyntaxError, ConfigError, and TypeError for an unknown option."""
@@ -139,28 +147,14 @@ class Defaults:
             ask["nameservers"] = servers
         return _view(None, servers, trust)
 
-
-class DnsClient:
-    """The DNS client of a cache. ``rate``: packets a second to one server in ``discover_many``, None for no limit.
-
-    The options of ``discover`` are those of ``ArkLookup.ask``. The methods raise what ``maptr.discover`` and
-    ``maptr.discover_many`` raise.
-    """
-
-    def __init__(self, defaults: Defaults, rate: float | None) -> None:
-        self._defaults = defaults
-        self._rate = rate
-        self._resolver: Stub | dns.resolver.Resolver | None = None
-
     def discover(self, ark: Ark, **options: Any) -> Discovery:
         return sync.discover(ark, **self.with_resolver(options))
 
     def discover_many(self, arks: list[Ark]) -> Iterator[Discovery]:
         """The discovery of each ARK, in order."""
-        defaults = self._defaults
-        if call.has_urls(defaults.nameservers):  # bulk.discover_many speaks UDP and TCP only
+        if call.has_urls(self.nameservers):  # bulk.discover_many speaks UDP and TCP only
             for ark in arks[:1]:
-                self.with_resolver(defaults.lookup(ark, {}).ask)  # made once, before several threads need it
+                self.with_resolver(self.lookup(ark, {}).ask)  # made once, before several threads need it
             with ThreadPoolExecutor(THREADS) as pool:
                 yield from pool.map(self._discover_one, arks)
             return
@@ -168,19 +162,19 @@ class DnsClient:
 
         yield from discover_many(
             arks,
-            nameservers=defaults.nameservers,
-            origin=defaults.origin,
-            settings=defaults.settings,
-            lifetime=defaults.lifetime,
-            trust_ad=defaults.trust.ad,
-            trust_anchors=defaults.trust.validator,
+            nameservers=self.nameservers,
+            origin=self.origin,
+            settings=self.settings,
+            lifetime=self.lifetime,
+            trust_ad=self.trust.ad,
+            trust_anchors=self.trust.validator,
             rate=self._rate,
         )
 
     def _discover_one(self, ark: Ark) -> Discovery:
         """The discovery, incomplete if DNS did not say."""
         try:
-            return self.discover(ark, **self._defaults.lookup(ark, {}).ask)
+            return self.discover(ark, **self.lookup(ark, {}).ask)
         except DiscoveryError as error:
             if error.discovery is None:
                 raise
@@ -189,7 +183,7 @@ class DnsClient:
     @property
     def has_resolver(self) -> bool:
         """True if ``with_resolver`` does not need to look up a server's address."""
-        return self._resolver is not None or not self._defaults.nameservers
+        return self._resolver is not None or not self.nameservers
 
     def with_resolver(self, options: dict[str, Any]) -> dict[str, Any]:
         """The options with the cache's own servers replaced by one resolver, which all calls share.
@@ -197,7 +191,7 @@ class DnsClient:
         That resolver learns which servers do not answer, and whether the origin exists. The first call makes it,
         because a server that is given by name must be looked up; raises what ``make_stub`` raises.
         """
-        servers, trust = self._defaults.nameservers or (), self._defaults.trust
+        servers, trust = self.nameservers or (), self.trust
         if not servers or options.get("nameservers") != servers:
             return options
         if options.get("trust_ad", False) != trust.ad or options.get("trust_anchors") is not trust.validator:
@@ -210,7 +204,7 @@ class DnsClient:
 
     def _make(self, servers: tuple[str, ...], lifetime: float | None) -> Stub | dns.resolver.Resolver:
         if not call.has_urls(servers):
-            return sync.make_stub(servers, **self._defaults.trust.ask, lifetime=lifetime)
+            return sync.make_stub(servers, **self.trust.ask, lifetime=lifetime)
         from maptr.client.resolver import make_resolver  # dns.resolver doubles the start time of a command
 
         return make_resolver(servers, lifetime=lifetime)

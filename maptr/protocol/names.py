@@ -6,6 +6,8 @@ dnspython's, which take longer to import and to make.
 
 from __future__ import annotations
 
+import re
+
 Labels = tuple[bytes, ...]
 
 ARK_ARPA: Labels = (b"ark", b"arpa")  # the origin of Maptr (draft-kunze-ark appendix B)
@@ -19,6 +21,7 @@ ROOT, WILDCARD = b"\0", b"\1*"  # in wire format: RFC 1035 3.1, RFC 4592 2.1.1
 # unescaped colon, and every zone reader accepts \DDD.
 _PLAIN = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_/=~*+"
 _PLAIN_NAME = _PLAIN + b"."
+_TOKEN = re.compile(rb"\\\d{1,3}|\\[^\d]?|[^.\\]+|\.")  # an escape, plain bytes, or a dot
 _LENGTHS = [bytes((size,)) for size in range(256)]
 
 
@@ -31,35 +34,34 @@ def parse(text: str) -> Labels:
         return ()
     if not text.isascii():
         raise ValueError("not ASCII: an international name is written in A-labels (xn--...)")
+    octets = text.encode("ascii")
+    if b"\\" not in octets:
+        return check(tuple(octets.removesuffix(b".").split(b".")))
     labels: list[bytes] = []
     label = bytearray()
-    octets = iter(text.encode("ascii"))
-    for octet in octets:
-        if octet == 0x2E:
+    for token in _TOKEN.findall(octets):
+        if token == b".":
             labels.append(bytes(label))
             label.clear()
-        elif octet == 0x5C:
-            label.append(_unescape(octets))
+        elif token.startswith(b"\\"):
+            label.append(_unescape(token[1:]))
         else:
-            label.append(octet)
+            label += token
     if label:
         labels.append(bytes(label))
     return check(tuple(labels))
 
 
-def _unescape(octets: object) -> int:
-    first = next(octets, None)  # type: ignore[call-overload]
-    if first is None:
+def _unescape(escaped: bytes) -> int:
+    if not escaped:
         raise ValueError("a name ends inside an escape")
-    if not 0x30 <= first <= 0x39:
-        return int(first)
-    digits = [first, next(octets, None), next(octets, None)]  # type: ignore[call-overload]
-    if any(digit is None or not 0x30 <= digit <= 0x39 for digit in digits):
+    if not escaped.isdigit():
+        return escaped[0]
+    if len(escaped) != 3:
         raise ValueError("an escape of digits needs three of them")
-    value = int(bytes(digits))
-    if value > 255:
-        raise ValueError(f"\\{value} is not a byte")
-    return value
+    if int(escaped) > 255:
+        raise ValueError(f"\\{int(escaped)} is not a byte")
+    return int(escaped)
 
 
 def check(labels: Labels) -> Labels:
