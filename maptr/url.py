@@ -39,13 +39,10 @@ class Host(NamedTuple):
     @property
     def is_local(self) -> bool:
         """True for ``localhost`` (RFC 6761 6.3) and for every IPv4 or IPv6 address that is not global (RFC 6890)."""
-        if self.address is None:
-            name = self.text.rstrip(".").lower()
-            return name.endswith("localhost") and name[-10:-9] in ("", ".")
-
-        if isinstance(self.address, ipaddress.IPv4Address):
+        if self.address is not None:
             return not _is_global(self.address)
-        return not _is_global_ipv6(self.address)
+        name = self.text.rstrip(".").lower()
+        return name.endswith("localhost") and name[-10:-9] in ("", ".")
 
 
 class Url(NamedTuple):
@@ -95,29 +92,25 @@ def _parse_ipv4(labels: list[str]) -> ipaddress.IPv4Address:
 
 # Networks of IANA's special-purpose registry (RFC 6890) that some versions of Python take for global: protocol
 # assignments and Teredo; 6to4 and its relays, which are withdrawn (RFC 7526); documentation (RFC 9637).
-_NOT_GLOBAL = tuple(map(ipaddress.IPv4Network, ("192.0.0.0/24", "192.88.99.0/24")))
-_NOT_GLOBAL_IPV6 = tuple(map(ipaddress.IPv6Network, ("2001::/23", "2002::/16", "3fff::/20")))
+_NOT_GLOBAL = tuple(
+    map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "2001::/23", "2002::/16", "3fff::/20"))
+)
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")  # RFC 3587 1
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # the last 32 bits are a global IPv4 address (RFC 6052 3.1)
 
 
-def _is_global(address: ipaddress.IPv4Address) -> bool:
-    if any(address in network for network in _NOT_GLOBAL):
-        return False
-    return address.is_global and not address.is_multicast
-
-
-def _is_global_ipv6(address: ipaddress.IPv6Address) -> bool:
-    """An embedded IPv4 address decides. An address with a zone (``%eth0``) is local."""
-    if address.scope_id is not None:
-        return False
-    if address in _NAT64:
-        return _is_global(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
-    if address.ipv4_mapped is not None:
-        return _is_global(address.ipv4_mapped)
-    if any(address in network for network in _NOT_GLOBAL_IPV6):
-        return False
-    return address in _GLOBAL_UNICAST and address.is_global
+def _is_global(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """An IPv4 address inside an IPv6 address decides. An address with a zone (``%eth0``) is local."""
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.scope_id is not None:
+            return False
+        if address in _NAT64:
+            return _is_global(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
+        if address.ipv4_mapped is not None:
+            return _is_global(address.ipv4_mapped)
+        if address not in _GLOBAL_UNICAST:
+            return False
+    return address.is_global and not address.is_multicast and not any(address in network for network in _NOT_GLOBAL)
 
 
 def parse_port(text: str) -> int:

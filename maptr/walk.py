@@ -367,15 +367,16 @@ class _Found(NamedTuple):
     naptr: Naptr
     nth: int
 
-    def rank(self, depth: int) -> tuple[object, ...]:
+    def rank(self) -> tuple[object, ...]:
         path = self.candidate.path
-        return _padded(path, depth), self.naptr.canonical(), self.nth, len(path), self.candidate.owner.lower()
+        return _without_final_zeros(path), self.naptr.canonical(), self.nth, len(path), self.candidate.owner.lower()
 
 
-def _padded(path: RulePath, depth: int) -> RulePath:
-    # A shorter path is padded with zeros: the draft sets order and preference to 0, and then the number of redirects
-    # must not matter.
-    return path + ((0, 0),) * (depth - len(path))
+def _without_final_zeros(path: RulePath) -> RulePath:
+    # The draft sets order and preference to 0, and then the number of redirects must not matter.
+    while path and path[-1] == (0, 0):
+        path = path[:-1]
+    return path
 
 
 def _rank(found: Sequence[_Found], ark: Ark, scheme: str, unknown: Sequence[RulePath]) -> tuple[Candidate, ...]:
@@ -386,12 +387,10 @@ def _rank(found: Sequence[_Found], ark: Ark, scheme: str, unknown: Sequence[Rule
     """
     if len(found) < 2 and not unknown:
         return tuple([candidate for candidate, _, _ in found])
-    depth = max(map(len, [*unknown, *[one.candidate.path for one in found]]))
     if unknown:
-        worst = min(_padded(path, depth) for path in unknown)
-        found = [one for one in found if _padded(one.candidate.path, depth) <= worst]
+        worst = min(map(_without_final_zeros, unknown))
+        found = [one for one in found if _without_final_zeros(one.candidate.path) <= worst]
     ranked: dict[str, Candidate] = {}
-    for one in sorted(found, key=lambda one: one.rank(depth)):
-        candidate = one.candidate
+    for candidate, _, _ in sorted(found, key=_Found.rank):
         ranked.setdefault(url.same_place(candidate.url(ark, scheme=scheme)), candidate)
     return tuple(ranked.values())
