@@ -76,28 +76,21 @@ def _begins_natab(line: str) -> bool:
 
 def _text(data: bytes | str, filename: str) -> str:
     """The data as text. Raises TableError if it is too long, not UTF-8, or not text."""
+    raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
 
-    def error(reason: str, before: bytes | str = "") -> TableError:
-        lines = before.count("\n") if isinstance(before, str) else before.count(b"\n")
-        return TableError(reason, filename=filename, line=lines + 1)
+    def error(reason: str, at: int = 0) -> TableError:
+        return TableError(reason, filename=filename, line=raw.count(b"\n", 0, at) + 1)
 
-    if len(data) > MAX_TABLE:
+    if len(raw) > MAX_TABLE:
         raise error(f"not a registry: longer than {MAX_TABLE} bytes")
-    if isinstance(data, str):
-        text = data
-        try:
-            text.encode()
-        except UnicodeEncodeError as wrong:
-            raise error("half a character (a lone surrogate)", text[: wrong.start]) from None
-    else:
-        if data.startswith(b"\x1f\x8b"):
-            raise error("not a registry: gzip data; unpack it first")
-        try:
-            text = data.decode("utf-8")
-        except UnicodeDecodeError as wrong:
-            raise error("not UTF-8", data[: wrong.start]) from None
-    if "\0" in text:
-        raise error("not text: a NUL character", text[: text.index("\0")])
+    if raw.startswith(b"\x1f\x8b"):
+        raise error("not a registry: gzip data; unpack it first")
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as wrong:
+        raise error("not UTF-8", wrong.start) from None
+    if b"\0" in raw:
+        raise error("not text: a NUL character", raw.index(b"\0"))
     if len(text) > MAX_LINES and sum(map(text.count, _LINE_ENDS)) > MAX_LINES:
         raise error(f"not a registry: more than {MAX_LINES} lines")
     return text.removeprefix("\ufeff")

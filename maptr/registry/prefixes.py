@@ -37,7 +37,7 @@ _NULL = ("", "~", "null", "Null", "NULL")
 
 @dataclass(slots=True)
 class _Prefix:
-    """A prefix: its key, its fields so far, and the first error with its line."""
+    """A prefix: its key ("" if it is of another scheme), its fields so far, and the first error with its line."""
 
     line: int
     key: str
@@ -51,25 +51,20 @@ def read(text: str, *, filename: str = "", on_bad: OnBad | None = None) -> Table
     """The ARK prefixes of the file. What is not in the flat subset is reported by line."""
     builder = TableBuilder(filename, on_bad)
     prefix: _Prefix | None = None
-    inside = False  # below a prefix of any scheme
     for number, line in enumerate(re.split(r"\r\n|\r|\n", text), 1):
         if _SKIP.match(line):
             continue
-        if line[0].isspace():
-            if prefix is not None and prefix.flaw is None:
-                _take(prefix, number, line)
-            elif not inside:
-                builder.refuse(builder.error(f"a field without a prefix: {shown(line.strip())}", line=number))
-            continue
-        if prefix is not None:
-            builder.take(_entry, prefix)
-        match = KEY.match(line)
-        prefix = _Prefix(number, match["key"]) if match else None
-        inside = True
-        if match is None and not _OTHER.match(line):
-            builder.refuse(builder.error(f"neither prefix, field nor comment: {shown(line)}", line=number))
-    if prefix is not None:
-        builder.take(_entry, prefix)
+        if not line[0].isspace():
+            _close(prefix, builder)
+            match = KEY.match(line)
+            prefix = _Prefix(number, match["key"] if match else "")
+            if match is None and not _OTHER.match(line):
+                builder.refuse(builder.error(f"neither prefix, field nor comment: {shown(line)}", line=number))
+        elif prefix is None:
+            builder.refuse(builder.error(f"a field without a prefix: {shown(line.strip())}", line=number))
+        elif prefix.key and prefix.flaw is None:
+            _take(prefix, number, line)
+    _close(prefix, builder)
     return builder.table()
 
 
@@ -116,6 +111,11 @@ def _take(prefix: _Prefix, number: int, line: str) -> None:
             return
         value = text
     prefix.fields[name] = value if name not in prefix.fields else f"{prefix.fields[name] or ''} {value or ''}".strip()
+
+
+def _close(prefix: _Prefix | None, builder: TableBuilder) -> None:
+    if prefix is not None and prefix.key:
+        builder.take(_entry, prefix)
 
 
 def _entry(prefix: _Prefix, builder: TableBuilder) -> Entry:
