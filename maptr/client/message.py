@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from maptr.discovery import Outcome
 from maptr.naptr.record import Naptr
@@ -42,6 +42,9 @@ from maptr.protocol.numbers import (
     UDP_PAYLOAD,
     A,
 )
+
+if TYPE_CHECKING:
+    import dns.message
 
 MAX_CHAIN = 16  # CNAMEs followed in one response; dnspython's limit too
 MAX_GLUE = 8  # addresses taken from one referral
@@ -197,6 +200,12 @@ def _addresses(packet: bytes, records: list[Record]) -> tuple[str, ...]:
         else:
             texts.append(":".join(f"{high << 8 | low:x}" for high, low in zip(octets[::2], octets[1::2], strict=True)))
     return tuple(dict.fromkeys(texts))
+
+
+def read_soa(message: dns.message.Message) -> tuple[int | None, Labels | None]:
+    """The seconds for which dnspython's negative answer may be cached (RFC 2308 5), and its zone; None without SOA."""
+    soa = next((rrset for rrset in message.authority if rrset.rdtype == SOA), None)
+    return (None, None) if soa is None else (min(int(soa.ttl), int(soa[0].minimum)), soa.name.labels[:-1])
 
 
 def _negative_ttl(packet: bytes, authority: list[Record]) -> int | None:

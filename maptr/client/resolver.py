@@ -25,7 +25,7 @@ import dns.resolver
 
 from maptr import url
 from maptr.client.call import Call, Origins
-from maptr.client.message import EDE_BOGUS
+from maptr.client.message import EDE_BOGUS, read_soa
 from maptr.client.servers import find_servers
 from maptr.client.stub import make_validator
 from maptr.discovery import DiscoveryFailed, Outcome
@@ -36,7 +36,7 @@ from maptr.protocol.numbers import UDP_PAYLOAD
 from maptr.walk import Answer, Question
 
 if TYPE_CHECKING:
-    from maptr.client.validation.chain import LookupResult
+    from maptr.client.validation.chain import Resolved
     from maptr.client.validation.validator import Validator
 
 DOT_PORT = 853  # RFC 7858 3.1
@@ -118,7 +118,7 @@ class _Lookup:
         """Raises an exception again that is not about DNS."""
         elapsed = self._run.clock() - self._started
         if self._validation is not None:
-            self._validation.tell(_lookup_result(found, elapsed))
+            self._validation.tell(_resolved(found, elapsed))
             self.answer = self._validation.answer and self._validation.answer.after(elapsed)
         elif isinstance(found, Exception):
             self.answer = read_error(found, elapsed, trust_ad=self._run.trust_ad)
@@ -139,7 +139,7 @@ def read_answer(answer: dns.resolver.Answer, elapsed: float, *, trust_ad: bool =
         if _is_referral(response, aliased=bool(note)):
             why = f"{note}, without recursion" if note else "asked without recursion"
             return Answer(Outcome.REFERRAL, note=why, server=server, elapsed=elapsed)
-        return Answer(Outcome.NODATA, (), _negative_ttl(response), note, server, elapsed, security)
+        return Answer(Outcome.NODATA, (), read_soa(response)[0], note, server, elapsed, security)
     records = [
         Naptr(rdata.order, rdata.preference, rdata.flags, rdata.service, rdata.regexp, rdata.replacement.labels[:-1])
         for rdata in answer.rrset
@@ -157,8 +157,10 @@ def read_error(error: Exception, elapsed: float, *, trust_ad: bool = False) -> A
         if response.flags & dns.flags.TC:
             return Answer(Outcome.MALFORMED, note=TRUNCATED, elapsed=elapsed)
         security = _security(response, trust_ad)
-        zone = _denying_zone(response)
-        return Answer(Outcome.NXDOMAIN, (), _negative_ttl(response), elapsed=elapsed, security=security, zone=zone)
+        ttl, zone = read_soa(response)
+        if any(rrset.rdtype == dns.rdatatype.CNAME for rrset in response.answer):
+            zone = response.question[0].name.labels[:-1]
+        return Answer(Outcome.NXDOMAIN, (), ttl, elapsed=elapsed, security=security, zone=zone)
     if isinstance(error, dns.resolver.YXDOMAIN):
         asked = error.kwargs.get("query")
         zone = asked.question[0].name.labels[:-1] if asked is not None else None  # the DNAME is at or above it
@@ -215,21 +217,6 @@ def _is_referral(response: dns.message.Message, *, aliased: bool) -> bool:
     if response.flags & dns.flags.RA or dns.rdatatype.SOA in kinds:
         return False
     return aliased or (dns.rdatatype.NS in kinds and not response.flags & dns.flags.AA)
-
-
-def _negative_ttl(response: dns.message.Message) -> int | None:
-    """Seconds for which a negative answer may be cached (RFC 2308 section 5); None if it has no SOA."""
-    for rrset in response.authority:
-        if rrset.rdtype == dns.rdatatype.SOA:
-            return min(int(rrset.ttl), int(rrset[0].minimum))
-    return None
-
-
-def _denying_zone(response: dns.message.Message) -> names.Labels | None:
-    """The ``zone`` of an Answer."""
-    if any(rrset.rdtype == dns.rdatatype.CNAME for rrset in response.answer):
-        return response.question[0].name.labels[:-1]
-    return next((rrset.name.labels[:-1] for rrset in response.authority if rrset.rdtype == dns.rdatatype.SOA), None)
 
 
 def default_resolver() -> dns.resolver.Resolver:
@@ -292,22 +279,22 @@ def validating(resolver: Resolving) -> Resolving:
     return twin
 
 
-def _lookup_result(found: dns.resolver.Answer | Exception, elapsed: float) -> LookupResult:
+def _resolved(found: dns.resolver.Answer | Exception, elapsed: float) -> Resolved:
     """A resolver's answer or exception for validation. Raises an exception again that is not about DNS."""
-    from maptr.client.validation.chain import LookupResult  # needs the optional package cryptography
+    from maptr.client.validation.chain import Resolved  # needs the optional package cryptography
 
     if isinstance(found, Exception):
         response = _nxdomain(found)
         if response is not None and not response.flags & dns.flags.TC:
-            return LookupResult(Outcome.NXDOMAIN, response, elapsed=elapsed)
+            return Resolved(Outcome.NXDOMAIN, response, elapsed=elapsed)
         answer = read_error(found, elapsed)
-        return LookupResult(answer.outcome, None, answer.note, elapsed=elapsed)
+        return Resolved(answer.outcome, None, answer.note, elapsed=elapsed)
     if found.response.flags & dns.flags.TC:
-        return LookupResult(Outcome.MALFORMED, None, TRUNCATED, _server(found), elapsed)
+        return Resolved(Outcome.MALFORMED, None, TRUNCATED, _server(found), elapsed)
     if found.rrset is None and _is_referral(found.response, aliased=False):
-        return LookupResult(Outcome.REFERRAL, None, "asked without recursion", _server(found), elapsed)
+        return Resolved(Outcome.REFERRAL, None, "asked without recursion", _server(found), elapsed)
     outcome = Outcome.NODATA if found.rrset is None else Outcome.ANSWER
-    return LookupResult(outcome, found.response, "", _server(found), elapsed)
+    return Resolved(outcome, found.response, "", _server(found), elapsed)
 
 
 def _nxdomain(error: Exception) -> dns.message.Message | None:

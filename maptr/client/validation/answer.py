@@ -22,8 +22,9 @@ from dns.rcode import NOERROR, NXDOMAIN, YXDOMAIN
 from dns.rdataclass import IN
 from dns.rdatatype import CNAME, DNAME, NAPTR, RdataType
 
+from maptr.client.message import read_soa
 from maptr.client.validation import message as reading
-from maptr.client.validation.chain import Chain, Lookup, LookupResult, Lookups, Trust, Unknown, Zone
+from maptr.client.validation.chain import Chain, Lookup, Lookups, Resolved, Trust, Unknown, Zone
 from maptr.client.validation.denial import INSECURE, SECURE
 from maptr.client.validation.signed import Bogus, WorkBudget, signers, verify
 from maptr.discovery import SECURITY, Outcome
@@ -55,9 +56,9 @@ class AnswerValidator:
         self._steps = self._run()
         self.lookup: Lookup = next(self._steps)
 
-    def tell(self, result: LookupResult) -> None:
+    def tell(self, result: Resolved) -> None:
         if result.message is not None and not reading.is_honest(result.message):
-            result = LookupResult(Outcome.MALFORMED, None, reading.TOO_MANY_RRSETS, result.server, result.elapsed)
+            result = Resolved(Outcome.MALFORMED, None, reading.TOO_MANY_RRSETS, result.server, result.elapsed)
         try:
             self.lookup = self._steps.send(result)
         except StopIteration as done:
@@ -84,13 +85,13 @@ class AnswerValidator:
             return self._failed(error.outcome, str(error), INDETERMINATE, result)
         return self._failed(result.outcome, result.note, INDETERMINATE, result)
 
-    def _failed(self, outcome: Outcome, note: str, security: str, result: LookupResult) -> Answer:
+    def _failed(self, outcome: Outcome, note: str, security: str, result: Resolved) -> Answer:
         note = "; ".join(part for part in (self._note, note) if part)
         if outcome.said:  # in a response that cannot be validated
             outcome = Outcome.SERVFAIL
         return Answer(outcome, note=note, server=result.server, security=security, links=tuple(self._chain.links))
 
-    def _read(self, name: dns.name.Name, result: LookupResult) -> Lookups[Answer | dns.name.Name]:
+    def _read(self, name: dns.name.Name, result: Resolved) -> Lookups[Answer | dns.name.Name]:
         """The answer in a message; or the name to ask next, if an alias leads out of what the server knows."""
         message = result.response
         start = name
@@ -110,7 +111,7 @@ class AnswerValidator:
             return name  # a resolver follows aliases to their end; an authoritative server need not
         return (yield from self._negative(name, result))
 
-    def _positive(self, name: dns.name.Name, records: dns.rrset.RRset, result: LookupResult) -> Lookups[Answer]:
+    def _positive(self, name: dns.name.Name, records: dns.rrset.RRset, result: Resolved) -> Lookups[Answer]:
         rcode = result.response.rcode()
         if rcode != NOERROR:
             raise Bogus(f"records with rcode {dns.rcode.to_text(rcode)}")
@@ -122,7 +123,7 @@ class AnswerValidator:
         ]
         return self._answer(Outcome.ANSWER, result, naptrs)
 
-    def _alias(self, name: dns.name.Name, result: LookupResult) -> Lookups[dns.name.Name | None]:
+    def _alias(self, name: dns.name.Name, result: Resolved) -> Lookups[dns.name.Name | None]:
         """The target of a CNAME at the name or a DNAME above it. Ignores CNAMEs synthesized from a DNAME."""
         answer = result.response.answer
         for dname in answer:
@@ -144,7 +145,7 @@ class AnswerValidator:
         target: dns.name.Name = cname[0].target
         return target
 
-    def _take(self, what: Lookup, rrset: dns.rrset.RRset, result: LookupResult) -> Lookups[None]:
+    def _take(self, what: Lookup, rrset: dns.rrset.RRset, result: Resolved) -> Lookups[None]:
         """Validate an RRset of the answer, and add its security and TTL to the whole."""
         message = result.response
         signatures = reading.signatures(message.answer, rrset)
@@ -163,14 +164,14 @@ class AnswerValidator:
         self._found.add(security)
         self._ttl = min(self._ttl, ttl)
 
-    def _negative(self, name: dns.name.Name, result: LookupResult) -> Lookups[Answer]:
+    def _negative(self, name: dns.name.Name, result: Resolved) -> Lookups[Answer]:
         """The answer that there are no records, which a signed zone has to prove."""
         message = result.response
         absent = message.rcode() == NXDOMAIN
         zone = yield from self._zone(
             name, (signer for _, signed in reading.denials(message) for signer in signers(signed))
         )
-        ttl = reading.negative_ttl(message)
+        ttl, denying = read_soa(message)
         what = Lookup(name, self._rdtype)
         if zone is None or zone.keys is None:
             self._unsigned(what, result, zone, MAX_TTL)
@@ -181,7 +182,7 @@ class AnswerValidator:
             self._chain.link(what, result, security, f"{zone.name} proves that there are none")
             ttl = None if ttl is None else min(ttl, kept)
         # An alias on the way is at or below the origin.
-        denied = self._asked if self._aliases else reading.denying_zone(message)
+        denied = self._asked if self._aliases else denying
         return self._answer(Outcome.NXDOMAIN if absent else Outcome.NODATA, result, (), ttl, denied)
 
     def _zone(self, owner: dns.name.Name, signed_by: Iterable[dns.name.Name]) -> Lookups[Zone | None]:
@@ -205,7 +206,7 @@ class AnswerValidator:
 
     # ---- the end
 
-    def _unsigned(self, what: Lookup, result: LookupResult, zone: Zone | None, ttl: int) -> None:
+    def _unsigned(self, what: Lookup, result: Resolved, zone: Zone | None, ttl: int) -> None:
         """Add the security and TTL of records without a usable signature."""
         security = INDETERMINATE if zone is None else INSECURE
         note = "no trust anchor is above it" if zone is None else f"{zone.name} is not signed"
@@ -216,7 +217,7 @@ class AnswerValidator:
     def _answer(
         self,
         outcome: Outcome,
-        result: LookupResult,
+        result: Resolved,
         records: Iterable[Naptr] = (),
         ttl: int | None = MAX_TTL,
         zone: Labels | None = None,

@@ -1,6 +1,6 @@
 """The chain of trust: from a trust anchor down to the zone that signs, by DS and DNSKEY (RFC 4035 5.2).
 
-Generators without I/O: they yield a ``Lookup`` and are sent its ``LookupResult``. ``Trust`` keeps what they find, and
+Generators without I/O: they yield a ``Lookup`` and are sent its ``Resolved``. ``Trust`` keeps what they find, and
 many questions may share it.
 
     zone = that of the closest trust anchor
@@ -40,7 +40,7 @@ class Lookup(NamedTuple):
     rdtype: RdataType
 
 
-class LookupResult(NamedTuple):
+class Resolved(NamedTuple):
     """The result of a lookup: a message, or why there is none."""
 
     outcome: Outcome
@@ -56,7 +56,7 @@ class LookupResult(NamedTuple):
         return self.message
 
 
-Lookups = Generator[Lookup, LookupResult, T]
+Lookups = Generator[Lookup, Resolved, T]
 
 
 MAX_LOOKUPS = 48  # of keys for one question; a name of 34 labels, as in ip6.arpa, needs one for each
@@ -72,7 +72,7 @@ DIGEST_ROUNDS = 50  # of the hash budget that one digest of a key costs
 class Unknown(Exception):
     """The chain cannot be followed, because one of its lookups failed."""
 
-    def __init__(self, lookup: Lookup, result: LookupResult) -> None:
+    def __init__(self, lookup: Lookup, result: Resolved) -> None:
         note = f"{lookup.name} {dns.rdatatype.to_text(lookup.rdtype)}: {result.outcome.value}"
         super().__init__(note + (f" ({result.note})" if result.note else ""))
         self.outcome: Outcome = Outcome.SERVFAIL if result.outcome.said else result.outcome
@@ -200,7 +200,7 @@ class Chain:
         self.link(lookup, result, SECURE, f"signed by {keys.zone} key {signed.tag}")
         return (yield from self._keys(name, tuple(usable), signed.ttl, f"the DS in {keys.zone}"))
 
-    def _no_ds(self, message: dns.message.Message, keys: Keys, lookup: Lookup, result: LookupResult) -> CachedZone:
+    def _no_ds(self, message: dns.message.Message, keys: Keys, lookup: Lookup, result: Resolved) -> CachedZone:
         """A name without DS: an unsigned zone, or no zone (RFC 4035 5.2, RFC 5155 8.6)."""
         for alias in message.answer:
             above = lookup.name != alias.name and lookup.name.is_subdomain(alias.name)
@@ -271,7 +271,7 @@ class Chain:
     def _now(self) -> float:
         return self._trust.clock()
 
-    def _ask(self, lookup: Lookup) -> Lookups[LookupResult]:
+    def _ask(self, lookup: Lookup) -> Lookups[Resolved]:
         """The result of a lookup, with a message. Raises Bogus above the limit, and Unknown."""
         self._lookups += 1
         if self._lookups > MAX_LOOKUPS:
@@ -282,12 +282,12 @@ class Chain:
             raise Unknown(lookup, result)
         return result
 
-    def link(self, lookup: Lookup, result: LookupResult, security: str, note: str) -> None:
+    def link(self, lookup: Lookup, result: Resolved, security: str, note: str) -> None:
         """Add a lookup to the trace, with its security and the reason."""
         shown = lookup.name.to_text(), dns.rdatatype.to_text(lookup.rdtype)
         self.links.append(Link(*shown, security, note, result.server, result.elapsed))
 
-    def _bogus(self, lookup: Lookup, result: LookupResult, error: Bogus) -> Bogus:
+    def _bogus(self, lookup: Lookup, result: Resolved, error: Bogus) -> Bogus:
         self.link(lookup, result, "bogus", str(error))
         if not isinstance(error, Spent):
             self._trust.keep_bad(lookup.name, str(error))

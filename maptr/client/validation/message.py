@@ -150,16 +150,3 @@ def proofs(message: dns.message.Message, keys: Keys, now: float, budget: WorkBud
     if hashed is None:
         raise Bogus(f"no proof of {keys.zone} in the response")
     return hashed, ttl
-
-
-def denying_zone(message: dns.message.Message) -> tuple[bytes, ...] | None:
-    """The owner of the SOA of a negative answer; None if it has none."""
-    return next((candidate.name.labels[:-1] for candidate in message.authority if candidate.rdtype == SOA), None)
-
-
-def negative_ttl(message: dns.message.Message) -> int | None:
-    """Seconds for which a negative answer may be cached (RFC 2308 5); None if it has no SOA."""
-    for candidate in message.authority:
-        if candidate.rdtype == SOA:
-            return min(int(candidate.ttl), int(candidate[0].minimum))
-    return None

@@ -18,7 +18,7 @@ import dns.name
 from maptr.client.exchange import Attempt, Exchange
 from maptr.client.validation import anchors as anchor_files
 from maptr.client.validation.answer import AnswerValidator
-from maptr.client.validation.chain import LookupResult, Trust
+from maptr.client.validation.chain import Resolved, Trust
 from maptr.client.validation.message import parse
 from maptr.discovery import Outcome
 from maptr.errors import ConfigError, MissingExtra
@@ -137,14 +137,14 @@ class ValidatedExchange:
         return Answer(Outcome.TIMEOUT, note=self._current.unanswered(attempt).note)
 
 
-def _result(exchange: Exchange, elapsed: float) -> LookupResult:
+def _result(exchange: Exchange, elapsed: float) -> Resolved:
     """The result of an Exchange that is settled."""
     answer = exchange.answer
     assert answer is not None  # noqa: S101 - next() returns None only then
     if not exchange.packet:
-        return LookupResult(answer.outcome, None, answer.note, elapsed=elapsed)
+        return Resolved(answer.outcome, None, answer.note, elapsed=elapsed)
     try:
         message = parse(exchange.packet)
     except ValueError as error:
-        return LookupResult(Outcome.MALFORMED, None, f"the response cannot be read: {error}", answer.server, elapsed)
-    return LookupResult(answer.outcome, message, "", answer.server, elapsed)
+        return Resolved(Outcome.MALFORMED, None, f"the response cannot be read: {error}", answer.server, elapsed)
+    return Resolved(answer.outcome, message, "", answer.server, elapsed)

@@ -34,7 +34,7 @@ from maptr.answer.respond import respond
 from maptr.cli.group import main
 from maptr.client.validation import anchors, chain, signed
 from maptr.client.validation import answer as answering
-from maptr.client.validation.chain import Lookup, LookupResult
+from maptr.client.validation.chain import Lookup, Resolved
 from maptr.client.validation.message import parse
 from maptr.client.validation.signed import MAX_CHECKS_RRSET, Bogus, Keys, VerifiedRRset, WorkBudget, verify
 from maptr.client.validation.validator import Validator
@@ -69,7 +69,7 @@ y 300 DNAME w
 DEEP = "a." * 60 + "deep.ark.arpa."  # below sixty empty non-terminals
 CHILD_TEXT += f"{DEEP} 300 TXT x\n"
 PLAIN_TEXT = '@ 300 SOA ns. admin. 1 3600 600 86400 60\n@ 300 NS ns.\n1 300 NAPTR 0 0 "h" "ark" "" p.example.\n'
-Ask = Callable[[Lookup], LookupResult]
+Ask = Callable[[Lookup], Resolved]
 
 
 def new_key() -> tuple[ec.EllipticCurvePrivateKey, DNSKEY]:
@@ -102,8 +102,8 @@ def packet(lookup: Lookup, snapshot: Snapshot = SNAPSHOT) -> bytes:
     return reply
 
 
-def honest(lookup: Lookup, snapshot: Snapshot = SNAPSHOT) -> LookupResult:
-    return LookupResult(Outcome.ANSWER, parse(packet(lookup, snapshot)), server="192.0.2.1#53")
+def honest(lookup: Lookup, snapshot: Snapshot = SNAPSHOT) -> Resolved:
+    return Resolved(Outcome.ANSWER, parse(packet(lookup, snapshot)), server="192.0.2.1#53")
 
 
 def naptr_rrset() -> dns.rrset.RRset:
@@ -134,7 +134,7 @@ def settle(name: str, ask: Ask = honest, by: Validator | None = None) -> Answer:
 def noted(asked: list[str], ask: Ask = honest) -> Ask:
     """The same, and the types of what it is asked for go there."""
 
-    def noting(lookup: Lookup) -> LookupResult:
+    def noting(lookup: Lookup) -> Resolved:
         asked.append(dns.rdatatype.to_text(lookup.rdtype))
         return ask(lookup)
 
@@ -144,7 +144,7 @@ def noted(asked: list[str], ask: Ask = honest) -> Ask:
 def changed(name: str, rdtype: str, change: Callable[[dns.message.Message], None]) -> Ask:
     """The honest server, one of its replies changed."""
 
-    def ask(lookup: Lookup) -> LookupResult:
+    def ask(lookup: Lookup) -> Resolved:
         result = honest(lookup)
         if (lookup.name.to_text(), dns.rdatatype.to_text(lookup.rdtype)) == (name, rdtype):
             assert result.message is not None
@@ -193,7 +193,7 @@ def test_without_an_anchor_above_security_is_indeterminate() -> None:
 def test_an_island_needs_no_parent() -> None:
     asked = []
 
-    def ask(lookup: Lookup) -> LookupResult:
+    def ask(lookup: Lookup) -> Resolved:
         asked.append((lookup.name.to_text(), dns.rdatatype.to_text(lookup.rdtype)))
         return honest(lookup)
 
@@ -247,9 +247,9 @@ def test_the_note_of_a_bogus_answer_is_the_reason() -> None:
 @pytest.mark.parametrize(("name", "rdtype"), [("arpa.", "DNSKEY"), ("ark.arpa.", "DS"), ("ark.arpa.", "DNSKEY")])
 @pytest.mark.parametrize("outcome", [Outcome.TIMEOUT, Outcome.REFUSED])
 def test_a_failed_lookup_of_keys_is_indeterminate(name: str, rdtype: str, outcome: Outcome) -> None:
-    def ask(lookup: Lookup) -> LookupResult:
+    def ask(lookup: Lookup) -> Resolved:
         if (lookup.name.to_text(), dns.rdatatype.to_text(lookup.rdtype)) == (name, rdtype):
-            return LookupResult(outcome, None, "nobody there")
+            return Resolved(outcome, None, "nobody there")
         return honest(lookup)
 
     answer = settle("1.ark.arpa.", ask)
@@ -258,7 +258,7 @@ def test_a_failed_lookup_of_keys_is_indeterminate(name: str, rdtype: str, outcom
 
 
 def test_an_answer_without_message_is_a_failure() -> None:
-    answer = settle("1.ark.arpa.", lambda lookup: LookupResult(Outcome.NXDOMAIN, None, "said by nobody"))
+    answer = settle("1.ark.arpa.", lambda lookup: Resolved(Outcome.NXDOMAIN, None, "said by nobody"))
     assert answer.outcome is Outcome.SERVFAIL
 
 
@@ -294,9 +294,9 @@ def test_a_missing_ds_is_bogus() -> None:
 
 
 def test_a_ds_is_never_made_from_a_wildcard() -> None:
-    def unsigned(lookup: Lookup) -> LookupResult:
+    def unsigned(lookup: Lookup) -> Resolved:
         if lookup.rdtype == dns.rdatatype.NAPTR:
-            return LookupResult(
+            return Resolved(
                 Outcome.NODATA, dns.message.make_response(dns.message.make_query(lookup.name, lookup.rdtype))
             )
         return honest(lookup)
@@ -309,7 +309,7 @@ def test_a_ds_is_never_made_from_a_wildcard() -> None:
 def test_proofs_of_two_zones_in_one_reply() -> None:
     """A resolver follows an alias: what the zone above proves goes along with what the zone below denies."""
 
-    def both(lookup: Lookup) -> LookupResult:
+    def both(lookup: Lookup) -> Resolved:
         result = honest(lookup)
         if lookup.name == dns.name.from_text("x.c.arpa."):
             below = honest(Lookup(dns.name.from_text("4.ark.arpa."), lookup.rdtype)).message
@@ -574,7 +574,7 @@ def test_keys_that_may_not_sign(change: dict[str, int]) -> None:
 def test_deep_names_cost_a_bounded_number_of_questions() -> None:
     asked = []
 
-    def ask(lookup: Lookup) -> LookupResult:
+    def ask(lookup: Lookup) -> Resolved:
         asked.append(lookup)
         result = honest(lookup)
         if lookup.rdtype == dns.rdatatype.NAPTR:
@@ -613,14 +613,14 @@ def test_no_changed_byte_gives_another_secure_answer(name: str, which: int, wher
     """Some octets mean nothing (the ID, a TTL that was signed, letters in names): then the answer is the same."""
     target = NEEDS[name][which]
 
-    def ask(lookup: Lookup) -> LookupResult:
+    def ask(lookup: Lookup) -> Resolved:
         octets = bytearray(packet(lookup))
         if lookup == target:
             octets[int(where * len(octets))] ^= flip
         try:
-            return LookupResult(Outcome.ANSWER, parse(bytes(octets)))
+            return Resolved(Outcome.ANSWER, parse(bytes(octets)))
         except ValueError as error:
-            return LookupResult(Outcome.MALFORMED, None, str(error))
+            return Resolved(Outcome.MALFORMED, None, str(error))
 
     answer = settle(name, ask)
     if answer.security == "secure":
@@ -633,7 +633,7 @@ def test_no_changed_byte_gives_another_secure_answer(name: str, which: int, wher
 
 @given(name=st.sampled_from(NAMES), data=st.data())
 def test_no_record_can_be_left_out_and_another_answer_be_secure(name: str, data: st.DataObject) -> None:
-    def ask(lookup: Lookup) -> LookupResult:
+    def ask(lookup: Lookup) -> Resolved:
         result = honest(lookup)
         assert result.message is not None
         for section in (result.message.answer, result.message.authority):

@@ -21,7 +21,7 @@ from maptr.protocol.numbers import HEADER_SIZE, MAX_MESSAGE
 from tests.support.hostile import CNAME, NAPTR, NS, SOA, naptr, record, reply
 
 pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
-from maptr.client.validation.chain import Lookup, LookupResult
+from maptr.client.validation.chain import Lookup, Resolved
 from tests.client.validation.test_chain import NOW, honest, packet, settle
 
 QUERY = wire.make_query(names.parse("12345.ark.arpa."), b"ab", mix=False)
@@ -92,14 +92,14 @@ def test_a_message_above_the_limits_is_refused(title: str, section: str) -> None
 def test_a_message_of_a_resolver_is_limited_too() -> None:
     """With its proofs each compared with each, a thousand NSEC records of long names took sixteen seconds."""
 
-    def ask(lookup: Lookup) -> LookupResult:
+    def ask(lookup: Lookup) -> Resolved:
         if lookup.rdtype != NAPTR:
             return honest(lookup)
         heavy = dns.message.make_response(dns.message.make_query(lookup.name, lookup.rdtype))
         heavy.authority = [
             dns.rrset.from_text(f"n{number}.ark.arpa.", 60, "IN", "NSEC", ". A") for number in range(300)
         ]
-        return LookupResult(Outcome.NODATA, heavy)
+        return Resolved(Outcome.NODATA, heavy)
 
     answer = settle("1.ark.arpa.", ask)
     assert (answer.outcome, answer.note, answer.security) == (
