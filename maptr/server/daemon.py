@@ -25,7 +25,7 @@ from maptr.server.connections import Certificate, TlsSettings
 from maptr.server.counters import total
 from maptr.server.listeners import Listeners
 from maptr.server.primary import NO_SECONDARIES, Primary, PrimarySettings
-from maptr.server.reload import Reloader
+from maptr.server.publisher import Reloader
 from maptr.server.responder import Responder, ServerState
 from maptr.server.sockets import Sockets, bound_at
 from maptr.server.state import Clock, Served

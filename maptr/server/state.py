@@ -1,6 +1,6 @@
 """The zones that are served, as values: their sources, each zone's state, and the result of a reload.
 
-``publisher.py`` makes one state from another; ``reload.py`` swaps them.
+``publisher.py`` makes one state from another, and swaps them.
 """
 
 from __future__ import annotations
