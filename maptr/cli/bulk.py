@@ -17,8 +17,8 @@ import click
 
 from maptr.ark import Ark, Profile
 from maptr.cli import lookup, options, output
-from maptr.cli.files import output_option, overwrite_option, refuse_input
 from maptr.cli.lookup import LookupOptions
+from maptr.cli.options import output_option, overwrite_option, refuse_input
 from maptr.cli.rows import (
     BAD,
     COLUMNS,

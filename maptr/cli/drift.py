@@ -16,8 +16,8 @@ from maptr.cache.disk import Disk
 from maptr.cache.page import is_page, render
 from maptr.cache.probe_log import ProbeLog
 from maptr.cli import lookup, options, output
-from maptr.cli.files import overwrite_option, read_table, refuse_foreign, refuse_input, write
 from maptr.cli.lookup import DEFAULTS
+from maptr.cli.options import overwrite_option, read_table, refuse_foreign, refuse_input, write
 from maptr.errors import ConfigError
 from maptr.registry.liveness import place_in, places_of
 

@@ -1,4 +1,4 @@
-"""The click group of all commands, and suggestions for mistyped ones."""
+"""The click group of all commands, suggestions for mistyped ones, and ``maptr completion``."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from maptr.errors import ArkSyntaxError, ConfigError, MissingExtra
 from maptr.text import nearest
 
 OLD_NAMES = {"natab": "table", "into": "table", "socket": "control", "jsonl": "json"}  # earlier names of options
+SHELLS = ("bash", "zsh", "fish")
 MIN_LIKENESS = 0.6  # difflib's ratio between a mistyped word and the suggestion
 
 
@@ -87,3 +88,29 @@ class MainGroup(LazyGroup):
 @click.version_option(__version__, "-V", "--version", prog_name="maptr")
 def main() -> None:
     """Find, by DNS, the server that answers for an ARK, and serve the DNS that makes it findable."""
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print a script that makes SHELL complete the commands, options and files of maptr.
+
+    \b
+    bash, in ~/.bashrc:  eval "$(maptr completion bash)"
+    zsh, in ~/.zshrc:    eval "$(maptr completion zsh)"
+    fish, once:
+        maptr completion fish > ~/.config/fish/completions/maptr.fish
+
+    \b
+    Exit codes:
+      0  printed
+      2  bad usage, such as an unknown shell
+    """
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None  # noqa: S101 - the choice has click's own three
+    script = kind(ctx.find_root().command, {}, "maptr", "_MAPTR_COMPLETE")
+    # Not script.source(), which runs bash to check its version and prints a warning.
+    output.data((script.source_template % script.source_vars()).strip())

@@ -15,8 +15,8 @@ from maptr import places
 from maptr.cache.probe_log import ProbeLog
 from maptr.cli import lookup, options, output
 from maptr.cli.drift import history_at
-from maptr.cli.files import read_table
 from maptr.cli.lookup import DEFAULTS
+from maptr.cli.options import read_table
 from maptr.nma.reachable import MIN_AGE, Prober
 from maptr.registry.liveness import ProbeResult, places_of
 

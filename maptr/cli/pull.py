@@ -15,8 +15,7 @@ import click
 
 from maptr import places, registry
 from maptr.cli import lookup, options, output
-from maptr.cli.files import overwrite_option, refuse_foreign
-from maptr.cli.options import duration
+from maptr.cli.options import duration, overwrite_option, refuse_foreign
 from maptr.errors import MaptrError, MissingExtra, PullFailed, SignatureError, TableError, UnsafePlan, reason_of
 from maptr.registry.minisign import PublicKey
 from maptr.registry.pull import OFFICIAL, Demands, Pull, apply_pull, jittered, plan_pull

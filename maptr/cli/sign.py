@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from maptr.cli import output
-from maptr.cli.files import output_option, overwrite_option, read_text, refuse_input, write
-from maptr.cli.options import PATH, duration
+from maptr.cli.options import PATH, duration, output_option, overwrite_option, read_text, refuse_input, write
 from maptr.cli.zone import examine_zone, existing_zone, refuse_shrinkage, without_errors
 from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.policy import Children, SigningPolicy

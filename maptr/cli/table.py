@@ -13,8 +13,16 @@ import click
 
 from maptr import registry
 from maptr.cli import options, output
-from maptr.cli.files import input_name, output_option, overwrite_option, read_table, refuse_foreign, refuse_input, write
 from maptr.cli.group import LazyGroup
+from maptr.cli.options import (
+    input_name,
+    output_option,
+    overwrite_option,
+    read_table,
+    refuse_foreign,
+    refuse_input,
+    write,
+)
 from maptr.errors import TableError
 from maptr.registry.table import Table
 from maptr.zone.finding import Finding, Severity

@@ -24,7 +24,7 @@ import click
 from maptr import config as configuration
 from maptr import places
 from maptr.cli import logstream, lookup, options, output
-from maptr.cli.files import read_table
+from maptr.cli.options import read_table
 from maptr.cli.serve import daemon_of
 from maptr.config import Config
 from maptr.errors import ConfigError, MaptrError, PullFailed

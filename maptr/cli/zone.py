@@ -9,19 +9,20 @@ from pathlib import Path
 import click
 
 from maptr.cli import options, output
-from maptr.cli.files import (
+from maptr.cli.group import LazyGroup
+from maptr.cli.lookup import ORIGIN
+from maptr.cli.options import (
+    JSON_OPTION,
     input_name,
     output_option,
     overwrite_option,
+    parse_name,
     read_table,
     read_text,
     refuse_foreign,
     refuse_input,
     write,
 )
-from maptr.cli.group import LazyGroup
-from maptr.cli.lookup import ORIGIN
-from maptr.cli.options import JSON_OPTION, parse_name
 from maptr.dnssec.expiry import signature_state
 from maptr.errors import ZoneError, reason_of
 from maptr.files import read_whole

@@ -15,8 +15,7 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
-from maptr.cli.completion import SHELLS
-from maptr.cli.group import main
+from maptr.cli.group import SHELLS, main
 from tests.cli.test_group import COMMANDS
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from maptr.cli import files, output
+from maptr.cli import options, output
 from tests.support.command_line import run
 
 
@@ -16,14 +16,14 @@ def test_a_file_is_replaced_with_its_mode_and_nothing_is_left_beside_it(tmp_path
     target = tmp_path / "zone"
     target.write_text("old")
     target.chmod(0o640)
-    files.write(target, "new")
+    options.write(target, "new")
     assert (target.read_text(), target.stat().st_mode & 0o777, list(tmp_path.iterdir())) == ("new", 0o640, [target])
 
 
 def test_the_target_of_a_symbolic_link_is_replaced(tmp_path: Path) -> None:
     target, link = tmp_path / "zone", tmp_path / "link"
     link.symlink_to(target.name)
-    files.write(link, "new")
+    options.write(link, "new")
     assert link.is_symlink()
     assert target.read_text() == "new"
 
@@ -44,14 +44,14 @@ def test_a_pipe_is_written_to_and_not_replaced(kind: str, tmp_path: Path) -> Non
         os.mkfifo(pipe)
         reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
         reader.start()
-        files.write(pipe, "new")
+        options.write(pipe, "new")
         reader.join(10)
         assert (read, pipe.is_fifo()) == (["new"], True)
         return
     if not Path("/dev/fd").exists():
         pytest.skip("no /dev/fd here")
     reading, writing = os.pipe()
-    files.write(Path(f"/dev/fd/{writing}"), "new")
+    options.write(Path(f"/dev/fd/{writing}"), "new")
     os.close(writing)
     with os.fdopen(reading) as end:
         assert end.read() == "new"
@@ -59,7 +59,7 @@ def test_a_pipe_is_written_to_and_not_replaced(kind: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("command", [["table", "check"], ["zone", "build"], ["zone", "check"]])
 def test_an_input_without_end_is_exit_8(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MAX_BYTES", 1000)
+    monkeypatch.setattr(options, "MAX_BYTES", 1000)
     result = run(*command, "-", text="#" * 1001)
     assert result.exit_code == output.EXIT_UNREADABLE
     assert result.stderr == "maptr: <stdin>: longer than 1000 bytes\n"
