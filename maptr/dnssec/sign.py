@@ -12,6 +12,7 @@ Signing needs the package cryptography (``pip install 'maptr[dnssec]'``).
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -99,18 +100,14 @@ class Renewal:
         key_ttl = bare.soa.ttl if policy.dnskey_ttl is None else policy.dnskey_ttl
         for rdtype, rdatas in apex_records(zone.origin, self.keys, policy.cds).items():
             apex.rrsets[rdtype] = _records(rdtype, key_ttl, rdatas)
-        signer = _Signer(self.keys, apex.name, policy, now)
-        earlier = None if self.force else _Earlier.of(old, self.keys, now, policy)
-        bitmaps: dict[frozenset[int], bytes] = {}  # most names have the same types
+        signer = _Signer(self.keys, apex.name, policy, now, None if self.force else old)
+        bitmap_of = functools.cache(bitmap)  # most names have the same types
         for count, owner in enumerate(owners):
             to_come = (ZONEMD,) if policy.zonemd and owner is apex else ()  # its digest is made last
             types = frozenset((*owner.rrsets, RRSIG, NSEC, *to_come))
-            if types not in bitmaps:
-                bitmaps[types] = bitmap(types)
-            rdata = owners[(count + 1) % len(owners)].name + bitmaps[types]
+            rdata = owners[(count + 1) % len(owners)].name + bitmap_of(types)
             owner.rrsets[NSEC] = _records(NSEC, bare.negative_soa.ttl, [rdata])  # RFC 9077 3
-            known = {} if earlier is None else earlier.known(owner.name, owner.rrsets)
-            owner.sign(signer, owner.rrsets, known)
+            owner.sign(signer, owner.rrsets, signer.known(owner.name, owner.rrsets))
             table[owner.name] = owner.packed()
             if count % PROGRESS_STEP == 0:
                 progress(count, len(owners))
@@ -227,14 +224,23 @@ _Known = Mapping[tuple[int, int, int], bytes]
 
 
 class _Signer:
-    """Signs the RRsets of a zone, each with the keys that are for it."""
+    """Signs the RRsets of a zone, each with the keys that are for it.
 
-    def __init__(self, keys: KeySet, apex: bytes, policy: SigningPolicy, now: int) -> None:
+    The signatures of ``old``, a version that was signed before, are not verified.
+    """
+
+    def __init__(self, keys: KeySet, apex: bytes, policy: SigningPolicy, now: int, old: ZoneView | None) -> None:
         self._apex = apex
+        self._policy, self._now = policy, now
         # 32 bits that wrap in 2106 (RFC 4034 3.1.5).
         self._times = (now + policy.lifetime) % 2**32, (now - policy.inception_offset) % 2**32
         self._dnskey_signers = [(key, key.tag) for key in keys.dnskey_signers]
         self._zone_signers = [(key, key.tag) for key in keys.zone_signers]
+        self._old = None if old is None else old.nodes
+        dnskey = None if old is None else old.nodes[old.origin].get(DNSKEY)
+        # Two keys can have the same tag (RFC 4034 appendix B): the key itself must have been in the zone.
+        same = [key for key in keys.keys if dnskey and key.rdata in dnskey.rdatas]
+        self._same_keys = {(key.algorithm.number, key.tag) for key in same}
 
     def signatures(self, owner: bytes, rdtype: int, records: bytes, known: _Known) -> list[bytes]:
         """The RRSIG rdatas over packed records, from ``known`` if they are there."""
@@ -253,37 +259,15 @@ class _Signer:
             made.append(rdata)
         return made
 
-
-@dataclass(frozen=True, slots=True)
-class _Earlier:
-    """A version of the zone that was signed before. Its signatures are not verified."""
-
-    nodes: PackedNodes
-    apex: bytes
-    keys: frozenset[tuple[int, int]]  # algorithm and key tag
-    now: int
-    policy: SigningPolicy
-    _lasting: dict[tuple[int, int], bool] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, zone: ZoneView | None, keys: KeySet, now: int, policy: SigningPolicy) -> _Earlier | None:
-        """None if no signature of it can be kept."""
-        dnskey = zone.nodes[zone.origin].get(DNSKEY) if zone is not None else None
-        # Two keys can have the same tag (RFC 4034 appendix B): the key itself must have been in the zone.
-        same = frozenset((key.algorithm.number, key.tag) for key in keys.keys if dnskey and key.rdata in dnskey.rdatas)
-        if zone is None or not same:
-            return None
-        return cls(zone.nodes, to_wire(zone.origin), same, now, policy)
-
     def known(self, owner: bytes, rrsets: Mapping[int, bytes]) -> _Known:
         """The signatures over exactly these packed records that last long enough."""
-        before = dict(split_rrsets(self.nodes.find(owner) or b""))
+        before = {} if self._old is None else dict(split_rrsets(self._old.find(owner) or b""))
         found: dict[tuple[int, int, int], bytes] = {}
         for rdata in rdatas_of(before.get(RRSIG, b"")):
             covered, algorithm, labels, ttl, *times, tag = RRSIG_HEAD.unpack_from(rdata)
             if (
-                (algorithm, tag) in self.keys
-                and rdata[RRSIG_HEAD.size : -SIGNATURE_SIZE] == self.apex
+                (algorithm, tag) in self._same_keys
+                and rdata[RRSIG_HEAD.size : -SIGNATURE_SIZE] == self._apex
                 and covered in rrsets
                 and labels == count_labels(owner)
                 and ttl == ttl_of(rrsets[covered])
@@ -295,14 +279,9 @@ class _Earlier:
         return found
 
     def _lasts(self, expiration: int, inception: int) -> bool:
-        """Whether a signature is valid now and will be for long enough. Most signatures have the same times."""
-        lasting = self._lasting.get((expiration, inception))
-        if lasting is None:
-            left = unwrap(expiration, self.now) - self.now
-            begun = unwrap(inception, self.now) <= self.now
-            lasting = begun and self.policy.keep < left <= self.policy.lifetime
-            self._lasting[expiration, inception] = lasting
-        return lasting
+        """Whether a signature is valid now and will be for long enough."""
+        left = unwrap(expiration, self._now) - self._now
+        return unwrap(inception, self._now) <= self._now and self._policy.keep < left <= self._policy.lifetime
 
 
 def count_labels(owner: bytes) -> int:
