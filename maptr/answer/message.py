@@ -48,7 +48,7 @@ MAX_POINTER = 0x3FFF  # RFC 1035 4.1.4: fourteen bits
 # A query has OPT and perhaps TSIG or SIG(0), an IXFR query one SOA record. More records only cost time.
 MAX_QUERY_RECORDS = 16
 
-_NO_RECORDS = LookupResult(authoritative=False)  # never changed
+NO_RECORDS = LookupResult(authoritative=False)  # never changed
 
 
 class MessageBuffer(DNSBuffer):  # type: ignore[misc] # dnslib has no types
@@ -249,7 +249,7 @@ class Query:
     limit: int = MAX_MESSAGE  # of the response in bytes, beside the limits of transport and client
 
 
-def lay_out(query: Query, rcode: int, result: LookupResult | None = None, *, ede: int | None = None) -> Reply:
+def lay_out(query: Query, rcode: int, result: LookupResult = NO_RECORDS, *, ede: int | None = None) -> Reply:
     """Lay out a response within its limit, with whole RRsets only.
 
     If an RRset of the answer or authority section does not fit, the response has TC and no records but OPT (RFC 2181 9,
@@ -257,14 +257,12 @@ def lay_out(query: Query, rcode: int, result: LookupResult | None = None, *, ede
     without TC.
     """
     payload, udp = query.context.udp_payload, query.transport is Transport.UDP
-    result = _NO_RECORDS if result is None else result
     limit = min(udp_limit(query.opt, payload) if udp else MAX_MESSAGE, query.limit) - query.reserve
-    options = (
-        []
-        if query.opt is None
-        else reply_options(query.wanted, query.context, cookie=query.cookie, ede=ede, stream=not udp)
-    )
-    opt_size = 0 if query.opt is None else OPT_SIZE + sum(OPTION_HEADER + len(option.data) for option in options)
+    options: list[EDNSOption] = []
+    opt_size = 0
+    if query.opt is not None:
+        options = reply_options(query.wanted, query.context, cookie=query.cookie, ede=ede, stream=not udp)
+        opt_size = OPT_SIZE + sum(OPTION_HEADER + len(option.data) for option in options)
     buffer = MessageBuffer(bytes(HEADER_SIZE))
     buffer.offset = HEADER_SIZE
     if query.question is not None:

@@ -109,21 +109,16 @@ class VerdictLog:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
 
-    def record(self, view: str, verdicts: Iterable[Drift]) -> bool:
+    def record(self, view: str, verdicts: list[Drift]) -> bool:
         """Keep each verdict that differs from the last one of its record. False if the file cannot be written."""
-        verdicts = list(verdicts)
 
         def write(connection: sqlite3.Connection) -> bool:
             connection.execute(f"PRAGMA busy_timeout = {BUSY_HISTORY_MS}")
             try:
                 connection.execute("BEGIN IMMEDIATE")
-                for drift in verdicts:
-                    self._write(connection, view, drift)
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
+                with connection:  # ends the transaction
+                    for drift in verdicts:
+                        self._write(connection, view, drift)
             finally:
                 connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
             return True
