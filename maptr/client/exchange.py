@@ -1,6 +1,7 @@
 """One question to DNS servers, without I/O: which server to query next, how, and what each response leads to.
 
-A driver sends the query that ``next()`` returns, reports what came back, and stops when ``answer`` is set. ``stub``
+A driver sends the query that ``next()`` returns, reports to the attempt's exchange what came back, and stops when
+``answer`` is set. ``stub``
 drives one exchange at a time, ``multiplexer`` hundreds side by side.
 
     for each round, for each server that is not struck off:
@@ -40,18 +41,19 @@ _new = tuple.__new__  # half the time of a NamedTuple's own
 
 
 class Attempt(NamedTuple):
-    """One query to one server, and how many seconds to wait for the response."""
+    """One query to one server, how many seconds to wait for the response, and the exchange that gets it."""
 
     server: Server
     query: SentQuery
     tcp: bool
     seconds: float
+    exchange: Exchange
 
 
 class _AddressLookup(NamedTuple):
     """The lookup of a zone's servers after a referral without glue; ``questions`` are still to ask."""
 
-    attempt: Attempt  # the one that the referral answered
+    server: Server  # that referred
     cut: Labels
     questions: list[tuple[Labels, int]]
 
@@ -123,18 +125,16 @@ class Exchange:
             ask_ad=self._trust_ad,
             dnssec=self._dnssec,
         )
-        return _new(Attempt, (server, query, self._tcp, FIRST_SECONDS * 2**self._round))
+        return _new(Attempt, (server, query, self._tcp, FIRST_SECONDS * 2**self._round, self))
 
     def receive(self, attempt: Attempt, packet: bytes) -> bool:
         """Process what came back; False if it is not a response to this attempt, and the driver has to wait on."""
-        if self._inner is not None:
-            return self._inner.receive(attempt, packet)
         if not is_response_to(attempt.query, packet):
             return False
         try:
             response = read_response(attempt.query, packet)
         except ValueError as error:
-            self._strike(attempt, Outcome.MALFORMED, f"the response cannot be read: {error}")
+            self._strike(attempt.server, Outcome.MALFORMED, f"the response cannot be read: {error}")
             return True
         outcome = response.outcome
         if response.truncated:
@@ -156,14 +156,11 @@ class Exchange:
         else:
             self._bogus |= response.bogus and self._trust_ad
             outcome = Outcome.REFUSED if response.rcode == REFUSED else Outcome.SERVFAIL
-            self._strike(attempt, outcome, f"rcode {response.rcode}")
+            self._strike(attempt.server, outcome, f"rcode {response.rcode}")
         return True
 
     def timed_out(self, attempt: Attempt) -> None:
         """Process that no response came in the attempt's seconds."""
-        if self._inner is not None:
-            self._inner.timed_out(attempt)
-            return
         self._tcp = False
         self._turn += 1
         self._last = Outcome.TIMEOUT
@@ -171,10 +168,7 @@ class Exchange:
 
     def unreachable(self, attempt: Attempt, why: object) -> None:
         """Process an error of the operating system about this server."""
-        if self._inner is not None:
-            self._inner.unreachable(attempt, why)
-            return
-        self._strike(attempt, Outcome.UNREACHABLE, str(why))
+        self._strike(attempt.server, Outcome.UNREACHABLE, str(why))
 
     def expire(self) -> None:
         """Settle it without an answer, because the time of the walk is over."""
@@ -183,7 +177,7 @@ class Exchange:
     def unanswered(self, attempt: Attempt | None) -> Answer:
         """The answer for a walk whose time is over now, while ``attempt`` waits for its response."""
         notes = self._notes
-        if attempt is not None and self._inner is None and (silence := _no_response(attempt)) not in notes:
+        if attempt is not None and attempt.exchange is self and (silence := _no_response(attempt)) not in notes:
             notes = (*notes, silence)
         return self._failure(Outcome.TIMEOUT, notes or (TIME_OVER,))
 
@@ -212,7 +206,7 @@ class Exchange:
 
     def _truncated(self, attempt: Attempt) -> None:
         if attempt.tcp:
-            self._strike(attempt, Outcome.MALFORMED, "the response is truncated over TCP")
+            self._strike(attempt.server, Outcome.MALFORMED, "the response is truncated over TCP")
         else:
             self._tcp = True
 
@@ -220,7 +214,7 @@ class Exchange:
         """Ask for the target, at the first servers: it may be anywhere (RFC 1034 3.6.2)."""
         self._aliases += 1
         if self._aliases > MAX_ALIASES:
-            self._strike(attempt, Outcome.MALFORMED, f"more than {MAX_ALIASES} CNAMEs")
+            self._strike(attempt.server, Outcome.MALFORMED, f"more than {MAX_ALIASES} CNAMEs")
             return
         self._asking, self._through = target, response.note
         self._authentic &= self._is_authentic(attempt, response)
@@ -239,13 +233,13 @@ class Exchange:
         elif not servers and not questions:
             refusal = f"no usable address of {', '.join(map(names.to_text, referral.servers[:3]))}"
         if refusal:
-            self._strike(attempt, Outcome.REFERRAL, f"referred to {names.to_text(referral.cut)}: {refusal}")
+            self._strike(attempt.server, Outcome.REFERRAL, f"referred to {names.to_text(referral.cut)}: {refusal}")
             return
         self._referrals += 1
         if servers:
             self._start(servers, len(referral.cut))
         else:
-            self._lookup = _AddressLookup(attempt, referral.cut, questions)
+            self._lookup = _AddressLookup(attempt.server, referral.cut, questions)
 
     def _look_up(self, lookup: _AddressLookup) -> Attempt | None:
         """The next query of the address lookup; None when it ends, and this question goes on or gives up."""
@@ -257,14 +251,14 @@ class Exchange:
                 if attempt is not None:
                     return attempt
                 self._inner = None
-                if servers := usable_servers(lookup.attempt.server, inner.addresses):
+                if servers := usable_servers(lookup.server, inner.addresses):
                     self._lookup = None
                     self._start(servers, len(lookup.cut))
                     return None
             if not lookup.questions:
                 self._lookup = None
                 note = f"referred to {names.to_text(lookup.cut)}: no address of its servers"
-                self._strike(lookup.attempt, Outcome.REFERRAL, note)
+                self._strike(lookup.server, Outcome.REFERRAL, note)
                 return None
             server, rdtype = lookup.questions.pop(0)
             seeking = self._seeking | {names.fold(server)}
@@ -275,11 +269,11 @@ class Exchange:
         self._cut = cut
         self._round = self._turn = 0
 
-    def _strike(self, attempt: Attempt, outcome: Outcome, why: str) -> None:
+    def _strike(self, asked: Server, outcome: Outcome, why: str) -> None:
         self._tcp = False
         self._last = outcome
-        self._note(f"{attempt.server}: {why}")
-        self._servers = tuple(server for server in self._servers if server != attempt.server)
+        self._note(f"{asked}: {why}")
+        self._servers = tuple(server for server in self._servers if server != asked)
 
     def _note(self, text: str) -> None:
         if text not in self._notes:

@@ -408,11 +408,11 @@ class Multiplexer:
     def _receive(self, pending: Pending, attempt: Attempt, packet: bytes) -> bool:
         """Process a response; a large one, which takes time, only if the question has time left."""
         if len(packet) <= UDP_PAYLOAD:
-            return pending.exchange.receive(attempt, packet)
+            return attempt.exchange.receive(attempt, packet)
         now = self._clock()
         if now >= pending.deadline:
             return False
-        matched = pending.exchange.receive(attempt, packet)
+        matched = attempt.exchange.receive(attempt, packet)
         if self._leave_out is not None:
             self._leave_out(self._clock() - now)
         return matched
@@ -429,12 +429,12 @@ class Multiplexer:
             self._fail(pending, attempt, OSError("a TCP response to another question"), now)
 
     def _fail(self, pending: Pending, attempt: Attempt, error: OSError, now: float) -> None:
-        pending.exchange.unreachable(attempt, error.strerror or error)
+        attempt.exchange.unreachable(attempt, error.strerror or error)
         self._stub.demote(attempt.server)
         self._next(pending)
 
     def _time_out(self, pending: Pending, attempt: Attempt, now: float) -> None:
-        pending.exchange.timed_out(attempt)
+        attempt.exchange.timed_out(attempt)
         self._stub.demote(attempt.server)
         if now >= pending.deadline:
             pending.exchange.expire()

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 
 from maptr import Stub
 from maptr.client.exchange import (
@@ -48,22 +52,37 @@ def settled(asking: Exchange) -> Answer:
     return asking.answer
 
 
-def referral(query: bytes, cut: str, *glue: tuple[int, int, int, int]) -> bytes:
-    extra = [record("ns.example.", A, bytes(address)) for address in glue]
-    return reply(query, authority=[record(cut, NS, b"\2ns\7example\0")], additional=extra, flags=0)
+def answer(attempt: Attempt, *sections: list[bytes], **fields: Any) -> bool:
+    return attempt.exchange.receive(attempt, reply(attempt.query.packet, *sections, **fields))
+
+
+def refer(attempt: Attempt, cut: str, *glue: tuple[int, int, int, int], server: str = "ns.example.") -> None:
+    extra = [record(server, A, bytes(address)) for address in glue]
+    authority = [record(cut, NS, names.to_wire(names.parse(server)))]
+    assert answer(attempt, authority=authority, additional=extra, flags=0)
+
+
+def lose(attempt: Attempt) -> None:
+    attempt.exchange.timed_out(attempt)
+
+
+def drive(asking: Exchange, say: Callable[[Attempt], object]) -> list[Attempt]:
+    """All attempts of a question, each of which ``say`` settles."""
+    attempts = []
+    while (attempt := asking.next()) is not None:
+        attempts.append(attempt)
+        say(attempt)
+    return attempts
 
 
 def test_silent_servers_are_asked_again_with_longer_timeouts() -> None:
     asking = exchange(ONE, TWO)
-    attempts = []
-    while (attempt := asking.next()) is not None:
-        attempts.append(attempt)
-        asking.timed_out(attempt)
+    attempts = drive(asking, lose)
     assert [attempt.server for attempt in attempts] == [ONE, TWO] * ROUNDS
     assert [attempt.seconds for attempt in attempts] == [FIRST_SECONDS * 2**n for n in range(ROUNDS) for _ in range(2)]
-    answer = settled(asking)
-    assert answer.outcome is Outcome.TIMEOUT
-    assert "2001:4860::1#5300: no reply" in answer.note
+    found = settled(asking)
+    assert found.outcome is Outcome.TIMEOUT
+    assert "2001:4860::1#5300: no reply" in found.note
     spellings = [attempt.query.question for attempt in attempts]
     assert len(set(spellings[:4])) == 4  # 0x20
     assert spellings[-1] == names.to_wire(NAME) + b"\0\x23\0\1"  # for a server that does not echo the case
@@ -72,165 +91,143 @@ def test_silent_servers_are_asked_again_with_longer_timeouts() -> None:
 def test_a_server_that_fails_is_not_asked_again() -> None:
     asking = exchange(ONE, TWO)
     first = take(asking)
-    assert asking.receive(first, reply(first.query.packet, rcode=5))
+    assert answer(first, rcode=5)
     second = take(asking)
     assert second.server == TWO
-    asking.unreachable(second, "no route")
-    answer = settled(asking)
-    assert answer.outcome is Outcome.UNREACHABLE
-    assert answer.note == "192.0.2.1#53: rcode 5; 2001:4860::1#5300: no route"
+    second.exchange.unreachable(second, "no route")
+    found = settled(asking)
+    assert found.outcome is Outcome.UNREACHABLE
+    assert found.note == "192.0.2.1#53: rcode 5; 2001:4860::1#5300: no route"
 
 
 def test_without_edns_then_by_tcp_at_the_same_server() -> None:
     asking = exchange(ONE, TWO)
     first = take(asking)
     assert first.query.packet[11] == 1
-    assert asking.receive(first, reply(first.query.packet, rcode=1))
+    assert answer(first, rcode=1)
     plain = take(asking)
     assert (plain.server, plain.query.packet[11], plain.tcp) == (ONE, 0, False)
-    assert asking.receive(plain, reply(plain.query.packet, flags=AA | TC))
+    assert answer(plain, flags=AA | TC)
     stream = take(asking)
     assert (stream.server, stream.tcp) == (ONE, True)
-    assert not asking.receive(stream, reply(stream.query.packet, GOOD, ident=b"xx"))
-    assert asking.receive(stream, reply(stream.query.packet, GOOD))
-    answer = settled(asking)
-    assert answer.outcome is Outcome.ANSWER
-    assert answer.server == "192.0.2.1#53"
+    assert not answer(stream, GOOD, ident=b"xx")
+    assert answer(stream, GOOD)
+    found = settled(asking)
+    assert found.outcome is Outcome.ANSWER
+    assert found.server == "192.0.2.1#53"
 
 
 def test_a_lost_tcp_exchange_goes_to_the_next_server_by_udp() -> None:
     asking = exchange(ONE, TWO)
-    first = take(asking)
-    asking.receive(first, reply(first.query.packet, flags=AA | TC))
-    asking.timed_out(take(asking))
+    answer(take(asking), flags=AA | TC)
+    lose(take(asking))
     after = take(asking)
     assert (after.server, after.tcp) == (TWO, False)
 
 
 def test_a_referral_keeps_the_port_and_never_leads_to_private_addresses() -> None:
     asking = exchange(Server("8.8.8.8", 5300))
-    first = take(asking)
     inside = [(127, 0, 0, 1), (10, 0, 0, 1), (169, 254, 169, 254)]
-    asking.receive(first, referral(first.query.packet, "12345.ark.arpa.", *inside, (9, 9, 9, 9)))
+    refer(take(asking), "12345.ark.arpa.", *inside, (9, 9, 9, 9))
     below = take(asking)
     assert below.server == Server("9.9.9.9", 5300)
-    asking.timed_out(below)
+    lose(below)
     assert take(asking).server == below.server
     nowhere = exchange(PUBLIC)
-    first = take(nowhere)
-    nowhere.receive(first, referral(first.query.packet, "12345.ark.arpa.", *inside))
-    answer = settled(nowhere)
-    assert answer.outcome is Outcome.REFERRAL
-    assert "no usable address of ns.example." in answer.note
+    refer(take(nowhere), "12345.ark.arpa.", *inside)
+    found = settled(nowhere)
+    assert found.outcome is Outcome.REFERRAL
+    assert "no usable address of ns.example." in found.note
 
 
 def test_referrals_must_lead_down_and_end() -> None:
     deep = tuple(b"%d" % n for n in range(20))
     asking = exchange(PUBLIC, name=deep)
     for level in range(1, MAX_REFERRALS + 1):
-        attempt = take(asking)
-        asking.receive(attempt, referral(attempt.query.packet, names.to_text(deep[-level:]), (9, 9, 9, level)))
-    attempt = take(asking)
-    asking.receive(attempt, referral(attempt.query.packet, names.to_text(deep[-15:]), (9, 9, 9, 99)))
+        refer(take(asking), names.to_text(deep[-level:]), (9, 9, 9, level))
+    refer(take(asking), names.to_text(deep[-15:]), (9, 9, 9, 99))
     assert "more than 8 referrals" in settled(asking).note
     for cut in ("ark.arpa.", "arpa.", ".", "other.arpa."):
         again = exchange(PUBLIC)
-        first = take(again)
-        again.receive(first, referral(first.query.packet, "ark.arpa.", (9, 9, 9, 9)))
-        second = take(again)
-        again.receive(second, referral(second.query.packet, cut, (9, 9, 9, 8)))
+        refer(take(again), "ark.arpa.", (9, 9, 9, 9))
+        refer(take(again), cut, (9, 9, 9, 8))
         assert "lame" in settled(again).note
-
-
-def refer(attempt: Attempt, cut: str, server: str) -> bytes:
-    authority = [record(cut, NS, names.to_wire(names.parse(server)))]
-    return reply(attempt.query.packet, authority=authority, flags=0)
 
 
 def test_a_referral_without_glue_is_looked_up_at_the_first_servers() -> None:
     asking = exchange(PUBLIC, TWO)
-    first = take(asking)
-    asking.receive(first, refer(first, "12345.ark.arpa.", "ns.nma.example."))
+    refer(take(asking), "12345.ark.arpa.", server="ns.nma.example.")
     sought = take(asking)
     assert (sought.server, sought.query.name, sought.query.rdtype) == (PUBLIC, (b"ns", b"nma", b"example"), A)
-    asking.timed_out(sought)
+    lose(sought)
     again = take(asking)
     assert again.server == TWO
-    assert asking.receive(again, reply(again.query.packet, flags=AA))  # no A record, so its AAAA is asked for
+    assert answer(again, flags=AA)  # no A record, so its AAAA is asked for
     second = take(asking)
     assert (second.server, second.query.rdtype) == (PUBLIC, AAAA)
-    asking.unreachable(second, "no route")
+    second.exchange.unreachable(second, "no route")
     third = take(asking)
     local = [record(None, AAAA, bytes(15) + b"\1"), record(None, AAAA, bytes.fromhex("20014860") + bytes(11) + b"\7")]
-    assert not asking.receive(third, b"nonsense")
-    assert asking.receive(third, reply(third.query.packet, local))
+    assert not third.exchange.receive(third, b"nonsense")
+    assert answer(third, local)
     below = take(asking)  # on the port of the server that referred us, and never to an address that is local
     assert (below.server, below.query.name) == (Server("2001:4860:0:0:0:0:0:7"), NAME)
-    asking.receive(below, reply(below.query.packet, GOOD))
+    answer(below, GOOD)
     assert settled(asking).outcome is Outcome.ANSWER
 
 
 def test_a_search_that_finds_nothing_ends_and_says_so() -> None:
     asking = exchange(PUBLIC)
-    count = 0
-    while (attempt := asking.next()) is not None:
-        count += 1
+
+    def say(attempt: Attempt) -> None:
         if attempt.query.name == NAME:
-            asking.receive(attempt, refer(attempt, "12345.ark.arpa.", "ns.nma.example."))
+            refer(attempt, "12345.ark.arpa.", server="ns.nma.example.")
         else:
-            asking.receive(attempt, reply(attempt.query.packet, rcode=5))
-    assert count == 3  # the question, A, AAAA
-    answer = settled(asking)
-    assert answer.outcome is Outcome.REFERRAL
-    assert "referred to 12345.ark.arpa.: no address of its servers" in answer.note
+            answer(attempt, rcode=5)
+
+    assert len(drive(asking, say)) == 3  # the question, A, AAAA
+    found = settled(asking)
+    assert found.outcome is Outcome.REFERRAL
+    assert "referred to 12345.ark.arpa.: no address of its servers" in found.note
 
 
-def test_searches_in_a_circle_and_ever_deeper_end() -> None:
+@pytest.mark.parametrize("endless", [False, True])
+def test_searches_in_a_circle_and_ever_deeper_end(endless: bool) -> None:
     """RFC 1034 5.3.3: each server's name is in a zone of the other; or in a zone of yet another, without end."""
-    for endless in (False, True):
-        asking = exchange(PUBLIC)
-        count = 0
-        while (attempt := asking.next()) is not None:
-            count += 1
-            first = attempt.query.name[-2]
-            zones = {b"ark": ("12345.ark.arpa.", "ns.x0.example."), b"x0": ("x0.example.", "ns.x1.example.")}
-            cut, server = zones.get(first, ("x1.example.", "ns.x0.example."))
-            if endless and first.startswith(b"x"):
-                number = int(first[1:])
-                cut, server = f"x{number}.example.", f"ns.x{number + 1}.example."
-            asking.receive(attempt, refer(attempt, cut, server))
-        assert count <= MAX_TRIES
-        assert settled(asking).outcome is Outcome.REFERRAL
+
+    def say(attempt: Attempt) -> None:
+        first = attempt.query.name[-2]
+        if first == b"ark":
+            refer(attempt, "12345.ark.arpa.", server="ns.x0.example.")
+        else:
+            number = int(first[1:])
+            refer(attempt, f"x{number}.example.", server=f"ns.x{number + 1 if endless else 1 - number}.example.")
+
+    asking = exchange(PUBLIC)
+    assert len(drive(asking, say)) <= MAX_TRIES
+    assert settled(asking).outcome is Outcome.REFERRAL
 
 
 def test_the_address_of_a_server_below_its_own_cut_is_not_looked_up() -> None:
     asking = exchange(PUBLIC)
-    first = take(asking)
-    asking.receive(first, refer(first, "12345.ark.arpa.", "ns.12345.ark.arpa."))
+    refer(take(asking), "12345.ark.arpa.", server="ns.12345.ark.arpa.")
     assert "no usable address of ns.12345.ark.arpa." in settled(asking).note
 
 
 def test_an_address_lookup_ends_with_its_question() -> None:
     asking = exchange(PUBLIC)
-    first = take(asking)
-    asking.receive(first, refer(first, "12345.ark.arpa.", "ns.nma.example."))
+    refer(take(asking), "12345.ark.arpa.", server="ns.nma.example.")
     take(asking)
     asking.expire()
     assert settled(asking).outcome is Outcome.TIMEOUT
 
 
 def test_the_number_of_packets_is_bounded() -> None:
-    asking = exchange(*(Server(f"192.0.2.{n}") for n in range(1, 60)))
-    count = 0
-    while (attempt := asking.next()) is not None:
-        count += 1
-        asking.timed_out(attempt)
-    assert count == MAX_TRIES
+    assert len(drive(exchange(*(Server(f"192.0.2.{n}") for n in range(1, 60))), lose)) == MAX_TRIES
 
 
 def test_no_server_and_no_time() -> None:
-    empty = exchange()
-    assert settled(empty).outcome is Outcome.UNREACHABLE
+    assert settled(exchange()).outcome is Outcome.UNREACHABLE
     late = exchange(ONE)
     take(late)
     late.expire()
@@ -242,7 +239,7 @@ def test_the_ad_bit_is_requested_only_with_trust_ad() -> None:
         asking = exchange(ONE, trust_ad=trust_ad)
         attempt = take(asking)
         assert bool(attempt.query.packet[3] & 0x20) == trust_ad
-        asking.receive(attempt, reply(attempt.query.packet, GOOD, flags=AA | 0x20))
+        answer(attempt, GOOD, flags=AA | 0x20)
         assert settled(asking).security == ("secure" if trust_ad else "indeterminate")
 
 
@@ -267,18 +264,22 @@ def test_local_addresses_in_referrals_of_public_servers_are_ignored() -> None:
     assert [server.address for server in usable_servers(Server("127.0.0.1"), told)] == list(told)
 
 
-def test_addresses_are_looked_up_for_a_referral_without_glue() -> None:
-    found = address_questions(without_glue("ns.nma.example.", "ns.12345.ark.arpa."), frozenset())
-    assert found == [(names.parse("ns.nma.example."), A), (names.parse("ns.nma.example."), AAAA)]
-    assert address_questions(without_glue("ns.nma.example.", addresses=("8.8.4.4",)), frozenset()) == []
+NMA = names.parse("ns.nma.example.")
 
 
-def test_an_address_lookup_does_not_need_itself() -> None:
-    seeking = frozenset({names.parse("ns.nma.example.")})
-    assert address_questions(without_glue("NS.nma.Example."), seeking) == []
-    assert {name for name, _ in address_questions(without_glue("NS.nma.Example.", "ns.example."), seeking)} == {
-        names.parse("ns.example.")
-    }
+@pytest.mark.parametrize(
+    ("referral", "seeking", "found"),
+    [
+        (without_glue("ns.nma.example.", "ns.12345.ark.arpa."), set(), [(NMA, A), (NMA, AAAA)]),
+        (without_glue("ns.nma.example.", addresses=("8.8.4.4",)), set(), []),
+        (without_glue("NS.nma.Example."), {NMA}, []),  # it does not need itself
+        (without_glue("NS.nma.Example.", "ns.b."), {NMA}, [((b"ns", b"b"), A), ((b"ns", b"b"), AAAA)]),
+    ],
+)
+def test_addresses_are_looked_up_for_a_referral_without_glue(
+    referral: Referral, seeking: set[names.Labels], found: list[tuple[names.Labels, int]]
+) -> None:
+    assert address_questions(referral, frozenset(seeking)) == found
 
 
 def test_address_lookups_are_bounded_in_number_and_depth() -> None:

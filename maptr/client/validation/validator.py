@@ -118,16 +118,6 @@ class ValidatedExchange:
                 self._current = self._begin()
         return None
 
-    def receive(self, attempt: Attempt, packet: bytes) -> bool:
-        """Process what came back; False if it is not a response to this attempt, and the driver has to wait on."""
-        return self._current.receive(attempt, packet)
-
-    def timed_out(self, attempt: Attempt) -> None:
-        self._current.timed_out(attempt)
-
-    def unreachable(self, attempt: Attempt, why: object) -> None:
-        self._current.unreachable(attempt, why)
-
     def expire(self) -> None:
         """Settle it without an answer, because the time of the walk is over."""
         self.answer = self.unanswered(None)
