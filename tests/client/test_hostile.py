@@ -9,6 +9,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -146,11 +147,19 @@ def test_rrsets_of_maximum_size(ask: Ask) -> None:
 # ---- servers that fail
 
 
+def says(*answers: bytes, **fields: Any) -> Script:
+    """A server that gives every query the same reply."""
+    return lambda query, transport: [reply(query, list(answers), **fields)]
+
+
 def refer(cut: str, *glue: tuple[int, ...]) -> Script:
     """A server that refers to ns.example for the cut."""
-    ns = record(cut, NS, b"\2ns\7example\0")
     extra = [record("ns.example.", A, bytes(address)) for address in glue]
-    return lambda query, transport: [reply(query, authority=[ns], additional=extra, flags=0)]
+    return says(authority=[record(cut, NS, b"\2ns\7example\0")], additional=extra, flags=0)
+
+
+def silent(query: bytes, transport: str) -> list[bytes]:
+    return []
 
 
 def only_udp(query: bytes, transport: str) -> list[bytes]:
@@ -163,51 +172,27 @@ TO_C = record(None, CNAME, b"\1c\7example\0", ttl=30)
 TO_ITSELF = record(None, CNAME, b"\xc0\x0c")
 AT_C = record("c.example.", NAPTR, naptr("h.example."))
 FAILURES: dict[str, tuple[Script, Outcome, str]] = {  # with the outcome, and a part of the note
-    "silence": (lambda query, _: [], Outcome.TIMEOUT, "no reply"),
-    "SERVFAIL": (lambda query, _: [reply(query, rcode=2)], Outcome.SERVFAIL, ""),
-    "REFUSED": (lambda query, _: [reply(query, rcode=5)], Outcome.REFUSED, ""),
-    "NOTAUTH": (lambda query, _: [reply(query, rcode=9)], Outcome.SERVFAIL, ""),
+    "silence": (silent, Outcome.TIMEOUT, "no reply"),
+    "SERVFAIL": (says(rcode=2), Outcome.SERVFAIL, ""),
+    "REFUSED": (says(rcode=5), Outcome.REFUSED, ""),
+    "NOTAUTH": (says(rcode=9), Outcome.SERVFAIL, ""),
     "a referral to the root": (refer("."), Outcome.REFERRAL, "lame"),
     "a referral without address": (refer(ROOT), Outcome.REFERRAL, "no address"),
     "a referral to itself": (refer(ROOT, (127, 0, 0, 1)), Outcome.REFERRAL, "lame"),
     "a referral elsewhere": (refer("other.example.", (127, 0, 0, 1)), Outcome.REFERRAL, "lame"),
-    "truncated over TCP": (
-        lambda query, _: [reply(query, flags=AA | TC)],
-        Outcome.MALFORMED,
-        "truncated over TCP",
-    ),
+    "truncated over TCP": (says(flags=AA | TC), Outcome.MALFORMED, "truncated over TCP"),
     "a TCP connection that ends early": (only_udp, Outcome.UNREACHABLE, ""),
     "a packet cut short": (lambda query, _: [reply(query, [GOOD_RECORD])[:-3]], Outcome.MALFORMED, ""),
     "a byte too many": (lambda query, _: [reply(query, [GOOD_RECORD]) + b"x"], Outcome.MALFORMED, ""),
-    "short rdata": (lambda query, _: [reply(query, [record(None, NAPTR, b"\0\0")])], Outcome.MALFORMED, ""),
-    "long rdata": (lambda query, _: [reply(query, [record(None, NAPTR, EVIL + b"x")])], Outcome.MALFORMED, ""),
-    "a pointer that leads on": (
-        lambda query, _: [reply(query, [b"\xc0\x20" + GOOD_RECORD[2:]])],
-        Outcome.MALFORMED,
-        "",
-    ),
-    "a count too high": (
-        lambda query, _: [reply(query)[:6] + b"\xff\xff" + reply(query)[8:]],
-        Outcome.MALFORMED,
-        "",
-    ),
-    "two CNAMEs": (
-        lambda query, _: [reply(query, [TO_C, record(None, CNAME, b"\1d\7example\0"), AT_C])],
-        Outcome.MALFORMED,
-        "several CNAMEs",
-    ),
-    "a loop of CNAMEs": (lambda query, _: [reply(query, [TO_ITSELF])], Outcome.MALFORMED, "more than 16 CNAMEs"),
-    "another owner": (
-        lambda query, _: [reply(query, [record("54321.ark.arpa.", NAPTR, EVIL)])],
-        Outcome.NODATA,
-        "",
-    ),
-    "another type": (lambda query, _: [reply(query, [record(None, 16, EVIL)])], Outcome.NODATA, ""),
-    "another class": (
-        lambda query, _: [reply(query, [record(None, NAPTR, EVIL, rdclass=3)])],
-        Outcome.NODATA,
-        "",
-    ),
+    "short rdata": (says(record(None, NAPTR, b"\0\0")), Outcome.MALFORMED, ""),
+    "long rdata": (says(record(None, NAPTR, EVIL + b"x")), Outcome.MALFORMED, ""),
+    "a pointer that leads on": (says(b"\xc0\x20" + GOOD_RECORD[2:]), Outcome.MALFORMED, ""),
+    "a count too high": (lambda query, _: [reply(query)[:6] + b"\xff\xff" + reply(query)[8:]], Outcome.MALFORMED, ""),
+    "two CNAMEs": (says(TO_C, record(None, CNAME, b"\1d\7example\0"), AT_C), Outcome.MALFORMED, "several CNAMEs"),
+    "a loop of CNAMEs": (says(TO_ITSELF), Outcome.MALFORMED, "more than 16 CNAMEs"),
+    "another owner": (says(record("54321.ark.arpa.", NAPTR, EVIL)), Outcome.NODATA, ""),
+    "another type": (says(record(None, 16, EVIL)), Outcome.NODATA, ""),
+    "another class": (says(record(None, NAPTR, EVIL, rdclass=3)), Outcome.NODATA, ""),
 }
 
 
@@ -235,9 +220,7 @@ def test_a_server_named_without_glue_is_looked_up(ask: Ask) -> None:
 
 
 def test_the_next_server_is_asked_after_a_failure() -> None:
-    silent: Script = lambda query, transport: []  # noqa: E731
-    refusing: Script = lambda query, transport: [reply(query, rcode=5)]  # noqa: E731
-    with hostile(refusing) as one, hostile(GOOD) as two:
+    with hostile(says(rcode=5)) as one, hostile(GOOD) as two:
         servers = [one.name, two.name]
         assert discover(ARK, nameservers=servers)
         assert asyncio.run(discover_async(ARK, nameservers=servers))
@@ -246,19 +229,12 @@ def test_the_next_server_is_asked_after_a_failure() -> None:
         assert discover(ARK, nameservers=[one.name, two.name]).trace[0].server == two.name
 
 
-def test_a_server_without_edns_is_queried_without_edns(ask: Ask) -> None:
-    def old(query: bytes, transport: str) -> list[bytes]:
-        return [reply(query, rcode=1)] if query[11] else GOOD(query, transport)
-
-    assert ask(old)
+OPT_BADVERS = b"\0" + struct.pack("!HHIH", 41, 1232, 1 << 24, 0)
 
 
-def test_badvers_is_answered_without_edns(ask: Ask) -> None:
-    def newer(query: bytes, transport: str) -> list[bytes]:
-        opt = b"\0" + struct.pack("!HHIH", 41, 1232, 1 << 24, 0)
-        return [reply(query, additional=[opt])] if query[11] else GOOD(query, transport)
-
-    assert ask(newer)
+@pytest.mark.parametrize("refusal", [{"rcode": 1}, {"additional": [OPT_BADVERS]}], ids=["FORMERR", "BADVERS"])
+def test_a_server_without_edns_is_queried_without_edns(refusal: dict[str, Any], ask: Ask) -> None:
+    assert ask(lambda query, transport: (says(**refusal) if query[11] else GOOD)(query, transport))
 
 
 # ---- answers to something else
@@ -313,23 +289,16 @@ def test_a_response_from_another_port_is_ignored(ask: Ask) -> None:
 
 
 def test_a_cname_at_the_owner_name_is_followed(ask: Ask) -> None:
-    found = ask(lambda query, transport: [reply(query, [TO_C, AT_C])])
-    assert found.trace[0].note == "through CNAME c.example."
-    assert found.ttl == 30
-
-
-def test_the_target_of_a_cname_is_queried(ask: Ask) -> None:
     target = hosts({"c.example.": [naptr("h.example.")]})
 
     def leave(query: bytes, transport: str) -> list[bytes]:
-        if question(query)[0][0] == b"12345":
-            return [reply(query, [record(None, CNAME, b"\1c\7example\0", ttl=7)])]
-        return target(query, transport)
+        return (says(TO_C) if question(query)[0][0] == b"12345" else target)(query, transport)
 
-    found = ask(leave)
-    assert found.urls() == ["https://h.example/ark:12345/x1"]
-    assert found.trace[0].note == "through CNAME c.example."
-    assert found.ttl == 7
+    for script in (says(TO_C, AT_C), leave):  # the target is in the response, or queried
+        found = ask(script)
+        assert found.urls() == ["https://h.example/ark:12345/x1"]
+        assert found.trace[0].note == "through CNAME c.example."
+        assert found.ttl == 30
 
 
 def test_an_endless_chain_of_cnames_ends_at_a_limit(ask: Ask) -> None:
@@ -399,7 +368,7 @@ def test_a_regexp_built_to_backtrack(ask: Ask) -> None:
 
 @pytest.mark.parametrize(("ttl", "kept"), [(0, 0), (1 << 31, 0), (0xFFFF_FFFF, 0), (MAX_TTL, MAX_TTL)])
 def test_ttls(ask: Ask, ttl: int, kept: int) -> None:
-    found = ask(lambda query, transport: [reply(query, [record(None, NAPTR, naptr("h.example."), ttl=ttl)])])
+    found = ask(says(record(None, NAPTR, naptr("h.example."), ttl=ttl)))
     assert found.ttl == kept
 
 
@@ -432,19 +401,19 @@ def test_ids_ports_and_case_are_hard_to_guess() -> None:
 
 
 def test_no_packet_is_sent_after_the_lifetime(ask: Ask) -> None:
-    with hostile(lambda query, transport: []) as server:
+    with hostile(silent) as server:
         assert outcomes(ask(server, 0.3)) == [Outcome.TIMEOUT]
         time.sleep(0.2)  # for a packet too many to be seen
         assert len(server.queries) == 1
 
 
 def test_a_silent_server_is_asked_last_afterwards() -> None:
-    with hostile(lambda query, transport: []) as silent, hostile(GOOD) as good:
-        stub = Stub([silent.name, good.name])
+    with hostile(silent) as one, hostile(GOOD) as good:
+        stub = Stub([one.name, good.name])
         assert discover(ARK, resolver=stub)
-        assert [str(server) for server in stub.servers] == [good.name, silent.name]
+        assert [str(server) for server in stub.servers] == [good.name, one.name]
         assert asyncio.run(discover_async(ARK, resolver=stub))
-        assert len(silent.queries) == 1
+        assert len(one.queries) == 1
 
 
 # ---- the same through dnspython's resolvers, whose sockets are their own
@@ -470,9 +439,9 @@ OTHERS: dict[str, tuple[Script, bool]] = {  # with what they say, and whether th
         lambda query, _: [packet for what, packet in spoofed(query).items() if what != "letters"],
         False,
     ),
-    "no such name, truncated": (lambda query, _: [reply(query, flags=AA | TC, rcode=3)], False),
-    "a part, truncated": (lambda query, _: [reply(query, [record(None, NAPTR, EVIL)], flags=AA | TC)], False),
-    "an alias elsewhere": (lambda query, _: [reply(query, [TO_C])], False),
+    "no such name, truncated": (says(flags=AA | TC, rcode=3), False),
+    "a part, truncated": (says(record(None, NAPTR, EVIL), flags=AA | TC), False),
+    "an alias elsewhere": (says(TO_C), False),
     "redirects in a loop": (hosts({ROOT: [naptr(ROOT, flags=b"")]}), True),
     "redirects without end": (onward, False),
     "redirects without number": (wide, False),
