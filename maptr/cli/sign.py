@@ -19,7 +19,7 @@ from maptr.protocol import names
 from maptr.zone import text as zonetext
 from maptr.zone.check import is_clean
 from maptr.zone.masterfile import soa_owner
-from maptr.zone.reader import paused_gc, read_plain
+from maptr.zone.reader import read_plain
 from maptr.zone.zonemd import check_digest
 
 if TYPE_CHECKING:
@@ -113,19 +113,18 @@ def sign(
         raise click.UsageError("--json needs -o OUT: standard output has the zone")
     refuse_input(target, [file, *keys.glob("*.pem")])
     now = int(time.time()) if at is None else at
-    with paused_gc():
-        policy = SigningPolicy(lifetime, inception, refresh, zonemd, Children(cds), dnskey_ttl)
-        signers = zonekeys.read_key_set(keys)
-        zone, included = _read_zone(file, origin)
-        refuse_input(target, included)
-        old = existing_zone(target, zone.origin, overwrite=overwrite)
-        renewal = Renewal(signers, policy, now, force=force or not _holds(old, target))
-        with output.progress("names signed") as update:
+    policy = SigningPolicy(lifetime, inception, refresh, zonemd, Children(cds), dnskey_ttl)
+    signers = zonekeys.read_key_set(keys)
+    zone, included = _read_zone(file, origin)
+    refuse_input(target, included)
+    old = existing_zone(target, zone.origin, overwrite=overwrite)
+    renewal = Renewal(signers, policy, now, force=force or not _holds(old, target))
+    with output.progress("names signed") as update:
 
-            def progress(done: int, total: int) -> None:
-                update(completed=done, total=total)
+        def progress(done: int, total: int) -> None:
+            update(completed=done, total=total)
 
-            signed = renewal.renew(zone, old, progress)
+        signed = renewal.renew(zone, old, progress)
     when = due(signed, policy, now)
     until = _date(when + policy.refresh)
     used = list(map(str, dict.fromkeys([*signers.dnskey_signers, *signers.zone_signers])))

@@ -20,14 +20,12 @@ from __future__ import annotations
 import binascii
 import datetime
 import functools
-import gc
 import ipaddress
 import itertools
 import re
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -120,22 +118,9 @@ def read_plain(data: bytes, origin: Labels) -> ZoneFile | None:
     if data.translate(None, _PRINTABLE) or b"\xff" in b"".join(origin) or wire_length(origin) > MAX_ORIGIN:
         return None
     try:
-        with paused_gc():
-            return _PlainReader(origin).read(data)
+        return _PlainReader(origin).read(data)
     except LineError:
         return None
-
-
-@contextmanager
-def paused_gc() -> Iterator[None]:
-    """Pause garbage collection while many objects without cycles are made."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 class _PlainReader:
