@@ -24,7 +24,6 @@ from maptr.protocol.names import WILDCARD, Labels, fold, from_wire, is_below, to
 from maptr.protocol.numbers import AAAA, NAPTR, NS, NSEC, NSEC3, NSEC3PARAM, RRSIG, SOA, TXT, A
 from maptr.zone.denial import Denial, chain_of
 from maptr.zone.rrset import (
-    RRSET,
     Node,
     RRset,
     hosts_of,
@@ -39,7 +38,6 @@ from maptr.zone.rrset import (
 INERT = frozenset({A, TXT, AAAA, NAPTR})  # records that do not change what other names are answered
 SIGNING = frozenset({RRSIG, NSEC, NSEC3})  # signing gives these to names, and NSEC3 makes names of its own
 _EMPTY: Node = MappingProxyType({})
-_INERT_WIRE = frozenset(rdtype.to_bytes(2, "big") for rdtype in INERT)
 _PROOFS = frozenset({NSEC, NSEC3, NSEC3PARAM})
 _HASHED = frozenset({NSEC3, RRSIG})
 
@@ -168,13 +166,8 @@ def has_data(node: Node) -> bool:
 def special_names(table: Mapping[bytes, bytes]) -> Iterator[bytes]:
     """The names of a table that are ``special``. Lines are inert."""
     for name, packed in table.items():
-        is_inert = is_text(packed) or (packed[:2] in _INERT_WIRE and _is_one_rrset(packed))
-        if name[:2] == WILDCARD or not (is_inert or INERT.issuperset(types_of(packed))):
+        if name[:2] == WILDCARD or not (is_text(packed) or INERT.issuperset(types_of(packed))):
             yield name
-
-
-def _is_one_rrset(packed: bytes) -> bool:
-    return len(packed) == RRSET.size + int.from_bytes(packed[4:8], "big")
 
 
 class ZoneView(NamedTuple):
