@@ -59,7 +59,7 @@ def duration(least: int = 0) -> Parsed:
     """``14d``, ``36h`` or ``3600`` as seconds, at least ``least``."""
 
     def parse(text: str) -> int:
-        from maptr.config.values import read_duration
+        from maptr.config.model import read_duration
 
         if (seconds := read_duration(text)) < least:
             raise ValueError(f"must be at least {least} s")

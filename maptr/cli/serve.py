@@ -19,7 +19,7 @@ import click
 from maptr import config as configuration
 from maptr.cli import logstream, output
 from maptr.cli.options import PATH, Command, Parsed
-from maptr.config.values import read_name
+from maptr.config.model import read_name
 from maptr.dnssec.expiry import signature_state
 from maptr.errors import ConfigError, MaptrError, MissingExtra, SigningError, ZoneError, raise_all, reason_of
 from maptr.protocol.address import Address

@@ -3,9 +3,8 @@
 ``model`` has what can be set, ``reader`` reads it from text and files.
 """
 
-from maptr.config.model import Config, KeyConfig, ServeConfig, ZoneConfig
+from maptr.config.model import Config, KeyConfig, Secret, ServeConfig, ZoneConfig
 from maptr.config.reader import FILE_VARIABLE, examine, find, load, parse
-from maptr.config.values import Secret
 
 __all__ = [
     "FILE_VARIABLE",

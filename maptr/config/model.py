@@ -1,31 +1,234 @@
 """The configuration as frozen dataclasses: one class for each table of ``maptr.toml``, one field for each key.
 
 A field is the only place that names a key, its default and how its value is read. The reader, the names of the
-environment variables and the suggestions for unknown keys follow it.
+environment variables and the suggestions for unknown keys follow it. A value that cannot be read is a ValueError with
+the reason, which never contains a secret; the reader adds file and line.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import dataclasses
+import os
 import re
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from maptr.answer import rate_limit
-from maptr.answer.context import MAX_PAYLOAD, MIN_PAYLOAD
+from maptr.answer.context import MAX_IDENTITY, MAX_PAYLOAD, MIN_PAYLOAD
 from maptr.cache import DNS_FIRST, PATIENCE, POLICIES, STALE_LIMIT
 from maptr.choose import CHOOSERS
-from maptr.config import values
-from maptr.config.values import Secret, ValueType
 from maptr.dnssec.policy import INCEPTION_OFFSET, LIFETIME, REFRESH
 from maptr.errors import ConfigError
+from maptr.protocol import names
 from maptr.protocol.address import Address, Network, read_network
+from maptr.protocol.cookies import KEY_SIZE, MAX_SECRETS
 from maptr.protocol.names import ARK_ARPA, Labels
 from maptr.protocol.numbers import MAX_TTL, SERVER_PORT, UDP_PAYLOAD
 from maptr.registry.plan import REMOVAL_LIMIT
-from maptr.transfer.acl import AccessRule, NotifyTarget
+from maptr.transfer.acl import AccessRule, NotifyTarget, TsigKey
+
+T = TypeVar("T")
+
+UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}  # as in the TTLs of zone files
+MAX_DURATION = MAX_TTL  # seconds
+_TYPES = {bool: "true or false", int: "an integer", float: "a number", str: "a text", list: "an array", dict: "a table"}
+
+
+# ---- how values are read
+
+
+class ElementError(ValueError):
+    """Wrong elements of an array: the index of each, from 0, and the reason."""
+
+    def __init__(self, wrong: Sequence[tuple[int, str]]) -> None:
+        super().__init__("; ".join(message for _, message in wrong))
+        self.wrong = wrong
+
+
+class ValueType(NamedTuple, Generic[T]):
+    """How a value is read: ``read`` takes a TOML value; ``from_text`` makes one from an environment variable."""
+
+    read: Callable[[Any], T]
+    from_text: Callable[[str], object] = lambda text: text
+
+    def then(self, further: Callable[[T], Any]) -> ValueType[Any]:
+        """The same type with a further step."""
+        return ValueType(lambda value: further(self.read(value)), self.from_text)
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """Bytes that no error, log, status or traceback shows."""
+
+    octets: bytes = field(repr=False)
+
+
+def read_duration(text: str) -> int:
+    """Seconds of a duration such as ``14d``, ``36h`` or ``3600``. Raises ValueError."""
+    lower = text.lower()
+    number, unit = (lower[:-1], lower[-1]) if lower[-1:].isalpha() else (lower, "")
+    if not (number.isascii() and number.isdigit()) or unit not in UNITS:
+        raise ValueError(f"{text!r} is not a duration such as 14d, 36h or 3600")
+    seconds = int(number[:20]) * UNITS[unit]
+    if seconds > MAX_DURATION:
+        raise ValueError(f"{text!r} is more than {MAX_DURATION} seconds")
+    return seconds
+
+
+def read_name(text: str) -> Labels:
+    """A domain name in lower case. Raises ValueError."""
+    if not text:
+        raise ValueError("is empty: a domain name is required")
+    try:
+        return names.fold(names.parse(text))
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not a valid domain name: {error}") from None
+
+
+def read_tsig_secret(text: str) -> Secret:
+    """A TSIG secret in Base64 (RFC 4648 section 4), the format of every DNS server. Raises ValueError."""
+    try:
+        octets = base64.b64decode("".join(text.split()), validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("the secret is not base64") from None
+    if not octets:
+        raise ValueError("the secret is empty")
+    return Secret(octets)
+
+
+def read_algorithm(text: str) -> str:
+    """The name of a TSIG algorithm that ``acl.TsigKey`` supports. Raises ValueError."""
+    return TsigKey((b"any",), text.lower().rstrip("."), b"any").algorithm
+
+
+def read_cookie_secrets(text: str) -> tuple[Secret, ...]:
+    """One secret per line, 32 hexadecimal digits each: the first makes cookies, all of them verify (RFC 9018 5)."""
+    lines = text.split()
+    if not lines or not all(re.fullmatch(f"[0-9A-Fa-f]{{{2 * KEY_SIZE}}}", line) for line in lines):
+        raise ValueError(f"each secret must be {2 * KEY_SIZE} hexadecimal digits, one per line")
+    if len(lines) > MAX_SECRETS:
+        raise ValueError(f"has {len(lines)} secrets, {MAX_SECRETS} at most")
+    return tuple(Secret(bytes.fromhex(line)) for line in lines)
+
+
+def _of_type(value: object, kind: type[T]) -> T:
+    """The value if it has the TOML type: a boolean is not an integer, but an integer is a number."""
+    if kind is float and type(value) is int:
+        return float(value)  # type: ignore[return-value]
+    if type(value) is not kind:
+        raise ValueError(f"must be {_TYPES[kind]}, not {_TYPES.get(type(value), 'a date or time')}")
+    return value
+
+
+def _bounded(value: Any, low: float, high: float) -> Any:
+    if not low <= value <= high:  # refuses NaN too
+        raise ValueError(f"must be from {low} to {high}, not {value}")
+    return value
+
+
+def _number_from_text(text: str) -> object:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text  # which ``read`` refuses
+
+
+def integer(low: int, high: int) -> ValueType[int]:
+    return ValueType(lambda value: _bounded(_of_type(value, int), low, high), _number_from_text)
+
+
+def number(low: float, high: float) -> ValueType[float]:
+    return ValueType(lambda value: _bounded(_of_type(value, float), low, high), _number_from_text)
+
+
+def choice(*words: str) -> ValueType[str]:
+    def read(value: object) -> str:
+        if _of_type(value, str) not in words:
+            raise ValueError(f"must be one of {', '.join(words)}, not {value!r}")
+        return str(value)
+
+    return ValueType(read)
+
+
+def list_of(element: ValueType[T]) -> ValueType[tuple[T, ...]]:
+    """An array; an environment variable separates its elements with commas. ``read`` raises ElementError."""
+
+    def read(value: object) -> tuple[T, ...]:
+        found, wrong = [], []
+        for index, item in enumerate(_of_type(value, list)):
+            try:
+                found.append(element.read(item))
+            except ValueError as error:
+                wrong.append((index, str(error)))
+        if wrong:
+            raise ElementError(wrong)
+        return tuple(found)
+
+    return ValueType(read, lambda text: [element.from_text(part.strip()) for part in text.split(",") if part.strip()])
+
+
+def _short(text: str) -> str:
+    if len(text.encode()) > MAX_IDENTITY:
+        raise ValueError(f"is longer than {MAX_IDENTITY} bytes")
+    return text
+
+
+def _path(text: str) -> Path | None:
+    if "\0" in text:
+        raise ValueError("has a NUL, which a file name cannot have")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        encoding = sys.getfilesystemencoding()
+        raise ValueError(f"is not a valid file name in {encoding}, the encoding here: set LC_ALL=C.UTF-8") from None
+    return Path(text) if text else None
+
+
+def _file(text: str) -> Path:
+    path = _path(text)
+    if path is None:
+        raise ValueError("is empty: a file is required")
+    return path
+
+
+def _duration(value: object) -> int:
+    """Seconds, from an integer or a text such as "14d"."""
+    if type(value) is not int:
+        return read_duration(_of_type(value, str))
+    return read_duration(str(value))
+
+
+def _sha256(text: str) -> str:
+    if text and not re.fullmatch("[0-9A-Fa-f]{64}", text):
+        raise ValueError("must have 64 hexadecimal digits")
+    return text.lower()
+
+
+BOOLEAN = ValueType(
+    lambda value: _of_type(value, bool), lambda text: {"true": True, "false": False}.get(text.lower(), text)
+)
+TEXT = ValueType(lambda value: _of_type(value, str))
+SHORT_TEXT = TEXT.then(_short)
+PATH = TEXT.then(_path)  # "" is None; the reader resolves relative paths
+FILE = TEXT.then(_file)
+DURATION = ValueType(_duration)
+SHA256 = TEXT.then(_sha256)
+NAME = TEXT.then(read_name)
+_ADDRESS = TEXT.then(lambda text: Address.from_text(text) if text else None)
+_ADDRESSES = list_of(TEXT.then(Address.from_text))
+_NETWORKS = list_of(TEXT.then(read_network))
+_ACCESS = list_of(TEXT.then(AccessRule.from_text))
+_NOTIFY = list_of(TEXT.then(NotifyTarget.from_text))
+
+
+# ---- tables and keys
 
 
 def setting(value_type: ValueType[Any], default: Any = MISSING) -> Any:
@@ -58,31 +261,25 @@ IDLE_TIMEOUT = 10.0
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
 
-_ADDRESS = values.TEXT.then(lambda text: Address.from_text(text) if text else None)
-_ADDRESSES = values.list_of(values.TEXT.then(Address.from_text))
-_NETWORKS = values.list_of(values.TEXT.then(read_network))
-_ACCESS = values.list_of(values.TEXT.then(AccessRule.from_text))
-_NOTIFY = values.list_of(values.TEXT.then(NotifyTarget.from_text))
-
 
 @dataclass(frozen=True)
 class TlsConfig:
     """``[serve.tls]``: DNS over TLS (RFC 7858)."""
 
     listen: tuple[Address, ...] = setting(_ADDRESSES, ())
-    certificate: Path | None = setting(values.PATH, None)
-    key: Path | None = setting(values.PATH, None)
+    certificate: Path | None = setting(PATH, None)
+    key: Path | None = setting(PATH, None)
 
 
 @dataclass(frozen=True)
 class RrlConfig:
     """``[serve.rrl]``: response rate limiting for UDP; 0 responses a second means no limit."""
 
-    responses_per_second: int = setting(values.integer(0, 1_000_000), rate_limit.RESPONSES_PER_SECOND)
-    slip: int = setting(values.integer(0, 10), rate_limit.SLIP)  # every nth limited response is sent truncated; 0: none
-    window: int = setting(values.integer(1, 3600), rate_limit.WINDOW)  # seconds
-    ipv4_prefix: int = setting(values.integer(0, 32), rate_limit.IPV4_PREFIX)
-    ipv6_prefix: int = setting(values.integer(0, 128), rate_limit.IPV6_PREFIX)
+    responses_per_second: int = setting(integer(0, 1_000_000), rate_limit.RESPONSES_PER_SECOND)
+    slip: int = setting(integer(0, 10), rate_limit.SLIP)  # every nth limited response is sent truncated; 0: none
+    window: int = setting(integer(1, 3600), rate_limit.WINDOW)  # seconds
+    ipv4_prefix: int = setting(integer(0, 32), rate_limit.IPV4_PREFIX)
+    ipv6_prefix: int = setting(integer(0, 128), rate_limit.IPV6_PREFIX)
     exempt: tuple[Network, ...] = setting(_NETWORKS, rate_limit.EXEMPT)
 
 
@@ -90,34 +287,34 @@ class RrlConfig:
 class CookieConfig:
     """``[serve.cookies]``: DNS cookies (RFC 7873). Without a secret, each start makes a new one."""
 
-    enabled: bool = setting(values.BOOLEAN, True)
-    require: bool = setting(values.BOOLEAN, False)  # answer UDP queries without a valid one with BADCOOKIE
-    secret: tuple[Secret, ...] = setting(values.TEXT.then(values.read_cookie_secrets), ())
-    secret_file: Path | None = setting(values.PATH, None)
+    enabled: bool = setting(BOOLEAN, True)
+    require: bool = setting(BOOLEAN, False)  # answer UDP queries without a valid one with BADCOOKIE
+    secret: tuple[Secret, ...] = setting(TEXT.then(read_cookie_secrets), ())
+    secret_file: Path | None = setting(PATH, None)
 
 
 @dataclass(frozen=True)
 class TcpConfig:
     """``[serve.tcp]``: limits of TCP and TLS connections, over all addresses together."""
 
-    max_connections: int = setting(values.integer(1, 100_000), MAX_CONNECTIONS)
-    max_per_client: int = setting(values.integer(1, 100_000), MAX_PER_CLIENT)
-    idle_timeout: float = setting(values.number(0.1, 3600), IDLE_TIMEOUT)  # seconds
+    max_connections: int = setting(integer(1, 100_000), MAX_CONNECTIONS)
+    max_per_client: int = setting(integer(1, 100_000), MAX_PER_CLIENT)
+    idle_timeout: float = setting(number(0.1, 3600), IDLE_TIMEOUT)  # seconds
 
 
 @dataclass(frozen=True)
 class QueryLogConfig:
     """``[serve.query_log]``: which queries are logged."""
 
-    every: int = setting(values.integer(0, 1_000_000_000), 0)  # log every nth query; 0: none
-    rate: int = setting(values.integer(1, 100_000), 100)  # lines a second at most
+    every: int = setting(integer(0, 1_000_000_000), 0)  # log every nth query; 0: none
+    rate: int = setting(integer(1, 100_000), 100)  # lines a second at most
 
 
 @dataclass(frozen=True)
 class CatalogConfig:
     """``[serve.catalog]``: a catalog zone (RFC 9432) of all zones served, if it has a name."""
 
-    name: Labels | None = setting(values.TEXT.then(lambda text: values.read_name(text) if text else None), None)
+    name: Labels | None = setting(TEXT.then(lambda text: read_name(text) if text else None), None)
     transfer: tuple[AccessRule, ...] = setting(_ACCESS, ())
     notify: tuple[NotifyTarget, ...] = setting(_NOTIFY, ())
 
@@ -127,22 +324,22 @@ class ServeConfig:
     """``[serve]``."""
 
     listen: tuple[Address, ...] = setting(_ADDRESSES, (Address("127.0.0.1", SERVER_PORT),))
-    user: str = setting(values.TEXT, "")  # NAME or NAME:GROUP to run as, if started by root
-    workers: int = setting(values.integer(1, 1024), 1)
-    nsid: str = setting(values.SHORT_TEXT, "")
-    version: str = setting(values.SHORT_TEXT, "")  # version.bind; empty: REFUSED
-    hostname: str = setting(values.SHORT_TEXT, "")  # hostname.bind and id.server; empty: REFUSED
-    udp_payload: int = setting(values.integer(MIN_PAYLOAD, MAX_PAYLOAD), UDP_PAYLOAD)
-    control: Path | None = setting(values.PATH, Path("run/maptr.sock"))
+    user: str = setting(TEXT, "")  # NAME or NAME:GROUP to run as, if started by root
+    workers: int = setting(integer(1, 1024), 1)
+    nsid: str = setting(SHORT_TEXT, "")
+    version: str = setting(SHORT_TEXT, "")  # version.bind; empty: REFUSED
+    hostname: str = setting(SHORT_TEXT, "")  # hostname.bind and id.server; empty: REFUSED
+    udp_payload: int = setting(integer(MIN_PAYLOAD, MAX_PAYLOAD), UDP_PAYLOAD)
+    control: Path | None = setting(PATH, Path("run/maptr.sock"))
     metrics: Address | None = setting(_ADDRESS, None)  # HTTP: /metrics for Prometheus, and /health
-    state: Path | None = setting(values.PATH, None)  # a folder for data that outlives a restart
+    state: Path | None = setting(PATH, None)  # a folder for data that outlives a restart
     tls: TlsConfig = section(TlsConfig)
     rrl: RrlConfig = section(RrlConfig)
     cookies: CookieConfig = section(CookieConfig)
     tcp: TcpConfig = section(TcpConfig)
     catalog: CatalogConfig = section(CatalogConfig)
-    log_level: str = setting(values.choice(*LOG_LEVELS), "info")
-    log_format: str = setting(values.choice(*LOG_FORMATS), "text")
+    log_level: str = setting(choice(*LOG_LEVELS), "info")
+    log_format: str = setting(choice(*LOG_FORMATS), "text")
     query_log: QueryLogConfig = section(QueryLogConfig)
 
 
@@ -150,56 +347,56 @@ class ServeConfig:
 class KeyConfig:
     """``[[key]]``: a TSIG key (RFC 8945), with its secret here or in a file of its own."""
 
-    name: Labels = setting(values.NAME)
-    algorithm: str = setting(values.TEXT.then(values.read_algorithm), "hmac-sha256")
-    secret: Secret | None = setting(values.TEXT.then(values.read_tsig_secret), None)
-    secret_file: Path | None = setting(values.PATH, None)
+    name: Labels = setting(NAME)
+    algorithm: str = setting(TEXT.then(read_algorithm), "hmac-sha256")
+    secret: Secret | None = setting(TEXT.then(read_tsig_secret), None)
+    secret_file: Path | None = setting(PATH, None)
 
 
 @dataclass(frozen=True)
 class SigningConfig:
     """``[zone.signing]``: how a zone with ``keys`` is signed, like the options of ``maptr zone sign``."""
 
-    lifetime: int = setting(values.DURATION, LIFETIME)
-    inception: int = setting(values.DURATION, INCEPTION_OFFSET)  # how long before now signatures begin
-    refresh: int = setting(values.DURATION, REFRESH)  # how long before their end signatures are renewed
-    zonemd: bool = setting(values.BOOLEAN, True)
-    cds: str = setting(values.choice("publish", "none", "delete"), "publish")
-    dnskey_ttl: int | None = setting(values.DURATION, None)  # None: that of the SOA
+    lifetime: int = setting(DURATION, LIFETIME)
+    inception: int = setting(DURATION, INCEPTION_OFFSET)  # how long before now signatures begin
+    refresh: int = setting(DURATION, REFRESH)  # how long before their end signatures are renewed
+    zonemd: bool = setting(BOOLEAN, True)
+    cds: str = setting(choice("publish", "none", "delete"), "publish")
+    dnskey_ttl: int | None = setting(DURATION, None)  # None: that of the SOA
 
 
 @dataclass(frozen=True)
 class ZoneConfig:
     """``[[zone]]``: a zone, its file, its secondaries, and how a new file is published."""
 
-    name: Labels = setting(values.NAME)
-    file: Path = setting(values.FILE)
+    name: Labels = setting(NAME)
+    file: Path = setting(FILE)
     transfer: tuple[AccessRule, ...] = setting(_ACCESS, ())
     notify: tuple[NotifyTarget, ...] = setting(_NOTIFY, ())
-    max_shrink: float = setting(values.number(0, 1), REMOVAL_LIMIT)  # the share of its names that a new file may lose
-    serial: str = setting(values.choice("file", "increment", "date", "unix"), "file")
-    lint: str = setting(values.choice("off", "warn", "refuse"), "warn")
-    keys: Path | None = setting(values.PATH, None)  # a folder: the server signs the zone with the keys in it
+    max_shrink: float = setting(number(0, 1), REMOVAL_LIMIT)  # the share of its names that a new file may lose
+    serial: str = setting(choice("file", "increment", "date", "unix"), "file")
+    lint: str = setting(choice("off", "warn", "refuse"), "warn")
+    keys: Path | None = setting(PATH, None)  # a folder: the server signs the zone with the keys in it
     signing: SigningConfig = section(SigningConfig)
-    table: Path | None = setting(values.PATH, None)  # a registry to build the file from, with the next four
-    ns: tuple[str, ...] = setting(values.list_of(values.TEXT), ())
-    contact: Labels = setting(values.NAME, (b"hostmaster",))
-    ttl: int = setting(values.integer(0, MAX_TTL), 86400)
-    include: tuple[Path, ...] = setting(values.list_of(values.FILE), ())
+    table: Path | None = setting(PATH, None)  # a registry to build the file from, with the next four
+    ns: tuple[str, ...] = setting(list_of(TEXT), ())
+    contact: Labels = setting(NAME, (b"hostmaster",))
+    ttl: int = setting(integer(0, MAX_TTL), 86400)
+    include: tuple[Path, ...] = setting(list_of(FILE), ())
 
 
 @dataclass(frozen=True)
 class TableConfig:
     """``[table]``: the registry, its sources and its file."""
 
-    file: Path | None = setting(values.PATH, None)
-    url: str = setting(values.TEXT, "")
-    mirrors: tuple[str, ...] = setting(values.list_of(values.TEXT), ())
-    every: int = setting(values.DURATION, 3600)
-    sha256: str = setting(values.SHA256, "")
-    public_key: Path | None = setting(values.PATH, None)  # for a minisign signature
-    cafile: Path | None = setting(values.PATH, None)
-    drift: tuple[str, ...] = setting(values.list_of(values.TEXT), ())  # servers to compare with the table
+    file: Path | None = setting(PATH, None)
+    url: str = setting(TEXT, "")
+    mirrors: tuple[str, ...] = setting(list_of(TEXT), ())
+    every: int = setting(DURATION, 3600)
+    sha256: str = setting(SHA256, "")
+    public_key: Path | None = setting(PATH, None)  # for a minisign signature
+    cafile: Path | None = setting(PATH, None)
+    drift: tuple[str, ...] = setting(list_of(TEXT), ())  # servers to compare with the table
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -211,22 +408,22 @@ class TableConfig:
 class ClientConfig:
     """``[client]``: which servers the commands that discover ask, and below which origin."""
 
-    origin: Labels = setting(values.NAME, ARK_ARPA)
-    nameservers: tuple[str, ...] = setting(values.list_of(values.TEXT), ())  # empty: the system's
-    choose: str = setting(values.choice(*CHOOSERS), CHOOSERS[0])
-    scheme: str = setting(values.choice("https", "http"), "https")  # of hosts without one
+    origin: Labels = setting(NAME, ARK_ARPA)
+    nameservers: tuple[str, ...] = setting(list_of(TEXT), ())  # empty: the system's
+    choose: str = setting(choice(*CHOOSERS), CHOOSERS[0])
+    scheme: str = setting(choice("https", "http"), "https")  # of hosts without one
 
 
 @dataclass(frozen=True)
 class CacheConfig:
     """``[cache]``: the cache that the commands that discover use."""
 
-    natab: Path | None = setting(values.PATH, None)
-    path: Path | None = setting(values.PATH, None)
-    policy: str = setting(values.choice(*POLICIES), DNS_FIRST)
-    patience: float = setting(values.number(0, 3600), PATIENCE)  # seconds
-    stale_limit: int = setting(values.DURATION, STALE_LIMIT)
-    table_limit: int = setting(values.DURATION, 0)  # 0: no limit
+    natab: Path | None = setting(PATH, None)
+    path: Path | None = setting(PATH, None)
+    policy: str = setting(choice(*POLICIES), DNS_FIRST)
+    patience: float = setting(number(0, 3600), PATIENCE)  # seconds
+    stale_limit: int = setting(DURATION, STALE_LIMIT)
+    table_limit: int = setting(DURATION, 0)  # 0: no limit
 
 
 @dataclass(frozen=True)
