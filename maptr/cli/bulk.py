@@ -67,12 +67,7 @@ Exit codes:
 @click.option(
     "--concurrency", default=256, show_default=True, type=click.IntRange(1, 10_000), help="Queries in flight at most."
 )
-@click.option(
-    "--rate",
-    type=click.FloatRange(0, min_open=True),
-    metavar="N",
-    help="Send at most N packets a second to each server.  [default: no limit]",
-)
+@options.RATE_OPTION
 @options.discovery_options("Limit for each ARK, from its first query on.")
 def bulk(
     words: tuple[str, ...],

@@ -110,6 +110,12 @@ CONFIG_OPTION = click.option(
     type=PATH,
     help="Configuration file (TOML).  [default: MAPTR_CONFIG, else ./maptr.toml, else the user's]",
 )
+RATE_OPTION = click.option(
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    metavar="N",
+    help="Send at most N packets a second to each server.  [default: no limit]",
+)
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
 from typing import Any, TypeAlias
 
-from maptr.ark import Ark
 from maptr.cli import output
 from maptr.cli.lookup import Argument, Client, LookupOptions, NotArk
-from maptr.discovery import Discovery, DiscoveryError, NoMappingAuthority, Outcome, Step
+from maptr.discovery import Discovery, DiscoveryError, NoMappingAuthority, Step
 from maptr.errors import ArkSyntaxError, MaptrError
-from maptr.protocol import names
-from maptr.text import printable
 
 SOURCES = {"dns": "DNS", "memory": "memory", "disk": "the cache on disk", "natab": "the table"}
 
@@ -78,8 +74,7 @@ def _look_up(arks: Sequence[Argument], client: Client, *, trace: bool) -> Iterat
             for note in ark.notes if trace else ():
                 output.talk(f"maptr: {ark}: {note}")
             try:
-                with _trace(ark) if trace else nullcontext() as on_step:
-                    found = client.ask(ark, on_step=on_step)
+                found = client.ask(ark, on_step=_show_step if trace else None)
             except KeyboardInterrupt:
                 output.interrupted(answers_kept(answered, len(arks)))
             except DiscoveryError as error:
@@ -145,60 +140,14 @@ def duration_text(seconds: float) -> str:
 # ---- the trace
 
 
-@contextmanager
-def _trace(ark: Ark) -> Iterator[Callable[[Step], None]]:
-    """Shows each step as it is read: a growing tree on a terminal, lines elsewhere."""
-    if output.watched():
-        with growing_tree(str(ark)) as add:
-            yield add
-        return
-
-    def show(step: Step) -> None:
-        for line in step_lines(step):
-            output.talk(line)
-
-    yield show
-
-
-def step_lines(step: Step) -> Iterator[str]:
+def _show_step(step: Step) -> None:
     """``? name NAPTR`` with the outcome, ``+`` for records that count, ``-`` for those that do not, and ``=`` for the
     links of the chain of trust."""
     indent = "  " * step.depth
-    yield f"{indent}? {step}"
+    output.talk(f"{indent}? {step}")
     for reading in step.readings:
-        yield f"{indent}  {'+' if reading.counted else '-'} {reading.naptr.to_text()}"
+        output.talk(f"{indent}  {'+' if reading.counted else '-'} {reading.naptr.to_text()}")
         for reason in reading.reasons:
-            yield f"{indent}      {reason}"
+            output.talk(f"{indent}      {reason}")
     for link in step.links:
-        yield f"{indent}  = {link}"
-
-
-@contextmanager
-def growing_tree(title: str) -> Iterator[Callable[[Step], None]]:
-    """A tree on stderr to which steps are added, each below the record that redirects to it."""
-    from rich.console import Console  # late: only a trace on a terminal needs rich
-    from rich.live import Live
-    from rich.text import Text
-    from rich.tree import Tree
-
-    root = Tree(Text(title, "bold"), guide_style="dim")
-    redirecting: dict[str, Tree] = {}  # reason of a record, which has the name it redirects to -> its node
-    colours = {"secure": "green", "bogus": "red"}
-
-    def add(step: Step) -> None:
-        name = names.to_text(step.name)
-        style = "green" if step.outcome is Outcome.ANSWER else "yellow" if step.outcome.said else "red"
-        asked = redirecting.get(f"redirect to {name}", root).add(Text(str(step), style))
-        for reading in step.readings:
-            mark, style = ("+ ", "") if reading.counted else ("- ", "dim")
-            record = asked.add(Text(mark + printable(reading.naptr.to_text()), style))
-            for reason in reading.reasons:
-                record.add(Text(printable(reason), "dim italic"))
-                redirecting.setdefault(reason, record)
-        for link in step.links:
-            asked.add(Text(f"= {link}", colours.get(link.security, "yellow")))
-        live.refresh()
-
-    console = Console(stderr=True, highlight=False)
-    with Live(root, console=console, auto_refresh=False) as live:
-        yield add
+        output.talk(f"{indent}  = {link}")

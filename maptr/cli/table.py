@@ -1,4 +1,4 @@
-"""``maptr table``: check and convert the NAAN registry; pull, drift and probe are modules of their own."""
+"""``maptr table``: check and convert the NAAN registry; pull, drift and probe are in ``pull`` and ``drift``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from maptr.zone.lint import lint
     lazy={
         "pull": ("maptr.cli.pull", "pull", "Pull the registry from its source."),
         "drift": ("maptr.cli.drift", "drift", "Compare a registry with DNS."),
-        "probe": ("maptr.cli.probe", "probe", "Test whether the servers in a registry answer."),
+        "probe": ("maptr.cli.drift", "probe", "Test whether the servers in a registry answer."),
     },
 )
 def table() -> None:

@@ -46,7 +46,7 @@ from maptr.zone.snapshot import ZoneView
     cls=LazyGroup,
     lazy={
         "sign": ("maptr.cli.sign", "sign", "Sign a zone with the keys in a folder."),
-        "keys": ("maptr.cli.keys", "keys", "Manage the keys of a zone."),
+        "keys": ("maptr.cli.sign", "keys", "Manage the keys of a zone."),
     },
 )
 def zone() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_line import run, run_on_terminal
+from tests.support.command_line import run
 from tests.support.hostile import hostile, hosts, naptr, question, reply
 from tests.support.peers import Maptr
 from tests.support.scripted import serving
@@ -233,13 +233,6 @@ def test_bad_trust_anchors(command: str, at: str, tmp_path: Path) -> None:
     assert "no trust anchor" in run(command, "ark:12345/x54", at, "--trust-anchor", str(tmp_path / "empty")).stderr
     both = run(command, "ark:12345/x54", at, "--trust-ad", "--trust-anchor", str(tmp_path / "empty"))
     assert "not both" in both.stderr
-
-
-def test_a_tree_grows_on_a_terminal(at: str) -> None:
-    code, out, shown = run_on_terminal("discover", "--trace", "ark:12345/x54", at)
-    assert (code, out[:24]) == (0, "https://ark.example.org/")
-    assert "12345.ark.arpa. NAPTR: answer, 4 records from" in shown
-    assert "candidate ark.example.org" in shown
 
 
 @pytest.mark.parametrize("command", ["discover", "url"])
