@@ -117,55 +117,43 @@ def read_plain(data: bytes, origin: Labels) -> ZoneFile | None:
     if data.translate(None, _PRINTABLE) or wire_length(origin) > MAX_ORIGIN:
         return None
     try:
-        return _PlainReader(origin).read(data)
+        return _read_blocks(data, origin)
     except LineError:
         return None
 
 
-class _PlainReader:
-    """Reads one file. Raises LineError if it is not plain."""
-
-    def __init__(self, origin: Labels) -> None:
-        self._origin = origin
-        self._apex = to_wire(origin)
-
-    def read(self, data: bytes) -> ZoneFile:
-        block = re.compile(_BLOCK.replace("ORIGIN", re.escape(to_text(self._origin))).encode(), re.MULTILINE)
-        head, *parts = block.split(data)
-        blocks, owners, rests = parts[::3], parts[1::3], parts[2::3]
-        between = [rest for rest in rests if rest != b"\n"]
-        lines = self._lines(head)
-        if blocks and not (lines.is_at_apex and lines.ttl is not None and not any(b"\n$" in rest for rest in between)):
-            blocks, between = [], []
-            lines = self._lines(data)
-        for rest in between:
+def _read_blocks(data: bytes, origin: Labels) -> ZoneFile:
+    """Raises LineError for a file that is not plain."""
+    block = re.compile(_BLOCK.replace("ORIGIN", re.escape(to_text(origin))).encode(), re.MULTILINE)
+    head, *parts = block.split(data)
+    blocks, owners, rests = parts[::3], parts[1::3], parts[2::3]
+    between = [rest for rest in rests if rest != b"\n"]
+    lines = _LineReader(origin)
+    lines.read(head)
+    if blocks and not (lines.is_at_apex and lines.ttl is not None and not any(b"\n$" in rest for rest in between)):
+        blocks, owners, between = [], [], [data.removeprefix(head)]
+    for rest in between:
+        lines.read(rest)
+    apex = to_wire(origin)
+    keys = [_BYTES[len(owner)] + owner + apex for owner in owners]
+    texts = dict(zip(keys, blocks, strict=True))
+    if apart := _apart(keys, blocks, texts, lines):
+        texts = {key: text for key, text in texts.items() if key not in apart}
+        lines = _LineReader(origin)
+        lines.read(head)
+        for key, text, rest in zip(keys, blocks, rests, strict=True):  # in the order of the file
+            if key in apart:
+                lines.read(text)
             lines.read(rest)
-        keys = [_BYTES[len(owner)] + owner + self._apex for owner in owners] if blocks else []
-        texts = dict(zip(keys, blocks, strict=True))
-        if apart := _apart(keys, blocks, texts, lines):
-            texts = {key: text for key, text in texts.items() if key not in apart}
-            lines = self._lines(head)
-            for key, text, rest in zip(keys, blocks, rests, strict=True):  # in the order of the file
-                if key in apart:
-                    lines.read(text)
-                lines.read(rest)
-        return self._zone_file(lines, texts)
-
-    def _lines(self, data: bytes) -> _LineReader:
-        lines = _LineReader(self._origin)
-        lines.read(data)
-        return lines
-
-    def _zone_file(self, lines: _LineReader, texts: dict[bytes, bytes]) -> ZoneFile:
-        table = {name: _pack_name(records) for name, records in lines.records.items()}
-        if not {SOA, NS} <= set(types_of(table.get(self._apex, b""))):
-            raise LineError("no SOA or no NS at the origin")
-        doubtful = frozenset(from_wire(name) for name, packed in table.items() if NAPTR in types_of(packed))
-        add_empty_names(table, self._apex)
-        packer = _LineReader(self._origin, lines.ttl).pack if texts else None
-        texts.update((name, packed) for name, packed in table.items() if packed or name not in texts)
-        nodes = PackedNodes(texts, {}, special_names(table), packer, lines.ttl)
-        return ZoneFile(ZoneView.of(self._origin, nodes), (), doubtful, lines.has_odd_replacements)
+    table = {name: _pack_name(records) for name, records in lines.records.items()}
+    if not {SOA, NS} <= set(types_of(table.get(apex, b""))):
+        raise LineError("no SOA or no NS at the origin")
+    doubtful = frozenset(from_wire(name) for name, packed in table.items() if NAPTR in types_of(packed))
+    add_empty_names(table, apex)
+    packer = _LineReader(origin, lines.ttl).pack if texts else None
+    texts.update((name, packed) for name, packed in table.items() if packed or name not in texts)
+    nodes = PackedNodes(texts, {}, special_names(table), packer, lines.ttl)
+    return ZoneFile(ZoneView.of(origin, nodes), (), doubtful, lines.has_odd_replacements)
 
 
 def _apart(keys: list[bytes], blocks: list[bytes], texts: dict[bytes, bytes], lines: _LineReader) -> set[bytes]:
