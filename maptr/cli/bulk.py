@@ -127,11 +127,9 @@ def bulk(
             chooser = lookup.chooser_of(asked_for, config)
             rows = Rows(write, cache, ordered=not unordered, require=asked_for.require, chooser=chooser)
             stack.callback(rows.close)
-            asked = 0
             for lines in read_arks(source, kept or KeptRows(), rows, update, asked_for.profile):
                 for number, discovery in engine.run(lines, ordered=not unordered) if engine else _unasked(lines):
                     rows.found(number, discovery)
-                asked += engine.questions if engine else 0
             rows.finish()
         except OSError as error:
             if target is None and error.filename is None:
@@ -148,7 +146,7 @@ def bulk(
     output.talk(
         f"maptr: {sum(counts[status] for status in (FOUND, NONE, UNKNOWN, BAD))} lines: {counts[FOUND]} found, "
         f"{counts[NONE]} none, {counts[UNKNOWN]} unknown, {counts[BAD]} bad; "
-        f"{asked} names asked{table}"
+        f"{engine.questions if engine else 0} names asked{table}"
     )
     if rows.advice:
         output.talk(f"maptr: {rows.advice}")

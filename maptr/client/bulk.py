@@ -182,7 +182,7 @@ def _each_options(options: BulkOptions, resolver: object, nameservers: list[str]
 
 
 class Bulk:
-    """The options of one bulk run. ``questions`` counts the names asked by the last run."""
+    """The options of bulk runs. ``questions`` counts the names that all its runs asked."""
 
     def __init__(
         self,
