@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ import click
 from maptr import config as configuration
 from maptr.cli import logstream, output
 from maptr.cli.options import PATH, Command, Parsed
+from maptr.config import Config, ZoneConfig
 from maptr.config.model import read_name
 from maptr.dnssec.expiry import signature_state
 from maptr.errors import ConfigError, MaptrError, MissingExtra, SigningError, ZoneError, raise_all, reason_of
@@ -31,12 +33,10 @@ from maptr.server.control import check_path
 from maptr.server.daemon import Daemon
 from maptr.server.settings import Overrides
 from maptr.server.sockets import Sockets, limits_within_descriptors
-from maptr.server.state import ZoneSource
 from maptr.transfer.acl import AccessRule, NotifyTarget, TsigKey
 from maptr.zone.finding import text_of
 
 if TYPE_CHECKING:
-    from maptr.config import Config
     from maptr.server.state import Served
 
 log = logging.getLogger("maptr.serve")
@@ -78,7 +78,7 @@ def _folder(text: str) -> str:
 @click.option(
     "--zone",
     metavar="ORIGIN=FILE",
-    type=Parsed(ZoneSource.from_text),
+    type=Parsed(ZoneConfig.from_text),
     multiple=True,
     help="Zone and its file, such as ark.arpa=ark.arpa.zone; overrides the zone in the configuration. Repeatable.",
 )
@@ -193,7 +193,7 @@ def _folder(text: str) -> str:
 @systemd.signals_blocked()
 def serve(
     config: str | None,
-    zone: tuple[ZoneSource, ...],
+    zone: tuple[ZoneConfig, ...],
     key: tuple[TsigKey, ...],
     transfer: tuple[AccessRule, ...],
     notify: tuple[NotifyTarget, ...],
@@ -306,7 +306,7 @@ def _run(config: Config, read: Callable[[], Config], listening: Sockets | None) 
         log.warning("serve.workers is ignored: one process answers; NSD or Knot as secondaries carry more")
     gc.disable()  # loading zones makes many objects and hardly any garbage
     try:
-        served = publisher.start(settings.sources_of(config), clock=time.time)
+        served = publisher.start(config.zones, clock=time.time)
         daemon = daemon_of(config, served, read, listening)
         gc.freeze()  # the zones stay, so the collector need not look at them
     finally:
@@ -380,23 +380,23 @@ class Report:
                 }
             )
 
-    def zone(self, source: ZoneSource, checked: zone_file.Checked, warnings: list[str]) -> None:
+    def zone(self, zone: ZoneConfig, checked: zone_file.Checked, warnings: list[str]) -> None:
         """Add a zone that can be served."""
-        zone = {
-            "zone": to_text(source.origin),
+        shown = {
+            "zone": to_text(zone.name),
             "serial": checked.view.serial,
             "names": checked.view.nodes.count(),
-            "file": str(source.path if source.table is None else source.table.table),
-            "keys": None if source.signing is None else str(source.signing.keys),
+            "file": str(zone.table or zone.file),
+            "keys": None if zone.keys is None else str(zone.keys),
             "warnings": warnings,
         }
-        self._zones.append(zone)
+        self._zones.append(shown)
         if self._as_json:
             return
-        signed = "" if source.signing is None else f", signed with {zone['keys']}"
-        output.data(f"zone {zone['zone']} serial {zone['serial']}, {zone['names']} names, from {zone['file']}{signed}")
+        name, signed = shown["zone"], "" if zone.keys is None else f", signed with {zone.keys}"
+        output.data(f"zone {name} serial {shown['serial']}, {shown['names']} names, from {shown['file']}{signed}")
         for warning in warnings:
-            output.talk(f"maptr: zone {zone['zone']}: {warning}")
+            output.talk(f"maptr: zone {name}: {warning}")
 
     def end(self, config: Config | None) -> None:
         """Print where the server would listen; exit if there are errors."""
@@ -429,25 +429,25 @@ def _check(config: Config, *, as_json: bool) -> None:
             make_context(tls)
         except ConfigError as error:
             report.error(error)
-    for source in settings.sources_of(config):
+    for zone in config.zones:
         try:
-            if source.signing is not None:
-                signer.check(source.signing)
-            checked = _read(source)
+            if zone.keys is not None:
+                signer.check(zone.keys)
+            checked = _read(zone)
         except (ZoneError, SigningError) as error:
             report.error(error)
         except OSError as error:
-            table = None if source.table is None else source.table.table
+            table = zone.table
             if table is not None and config.table.url and config.table.file == table and error.filename == str(table):
-                output.talk(f"maptr: zone {to_text(source.origin)}: {table} is not pulled yet")
+                output.talk(f"maptr: zone {to_text(zone.name)}: {table} is not pulled yet")
                 continue
             report.error(error)
         else:
             warnings = list(checked.warnings)
             now = time.time()
-            if source.signing is None and (found := signature_state(checked.view, now)).is_alarm:
+            if zone.keys is None and (found := signature_state(checked.view, now)).is_alarm:
                 warnings.append(status.signature_alarm(found, now))
-            report.zone(source, checked, warnings)
+            report.zone(zone, checked, warnings)
     report.end(config)
 
 
@@ -475,15 +475,15 @@ def _misplaced(config: Config) -> Iterator[ConfigError]:
             yield config.error("serve.state", f"{there} cannot be written to by this user")
 
 
-def _read(source: ZoneSource) -> zone_file.Checked:
+def _read(zone: ZoneConfig) -> zone_file.Checked:
     """A zone as it would be published; a table is built in a temporary folder. Raises ZoneError and OSError."""
-    if source.table is None:
-        return zone_file.read_checked(source)
+    if zone.table is None:
+        return zone_file.read_checked(zone)
     with tempfile.TemporaryDirectory() as aside:
-        path = Path(aside) / source.path.name
-        if source.path.exists():
-            path.write_bytes(source.path.read_bytes())
-        copy = source._replace(path=path, state=None)
+        path = Path(aside) / zone.file.name
+        if zone.file.exists():
+            path.write_bytes(zone.file.read_bytes())
+        copy = replace(zone, file=path, state=None)
         with zone_file.candidate(copy, time.time()) as (reading, left_out):
             checked = zone_file.read_checked(reading)
     lacking = (f"of its table {left_out}",) if left_out and left_out.records else ()

@@ -234,9 +234,8 @@ def _serve(registry: Registry, origin: Labels, folder: Path, ports: list[int], *
 def _zone(config: Config, *, force: bool) -> tuple[Served, ZoneState]:
     """The zone built from the table; exits if it cannot be served."""
     state_folder.make(config)
-    sources = settings.sources_of(config)
-    served = publisher.start(sources, clock=time.time)
-    served, (outcome,) = publisher.publish(sources, served, clock=time.time, force=force)
+    served = publisher.start(config.zones, clock=time.time)
+    served, (outcome,) = publisher.publish(config.zones, served, clock=time.time, force=force)
     state = served.states[config.zones[0].name]
     if state.view is None:
         output.fail(f"the zone cannot be served: {outcome.reason}", output.EXIT_NONE)
@@ -244,8 +243,8 @@ def _zone(config: Config, *, force: bool) -> tuple[Served, ZoneState]:
         output.talk(f"zone      not renewed: {outcome.reason} (--force overrides)")
     findings = f"{len(state.warnings)} findings, shown by maptr zone check" if state.warnings else "no findings"
     names = f"{state.names:,} names" if state.names else "unchanged"
-    output.talk(f"zone      {to_text(state.source.origin)} serial {state.view.serial}, {names}, checked: {findings}")
-    output.talk(f"          {state.source.path}")
+    output.talk(f"zone      {to_text(state.zone.name)} serial {state.view.serial}, {names}, checked: {findings}")
+    output.talk(f"          {state.zone.file}")
     if state.left_out and state.left_out.records:
         output.talk(f"          of its table {state.left_out}")
     return served, state
@@ -298,7 +297,7 @@ def _tell(daemon: Daemon, state: ZoneState, registry: Registry, file: Path) -> N
     output.talk("ready; try, in another shell (Ctrl-C here ends it):")
     output.data(f"  maptr url ark:{naan}/x1")
     output.data(f"  maptr discover --trace ark:{naan}/x1")
-    output.data(f"  dig +short NAPTR {naan}.{to_text(state.source.origin)} @{where}")
+    output.data(f"  dig +short NAPTR {naan}.{to_text(state.zone.name)} @{where}")
     if daemon.reloader.config is not None and daemon.reloader.config.serve.control is not None:
         output.data(f"  maptr status --config {shlex.quote(str(file))}")
     sys.stdout.flush()

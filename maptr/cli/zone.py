@@ -23,13 +23,13 @@ from maptr.cli.options import (
     refuse_input,
     write,
 )
+from maptr.config import ZoneConfig
 from maptr.dnssec.expiry import signature_state
 from maptr.errors import ZoneError, reason_of
 from maptr.files import read_whole
 from maptr.protocol import names
 from maptr.protocol.names import Labels, fold
 from maptr.protocol.serial import next_serial
-from maptr.server.state import ZoneSource
 from maptr.server.status import signature_alarm
 from maptr.server.zone_file import read_zone
 from maptr.zone import build as zones
@@ -37,7 +37,7 @@ from maptr.zone.check import Examined, examine
 from maptr.zone.diff import ZoneDiff
 from maptr.zone.finding import Finding, Severity
 from maptr.zone.masterfile import soa_owner
-from maptr.zone.publish import Guards, check_shrinkage
+from maptr.zone.publish import check_shrinkage
 from maptr.zone.reader import read_zone_file
 from maptr.zone.snapshot import ZoneView
 
@@ -239,7 +239,7 @@ def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
     views = []
     for file in (old, new):
         try:
-            views.append(read_zone(ZoneSource.from_text(f"{origin}={file}")))
+            views.append(read_zone(ZoneConfig.from_text(f"{origin}={file}")))
         except ValueError as error:
             raise click.UsageError(str(error)) from None
         except ZoneError as error:
@@ -311,6 +311,6 @@ def refuse_shrinkage(target: Path | None, old: ZoneView | None, new: ZoneView, *
     if old is None or force:
         return
     try:
-        check_shrinkage(ZoneDiff.between(old, new), Guards())
+        check_shrinkage(ZoneDiff.between(old, new))
     except ZoneError as error:
         output.fail(f"{target} stays as it is: {error.reason} (--force overrides)", output.EXIT_NONE)

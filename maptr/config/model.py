@@ -22,7 +22,7 @@ from maptr.answer import rate_limit
 from maptr.answer.context import MAX_IDENTITY, MAX_PAYLOAD, MIN_PAYLOAD
 from maptr.cache import DNS_FIRST, PATIENCE, POLICIES, STALE_LIMIT
 from maptr.choose import CHOOSERS
-from maptr.dnssec.policy import INCEPTION_OFFSET, LIFETIME, REFRESH
+from maptr.dnssec.policy import INCEPTION_OFFSET, LIFETIME, REFRESH, Children, SigningPolicy
 from maptr.errors import ConfigError
 from maptr.protocol import names
 from maptr.protocol.address import Address, Network, read_network
@@ -364,10 +364,18 @@ class SigningConfig:
     cds: str = setting(choice("publish", "none", "delete"), "publish")
     dnskey_ttl: int | None = setting(DURATION, None)  # None: that of the SOA
 
+    def policy(self) -> SigningPolicy:
+        """Raises SigningError for times with which no signature could last."""
+        cds = Children(self.cds)
+        return SigningPolicy(self.lifetime, self.inception, self.refresh, self.zonemd, cds, self.dnskey_ttl)
+
 
 @dataclass(frozen=True)
 class ZoneConfig:
-    """``[[zone]]``: a zone, its file, its secondaries, and how a new file is published."""
+    """``[[zone]]``: a zone, its file, its secondaries, and how a new file is published.
+
+    ``state`` and ``scheme`` are those of the whole configuration.
+    """
 
     name: Labels = setting(NAME)
     file: Path = setting(FILE)
@@ -383,6 +391,16 @@ class ZoneConfig:
     contact: Labels = setting(NAME, (b"hostmaster",))
     ttl: int = setting(integer(0, MAX_TTL), 86400)
     include: tuple[Path, ...] = setting(list_of(FILE), ())
+    state: Path | None = field(default=None, compare=False)  # serve.state
+    scheme: str = field(default="https", compare=False)  # client.scheme
+
+    @classmethod
+    def from_text(cls, text: str) -> ZoneConfig:
+        """Read ``ORIGIN=FILE``; the origin's final dot may be missing. Raises ValueError."""
+        origin, equals, path = text.partition("=")
+        if not (origin and equals and path):
+            raise ValueError(f"{text!r} is not ORIGIN=FILE, such as ark.arpa=ark.arpa.zone")
+        return cls(read_name(origin), Path(path))
 
 
 @dataclass(frozen=True)

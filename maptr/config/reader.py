@@ -103,7 +103,9 @@ def _examine_text(
     reading.overlay(_from_environment(environment, reading.errors))
     reading.overlay(flags)
     config: Config = reading.table(Config, document, ())
-    config = dataclasses.replace(config, filename=filename, places=reading.places)
+    state, scheme = config.serve.state, config.client.scheme
+    zones = tuple(dataclasses.replace(zone, state=state, scheme=scheme) for zone in config.zones)
+    config = dataclasses.replace(config, zones=zones, filename=filename, places=reading.places)
     if not reading.lost:
         found = _check(config, document)
         reading.errors += [reading.error(*mistake) for mistake in found if not reading.follows(*mistake)]

@@ -108,7 +108,7 @@ class Daemon:
         if not (self.bound or self.tls_bound):
             self.bind()
         assert self._sockets is not None  # noqa: S101 - bound above
-        access = self.primary.start(self.reloader.served.sources, self.snapshot)
+        access = self.primary.start(self.reloader.served.zones, self.snapshot)
         state = ServerState(self.snapshot, access, self.responder.context)
         if signals:
             self._handle_signals()
@@ -212,7 +212,7 @@ class Daemon:
                     **status.describe_zone(state, now),
                     "secondaries": [
                         status.describe_secondary(state, now, *each)
-                        for each in self.primary.secondaries(state.source.origin)
+                        for each in self.primary.secondaries(state.zone.name)
                     ],
                 }
                 for state in states

@@ -21,13 +21,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
+from maptr.config import ZoneConfig
 from maptr.errors import ConfigError, JournalError
 from maptr.files import keep, name_for
 from maptr.protocol.address import Address
 from maptr.protocol.names import Labels, to_text
 from maptr.protocol.numbers import MAX_MESSAGE, NOERROR, NOTIMP
 from maptr.protocol.serial import is_newer
-from maptr.server.state import Clock, ZoneSource
+from maptr.server.state import Clock
 from maptr.transfer import tsig
 from maptr.transfer.acl import NotifyTarget, Secondaries, TsigKey, keyring
 from maptr.transfer.catalog import catalog_zone
@@ -84,11 +85,11 @@ class PrimarySettings:
         """The secondaries of a zone."""
         return self.secondaries.get(origin, Secondaries())
 
-    def journal(self, source: ZoneSource) -> Path | None:
+    def journal(self, zone: ZoneConfig) -> Path | None:
         """The path of a zone's journal; None for a zone without one."""
-        if not self.of(source.origin).transfer.rules:
+        if not self.of(zone.name).transfer.rules:
             return None
-        return journal_path(source.path, source.origin, self.state)
+        return journal_path(zone.file, zone.name, self.state)
 
 
 NO_SECONDARIES = PrimarySettings()
@@ -107,20 +108,20 @@ class Primary:
         keys = MappingProxyType(dict(keyring(self.settings.keys)))
         return self._with_catalog(Access(keys, self.settings.secondaries), snapshot)
 
-    def start(self, sources: Sequence[ZoneSource], snapshot: Snapshot) -> Access:
+    def start(self, zones: Sequence[ZoneConfig], snapshot: Snapshot) -> Access:
         """The access to the first snapshot. Reads the journals, and sets aside those that cannot be used."""
         journals = {
-            source.origin: read_journal(path, snapshot.zones[source.origin])
-            for source in sources
-            if (path := self.settings.journal(source)) is not None and source.origin in snapshot.zones
+            zone.name: read_journal(path, snapshot.zones[zone.name])
+            for zone in zones
+            if (path := self.settings.journal(zone)) is not None and zone.name in snapshot.zones
         }
         return replace(self.access(snapshot), journals=MappingProxyType(journals))
 
-    def follow(self, access: Access, sources: Sequence[ZoneSource], old: Snapshot, new: Snapshot) -> Access:
+    def follow(self, access: Access, zones: Sequence[ZoneConfig], old: Snapshot, new: Snapshot) -> Access:
         """The access to the next snapshot. Compares zones and writes files: call it in a thread."""
         journals: dict[Labels, Journal] = {}
-        for source in sources:
-            origin, path = source.origin, self.settings.journal(source)
+        for zone in zones:
+            origin, path = zone.name, self.settings.journal(zone)
             view, before = new.zones.get(origin), old.zones.get(origin)
             if view is None:
                 continue

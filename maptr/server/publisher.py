@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from maptr.answer.context import Context
-from maptr.config import Config
+from maptr.config import Config, ZoneConfig
 from maptr.errors import ConfigError, ZoneError, reason_of
 from maptr.protocol.names import Labels, to_text
 from maptr.server import settings, signer, state_folder, status, systemd
@@ -22,7 +22,7 @@ from maptr.server.background import in_thread
 from maptr.server.connections import Certificate
 from maptr.server.primary import Primary
 from maptr.server.responder import Responder, ServerState
-from maptr.server.state import NEVER_SIGNED, Clock, Served, ZoneResult, ZoneSource, ZoneState
+from maptr.server.state import NEVER_SIGNED, Clock, Served, ZoneResult, ZoneState
 from maptr.server.zone_file import candidate, read_checked
 from maptr.zone.diff import stripped
 from maptr.zone.finding import text_of
@@ -37,13 +37,13 @@ log = logging.getLogger("maptr.serve")
 MAX_WARNINGS = 10  # findings of a zone in the log and the status; ``maptr zone check`` shows all
 
 
-def start(sources: Iterable[ZoneSource], *, clock: Clock) -> Served:
+def start(zones: Iterable[ZoneConfig], *, clock: Clock) -> Served:
     """Every zone that can be loaded, and the others as broken."""
-    return publish(sources, Served(MappingProxyType({})), clock=clock, starting=True)[0]
+    return publish(zones, Served(MappingProxyType({})), clock=clock, starting=True)[0]
 
 
 def publish(
-    sources: Iterable[ZoneSource],
+    zones: Iterable[ZoneConfig],
     current: Served,
     *,
     clock: Clock,
@@ -51,25 +51,26 @@ def publish(
     force: bool = False,
     starting: bool = False,
 ) -> tuple[Served, list[ZoneResult]]:
-    """The zones of these sources, and the result for each zone, new, changed and removed ones among them.
+    """These zones as they are served now, and the result for each zone, new, changed and removed ones among them.
 
     ``only``: read the file of this zone alone. ``force``: as in ``decide``. ``starting``: nothing is served yet.
     Raises nothing that a file could cause.
     """
     states: dict[Labels, ZoneState] = {}
     results: list[ZoneResult] = []
-    for source in sources:
-        known = current.states.get(source.origin, ZoneState(source))
-        state = known._replace(source=source)
-        if source.signing is None:
+    for zone in zones:
+        known = current.states.get(zone.name, ZoneState(zone))
+        state = known._replace(zone=zone)
+        if zone.keys is None:
             state = state._replace(signed=None)
-        elif source.signing != known.source.signing:  # the signatures are not of the new policy or keys
+        elif (zone.keys, zone.signing) != (known.zone.keys, known.zone.signing):
+            # The signatures are not of the new keys or policy.
             unsigned = None if known.signed is None else known.signed.unsigned
             state = state._replace(signed=NEVER_SIGNED._replace(unsigned=unsigned))
-        if only is None or only == source.origin:
-            state, result = _publish(source, state, clock(), force, starting)
+        if only is None or only == zone.name:
+            state, result = _publish(zone, state, clock(), force, starting)
             results.append(result)
-        states[source.origin] = state
+        states[zone.name] = state
     results += [ZoneResult(to_text(origin), "removed") for origin in current.states.keys() - states.keys()]
     return Served(MappingProxyType(states)), results
 
@@ -104,18 +105,18 @@ def log_results(results: Iterable[ZoneResult]) -> None:
 
 
 def _publish(
-    source: ZoneSource, state: ZoneState, now: float, force: bool, starting: bool
+    zone: ZoneConfig, state: ZoneState, now: float, force: bool, starting: bool
 ) -> tuple[ZoneState, ZoneResult]:
-    name, served, old = to_text(source.origin), state.view, state.unsigned_view()
+    name, served, old = to_text(zone.name), state.view, state.unsigned_view()
     try:
-        with candidate(source, now, starting=starting) as (reading, left_out):
+        with candidate(zone, now, starting=starting) as (reading, left_out):
             checked = read_checked(reading)
-            view = checked.view if source.signing is None else stripped(checked.view)
-            view = _numbered(source, view, old, now)
+            view = checked.view if zone.keys is None else stripped(checked.view)
+            view = _numbered(zone, view, old, now)
             if old is not None:
-                view = decide(old, view, source.guards, force=force)
+                view = decide(old, view, zone.max_shrink, force=force)
             if view is not old:
-                _record(source, view, starting=starting)
+                _record(zone, view, starting=starting)
     except (ZoneError, OSError) as error:
         reason = text_of(error)
         if served is None:
@@ -130,7 +131,7 @@ def _publish(
     for warning in warnings if view is not old else ():
         log.warning("zone %s: %s", name, warning)
     failed_to_sign = state.signed is not None and bool(state.signed.error)  # the operator may have removed the cause
-    if source.signing is not None and (view is not old or failed_to_sign or signer.is_due(state, now)):
+    if zone.keys is not None and (view is not old or failed_to_sign or signer.is_due(state, now)):
         return _sign(state, view, now, warnings, changed=view is not old)
     if view is old and served is not None:
         return state, ZoneResult(name, "unchanged", served.serial, served.serial)
@@ -141,8 +142,8 @@ def _sign(
     state: ZoneState, unsigned: ZoneView, now: float, warnings: tuple[str, ...], *, changed: bool
 ) -> tuple[ZoneState, ZoneResult]:
     """Sign a version and serve it; if that fails, keep the served one."""
-    name, old = to_text(state.source.origin), state.view
-    view, signed = signer.sign(state.source, unsigned, old, state.signed, now)
+    name, old = to_text(state.zone.name), state.view
+    view, signed = signer.sign(state.zone, unsigned, old, state.signed, now)
     state = state._replace(signed=signed if changed else signed._replace(pending=None))
     serial = None if view is None else view.serial
     if signed.error:
@@ -158,30 +159,30 @@ def _sign(
 
 
 def _serve(state: ZoneState, view: ZoneView, now: float, warnings: tuple[str, ...]) -> tuple[ZoneState, ZoneResult]:
-    name, old = to_text(state.source.origin), state.view
+    name, old = to_text(state.zone.name), state.view
     result, was = ("loaded", None) if old is None else ("reloaded", old.serial)
     state = state.serving(view, now)._replace(warnings=warnings)
     return state, ZoneResult(name, result, view.serial, was, "", warnings)
 
 
-def _numbered(source: ZoneSource, new: ZoneView, old: ZoneView | None, now: float) -> ZoneView:
+def _numbered(zone: ZoneConfig, new: ZoneView, old: ZoneView | None, now: float) -> ZoneView:
     """The new version with the serial to publish it under. Raises ZoneError and OSError."""
-    if source.guards.serial == "file" or source.state is None:
+    if zone.serial == "file" or zone.state is None:
         return new
-    published = Published.of(old) if old is not None else state_folder.read_serial(source.state, source.origin)
-    return choose_serial(new, published, source.guards.serial, now)
+    published = Published.of(old) if old is not None else state_folder.read_serial(zone.state, zone.name)
+    return choose_serial(new, published, zone.serial, now)
 
 
-def _record(source: ZoneSource, view: ZoneView, *, starting: bool) -> None:
+def _record(zone: ZoneConfig, view: ZoneView, *, starting: bool) -> None:
     """Store a serial that the server chose. Raises OSError; a start logs it instead, and serves the zone."""
-    if source.guards.serial == "file" or source.state is None:
+    if zone.serial == "file" or zone.state is None:
         return
     try:
-        state_folder.write_serial(source.state, source.origin, Published.of(view))
+        state_folder.write_serial(zone.state, zone.name, Published.of(view))
     except OSError as error:
         if not starting:
             raise
-        log.error("zone %s: its serial cannot be kept for the next start: %s", to_text(source.origin), reason_of(error))
+        log.error("zone %s: its serial cannot be kept for the next start: %s", to_text(zone.name), reason_of(error))
 
 
 # ---- reloads
@@ -303,8 +304,8 @@ class Reloader:
             if config is not None:
                 settings.check_change(config, new)
             config, context = new, settings.renewed(context, new)
-        sources = self.served.sources if config is None else settings.sources_of(config)
-        served, results = publish(sources, self.served, clock=self._clock, only=only, force=force)
+        zones = self.served.zones if config is None else config.zones
+        served, results = publish(zones, self.served, clock=self._clock, only=only, force=force)
         if config is not None:
             self._primary.settings = settings.primary_of(config)
         return self._next(config, served, context, results)
@@ -312,7 +313,7 @@ class Reloader:
     async def sign_now(self) -> None:
         """Sign the zones whose keys have changed or whose signatures are due, as their files were last read."""
         async with self._busy:
-            signs = any(state.source.signing for state in self.served.states.values())
+            signs = any(state.zone.keys for state in self.served.states.values())
             if signs and (following := await in_thread(self._sign)) is not None:
                 self._adopt(following)
 
@@ -323,7 +324,7 @@ class Reloader:
 
     def _next(self, config: Config | None, served: Served, context: Context, results: list[ZoneResult]) -> _Next:
         snapshot = served.snapshot()
-        access = self._primary.follow(self._state.access, served.sources, self._state.snapshot, snapshot)
+        access = self._primary.follow(self._state.access, served.zones, self._state.snapshot, snapshot)
         return _Next(config, served, ServerState(snapshot, access, context), results)
 
     async def _read_certificate(self, reply: dict[str, Any]) -> None:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from maptr.answer.context import NO_COOKIES, Context, Identity
 from maptr.answer.rate_limit import RrlSettings
 from maptr.config import Config, KeyConfig, Secret, ZoneConfig
-from maptr.dnssec.policy import Children, SigningPolicy
-from maptr.errors import ConfigError, MissingExtra, SignatureError, ZoneError
+from maptr.errors import ConfigError, MissingExtra, SignatureError
 from maptr.protocol.cookies import CookieSettings
 from maptr.protocol.names import Labels, fold, parse, to_text
 from maptr.registry.minisign import PublicKey
@@ -24,13 +23,10 @@ from maptr.server.connections import TlsSettings
 from maptr.server.primary import PrimarySettings
 from maptr.server.query_log import QueryLog
 from maptr.server.responder import Responder, fresh_cookies
-from maptr.server.state import Signing, TableBuild, ZoneSource
 from maptr.server.stream import DEFAULT_LIMITS, TcpLimits
 from maptr.text import nearest
 from maptr.transfer.acl import AccessRule, Acl, NotifyTarget, Secondaries, TsigKey, keyring
 from maptr.transfer.catalog import catalog_zone
-from maptr.zone.build import NameServer
-from maptr.zone.publish import Guards
 
 if TYPE_CHECKING:
     from maptr.registry.pull import Demands
@@ -45,7 +41,7 @@ class Overrides(NamedTuple):
     Its other options are settings by their keys, which ``config.load`` takes as flags.
     """
 
-    zones: tuple[ZoneSource, ...] = ()
+    zones: tuple[ZoneConfig, ...] = ()
     keys: tuple[TsigKey, ...] = ()
     transfer: tuple[AccessRule, ...] = ()
     notify: tuple[NotifyTarget, ...] = ()
@@ -54,11 +50,11 @@ class Overrides(NamedTuple):
         """The configuration with these zones and keys, which replace those of the same name, and these secondaries
         for every zone and the catalog. Raises ConfigError."""
         zones = {zone.name: zone for zone in config.zones}
-        for at, source in enumerate(self.zones):
-            if source.origin in (earlier.origin for earlier in self.zones[:at]):
-                raise ConfigError(f"zone {to_text(source.origin)} is given twice")
-            known = zones.get(source.origin, ZoneConfig(name=source.origin, file=source.path))
-            zones[source.origin] = replace(known, file=source.path, table=None)
+        for at, zone in enumerate(self.zones):
+            if zone.name in (earlier.name for earlier in self.zones[:at]):
+                raise ConfigError(f"zone {to_text(zone.name)} is given twice")
+            new = replace(zone, state=config.serve.state, scheme=config.client.scheme)
+            zones[zone.name] = replace(zones.get(zone.name, new), file=zone.file, table=None)
         try:
             names = keyring(self.keys)
         except ValueError as error:
@@ -79,7 +75,7 @@ class Overrides(NamedTuple):
 def mistakes(config: Config) -> list[ConfigError]:
     """The settings that cannot be obeyed on this system."""
     errors: list[ConfigError] = []
-    looks: list[Callable[[Config], object]] = [privileges.check, primary_of, sources_of]
+    looks: list[Callable[[Config], object]] = [privileges.check, primary_of]
     looks += [_check_metrics] if config.serve.metrics is not None else []
     looks += [demands_of] if config.table.public_key is not None else []
     for look in looks:
@@ -146,43 +142,6 @@ def tls_of(config: Config) -> TlsSettings | None:
 
 def tcp_of(config: Config) -> TcpLimits:
     return DEFAULT_LIMITS._replace(**vars(config.serve.tcp))
-
-
-def sources_of(config: Config) -> tuple[ZoneSource, ...]:
-    """The zones of the configuration. Raises ConfigError."""
-    return tuple(
-        ZoneSource(
-            zone.name,
-            zone.file,
-            Guards(zone.max_shrink, zone.serial, zone.lint),
-            config.serve.state,
-            _signing_of(zone),
-            _build_of(config, zone),
-        )
-        for zone in config.zones
-    )
-
-
-def _signing_of(zone: ZoneConfig) -> Signing | None:
-    """How a zone is signed; None for one that is served as its file has it."""
-    if zone.keys is None:
-        return None
-    how = zone.signing
-    return Signing(
-        zone.keys,
-        SigningPolicy(how.lifetime, how.inception, how.refresh, how.zonemd, Children(how.cds), how.dnskey_ttl),
-    )
-
-
-def _build_of(config: Config, zone: ZoneConfig) -> TableBuild | None:
-    """How a zone is built from its table; None for one without. Raises ConfigError."""
-    if zone.table is None:
-        return None
-    try:
-        servers = tuple(NameServer.parse(text, zone.name) for text in zone.ns)
-    except ZoneError as error:
-        raise config.error("zone.ns", error.reason) from None
-    return TableBuild(zone.table, zone.ttl, servers, zone.contact, zone.include, config.client.scheme)
 
 
 def has_table(config: Config) -> bool:

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import dns.exception
 
+from maptr.config import ZoneConfig
 from maptr.dnssec import store
 from maptr.dnssec.expiry import Validity, signature_state
 from maptr.errors import reason_of
 from maptr.protocol.names import to_text
-from maptr.server.state import NEVER_SIGNED, KeyFiles, Signing, SigningState, ZoneSource, ZoneState
+from maptr.server.state import NEVER_SIGNED, KeyFiles, SigningState, ZoneState, expiring
 from maptr.server.status import time_text
 from maptr.zone.snapshot import ZoneView
 
@@ -42,28 +43,28 @@ def key_files(folder: Path) -> KeyFiles:
 
 def is_due(state: ZoneState, now: float) -> bool:
     """Whether it is time to sign a zone."""
-    signing, signed = state.source.signing, state.signed or NEVER_SIGNED
-    if signing is None or (state.view is None and signed.pending is None):
+    keys, signed = state.zone.keys, state.signed or NEVER_SIGNED
+    if keys is None or (state.view is None and signed.pending is None):
         return False
-    return signed.is_due(key_files(signing.keys), now)
+    return signed.is_due(key_files(keys), now)
 
 
 def sign(
-    source: ZoneSource, unsigned: ZoneView, served: ZoneView | None, before: SigningState | None, now: float
+    zone: ZoneConfig, unsigned: ZoneView, served: ZoneView | None, before: SigningState | None, now: float
 ) -> tuple[ZoneView | None, SigningState]:
     """The view to serve for a zone file: newly signed, or ``served`` if that is still good.
 
     If signing fails, it is ``served``, after a restart the stored version, or None; ``error`` has the reason.
     Raises nothing that a file could cause.
     """
-    assert source.signing is not None  # noqa: S101 - for zones that are signed
-    assert source.state is not None  # noqa: S101 - the configuration requires it
-    name, old, before = to_text(source.origin), served, before or NEVER_SIGNED
-    keys = key_files(source.signing.keys)  # before they are read: a change in between is seen at the next check
-    if served is None and (kept := store.read(source.state, source.origin)) is not None:
+    assert zone.keys is not None  # noqa: S101 - for zones that are signed
+    assert zone.state is not None  # noqa: S101 - the configuration requires it
+    name, old, before = to_text(zone.name), served, before or NEVER_SIGNED
+    keys = key_files(zone.keys)  # before they are read: a change in between is seen at the next check
+    if served is None and (kept := store.read(zone.state, zone.name)) is not None:
         old, before = kept.view, before._replace(unsigned=kept.unsigned)
     try:
-        view = _renew(source, source.signing, source.state, unsigned, old, now)
+        view = _renew(zone, zone.keys, zone.state, unsigned, old, now)
     except (OSError, ValueError, KeyError, dns.exception.DNSException) as error:  # SigningError is a DNSException
         reason = reason_of(error)
     else:
@@ -71,7 +72,7 @@ def sign(
         assert validity is not None  # noqa: S101 - it was signed
         if view is not old:
             log.info("zone %s signed, serial %d, until %s", name, view.serial, time_text(validity.expires))
-        due = validity.expires - source.signing.policy.refresh
+        due = validity.expires - zone.signing.refresh
         return view, SigningState(unsigned.serial, validity.begins, due, keys)
     pause = min(2 * before.pause, RETRY_LAST) or RETRY_FIRST
     stays = "queries get SERVFAIL" if old is None else f"serial {old.serial} stays"
@@ -79,32 +80,30 @@ def sign(
     return old, before._replace(key_files=keys, pending=unsigned, error=reason, failed_at=now, pause=pause)
 
 
-def check(signing: Signing) -> None:
-    """Check that the key folder has keys to sign with. Raises SigningError and OSError."""
+def check(keys: Path) -> None:
+    """Check that a key folder has keys to sign with. Raises SigningError and OSError."""
     from maptr.dnssec import keys as zonekeys  # late, as in _renew
 
-    zonekeys.read_key_set(signing.keys)
+    zonekeys.read_key_set(keys)
 
 
-def _renew(
-    source: ZoneSource, signing: Signing, state: Path, unsigned: ZoneView, old: ZoneView | None, now: float
-) -> ZoneView:
+def _renew(zone: ZoneConfig, keys: Path, state: Path, unsigned: ZoneView, old: ZoneView | None, now: float) -> ZoneView:
     """Raises SigningError and OSError."""
     # Late, for a start: most servers sign nothing.
     from maptr.dnssec import keys as zonekeys
     from maptr.dnssec.sign import Renewal
     from maptr.zone import text
 
-    renewal = Renewal(zonekeys.read_key_set(signing.keys), signing.policy, now, source.guards.serial)
+    renewal = Renewal(zonekeys.read_key_set(keys), zone.signing.policy(), now, zone.serial)
     view = renewal.renew(unsigned, old)
     if view is old:
         return view
     try:
-        store.write(state, source.origin, text.to_text(view), unsigned.serial)
+        store.write(state, zone.name, text.to_text(view), unsigned.serial)
     except OSError as error:
         # A zone that cannot be stored is served, unless the served signatures are still good.
-        if old is not None and not signature_state(old, now, expiring=signing.expiring).is_alarm:
+        if old is not None and not signature_state(old, now, expiring=expiring(zone)).is_alarm:
             raise
-        name, reason = to_text(source.origin), reason_of(error)
+        name, reason = to_text(zone.name), reason_of(error)
         log.error("zone %s: its signed version cannot be kept for the next start: %s", name, reason)
     return view

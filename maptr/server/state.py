@@ -1,4 +1,4 @@
-"""The zones that are served, as values: their sources, each zone's state, and the result of a reload.
+"""The zones that are served, as values: their configuration, each zone's state, and the result of a reload.
 
 ``publisher.py`` makes one state from another, and swaps them.
 """
@@ -6,72 +6,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from maptr.config import ZoneConfig
 from maptr.dnssec.expiry import EXPIRING, Signatures, SignatureState, Validity
-from maptr.dnssec.policy import SigningPolicy
-from maptr.protocol.names import Labels, fold, parse
-from maptr.zone.build import NameServer
+from maptr.protocol.names import Labels
 from maptr.zone.diff import stripped
 from maptr.zone.lint import LeftOut
-from maptr.zone.publish import Guards
 from maptr.zone.snapshot import Snapshot, ZoneView
 
 Clock = Callable[[], float]  # seconds since 1970
 KeyFiles = tuple[tuple[str, int, int, int, int], ...]  # a key folder's files with their times, without their content
 
 
-@dataclass(frozen=True, slots=True)
-class TableBuild:
-    """How a zone is built from a registry's table. ``include`` are files of records to add."""
-
-    table: Path
-    ttl: int
-    servers: tuple[NameServer, ...] = ()
-    contact: Labels = (b"hostmaster",)
-    include: tuple[Path, ...] = ()
-    scheme: str = "https"  # for the hosts of a natab
-
-
-class Signing(NamedTuple):
-    """The key folder that a zone is signed with, and the signing policy."""
-
-    keys: Path
-    policy: SigningPolicy = SigningPolicy()
-
-    @property
-    def expiring(self) -> int:
-        """Seconds before the end of the signatures from which they raise an alarm: no sooner than the zone was to be
-        signed again."""
-        return min(EXPIRING, self.policy.refresh)
-
-
-class ZoneSource(NamedTuple):
-    """A zone's origin and file, the guards for new versions, and the folder for state that outlives the process.
-
-    With ``table``, the server builds the file from a registry. With ``signing``, the server signs the zone, which
-    needs ``state``.
-    """
-
-    origin: Labels
-    path: Path
-    guards: Guards = Guards()
-    state: Path | None = None
-    signing: Signing | None = None
-    table: TableBuild | None = None
-
-    @classmethod
-    def from_text(cls, text: str) -> ZoneSource:
-        """Read ``ORIGIN=FILE``; the origin's final dot may be missing. Raises ValueError."""
-        origin, equals, path = text.partition("=")
-        if not (origin and equals and path):
-            raise ValueError(f"{text!r} is not ORIGIN=FILE, such as ark.arpa=ark.arpa.zone")
-        try:
-            return cls(fold(parse(origin)), Path(path))
-        except ValueError as error:
-            raise ValueError(f"{origin!r} is not a valid domain name: {error}") from None
+def expiring(zone: ZoneConfig) -> int:
+    """Seconds before the end of the signatures from which they raise an alarm: no sooner than the server was to sign
+    the zone again."""
+    return EXPIRING if zone.keys is None else min(EXPIRING, zone.signing.refresh)
 
 
 class SigningState(NamedTuple):
@@ -117,7 +68,7 @@ class ZoneState(NamedTuple):
     that the server does not sign, ``left_out`` is None for zones that are not built from a table.
     """
 
-    source: ZoneSource
+    zone: ZoneConfig
     view: ZoneView | None = None
     names: int = 0  # that have records
     loaded_at: float | None = None
@@ -135,12 +86,11 @@ class ZoneState(NamedTuple):
     def signatures(self, now: float) -> SignatureState:
         if self.validity is None:
             return SignatureState(Signatures.UNSIGNED)
-        signing = self.source.signing
-        return self.validity.state(now, expiring=EXPIRING if signing is None else signing.expiring)
+        return self.validity.state(now, expiring=expiring(self.zone))
 
     def unsigned_view(self) -> ZoneView | None:
         """The served version as its file had it: without the server's signatures, and with the file's serial."""
-        if self.view is None or self.source.signing is None:
+        if self.view is None or self.zone.keys is None:
             return self.view
         return stripped(self.view, None if self.signed is None else self.signed.unsigned)
 
@@ -167,8 +117,8 @@ class Served(NamedTuple):
     states: Mapping[Labels, ZoneState]
 
     @property
-    def sources(self) -> tuple[ZoneSource, ...]:
-        return tuple(state.source for state in self.states.values())
+    def zones(self) -> tuple[ZoneConfig, ...]:
+        return tuple(state.zone for state in self.states.values())
 
     def snapshot(self) -> Snapshot:
         views = [state.view for state in self.states.values() if state.view is not None]

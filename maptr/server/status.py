@@ -26,7 +26,7 @@ ALARM_INTERVAL = 86400.0  # seconds between two log lines about an alarm; signat
 
 def zone_alarms(state: ZoneState, now: float) -> Iterator[str]:
     """What an operator has to see to in one zone."""
-    name = to_text(state.source.origin)
+    name = to_text(state.zone.name)
     signing_error = "" if state.signed is None else state.signed.error
     if state.view is None:
         yield f"zone {name} is not loaded, queries get SERVFAIL: {state.error or f'not signed: {signing_error}'}"
@@ -44,8 +44,8 @@ def zone_alarms(state: ZoneState, now: float) -> Iterator[str]:
 def describe_zone(state: ZoneState, now: float) -> dict[str, Any]:
     signatures = state.signatures(now)
     return {
-        "zone": to_text(state.source.origin),
-        "file": str(state.source.path),
+        "zone": to_text(state.zone.name),
+        "file": str(state.zone.file),
         "serial": None if state.view is None else state.view.serial,
         "names": state.names,
         "loaded": time_text(state.loaded_at),
@@ -91,10 +91,10 @@ def describe_secondary(
 def _signing(state: ZoneState) -> dict[str, Any] | None:
     """The signing state of a zone that the server signs."""
     signed = state.signed
-    if state.source.signing is None or signed is None:
+    if state.zone.keys is None or signed is None:
         return None
     return {
-        "keys": str(state.source.signing.keys),
+        "keys": str(state.zone.keys),
         "unsigned_serial": signed.unsigned,
         "due": time_text(signed.due or None),
         "error": signed.error,

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
+from maptr.config import ZoneConfig
 from maptr.errors import ParserFailed, TableError, ZoneError
 from maptr.files import read_whole, stamp, write_atomically
 from maptr.protocol.serial import following_serial, next_serial
 from maptr.registry import sandbox
-from maptr.server.state import TableBuild, ZoneSource
 from maptr.zone import build
 from maptr.zone.check import check_integrity, check_rules
 from maptr.zone.finding import Finding, Severity
@@ -34,92 +36,93 @@ class Checked(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-def read_zone(source: ZoneSource) -> ZoneView:
+def read_zone(zone: ZoneConfig) -> ZoneView:
     """Read a zone file, and verify its ZONEMD.
 
     Raises ZoneError with file and line, and OSError for the file or one that it includes. Data outside the zone is an
     error, whereas dnspython's own reader ignores it.
     """
-    return _read(source).view
+    return _read(zone).view
 
 
-def read_checked(source: ZoneSource) -> Checked:
+def read_checked(zone: ZoneConfig) -> Checked:
     """Read a zone file as ``read_zone`` does, and check the zone as a whole.
 
     Raises ZoneError also for errors that keep a zone from being served, and for a file that changed during reading.
     """
-    before = stamp(source.path)
-    read = _read(source)
+    before = stamp(zone.file)
+    read = _read(zone)
     findings = list(check_integrity(read.view))
-    _refuse(findings, source)
-    if source.guards.lint != "off" and (read.doubtful is None or read.doubtful):
+    _refuse(findings, zone)
+    if zone.lint != "off" and (read.doubtful is None or read.doubtful):
         rules = check_rules(read.view, read.doubtful)
-        if source.guards.lint == "refuse":
-            _refuse(rules, source)
+        if zone.lint == "refuse":
+            _refuse(rules, zone)
         findings += rules
-    if stamp(source.path) != before:
-        raise ZoneError("changed while it was read: write beside it and rename", filename=str(source.path))
+    if stamp(zone.file) != before:
+        raise ZoneError("changed while it was read: write beside it and rename", filename=str(zone.file))
     return Checked(read.view, tuple(map(str, findings)))
 
 
-def _read(source: ZoneSource) -> ZoneFile:
-    read = read_zone_file(read_whole(source.path), source.origin, source.path)
+def _read(zone: ZoneConfig) -> ZoneFile:
+    read = read_zone_file(read_whole(zone.file), zone.name, zone.file)
     try:
         check_digest(read.view)
     except ZoneError as error:
-        raise ZoneError(error.reason, filename=str(source.path)) from None
+        raise ZoneError(error.reason, filename=str(zone.file)) from None
     return read
 
 
-def _refuse(findings: Sequence[Finding], source: ZoneSource) -> None:
+def _refuse(findings: Sequence[Finding], zone: ZoneConfig) -> None:
     errors = [found for found in findings if found.severity is Severity.ERROR and found.code not in SERVED_WITH_ERROR]
     if errors:
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        raise ZoneError(f"{errors[0]}{more}", filename=str(source.path))
+        raise ZoneError(f"{errors[0]}{more}", filename=str(zone.file))
 
 
 # ---- zones built from a table
 
 
 @contextmanager
-def candidate(source: ZoneSource, now: float, *, starting: bool = False) -> Iterator[tuple[ZoneSource, LeftOut | None]]:
-    """The source to read, and the records of the table that it lacks (None if the table was not read).
+def candidate(zone: ZoneConfig, now: float, *, starting: bool = False) -> Iterator[tuple[ZoneConfig, LeftOut | None]]:
+    """The zone with the file to read, and the records of the table that it lacks (None if the table was not read).
 
     A new candidate becomes the zone's file at the end of the context, and is removed after an exception. There is none
-    if the source has no table, if the table has not changed, and at a start that finds a published version. Raises
+    if the zone has no table, if the table has not changed, and at a start that finds a published version. Raises
     ZoneError for a table that makes no zone, and OSError.
     """
-    if source.table is None or (starting and source.path.exists()):
-        yield source, None
+    if zone.table is None or (starting and zone.file.exists()):
+        yield zone, None
         return
-    text, left_out = _build(source, source.table, now)
+    text, left_out = _build(zone, zone.table, now)
     if text is None:
-        yield source, left_out
+        yield zone, left_out
         return
-    path = source.path.with_name(f".{source.path.name}.next")
+    path = zone.file.with_name(f".{zone.file.name}.next")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, text.encode())
     try:
-        yield source._replace(path=path), left_out
-        path.replace(source.path)
+        yield replace(zone, file=path), left_out
+        path.replace(zone.file)
     except BaseException:
         with suppress(OSError):
             path.unlink()
         raise
 
 
-def _build(source: ZoneSource, how: TableBuild, now: float) -> tuple[str | None, LeftOut]:
+def _build(zone: ZoneConfig, table_file: Path, now: float) -> tuple[str | None, LeftOut]:
     """The text of the zone, None if only its serial would differ from the zone's file; and the records it lacks."""
     try:
-        table, unread = sandbox.read(read_whole(how.table), filename=str(how.table), scheme=how.scheme)
+        table, unread = sandbox.read(read_whole(table_file), filename=str(table_file), scheme=zone.scheme)
     except TableError as error:
         raise ZoneError(error.reason, filename=error.filename, line=error.line) from None
     except ParserFailed as error:
         raise ZoneError(str(error)) from None
-    include = tuple((str(path), read_whole(path).decode()) for path in how.include)
-    settings = build.ZoneSettings(source.origin, how.servers, how.contact, how.ttl, include)
-    before = build.serial_of(read_whole(source.path).decode().splitlines()) if source.path.exists() else None
-    style = "date" if source.guards.serial == "file" else source.guards.serial  # as ``maptr zone build`` counts
+    include = tuple((str(path), read_whole(path).decode()) for path in zone.include)
+    servers = tuple(build.NameServer.parse(text, zone.name) for text in zone.ns)
+    settings = build.ZoneSettings(zone.name, servers, zone.contact, zone.ttl, include)
+    before = build.serial_of(read_whole(zone.file).decode().splitlines()) if zone.file.exists() else None
+    style = "date" if zone.serial == "file" else zone.serial  # as ``maptr zone build`` counts
     if before is not None:
         serial = following_serial(before[0], style, now)
     else:

@@ -15,18 +15,6 @@ from maptr.zone.diff import ZoneDiff, content_digest, with_serial
 from maptr.zone.snapshot import ZoneView
 
 
-class Guards(NamedTuple):
-    """The guards of a zone, by their names in ``[[zone]]``.
-
-    ``serial``: "file" takes the serial of the file; "increment", "date" and "unix" make a new one if the file's did not
-    advance. ``lint``: what happens if ``check_rules`` finds something: "off", "warn" or "refuse".
-    """
-
-    max_shrink: float = REMOVAL_LIMIT
-    serial: str = "file"
-    lint: str = "warn"
-
-
 class Published(NamedTuple):
     """The published version: its serial, and the digest of everything else."""
 
@@ -57,7 +45,7 @@ def choose_serial(new: ZoneView, published: Published | None, style: str, now: f
     return with_serial(new, serial)
 
 
-def decide(old: ZoneView, new: ZoneView, guards: Guards, *, force: bool = False) -> ZoneView:
+def decide(old: ZoneView, new: ZoneView, max_shrink: float = REMOVAL_LIMIT, *, force: bool = False) -> ZoneView:
     """The version to serve: the new one, or the old one if nothing changed. Raises ZoneError for a refused version.
 
     ``force`` allows a zone that lost its names, and a serial that did not advance.
@@ -74,14 +62,14 @@ def decide(old: ZoneView, new: ZoneView, guards: Guards, *, force: bool = False)
             f"serial {new.serial} {how} while the zone changed ({count} RRset{'' if count == 1 else 's'}):"
             " secondaries would not follow (RFC 1982)"
         )
-    check_shrinkage(difference, guards)
+    check_shrinkage(difference, max_shrink)
     return new
 
 
-def check_shrinkage(difference: ZoneDiff, guards: Guards) -> None:
+def check_shrinkage(difference: ZoneDiff, max_shrink: float = REMOVAL_LIMIT) -> None:
     """Raises ZoneError if the new version lost too many names of the old one."""
-    if difference.shrinkage > guards.max_shrink:
+    if difference.shrinkage > max_shrink:
         raise ZoneError(
             f"it lost {difference.lost} of {difference.size} names"
-            f" ({difference.shrinkage:.0%}, max_shrink is {guards.max_shrink:.0%})"
+            f" ({difference.shrinkage:.0%}, max_shrink is {max_shrink:.0%})"
         )

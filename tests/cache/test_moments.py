@@ -22,6 +22,7 @@ from maptr.answer.context import Transport
 from maptr.answer.rate_limit import RrlSettings
 from maptr.cache.cache import Cache
 from maptr.cache.drift import Verdict
+from maptr.config import ZoneConfig
 from maptr.protocol.address import Address
 from maptr.protocol.serial import next_serial
 from maptr.registry.plan import Plan
@@ -31,7 +32,6 @@ from maptr.server import zone_file
 from maptr.server.counters import Counters
 from maptr.server.daemon import Daemon
 from maptr.server.responder import Responder, ServerState
-from maptr.server.state import ZoneSource
 from maptr.transfer.session import Access
 from maptr.zone.build import build
 from maptr.zone.diff import Difference
@@ -73,7 +73,7 @@ def zone_text(table: Table, serial: int) -> str:
 def publish(table: Table, serial: int, directory: Path) -> Snapshot:
     path = directory / "ark.arpa.zone"
     path.write_text(zone_text(table, serial))
-    return Snapshot.of([zone_file.read_checked(ZoneSource.from_text(f"ark.arpa={path}")).view])
+    return Snapshot.of([zone_file.read_checked(ZoneConfig.from_text(f"ark.arpa={path}")).view])
 
 
 def the_zone(snapshot: Snapshot) -> ZoneView:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from maptr.config import ZoneConfig
 from maptr.errors import ZoneError
-from maptr.server.state import ZoneSource
 from maptr.server.zone_file import read_zone
 from tests.support import command_line
 from tests.support.signing import NOW, TEXT
@@ -246,7 +246,7 @@ def test_a_byte_order_mark_is_refused_with_its_file(work: Path, name: str) -> No
         assert f"{work / name}:1: error: the file: byte-order-mark: {reason}" in done.output
         assert "byte-order-mark" in run("check", work / name).output
     with pytest.raises(ZoneError, match=re.escape(f"{work / name}:1: {reason}")):
-        read_zone(ZoneSource((b"example",), work / "in.zone"))
+        read_zone(ZoneConfig((b"example",), work / "in.zone"))
 
 
 def test_the_same_time_gives_the_same_zone_also_with_line_ends_of_windows(work: Path) -> None:

@@ -8,18 +8,19 @@ from pathlib import Path
 import pytest
 from dns.rdatatype import RRSIG, TXT
 
+from maptr.config import ZoneConfig
 from maptr.dnssec.expiry import EXPIRING, Signatures, signature_state
 from maptr.dnssec.keys import Role, ZoneKey
 from maptr.dnssec.policy import SigningPolicy
 from maptr.server import status
-from maptr.server.state import Served, ZoneSource, ZoneState
+from maptr.server.state import Served, ZoneState
 from maptr.zone.snapshot import view_zone
 from tests.support.signing import NOW, example_zone, sign_example, sign_zone
 
 
 def test_the_state_of_signatures_and_its_alarm(keys: dict[Role, ZoneKey], caplog: pytest.LogCaptureFixture) -> None:
     view = view_zone(sign_example(keys[Role.CSK]))
-    source = ZoneSource(view.origin, Path("example.zone"))
+    source = ZoneConfig(view.origin, Path("example.zone"))
     end = NOW + SigningPolicy().lifetime
     states = {
         NOW: Signatures.OK,

@@ -12,6 +12,7 @@ from pathlib import Path
 import dns.zone
 import pytest
 
+from maptr.config import ZoneConfig
 from maptr.dnssec import store
 from maptr.dnssec.keys import Algorithm, KeyState, Role, ZoneKey, add_key, ds_rdata, read_keys, remove_key, set_state
 from maptr.protocol.address import Address
@@ -19,7 +20,6 @@ from maptr.protocol.names import parse
 from maptr.protocol.numbers import DS
 from maptr.server import publisher
 from maptr.server.daemon import Daemon
-from maptr.server.state import Signing, ZoneSource
 from maptr.zone.text import rdata_text
 from tests.interop.test_signing import ORIGIN, SECURE, TEXT, VERIFIERS, check_verified, questions
 from tests.support.peers import HOST, Maptr, Peer, Unbound, require
@@ -97,8 +97,8 @@ def test_it_is_signed_again_before_the_end_and_unbound_never_sees_an_old_signatu
     key = add_key(keys, Role.CSK, Algorithm.ED25519, KeyState.ACTIVE).key
     (tmp_path / "zone").write_text(TEXT)
     now = start = float(int(time.time()))
-    source = ZoneSource(parse(ORIGIN), tmp_path / "zone", state=tmp_path / "state", signing=Signing(keys))
-    served = publisher.start([source], clock=lambda: now)
+    zone = ZoneConfig(parse(ORIGIN), tmp_path / "zone", state=tmp_path / "state", keys=keys)
+    served = publisher.start([zone], clock=lambda: now)
     daemon = Daemon(served, [Address(HOST, 0)], clock=lambda: now)
     with answering(daemon) as running:
         server = Here(daemon)

@@ -16,11 +16,11 @@ import dns.rdatatype
 import dns.rrset
 import pytest
 
+from maptr.config import ZoneConfig
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
 from maptr.protocol.names import Labels, parse, to_wire
 from maptr.server.primary import NotifyState, Observed, Primary, PrimarySettings, SecondaryMonitor
-from maptr.server.state import ZoneSource
 from maptr.transfer import tsig
 from maptr.transfer.acl import Acl, NotifyTarget, Secondaries, TsigKey, keyring
 from maptr.transfer.journal import Journal
@@ -163,9 +163,9 @@ def test_malformed_responses_are_ignored() -> None:
         read_response(request, answer(request)[:end])
 
 
-def primary_of(tmp_path: Path, **settings: object) -> tuple[Primary, list[ZoneSource]]:
+def primary_of(tmp_path: Path, **settings: object) -> tuple[Primary, list[ZoneConfig]]:
     made = PrimarySettings((KEY,), {EXAMPLE: OPEN}, **settings)  # type: ignore[arg-type]
-    return Primary(made, clock=lambda: NOW), [ZoneSource(EXAMPLE, tmp_path / "example.zone")]
+    return Primary(made, clock=lambda: NOW), [ZoneConfig(EXAMPLE, tmp_path / "example.zone")]
 
 
 def test_a_reload_extends_the_journal_and_its_file(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_a_reload_extends_the_journal_and_its_file(tmp_path: Path) -> None:
 
 
 def test_a_zone_without_secondaries_gets_no_journal(tmp_path: Path) -> None:
-    sources = [ZoneSource(EXAMPLE, tmp_path / "example.zone")]
+    sources = [ZoneConfig(EXAMPLE, tmp_path / "example.zone")]
     settings: list[dict[Labels, Secondaries]] = [{}, {EXAMPLE: Secondaries()}]
     for secondaries in settings:
         primary = Primary(PrimarySettings((), secondaries))

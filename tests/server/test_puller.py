@@ -15,16 +15,16 @@ from click.testing import CliRunner
 from maptr import config as configuration
 from maptr import registry
 from maptr.cli.group import main
-from maptr.config import Config
+from maptr.config import Config, ZoneConfig
 from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.keys import Algorithm, KeyState, Role
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import RRSIG
-from maptr.server import settings, status
+from maptr.server import status
 from maptr.server.publisher import publish, start
 from maptr.server.puller import DriftReport, Puller
 from maptr.server.settings import Overrides
-from maptr.server.state import Served, ZoneResult, ZoneSource
+from maptr.server.state import Served, ZoneResult
 from tests.support.caching import Clock
 from tests.support.http_server import http_server, sends
 from tests.support.peers import Maptr
@@ -47,10 +47,10 @@ class Site:
         self.config: Config = configuration.load(folder / "maptr.toml")
 
     def start(self) -> Served:
-        return start(settings.sources_of(self.config), clock=self.clock)
+        return start(self.config.zones, clock=self.clock)
 
     def publish(self, served: Served, *, force: bool = False) -> tuple[Served, ZoneResult]:
-        again, (outcome,) = publish(settings.sources_of(self.config), served, clock=self.clock, force=force)
+        again, (outcome,) = publish(self.config.zones, served, clock=self.clock, force=force)
         return again, outcome
 
 
@@ -357,8 +357,8 @@ def test_a_request_during_a_pull_causes_another_pull(pulling: Pulling, answers: 
 
 def test_a_zone_on_the_command_line_replaces_the_table(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    over = Overrides(zones=(ZoneSource.from_text(f"ark.arpa={tmp_path}/other.zone"),)).over(site.config)
-    assert [source.table for source in settings.sources_of(over)] == [None]
+    over = Overrides(zones=(ZoneConfig.from_text(f"ark.arpa={tmp_path}/other.zone"),)).over(site.config)
+    assert [zone.table for zone in over.zones] == [None]
 
 
 def test_without_a_table_nothing_is_pulled_or_reported(tmp_path: Path) -> None:

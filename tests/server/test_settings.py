@@ -15,11 +15,10 @@ import dns.tsigkeyring
 import dns.zone
 import pytest
 
-from maptr.config import Config, parse
+from maptr.config import Config, ZoneConfig, parse
 from maptr.errors import ConfigError
 from maptr.server import settings
 from maptr.server.settings import Overrides
-from maptr.server.state import ZoneSource
 from maptr.transfer.acl import AccessRule, TsigKey
 from tests.support.certificates import write_certificate
 from tests.support.server_process import PATIENCE, Site, address_of, zone_text
@@ -184,7 +183,7 @@ def test_a_bad_certificate_fails_the_reload_and_is_an_alarm(site: Site) -> None:
 def test_options_override_the_configuration() -> None:
     text = '[[key]]\nname = "k"\nsecret = "YQ=="\n[[zone]]\nname = "a"\nfile = "x"\ntransfer = ["192.0.2.1"]\n'
     given = Overrides(
-        zones=(ZoneSource.from_text("a=y"), ZoneSource.from_text("b=z")),
+        zones=(ZoneConfig.from_text("a=y"), ZoneConfig.from_text("b=z")),
         keys=(TsigKey.of("K", "hmac-sha512", "Yg=="),),
         transfer=(AccessRule.from_text("key:k"),),
     )

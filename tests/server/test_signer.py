@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import dns.dnssec
@@ -17,6 +18,8 @@ from dns.rdatatype import DNSKEY, RRSIG
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from maptr.config import ZoneConfig
+from maptr.config.model import SigningConfig
 from maptr.dnssec import keys as zonekeys
 from maptr.dnssec import store
 from maptr.dnssec.keys import Algorithm, KeySet, KeyState, Role, ZoneKey
@@ -24,9 +27,8 @@ from maptr.dnssec.policy import SigningPolicy
 from maptr.dnssec.sign import Renewal
 from maptr.protocol.names import parse
 from maptr.server import publisher, status
-from maptr.server.state import Served, Signing, SigningState, ZoneResult, ZoneSource, ZoneState
+from maptr.server.state import Served, SigningState, ZoneResult, ZoneState
 from maptr.zone.diff import ZoneDiff, stripped
-from maptr.zone.publish import Guards
 from maptr.zone.snapshot import ZoneView, view_zone
 from tests.support.signing import sign_zone, to_zone
 
@@ -54,8 +56,7 @@ class Site:
         self.now = NOW
         self.write(text())
         zonekeys.add_key(self.keys, Role.CSK, Algorithm.ECDSAP256SHA256, KeyState.ACTIVE)
-        guards, signing = Guards(serial=serial), Signing(self.keys)
-        self.source = ZoneSource(NAME, directory / "zone", guards, directory / "state", signing)
+        self.zone = ZoneConfig(NAME, directory / "zone", serial=serial, keys=self.keys, state=directory / "state")
         self.served = Served({})
 
     def write(self, zone: str) -> None:
@@ -63,11 +64,11 @@ class Site:
 
     def start(self) -> ZoneView | None:
         """As a new process does."""
-        self.served = publisher.start([self.source], clock=lambda: self.now)
+        self.served = publisher.start([self.zone], clock=lambda: self.now)
         return self.state.view
 
     def reload(self, *, force: bool = False) -> ZoneResult:
-        self.served, outcomes = publisher.publish([self.source], self.served, clock=lambda: self.now, force=force)
+        self.served, outcomes = publisher.publish([self.zone], self.served, clock=lambda: self.now, force=force)
         return outcomes[0]
 
     def look(self) -> str:
@@ -254,12 +255,12 @@ def test_serials_chosen_by_the_server(tmp_path: Path, style: str, serial: int) -
 
 
 def test_a_zone_signed_for_the_first_time_continues_from_its_serial(site: Site) -> None:
-    plain = site.source._replace(signing=None)
+    plain = replace(site.zone, keys=None)
     site.served = publisher.start([plain], clock=lambda: site.now)
     assert (site.serial, site.state.signed) == (1, None)
     assert site.reload().result == "signed"
     assert site.is_valid(2)
-    site.source = plain
+    site.zone = plain
     outcome = site.reload()
     assert "serial 1 went back from 2 while the zone changed" in outcome.reason
     site.write(text(3))
@@ -268,7 +269,7 @@ def test_a_zone_signed_for_the_first_time_continues_from_its_serial(site: Site) 
 
 
 def test_a_changed_policy_applies_at_a_reload(site: Site) -> None:
-    site.source = site.source._replace(signing=Signing(site.keys, SigningPolicy(zonemd=False)))
+    site.zone = replace(site.zone, signing=SigningConfig(zonemd=False))
     assert site.reload().serial == 2
     assert 63 not in site.view.nodes[NAME]
     assert site.reload().result == "unchanged"

@@ -6,20 +6,21 @@ from pathlib import Path
 
 import pytest
 
+from maptr.config import ZoneConfig
 from maptr.protocol.names import parse
 from maptr.server import publisher, state_folder
-from maptr.server.state import Served, ZoneSource
-from maptr.zone.publish import Guards, Published
+from maptr.server.state import Served
+from maptr.zone.publish import Published
 
 HEAD = "$TTL 60\n@ SOA ns host {serial} 7200 3600 1209600 300\n@ NS ns\nns A 192.0.2.1\n"
 
 
 def test_serials_continue_after_a_restart(tmp_path: Path) -> None:
     path, state = tmp_path / "z", tmp_path / "state"
-    source = ZoneSource(parse("ark.arpa"), path, Guards(serial="increment"), state)
+    zone = ZoneConfig(parse("ark.arpa"), path, serial="increment", state=state)
 
     def start() -> Served:
-        return publisher.start([source], clock=lambda: 0.0)
+        return publisher.start([zone], clock=lambda: 0.0)
 
     def serial(served: Served) -> int:
         (state,) = served.states.values()
@@ -30,10 +31,10 @@ def test_serials_continue_after_a_restart(tmp_path: Path) -> None:
     served = start()
     for number in (8, 9):
         path.write_text(HEAD.format(serial=7) + f"a A 192.0.2.{number}\n")
-        served, outcomes = publisher.publish([source], served, clock=lambda: 0.0)
+        served, outcomes = publisher.publish([zone], served, clock=lambda: 0.0)
         assert [outcome.result for outcome in outcomes] == ["reloaded"]
         assert serial(served) == number
-    served, outcomes = publisher.publish([source], served, clock=lambda: 0.0)
+    served, outcomes = publisher.publish([zone], served, clock=lambda: 0.0)
     assert [outcome.result for outcome in outcomes] == ["unchanged"]
     assert serial(start()) == 9
     path.write_text(HEAD.format(serial=7) + "a A 192.0.2.77\n")

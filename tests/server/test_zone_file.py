@@ -9,21 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from maptr.config import ZoneConfig
 from maptr.errors import ZoneError
 from maptr.protocol.names import Labels, parse
 from maptr.server.background import in_thread
-from maptr.server.state import ZoneSource
 from maptr.server.zone_file import read_checked
-from maptr.zone.publish import Guards
 from maptr.zone.reader import ZoneFile, read_zone_file
 
 HEAD = "$TTL 60\n@ SOA ns host 1 7200 3600 1209600 300\n@ NS ns\nns A 192.0.2.1\n"
 
 
-def source(folder: Path, text: str | bytes, lint: str = "warn") -> ZoneSource:
+def source(folder: Path, text: str | bytes, lint: str = "warn") -> ZoneConfig:
     path = folder / "z"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return ZoneSource(parse("ark.arpa"), path, Guards(lint=lint))
+    return ZoneConfig(parse("ark.arpa"), path, lint=lint)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +78,7 @@ def test_endless_zone_files_are_refused(included: bool, what: str, tmp_path: Pat
         os.mkfifo(endless)
     else:
         endless.symlink_to("/dev/zero")
-    zone = source(tmp_path, HEAD + f"$INCLUDE {endless}\n") if included else ZoneSource((b"example",), endless)
+    zone = source(tmp_path, HEAD + f"$INCLUDE {endless}\n") if included else ZoneConfig((b"example",), endless)
     with pytest.raises(OSError, match="Is not a regular file") as caught:
         asyncio.run(asyncio.wait_for(in_thread(lambda: read_checked(zone)), 20))
     assert caught.value.filename == str(endless)
@@ -119,5 +118,5 @@ def test_a_file_that_changes_during_reading_is_refused(tmp_path: Path, monkeypat
         return read
 
     monkeypatch.setattr("maptr.server.zone_file.read_zone_file", slow)
-    with pytest.raises(ZoneError, match=re.escape(f"{zone.path}: changed while it was read")):
+    with pytest.raises(ZoneError, match=re.escape(f"{zone.file}: changed while it was read")):
         read_checked(zone)

@@ -10,8 +10,9 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from maptr.config import ZoneConfig
 from maptr.server.daemon import Daemon
-from maptr.server.state import Served, ZoneSource, ZoneState
+from maptr.server.state import Served, ZoneState
 from maptr.zone.snapshot import Snapshot
 
 # Seconds for one step: milliseconds are usual, a second on a busy machine. It is shorter than the server's default
@@ -39,7 +40,7 @@ class Running:
 def served(snapshot: Snapshot) -> Served:
     """The zones of a snapshot as a server holds them, without files."""
     nowhere = Path(os.devnull)
-    return Served({origin: ZoneState(ZoneSource(origin, nowhere), view) for origin, view in snapshot.zones.items()})
+    return Served({origin: ZoneState(ZoneConfig(origin, nowhere), view) for origin, view in snapshot.zones.items()})
 
 
 @contextlib.contextmanager

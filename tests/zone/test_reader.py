@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from maptr.config import ZoneConfig
 from maptr.errors import ZoneError
 from maptr.protocol.names import from_wire
-from maptr.server.state import ZoneSource
 from maptr.server.zone_file import read_zone
 from maptr.zone.check import check_integrity, check_rules
 from maptr.zone.masterfile import Places, read_master_file
@@ -115,7 +115,7 @@ def test_plain_files_are_read_here_and_others_by_dnspython(tmp_path: Path) -> No
         assert set(read.view.nodes[(b"ns", b"example")]) == {1}
     path.write_text(HEAD + "x IN A nonsense\n")
     with pytest.raises(ZoneError, match="z:5: "):
-        read_zone(ZoneSource(EXAMPLE, path))
+        read_zone(ZoneConfig(EXAMPLE, path))
 
 
 def test_rfc1035_5_1_bytes_beyond_ascii_stay_bytes_in_names(tmp_path: Path) -> None:
