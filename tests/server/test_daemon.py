@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 import ssl
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,14 +72,11 @@ def test_queries_are_answered_while_a_big_zone_loads(start: Start, options: list
     port = server.ready()
     zone_file.write_text(zone_text(2) + many)
     before = server.hang_up()
-    slowest = asked = 0.0
+    answered = 0
     while not any("reloaded" in line for line in server.lines[before:]):
-        started = time.monotonic()
         assert address_of("ns.ark.arpa.", port) == "192.0.2.1"
-        slowest = max(slowest, time.monotonic() - started)
-        asked += 1
-    assert asked > 20
-    assert slowest < 0.5
+        answered += 1
+    assert answered > 10, "before the load ended"
 
 
 def test_tls_and_nsid(start: Start, options: list[str], tmp_path: Path) -> None:
@@ -123,6 +119,12 @@ def run(*arguments: str) -> Result:
             zone_text(1),
             0,
             "zone ark.arpa. serial 1, 3 names, from FILE\nlisten [::1]:53 (udp, tcp)\n",
+        ),
+        (
+            ["--zone", "a=FILE", "--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0"],
+            zone_text(1),
+            0,
+            "zone a. serial 1, 3 names, from FILE\nlisten 127.0.0.1:0 (udp, tcp)\nlisten 127.0.0.1:0 (udp, tcp)\n",
         ),
         (["--zone", "ark.arpa=FILE"], zone_text(1) + "x A 1.2.3\n", 1, "maptr: FILE:6: "),
         (["--zone", "a=FILE", "--zone", "A.=FILE"], zone_text(1), 1, "maptr: zone a. is given twice\n"),

@@ -157,14 +157,18 @@ def test_secrets_are_in_neither_log_nor_status(keyed: Site) -> None:
     assert "secret secret" not in told
 
 
-def test_a_bad_certificate_fails_the_reload_and_is_an_alarm(site: Site) -> None:
+@pytest.mark.parametrize(("file", "text"), [("tls.crt", "no certificate"), ("tls.key", None)])
+def test_a_bad_certificate_fails_the_reload_and_is_an_alarm(site: Site, file: str, text: str | None) -> None:
     write_certificate(site.directory)
     site.configure(serve='tls.listen = ["127.0.0.1:0"]\ntls.certificate = "tls.crt"\ntls.key = "tls.key"')
     site.start()
     port = int(site.status()["listen_tls"][0].rpartition(":")[2])
     query = dns.message.make_query("ns.a.test.", "A")
     assert dns.query.tls(query, "127.0.0.1", PATIENCE, port, verify=False).answer
-    (site.directory / "tls.crt").write_text("no certificate")
+    if text is None:
+        (site.directory / file).unlink()
+    else:
+        (site.directory / file).write_text(text)
     result = site.run("reload")
     assert result.exit_code == 1
     assert "certificate not reloaded, the old one stays" in result.stderr
