@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,66 +21,57 @@ from maptr.dnssec.keys import Algorithm, KeyState, Role
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import RRSIG
 from maptr.server import status
-from maptr.server.publisher import publish, start
 from maptr.server.puller import DriftReport, Puller
 from maptr.server.settings import Overrides
-from maptr.server.state import Served, ZoneResult
-from tests.support.caching import Clock
+from maptr.server.state import ZoneResult
 from tests.support.http_server import http_server, sends
 from tests.support.peers import Maptr
 from tests.support.registries import natab
 from tests.support.server_process import PATIENCE
+from tests.support.zone_site import ZoneSite
 
 ORIGIN: Labels = (b"ark", b"arpa")
 ZONE = '[[zone]]\nname = "ark.arpa"\nfile = "ark.arpa.zone"\ntable = "naans"\n'
 
 
-class Site:
+class Site(ZoneSite):
     """A folder with a configuration and a table, and what is served from it."""
 
-    def __init__(self, folder: Path, extra: str = "", zone: str = "") -> None:
+    def __init__(self, folder: Path, extra: str = "", zone: str = "", naans: Iterable[int] = ()) -> None:
         self.folder = folder
         self.table = folder / "naans"
-        self.zone = folder / "ark.arpa.zone"
-        self.clock = Clock(1_700_000_000.0)
         (folder / "maptr.toml").write_text(f'[serve]\nstate = "."\n{extra}\n{ZONE}{zone}')
         self.config: Config = configuration.load(folder / "maptr.toml")
+        super().__init__(self.config.zones[0], 1_700_000_000.0)
+        if naans:
+            self.write(naans)
 
-    def start(self) -> Served:
-        return start(self.config.zones, clock=self.clock)
-
-    def publish(self, served: Served, *, force: bool = False) -> tuple[Served, ZoneResult]:
-        again, (outcome,) = publish(self.config.zones, served, clock=self.clock, force=force)
-        return again, outcome
+    def write(self, naans: Iterable[int]) -> None:
+        self.table.write_bytes(natab(*naans))
 
 
-def serial(served: Served) -> int | None:
-    view = served.states[ORIGIN].view
-    return None if view is None else view.serial
+TEN = range(10000, 10010)
+ELEVEN = range(10000, 10011)
 
 
 def test_a_changed_table_gets_the_next_serial_and_an_unchanged_one_does_not(tmp_path: Path) -> None:
-    site = Site(tmp_path)
-    site.table.write_bytes(natab(*range(10000, 10010)))
-    served = site.start()
-    assert serial(served) == 2023111400
-    served, outcome = site.publish(served)
-    assert (outcome.result, outcome.serial) == ("unchanged", 2023111400)
-    site.table.write_bytes(natab(*range(10000, 10011)))
-    served, outcome = site.publish(served)
-    assert (outcome.result, outcome.serial, outcome.was) == ("reloaded", 2023111401, 2023111400)
-    assert f"ark.arpa. IN SOA localhost. hostmaster.ark.arpa. {outcome.serial} " in site.zone.read_text()
-    assert CliRunner().invoke(main, ["zone", "check", str(site.zone)]).exit_code == 0
+    site = Site(tmp_path, naans=TEN)
+    site.start()
+    assert site.reload() == ZoneResult("ark.arpa.", "unchanged", 2023111400, 2023111400)
+    site.write(ELEVEN)
+    assert site.reload() == ZoneResult("ark.arpa.", "reloaded", 2023111401, 2023111400)
+    assert "ark.arpa. IN SOA localhost. hostmaster.ark.arpa. 2023111401 " in site.zone.file.read_text()
+    assert CliRunner().invoke(main, ["zone", "check", str(site.zone.file)]).exit_code == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ark.arpa.zone", "maptr.toml", "naans"]
 
 
 @pytest.mark.parametrize(("style", "serials"), [("increment", (1, 2)), ("unix", (1_700_000_000, 1_700_000_001))])
 def test_serials_are_made_as_configured(tmp_path: Path, style: str, serials: tuple[int, int]) -> None:
-    site = Site(tmp_path, zone=f'serial = "{style}"\n')
-    site.table.write_bytes(natab(10000))
-    served = site.start()
-    site.table.write_bytes(natab(10000, 10001))
-    assert (serial(served), serial(site.publish(served)[0])) == serials
+    site = Site(tmp_path, zone=f'serial = "{style}"\n', naans=TEN)
+    site.start()
+    site.write(ELEVEN)
+    outcome = site.reload()
+    assert (outcome.was, outcome.serial) == serials
 
 
 @pytest.mark.parametrize(
@@ -92,60 +83,53 @@ def test_serials_are_made_as_configured(tmp_path: Path, style: str, serials: tup
     ],
 )
 def test_a_bad_table_leaves_zone_and_file_even_over_a_restart(tmp_path: Path, content: bytes, because: str) -> None:
-    site = Site(tmp_path)
-    site.table.write_bytes(natab(*range(10000, 10010)))
-    served = site.start()
-    before = site.zone.read_text()
+    site = Site(tmp_path, naans=TEN)
+    site.start()
+    before = site.zone.file.read_text()
     site.table.write_bytes(content)
-    for state in (served, site.start()):  # a restart serves what was published, and judges the table by that
-        assert serial(state) == 2023111400
-        after, outcome = site.publish(state)
-        assert outcome.result == "refused"
+    for _ in "reload", "restart":  # a restart serves what was published, and judges the table by that
+        outcome = site.reload()
+        assert (outcome.result, outcome.serial, site.serial) == ("refused", 2023111400, 2023111400)
         assert because in outcome.reason
-        assert serial(after) == 2023111400
-    assert site.zone.read_text() == before
+        site.start()
+    assert site.zone.file.read_text() == before
     assert not list(tmp_path.glob(".*"))
-    site.table.write_bytes(natab(10000))
-    assert site.publish(served, force=True)[1].result == "reloaded"
+    site.write([10000])
+    assert site.reload(force=True).result == "reloaded"
 
 
 def test_a_zone_from_a_table_is_signed(tmp_path: Path) -> None:
     zonekeys.add_key(tmp_path / "keys", Role.CSK, Algorithm.ECDSAP256SHA256, KeyState.ACTIVE)
-    site = Site(tmp_path, zone='keys = "keys"\n')
-    site.table.write_bytes(natab(*range(10000, 10010)))
-    served = site.start()
-    first = serial(served)
-    assert (signed(served), first is not None) == (True, True)
-    assert "RRSIG" not in site.zone.read_text()
-    site.clock.now += 3600
-    site.table.write_bytes(natab(*range(10000, 10011)))
-    served, outcome = site.publish(served)
-    assert (outcome.result, outcome.was, signed(served)) == ("reloaded", first, True)
-    again = site.start()
-    assert (serial(again), signed(again)) == (outcome.serial, True)
-    site.table.write_bytes(natab(10000))
-    assert site.publish(again)[1].result == "refused"
-
-
-def signed(served: Served) -> bool:
-    view = served.states[ORIGIN].view
-    return view is not None and RRSIG in view.nodes[ORIGIN]
+    site = Site(tmp_path, zone='keys = "keys"\n', naans=TEN)
+    site.start()
+    first = site.serial
+    assert RRSIG in site.view.nodes[ORIGIN]
+    assert "RRSIG" not in site.zone.file.read_text()
+    site.now += 3600
+    site.write(ELEVEN)
+    outcome = site.reload()
+    assert (outcome.result, outcome.was, outcome.serial) == ("reloaded", first, site.serial)
+    for _ in "reload", "restart":
+        assert RRSIG in site.view.nodes[ORIGIN]
+        assert site.serial == outcome.serial
+        site.start()
+    site.write([10000])
+    assert site.reload().result == "refused"
 
 
 def test_without_a_table_the_zone_is_broken_until_there_is_one(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    served = site.start()
-    assert serial(served) is None
-    site.table.write_bytes(natab(10000))
-    assert site.publish(served)[1].result == "loaded"
+    assert site.start() is None
+    site.write(TEN)
+    assert site.reload().result == "loaded"
 
 
 def test_servers_and_included_records_are_in_the_zone(tmp_path: Path) -> None:
     (tmp_path / "more").write_text("20775 IN NS ns.example.\n")
     site = Site(tmp_path, zone='ns = ["ns1=192.0.2.1"]\ncontact = "dns.example.org"\nttl = 60\ninclude = ["more"]\n')
-    site.table.write_bytes(natab(10000, 20775))
-    assert serial(site.start())
-    text = site.zone.read_text()
+    site.write([10000, 20775])
+    assert site.start()
+    text = site.zone.file.read_text()
     assert "$TTL 60\n" in text
     assert "SOA ns1.ark.arpa. dns.example.org. " in text
     assert "20775 IN NS ns.example." in text
@@ -162,7 +146,7 @@ def check(site: Site) -> tuple[int, str]:
 def test_check_config_builds_the_zone_in_a_temporary_folder(tmp_path: Path) -> None:
     site = Site(tmp_path)
     assert check(site)[0] == 8
-    site.table.write_bytes(natab(10000))
+    site.write([10000])
     code, said = check(site)
     assert code == 0
     assert f"2 names, from {site.table}" in said
@@ -207,7 +191,7 @@ class Pulling:
 
 @pytest.fixture
 def answers() -> dict[str, bytes]:
-    return {"/naans": natab(*range(10000, 10010))}
+    return {"/naans": natab(*TEN)}
 
 
 @pytest.fixture
@@ -228,7 +212,7 @@ def test_a_pull_publishes_changed_tables_only(pulling: Pulling, url: str, answer
     pulling.pull()
     pulling.pull()
     assert pulling.published == ["ark.arpa."]
-    answers["/naans"] = natab(*range(10000, 10011))
+    answers["/naans"] = natab(*ELEVEN)
     pulling.pull()
     assert len(pulling.published) == 2
     state = pulling.puller.state
@@ -308,11 +292,10 @@ def test_a_pull_that_is_cancelled_leaves_no_process(
 def test_drift_names_the_records_that_a_server_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("maptr.server.puller.DRIFT_WAITS", (0.0,))
     zone = tmp_path / "served.zone"
-    site = Site(tmp_path)
-    site.table.write_bytes(natab(*range(10000, 10010)))
+    site = Site(tmp_path, naans=TEN)
     site.start()
-    zone.write_bytes(site.zone.read_bytes())
-    site.table.write_bytes(natab(*range(10000, 10008), 10100))
+    zone.write_bytes(site.zone.file.read_bytes())
+    site.write([*range(10000, 10008), 10100])
     with Maptr({"ark.arpa.": zone}) as server:
         drift = f'[table]\nfile = "naans"\ndrift = ["127.0.0.1#{server.port}", "127.0.0.1#9"]\n'
         pulling = Pulling(Site(tmp_path, drift))
@@ -393,39 +376,35 @@ def test_missing_records_are_in_status_and_log_and_logged_daily(
 ) -> None:
     site = Site(tmp_path)
     site.table.write_text(SHOULDER)
-    served, _ = site.publish(site.start())
-    (state,) = served.states.values()
-    told = status.describe_zone(state, 0.0)["left_out"]
-    assert (told["records"], [finding["record"] for finding in told["findings"]]) == (
-        2,
-        ["a", "12345/x7", "12345/x7"],
-    )
+    site.start()
+    site.reload()
+    told = status.describe_zone(site.state, 0.0)["left_out"]
+    assert (told["records"], [finding["record"] for finding in told["findings"]]) == (2, ["a", "12345/x7", "12345/x7"])
     line = "2 records left out: a bad-record; 12345/x7 no-public-host, its ARKs get the answer of 12345"
     assert told["text"] == line
-    assert list(status.zone_alarms(state, 0.0)) == [f"zone ark.arpa.: of its table {line}"]
-    status.log_alarms(served, 0.0)
+    assert site.alarms() == [f"zone ark.arpa.: of its table {line}"]
+    status.log_alarms(site.served, 0.0)
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("ERROR", f"zone ark.arpa.: of its table {line}")
     ]
     caplog.clear()
     site.table.write_text(SHOULDER.replace("/x7", "/x6").replace("10.0.0.1", "x6.nlm.nih.gov"))
-    served, _ = site.publish(served)
-    (state,) = served.states.values()
-    assert list(status.zone_alarms(state, 0.0)) == []
-    status.log_alarms(served, 0.0)
+    site.reload()
+    assert site.alarms() == []
+    status.log_alarms(site.served, 0.0)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 def test_a_refused_table_leaves_the_missing_records_of_the_served_one(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.table.write_text(SHOULDER)
-    served, _ = site.publish(site.start())
-    known = served.states[ORIGIN].left_out
+    site.start()
+    site.reload()
+    known = site.state.left_out
     assert known
     site.table.write_text("nonsense")
-    served, outcome = site.publish(served)
-    assert outcome.result == "refused"
-    assert served.states[ORIGIN].left_out is known
-    served = site.start()  # from the zone's file, without reading its table
-    assert served.states[ORIGIN].left_out is None
-    assert status.describe_zone(served.states[ORIGIN], 0.0)["left_out"] is None
+    assert site.reload().result == "refused"
+    assert site.state.left_out is known
+    site.start()  # from the zone's file, without reading its table
+    assert site.state.left_out is None
+    assert status.describe_zone(site.state, 0.0)["left_out"] is None

@@ -27,10 +27,11 @@ from maptr.dnssec.policy import SigningPolicy
 from maptr.dnssec.sign import Renewal
 from maptr.protocol.names import parse
 from maptr.server import publisher, status
-from maptr.server.state import Served, SigningState, ZoneResult, ZoneState
+from maptr.server.state import SigningState, ZoneResult
 from maptr.zone.diff import ZoneDiff, stripped
 from maptr.zone.snapshot import ZoneView, view_zone
 from tests.support.signing import sign_zone, to_zone
+from tests.support.zone_site import ZoneSite
 
 ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519", reason="signing needs maptr[dnssec]")
 
@@ -47,55 +48,29 @@ def text(serial: int = 1, extra: str = "") -> str:
     return f"$TTL 60\n@ SOA ns host {serial} 7200 3600 1209600 300\n@ NS ns\nns A 192.0.2.1\n{BASE}{extra}"
 
 
-class Site:
-    """A zone file, a key folder and a state folder, and what is served of them at ``now``."""
+class Site(ZoneSite):
+    """A zone file, a key folder and a state folder, and what is served of them."""
 
     def __init__(self, directory: Path, serial: str = "file") -> None:
         self.directory = directory
         self.keys = directory / "keys"
-        self.now = NOW
+        zone = ZoneConfig(NAME, directory / "zone", serial=serial, keys=self.keys, state=directory / "state")
+        super().__init__(zone, NOW)
         self.write(text())
         zonekeys.add_key(self.keys, Role.CSK, Algorithm.ECDSAP256SHA256, KeyState.ACTIVE)
-        self.zone = ZoneConfig(NAME, directory / "zone", serial=serial, keys=self.keys, state=directory / "state")
-        self.served = Served({})
 
     def write(self, zone: str) -> None:
-        (self.directory / "zone").write_text(zone)
-
-    def start(self) -> ZoneView | None:
-        """As a new process does."""
-        self.served = publisher.start([self.zone], clock=lambda: self.now)
-        return self.state.view
-
-    def reload(self, *, force: bool = False) -> ZoneResult:
-        self.served, outcomes = publisher.publish([self.zone], self.served, clock=lambda: self.now, force=force)
-        return outcomes[0]
+        self.zone.file.write_text(zone)
 
     def look(self) -> str:
         """What the daemon does every few seconds; the result, "" where nothing was to be done."""
-        self.served, outcomes = publisher.sign_again(self.served, clock=lambda: self.now)
+        self.served, outcomes = publisher.sign_again(self.served, clock=self.clock)
         return outcomes[0].result if outcomes else ""
-
-    @property
-    def state(self) -> ZoneState:
-        return self.served.states[NAME]
-
-    @property
-    def view(self) -> ZoneView:
-        assert self.state.view is not None
-        return self.state.view
 
     @property
     def signed(self) -> SigningState:
         assert self.state.signed is not None
         return self.state.signed
-
-    @property
-    def serial(self) -> int:
-        return self.view.serial
-
-    def alarms(self) -> list[str]:
-        return list(status.zone_alarms(self.state, self.now))
 
     def key(self) -> Path:
         (path,) = self.keys.glob("*.active.pem")
@@ -255,9 +230,11 @@ def test_serials_chosen_by_the_server(tmp_path: Path, style: str, serial: int) -
 
 
 def test_a_zone_signed_for_the_first_time_continues_from_its_serial(site: Site) -> None:
-    plain = replace(site.zone, keys=None)
-    site.served = publisher.start([plain], clock=lambda: site.now)
+    signing, plain = site.zone, replace(site.zone, keys=None)
+    site.zone = plain
+    site.start()
     assert (site.serial, site.state.signed) == (1, None)
+    site.zone = signing
     assert site.reload().result == "signed"
     assert site.is_valid(2)
     site.zone = plain

@@ -8,37 +8,29 @@ import pytest
 
 from maptr.config import ZoneConfig
 from maptr.protocol.names import parse
-from maptr.server import publisher, state_folder
-from maptr.server.state import Served
+from maptr.server import state_folder
 from maptr.zone.publish import Published
-
-HEAD = "$TTL 60\n@ SOA ns host {serial} 7200 3600 1209600 300\n@ NS ns\nns A 192.0.2.1\n"
+from tests.support.zone_site import ZoneSite
 
 
 def test_serials_continue_after_a_restart(tmp_path: Path) -> None:
-    path, state = tmp_path / "z", tmp_path / "state"
-    zone = ZoneConfig(parse("ark.arpa"), path, serial="increment", state=state)
+    state = tmp_path / "state"
+    site = ZoneSite(ZoneConfig(parse("ark.arpa"), tmp_path / "z", serial="increment", state=state), now=0.0)
 
-    def start() -> Served:
-        return publisher.start([zone], clock=lambda: 0.0)
+    def write(more: str = "") -> None:
+        site.zone.file.write_text(f"$TTL 60\n@ SOA ns host 7 7200 3600 1209600 300\n@ NS ns\nns A 192.0.2.1\n{more}")
 
-    def serial(served: Served) -> int:
-        (state,) = served.states.values()
-        assert state.view is not None
-        return state.view.serial
-
-    path.write_text(HEAD.format(serial=7))
-    served = start()
+    write()
+    site.start()
     for number in (8, 9):
-        path.write_text(HEAD.format(serial=7) + f"a A 192.0.2.{number}\n")
-        served, outcomes = publisher.publish([zone], served, clock=lambda: 0.0)
-        assert [outcome.result for outcome in outcomes] == ["reloaded"]
-        assert serial(served) == number
-    served, outcomes = publisher.publish([zone], served, clock=lambda: 0.0)
-    assert [outcome.result for outcome in outcomes] == ["unchanged"]
-    assert serial(start()) == 9
-    path.write_text(HEAD.format(serial=7) + "a A 192.0.2.77\n")
-    assert serial(start()) == 10, "changed while nobody served"
+        write(f"a A 192.0.2.{number}\n")
+        assert (site.reload().result, site.serial) == ("reloaded", number)
+    assert site.reload().result == "unchanged"
+    site.start()
+    assert site.serial == 9
+    write("a A 192.0.2.77\n")
+    site.start()
+    assert site.serial == 10, "changed while no server ran"
     assert [file.name for file in state.iterdir()] == ["ark.arpa.serial"]
 
 

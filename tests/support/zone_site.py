@@ -1,0 +1,45 @@
+"""A zone that is published without a server around it."""
+
+from __future__ import annotations
+
+from maptr.config import ZoneConfig
+from maptr.server import publisher, status
+from maptr.server.state import Served, ZoneResult, ZoneState
+from maptr.zone.snapshot import ZoneView
+
+
+class ZoneSite:
+    """A zone, and what is served of it at ``now``, in seconds since 1970."""
+
+    def __init__(self, zone: ZoneConfig, now: float) -> None:
+        self.zone = zone
+        self.now = now
+        self.served = Served({})
+
+    def clock(self) -> float:
+        return self.now
+
+    def start(self) -> ZoneView | None:
+        """As a new process does."""
+        self.served = publisher.start([self.zone], clock=self.clock)
+        return self.state.view
+
+    def reload(self, *, force: bool = False) -> ZoneResult:
+        self.served, (outcome,) = publisher.publish([self.zone], self.served, clock=self.clock, force=force)
+        return outcome
+
+    @property
+    def state(self) -> ZoneState:
+        return self.served.states[self.zone.name]
+
+    @property
+    def view(self) -> ZoneView:
+        assert self.state.view is not None
+        return self.state.view
+
+    @property
+    def serial(self) -> int:
+        return self.view.serial
+
+    def alarms(self) -> list[str]:
+        return list(status.zone_alarms(self.state, self.now))
