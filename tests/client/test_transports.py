@@ -20,13 +20,32 @@ from maptr.cli.group import main
 from maptr.discovery import DiscoveryFailed, NoMappingAuthority, Outcome
 from maptr.errors import ConfigError
 from tests.support.certificates import write_certificate
+from tests.support.drivers import collect
 from tests.support.peers import HOST, Bind, Maptr, free_port, require
 
 ARK = "ark:12345/x60np1wh8k"
 ZONE = Path(__file__).resolve().parents[2] / "zones" / "ark.arpa.zone"
+UNCLOSED = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # dnspython leaves transports to the collector
 
 
-@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # dnspython leaves its TLS transport to the collector
+@pytest.fixture(autouse=True)
+def collected_transports() -> Iterator[None]:
+    """Collects what dnspython leaves while its warnings are ignored."""
+    yield
+    gc.collect()
+
+
+def ask_all(ark: str, servers: str | list[str]) -> list[Discovery]:
+    """The discoveries by each function of maptr."""
+    return [
+        discover(ark, nameservers=servers),
+        asyncio.run(discover_async(ark, nameservers=servers)),
+        *discover_many([ark], nameservers=servers),
+        *asyncio.run(collect(discover_many_async([ark], nameservers=servers))),
+    ]
+
+
+@UNCLOSED
 def test_dns_over_tls_through_the_callers_resolver(tmp_path: Path) -> None:
     write_certificate(tmp_path)
     port = free_port()
@@ -34,16 +53,13 @@ def test_dns_over_tls_through_the_callers_resolver(tmp_path: Path) -> None:
     with Maptr({"ark.arpa.": ZONE}, *options) as server:
         plain = discover(ARK, nameservers=[f"{server.host}#{server.port}"])
         over_tls = dns.nameserver.DoTNameserver(HOST, port, hostname="ns1.example", verify=str(tmp_path / "tls.crt"))
-        resolver = dns.resolver.Resolver(configure=False)
-        resolver.nameservers = [over_tls]
-        awaited = dns.asyncresolver.Resolver(configure=False)
-        awaited.nameservers = [over_tls]
+        resolver, awaited = dns.resolver.Resolver(configure=False), dns.asyncresolver.Resolver(configure=False)
+        resolver.nameservers = awaited.nameservers = [over_tls]
         assert discover(ARK, resolver=resolver) == plain
         assert asyncio.run(discover_async(ARK, resolver=awaited)) == plain
         resolver.nameservers = [dns.nameserver.DoTNameserver(HOST, port, hostname="other.example")]
-        with pytest.raises(DiscoveryFailed):  # a certificate that nobody vouches for
+        with pytest.raises(DiscoveryFailed):  # a certificate for another name
             discover(ARK, resolver=resolver, lifetime=2)
-    gc.collect()
 
 
 def test_ipv6() -> None:
@@ -53,10 +69,7 @@ def test_ipv6() -> None:
         plain = discover(ARK, nameservers=[f"{server.host}#{server.port}"])
     port = free_port()
     with Maptr({"ark.arpa.": ZONE}, f"--listen=[::1]:{port}") as server:
-        servers = [f"::1#{port}"]
-        assert discover(ARK, nameservers=servers) == plain
-        assert asyncio.run(discover_async(ARK, nameservers=servers)) == plain
-        assert list(discover_many([ARK], nameservers=servers)) == [plain]
+        assert ask_all(ARK, [f"::1#{port}"]) == [plain] * 4
 
 
 def _has_ipv6() -> bool:
@@ -114,34 +127,25 @@ def trusted(bind: Https, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(bind.folder / "tls.crt"))
 
 
-async def collected(arks: list[str], server: str) -> list[Discovery]:
-    return [found async for found in discover_many_async(arks, nameservers=server)]
-
-
-UNCLOSED = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # dnspython leaves transports to the collector
-
-
 @UNCLOSED
 @pytest.mark.usefixtures("trusted")
 def test_dns_over_https_and_tls_of_bind(bind: Https) -> None:
     """RFC 8484, RFC 7858."""
     plain = discover(ARK, nameservers=[f"{bind.host}#{bind.port}"])
     for text in (bind.url(), bind.url("localhost"), f"tls://{HOST}#{bind.tls}"):
-        assert discover(ARK, nameservers=text) == plain
-        assert asyncio.run(discover_async(ARK, nameservers=[text])) == plain
+        assert ask_all(ARK, text) == [plain] * 4
+        arks = [ARK, "ark:00000/x", ARK]
+        assert list(discover_many(arks, nameservers=[text]))[::2] == [plain, plain]
+        assert asyncio.run(collect(discover_many_async(arks, nameservers=text)))[::2] == [plain, plain]
     assert discover(ARK, nameservers=bind.url()).trace[0].server == bind.url()
     resolver = dns.resolver.Resolver(configure=False)
     resolver.nameservers = [bind.url()]  # dnspython's own way to say it
     assert discover(ARK, resolver=resolver) == plain
     assert list(discover_many([ARK, ARK], resolver=resolver)) == [plain, plain]
-    for text in (bind.url(), f"tls://{HOST}#{bind.tls}"):
-        assert list(discover_many([ARK, "ark:00000/x", ARK], nameservers=[text]))[::2] == [plain, plain]
-        assert asyncio.run(collected([ARK, "ark:00000/x", ARK], text))[::2] == [plain, plain]
     if _has_ipv6():
         assert discover(ARK, nameservers=bind.url("[::1]")) == plain
     with pytest.raises(NoMappingAuthority):
         discover("ark:00000/x", nameservers=bind.url())
-    gc.collect()
 
 
 @UNCLOSED
@@ -153,12 +157,11 @@ def test_dns_over_https_from_the_shell(bind: Https) -> None:
     wrong = CliRunner().invoke(main, ["url", ARK, "@http://127.0.0.1/dns-query"])
     assert wrong.exit_code == 2
     assert "write HOST, tls://HOST or https://HOST/PATH" in wrong.stderr
-    gc.collect()
 
 
 @UNCLOSED
 def test_dns_over_https_that_fails(bind: Https, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A certificate that nobody vouches for, another path, a closed port, one server of two; no package."""
+    """A certificate that the system does not trust, another path, a closed port, one server of two; no package."""
     for asked in (bind.url(), f"tls://{HOST}#{bind.tls}"):
         with pytest.raises(DiscoveryFailed):
             discover(ARK, nameservers=asked, lifetime=0.7)
@@ -173,7 +176,6 @@ def test_dns_over_https_that_fails(bind: Https, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("dns.query.have_doh", False)
     with pytest.raises(ConfigError, match=r"maptr\[doh\]"):
         discover(ARK, nameservers=bind.url())
-    gc.collect()
 
 
 @pytest.mark.parametrize("text", ["https://", "https://u:p@h/q", "tls://", "tls://h#0", "http://h/q", "quic://h"])
@@ -197,4 +199,3 @@ def test_drift_over_https_and_tls_and_bulk_over_neither(bind: Https, tmp_path: P
         assert "plain DNS servers only" in refused.stderr
     silent = run(main, [*table[:-1], "--timeout", "0.5", f"@https://{HOST}:{free_port()}/dns-query"])
     assert (silent.exit_code, silent.stdout.split(":")[0]) == (9, "unknown 12025")
-    gc.collect()
