@@ -344,7 +344,7 @@ class _Run(Generic[Token]):
         scheduler, multiplexer = self.scheduler, self._multiplexer
         follow_ups = scheduler.take_follow_ups()
         for one in follow_ups:
-            pending = multiplexer.ask_first(one.name, partial(scheduler.tell, rdtype=one.rdtype), one.rdtype)
+            pending = multiplexer.ask(one.name, partial(scheduler.tell, rdtype=one.rdtype), one.rdtype, first=True)
             one.unanswered, one.drop = partial(multiplexer.unanswered, pending), partial(multiplexer.drop, pending)
         asked = scheduler.take()
         self._bulk.questions += len(asked) + len(follow_ups)

@@ -137,8 +137,10 @@ class Exchange:
             self._strike(attempt.server, Outcome.MALFORMED, f"the response cannot be read: {error}")
             return True
         outcome = response.outcome
-        if response.truncated:
-            self._truncated(attempt)
+        if response.truncated and not attempt.tcp:
+            self._tcp = True
+        elif response.truncated:
+            self._strike(attempt.server, Outcome.MALFORMED, "the response is truncated over TCP")
         elif outcome.said or (self._dnssec and response.alias is not None):
             self._settle(attempt, response)
             self.packet = packet
@@ -203,12 +205,6 @@ class Exchange:
     def _is_authentic(self, attempt: Attempt, response: Response) -> bool:
         """Whether a server that the caller trusts, and not one from a referral, says that its data is authentic."""
         return response.authentic and attempt.server in self._top
-
-    def _truncated(self, attempt: Attempt) -> None:
-        if attempt.tcp:
-            self._strike(attempt.server, Outcome.MALFORMED, "the response is truncated over TCP")
-        else:
-            self._tcp = True
 
     def _follow_alias(self, attempt: Attempt, response: Response, target: Labels) -> None:
         """Ask for the target, at the first servers: it may be anywhere (RFC 1034 3.6.2)."""

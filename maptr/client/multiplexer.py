@@ -225,7 +225,7 @@ class Multiplexer:
     """Sends the questions given to ``ask``, within limits. Call ``tick()`` after every wait, and as often as it says.
 
     ``rate`` is packets a second to each server; None is without limit. ``seconds`` bounds each question from its first
-    packet on, except those of ``ask_first``. ``leave_out`` is called with the seconds that reading a large response
+    packet on, except those asked ``first``. ``leave_out`` is called with the seconds that reading a large response
     took.
     """
 
@@ -256,23 +256,22 @@ class Multiplexer:
         self._sockets = SocketPool(waiter, self._read)
         self._free_at: dict[Server, float] = {}
 
-    def ask(self, name: Labels, done: Done, rdtype: int = NAPTR) -> None:
-        """Queue a question; ``done`` gets name and answer, from within ``tick()`` or a callback of the waiter."""
-        self._queue.append(Pending(name, self._stub.exchange(name, rdtype), done, self._seconds))
+    def ask(self, name: Labels, done: Done, rdtype: int = NAPTR, *, first: bool = False) -> Pending:
+        """Queue a question; ``done`` gets name and answer, from within ``tick()`` or a callback of the waiter.
 
-    def ask_first(self, name: Labels, done: Done, rdtype: int = NAPTR) -> Pending:
-        """A question that goes before all in the queue, and ends with its answer or with ``drop``."""
-        pending = Pending(name, self._stub.exchange(name, rdtype), done, inf)
-        self._first.append(pending)
+        With ``first`` it goes before all in the queue, and ends with its answer or with ``drop``.
+        """
+        pending = Pending(name, self._stub.exchange(name, rdtype), done, inf if first else self._seconds)
+        (self._first if first else self._queue).append(pending)
         return pending
 
     def unanswered(self, pending: Pending) -> Answer:
-        """The answer to a question of ``ask_first`` for a walk that ends now."""
+        """The answer to a question asked ``first``, for a walk that ends now."""
         attempt = pending.attempt if pending.socket or pending.tcp else None  # one that was sent
         return pending.exchange.unanswered(attempt).after(pending.elapsed(self._clock()))
 
     def drop(self, pending: Pending) -> None:
-        """End a question of ``ask_first`` without calling its ``done``; not from within ``tick()`` or a callback."""
+        """End a question asked ``first`` without calling its ``done``; not from within ``tick()`` or a callback."""
         if pending in self._first:
             self._first.remove(pending)
             return
