@@ -214,7 +214,7 @@ def write():
 thread = threading.Thread(target=write, daemon=True)
 thread.start()
 children = []
-for turn in range(500):
+for turn in range(3000):
     children.append(os.fork())
     if not children[-1]:
         signal.alarm(60)  # ends one that hangs
