@@ -40,10 +40,11 @@ def server() -> Iterator[Hostile]:
 
 
 def test_an_ark_and_its_parts() -> None:
-    told = run("ark", "https://n2t.net/ark:/13030/xf9-3gt2q/c3.v1?info#top")
-    assert told.exit_code == 0, told.output
-    assert told.stdout == (
-        "ark:13030/xf93gt2q/c3.v1\n"
+    run(
+        "ark",
+        "https://n2t.net/ark:/13030/xf9-3gt2q/c3.v1?info#top",
+        code=0,
+        out="ark:13030/xf93gt2q/c3.v1\n"
         "  NMA:             https://n2t.net/\n"
         "  NAAN:            13030\n"
         "  name:            xf93gt2q\n"
@@ -52,7 +53,7 @@ def test_an_ark_and_its_parts() -> None:
         "  qualifier:       /c3.v1\n"
         "  inflection:      ?info\n"
         "  check character: q, correct\n"
-        "  note:            the fragment '#top' is not part of the ARK\n"
+        "  note:            the fragment '#top' is not part of the ARK\n",
     )
 
 
@@ -79,12 +80,9 @@ def test_a_bare_naan() -> None:
 
 
 def test_a_bad_text_does_not_stop_the_others() -> None:
-    told = run("ark", "ark:12345/x%zz", "ark:12345/x1")
-    assert told.exit_code == 2
+    told = run("ark", "ark:12345/x%zz", "ark:12345/x1", code=2, said="write % as %25")
     assert told.stdout.startswith("ark:12345/x1\n")
-    assert "write % as %25" in told.stderr
-    told = run("ark", "--json", "12345/x1")
-    assert told.exit_code == 2
+    told = run("ark", "--json", "12345/x1", code=2)
     document = json.loads(told.stdout)
     assert document["ark"] is None
     assert "is it 'ark:12345/x1'?" in document["error"]
@@ -93,9 +91,7 @@ def test_a_bad_text_does_not_stop_the_others() -> None:
 def test_arks_in_prose_and_standard_input() -> None:
     told = run("ark", "--find", "--json", "-", text="See ark:12345/x5-4\n(and https://n2t.net/ark:/12345/x6).\n")
     assert [json.loads(line)["ark"] for line in told.stdout.splitlines()] == ["ark:12345/x54", "ark:12345/x6"]
-    none = run("ark", "--find", "nothing here")
-    assert (none.exit_code, none.stdout) == (2, "")
-    assert "no ARK in the text" in none.stderr
+    run("ark", "--find", "nothing here", code=2, out="", said="no ARK in the text")
 
 
 def test_a_profile() -> None:
@@ -103,7 +99,6 @@ def test_a_profile() -> None:
         "ark:12345/x54.fr#1%7d.v18\n"
     )
     assert run("ark", "--profile", "2019", "ark://12345/x.b.a").stdout.startswith("ark:12345/x.a.b\n")
-    assert run("ark", "--profile", "2003", "ark:12345/x").exit_code == 2
 
 
 def test_control_characters_are_escaped() -> None:
@@ -173,7 +168,6 @@ def test_a_profile_on_the_command_line(server: Hostile, tmp_path: Path) -> None:
     file = tmp_path / "arks"
     file.write_text(text + "\n")
     assert ",ark:12345/x1#2," in run("bulk", "--profile", "2002", str(file), at).stdout
-    assert run("url", "--profile", "1999", text, at).exit_code == 2
 
 
 def test_a_trace_shows_what_was_cut_from_the_ark(server: Hostile) -> None:

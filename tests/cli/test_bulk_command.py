@@ -45,19 +45,6 @@ def test_a_run_resumes_after_its_last_complete_row(server: Hostile, tmp_path: Pa
     assert "longer than" in next(d["note"] for d in documents if d["line"] == 51)
 
 
-def test_bad_usage(tmp_path: Path) -> None:
-    assert run("a", "b").exit_code == 2
-    assert run("--resume", "@127.0.0.1").exit_code == 2
-    assert run("@127.0.0.1#x").exit_code == 2
-    assert run(str(tmp_path / "none"), "@127.0.0.1").exit_code == 8
-    other = tmp_path / "other.csv"
-    other.write_text("a,b\n1,2\n")
-    result = run("@127.0.0.1", "-o", str(other), "--resume")
-    assert result.exit_code == 2
-    assert "record 1" in result.stderr
-    assert other.read_text() == "a,b\n1,2\n"
-
-
 @pytest.fixture
 def all_but_two() -> Iterator[Hostile]:
     """A server that answers for all NAANs but 2."""

@@ -26,8 +26,7 @@ def silent() -> Iterator[str]:
 
 
 def test_discover_prints_candidates_best_first(at: str) -> None:
-    result = run("discover", "https://n2t.net/ark:/12345/x5-4?info", at)
-    assert result.exit_code == 0
+    result = run("discover", "https://n2t.net/ark:/12345/x5-4?info", at, code=0)
     assert result.stdout.splitlines() == ["https://ark.example.org/ark:/12345/x54?info\t10\t10\t12345.ark.arpa."]
     assert result.stderr == ""
 
@@ -118,43 +117,9 @@ def test_the_exit_code_with_an_argument_that_is_not_an_ark(at: str, silent: str)
     assert run("url", "--timeout", "0.2", GONE, "nonsense", silent).exit_code == 9
 
 
-def test_a_server_without_at_sign_is_bad_usage(at: str) -> None:
-    assert run("url", "ark:12345/x54", at[1:]).exit_code == 2
-
-
 def test_an_ark_without_url_gives_an_empty_line(at: str) -> None:
-    result = run("url", GONE, "ark:12027/x1", at)
+    result = run("url", GONE, "ark:12027/x1", at, said="no mapping authority for ark:00000/x1", code=1)
     assert result.stdout.splitlines() == ["", "http://ark.nal.example.org/ark:/12027/x1"]
-    assert "no mapping authority for ark:00000/x1" in result.stderr
-    assert result.exit_code == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "because"),
-    [
-        (("discover", "nonsense"), "no ark: label"),
-        (("discover", "@127.0.0.1"), "no ARK given"),
-        (("discover",), "ARK"),
-        (("url", "ark:12345/x1", "@127.0.0.1#0"), "is not a server"),
-        (("url", "ark:12345/x1", "@127.0.0.1#x"), "is not a server"),
-        (("url", "ark:12345/x1", "@"), "is not a server"),
-        (("url", "--origin", "a..b", "ark:12345/x1", "@127.0.0.1"), "is not a valid domain name"),
-        (("url", "ark:12345/x1", "@127.0.0.1:5300"), "is it 127.0.0.1#5300?"),
-        (("url", "ark:12345/x1", "@[::1]:5300"), "is it ::1#5300?"),
-        (("nonsense",), "No such command"),
-    ],
-)
-def test_bad_usage_is_2_with_a_reason(arguments: tuple[str, ...], because: str) -> None:
-    result = run(*arguments)
-    assert result.exit_code == 2
-    assert because in result.stderr
-    assert result.stdout == ""
-
-
-def test_a_server_name_without_address_is_9() -> None:
-    result = run("url", "ark:12345/x1", "@no-such-host.invalid")
-    assert result.exit_code == 9
-    assert "no-such-host.invalid" in result.stderr
 
 
 @pytest.fixture(scope="module")
@@ -167,8 +132,7 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
         ["sign", f"{ZONES}/ark.arpa.zone", f"{folder}/keys", "-o", f"{folder}/signed"],
         ["keys", "ds", f"{folder}/keys", "ark.arpa."],
     ):
-        done = run("zone", *command)
-        assert done.exit_code == 0, done.output
+        done = run("zone", *command, code=0)
     (folder / "anchor").write_text(done.stdout)
     with Maptr({"ark.arpa.": folder / "signed"}) as server:
         yield f"@{server.host}#{server.port}", folder / "anchor"
@@ -177,8 +141,7 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
 def test_validation_from_a_trust_anchor(signed: tuple[str, Path], at: str) -> None:
     server, anchor = signed
     secure = ("--trust-anchor", str(anchor), "--require", "secure")
-    done = run("discover", "--json", "ark:12345/x54", server, *secure)
-    assert done.exit_code == 0, done.stderr
+    done = run("discover", "--json", "ark:12345/x54", server, *secure, code=0)
     document = json.loads(done.stdout)
     assert document["security"] == document["trace"][0]["security"] == "secure"
     assert [(link["name"], link["type"], link["security"]) for link in document["trace"][0]["chain"]] == [
@@ -206,14 +169,10 @@ def test_validation_from_a_trust_anchor(signed: tuple[str, Path], at: str) -> No
 
 def test_info_asks_no_authority_from_an_unsigned_answer(signed: tuple[str, Path], at: str) -> None:
     secure = ("--trust-anchor", str(signed[1]), "--require", "secure")
-    done = run("info", "ark:12345/x54", at, *secure)
-    assert done.exit_code == 9
-    assert "the answers are bogus, not secure" in done.stderr
+    run("info", "ark:12345/x54", at, *secure, code=9, said="the answers are bogus, not secure")
     word = run("info", "ark:12345/x54", at, "--trust-ad", "--require", "secure")
     assert (word.exit_code, "the answers are insecure, not secure" in word.stderr) == (9, True)
-    none = run("info", GONE, signed[0], *secure)
-    assert none.exit_code == 1
-    assert "no mapping authority for" in none.stderr
+    run("info", GONE, signed[0], *secure, code=1, said="no mapping authority for")
 
 
 def test_bulk_validates_too(signed: tuple[str, Path], at: str, tmp_path: Path) -> None:

@@ -60,7 +60,6 @@ def test_an_unusable_history_is_reported_before_any_query(sample: Path, tmp_path
         code, out, err = run("--table", sample, "@192.0.2.1", "--history", path)
         assert (code, out) == (8, "")
         assert f"{path}: {reason}" in err
-    assert run("--table", sample, "@192.0.2.1", "--history", tmp_path)[0] == 2
 
 
 def test_progress_on_a_terminal_and_only_data_in_a_pipe(sample: Path) -> None:
@@ -73,13 +72,9 @@ def test_progress_on_a_terminal_and_only_data_in_a_pipe(sample: Path) -> None:
     assert "100%" in shown
 
 
-def test_exit_codes_for_silent_dns_and_bad_usage(sample: Path, tmp_path: Path) -> None:
+def test_exit_codes_for_silent_dns(sample: Path) -> None:
     with serving(lambda query: None) as port:
         code, out, _ = run("--table", sample, f"@127.0.0.1#{port}", "12025", "--timeout", "0.3")
         assert (code, out.split(":")[0]) == (9, "unknown 12025")
     with serving(zone({})) as port:
         assert run("--table", sample, f"@127.0.0.1#{port}", "12025")[0] == 1
-    assert run("--table", tmp_path / "none")[0] == 8
-    assert run("--table", sample, "@one", "@two")[0] == 2
-    assert run("--table", sample, "not a NAAN")[0] == 2
-    assert run("--table", sample, "@127.0.0.1#nonsense")[0] == 2

@@ -13,9 +13,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from maptr.choose import CHOOSERS
 from maptr.cli import group, output
 from maptr.dnssec.keys import Algorithm, KeyState, Role, add_key
-from tests.support.command_line import MAPTR, interrupted, run_process
+from tests.support.command_line import MAPTR, interrupted, run, run_process
 from tests.support.hostile import hostile
 from tests.support.http_server import http_server
 from tests.support.registries import OLD
@@ -32,6 +33,72 @@ def test_a_bug_is_exit_10_and_never_none_found(raised: Exception, monkeypatch: p
     assert result.exit_code == output.EXIT_INTERNAL
     assert "a bug" in result.stderr
     assert result.stderr.endswith("maptr: internal error, please report the lines above\n")
+
+
+SAMPLE = str(Path(__file__).resolve().parents[2] / "zones" / "sample.json")
+URL = ("url", "ark:12345/x1")
+DRIFT = ("table", "drift", "--table", SAMPLE)
+PROBE = ("table", "probe", "--table", SAMPLE)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("discover", "nonsense"), 2, "no ark: label"),
+        (("discover", "@127.0.0.1"), 2, "no ARK given"),
+        (("discover",), 2, "ARK"),
+        ((*URL, "@127.0.0.1#0"), 2, "is not a server"),
+        ((*URL, "@127.0.0.1#x"), 2, "is not a server"),
+        ((*URL, "@"), 2, "is not a server"),
+        ((*URL, "@127.0.0.1:5300"), 2, "is it 127.0.0.1#5300?"),
+        ((*URL, "@[::1]:5300"), 2, "is it ::1#5300?"),
+        ((*URL, "@no-such-host.invalid"), 9, "no-such-host.invalid"),
+        ((*URL, "@127.0.0.1", "--origin", "a..b"), 2, "is not a valid domain name"),
+        ((*URL, "--policy", "last"), 2, "'last' is not one of"),
+        ((*URL, "--table", "none"), 2, "does not exist"),
+        ((*URL, "--no-cache", "--policy", "dns-only"), 2, "--no-cache goes with neither"),
+        ((*URL, "--choose", "best"), 2, f"is not one of {', '.join(map(repr, CHOOSERS))}"),
+        ((*URL, "--profile", "1999"), 2, "'1999' is not one of"),
+        (("ark", "--profile", "2003", "ark:12345/x"), 2, "'2003' is not one of"),
+        (("nonsense",), 2, "No such command"),
+        (("bulk", "a", "b"), 2, "give at most one FILE"),
+        (("bulk", "--resume", "@127.0.0.1"), 2, "need -o OUT"),
+        (("bulk", "@127.0.0.1#x"), 2, "is not a server"),
+        (("bulk", "no-such-file", "@127.0.0.1"), 8, "no-such-file"),
+        (("table", "check", "no-such-file"), 8, "No such file"),
+        (("table", "check", "."), 2, "is a directory"),
+        (("table", "convert", SAMPLE, "--to", "json", "-o", "no/where"), 8, "no/where"),
+        (("table", "drift"), 2, "no table was pulled and none is configured"),
+        (("table", "drift", "--table", "no-such-file"), 8, "no-such-file"),
+        ((*DRIFT, "@one", "@two"), 2, "give at most one @SERVER"),
+        ((*DRIFT, "not a NAAN"), 2, "NAAN"),
+        ((*DRIFT, "@127.0.0.1#nonsense"), 2, "is not a server"),
+        ((*DRIFT, "@192.0.2.1", "--history", "."), 2, "is a directory"),
+        (("table", "probe"), 2, "no table was pulled and none is configured"),
+        (("table", "probe", "--table", "no-such-file"), 8, "no-such-file"),
+        ((*PROBE, "NO/NAAN!"), 2, "NAAN"),
+        ((*PROBE, "--history", "no/h"), 8, "no/h"),
+        ((*PROBE, "--history", "."), 2, "is a directory"),
+        (("up", "--sample", "naans.json"), 2, "--sample pulls nothing"),
+        (("up", "--origin", "a..b"), 2, "is not a valid domain name"),
+        (("zone", "build", "no-such-file"), 8, "no-such-file"),
+        (("zone", "build", SAMPLE, "-o", "no/such/directory/zone"), 8, "no/such/directory"),
+        (("zone", "build", SAMPLE, "--include", "no-such-file"), 8, "no-such-file"),
+        (("zone", "build", "-"), 8, "not a registry"),
+        (("zone", "build", SAMPLE, "--serial", "soon"), 2, "soon"),
+        (("zone", "build", SAMPLE, "--ns", "ns1"), 2, "give its address"),
+        (("zone", "build", SAMPLE, "--origin", "a..b"), 2, "empty label"),
+        (("zone", "build", SAMPLE, "--json"), 2, "--json needs -o"),
+        (("zone", "check", "no-such-file"), 8, "no-such-file"),
+    ],
+)
+def test_a_mistake_has_a_code_and_a_reason(
+    words: tuple[str, ...], code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DATA", "CACHE", "CONFIG"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    run(*words, text="", code=code, out="", said=said)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")

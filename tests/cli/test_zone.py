@@ -36,10 +36,7 @@ def serial(path: Path) -> int:
 
 def test_build_writes_a_zone_that_check_accepts(tmp_path: Path) -> None:
     target = tmp_path / "ark.arpa.zone"
-    result = run("build", SAMPLE, "-o", target, "--serial", "7")
-    assert result.exit_code == 0, result.stderr
-    assert result.stdout == ""
-    assert "zone ark.arpa. serial 7: 13 NAANs" in result.stderr
+    run("build", SAMPLE, "-o", target, "--serial", "7", code=0, out="", said="zone ark.arpa. serial 7: 13 NAANs")
     assert serial(target) == 7
     assert run("check", target).exit_code == 0
     assert [path.name for path in tmp_path.iterdir()] == ["ark.arpa.zone"]
@@ -54,8 +51,7 @@ def test_a_zone_without_name_servers_is_reported_as_local(tmp_path: Path) -> Non
 
 
 def test_any_format_any_origin_and_stdout(tmp_path: Path) -> None:
-    natab = run("build", ZONES / "sample.natab", "--serial", "1", "--origin", "ark.example")
-    assert natab.exit_code == 0
+    natab = run("build", ZONES / "sample.natab", "--serial", "1", "--origin", "ark.example", code=0)
     assert natab.stdout.startswith("$ORIGIN ark.example.\n")
     piped = run("build", "-", "--serial", "1", "--origin", "ark.example", text=(ZONES / "sample.natab").read_text())
     assert piped.stdout == natab.stdout
@@ -64,11 +60,9 @@ def test_any_format_any_origin_and_stdout(tmp_path: Path) -> None:
 def test_records_with_errors_are_left_out_and_named(tmp_path: Path) -> None:
     source = tmp_path / "registry.json"
     source.write_text(json.dumps(BAD_AND_GOOD))
-    result = run("build", source, "--serial", "1")
-    assert result.exit_code == 0
+    result = run("build", source, "--serial", "1", code=0, said="left out: error: 13030: no-public-host")
     assert "12345 IN NAPTR" in result.stdout
     assert "13030" not in result.stdout
-    assert "left out: error: 13030: no-public-host" in result.stderr
     assert "vowels" in result.stderr
     assert run("build", "--strict", source, "--serial", "1").exit_code == 1
 
@@ -76,16 +70,13 @@ def test_records_with_errors_are_left_out_and_named(tmp_path: Path) -> None:
 def test_a_left_out_shoulder_whose_arks_get_another_answer_makes_the_exit_code_1(tmp_path: Path) -> None:
     file, target = written(tmp_path / "r.json", tables(entry("12345/x7", LONG))), tmp_path / "zone"
     for _ in range(2):  # unchanged the second time, and an error still
-        result = run("build", file, "-o", str(target))
-        assert result.exit_code == 1
-        assert "left out: error: 12345/x7: rule-too-long" in result.stderr
+        result = run("build", file, "-o", str(target), code=1, said="left out: error: 12345/x7: rule-too-long")
         assert f"error: 12345/x7: {OTHER_ANSWER}: " in result.stderr
         assert "12345 IN NAPTR" in target.read_text()
     unread = json.loads(Path(file).read_text())["data"]
     unread.append({"what": "ark:/12345/x9", "target": {"url": 5}})
     Path(file).write_text(json.dumps({"data": unread}))
-    checked = command_line.run("table", "check", file)
-    assert checked.exit_code == 1
+    checked = command_line.run("table", "check", file, code=1)
     for record in ("12345/x7", "ark:/12345/x9"):
         assert f"error: {record}: {OTHER_ANSWER}: " in checked.stdout
 
@@ -115,9 +106,7 @@ def test_date_serials_increase_and_an_unchanged_zone_keeps_its_serial(tmp_path: 
     run("build", SAMPLE, "-o", target)
     first = serial(target)
     before = target.stat().st_mtime_ns
-    result = run("build", SAMPLE, "-o", target)
-    assert result.exit_code == 0
-    assert "unchanged" in result.stderr
+    run("build", SAMPLE, "-o", target, code=0, said="unchanged")
     assert (serial(target), target.stat().st_mtime_ns) == (first, before)
     run("build", ZONES / "sample.natab", "-o", target)
     assert serial(target) == first + 1
@@ -147,33 +136,8 @@ def test_a_zone_with_errors_is_not_written(tmp_path: Path) -> None:
     target.write_text(OLD_ZONE)
     include = tmp_path / "include"
     include.write_text('12346 60 IN NAPTR 0 0 "h" "ark" "USLC" h.example.\n')
-    result = run("build", SAMPLE, "-o", target, "--include", str(include))
-    assert result.exit_code == 1
-    assert "regexp-refused" in result.stderr
+    run("build", SAMPLE, "-o", target, "--include", str(include), code=1, said="regexp-refused")
     assert target.read_text() == OLD_ZONE
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "because"),
-    [
-        (["build", "no-such-file"], 8, "no-such-file"),
-        (["build", SAMPLE, "-o", "no/such/directory/zone"], 8, "no/such/directory"),
-        (["build", SAMPLE, "--include", "no-such-file"], 8, "no-such-file"),
-        (["build", "-"], 8, "not a registry"),
-        (["build", SAMPLE, "--serial", "soon"], 2, "soon"),
-        (["build", SAMPLE, "--ns", "ns1"], 2, "give its address"),
-        (["build", SAMPLE, "--origin", "a..b"], 2, "empty label"),
-        (["check", "no-such-file"], 8, "no-such-file"),
-        (["check", "-"], 1, "not-loaded"),
-    ],
-)
-def test_errors_have_a_code_and_a_reason(
-    arguments: list[str], code: int, because: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = run(*arguments, text="")
-    assert result.exit_code == code, result.output
-    assert because in result.output
 
 
 def test_an_unwritable_directory_keeps_the_old_zone(tmp_path: Path) -> None:
@@ -192,13 +156,16 @@ def test_check_names_file_line_record_and_reason(tmp_path: Path) -> None:
     bad = tmp_path / "bad.zone"
     bad.write_text((ZONES / "ark.arpa.zone").read_text() + '12999 IN NAPTR 0 0 "h" "ark" "" gov:8080.\n')
     lines = len(bad.read_text().splitlines())
-    result = run("check", bad)
-    assert result.exit_code == 1
+    result = run("check", bad, code=1)
     assert result.stdout.startswith(f"{bad}:{lines}: error: 12999.ark.arpa.: unescaped-port: ")
     assert result.stderr == f"{bad}: 1 errors, 0 warnings\n"
     document = json.loads(run("check", "--json", bad).stdout)
     assert document["schema"] == "maptr/1"
     assert [(f["code"], f["line"]) for f in document["findings"]] == [("unescaped-port", lines)]
+
+
+def test_text_that_is_not_a_zone_is_exit_1() -> None:
+    assert "not-loaded" in run("check", "-", text="", code=1).stdout
 
 
 def test_strict_makes_warnings_fail(tmp_path: Path) -> None:
@@ -266,7 +233,6 @@ def test_build_prints_a_summary_as_json(tmp_path: Path) -> None:
     first, again = (json.loads(run("build", SAMPLE, "-o", target, "--json").stdout) for _ in range(2))
     assert (first["zone"], first["file"], first["written"]) == ("ark.arpa.", target, True)
     assert (again["serial"], again["written"]) == (first["serial"], False)
-    assert run("build", SAMPLE, "--json").exit_code == 2
 
 
 def test_check_sign_and_diff_read_included_files(tmp_path: Path) -> None:
@@ -278,6 +244,4 @@ def test_check_sign_and_diff_read_included_files(tmp_path: Path) -> None:
     result = run("diff", tmp_path / "old", zone)
     assert (result.exit_code, "12345.ark.arpa." in result.stdout) == (1, True)
     (tmp_path / "part").unlink()
-    result = run("check", zone)
-    assert (result.exit_code, result.stdout) == (8, "")
-    assert f"{tmp_path / 'part'}: No such file or directory" in result.stderr
+    run("check", zone, code=8, out="", said=f"{tmp_path / 'part'}: No such file or directory")

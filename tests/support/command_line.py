@@ -19,9 +19,18 @@ from tests.support.waiting import until
 MAPTR = (sys.executable, "-m", "maptr")
 
 
-def run(*words: object, text: str | bytes | None = None) -> Result:
-    """Run a command in this process, with ``text`` as its standard input."""
-    return CliRunner().invoke(main, [str(word) for word in words], input=text)
+def run(
+    *words: object, text: str | bytes | None = None, code: int | None = None, out: str | None = None, said: str = ""
+) -> Result:
+    """Run a command in this process, with ``text`` as its standard input.
+
+    It must have the exit code, the stdout ``out``, and the text ``said`` in its output, if they are given.
+    """
+    result = CliRunner().invoke(main, [str(word) for word in words], input=text)
+    assert code is None or result.exit_code == code, result.output
+    assert out is None or result.stdout == out
+    assert said in result.output
+    return result
 
 
 def run_process(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
