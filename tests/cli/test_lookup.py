@@ -89,16 +89,6 @@ def test_an_answer_of_dns_is_cached(home: Path, server: str, monkeypatch: pytest
     assert "from DNS" in run("discover", ARK).stderr
 
 
-@pytest.mark.parametrize(
-    ("policy", "source"), [("dns-first", "dns"), ("natab-first", "natab"), ("dns-only", "dns"), ("natab-only", "natab")]
-)
-def test_the_policy_decides_the_source(policy: str, source: str, server: str) -> None:
-    natab = str(ZONES / "sample.json")
-    document = json.loads(run("url", "--json", ARK, f"@{server}", "--table", natab, "--policy", policy).stdout)
-    assert document["source"] == source
-    assert document["url"] == url_of(ZONES / "sample.json")
-
-
 def test_a_silent_server_costs_the_patience_and_no_more() -> None:
     with serving(lambda query: None) as port:
         natab = str(ZONES / "sample.natab")
@@ -208,20 +198,18 @@ def test_a_clock_set_by_a_day_makes_no_answer_fresh_and_no_age_known(
         assert (code, said.split(": ", 2)[2][:8]) == (0, "from DNS"), "asked again"
         assert "from the cache on disk, " in at(days * 86_400, "discover", ARK)[2], "kept by the new clock"
         assert "from DNS" in at(0, "discover", ARK)[2], "and asked again once the clock is right"
-    code, out, said = at(43_200, "url", ARK)
-    assert (code, out) == (0, url)
-    assert "from the cache on disk, 12 h old, stale (DNS does not say" in said
-    code, out, said = at(-3 * 86_400, "url", ARK)
-    assert (code, out) == (0, url)
-    assert "from the cache on disk, of unknown age, stale (DNS does not say" in said
-    code, out, said = at(-3 * 86_400, "url", "ark:54321/x", "--table", str(tmp_path / "natab"))
-    assert (code, out) == (0, "https://t.example.org/ark:/54321/x")
-    assert "from the table, of unknown age (DNS: silent" in said
-    for policy in ("natab-only", "natab-first"):
-        said = at(-3 * 86_400, "url", "ark:54321/x", "--table", str(tmp_path / "natab"), "--policy", policy)[2]
-        assert "from the table, of unknown age (the table has it)" in said
-    code, out, said = at(3 * 86_400, "url", ARK)
-    assert (code, out) == (9, ""), "no answer is kept for ever"
+    table = ("ark:54321/x", "--table", str(tmp_path / "natab"))
+    listed = "https://t.example.org/ark:/54321/x"
+    for seconds, words, code, out, said in (
+        (43_200, (ARK,), 0, url, "from the cache on disk, 12 h old, stale (DNS does not say"),
+        (-3 * 86_400, (ARK,), 0, url, "from the cache on disk, of unknown age, stale (DNS does not say"),
+        (-3 * 86_400, table, 0, listed, "from the table, of unknown age (DNS: silent"),
+        (-3 * 86_400, (*table, "--policy", "natab-only"), 0, listed, "of unknown age (the table has it)"),
+        (-3 * 86_400, (*table, "--policy", "natab-first"), 0, listed, "of unknown age (the table has it)"),
+        (3 * 86_400, (ARK,), 9, "", ""),  # no answer is kept for ever
+    ):
+        found = at(seconds, "url", *words)
+        assert (found[:2], said in found[2]) == ((code, out), True), found
 
 
 # ---- policies
