@@ -287,37 +287,27 @@ main(sys.argv[1:], prog_name="maptr")
 
 
 @pytest.fixture
-def slow(tmp_path: Path) -> Iterator[Server]:
-    """A server that has read its zones and answers nothing until ``go_on``."""
-    (tmp_path / "zone").write_text(zone_text(1))
-    server = Server(f"--zone=a.test={tmp_path / 'zone'}", "--listen=127.0.0.1:0", program=("-c", SLOW))
+def slow(zone_file: Path) -> Iterator[Server]:
+    """A server that has read its zones and answers nothing until it reads a line."""
+    server = Server(f"--zone=a.test={zone_file}", "--listen=127.0.0.1:0", program=("-c", SLOW))
     server.wait_for("zones are read")
     yield server
     server.end()
 
 
-def go_on(server: Server) -> None:
-    assert server.process.stdin is not None
-    server.process.stdin.write("\n")
-    server.process.stdin.close()
-
-
-def test_sighup_during_the_start_reloads_once_ready(slow: Server, tmp_path: Path) -> None:
-    """What changed since its zones were read is read then; it would have ended a process that has no handler yet."""
-    (tmp_path / "zone").write_text(zone_text(2))
-    slow.hang_up()
-    go_on(slow)
-    slow.wait_for(r"reloaded, serial 2 \(was 1\)")
-
-
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
-def test_signals_of_other_servers_do_not_end_it(slow: Server, number: signal.Signals) -> None:
-    slow.process.send_signal(number)
-    go_on(slow)
-    slow.wait_for(f"{number.name} is ignored")
+def test_signals_during_the_start_are_handled_once_ready(slow: Server, zone_file: Path) -> None:
+    """SIGHUP reads what changed since the zones were read; the signals of other servers do not end this one."""
+    zone_file.write_text(zone_text(2))
+    for number in signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2:
+        slow.process.send_signal(number)
+    assert slow.process.stdin is not None
+    slow.process.stdin.write("\n")
+    slow.process.stdin.close()
+    for line in r"reloaded, serial 2 \(was 1\)", "SIGUSR1 is ignored", "SIGUSR2 is ignored":
+        slow.wait_for(line)
     before = len(slow.lines)
-    slow.process.send_signal(number)
-    slow.wait_for(f"{number.name} is ignored", before)
+    slow.process.send_signal(signal.SIGUSR1)
+    slow.wait_for("SIGUSR1 is ignored", before)
     assert slow.end() == 0
 
 

@@ -179,8 +179,10 @@ FAULTS = {
     ),
     "a state folder that another server has": ("test_daemon.test_a_state_folder_belongs_to_one_server",),
     "a full disk": ("test_operations.test_a_full_disk",),
-    "SIGHUP while it starts": ("test_daemon.test_sighup_during_the_start_reloads_once_ready",),
-    "SIGUSR1 or SIGUSR2, which other servers take": ("test_daemon.test_signals_of_other_servers_do_not_end_it",),
+    "SIGHUP while it starts": ("test_daemon.test_signals_during_the_start_are_handled_once_ready",),
+    "SIGUSR1 or SIGUSR2, which other servers take": (
+        "test_daemon.test_signals_during_the_start_are_handled_once_ready",
+    ),
     "SIGTERM while it starts": ("test_daemon.test_sigterm_during_the_start_ends_it_at_once",),
     "SIGTERM under load": ("test_operations.test_sigterm_under_load",),
     "kill -9 under load": ("test_operations.test_kill_9_under_load_and_during_reloads",),
