@@ -64,14 +64,12 @@ class PrimarySettings:
     """TSIG keys, and the secondaries of each zone by folded origin; ``catalog`` is the catalog zone's origin and
     secondaries.
 
-    Zones that may be transferred have journals, beside their files or in the folder ``state``. Raises ConfigError for
-    a key given twice, and for one that is named but not given.
+    Raises ConfigError for a key given twice, and for one that is named but not given.
     """
 
     keys: tuple[TsigKey, ...] = ()
     secondaries: Mapping[Labels, Secondaries] = field(default_factory=lambda: MappingProxyType({}))
     catalog: tuple[Labels, Secondaries] | None = None
-    state: Path | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -86,10 +84,8 @@ class PrimarySettings:
         return self.secondaries.get(origin, Secondaries())
 
     def journal(self, zone: ZoneConfig) -> Path | None:
-        """The path of a zone's journal; None for a zone without one."""
-        if not self.of(zone.name).transfer.rules:
-            return None
-        return journal_path(zone.file, zone.name, self.state)
+        """The path of a zone's journal; None for a zone that no secondary may transfer."""
+        return journal_path(zone) if self.of(zone.name).transfer.rules else None
 
 
 NO_SECONDARIES = PrimarySettings()
@@ -202,11 +198,11 @@ def _warn_of_serial(before: ZoneView, view: ZoneView) -> None:
     )
 
 
-def journal_path(zone_file: Path, origin: Labels, state: Path | None) -> Path:
+def journal_path(zone: ZoneConfig) -> Path:
     """Beside the zone file, or in the state folder under the zone's name."""
-    if state is None:
-        return zone_file.with_name(zone_file.name + JOURNAL_SUFFIX)
-    return state / (name_for(origin) + JOURNAL_SUFFIX)
+    if zone.state is None:
+        return zone.file.with_name(zone.file.name + JOURNAL_SUFFIX)
+    return zone.state / (name_for(zone.name) + JOURNAL_SUFFIX)
 
 
 def read_journal(path: Path, view: ZoneView) -> Journal:

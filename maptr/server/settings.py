@@ -174,7 +174,6 @@ def primary_of(config: Config) -> PrimarySettings:
         tuple(TsigKey(key.name, key.algorithm, key.secret.octets) for key in config.keys if key.secret is not None),
         {zone.name: Secondaries(Acl(zone.transfer), zone.notify) for zone in config.zones},
         None if catalog.name is None else (catalog.name, Secondaries(Acl(catalog.transfer), catalog.notify)),
-        config.serve.state,
     )
 
 

@@ -29,7 +29,7 @@ from maptr.errors import ConfigError
 from maptr.server import control, request_server, systemd
 from tests.support.load import Load
 from tests.support.running import converse
-from tests.support.server_process import PATIENCE, Server, Site, address_of, zone_text
+from tests.support.server_process import PATIENCE, Site, address_of, zone_text
 
 
 def test_reload_and_status(site: Site) -> None:
@@ -49,7 +49,6 @@ def test_reload_and_status(site: Site) -> None:
     assert document["listen"] == [f"127.0.0.1:{port}"]
     assert document["alarms"] == []
     assert document["queries"] == {"udp": {"NOERROR": 1}}
-    assert site.server is not None
     assert document["pid"] == site.server.process.pid
     assert isinstance(document["uptime"], float)
     assert site.zone("a.test.")["names"] == 3
@@ -88,7 +87,6 @@ def test_a_refused_zone_leaves_the_old_one(site: Site, text: str | None, reason:
     assert "zone a.test. refused, serial 1 stays: " in result.stderr
     assert reason in result.stderr
     assert result.stdout == "zone b.test. reloaded, serial 2 (was 1)\n"
-    assert site.server is not None
     site.server.wait_for(r"zone a\.test\. not reloaded, serial 1 stays: ")
     assert reason in str(site.zone("a.test.")["error"])
     assert "\nALARM zone a.test. was not reloaded" in site.run("status").stdout
@@ -106,7 +104,6 @@ def test_a_refused_zone_leaves_the_old_one(site: Site, text: str | None, reason:
 def test_a_bad_zone_at_the_start_is_servfail_while_the_others_are_served(site: Site) -> None:
     site.write_zone("a.test", "nonsense")
     port = site.start()
-    assert site.server is not None
     site.server.wait_for(r"^maptr: zone a\.test\. not loaded, queries get SERVFAIL: .*a\.test\.zone:1: ")
     for name in ("a.test.", "x.a.test."):
         reply = dns.query.udp(dns.message.make_query(name, "A", use_edns=True), "127.0.0.1", PATIENCE, port)
@@ -139,7 +136,6 @@ def test_a_bad_record_is_reported_as_by_zone_check(site: Site) -> None:
     finding = said(zone_text(2) + "x A 1.2.3\n", "not-loaded")
     assert finding.startswith(f"{path}:6: error: x.a.test.: not-loaded: ")
     site.start()
-    assert site.server is not None
     site.server.wait_for(re.escape(f"zone a.test. not loaded, queries get SERVFAIL: {finding}") + "$")
     for text, kind in (("@ 60 NS ns\n", "not-loaded"), ("\ufeff" + zone_text(2), "byte-order-mark")):
         finding = said(text, kind)
@@ -150,7 +146,6 @@ def test_a_bad_record_is_reported_as_by_zone_check(site: Site) -> None:
 
 def test_sighup_reads_the_configuration_again(site: Site) -> None:
     port = site.start()
-    assert site.server is not None
     site.write_zone("c.test", zone_text(7))
     site.configure(zones=("b.test", "c.test"))
     before = site.server.hang_up()
@@ -181,7 +176,6 @@ def test_a_bad_configuration_leaves_everything(site: Site, change: dict[str, str
     result = site.run("reload", "--control", str(site.socket))
     assert result.exit_code == 1
     assert reason in result.stderr
-    assert site.server is not None
     site.server.wait_for("configuration not reloaded, everything stays: ")
     assert address_of("ns.a.test.", port) == "192.0.2.1"
     status = json.loads(site.run("status", "--json", "--control", str(site.socket)).stdout)
@@ -255,7 +249,7 @@ def test_status_shows_the_serial_and_age_of_each_secondary(site: Site) -> None:
         site.start()
         query, client = secondary.recvfrom(65535)
         secondary.sendto(dns.message.make_response(dns.message.from_wire(query)).to_wire(), client)
-        site.servers[-1].wait_for(f"NOTIFY of zone .* to 127.0.0.1:{port}: done")
+        site.server.wait_for(f"NOTIFY of zone .* to 127.0.0.1:{port}: done")
         shown = site.run("status").stdout
         query, client = secondary.recvfrom(65535)
         reply = dns.message.make_response(asked := dns.message.from_wire(query))
@@ -284,14 +278,12 @@ def test_not_running_is_3(site: Site) -> None:
 
 def test_without_a_configuration_a_socket_needs_its_option(site: Site) -> None:
     zone = f"a.test={site.directory}/a.test.zone"
-    site.servers.append(Server("--zone", zone, "--listen", "127.0.0.1:0", "--control", str(site.socket)))
-    site.servers[0].ready()
+    site.launch("--zone", zone, "--listen", "127.0.0.1:0", "--control", str(site.socket)).ready()
     result = CliRunner().invoke(main, ["status", "--control", str(site.socket), "--json"])
     assert json.loads(result.stdout)["config"] is None
     assert CliRunner().invoke(main, ["reload", "--control", str(site.socket)]).exit_code == 0
-    site.servers.append(Server("--zone", zone, "--listen", "127.0.0.1:0"))
-    site.servers[1].ready()
-    assert site.servers[1].end() == 0
+    site.launch("--zone", zone, "--listen", "127.0.0.1:0").ready()
+    assert site.server.end() == 0
 
 
 # --- twenty reloads under load
@@ -328,7 +320,6 @@ def test_the_socket_is_private_and_removed_at_the_end(site: Site) -> None:
     site.start()
     assert stat.S_IMODE(site.socket.stat().st_mode) == 0o600
     assert stat.S_IMODE(site.socket.parent.stat().st_mode) == 0o700
-    assert site.server is not None
     assert site.server.end() == 0
     assert not site.socket.exists()
 
@@ -358,8 +349,7 @@ def test_silent_connections_make_room_for_new_ones(site: Site) -> None:
 
 def test_two_servers_do_not_share_a_socket(site: Site) -> None:
     site.start()
-    second = Server("--config", str(site.config))
-    site.servers.append(second)
+    second = site.launch("--config", str(site.config))
     assert second.process.wait(PATIENCE) == 1
     second.wait_for(r"serve\.control: another maptr listens on .*maptr\.sock")
     assert site.run("status").exit_code == 0
@@ -396,7 +386,6 @@ def test_systemd_is_notified(site: Site, abstract: bool, monkeypatch: pytest.Mon
         assert site.run("reload").exit_code == 0
         assert sock.recv(1000).startswith(b"RELOADING=1\nMONOTONIC_USEC=")
         assert sock.recv(1000) == b"READY=1"
-        assert site.server is not None
         site.server.end(signal.SIGTERM)
         assert sock.recv(1000) == b"STOPPING=1"
 

@@ -250,7 +250,6 @@ def test_a_full_disk(site: Site) -> None:
     """No file may grow, as on a full disk; files are read and queries answered."""
     increments(site)
     port = site.start()
-    assert site.server is not None
     limit = resource.prlimit(site.server.process.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(site.server.process.pid, resource.RLIMIT_FSIZE, (0, limit[1]))
     for name in ("a.test", "b.test"):
@@ -268,7 +267,6 @@ def test_a_full_disk(site: Site) -> None:
 
 def test_sigterm_under_load(site: Site) -> None:
     port = site.start()
-    assert site.server is not None
     with Load(port, patience=0.5) as load, socket.create_connection(("127.0.0.1", port), PATIENCE) as half:
         half.sendall(b"\0")
         while load.asked < 50 and not load.faults:
@@ -282,7 +280,6 @@ def test_sigterm_under_load(site: Site) -> None:
 
 def test_sigterm_during_a_long_reload(site: Site) -> None:
     site.start()
-    assert site.server is not None
     site.write_zone("a.test", zone_text(2) + "".join(f"n{number} A 192.0.2.1\n" for number in range(60_000)))
     site.server.hang_up()
     time.sleep(0.3)
@@ -296,7 +293,6 @@ def test_kill_9_under_load_and_during_reloads(site: Site) -> None:
     published = 1
     for number in range(2, 6):
         port = site.start()
-        assert site.server is not None
         serial = site.zone("a.test.")["serial"]
         assert isinstance(serial, int)
         assert serial >= published
@@ -312,7 +308,6 @@ def test_kill_9_under_load_and_during_reloads(site: Site) -> None:
             site.server.end(signal.SIGKILL)
         assert site.socket.exists()
     port = site.start()
-    assert site.server is not None
     site.server.wait_for("was left by an earlier process and is replaced")
     assert address_of("ns.a.test.", port) == "192.0.2.5"
     assert site.zone("a.test.")["serial"] == 5

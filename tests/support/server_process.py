@@ -126,7 +126,6 @@ class Site:
         self.directory = directory
         self.config = directory / "maptr.toml"
         self.socket = directory / "run" / "maptr.sock"
-        self.server: Server | None = None
         self.servers: list[Server] = []
         self.write_zone("a.test", zone_text(1))
         self.write_zone("b.test", zone_text(1))
@@ -143,9 +142,17 @@ class Site:
 
     def start(self, *arguments: str) -> int:
         """Run the server and give its port."""
-        self.server = Server("--config", str(self.config), *arguments)
-        self.servers.append(self.server)
-        return self.server.ready()
+        return self.launch("--config", str(self.config), *arguments).ready()
+
+    def launch(self, *arguments: str) -> Server:
+        """Start a server with these options alone."""
+        self.servers.append(Server(*arguments))
+        return self.server
+
+    @property
+    def server(self) -> Server:
+        """The last one started."""
+        return self.servers[-1]
 
     def run(self, *arguments: str) -> Result:
         return CliRunner().invoke(main, [arguments[0], "--config", str(self.config), *arguments[1:]])

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from maptr.config import ZoneConfig
 from maptr.errors import JournalError, ZoneError
 from maptr.protocol.names import parse
 from maptr.protocol.numbers import SOA
@@ -155,11 +156,11 @@ def test_errors_of_reading_and_writing_are_logged(tmp_path: Path, caplog: pytest
 
 
 def test_paths_of_journals() -> None:
-    zone_file = Path("zones/ark.arpa.zone")
-    assert journal_path(zone_file, parse("ark.arpa."), None) == Path("zones/ark.arpa.zone.journal")
-    assert journal_path(zone_file, parse("ark.arpa."), Path("state")) == Path("state/ark.arpa.journal")
-    assert journal_path(zone_file, parse("."), Path("state")) == Path("state/%root.journal")
-    assert journal_path(zone_file, (b"a/b", b"..", b"x"), Path("s")).parent == Path("s")
+    file, state = Path("zones/ark.arpa.zone"), Path("state")
+    assert journal_path(ZoneConfig(parse("ark.arpa."), file)) == Path("zones/ark.arpa.zone.journal")
+    for name, path in ("ark.arpa.", "ark.arpa.journal"), (".", "%root.journal"):
+        assert journal_path(ZoneConfig(parse(name), file, state=state)) == state / path
+    assert journal_path(ZoneConfig((b"a/b", b"..", b"x"), file, state=state)).parent == state
 
 
 def test_a_reload_packs_only_the_changes() -> None:
