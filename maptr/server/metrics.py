@@ -21,8 +21,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from maptr.answer.context import Transport
+from maptr.config import Config
 from maptr.dnssec.expiry import Signatures
-from maptr.errors import MissingExtra
 from maptr.server.counters import RCODES
 from maptr.server.primary import NotifyState
 from maptr.server.request_server import RequestServer
@@ -53,11 +53,10 @@ class HttpResponse:
     content_type: str = TEXT
 
 
-def check() -> None:
-    """Raise MissingExtra if prometheus-client is not installed."""
-    if find_spec("prometheus_client") is None:
-        reason = "needs the package prometheus-client: pip install 'maptr[metrics]'"
-        raise MissingExtra(reason, key="serve.metrics")
+def check(config: Config) -> None:
+    """Raise ConfigError for metrics without prometheus-client."""
+    if config.serve.metrics is not None and find_spec("prometheus_client") is None:
+        raise config.error("serve.metrics", "needs the package prometheus-client: pip install 'maptr[metrics]'")
 
 
 def respond(path: str, status: Status) -> HttpResponse:

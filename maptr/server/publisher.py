@@ -303,7 +303,7 @@ class Reloader:
             new = self._reread()
             if config is not None:
                 settings.check_change(config, new)
-            config, context = new, settings.renewed(context, new)
+            config, context = new, settings.context_of(new, context)
         zones = self.served.zones if config is None else config.zones
         served, results = publish(zones, self.served, clock=self._clock, only=only, force=force)
         if config is not None:
@@ -313,14 +313,11 @@ class Reloader:
     async def sign_now(self) -> None:
         """Sign the zones whose keys have changed or whose signatures are due, as their files were last read."""
         async with self._busy:
-            signs = any(state.zone.keys for state in self.served.states.values())
-            if signs and (following := await in_thread(self._sign)) is not None:
-                self._adopt(following)
-
-    def _sign(self) -> _Next | None:
-        """The next state with new signatures; None if none are due."""
-        served, results = sign_again(self.served, clock=self._clock)
-        return self._next(self.config, served, self._responder.context, results) if results else None
+            if any(zone.keys for zone in self.served.zones):
+                served, results = await in_thread(lambda: sign_again(self.served, clock=self._clock))
+                if results:
+                    context = self._responder.context
+                    self._adopt(await in_thread(lambda: self._next(self.config, served, context, results)))
 
     def _next(self, config: Config | None, served: Served, context: Context, results: list[ZoneResult]) -> _Next:
         snapshot = served.snapshot()

@@ -75,8 +75,7 @@ class Overrides(NamedTuple):
 def mistakes(config: Config) -> list[ConfigError]:
     """The settings that cannot be obeyed on this system."""
     errors: list[ConfigError] = []
-    looks: list[Callable[[Config], object]] = [privileges.check, primary_of]
-    looks += [_check_metrics] if config.serve.metrics is not None else []
+    looks: list[Callable[[Config], object]] = [privileges.check, primary_of, metrics.check]
     looks += [demands_of] if config.table.public_key is not None else []
     for look in looks:
         try:
@@ -86,13 +85,6 @@ def mistakes(config: Config) -> list[ConfigError]:
     return errors
 
 
-def _check_metrics(config: Config) -> None:
-    try:
-        metrics.check()
-    except ConfigError as error:
-        raise config.error("serve.metrics", error.reason) from None
-
-
 def check_change(now: Config, new: Config) -> None:
     """Raise ConfigError for a changed setting that needs a restart."""
     for name in vars(now.serve):
@@ -100,34 +92,24 @@ def check_change(now: Config, new: Config) -> None:
             raise new.error(f"serve.{name}", "changed, which needs a restart; nothing was reloaded")
 
 
-def _cookies_of(config: Config) -> CookieSettings:
-    """Without a secret in the configuration, the process makes its own."""
-    cookies = config.serve.cookies
-    if not cookies.enabled:
-        return NO_COOKIES
-    secrets = tuple(secret.octets for secret in cookies.secret)
-    return CookieSettings(secrets or fresh_cookies().secrets, cookies.require)
-
-
-def _context_of(config: Config) -> Context:
-    serve = config.serve
+def context_of(config: Config, before: Context | None = None) -> Context:
+    """The context of responses. Without a secret for cookies in the configuration, the process makes its own, and
+    keeps the one of ``before`` at a reload."""
+    serve, cookies = config.serve, NO_COOKIES
+    if serve.cookies.enabled:
+        known = () if before is None else before.cookies.secrets
+        secrets = tuple(secret.octets for secret in serve.cookies.secret) or known or fresh_cookies().secrets
+        cookies = CookieSettings(secrets, serve.cookies.require)
     identity = Identity(serve.nsid, serve.version, serve.hostname)
-    return Context(identity, _cookies_of(config), time.time, serve.tcp.idle_timeout, serve.udp_payload)
-
-
-def renewed(context: Context, config: Config) -> Context:
-    """The context of responses after a reload. A secret that the process made stays."""
-    new, cookies = _context_of(config), config.serve.cookies
-    if cookies.enabled and not cookies.secret and context.cookies.secrets:
-        new = replace(new, cookies=replace(new.cookies, secrets=context.cookies.secrets))
-    return replace(new, clock=context.clock)
+    clock = time.time if before is None else before.clock
+    return Context(identity, cookies, clock, serve.tcp.idle_timeout, serve.udp_payload)
 
 
 def responder_of(config: Config) -> Responder:
     """The responder that a configuration asks for."""
     logged = config.serve.query_log
     return Responder(
-        _context_of(config),
+        context_of(config),
         rrl=RrlSettings(**vars(config.serve.rrl)),
         query_log=QueryLog(logged.every, logged.rate) if logged.every else None,
     )

@@ -173,13 +173,13 @@ def test_errors_are_reported_before_the_start(tmp_path: Path, key: str, because:
 # --- pulling, without a server around it
 
 
-class Pulling:
-    """A puller, and the zones it had published."""
+class Pulling(Site):
+    """A site with a puller, and the zones that it had published."""
 
-    def __init__(self, site: Site) -> None:
-        self.site = site
+    def __init__(self, folder: Path, table: str = "") -> None:
+        super().__init__(folder, f'[table]\nfile = "naans"\n{table}' if table else "")
         self.published: list[str] = []
-        self.puller = Puller(lambda: site.config, self.publish, clock=site.clock)
+        self.puller = Puller(lambda: self.config, self.publish, clock=self.clock)
 
     async def publish(self, zone: str) -> dict[str, Any]:
         self.published.append(zone)
@@ -187,6 +187,10 @@ class Pulling:
 
     def pull(self) -> None:
         asyncio.run(self.puller.pull_now())
+
+    def described(self, key: str) -> Any:
+        """A value of the status."""
+        return (self.puller.describe() or {})[key]
 
 
 @pytest.fixture
@@ -205,7 +209,7 @@ def url(answers: dict[str, bytes]) -> Iterator[str]:
 
 @pytest.fixture
 def pulling(tmp_path: Path, url: str) -> Pulling:
-    return Pulling(Site(tmp_path, f'[table]\nfile = "naans"\nurl = "{url}"\nevery = "1h"\n'))
+    return Pulling(tmp_path, f'url = "{url}"\nevery = "1h"\n')
 
 
 def test_a_pull_publishes_changed_tables_only(pulling: Pulling, url: str, answers: dict[str, bytes]) -> None:
@@ -250,10 +254,8 @@ def test_a_record_that_became_unreadable_is_an_alarm_until_it_is_repaired(
     told = "1 record keeps its last good entry, as the source has unreadable data: 10003: not a valid NMA"
     assert [(record.levelname, told in record.message) for record in caplog.records] == [("ERROR", True)]
     assert [told in alarm for alarm in pulling.puller.alarms()] == [True]
-    described = pulling.puller.describe()
-    assert described is not None
-    assert [kept["record"] for kept in described["kept"]] == ["10003"]
-    assert "10003" in registry.read(pulling.site.table.read_bytes())
+    assert [kept["record"] for kept in pulling.described("kept")] == ["10003"]
+    assert "10003" in registry.read(pulling.table.read_bytes())
     assert pulling.published == ["ark.arpa."], "nothing changed"
     answers["/naans"] = good
     pulling.pull()
@@ -297,17 +299,14 @@ def test_drift_names_the_records_that_a_server_lacks(tmp_path: Path, monkeypatch
     zone.write_bytes(site.zone.file.read_bytes())
     site.write([*range(10000, 10008), 10100])
     with Maptr({"ark.arpa.": zone}) as server:
-        drift = f'[table]\nfile = "naans"\ndrift = ["127.0.0.1#{server.port}", "127.0.0.1#9"]\n'
-        pulling = Pulling(Site(tmp_path, drift))
+        pulling = Pulling(tmp_path, f'drift = ["127.0.0.1#{server.port}", "127.0.0.1#9"]\n')
         pulling.pull()
     first, second = pulling.puller.state.drift
     assert (first.records, first.deviating, str(first)) == (9, ("10100 missing",), "1 of 9 records: 10100 missing")
     assert len(second.deviating) == 9
     assert str(second).endswith(" and 4 more")
     assert len(pulling.puller.alarms()) == 2
-    described = pulling.puller.describe()
-    assert described is not None
-    assert described["drift"][0]["deviating"] == ["10100 missing"]
+    assert pulling.described("drift")[0]["deviating"] == ["10100 missing"]
 
 
 def test_a_drift_report_of_a_failure() -> None:
@@ -333,7 +332,7 @@ def test_a_request_during_a_pull_causes_another_pull(pulling: Pulling, answers: 
         running.cancel()
 
     done = asyncio.Event()
-    puller = Puller(lambda: pulling.site.config, publish, clock=pulling.site.clock)
+    puller = Puller(lambda: pulling.config, publish, clock=pulling.clock)
     asyncio.run(main())
     assert len(pulling.published) == 2, "and then it waits"
 
@@ -345,7 +344,7 @@ def test_a_zone_on_the_command_line_replaces_the_table(tmp_path: Path) -> None:
 
 
 def test_without_a_table_nothing_is_pulled_or_reported(tmp_path: Path) -> None:
-    pulling = Pulling(Site(tmp_path))
+    pulling = Pulling(tmp_path)
     pulling.pull()
     assert (pulling.puller.describe(), pulling.puller.alarms()) == (None, [])
 
