@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from maptr import (
-    ArkSyntaxError,
-    Cache,
-    ConfigError,
-    discover,
-    discover_async,
-    discover_at,
-    discover_many,
-    discover_many_async,
-    find_arks,
-)
+from maptr import ArkSyntaxError, Cache, ConfigError, discover, discover_at, find_arks
 from maptr.cli import is_discover
 from tests.support.command_line import run
+from tests.support.drivers import STUB_DRIVERS, Driver, by_cache, name_of
 from tests.support.hostile import Hostile, hostile, hosts, naptr
 
 ZONE = {
@@ -110,22 +100,32 @@ def test_control_characters_are_escaped() -> None:
 # ---- discovering
 
 
-@pytest.mark.parametrize("text", ["ark:12345", "ark:/12345/", "https://n2t.net/ark:12345", "(ark%3A12345)"])
-def test_a_bare_naan_has_a_mapping_authority(text: str, server: Hostile) -> None:
-    servers = [server.name]
-    assert discover(text, nameservers=servers).url() == "https://h.example.org/ark:12345"
-    assert discover_at(server.name, text)[0].host == "h.example.org"
-    assert asyncio.run(discover_async(text, nameservers=servers)).url() == "https://h.example.org/ark:12345"
-    assert [found.url() for found in discover_many([text], nameservers=servers)] == ["https://h.example.org/ark:12345"]
-    with Cache(nameservers=servers) as cache:
-        assert cache.discover(text).url() == "https://h.example.org/ark:12345"
+@pytest.mark.parametrize("driver", [*STUB_DRIVERS, by_cache], ids=name_of)
+@pytest.mark.parametrize(
+    ("text", "profile", "ark", "url"),
+    [
+        ("ark:12345", "current", "ark:12345", "https://h.example.org/ark:12345"),
+        ("ark:/12345/", "current", "ark:12345", "https://h.example.org/ark:12345"),
+        ("https://n2t.net/ark:12345", "current", "ark:12345", "https://h.example.org/ark:12345"),
+        ("(ark%3A12345)", "current", "ark:12345", "https://h.example.org/ark:12345"),
+        ("ark:67890", "current", "ark:67890", "https://u.example.org/ark:/67890/"),
+        ("ark:/12345/x1#2", "current", "ark:12345/x1", "https://h.example.org/ark:12345/x1"),
+        ("ark:/12345/x1#2", "2019", "ark:12345/x1", "https://h.example.org/ark:12345/x1"),
+        ("ark:/12345/x1#2", "2002", "ark:12345/x1#2", "https://h.example.org/ark:12345/x1%232"),
+        ("ark:/67890/x1#2", "2002", "ark:67890/x1#2", "https://u.example.org/ark:/67890/x1%232"),
+    ],
+)
+def test_every_driver_reads_bare_naans_and_profiles(
+    text: str, profile: str, ark: str, url: str, driver: Driver, server: Hostile
+) -> None:
+    found = driver(text, server, profile=profile)
+    assert (str(found.ark), found.url(), found[0].url(found.ark)) == (ark, url, url)
 
 
-def test_a_bare_naan_by_a_rule_and_from_a_table(server: Hostile, tmp_path: Path) -> None:
-    assert discover("ark:67890", nameservers=[server.name]).url() == "https://u.example.org/ark:/67890/"
-    natab = tmp_path / "natab"
-    natab.write_text("12345:\n    t.example.org\n")
-    with Cache(natab=natab, nameservers=[server.name], policy="natab-only") as cache:
+def test_a_bare_naan_has_an_authority_at_a_server_and_in_a_table(server: Hostile, tmp_path: Path) -> None:
+    assert discover_at(server.name, "ark:12345")[0].host == "h.example.org"
+    (tmp_path / "natab").write_text("12345:\n    t.example.org\n")
+    with Cache(natab=tmp_path / "natab", nameservers=[server.name], policy="natab-only") as cache:
         assert cache.discover("ark:12345")[0].host == "t.example.org"
 
 
@@ -137,27 +137,9 @@ def test_a_bare_naan_on_the_command_line(server: Hostile, tmp_path: Path) -> Non
     assert run("bulk", str(file), f"@{server.name}").stdout.splitlines()[1].startswith("1,found,ark:12345,")
 
 
-def test_profiles_give_other_names_on_the_same_server(server: Hostile) -> None:
-    servers, text = [server.name], "ark:/12345/x1#2"
-    assert discover(text, nameservers=servers).url() == "https://h.example.org/ark:12345/x1"
-    for naan, host in (("12345", "h.example.org/ark:12345"), ("67890", "u.example.org/ark:/67890")):
-        found = discover(f"ark:/{naan}/x1#2", profile="2002", nameservers=servers)
-        assert str(found.ark) == f"ark:{naan}/x1#2"
-        assert found.url() == f"https://{host}/x1%232"
-        assert found[0].url(found.ark) == found.url()
-    with Cache(nameservers=servers) as cache:
-        assert str(cache.discover(text, profile="2002").ark) == "ark:12345/x1#2"
-    (many,) = discover_many([text], profile="2002", nameservers=servers)
-    assert str(many.ark) == "ark:12345/x1#2"
-    assert str(asyncio.run(discover_async(text, profile="2019", nameservers=servers)).ark) == "ark:12345/x1"
-
-    async def first() -> str:
-        found = [one async for one in discover_many_async([text], profile="2002", nameservers=servers)]
-        return str(found[0].ark)
-
-    assert asyncio.run(first()) == "ark:12345/x1#2"
+def test_an_unknown_profile_is_a_mistake(server: Hostile) -> None:
     with pytest.raises(ConfigError, match="'2003' is not one of"):
-        discover("ark:12345/x-1", profile="2003", nameservers=servers)  # type: ignore[arg-type]
+        discover("ark:12345/x-1", profile="2003", nameservers=[server.name])  # type: ignore[arg-type]
 
 
 def test_a_profile_on_the_command_line(server: Hostile, tmp_path: Path) -> None:

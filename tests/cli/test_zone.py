@@ -187,10 +187,9 @@ def test_a_file_that_is_not_the_zone_is_not_replaced(content: str, tmp_path: Pat
     target = tmp_path / "out"
     octets = content.encode("utf-8", "surrogateescape")
     target.write_bytes(octets)
-    result = run("build", SAMPLE, "-o", target)
-    assert (result.exit_code, target.read_bytes()) == (2, octets)
-    assert "maptr did not write it: give --overwrite to replace it" in result.stderr
-    assert run("build", SAMPLE, "-o", target, "--overwrite").exit_code == 0
+    run("build", SAMPLE, "-o", target, code=2, said="maptr did not write it: give --overwrite to replace it")
+    assert target.read_bytes() == octets
+    run("build", SAMPLE, "-o", target, "--overwrite", code=0)
     assert "12345 IN NAPTR" in target.read_text()
 
 
@@ -200,20 +199,18 @@ def test_an_input_is_never_the_output(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     for words in (["build", source], ["build", SAMPLE, "--include", source]):
         for out in (source, tmp_path / "d" / ".." / "r.json"):  # tests/cli/test_bulk_command.py has links
-            result = run(*words, "-o", out, "--overwrite")
-            assert (result.exit_code, source.read_text()) == (2, Path(SAMPLE).read_text())
-            assert "input and output are the same file" in result.stderr
+            run(*words, "-o", out, "--overwrite", code=2, said="input and output are the same file")
+            assert source.read_text() == Path(SAMPLE).read_text()
 
 
 def test_a_zone_that_lost_its_names_is_not_replaced(tmp_path: Path) -> None:
     target, few = tmp_path / "zone", tmp_path / "few"
-    assert run("build", SAMPLE, "-o", target).exit_code == 0
+    run("build", SAMPLE, "-o", target, code=0)
     before = target.read_text()
     few.write_text("12345:\n    h.example.org  ACR\n#--- end of data ---\n")
-    result = run("build", few, "-o", target)
-    assert (result.exit_code, target.read_text()) == (1, before)
-    assert "stays as it is: it lost" in result.stderr
-    assert run("build", few, "-o", target, "--force").exit_code == 0
+    run("build", few, "-o", target, code=1, said="stays as it is: it lost")
+    assert target.read_text() == before
+    run("build", few, "-o", target, "--force", code=0)
     assert target.read_text() != before
 
 
