@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +30,7 @@ from tests.support.command_line import MAPTR, run, run_process
 from tests.support.http_server import http_server, sends
 from tests.support.registries import natab
 from tests.support.server_process import PATIENCE
+from tests.support.waiting import until
 
 ARK = "ark:12025/x1"
 
@@ -49,11 +49,14 @@ class User:
         self.processes.append(Up(self, *arguments))
         return self.processes[-1]
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return run_process(*arguments, cwd=self.home, env=self.environment)
+    def run(self, *arguments: str, code: int = 0, said: str = "") -> subprocess.CompletedProcess[str]:
+        """Run a command, which has this exit code and says this on stderr."""
+        done = run_process(*arguments, cwd=self.home, env=self.environment)
+        assert (done.returncode, said in done.stderr) == (code, True), done.stdout + done.stderr
+        return done
 
     def urls(self, *arks: str) -> list[str]:
-        return self.run("url", *arks).stdout.splitlines()
+        return run_process("url", *arks, cwd=self.home, env=self.environment).stdout.splitlines()
 
 
 NAMES = ("DATA", "CACHE", "CONFIG")
@@ -82,12 +85,14 @@ class Up:
                 self.said += line
 
     def ready(self) -> Up:
-        deadline = time.monotonic() + PATIENCE
-        while "maptr discover" not in self.said:
-            assert self.process.poll() is None, self.said
-            assert time.monotonic() < deadline, self.said
-            time.sleep(0.01)
+        until(lambda: "maptr discover" in self.said or self.process.poll() is not None, "an up that is ready")
+        assert self.process.poll() is None, self.said
         return self
+
+    def said_until_end(self) -> str:
+        """Its output, if it is ended once it is ready."""
+        self.ready().end()
+        return self.said
 
     @property
     def port(self) -> int:
@@ -118,17 +123,15 @@ def test_the_sample_answers_every_command_until_it_ends(user: User) -> None:
     up = user.up("--sample").ready()
     assert "THE SAMPLE" in up.said
     assert "checked: no findings" in up.said
-    second = user.run("up", "--sample")
-    assert second.returncode == 0
-    assert f"it is up already, on 127.0.0.1#{up.port}" in second.stderr
+    user.run("up", "--sample", said=f"it is up already, on 127.0.0.1#{up.port}")
     done = user.run("url", ARK)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "https://ark.nlm.example.org/ark:/12025/x1\n", "")
+    assert (done.stdout, done.stderr) == ("https://ark.nlm.example.org/ark:/12025/x1\n", "")
     for line in (line for line in up.said.splitlines() if line.startswith("  maptr ")):
-        assert user.run(*shlex.split(line)[1:]).returncode == 0, line
+        user.run(*shlex.split(line)[1:])
     assert up.end() == 0
     assert up.said.endswith("maptr: stopped\n")
     assert not user.running.exists()
-    assert user.run("url", ARK, f"@127.0.0.1#{up.port}").returncode == 9
+    user.run("url", ARK, f"@127.0.0.1#{up.port}", code=9)
     assert not (user.data / "naans").exists()
 
 
@@ -159,31 +162,24 @@ def test_without_network_and_table_the_error_names_the_sample(tmp_path: Path, mo
     for module in ("cli.up", "cli.pull"):
         monkeypatch.setattr(f"maptr.{module}.OFFICIAL", "http://127.0.0.1:9/naans")
     for arguments in (["up"], ["up", "--offline"], ["table", "pull"], ["table", "pull", "--apply"]):
-        done = run(*arguments)
-        assert (done.exit_code, done.stdout) == (8, "")
-        assert "maptr up --sample" in done.stderr.splitlines()[-1]
+        assert "maptr up --sample" in run(*arguments, code=8, out="").stderr.splitlines()[-1]
     assert not (tmp_path / "maptr" / "naans").exists()
 
 
 def test_status_and_reload_ask_the_running_one_without_a_configuration(user: User) -> None:
-    assert user.run("status").returncode == 3
+    user.run("status", code=3)
     user.up("--sample").ready()
-    status = user.run("status")
-    assert (status.returncode, "zone ark.arpa. serial" in status.stdout) == (0, True), status.stderr
-    assert user.run("reload", "ark.arpa").returncode == 0
+    assert "zone ark.arpa. serial" in user.run("status").stdout
+    user.run("reload", "ark.arpa")
     (user.home / "maptr.toml").write_text('[[zone]]\nname = "b.example"\nfile = "b.zone"\n')
-    status = user.run("status")
-    assert (
-        status.returncode,
-        "not running: there is no socket run/maptr.sock, which maptr.toml names" in status.stderr,
-    ) == (3, True)
+    user.run("status", code=3, said="not running: there is no socket run/maptr.sock, which maptr.toml names")
 
 
 def test_a_pull_while_the_sample_is_served_writes_the_user_s_table(user: User) -> None:
     up = user.up("--sample").ready()
     (user.home / "mine").write_bytes(natab(10000))
-    done = user.run("table", "pull", "mine", "--apply", "--force")
-    assert (done.returncode, (user.data / "naans").read_bytes()) == (0, natab(10000)), done.stderr
+    user.run("table", "pull", "mine", "--apply", "--force")
+    assert (user.data / "naans").read_bytes() == natab(10000)
     assert not pull_file(SAMPLE).exists()
     assert up.end() == 0
     assert "10000" in (user.data / "naans").read_text()
@@ -204,10 +200,8 @@ def test_the_registry_is_pulled_and_served_and_the_table_stays(user: User) -> No
         assert user.urls("ark:10003/x1") == ["https://h.example.org/ark:/10003/x1"]
         assert json.loads(user.run("url", "--json", "ark:10003/x1").stdout)["source"] == "dns"
         content = natab(*range(10000, 10011))
-        assert user.run("reload", "--config", str(user.running)).returncode == 0
-        deadline = time.monotonic() + PATIENCE
-        while user.urls("ark:10010/x1") != ["https://h.example.org/ark:/10010/x1"]:
-            assert time.monotonic() < deadline, "a reload pulls again"
+        user.run("reload", "--config", str(user.running))
+        until(lambda: user.urls("ark:10010/x1") == ["https://h.example.org/ark:/10010/x1"], "a pull by the reload")
         assert up.end() == 0
     assert "naans stays" in up.said
     user.environment["MAPTR_CLIENT_NAMESERVERS"] = f"127.0.0.1#{up.port}"
@@ -217,21 +211,12 @@ def test_the_registry_is_pulled_and_served_and_the_table_stays(user: User) -> No
 
     content = natab(10000)
     with http_server(lambda request: sends(content)(request)) as url:
-        refused = user.up(url).ready()
-        assert "registry  not taken: " in refused.said
-        assert "as it was pulled before" in refused.said
-        assert "(--force overrides)" in refused.said
-        refused.end()
-        forced = user.up(url, "--force").ready()
-        assert "2 names" in forced.said
-        forced.end()
-    gone = user.up(url).ready()
-    assert "registry  not pulled: " in gone.said
-    assert "as it was pulled before" in gone.said
-    gone.end()
-    offline = user.up("--offline").ready()
-    assert "registry  as it was pulled before" in offline.said
-    assert "pulling from" not in offline.said
+        refused = user.up(url).said_until_end()
+        assert re.search(r"registry  not taken: .*\(--force overrides\)(?s:.*)as it was pulled before", refused)
+        assert "2 names" in user.up(url, "--force").said_until_end()
+    assert re.search(r"registry  not pulled: (?s:.*)as it was pulled before", user.up(url).said_until_end())
+    offline = user.up("--offline").said_until_end()
+    assert ("registry  as it was pulled before" in offline, "pulling from" in offline) == (True, False)
 
 
 def test_each_pull_checks_what_the_configuration_demands(user: User) -> None:
@@ -248,10 +233,9 @@ def test_each_pull_checks_what_the_configuration_demands(user: User) -> None:
         user.up().ready()
         assert (user.home / "naans").read_bytes() == natab(10000)
         files["/naans"] = natab(10000, 10001)
-        assert user.run("reload", "--config", str(user.running)).returncode == 0
-        deadline = time.monotonic() + PATIENCE
-        while "the signature is not valid" not in user.run("status", "--config", str(user.running)).stdout:
-            assert time.monotonic() < deadline
+        config = ("--config", str(user.running))
+        user.run("reload", *config)
+        until(lambda: "the signature is not valid" in user.run("status", *config).stdout, "the refusal")
         assert (user.home / "naans").read_bytes() == natab(10000)
 
 
@@ -259,14 +243,14 @@ def test_a_killed_one_does_not_keep_the_next_from_starting(user: User) -> None:
     up = user.up("--sample").ready()
     assert up.end(signal.SIGKILL) == -signal.SIGKILL
     assert user.running.exists()
-    assert user.run("url", ARK, "--no-cache", "@127.0.0.1#9").returncode == 9
+    user.run("url", ARK, "--no-cache", "@127.0.0.1#9", code=9)
     user.environment["MAPTR_CLIENT_NAMESERVERS"] = "127.0.0.1#9"
-    assert user.run("url", ARK).returncode == 9, "the sample does not answer for a server that is dead"
+    user.run("url", ARK, code=9)  # the sample does not answer for a server that is dead
     del user.environment["MAPTR_CLIENT_NAMESERVERS"]
     again = user.up("--sample").ready()
     assert "THE SAMPLE" in again.said
     assert "pulled before" not in again.said, "nor is it taken for a registry that was pulled"
-    assert user.run("discover", "--no-cache", ARK).returncode == 0
+    user.run("discover", "--no-cache", ARK)
     assert again.end() == 0
 
 
@@ -274,9 +258,7 @@ def test_a_port_that_is_taken(user: User) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(("127.0.0.1", 0))
         taken = sock.getsockname()[1]
-        done = user.run("up", "--sample", "--port", str(taken))
-    assert done.returncode == 1
-    assert f"127.0.0.1:{taken}" in done.stderr
+        user.run("up", "--sample", "--port", str(taken), code=1, said=f"127.0.0.1:{taken}")
     assert not user.running.exists()
 
 
@@ -287,7 +269,7 @@ def test_a_free_port_is_used_if_the_default_is_taken(user: User) -> None:
         ours = sock.getsockname()[1] == PORT
         up = user.up("--sample").ready()
     assert not ours or (f"not on port {PORT}, which is taken" in up.said and up.port != PORT)
-    assert user.run("url", ARK, f"@127.0.0.1#{up.port}").returncode == 0
+    user.run("url", ARK, f"@127.0.0.1#{up.port}")
     assert up.end() == 0
 
 
@@ -297,8 +279,7 @@ def test_a_configuration_with_precedence_is_named(user: User) -> None:
     assert "but maptr.toml goes before it" in up.said
     up.end()
     (user.home / "maptr.toml").write_text('[table]\nfile = "naans"\nurl = "http://127.0.0.1:9/"\npublic_key = "none"\n')
-    bad = user.run("up")
-    assert (bad.returncode, "table.public_key: none: No such file" in bad.stderr) == (1, True), bad.stderr
+    user.run("up", code=1, said="table.public_key: none: No such file")
 
 
 def test_in_an_archive_the_sample_is_served_from_a_copy(user: User) -> None:
