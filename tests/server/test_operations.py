@@ -162,7 +162,7 @@ def test_the_server_runs_under_the_memory_protection_of_the_unit(sample: Path) -
 FAULTS = {
     "a zone file that cannot be read": (
         "test_control.test_a_refused_zone_leaves_the_old_one",
-        "test_operations.test_an_unreadable_zone_at_the_start",
+        "test_control.test_a_bad_zone_at_the_start_is_servfail_while_the_others_are_served",
     ),
     "a zone file that is wrong": (
         "test_control.test_a_bad_zone_at_the_start_is_servfail_while_the_others_are_served",
@@ -232,14 +232,6 @@ def test_each_fault_of_the_table_has_its_test() -> None:
             module, _, name = test.rpartition(".")
             home = "" if module.startswith("tests.") else "tests." if "." in module else "tests.server."
             assert callable(getattr(import_module(home + module), name))
-
-
-def test_an_unreadable_zone_at_the_start(site: Site) -> None:
-    (site.directory / "a.test.zone").unlink()
-    port = site.start()
-    reply = dns.query.udp(dns.message.make_query("a.test.", "SOA"), "127.0.0.1", PATIENCE, port)
-    assert reply.rcode() == 2
-    assert address_of("ns.b.test.", port) == "192.0.2.1"
 
 
 def increments(site: Site) -> None:
