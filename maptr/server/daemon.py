@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import socket
@@ -21,15 +22,15 @@ from maptr.config import Config
 from maptr.protocol.address import Address
 from maptr.server import control, metrics, sockets, status, systemd, udp
 from maptr.server.background import in_thread
-from maptr.server.connections import Certificate, TlsSettings
-from maptr.server.counters import total
-from maptr.server.listeners import Listeners
+from maptr.server.connections import Certificate, Connections, TcpListener, TlsSettings
+from maptr.server.counters import Counters, total
 from maptr.server.primary import NO_SECONDARIES, Primary, PrimarySettings
 from maptr.server.publisher import Reloader
 from maptr.server.responder import Responder, ServerState
 from maptr.server.sockets import Sockets, bound_at
 from maptr.server.state import Clock, Served
 from maptr.server.stream import DEFAULT_LIMITS, TcpLimits
+from maptr.server.udp import BatchListener, UdpListener
 from maptr.zone.snapshot import Snapshot
 
 log = logging.getLogger("maptr.serve")
@@ -225,6 +226,44 @@ class Daemon:
             **counters.groups(),
             "alarms": [*alarms, *(alarm for state in states for alarm in status.zone_alarms(state, now))],
         }
+
+
+class Listeners:
+    """Answers on sockets with a responder. The first of ``counters`` is the event loop's, each other a UDP socket's."""
+
+    def __init__(self, responder: Responder, *, limits: TcpLimits, certificate: Certificate | None) -> None:
+        self.responder = responder
+        self.counters: Sequence[Counters] = [Counters()]
+        self._limits = limits
+        self._certificate = certificate
+        self._udp: list[UdpListener | BatchListener] = []
+        self._tcp: list[TcpListener] = []
+
+    def start(self, sockets: Sockets) -> None:
+        """Answer on these sockets, which ``stop`` closes. For the event loop's thread."""
+        self.counters = [Counters() for _ in range(1 + len(sockets.udp))]
+        main, *others = self.counters
+        self.responder.limiter.tally = main
+        listen = UdpListener if udp.why_not() else BatchListener
+        self._udp = [listen(sock, self.responder, own) for sock, own in zip(sockets.udp, others, strict=True)]
+        connections = self._connections = Connections(self._limits, main)
+        answer, tls = functools.partial(self.responder.answers, counters=main), self._certificate
+        self._tcp = [TcpListener(sock, answer, connections) for sock in sockets.tcp]
+        self._tcp += [TcpListener(sock, answer, connections, tls) for sock in sockets.tls if tls]
+        for tcp_listener in self._tcp:
+            tcp_listener.start()
+        for udp_listener in self._udp:
+            udp_listener.start()
+
+    async def stop(self) -> None:
+        """Take no more UDP queries and no more connections. Queries taken before are answered."""
+        for tcp_listener in self._tcp:
+            tcp_listener.stop()
+        await asyncio.gather(*(udp_listener.stop() for udp_listener in self._udp))
+
+    async def drain(self) -> None:
+        """After ``stop``: close the open connections."""
+        await self._connections.drain()
 
 
 def _log_ignored_signal(name: str) -> None:

@@ -25,8 +25,7 @@ from maptr.answer.context import Transport
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
 from maptr.server.counters import Counters
-from maptr.server.daemon import Daemon
-from maptr.server.listeners import Listeners
+from maptr.server.daemon import Daemon, Listeners
 from maptr.server.responder import Responder, ServerState
 from maptr.server.sockets import Sockets, open_tcp
 from maptr.server.stock_resolver import MaptrResolver
