@@ -283,7 +283,8 @@ def kept_rows(target: Path, source: IO[bytes], *, as_json: bool, profile: Profil
     start = source.tell()
     last = 0
     for last, line in enumerate(read_lines(source), 1):
-        if last in kept and not kept.fits(last, _shown(ark_text(line, profile), as_json=as_json)):
+        ark = ark_text(line, profile)
+        if last in kept and not kept.fits(last, ark if as_json else csv_text(ark)):
             raise click.UsageError(
                 f"{target}: its row of line {last} has another ARK: it was written from another input"
             )
@@ -291,10 +292,6 @@ def kept_rows(target: Path, source: IO[bytes], *, as_json: bool, profile: Profil
         raise click.UsageError(f"{target}: has a row of line {kept.last()}, but the input has {last} lines")
     source.seek(start)
     return kept
-
-
-def _shown(ark: str, *, as_json: bool) -> str:
-    return ark if as_json else csv_text(ark)
 
 
 def _rows(file: IO[bytes], as_json: bool, target: Path) -> Iterator[tuple[int, int, str]]:

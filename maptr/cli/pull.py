@@ -128,7 +128,11 @@ def pull(
         sources = (OFFICIAL,)
     if cafile is not None and not any("://" in where for where in (*sources, signature or "")):
         raise click.UsageError("--cafile is not used: all sources are files")
-    into = target or (known.file if known is not None and known.file else _default(act))
+    into = target or (known.file if known is not None else None)
+    if into is None:  # the table that ``maptr discover`` uses
+        into = Path(places.table_file(os.environ))
+        if act:
+            places.make_parent(str(into))
     if act and not into.with_name(f"{into.name}.pull").exists():  # a damaged table that was pulled is replaced
         refuse_foreign(into, _is_registry, overwrite=overwrite)
     plan = partial(
@@ -156,14 +160,6 @@ def _is_registry(content: bytes) -> bool:
     except TableError:
         return False
     return True
-
-
-def _default(act: bool) -> Path:
-    """The user's table, which ``maptr discover`` uses; its folder is made if the plan is to be applied."""
-    path = places.table_file(os.environ)
-    if act:
-        places.make_parent(path)
-    return Path(path)
 
 
 def _demands(sha256: str | None, public_key: Path | None, signature: str | None) -> Demands:

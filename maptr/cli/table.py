@@ -68,21 +68,24 @@ def check(file: str, as_json: bool, strict: bool) -> None:
       8  FILE cannot be read or is not a registry
     """
     read, bad = read_table(file)
-    findings = lint(read, unread=bad)
+    findings = [replace(finding, file=input_name(file)) for finding in lint(read, unread=bad)]
+    unread = [
+        Finding(Severity.ERROR, "bad-record", one.record or "-", one.reason, file=input_name(file), line=one.line)
+        for one in bad
+    ]
+    counts = Counter(finding.severity for finding in (*unread, *findings))
     if as_json:
         output.json_data(
             {
                 "file": file,
                 "records": len(read),
                 "bad_records": [{"record": error.record, "line": error.line, "reason": error.reason} for error in bad],
-                "findings": [replace(finding, file=input_name(file)).to_dict() for finding in findings],
+                "findings": [finding.to_dict() for finding in findings],
             }
         )
-    unread = [Finding(Severity.ERROR, "bad-record", one.record or "-", one.reason, line=one.line) for one in bad]
-    counts = Counter(finding.severity for finding in (*unread, *findings))
-    if not as_json:
+    else:
         for finding in (*unread, *findings):
-            output.data(str(replace(finding, file=input_name(file))))
+            output.data(str(finding))
         naans = len(read.naans())
         output.talk(
             f"{naans} NAANs, {len(read) - naans} shoulders: {counts[Severity.ERROR]} errors,"

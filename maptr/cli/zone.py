@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -236,14 +237,12 @@ def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
       8  a file cannot be read or is not a zone
     """
     origin = origin or soa_owner(read_text(old))
-    views = []
-    for file in (old, new):
-        try:
-            views.append(read_zone(ZoneConfig.from_text(f"{origin}={file}")))
-        except ValueError as error:
-            raise click.UsageError(str(error)) from None
-        except ZoneError as error:
-            output.fail(str(error), output.EXIT_UNREADABLE)
+    try:
+        views = [read_zone(ZoneConfig.from_text(f"{origin}={file}")) for file in (old, new)]
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    except ZoneError as error:
+        output.fail(str(error), output.EXIT_UNREADABLE)
     found = ZoneDiff.between(*views)
     if as_json:
         serials = {"old": views[0].serial, "new": views[1].serial}
@@ -296,13 +295,10 @@ def without_errors(view: ZoneView | None, findings: list[Finding], message: str)
 def existing_zone(target: Path | None, origin: Labels, *, overwrite: bool) -> ZoneView | None:
     """The zone in the file to be replaced; None if there is none. Raises UsageError for a file that is not a zone of
     this name."""
-    if target is None or not target.is_file():
-        refuse_foreign(target, lambda content: False, overwrite=overwrite)
-        return None
-    try:
-        return read_zone_file(read_whole(target), fold(origin), target).view
-    except (ZoneError, OSError):
-        refuse_foreign(target, lambda content: False, overwrite=overwrite)
+    if target is not None and target.is_file():
+        with suppress(ZoneError, OSError):
+            return read_zone_file(read_whole(target), fold(origin), target).view
+    refuse_foreign(target, lambda content: False, overwrite=overwrite)
     return None
 
 

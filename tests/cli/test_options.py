@@ -20,14 +20,6 @@ def test_a_file_is_replaced_with_its_mode_and_nothing_is_left_beside_it(tmp_path
     assert (target.read_text(), target.stat().st_mode & 0o777, list(tmp_path.iterdir())) == ("new", 0o640, [target])
 
 
-def test_the_target_of_a_symbolic_link_is_replaced(tmp_path: Path) -> None:
-    target, link = tmp_path / "zone", tmp_path / "link"
-    link.symlink_to(target.name)
-    options.write(link, "new")
-    assert link.is_symlink()
-    assert target.read_text() == "new"
-
-
 def test_a_loop_of_links_is_exit_8(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to("link")
