@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from maptr.answer.context import NO_COOKIES, Context, Identity
 from maptr.answer.rate_limit import RrlSettings
 from maptr.config import Config, KeyConfig, Secret, ZoneConfig
+from maptr.config.model import read_name
 from maptr.errors import ConfigError, MissingExtra, SignatureError
 from maptr.protocol.cookies import CookieSettings
-from maptr.protocol.names import Labels, fold, parse, to_text
+from maptr.protocol.names import Labels, to_text
 from maptr.registry.minisign import PublicKey
 from maptr.server import metrics, privileges
 from maptr.server.connections import TlsSettings
@@ -163,9 +164,9 @@ def served_origin(text: str, served: Iterable[Labels]) -> Labels:
     """The origin of a served zone by its name. Raises ConfigError."""
     served = tuple(served)
     try:
-        origin = fold(parse(text))
+        origin = read_name(text)
     except ValueError as error:
-        raise ConfigError(f"{text!r} is not a valid domain name: {error}") from None
+        raise ConfigError(str(error)) from None
     if origin not in served:
         near = nearest(to_text(origin), map(to_text, served))
         raise ConfigError(f"no zone {to_text(origin)} is served; the nearest is {near or 'none'}")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
 import signal
 import socket
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,44 +63,51 @@ def test_reload_and_status(site: Site) -> None:
     assert shown[6].endswith(" open, 1 accepted, 0 refused, 0 closed to make room")
 
 
-@pytest.mark.parametrize(
-    ("text", "reason", "forced"),
-    [
-        ("nonsense\n", "a.test.zone:1: ", False),
-        (zone_text(2) + "x DNAME y\na.x A 192.0.2.1\n", "below-dname", False),
-        (zone_text(1, "192.0.2.2"), "serial 1 did not advance while the zone changed (1 RRset)", True),
-        (zone_text(0, "192.0.2.2"), "serial 0 went back from 1", True),
-        (zone_text(2, "192.0.2.2").replace("12345", ";12345"), "it lost 1 of 3 names (33%, max_shrink is 30%)", True),
-        (zone_text(2) + "@ ZONEMD 2 1 1 " + "00" * 48 + "\n", "its ZONEMD does not verify", False),
-        (None, "No such file or directory", False),
-    ],
-    ids=lambda value: value[:20] if isinstance(value, str) else None,
-)
-def test_a_refused_zone_leaves_the_old_one(site: Site, text: str | None, reason: str, forced: bool) -> None:
+REFUSED: list[tuple[Callable[[int], str] | None, str, bool]] = [  # the zone after a serial, the reason, can be forced
+    (lambda was: "nonsense\n", "a.test.zone:1: ", False),
+    (lambda was: zone_text(was + 1) + "x DNAME y\na.x A 192.0.2.1\n", "below-dname", False),
+    (lambda was: zone_text(was, "192.0.2.2"), "did not advance while the zone changed (1 RRset)", True),
+    (lambda was: zone_text(was - 1, "192.0.2.2"), "went back from", True),
+    (
+        lambda was: zone_text(was + 1, "192.0.2.2").replace("12345", ";12345"),
+        "it lost 1 of 3 names (33%, max_shrink is 30%)",
+        True,
+    ),
+    (
+        lambda was: zone_text(was + 1) + f"@ ZONEMD {was + 1} 1 1 {'0' * 96}\n",
+        "its ZONEMD does not verify",
+        False,
+    ),
+    (None, "No such file or directory", False),
+]
+
+
+def test_a_refused_zone_leaves_the_old_one(site: Site) -> None:
     """With the reason in the command, its exit code, the log and the status, and the other zone reloaded."""
     port = site.start()
-    site.write_zone("b.test", zone_text(2, "192.0.2.22"))
-    if text is None:
-        (site.directory / "a.test.zone").unlink()
-    else:
-        site.write_zone("a.test", text)
-    result = site.run("reload")
-    assert result.exit_code == 1
-    assert "zone a.test. refused, serial 1 stays: " in result.stderr
-    assert reason in result.stderr
-    assert result.stdout == "zone b.test. reloaded, serial 2 (was 1)\n"
-    site.server.wait_for(r"zone a\.test\. not reloaded, serial 1 stays: ")
-    assert reason in str(site.zone("a.test.")["error"])
-    assert "\nALARM zone a.test. was not reloaded" in site.run("status").stdout
-    assert (address_of("ns.a.test.", port), address_of("ns.b.test.", port)) == ("192.0.2.1", "192.0.2.22")
+    for was, (text, reason, forced) in zip(itertools.count(1, 3), REFUSED, strict=False):
+        site.write_zone("b.test", zone_text(was + 1, f"192.0.2.{was + 100}"))
+        if text is None:
+            (site.directory / "a.test.zone").unlink()
+        else:
+            site.write_zone("a.test", text(was))
+        before = len(site.server.lines)
+        result = site.run("reload")
+        assert result.exit_code == 1
+        assert f"zone a.test. refused, serial {was} stays: " in result.stderr
+        assert reason in result.stderr
+        assert result.stdout.startswith(f"zone b.test. reloaded, serial {was + 1} (was ")
+        site.server.wait_for(rf"zone a\.test\. not reloaded, serial {was} stays: ", before)
+        assert reason in str(site.zone("a.test.")["error"])
+        assert "\nALARM zone a.test. was not reloaded" in site.run("status").stdout
+        assert (address_of("ns.a.test.", port), address_of("ns.b.test.", port)) == ("192.0.2.1", f"192.0.2.{was + 100}")
 
-    result = site.run("reload", "a.test", "--force")
-    assert result.exit_code == (0 if forced else 1)
-    assert address_of("ns.a.test.", port) == ("192.0.2.2" if forced else "192.0.2.1")
+        assert site.run("reload", "a.test", "--force").exit_code == (0 if forced else 1)
+        assert address_of("ns.a.test.", port) == ("192.0.2.2" if forced else "192.0.2.1")
 
-    site.write_zone("a.test", zone_text(3, "192.0.2.3"))
-    assert site.run("reload", "a.test").exit_code == 0
-    assert (site.status()["alarms"], site.zone("a.test.")["error"]) == ([], "")
+        site.write_zone("a.test", zone_text(was + 3))
+        assert site.run("reload", "a.test").exit_code == 0
+        assert (site.status()["alarms"], site.zone("a.test.")["error"]) == ([], "")
 
 
 @pytest.mark.parametrize(("text", "reason"), [("nonsense", ":1: "), (None, ": No such file or directory")])
