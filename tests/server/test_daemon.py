@@ -162,7 +162,7 @@ def test_a_start_and_a_check_report_every_error(options: list[str], tmp_path: Pa
     file.write_text(
         '[serve]\nlisten = ["127.0.0.1:0"]\nlisen = []\nuser = "no-such-user"\n'
         '[[key]]\nname = "a"\nsecret_file = "none"\n[[key]]\nname = "b"\nsecret_file = "nor this"\n'
-        '[[zone]]\nname = "a"\nfile = "x"\nserial = "date"\n'
+        '[[zone]]\nname = "a"\nfile = "x"\nserial = "date"\nkeys = "k"\nsigning.lifetime = "1d"\n'
     )
     result = run("--config", str(file), *options)
     lines = [line.removeprefix(f"maptr: {file}:").partition(": ")[0::2] for line in result.stderr.splitlines()]
@@ -173,6 +173,8 @@ def test_a_start_and_a_check_report_every_error(options: list[str], tmp_path: Pa
         ("7", "key.secret_file"),
         ("10", "key.secret_file"),
         ("14", "zone.serial"),
+        ("15", "zone.keys"),
+        ("16", "zone.signing"),
     ]
     assert result.exit_code == 1
 
