@@ -213,10 +213,7 @@ class Reconciler:
 
 
 def reconcile(
-    naan: str,
-    table: Table,
-    discover: Callable[[Ark], Discovery],
-    histories: Mapping[str, History],
+    naan: str, table: Table, discover: Callable[[Ark], Discovery], histories: Mapping[str, History]
 ) -> Iterator[Drift]:
     """The verdicts on a NAAN and on its shoulders, including shoulders that only DNS has.
 

@@ -83,13 +83,7 @@ class Store:
     """Memory in front of disk. ``clock`` is monotonic and decides what is fresh; ``wall`` dates the entries on disk."""
 
     def __init__(
-        self,
-        size: int,
-        disk: Disk | None,
-        *,
-        clock: Callable[[], float],
-        wall: Callable[[], float],
-        stale_limit: float,
+        self, size: int, disk: Disk | None, *, clock: Callable[[], float], wall: Callable[[], float], stale_limit: float
     ) -> None:
         self._memory: LruDict[Key, CachedAnswer] = LruDict(size)
         self._disk = disk

@@ -33,11 +33,7 @@ _FILE = click.option(
     "of a running maptr up, else /etc/maptr/maptr.toml]",
 )
 _SOCKET = click.option(
-    "--control",
-    "path",
-    metavar="SOCKET",
-    type=PATH,
-    help="Control socket of the server.  [default: as configured]",
+    "--control", "path", metavar="SOCKET", type=PATH, help="Control socket of the server.  [default: as configured]"
 )
 
 

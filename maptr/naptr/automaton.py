@@ -85,13 +85,7 @@ def match(program: Program, text: bytes, budget: Budget) -> Groups | None:
 
 
 def _follow(
-    program: Program,
-    pc: int,
-    groups: Groups,
-    at: int,
-    length: int,
-    seen: set[int],
-    waiting: list[tuple[int, Groups]],
+    program: Program, pc: int, groups: Groups, at: int, length: int, seen: set[int], waiting: list[tuple[int, Groups]]
 ) -> None:
     """Add the SET and MATCH instructions that are reachable without reading, best alternative first, each once."""
     stack = [(pc, groups)]

@@ -157,11 +157,7 @@ class Table(Mapping[str, Entry]):
     __slots__ = ("_entries", "_shoulders", "metadata", "unread")
 
     def __init__(
-        self,
-        entries: Iterable[Entry] = (),
-        *,
-        metadata: Mapping[str, Any] | None = None,
-        unread: Iterable[str] = (),
+        self, entries: Iterable[Entry] = (), *, metadata: Mapping[str, Any] | None = None, unread: Iterable[str] = ()
     ) -> None:
         self._entries: dict[str, Any] = {}  # of Entry; a table that is read lazily has other values too
         self._shoulders: dict[str, list[Entry]] = {}

@@ -23,17 +23,7 @@ from maptr.errors import ZoneError
 from maptr.protocol.names import WILDCARD, Labels, fold, from_wire, is_below, to_text, to_wire
 from maptr.protocol.numbers import AAAA, NAPTR, NS, NSEC, NSEC3, NSEC3PARAM, RRSIG, SOA, TXT, A
 from maptr.zone.denial import Denial, chain_of
-from maptr.zone.rrset import (
-    Node,
-    RRset,
-    hosts_of,
-    pack_node,
-    rdatas_of,
-    read_rrsets,
-    split_rrsets,
-    ttl_of,
-    types_of,
-)
+from maptr.zone.rrset import Node, RRset, hosts_of, pack_node, rdatas_of, read_rrsets, split_rrsets, ttl_of, types_of
 
 INERT = frozenset({A, TXT, AAAA, NAPTR})  # records that do not change what other names are answered
 SIGNING = frozenset({RRSIG, NSEC, NSEC3})  # signing gives these to names, and NSEC3 makes names of its own

@@ -130,11 +130,7 @@ def test_several_threads_may_use_one_limiter() -> None:
         assert min(pool.map(count, range(4))) > 0
 
 
-@given(
-    st.lists(st.tuples(st.floats(0, 2), st.integers(0, 2)), max_size=200),
-    st.integers(1, 10),
-    st.integers(0, 3),
-)
+@given(st.lists(st.tuples(st.floats(0, 2), st.integers(0, 2)), max_size=200), st.integers(1, 10), st.integers(0, 3))
 def test_no_second_has_more_than_twice_the_rate(steps: list[tuple[float, int]], rate: int, slip: int) -> None:
     clock = Clock()
     limits = limiter(clock, responses_per_second=rate, slip=slip)

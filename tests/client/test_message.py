@@ -113,10 +113,7 @@ def test_a_response_is_read_as_dnspython_reads_it(
         assert reply.outcome is Outcome.NXDOMAIN
         return
     try:
-        theirs = resolver.read_answer(
-            dns.resolver.Answer(QNAME, dns.rdatatype.NAPTR, dns.rdataclass.IN, parsed),
-            0.0,
-        )
+        theirs = resolver.read_answer(dns.resolver.Answer(QNAME, dns.rdatatype.NAPTR, dns.rdataclass.IN, parsed), 0.0)
     except dns.exception.DNSException:  # a chain too long, or of records that contradict each other
         return
     if reply is None:

@@ -9,15 +9,7 @@ from contextlib import closing
 import pytest
 
 from maptr.client import multiplexer
-from maptr.client.multiplexer import (
-    SOCKETS,
-    Multiplexer,
-    Pending,
-    Ready,
-    SelectorWaiter,
-    SocketPool,
-    TcpExchange,
-)
+from maptr.client.multiplexer import SOCKETS, Multiplexer, Pending, Ready, SelectorWaiter, SocketPool, TcpExchange
 from maptr.client.servers import Server
 from maptr.client.stub import Stub
 from maptr.discovery import Outcome

@@ -183,10 +183,7 @@ def fuzz_stream(data: bytes) -> None:
 
 
 KEY = TsigKey((b"xfr",), "hmac-sha256", bytes(range(32)))
-ACCESS = Access(
-    keys={KEY.name: KEY},
-    secondaries={(b"example",): Secondaries(Acl.of(["192.0.2.1", "key:xfr"]))},
-)
+ACCESS = Access(keys={KEY.name: KEY}, secondaries={(b"example",): Secondaries(Acl.of(["192.0.2.1", "key:xfr"]))})
 SIGNED_AT = 1559731985  # when the signatures in the corpus are valid
 
 

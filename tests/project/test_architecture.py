@@ -103,16 +103,7 @@ def _is_mutable(value: ast.expr) -> bool:
         case ast.List() | ast.Dict() | ast.Set() | ast.ListComp() | ast.DictComp() | ast.SetComp():
             return True
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
-            return name in {
-                "list",
-                "dict",
-                "set",
-                "bytearray",
-                "defaultdict",
-                "deque",
-                "Counter",
-                "OrderedDict",
-            }
+            return name in {"list", "dict", "set", "bytearray", "defaultdict", "deque", "Counter", "OrderedDict"}
         case _:
             return False
 

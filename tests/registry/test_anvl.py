@@ -52,9 +52,7 @@ def test_sample() -> None:
     assert entry.nmas == (
         Nma("http://www.nlex.example.org/ark:/${content}", "http://www.nlex.example.org"),
         Nma(
-            "https://mirror.example.net:8443/ark:/${content}",
-            "303 https://mirror.example.net:8443/ark:$id",
-            status=303,
+            "https://mirror.example.net:8443/ark:/${content}", "303 https://mirror.example.net:8443/ark:$id", status=303
         ),
     )
     assert entry.policy == NaanPolicy("NP", "NR, OP, CC", "2001", "https://nlex.example.org/policy")

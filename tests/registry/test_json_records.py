@@ -28,11 +28,7 @@ entries = st.builds(
     st.text("abcXYZ0123456789", max_size=4),
     st.lists(
         st.builds(
-            Nma,
-            st.text(min_size=1, max_size=12),
-            st.text(max_size=8),
-            st.integers(300, 399),
-            st.text(max_size=4),
+            Nma, st.text(min_size=1, max_size=12), st.text(max_size=8), st.integers(300, 399), st.text(max_size=4)
         ),
         max_size=3,
     ),
@@ -107,8 +103,7 @@ def test_a_member_that_only_informs_may_have_any_type(
 def test_the_first_bad_record_is_raised_without_on_bad() -> None:
     with pytest.raises(TableError, match=r"f.json: record 10: where is not text"):
         registry.read(
-            '{"data": [{"what": "1"}, {"what": "10", "where": 5}, {"what": "11", "where": 5}]}',
-            filename="f.json",
+            '{"data": [{"what": "1"}, {"what": "10", "where": 5}, {"what": "11", "where": 5}]}', filename="f.json"
         )
 
 

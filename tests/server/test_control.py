@@ -73,11 +73,7 @@ REFUSED: list[tuple[Callable[[int], str] | None, str, bool]] = [  # the zone aft
         "it lost 1 of 3 names (33%, max_shrink is 30%)",
         True,
     ),
-    (
-        lambda was: zone_text(was + 1) + f"@ ZONEMD {was + 1} 1 1 {'0' * 96}\n",
-        "its ZONEMD does not verify",
-        False,
-    ),
+    (lambda was: zone_text(was + 1) + f"@ ZONEMD {was + 1} 1 1 {'0' * 96}\n", "its ZONEMD does not verify", False),
     (None, "No such file or directory", False),
 ]
 

@@ -43,12 +43,7 @@ INFINITY = resource.RLIM_INFINITY
     ],
 )
 def test_connections_within_the_limit_of_open_files(
-    soft: int,
-    hard: int,
-    allowed: int,
-    raised: int,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    soft: int, hard: int, allowed: int, raised: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     given = [(soft, hard)]
     monkeypatch.setattr(resource, "getrlimit", lambda _: given[-1])

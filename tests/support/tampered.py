@@ -200,11 +200,7 @@ def _remove_proofs(zone: dns.zone.Zone, name: str) -> None:
 
 
 def signed_zone(
-    origin: str,
-    text: str,
-    *,
-    begins: float = -3600,
-    ends: float = 86400,
+    origin: str, text: str, *, begins: float = -3600, ends: float = 86400
 ) -> tuple[dns.zone.Zone, dns.rdata.Rdata]:
     """A zone signed by dnspython with a new key. ``begins`` and ``ends`` are seconds from now."""
     now = int(time.time())

@@ -109,10 +109,7 @@ def test_unusable_validators_are_dropped(tag: str) -> None:
 def test_redirect_from_a_public_to_a_private_address_is_refused(
     tried: list[tuple[str, int, float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with (
-        http_server(sends(CONTENT)) as inside,
-        http_server(redirects(inside.replace("127.0.0.1", "localhost"))) as url,
-    ):
+    with http_server(sends(CONTENT)) as inside, http_server(redirects(inside.replace("127.0.0.1", "localhost"))) as url:
         got = fetch(url)  # a private server may redirect to a private one
         assert (got.content, got.url) == (CONTENT, inside.replace("127.0.0.1", "localhost"))
         tried.clear()
