@@ -53,7 +53,7 @@ MAX_CLIENTS = 10_000  # clients whose network is cached
 # in a row more queries wait than can be answered: then at most MAX_GENERAL of a batch take that path, so that ordinary
 # queries are still answered.
 MAX_FULL = 8
-MAX_GENERAL = 16
+MAX_GENERAL = 4
 
 # Sizes in bytes. A query starts at ORIGIN in its slot, so that the ten header bytes that a response changes are one
 # aligned word and a half word. The odd size of a slot spreads the slots over the cache lines.
