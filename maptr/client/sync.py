@@ -50,11 +50,11 @@ def discover(
     """Find the mapping authorities of an ARK (draft-kunze-ark appendix B), or of a bare NAAN (``ark:12345``).
 
     ``resolver`` is a dnspython Resolver, by default the system's, or a ``Stub``. ``nameservers`` instead names plain
-    DNS servers (``"192.0.2.1"``, ``"::1#5300"``), recursive or authoritative, and is several times as fast; or
+    DNS servers (``"192.0.2.1"``, ``"::1#5300"``), recursive or authoritative, and takes about half the time; or
     servers by TLS (``"tls://192.0.2.1"``) or HTTPS (``"https://dns.example/dns-query"``), which dnspython asks.
     ``lifetime`` in seconds bounds the whole walk (default 5). ``chooser`` puts its choice first. ``on_step`` gets each
     step of the trace as soon as it is known. ``settings`` are the other settings of the walk; ``origin`` replaces
-    theirs. With ``raise_on_none=False``, an ARK without mapping authority gives an empty discovery. ``trust_ad``
+    their origin. With ``raise_on_none=False``, an ARK without mapping authority gives an empty discovery. ``trust_ad``
     trusts the resolver's AD bit for ``security``: only for one that you run, over a secure channel. ``trust_anchors``
     validates every answer here, from the anchors of a ``Validator`` (which keeps keys), a file or a mapping; bogus
     data never becomes a candidate. ``require="secure"`` refuses a discovery that is not secure throughout.

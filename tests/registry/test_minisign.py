@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from maptr.errors import SignatureError
 from maptr.registry.minisign import PublicKey, verify
-from tests.support.peers import find
+from tests.support.peers import find, require
 from tests.support.registries import KEY, KEY_ID, NEW, OLD, PUB, signature
 
 
@@ -63,9 +63,9 @@ def test_damaged_text_never_verifies_and_never_crashes(text: str, at: int, mark:
         assert tried.split("\n")[1].strip() == good.split("\n")[1], "only white space or the untrusted comment differs"
 
 
-@pytest.mark.skipif(find("minisign") is None, reason="minisign is not installed: only its format is tested")
 @pytest.mark.parametrize("options", [(), ("-l",)])
 def test_signature_of_the_minisign_program_is_valid(tmp_path: Path, options: tuple[str, ...]) -> None:
+    require("minisign")
     table, key, secret = tmp_path / "natab", tmp_path / "registry.pub", str(tmp_path / "secret")
     table.write_bytes(NEW)
     for arguments in (
