@@ -93,9 +93,9 @@ def test_a_secondary_follows_by_axfr_then_ixfr(primary: Primary) -> None:
         for serial in (7, 8, 9):
             primary.publish(zone_text(serial, f"n{serial} TXT x\n"))
             primary.wait_for_line(f"reloaded, serial {serial} ")
+        primary.server.restart_after_kill()
     finally:
         os.killpg(secondary.pid, signal.SIGCONT)
-    primary.server.restart_after_kill()
     primary.wait_for(9)
     primary.check()
     assert "AXFR of" not in primary.log()
