@@ -5,7 +5,6 @@ The daemon executes the requests. Their size, time and number are bounded.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import fcntl
@@ -28,7 +27,6 @@ Execute = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 KEY = "serve.control"  # the setting with the socket's path
 MAX_REQUEST = 4096  # bytes of a request: a command, the name of a zone and options
-REQUEST_TIMEOUT = 10.0  # seconds for a whole request, and for sending its response
 MAX_SOCKET_PATH = 107  # bytes of sun_path without the final NUL (unix(7))
 CONNECT_TIMEOUT = 1.0  # seconds to find out whether a server listens on an existing socket
 
@@ -107,7 +105,7 @@ class ControlServer(RequestServer):
     """Executes requests on a bound socket, and removes the socket's file at the end."""
 
     def __init__(self, sock: socket.socket, execute: Execute) -> None:
-        super().__init__(sock, self._serve, limit=MAX_REQUEST)
+        super().__init__(sock, self._answer, end=b"\n", limit=MAX_REQUEST)
         self._path = Path(sock.getsockname())
         self._execute = execute
 
@@ -116,31 +114,18 @@ class ControlServer(RequestServer):
             self._path.unlink()
         await super().stop()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request and its response. A client that is too slow is disconnected."""
-        with contextlib.suppress(TimeoutError, OSError):
-            async with asyncio.timeout(REQUEST_TIMEOUT):
-                try:
-                    line = await reader.readuntil(b"\n")
-                except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-                    line = b""
-            response = await self._respond(line)
-            writer.write(json.dumps(response).encode() + b"\n")
-            async with asyncio.timeout(REQUEST_TIMEOUT):
-                await writer.drain()
-                writer.close()
-                await writer.wait_closed()
+    async def _answer(self, line: bytes) -> bytes:
+        return json.dumps(await self._result(line)).encode() + b"\n"
 
-    async def _respond(self, line: bytes) -> dict[str, Any]:
+    async def _result(self, line: bytes) -> dict[str, Any]:
         try:
-            request = json.loads(line)
+            request = json.loads(line) if line.endswith(b"\n") else None
         except (ValueError, RecursionError):
             request = None
         if not isinstance(request, dict):
             return {"error": f"a request is one JSON object on a line of at most {MAX_REQUEST} bytes"}
         try:
-            with self.answering():
-                return await self._execute(request)
+            return await self._execute(request)
         except Exception:
             log.exception("internal error, request dropped: %.200r", line)
             return {"error": "internal error; the log has it"}

@@ -8,7 +8,6 @@ units, counters end in ``_total``, times are in seconds since 1970.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime
 import logging
 import platform
@@ -39,8 +38,8 @@ Family = tuple[str, str, list[str], list[Sample]]  # name, help, names of the la
 METRICS, HEALTH = "/metrics", "/health"
 MAX_REASON = 200  # characters of a reason in a label; ``maptr status`` shows all of it
 MAX_REQUEST = 8192  # bytes of request line and headers: what most servers take, far more than scrapers send
-REQUEST_TIMEOUT = 5.0  # seconds for the whole request
-REPLY_TIMEOUT = 10.0  # seconds to make the response, and to send it: Prometheus waits as long by default
+REPLY_TIMEOUT = 10.0  # seconds to make the response
+END = b"\r\n\r\n"  # of the headers
 TEXT = "text/plain; charset=utf-8"
 
 
@@ -85,51 +84,32 @@ class HttpServer(RequestServer):
     """Answers requests on a bound socket. ``respond`` makes the response at a path."""
 
     def __init__(self, sock: socket.socket, respond: Callable[[str], Awaitable[HttpResponse]]) -> None:
-        super().__init__(sock, self._serve, limit=MAX_REQUEST)
-        self._respond = respond
+        super().__init__(sock, self._answer, end=END, limit=MAX_REQUEST)
+        self._make = respond
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(TimeoutError, OSError):
-            try:
-                async with asyncio.timeout(REQUEST_TIMEOUT):
-                    head = await reader.readuntil(b"\r\n\r\n")
-            except asyncio.IncompleteReadError:
-                return  # the client closed before the end of its request
-            except asyncio.LimitOverrunError:
-                response, is_head = _plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE), False
-            else:
-                async with asyncio.timeout(REPLY_TIMEOUT):
-                    response, is_head = await self._answer(head)
-            async with asyncio.timeout(REPLY_TIMEOUT):
-                writer.write(_to_wire(response, is_head=is_head))
-                await writer.drain()
-                writer.write_eof()
-                # Read what follows the request: closing with unread data would reset the connection, and could
-                # discard the response.
-                while await reader.read(MAX_REQUEST):
-                    pass
-
-    async def _answer(self, head: bytes) -> tuple[HttpResponse, bool]:
-        """The response, and whether its body is left out."""
-        words = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
+    async def _answer(self, request: bytes) -> bytes:
+        if not request.endswith(END):
+            return _to_wire(_plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)) if len(request) >= MAX_REQUEST else b""
+        words = request.partition(b"\r\n")[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            return _plain(HTTPStatus.BAD_REQUEST), False
+            return _to_wire(_plain(HTTPStatus.BAD_REQUEST))
         method, target, _ = words
         if method not in ("GET", "HEAD"):
-            return _plain(HTTPStatus.METHOD_NOT_ALLOWED), False
-        try:
-            with self.answering():
-                return await self._respond(target.partition("?")[0]), method == "HEAD"
-        except Exception:
-            log.exception("internal error, no reply to an HTTP request")
-            return _plain(HTTPStatus.INTERNAL_SERVER_ERROR), method == "HEAD"
+            return _to_wire(_plain(HTTPStatus.METHOD_NOT_ALLOWED))
+        async with asyncio.timeout(REPLY_TIMEOUT):
+            try:
+                response = await self._make(target.partition("?")[0])
+            except Exception:
+                log.exception("internal error, no reply to an HTTP request")
+                response = _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
+        return _to_wire(response, is_head=method == "HEAD")
 
 
 def _plain(status: HTTPStatus) -> HttpResponse:
     return HttpResponse(f"{status.phrase}\n".encode(), status)
 
 
-def _to_wire(response: HttpResponse, *, is_head: bool) -> bytes:
+def _to_wire(response: HttpResponse, *, is_head: bool = False) -> bytes:
     lines = [
         f"HTTP/1.1 {response.status.value} {response.status.phrase}",
         f"Content-Type: {response.content_type}",

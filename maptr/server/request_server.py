@@ -5,24 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable
 
 MAX_CONNECTIONS = 16  # open at once: for operators, their scripts and a few scrapers
-
-Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[None, None, None]]
+TIMEOUT = 10.0  # seconds for a whole request, and for sending its response: Prometheus waits as long by default
 
 
 class RequestServer:
-    """Handles each connection on a bound socket in a task of its own; the connection ends with its task.
+    """Answers one request on each connection to a bound socket. Clients that are too slow are disconnected.
+
+    ``respond`` makes the response to a request, which ends with ``end`` and has at most ``limit`` bytes. It also gets
+    what was received of a request without an end, and ``limit`` bytes of a longer one.
 
     At the limit a new connection replaces the oldest whose request is not being answered, so that connections without
     a request lock out no operator; if all are being answered, the new connection is refused.
     """
 
-    def __init__(self, sock: socket.socket, handle: Handler, *, limit: int) -> None:
+    def __init__(
+        self, sock: socket.socket, respond: Callable[[bytes], Awaitable[bytes]], *, end: bytes, limit: int
+    ) -> None:
         self._sock = sock
-        self._handle = handle
-        self._limit = limit  # bytes of a request
+        self._respond = respond
+        self._end = end
+        self._limit = limit
         self._server: asyncio.Server | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}  # the oldest first
         self._answering: set[asyncio.Task[None] | None] = set()
@@ -37,16 +42,6 @@ class RequestServer:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    @contextlib.contextmanager
-    def answering(self) -> Iterator[None]:
-        """For the handler: while its request is being answered, its connection is not replaced."""
-        task = asyncio.current_task()
-        self._answering.add(task)
-        try:
-            yield
-        finally:
-            self._answering.discard(task)
-
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._tasks) >= MAX_CONNECTIONS:
             oldest = next((task for task in self._tasks if task not in self._answering), None)
@@ -55,7 +50,31 @@ class RequestServer:
                 return
             del self._tasks[oldest]
             oldest.cancel()
-        task = asyncio.get_running_loop().create_task(self._handle(reader, writer))
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
         self._tasks[task] = None
         task.add_done_callback(lambda task: self._tasks.pop(task, None))
         task.add_done_callback(lambda _: writer.transport.abort())
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        with contextlib.suppress(TimeoutError, OSError):
+            async with asyncio.timeout(TIMEOUT):
+                try:
+                    request = await reader.readuntil(self._end)
+                except asyncio.IncompleteReadError as error:
+                    request = error.partial
+                except asyncio.LimitOverrunError:
+                    request = await reader.readexactly(self._limit)
+            self._answering.add(task)
+            try:
+                response = await self._respond(request)
+            finally:
+                self._answering.discard(task)
+            async with asyncio.timeout(TIMEOUT):
+                writer.write(response)
+                await writer.drain()
+                writer.write_eof()
+                # Read what follows the request: closing with unread data would reset the connection, and could
+                # discard the response.
+                while await reader.read(self._limit):
+                    pass

@@ -314,7 +314,7 @@ def test_head_requests_and_incomplete_requests(told: int) -> None:
 
 
 def test_silent_clients_are_closed(monkeypatch: pytest.MonkeyPatch, told: int) -> None:
-    monkeypatch.setattr(metrics, "REQUEST_TIMEOUT", 0.2)
+    monkeypatch.setattr(request_server, "TIMEOUT", 0.2)
     with connect(told) as silent:
         assert is_closed(silent)
 
@@ -325,19 +325,19 @@ def test_a_request_being_answered_is_not_replaced() -> None:
     async def converse() -> None:
         begun, over = 0, asyncio.Event()
 
-        async def work(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def work(request: bytes) -> bytes:
             nonlocal begun
-            with server.answering():
-                begun += 1
-                await over.wait()
-            writer.write(b"done")
-            await writer.drain()
+            begun += 1
+            await over.wait()
+            return b"done"
 
         sock = open_tcp("127.0.0.1", 0)
         where = sock.getsockname()
-        server = request_server.RequestServer(sock, work, limit=100)
+        server = request_server.RequestServer(sock, work, end=b"\n", limit=100)
         await server.start()
         open_ones = [await asyncio.open_connection(*where) for _ in range(request_server.MAX_CONNECTIONS)]
+        for _, writer in open_ones:
+            writer.write(b"\n")
         while begun < request_server.MAX_CONNECTIONS:
             await asyncio.sleep(0)
         reader, writer = await asyncio.open_connection(*where)
@@ -354,7 +354,7 @@ def test_a_request_being_answered_is_not_replaced() -> None:
 
 
 def test_a_client_that_does_not_read_delays_no_other(monkeypatch: pytest.MonkeyPatch, told: int) -> None:
-    monkeypatch.setattr(metrics, "REPLY_TIMEOUT", 0.5)
+    monkeypatch.setattr(request_server, "TIMEOUT", 0.5)
     with connect(told) as deaf:
         deaf.sendall(b"GET /big HTTP/1.1\r\n\r\n")
         assert get(told, "/health") == (200, "ok\n")
