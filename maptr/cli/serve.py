@@ -28,11 +28,11 @@ from maptr.protocol.address import Address
 from maptr.protocol.names import to_text
 from maptr.protocol.numbers import SERVER_PORT
 from maptr.server import privileges, publisher, settings, signer, state_folder, status, systemd, zone_file
-from maptr.server.connections import make_context
 from maptr.server.control import check_path
 from maptr.server.daemon import Daemon
 from maptr.server.settings import Overrides
 from maptr.server.sockets import Sockets, limits_within_descriptors
+from maptr.server.stream import Certificate
 from maptr.transfer.acl import AccessRule, NotifyTarget, TsigKey
 from maptr.zone.finding import text_of
 
@@ -321,8 +321,8 @@ def daemon_of(config: Config, served: Served, reread: Callable[[], Config], list
         served,
         config.serve.listen,
         responder=settings.responder_of(config),
-        tls=settings.tls_of(config),
-        tcp_limits=limits_within_descriptors(settings.tcp_of(config), sockets),
+        tls=config.serve.tls,
+        tcp_limits=limits_within_descriptors(config.serve.tcp, sockets),
         primary=settings.primary_of(config),
         config=config,
         reread=reread,
@@ -424,9 +424,10 @@ def _check(config: Config, *, as_json: bool) -> None:
     report = Report(as_json=as_json)
     for error in _misplaced(config):
         report.error(error)
-    if tls := settings.tls_of(config):
+    tls = config.serve.tls
+    if tls.certificate is not None and tls.key is not None:
         try:
-            make_context(tls)
+            Certificate(tls.certificate, tls.key)
         except ConfigError as error:
             report.error(error)
     for zone in config.zones:

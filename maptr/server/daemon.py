@@ -19,17 +19,17 @@ from typing import Any
 
 from maptr import __version__
 from maptr.config import Config
+from maptr.config.model import TcpConfig, TlsConfig
 from maptr.protocol.address import Address
 from maptr.server import control, metrics, sockets, status, systemd, udp
 from maptr.server.background import in_thread
-from maptr.server.connections import Certificate, Connections, TcpListener, TlsSettings
 from maptr.server.counters import Counters, total
 from maptr.server.primary import NO_SECONDARIES, Primary, PrimarySettings
 from maptr.server.publisher import Reloader
 from maptr.server.responder import Responder, ServerState
 from maptr.server.sockets import Sockets, bound_at
 from maptr.server.state import Clock, Served
-from maptr.server.stream import DEFAULT_LIMITS, TcpLimits
+from maptr.server.stream import Certificate, Connections, TcpListener
 from maptr.server.udp import BatchListener, UdpListener
 from maptr.zone.snapshot import Snapshot
 
@@ -51,8 +51,8 @@ class Daemon:
         addresses: Sequence[Address],
         *,
         responder: Responder | None = None,
-        tls: TlsSettings | None = None,
-        tcp_limits: TcpLimits = DEFAULT_LIMITS,
+        tls: TlsConfig | None = None,
+        tcp_limits: TcpConfig | None = None,
         primary: PrimarySettings = NO_SECONDARIES,
         config: Config | None = None,
         reread: Callable[[], Config] | None = None,
@@ -63,10 +63,10 @@ class Daemon:
     ) -> None:
         self._clock = clock
         self.primary = Primary(primary, clock=clock)
-        certificate = Certificate(tls) if tls else None
+        certificate = Certificate(tls.certificate, tls.key) if tls and tls.certificate and tls.key else None
         self._snapshot = served.snapshot()
         self.responder = responder or Responder()
-        self.listeners = Listeners(self.responder, limits=tcp_limits, certificate=certificate)
+        self.listeners = Listeners(self.responder, limits=tcp_limits or TcpConfig(), certificate=certificate)
         self.reloader = Reloader(
             self.responder, self.primary, served, certificate=certificate, config=config, reread=reread, clock=clock
         )
@@ -231,7 +231,7 @@ class Daemon:
 class Listeners:
     """Answers on sockets with a responder. The first of ``counters`` is the event loop's, each other a UDP socket's."""
 
-    def __init__(self, responder: Responder, *, limits: TcpLimits, certificate: Certificate | None) -> None:
+    def __init__(self, responder: Responder, *, limits: TcpConfig, certificate: Certificate | None) -> None:
         self.responder = responder
         self.counters: Sequence[Counters] = [Counters()]
         self._limits = limits

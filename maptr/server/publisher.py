@@ -19,10 +19,10 @@ from maptr.errors import ConfigError, ZoneError, reason_of
 from maptr.protocol.names import Labels, to_text
 from maptr.server import settings, signer, state_folder, status, systemd
 from maptr.server.background import in_thread
-from maptr.server.connections import Certificate
 from maptr.server.primary import Primary
 from maptr.server.responder import Responder, ServerState
 from maptr.server.state import NEVER_SIGNED, Clock, Served, ZoneResult, ZoneState
+from maptr.server.stream import Certificate
 from maptr.server.zone_file import candidate, read_checked
 from maptr.zone.diff import stripped
 from maptr.zone.finding import text_of

@@ -20,11 +20,9 @@ from maptr.protocol.cookies import CookieSettings
 from maptr.protocol.names import Labels, to_text
 from maptr.registry.minisign import PublicKey
 from maptr.server import metrics, privileges
-from maptr.server.connections import TlsSettings
 from maptr.server.primary import PrimarySettings
 from maptr.server.query_log import QueryLog
 from maptr.server.responder import Responder, fresh_cookies
-from maptr.server.stream import DEFAULT_LIMITS, TcpLimits
 from maptr.text import nearest
 from maptr.transfer.acl import AccessRule, Acl, NotifyTarget, Secondaries, TsigKey, keyring
 from maptr.transfer.catalog import catalog_zone
@@ -114,17 +112,6 @@ def responder_of(config: Config) -> Responder:
         rrl=RrlSettings(**vars(config.serve.rrl)),
         query_log=QueryLog(logged.every, logged.rate) if logged.every else None,
     )
-
-
-def tls_of(config: Config) -> TlsSettings | None:
-    tls = config.serve.tls
-    if tls.certificate is None or tls.key is None:
-        return None
-    return TlsSettings(tls.listen, tls.certificate, tls.key)
-
-
-def tcp_of(config: Config) -> TcpLimits:
-    return DEFAULT_LIMITS._replace(**vars(config.serve.tcp))
 
 
 def has_table(config: Config) -> bool:

@@ -11,13 +11,13 @@ import resource
 import socket
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from maptr.config.model import TcpConfig
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
 from maptr.server.request_server import MAX_CONNECTIONS as MAX_REQUESTS
-from maptr.server.stream import TcpLimits
 
 log = logging.getLogger("maptr.serve")
 
@@ -127,7 +127,7 @@ def is_wildcard(sock: socket.socket) -> bool:
     return ipaddress.ip_address(sock.getsockname()[0]).is_unspecified
 
 
-def limits_within_descriptors(limits: TcpLimits, listening: int) -> TcpLimits:
+def limits_within_descriptors(limits: TcpConfig, listening: int) -> TcpConfig:
     """The limits; or fewer connections, if the system does not allow so many open files (getrlimit(2)).
 
     Raises the soft limit as far as needed and possible. ``listening`` is the number of listening sockets. Past the
@@ -149,7 +149,7 @@ def limits_within_descriptors(limits: TcpLimits, listening: int) -> TcpLimits:
         "max_connections is %d instead of %d, as a process may have %d files open: raise LimitNOFILE",
         *(fits, limits.max_connections, soft),
     )
-    return limits._replace(max_connections=fits)
+    return replace(limits, max_connections=fits)
 
 
 def _bind_pair(address: Address) -> tuple[socket.socket, socket.socket]:

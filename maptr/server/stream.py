@@ -1,22 +1,33 @@
-"""DNS over one stream (RFC 7766): framed messages, pipelined, answered in order, within limits of time and memory.
+"""DNS over TCP and TLS (RFC 7766, RFC 7858): streams of messages, and their connections within limits.
 
-An asyncio protocol without a task: queries that arrive together are answered and sent together. The messages of a
-response are made as the client reads them, so a client that reads a zone slowly costs the memory of one message. A turn
-is short, so that no client delays the others.
+A ``Stream`` is an asyncio protocol without a task: queries that arrive together are answered and sent together. The
+messages of a response are made as the client reads them, so a client that reads a zone slowly costs the memory of one
+message. A turn is short, so that no client delays the others.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
+import logging
 import math
 import socket
-from collections import deque
+import ssl
+import time
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, cast
+from pathlib import Path
+from typing import cast
 
-from maptr.config.model import IDLE_TIMEOUT, MAX_CONNECTIONS, MAX_PER_CLIENT
-from maptr.errors import ZoneError
+from maptr.answer.context import Transport
+from maptr.config.model import TcpConfig
+from maptr.errors import ConfigError, ZoneError
+from maptr.server.counters import Counters
+
+log = logging.getLogger("maptr.serve")
+
+Answers = Callable[[bytes, Transport, str], Iterable[bytes]]  # the messages of one response to a query of a client
 
 WRITE_TIMEOUT = 10.0  # seconds for a client to read once the send buffer is full
 HANDSHAKE_TIMEOUT = 10.0  # seconds for a TLS handshake, as long as for a query
@@ -26,19 +37,15 @@ SEND_BUFFER = 128 * 1024  # bytes of responses that a slow client has not read: 
 MAX_TURN = 32  # queries answered in one turn; one takes a tenth of a millisecond on the general path
 TURN_SIZE = 16 * 1024  # bytes of responses in one turn: a message of a transfer
 TURNS_TIME = 0.005  # seconds of turns before the event loop looks for new data; a transfer's message takes some of it
-
-
-class TcpLimits(NamedTuple):
-    """Limits of streams. Numbers of connections are over all addresses, times are in seconds."""
-
-    max_connections: int = MAX_CONNECTIONS
-    max_per_client: int = MAX_PER_CLIENT
-    idle_timeout: float = IDLE_TIMEOUT
-    write_timeout: float = WRITE_TIMEOUT
-    handshake_timeout: float = HANDSHAKE_TIMEOUT
-
-
-DEFAULT_LIMITS = TcpLimits()
+CLIENT_IPV6_PREFIX = 64  # bits: a client with one address of a link has all of them (RFC 4291 2.5.1)
+ACCEPT_AT_ONCE = 4  # connections accepted before the event loop continues, which notices those that have ended
+ACCEPT_PAUSE = 1.0  # seconds to wait if the system has no more file descriptors, as asyncio's own servers do
+CHECKS = 10  # for connections past their deadline, in the time of the shortest limit
+CHECK_INTERVAL = 0.1  # seconds at least between two of these checks
+LEAVE_TIMEOUT = 1.0  # seconds for responses under way when the server stops
+LEAVE_INTERVAL = 0.02  # seconds between two checks whether they are sent
+ALPN = "dot"  # RFC 7858, as registered with IANA
+MINIMUM_VERSION = ssl.TLSVersion.TLSv1_2  # RFC 9325 3.1.1
 
 
 class RoundRobin:
@@ -73,30 +80,24 @@ class Stream(asyncio.Protocol):
     """Answers message after message, until the client ends the stream or its deadline has passed.
 
     ``answer`` gives the messages of a response, and may raise ZoneError among them, which ends the connection.
-    ``on_query`` is called after queries are answered, ``on_end`` once, when the connection is closed. ``schedule``
-    calls its argument after the turns of others. A ``secure`` stream ends in both directions at once, as asyncio's TLS
-    does. ``sock`` is the accepted socket, to be shut down if the stream is aborted before it has a transport.
+    ``connections`` have its limits, and are told of queries and of its end. A ``secure`` stream ends in both directions
+    at once, as asyncio's TLS does. ``sock`` is the accepted socket, to be shut down if the stream is aborted before it
+    has a transport.
     """
 
     def __init__(
         self,
         answer: Callable[[bytes], Iterable[bytes]],
+        connections: Connections,
         *,
         sock: socket.socket | None = None,
-        limits: TcpLimits = DEFAULT_LIMITS,
         secure: bool = False,
-        on_query: Callable[[Stream], object] = lambda _: None,
-        on_end: Callable[[Stream], object] = lambda _: None,
-        schedule: Callable[[Callable[[], object]], object] | None = None,
     ) -> None:
         self._answer = answer
+        self._connections = connections
         self._sock = sock
-        self._limits = limits
         self._secure = secure
-        self._on_query = on_query
-        self._on_end = on_end
         self._loop = asyncio.get_running_loop()
-        self._schedule = schedule or self._loop.call_soon
         self._transport: asyncio.Transport | None = None
         self._held = b""  # received data: the part of a message, or messages that wait for their turn
         self._replies: Iterator[bytes] | None = None  # the rest of the response that is being sent
@@ -107,7 +108,7 @@ class Stream(asyncio.Protocol):
         self.begun = False  # has a transport, for TLS after the handshake
         self._reply_deadline = math.inf
         self._waiting = False  # for a message
-        self.deadline = self._loop.time() + limits.handshake_timeout  # after which ``check_deadline`` ends the stream
+        self.deadline = self._loop.time() + HANDSHAKE_TIMEOUT  # after which ``check_deadline`` ends the stream
 
     # ---- called by the transport
 
@@ -147,7 +148,7 @@ class Stream(asyncio.Protocol):
         self._gone = self._closing = True
         self._transport = None  # a reference cycle, and TLS takes some 50 KB of memory
         self._replies = None  # ends a transfer
-        self._on_end(self)
+        self._connections.remove(self)
 
     # ---- called by the listener
 
@@ -225,7 +226,7 @@ class Stream(asyncio.Protocol):
             self.abort()
             return
         if out or count:
-            self._on_query(self)
+            self._connections.touch(self)
             self._waiting = False
         self._after(more)
 
@@ -237,7 +238,7 @@ class Stream(asyncio.Protocol):
             self._reply_deadline = self._loop.time() + REPLY_TIMEOUT
         if self._write_paused:
             self._busy, self._waiting = True, False
-            self._extend(self._limits.write_timeout)
+            self._extend(WRITE_TIMEOUT)
         elif more:
             self._go_on()
         elif self._ending:
@@ -251,11 +252,11 @@ class Stream(asyncio.Protocol):
     def _go_on(self) -> None:
         self._busy, self._waiting = True, False
         self.deadline = self._reply_deadline
-        self._schedule(self._turn)
+        self._connections.turns.add(self._turn)
 
     def _wait(self) -> None:
         self._busy, self._waiting = False, True
-        self._extend(self._limits.idle_timeout)
+        self._extend(self._connections.limits.idle_timeout)
 
     # ---- the end, and the deadline
 
@@ -263,9 +264,213 @@ class Stream(asyncio.Protocol):
         """Close the stream, and give the client time to read the responses."""
         self._closing = True
         self._waiting = False
-        self._extend(self._limits.write_timeout)
+        self._extend(WRITE_TIMEOUT)
         self._writer.close()
 
     def _extend(self, seconds: float) -> None:
         """Set the deadline to so many seconds from now."""
         self.deadline = min(self._loop.time() + seconds, self._reply_deadline)
+
+
+class Connections:
+    """The open connections of all listeners, within limits of their numbers, until their deadlines or ``drain``.
+
+    At the limit the connection that is idle for longest is closed; at the limit of a client its new one is refused.
+    """
+
+    def __init__(self, limits: TcpConfig, counters: Counters) -> None:
+        self.limits = limits
+        self.turns = RoundRobin()
+        self._counters = counters
+        self._open: OrderedDict[Stream, str] = OrderedDict()  # idle for longest first, each with its client
+        self._per_client: Counter[str] = Counter()
+        shortest = min(limits.idle_timeout, WRITE_TIMEOUT, HANDSHAKE_TIMEOUT)
+        self._check_interval = max(CHECK_INTERVAL, shortest / CHECKS)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def admit(self, stream: Stream, address: str) -> bool:
+        """Count a new connection; False if its client has too many."""
+        client = _client(address)
+        if self._per_client[client] >= self.limits.max_per_client:
+            self._counters.refused += 1
+            return False
+        if len(self._open) >= self.limits.max_connections:
+            self.shed()
+        self._open[stream] = client
+        self._per_client[client] += 1
+        self._counters.open += 1
+        self._counters.accepted += 1
+        if self._timer is None:
+            self._check_deadlines()
+        return True
+
+    def shed(self) -> None:
+        """Close the connection that is idle for longest, if there is one."""
+        if stream := next(iter(self._open), None):
+            self.remove(stream)
+            stream.abort()
+            self._counters.shed += 1
+
+    def touch(self, stream: Stream) -> None:
+        """Note a query: the connection is now the least idle."""
+        if stream in self._open:
+            self._open.move_to_end(stream)
+
+    def remove(self, stream: Stream) -> None:
+        """Note that a connection is closed. A second call does nothing."""
+        client = self._open.pop(stream, None)
+        if client is None:
+            return
+        self._counters.open -= 1
+        self._per_client[client] -= 1
+        if not self._per_client[client]:
+            del self._per_client[client]
+
+    async def drain(self) -> None:
+        """Send the responses under way, and close all connections."""
+        for close in (Stream.end, Stream.abort):
+            for stream in tuple(self._open):
+                close(stream)
+            until = time.monotonic() + LEAVE_TIMEOUT
+            while self._open and time.monotonic() < until:
+                await asyncio.sleep(LEAVE_INTERVAL)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _check_deadlines(self) -> None:
+        """Close the connections past their deadline, now and at an interval while there are connections."""
+        loop = asyncio.get_running_loop()
+        for stream in tuple(self._open):
+            stream.check_deadline(loop.time())
+        self._timer = loop.call_later(self._check_interval, self._check_deadlines) if self._open else None
+
+
+def _client(address: str) -> str:
+    """What counts as one client: an IPv4 address, or the network of an IPv6 link."""
+    if ":" not in address:
+        return address
+    return str(ipaddress.IPv6Network((address.partition("%")[0], CLIENT_IPV6_PREFIX), strict=False))
+
+
+class Certificate:
+    """The certificate with its chain and its private key, in PEM files. ``context`` is for new connections.
+
+    Raises ConfigError that names the bad file.
+    """
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        self._certificate = certificate
+        self._key = key
+        self.context = self._read()
+
+    def reload(self) -> str:
+        """Read the files again, for new connections. The result is the reason why the old ones stay, "" if none."""
+        try:
+            self.context = self._read()
+        except ConfigError as error:
+            log.error("certificate not reloaded, the old one stays: %s", error)
+            return str(error)
+        log.info("certificate reloaded from %s", self._certificate)
+        return ""
+
+    def _read(self) -> ssl.SSLContext:
+        """A server's context for TLS 1.2 and 1.3."""
+        for path in (self._certificate, self._key):
+            try:
+                path.read_bytes()
+            except OSError as error:
+                raise ConfigError(f"{path}: {error.strerror}") from error
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = MINIMUM_VERSION
+        context.set_alpn_protocols([ALPN])
+        context.options |= ssl.OP_NO_RENEGOTIATION  # a client could cause work by it
+        try:
+            # A callback, as OpenSSL would otherwise ask the terminal for the passphrase of an encrypted key.
+            context.load_cert_chain(self._certificate, self._key, password=_no_passphrase)
+        except (ssl.SSLError, ValueError) as error:
+            reason = getattr(error, "reason", None) or str(error)
+            raise ConfigError(f"{self._certificate} with {self._key}: no usable pair: {reason}") from error
+        return context
+
+
+def _no_passphrase() -> str:
+    raise ValueError("the key is encrypted")
+
+
+class TcpListener:
+    """Accepts the connections of one socket: TCP, or TLS with a ``certificate``. Listeners share ``connections``."""
+
+    def __init__(
+        self, sock: socket.socket, answer: Answers, connections: Connections, certificate: Certificate | None = None
+    ) -> None:
+        self._sock = sock
+        self._answer = answer
+        self._connections = connections
+        self._certificate = certificate
+        self._transport = Transport.TLS if certificate else Transport.TCP
+        self._pause: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._listen()
+
+    def stop(self) -> None:
+        """Accept no more connections."""
+        if self._sock.fileno() == -1:
+            return
+        if self._pause is None:
+            self._loop.remove_reader(self._sock)
+        else:
+            self._pause.cancel()
+        self._sock.close()
+
+    def _listen(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._sock, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPT_AT_ONCE):
+            try:
+                sock, address = self._sock.accept()
+            except (BlockingIOError, ConnectionError):
+                return  # closed before it was accepted
+            except OSError as error:
+                log.warning("no connection accepted for %g s: %s", ACCEPT_PAUSE, error.strerror or error)
+                self._connections.shed()
+                self._loop.remove_reader(self._sock)
+                self._pause = self._loop.call_later(ACCEPT_PAUSE, self._listen)
+                return
+            self._admit(sock, address[0])
+
+    def _admit(self, sock: socket.socket, client: str) -> None:
+        sock.setblocking(False)
+        stream = Stream(
+            lambda query: self._answer(query, self._transport, client),
+            self._connections,
+            sock=sock,
+            secure=self._certificate is not None,
+        )
+        if not self._connections.admit(stream, client):
+            sock.close()
+            return
+        task = self._loop.create_task(self._connect(sock, stream))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _connect(self, sock: socket.socket, stream: Stream) -> None:
+        """Start the stream, for TLS after the handshake."""
+        tls = self._certificate
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: stream,
+                sock,
+                ssl=tls.context if tls else None,
+                ssl_handshake_timeout=HANDSHAKE_TIMEOUT if tls else None,
+                ssl_shutdown_timeout=WRITE_TIMEOUT if tls else None,  # unsent data is sent in it
+            )
+        except OSError:  # such as ssl.SSLError of a failed handshake
+            sock.close()
+        finally:
+            if not stream.begun:
+                stream.connection_lost(None)

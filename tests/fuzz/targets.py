@@ -20,8 +20,10 @@ from dns.rdatatype import ANY, CNAME, DNAME, NSEC, NSEC3, RRSIG, SOA
 from maptr.answer.context import PLAIN, Context, Identity, Transport
 from maptr.answer.message import Message
 from maptr.answer.respond import make_reply
+from maptr.config.model import TcpConfig
 from maptr.protocol.cookies import CookieSettings
-from maptr.server.stream import Stream
+from maptr.server.counters import Counters
+from maptr.server.stream import Connections, Stream
 from maptr.transfer.acl import Acl, Secondaries, TsigKey
 from maptr.transfer.session import Access, exchange
 from maptr.zone.snapshot import Snapshot
@@ -137,7 +139,7 @@ def converse_over(pieces: list[bytes], answer: Callable[[bytes], bytes | None]) 
         return [] if reply is None else [reply]
 
     async def run() -> bytes:
-        sink, conversation = Sink(), Stream(replies)
+        sink, conversation = Sink(), Stream(replies, Connections(TcpConfig(), Counters()))
         conversation.connection_made(sink)
         for piece in pieces:
             conversation.data_received(piece)

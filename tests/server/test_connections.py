@@ -7,23 +7,25 @@ import contextlib
 import gc
 import socket
 import ssl
+import time
 import tracemalloc
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import dns.edns
 import dns.message
 import dns.query
 import pytest
 
+from maptr.config.model import TcpConfig, TlsConfig
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
-from maptr.server.connections import ALPN, Certificate, Connections, TlsSettings, make_context
+from maptr.server.counters import Counters
 from maptr.server.daemon import Daemon
-from maptr.server.stream import Stream, TcpLimits
+from maptr.server.stream import ALPN, Certificate, Connections, Stream
 from tests.support.certificates import write_certificate
 from tests.support.running import PATIENCE, Running, answering, served
 from tests.support.streams import (
@@ -39,6 +41,7 @@ from tests.support.streams import (
     is_closed,
     linger,
     listening,
+    messages,
     receive,
     receive_message,
     transferring,
@@ -49,8 +52,8 @@ from tests.support.streams import (
 T = TypeVar("T")
 
 
-def settings_in(directory: Path) -> TlsSettings:
-    return TlsSettings((Address("127.0.0.1", 0),), directory / "tls.crt", directory / "tls.key")
+def settings_in(directory: Path) -> TlsConfig:
+    return TlsConfig((Address("127.0.0.1", 0),), directory / "tls.crt", directory / "tls.key")
 
 
 @contextlib.contextmanager
@@ -82,7 +85,8 @@ def client_context(directory: Path, *alpn: str) -> ssl.SSLContext:
 
 
 def connect_tls(port: int, directory: Path, *alpn: str) -> ssl.SSLSocket:
-    return client_context(directory, *alpn).wrap_socket(connect(port), server_hostname="ns1.example")
+    context = client_context(directory, *alpn)
+    return context.wrap_socket(connect(port), server_hostname="ns1.example", suppress_ragged_eofs=False)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
@@ -156,31 +160,8 @@ def test_a_client_that_has_closed_its_side_gets_the_responses_of_one_turn(
         with contextlib.suppress(ssl.SSLZeroReturnError, ssl.SSLEOFError):
             while octets := step(lambda: tls.read(65536)):
                 received += octets
-    ids = []
-    while received:
-        size = int.from_bytes(received[:2], "big")
-        ids.append(int.from_bytes(received[2:4], "big"))
-        assert len(received) >= 2 + size
-        received = received[2 + size :]
+    ids = [int.from_bytes(message[:2], "big") for message in messages(received)]
     assert ids == [*range(20), int.from_bytes(BIG[:2], "big")]
-
-
-def test_a_closed_tls_connection_leaves_no_reference_cycle(port: int, directory: Path) -> None:
-    """TLS takes some 50 KB."""
-    gc.disable()  # which would find what refers to itself, some time
-    try:
-        before = open_sides()
-        for _ in range(5):
-            with connect_tls(port, directory) as sock:
-                ask(sock)
-                sock.unwrap().close()
-        wait_for(lambda: open_sides() <= before)
-    finally:
-        gc.enable()
-
-
-def open_sides() -> int:
-    return sum(isinstance(each, ssl.SSLObject) for each in gc.get_objects())
 
 
 def test_rfc8467_responses_are_padded_and_have_keepalive(port: int, directory: Path) -> None:
@@ -212,7 +193,7 @@ def test_data_that_is_not_tls_ends_its_connection_only(port: int, directory: Pat
 
 
 def listening_tls(directory: Path, **limits: Any) -> contextlib.AbstractContextManager[Listening]:
-    return listening(Certificate(settings_in(directory)), **limits)
+    return listening(Certificate(directory / "tls.crt", directory / "tls.key"), **limits)
 
 
 def test_a_handshake_counts_as_a_connection(directory: Path) -> None:
@@ -249,22 +230,8 @@ def test_a_connection_closed_in_its_handshake_leaves_nothing_behind(directory: P
             assert ask(secure).id == QUERY.id
 
 
-@pytest.mark.parametrize("reset", [True, False])
-def test_abandoned_handshakes_leave_nothing_behind(directory: Path, reset: bool) -> None:
-    begun = hello()
-    with listening_tls(directory, max_per_client=1000, max_connections=1000) as server:
-        for number in range(100):
-            with connect(server.port) as sock:
-                sock.sendall(begun[: number * len(begun) // 99])
-                if reset:
-                    linger(sock)
-        wait_for(lambda: (server.counters.accepted, server.counters.open) == (100, 0))
-        with connect_tls(server.port, directory) as secure:
-            assert ask(secure).id == QUERY.id
-
-
 def test_a_slow_handshake_is_disconnected_at_its_time_limit(directory: Path) -> None:
-    with listening_tls(directory, handshake_timeout=1.0, max_per_client=100) as server, contextlib.ExitStack() as stack:
+    with listening_tls(directory, HANDSHAKE_TIMEOUT=1.0, max_per_client=100) as server, contextlib.ExitStack() as stack:
         slow = [stack.enter_context(connect(server.port)) for _ in range(50)]
         for octet in hello()[:-1]:
             for sock in slow:
@@ -292,12 +259,26 @@ def test_a_stop_ends_handshakes(directory: Path) -> None:
         assert is_closed(begun)
 
 
+# --- both over TCP and over TLS
+
+
+class Dialled(NamedTuple):
+    """A listener and how to connect to it."""
+
+    server: Listening
+    connect: Callable[[], socket.socket]
+
+
+@contextlib.contextmanager
+def dialled(directory: Path, *, secure: bool, **limits: Any) -> Iterator[Dialled]:
+    with listening_tls(directory, **limits) if secure else listening(**limits) as server:
+        yield Dialled(server, lambda: connect_tls(server.port, directory) if secure else connect(server.port))
+
+
 @pytest.mark.parametrize("secure", [False, True])
 def test_pipelined_queries_are_answered_in_order(directory: Path, secure: bool) -> None:
     """RFC 7766 6.2.1, RFC 7858 3.4."""
-    with contextlib.ExitStack() as stack:
-        server = stack.enter_context(listening_tls(directory) if secure else listening())
-        sock = stack.enter_context(connect_tls(server.port, directory) if secure else connect(server.port))
+    with dialled(directory, secure=secure) as (_, dial), dial() as sock:
         sock.sendall(b"".join(FRAME[:2] + number.to_bytes(2, "big") + FRAME[4:] for number in range(100)))
         assert [receive_message(sock).id for _ in range(100)] == list(range(100))
 
@@ -311,7 +292,7 @@ def test_a_slow_reader_costs_some_messages_and_is_disconnected(directory: Path, 
             return connect_tls(daemon.tls_bound[0].port, directory)
         return connect(daemon.bound[0].port)
 
-    with transferring(settings_in(directory), write_timeout=0.3) as daemon, dial() as slow:
+    with transferring(settings_in(directory), WRITE_TIMEOUT=0.3) as daemon, dial() as slow:
         slow.sendall(frame(dns.message.make_query("ark.arpa.", "AXFR")) * 1000)
         tracemalloc.start()
         try:
@@ -326,14 +307,51 @@ def test_a_slow_reader_costs_some_messages_and_is_disconnected(directory: Path, 
             wait_until_cut_off(slow)
 
 
-def test_idle_connections_are_closed_with_notice(directory: Path) -> None:
-    with listening_tls(directory, idle_timeout=0.2) as server:
-        context = client_context(directory)
-        # Without close_notify (RFC 8446 6.1) this raises: the stream might have been truncated by an attacker.
-        with context.wrap_socket(
-            connect(server.port), server_hostname="ns1.example", suppress_ragged_eofs=False
-        ) as sock:
-            assert sock.recv(1) == b""
+@pytest.mark.parametrize("secure", [False, True])
+def test_a_closed_connection_leaves_no_reference_cycle(directory: Path, secure: bool) -> None:
+    """One for each connection would have the collector run all the time, and TLS takes some 50 KB."""
+
+    def open_ones() -> int:
+        return sum(isinstance(each, Stream | ssl.SSLObject) for each in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = open_ones()
+        with dialled(directory, secure=secure) as (_, dial):
+            for end in (lambda sock: sock.unwrap().close() if secure else None, linger, lambda sock: sock.send(b"\0")):
+                with dial() as sock:
+                    ask(sock)
+                    end(sock)
+            wait_for(lambda: open_ones() <= before)
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_abandoned_connections_and_handshakes_leave_nothing_behind(directory: Path, secure: bool) -> None:
+    begun = hello() if secure else FRAME * 3
+    with dialled(directory, secure=secure, max_per_client=1000, max_connections=1000) as (server, dial):
+        for number in range(200):
+            with connect(server.port) as sock:
+                sock.sendall(begun[: number * len(begun) // 199])
+                if number % 3:
+                    linger(sock)
+        wait_for(lambda: (server.counters.accepted, server.counters.open) == (200, 0))
+        with dial() as sock:
+            assert ask(sock).id == QUERY.id
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_rfc7766_6_2_3_idle_connections_are_closed(directory: Path, secure: bool) -> None:
+    """With close_notify (RFC 8446 6.1): otherwise the stream might have been truncated by an attacker."""
+    with dialled(directory, secure=secure, idle_timeout=0.2) as (_, dial), dial() as silent, dial() as trickling:
+        with contextlib.suppress(OSError):
+            for octet in FRAME[:-1]:  # never silent for long, and never done
+                trickling.sendall(bytes((octet,)))
+                time.sleep(0.02)
+        assert silent.recv(1) == b""
+        assert is_closed(trickling)
 
 
 def test_a_new_certificate_applies_to_new_connections_and_a_bad_one_to_none(
@@ -382,13 +400,13 @@ def test_an_unusable_certificate_is_an_error_that_names_its_file(tmp_path: Path,
             write_certificate(tmp_path)
             (tmp_path / "tls.key").write_bytes(key)
     with pytest.raises(ConfigError, match=r"tls\.(crt|key).*(No such file|no usable pair)"):
-        make_context(settings_in(tmp_path))
+        Certificate(tmp_path / "tls.crt", tmp_path / "tls.key")
 
 
 def test_ipv6_clients_are_counted_by_their_link() -> None:
     async def admitted(*clients: str) -> list[bool]:
-        connections = Connections(TcpLimits(max_per_client=1))
-        return [connections.admit(Stream(lambda _: ()), client) for client in clients]
+        connections = Connections(TcpConfig(max_per_client=1), Counters())
+        return [connections.admit(Stream(lambda _: (), connections), client) for client in clients]
 
     assert asyncio.run(admitted("2001:db8::1", "2001:db8::2", "2001:db8:0:1::1")) == [True, False, True]
     assert asyncio.run(admitted("fe80::1%lo", "192.0.2.1", "192.0.2.2")) == [True, True, True]

@@ -18,11 +18,11 @@ import dns.message
 import dns.query
 import pytest
 
+from maptr.config.model import TcpConfig
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
 from maptr.server import sockets
 from maptr.server.sockets import RESERVED, limits_within_descriptors
-from maptr.server.stream import DEFAULT_LIMITS, TcpLimits
 from tests.conftest import REPOSITORY
 from tests.support.namespaces import PATIENCE, Network, environment
 from tests.support.peers import Maptr
@@ -49,7 +49,7 @@ def test_connections_within_the_limit_of_open_files(
     monkeypatch.setattr(resource, "getrlimit", lambda _: given[-1])
     monkeypatch.setattr(resource, "setrlimit", lambda _, both: given.append(both))
     with caplog.at_level(logging.WARNING, "maptr.serve"):
-        assert limits_within_descriptors(DEFAULT_LIMITS, 2) == TcpLimits()._replace(max_connections=allowed)
+        assert limits_within_descriptors(TcpConfig(), 2) == TcpConfig(max_connections=allowed)
     assert given[-1] == (raised, hard)
     line = f"max_connections is {allowed} instead of 500, as a process may have {raised} files open: raise LimitNOFILE"
     assert caplog.messages == ([] if allowed == 500 else [line])

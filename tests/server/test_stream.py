@@ -8,8 +8,10 @@ from unittest.mock import Mock
 
 import pytest
 
+from maptr.config.model import TcpConfig
 from maptr.errors import ZoneError
-from maptr.server.stream import HELD_BUFFER, MAX_TURN, TURN_SIZE, RoundRobin, Stream, TcpLimits
+from maptr.server.counters import Counters
+from maptr.server.stream import HELD_BUFFER, MAX_TURN, TURN_SIZE, Connections, RoundRobin, Stream
 from tests.support.running import PATIENCE
 
 QUERY = b"\0\x0cquery of 12."
@@ -25,14 +27,12 @@ def writes(transport: Mock) -> list[bytes]:
     return [call.args[0] for call in transport.write.call_args_list]
 
 
-def talking(
-    answer: Callable[[bytes], Iterator[bytes]], talk: Callable[[Stream, Mock], object], **limits: float
-) -> Mock:
+def talking(answer: Callable[[bytes], Iterator[bytes]], talk: Callable[[Stream, Mock], object]) -> Mock:
     """The transport after a talk and what came of it within a few turns of the loop."""
 
     async def run() -> Mock:
         transport = transport_of_test()
-        stream = Stream(answer, limits=TcpLimits(**limits))  # type: ignore[arg-type]
+        stream = Stream(answer, Connections(TcpConfig(), Counters()))
         stream.connection_made(transport)
         talk(stream, transport)
         for _ in range(10):
@@ -148,11 +148,8 @@ def test_transfers_progress_evenly_and_other_work_goes_on() -> None:
             yield bytes(TURN_SIZE)
 
     async def run() -> None:
-        scheduler = RoundRobin()
-        streams = [
-            Stream(lambda _, number=number: transfer(number), schedule=scheduler.add)  # type: ignore[misc]
-            for number in made
-        ]
+        connections = Connections(TcpConfig(), Counters())
+        streams = [Stream(lambda _, number=number: transfer(number), connections) for number in made]  # type: ignore[misc]
         for stream in streams:
             stream.connection_made(transport_of_test())
             stream.data_received(QUERY)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -16,15 +17,17 @@ from typing import Any
 
 import dns.message
 import dns.zone
+import pytest
 
+from maptr.config.model import TcpConfig, TlsConfig
 from maptr.protocol.address import Address
-from maptr.server.connections import Certificate, Connections, TcpListener, TlsSettings
+from maptr.server import stream
 from maptr.server.counters import Counters
 from maptr.server.daemon import Daemon
 from maptr.server.primary import PrimarySettings
 from maptr.server.responder import Responder, ServerState
 from maptr.server.sockets import open_tcp
-from maptr.server.stream import TcpLimits
+from maptr.server.stream import Certificate, Connections, TcpListener
 from maptr.transfer.acl import Acl, Secondaries
 from maptr.transfer.session import Access
 from maptr.zone.snapshot import Snapshot
@@ -63,10 +66,19 @@ def responding(snapshot: Snapshot = SNAPSHOT, *, context: dict[str, Any] | None 
     return responder
 
 
+@contextlib.contextmanager
+def limited(**limits: Any) -> Iterator[TcpConfig]:
+    """Limits of the test's own, in the configuration and, in capitals, among the constants of ``stream.py``."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in filter(str.isupper, limits):
+            patch.setattr(stream, name, limits[name])
+        yield TcpConfig(**{name: limit for name, limit in limits.items() if name.islower()})
+
+
 class Listening:
     """A TcpListener on a port of its own, with its counters."""
 
-    def __init__(self, certificate: Certificate | None, limits: TcpLimits) -> None:
+    def __init__(self, certificate: Certificate | None, limits: TcpConfig) -> None:
         self.counters = Counters()
         sock = open_tcp("127.0.0.1", 0)
         self.port = sock.getsockname()[1]
@@ -94,15 +106,16 @@ class Listening:
 def listening(certificate: Certificate | None = None, *, start: bool = True, **limits: Any) -> Iterator[Listening]:
     """A listener with limits of the test's own. After its end no connection, task or file descriptor of it is left."""
     descriptors = open_descriptors()
-    found = Listening(certificate, TcpLimits(**limits))
-    if start:
-        found.start()
-    try:
-        yield found
-    finally:
-        found.stop()
-        wait_for(lambda: not asyncio.all_tasks(found.running.loop))
-        found.running.close()
+    with limited(**limits) as config:
+        found = Listening(certificate, config)
+        if start:
+            found.start()
+        try:
+            yield found
+        finally:
+            found.stop()
+            wait_for(lambda: not asyncio.all_tasks(found.running.loop))
+            found.running.close()
     wait_for(lambda: open_descriptors() <= descriptors)
     assert (found.counters.open, found.failures) == (0, [])
 
@@ -130,6 +143,15 @@ def receive_message(sock: socket.socket) -> dns.message.Message:
     return dns.message.from_wire(receive(sock, int.from_bytes(receive(sock, 2), "big")))
 
 
+def messages(received: bytes) -> Iterator[bytes]:
+    """The messages of a stream, which must be whole."""
+    while received:
+        end = 2 + int.from_bytes(received[:2], "big")
+        assert len(received) >= end
+        yield received[2:end]
+        received = received[end:]
+
+
 def ask(sock: socket.socket) -> dns.message.Message:
     sock.sendall(FRAME)
     return receive_message(sock)
@@ -138,7 +160,7 @@ def ask(sock: socket.socket) -> dns.message.Message:
 def is_closed(sock: socket.socket) -> bool:
     try:
         return sock.recv(1) == b""
-    except ConnectionError:
+    except (ConnectionError, ssl.SSLError):
         return True
 
 
@@ -171,12 +193,12 @@ OPEN = PrimarySettings(secondaries={(b"ark", b"arpa"): Secondaries(Acl.of(["127.
 
 
 @contextlib.contextmanager
-def transferring(tls: TlsSettings | None = None, **timeouts: float) -> Iterator[Daemon]:
+def transferring(tls: TlsConfig | None = None, **timeouts: float) -> Iterator[Daemon]:
     """A daemon that transfers a zone of a megabyte to any client here."""
-    limits = TcpLimits(**timeouts)  # type: ignore[arg-type]
-    daemon = Daemon(served(large()), [Address("127.0.0.1", 0)], primary=OPEN, tcp_limits=limits, tls=tls)
-    with answering(daemon):
-        yield daemon
+    with limited(**timeouts) as limits:
+        daemon = Daemon(served(large()), [Address("127.0.0.1", 0)], primary=OPEN, tcp_limits=limits, tls=tls)
+        with answering(daemon):
+            yield daemon
 
 
 def frame(query: dns.message.Message) -> bytes:
