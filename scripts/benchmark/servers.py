@@ -13,12 +13,7 @@ from tests.support.peers import Bind, Knot, Maptr, Nsd, Peer, PowerDns, free_por
 class CachingPowerDns(PowerDns):
     """PowerDNS with its default caches; the tests run it without any."""
 
-    def configure(self) -> list[str]:
-        command = super().configure()
-        config = self.directory / "pdns.conf"
-        lines = [line for line in config.read_text().splitlines() if "cache-ttl=0" not in line]
-        config.write_text("\n".join(lines) + "\n")
-        return command
+    settings = ""
 
 
 class SecureMaptr(Maptr):
@@ -47,7 +42,7 @@ class SecureBind(Bind):
 
     def configure(self) -> list[str]:
         self.tls_port = with_certificate(self)
-        self.settings = f"    listen-on port {self.tls_port} tls pair {{ {self.host}; }};\n"
+        self.settings += f"    listen-on port {self.tls_port} tls pair {{ {self.host}; }};\n"
         self.sections = f'tls pair {{ key-file "{self.directory}/tls.key"; cert-file "{self.directory}/tls.crt"; }};\n'
         return super().configure()
 
@@ -70,7 +65,7 @@ def cpu_seconds(peer: Peer) -> float:
     schedstat counts in nanoseconds, but without threads that have ended; stat counts in ticks. The higher is taken.
     """
     total = 0.0
-    for pid in processes(peer.pid):
+    for pid in processes(peer.process.pid):
         with contextlib.suppress(OSError):
             threads = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -82,7 +77,7 @@ def cpu_seconds(peer: Peer) -> float:
 def memory(peer: Peer) -> float:
     """The proportional set size (PSS) of the server's processes in MB."""
     total = 0
-    for pid in processes(peer.pid):
+    for pid in processes(peer.process.pid):
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
                 if line.startswith("Pss:"):
@@ -92,7 +87,7 @@ def memory(peer: Peer) -> float:
 
 def pin(peer: Peer, core: int) -> None:
     """Bind all threads to one core."""
-    for pid in processes(peer.pid):
+    for pid in processes(peer.process.pid):
         for task in Path(f"/proc/{pid}/task").iterdir():
             with contextlib.suppress(OSError):
                 os.sched_setaffinity(int(task.name), {core})

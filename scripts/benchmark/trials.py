@@ -85,7 +85,7 @@ def reloads(generator: Path, kind: type[Peer], count: int) -> bool:
             following = zone.with_suffix(".new")
             following.write_text(ark_zone(2000, serial))
             following.replace(zone)
-            os.kill(peer.pid, signal.SIGHUP)
+            os.kill(peer.process.pid, signal.SIGHUP)
             wait_for(peer, serial)
         time.sleep(PAUSE)
         running.terminate()

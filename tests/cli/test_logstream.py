@@ -191,7 +191,7 @@ def test_a_server_answers_while_its_log_is_not_read() -> None:
 
 @pytest.mark.parametrize("level", ["info", "warning"])
 def test_text_has_time_and_level(level: str, start: Start, zone_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.support.server_process.STAMP", re.compile("$^"))
+    monkeypatch.setattr("tests.support.peers.STAMP", re.compile("$^"))
     monkeypatch.setenv("MAPTR_SERVE_USER", "")
     options = ["--zone", f"ark.arpa={zone_file}", "--listen", "127.0.0.1:0", "--log-level", level]
     server = start(*options, "--query-log", "1")
@@ -199,7 +199,7 @@ def test_text_has_time_and_level(level: str, start: Start, zone_file: Path, monk
         server.wait_for(f"^{STAMP} INFO maptr: ready, serving 1 zone on ")
     else:
         server.wait_for(f"^{STAMP} WARNING maptr: ")
-        server.end()
+        server.stop()
         assert not any(" INFO " in line for line in server.lines)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from maptr.answer.respond import respond
 from maptr.zone.snapshot import Snapshot
-from tests.support.peers import START_SECONDS, Bind, Maptr, Nsd, Peer, require
+from tests.support.peers import START_SECONDS, Bind, Maptr, Nsd, Peer
 
 NON_ASCII = """\
 $ORIGIN example.
@@ -46,7 +46,6 @@ def test_rfc4035_3_1_4_a_referral_of_an_unsigned_zone_has_ns_records_only(
 @pytest.mark.parametrize("kind", [Bind, Nsd, Maptr], ids=lambda kind: kind.name)
 def test_rfc1035_5_1_non_ascii_text_in_a_zone_file_is_read_as_bytes(kind: type[Peer], tmp_path: Path) -> None:
     """In names too. Knot and PowerDNS refuse such a zone."""
-    require(*kind.commands)
     (tmp_path / "zone").write_text(NON_ASCII, "utf-8")
     with kind({"example.": tmp_path / "zone"}) as server:
         for label, rcode in ("café".encode(), dns.rcode.NOERROR), (b"xn--caf-dma", dns.rcode.NXDOMAIN):

@@ -41,7 +41,7 @@ def test_every_server_serves_zones_in_a_directory_with_spaces_and_leaves_nothing
     zones[ORIGIN].write_bytes(zone_file.read_bytes())
     zones["spct.org."].write_bytes((vectors / "draft-spct.org.zone").read_bytes())
     server = peer(zones).start()
-    pid, files = server.pid, server.directory
+    pid, files = server.process.pid, server.directory
     try:
         for origin, path in zones.items():
             zone = dns.zone.from_file(str(path), origin, relativize=False)

@@ -13,7 +13,7 @@ from maptr.answer.rate_limit import RrlSettings
 from maptr.protocol.address import Address
 from maptr.server.daemon import Daemon
 from maptr.server.responder import Responder
-from tests.support.peers import require, run
+from tests.support.peers import run
 from tests.support.running import answering, served
 from tests.support.streams import SNAPSHOT, WIRE
 
@@ -46,7 +46,6 @@ def flood(port: int) -> list[bytes]:
 
 
 def dig(port: int, *options: str) -> str:
-    require("dig")
     return run(
         "dig", "@127.0.0.1", "-p", port, "12345.ark.arpa.", "NAPTR", "+norec", "+time=1", "+tries=5", *options
     ).output

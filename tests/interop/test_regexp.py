@@ -8,7 +8,7 @@ from pathlib import Path
 
 from maptr.naptr.record import Naptr
 from maptr.naptr.regexp import RegexpError, Substitution
-from tests.support.peers import CHECKERS, require
+from tests.support.peers import CHECKERS
 
 COUNT = 8000
 SAMPLE = 200  # about 10 ms each
@@ -61,7 +61,6 @@ def write(path: Path, corpus: list[bytes]) -> Path:
 
 
 def test_bind_accepts_the_fields_that_maptr_does_not_refuse(tmp_path: Path) -> None:
-    require("named-checkzone")
     corpus = [field for field in fields(random.Random(35), COUNT) if verdict(field) != "refused"]
     assert len(corpus) > COUNT / 20
     assert {verdict(field) for field in corpus} == {"taken", "not understood"}
@@ -71,7 +70,6 @@ def test_bind_accepts_the_fields_that_maptr_does_not_refuse(tmp_path: Path) -> N
 
 def test_bind_refuses_the_fields_that_maptr_refuses(tmp_path: Path) -> None:
     """One zone for each field: BIND does not report all errors of a zone."""
-    require("named-checkzone")
     corpus = [field for field in fields(random.Random(36), SAMPLE) if verdict(field) == "refused"]
     assert len(corpus) > SAMPLE / 3
     taken = [

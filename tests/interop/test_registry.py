@@ -26,7 +26,7 @@ from maptr.zone.check import examine
 from maptr.zone.finding import Severity
 from maptr.zone.lint import publishable
 from maptr.zone.rules import host_labels, needed_shoulders
-from tests.support.peers import CHECKERS, Bind, Knot, Maptr, Nsd, Peer, require
+from tests.support.peers import CHECKERS, Bind, Knot, Maptr, Nsd, Peer
 from tests.support.peers import PowerDns as Pdns
 
 ORIGIN = "ark.arpa."
@@ -105,7 +105,6 @@ def zone(zone_file: Path) -> dns.zone.Zone:
 @pytest.fixture(scope="module")
 def server(request: pytest.FixtureRequest, zone_file: Path) -> Iterator[Peer]:
     kind: type[Peer] = request.param
-    require(*kind.commands)
     with kind({ORIGIN: zone_file}) as running:
         yield running
 

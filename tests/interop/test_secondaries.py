@@ -16,7 +16,7 @@ from maptr.zone.lint import publishable
 from tests.support.certificates import write_certificate
 from tests.support.command_line import run as run_command
 from tests.support.moments import ever_touched, of_naans, states
-from tests.support.peers import HOST, Maptr, free_port, require, run
+from tests.support.peers import HOST, Maptr, free_port, run
 from tests.support.secondaries import (
     CATALOG,
     ORIGIN,
@@ -30,7 +30,7 @@ from tests.support.secondaries import (
     Primary,
     Secondary,
     primary_of,
-    serial_at,
+    wait_for_serial,
 )
 from tests.support.waiting import until
 
@@ -88,14 +88,14 @@ def test_a_secondary_follows_by_axfr_then_ixfr(primary: Primary) -> None:
     assert f"AXFR of zone ark.arpa. to {HOST} key xfr.: serial 1" in primary.log()
     assert primary.log().count("AXFR of zone ark.arpa.") == 1, "all changes went by IXFR, and were taken"
     (secondary,) = primary.secondaries
-    os.killpg(secondary.pid, signal.SIGSTOP)
+    os.killpg(secondary.process.pid, signal.SIGSTOP)
     try:
         for serial in (7, 8, 9):
             primary.publish(zone_text(serial, f"n{serial} TXT x\n"))
-            primary.wait_for_line(f"reloaded, serial {serial} ")
+            primary.server.wait_for(f"reloaded, serial {serial} ")
         primary.server.restart_after_kill()
     finally:
-        os.killpg(secondary.pid, signal.SIGCONT)
+        os.killpg(secondary.process.pid, signal.SIGCONT)
     primary.wait_for(9)
     primary.check()
     assert "AXFR of" not in primary.log()
@@ -145,7 +145,6 @@ def transfer(command: str, port: int, *arguments: str, key: str = "") -> str:
 @pytest.mark.parametrize("command", ["dig", "kdig"])
 def test_transfer_tools_with_good_bad_and_no_keys(command: str, zone_file: Path) -> None:
     """Over TCP and over TLS (RFC 9103): the same messages on another stream."""
-    require(command)
     write_certificate(zone_file.parent)
     tls = free_port()
     files = (f"--tls-cert={zone_file.parent}/tls.crt", f"--tls-key={zone_file.parent}/tls.key")
@@ -154,8 +153,8 @@ def test_transfer_tools_with_good_bad_and_no_keys(command: str, zone_file: Path)
     rules = [f"--transfer=key:{algorithm}" for algorithm in algorithms]
     with Maptr({ORIGIN: zone_file}, *keys, *rules, f"--tls-listen={HOST}:{tls}", *files) as server:
         zone_file.write_text(zone_text(2, "new TXT hello\n"))
-        os.kill(server.pid, signal.SIGHUP)
-        until(lambda: serial_at(server) == 2, "the reload")
+        server.hang_up()
+        wait_for_serial(server, 2)
         for algorithm in algorithms:
             key = f"{algorithm}:{algorithm}:{SECRET}"
             whole = transfer(command, server.port, "AXFR", key=key)
@@ -184,7 +183,6 @@ def test_transfer_tools_with_good_bad_and_no_keys(command: str, zone_file: Path)
 
 def test_dig_with_a_truncated_mac(zone_file: Path) -> None:
     """BIND's way of RFC 8945 5.2.2.1: ``hmac-sha256-128`` is hmac-sha256 on the wire, its MAC cut."""
-    require("dig")
     keys = (f"--key=cut=hmac-sha256-128:{SECRET}", f"--key=full=hmac-sha256:{SECRET}")
     with Maptr({ORIGIN: zone_file}, *keys, "--transfer=key:cut", "--transfer=key:full") as server:
         assert transfer("dig", server.port, "AXFR", key=f"hmac-sha256-128:cut:{SECRET}").count("NAPTR") == 60
@@ -208,7 +206,6 @@ def check_printed(primary: Primary, least: int) -> list[str]:
 
 def test_all_four_follow_a_signed_zone(zone_file: Path) -> None:
     """Each change makes new signatures of some names, of NSEC and of the SOA; the ZONEMD covers every record."""
-    require("dig")
     pytest.importorskip("cryptography")
     unsigned, keys, signed = (zone_file.with_name(name) for name in ("unsigned", "keys", "signed"))
 
@@ -239,7 +236,6 @@ def test_all_four_follow_a_signed_zone(zone_file: Path) -> None:
 @pytest.mark.parametrize("whole", [False, True], ids=["naans that change", "whole registry"])
 def test_all_four_follow_the_updates_of_the_real_registry(whole: bool, real_data: Path, tmp_path: Path) -> None:
     """BIND, Knot and NSD take each step by itself; PowerDNS, which looks once a second, several in one IXFR."""
-    require("dig")
     documents = [document for _, document in states(real_data)]
     assert len(documents) == UPDATES + 1
     naans = ever_touched(documents)

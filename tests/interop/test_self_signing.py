@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import time
 from collections.abc import Sequence
@@ -21,8 +20,8 @@ from maptr.protocol.numbers import DS
 from maptr.server import publisher
 from maptr.server.daemon import Daemon
 from maptr.zone.text import rdata_text
-from tests.interop.test_signing import ORIGIN, SECURE, TEXT, VERIFIERS, check_verified, questions
-from tests.support.peers import HOST, Maptr, Peer, Unbound, require
+from tests.interop.test_signing import ORIGIN, SECURE, TEXT, check_verified, questions
+from tests.support.peers import HOST, Maptr, Peer, Unbound
 from tests.support.running import answering
 from tests.support.secondaries import KnotSecondary, NsdSecondary, contents, primary_of, serial_at
 
@@ -45,7 +44,6 @@ def judge(path: Path, server: Peer, trusted: Sequence[str], *, two_csks: bool = 
 
 def test_a_rollover_is_followed_by_ixfr_and_stays_secure(tmp_path: Path) -> None:
     """The server sees the changes in the folder by itself. After SIGKILL it continues where it was."""
-    require(*VERIFIERS, "unbound")
     keys = tmp_path / "keys"
     first = add_key(keys, Role.CSK, Algorithm.ECDSAP256SHA256, KeyState.ACTIVE).key
     (tmp_path / "ark.arpa.zone").write_text(TEXT)
@@ -62,13 +60,13 @@ def test_a_rollover_is_followed_by_ixfr_and_stays_secure(tmp_path: Path) -> None
 
         primary.server.restart_after_kill()
         primary.wait_for(2)
-        primary.wait_for_line("serials 1 to 2")
+        primary.server.wait_for("serials 1 to 2")
         set_state(keys, first.tag, KeyState.RETIRED)
         second = set_state(keys, second.tag, KeyState.ACTIVE).key
-        primary.hang_up()  # a reload looks at the folder at once
+        primary.server.hang_up()  # a reload looks at the folder at once
         primary.wait_for(3)
         remove_key(keys, first.tag)
-        primary.hang_up()
+        primary.server.hang_up()
         primary.wait_for(4)
         primary.publish(TEXT.replace(" 1 7200", " 7 7200") + 'new TXT "after"\n')
         primary.wait_for(7)
@@ -84,15 +82,7 @@ def unbound_at(server: Peer, key: ZoneKey, at: float) -> Unbound:
     return Unbound({ORIGIN: server}, anchors(key), f'    val-override-date: "{date}"\n')
 
 
-class Here(Peer):
-    """A daemon in this process, with the clock of the test, as a server to query."""
-
-    def __init__(self, daemon: Daemon) -> None:
-        self.host, self.port = HOST, daemon.bound[0].port
-
-
 def test_it_is_signed_again_before_the_end_and_unbound_never_sees_an_old_signature(tmp_path: Path) -> None:
-    require("unbound")
     keys = tmp_path / "keys"
     key = add_key(keys, Role.CSK, Algorithm.ED25519, KeyState.ACTIVE).key
     (tmp_path / "zone").write_text(TEXT)
@@ -101,7 +91,7 @@ def test_it_is_signed_again_before_the_end_and_unbound_never_sees_an_old_signatu
     served = publisher.start([zone], clock=lambda: now)
     daemon = Daemon(served, [Address(HOST, 0)], clock=lambda: now)
     with answering(daemon) as running:
-        server = Here(daemon)
+        server = Maptr({}, port=daemon.bound[0].port)  # only its address
         at_the_end = start + 20 * DAY
         with unbound_at(server, key, at_the_end) as unbound:
             assert {rcode for rcode, _ in questions(unbound).values()} == {"SERVFAIL"}, "the first signatures ended"
@@ -139,8 +129,7 @@ def test_killed_at_any_moment_its_serial_never_goes_back(tmp_path: Path) -> None
                 remove_key(keys, next(file.key.tag for file in read_keys(keys) if file.key.state is KeyState.PUBLISHED))
             else:
                 add_key(keys, Role.CSK, Algorithm.ED25519, KeyState.PUBLISHED)
-            os.kill(server.pid, signal.SIGHUP)
+            server.hang_up()
             time.sleep(0.05 * number)
-            os.kill(server.pid, signal.SIGKILL)
-            server.stop()
+            server.stop(signal.SIGKILL)
     assert last > 1

@@ -13,9 +13,8 @@ from maptr.discovery import NoMappingAuthority
 from maptr.registry.table import Table
 from tests.support.command_line import run
 from tests.support.http_server import http_server, sends
-from tests.support.peers import HOST, free_port, require
+from tests.support.peers import HOST, Maptr
 from tests.support.secondaries import SECRET, KnotSecondary, serial_at
-from tests.support.server_process import Server
 from tests.support.waiting import until
 
 NEW = "ark:54321/x1"
@@ -51,10 +50,11 @@ class Site:
 
     def __init__(self, directory: Path, url: str) -> None:
         self.config = directory / "maptr.toml"
-        port, notified = free_port(), free_port()
-        self.config.write_text(CONFIG.format(port=port, url=url, secondary=notified, secret=SECRET))
-        self.secondary = KnotSecondary(port, notified)
-        self.server = Server("--config", str(self.config))
+        self.server = Maptr({}, "--config", str(self.config))
+        self.secondary = KnotSecondary(self.server.port)
+        ports = {"port": self.server.port, "secondary": self.secondary.port}
+        self.config.write_text(CONFIG.format(**ports, url=url, secret=SECRET))
+        self.server.launch()
 
     def status(self) -> dict[str, Any]:
         result = run("status", "--config", self.config, "--json")
@@ -70,7 +70,6 @@ class Site:
 
 
 def test_pull_publish_notify_and_drift_by_one_file(sample: Path, tmp_path: Path) -> None:
-    require(*KnotSecondary.commands)
     table = registry.read(sample.read_bytes())
     content = {"/naans": registry.write_json(table).encode()}
 
@@ -123,4 +122,4 @@ def test_pull_publish_notify_and_drift_by_one_file(sample: Path, tmp_path: Path)
             assert (tmp_path / "state" / "drift.sqlite").exists()
         finally:
             secondary.stop()
-            assert site.server.end() == 0
+            assert site.server.stop() == 0

@@ -290,7 +290,7 @@ def test_without_a_configuration_a_socket_needs_its_option(site: Site) -> None:
     assert json.loads(result.stdout)["config"] is None
     assert CliRunner().invoke(main, ["reload", "--control", str(site.socket)]).exit_code == 0
     site.launch("--zone", zone, "--listen", "127.0.0.1:0").ready()
-    assert site.server.end() == 0
+    assert site.server.stop() == 0
 
 
 # --- twenty reloads under load
@@ -327,7 +327,7 @@ def test_the_socket_is_private_and_removed_at_the_end(site: Site) -> None:
     site.start()
     assert stat.S_IMODE(site.socket.stat().st_mode) == 0o600
     assert stat.S_IMODE(site.socket.parent.stat().st_mode) == 0o700
-    assert site.server.end() == 0
+    assert site.server.stop() == 0
     assert not site.socket.exists()
 
 
@@ -393,7 +393,7 @@ def test_systemd_is_notified(site: Site, abstract: bool, monkeypatch: pytest.Mon
         assert site.run("reload").exit_code == 0
         assert sock.recv(1000).startswith(b"RELOADING=1\nMONOTONIC_USEC=")
         assert sock.recv(1000) == b"READY=1"
-        site.server.end(signal.SIGTERM)
+        site.server.stop(signal.SIGTERM)
         assert sock.recv(1000) == b"STOPPING=1"
 
 

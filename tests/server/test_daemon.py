@@ -21,7 +21,8 @@ from maptr.errors import ConfigError
 from maptr.server import state_folder, systemd
 from maptr.server.sockets import open_tcp
 from tests.support.certificates import write_certificate
-from tests.support.server_process import PATIENCE, Server, Site, Start, address_of, zone_text
+from tests.support.peers import Maptr
+from tests.support.server_process import PATIENCE, Site, Start, address_of, zone_text
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def test_the_server_logs_its_addresses_and_stops_cleanly(start: Start, options: 
     port = server.ready()
     assert server.lines[0] == f"maptr: ready, serving 1 zone on 127.0.0.1:{port} (udp, tcp)"
     assert address_of("ns.ark.arpa.", port) == address_of("ns.ark.arpa.", port, "tcp") == "192.0.2.1"
-    assert server.end(number) == 0
+    assert server.stop(number) == 0
     assert server.lines[-1] == "maptr: stopped"
 
 
@@ -206,7 +207,7 @@ def test_a_state_folder_belongs_to_one_server(start: Start, options: list[str], 
     assert second.process.wait(PATIENCE) == 1
     second.wait_for("is in use by another server: each needs its own")
     assert first.process.poll() is None
-    first.end(signal.SIGKILL)
+    first.stop(signal.SIGKILL)
     start(*options).ready()
 
 
@@ -257,7 +258,7 @@ def test_an_address_that_cannot_be_bound_is_1(zone_file: Path) -> None:
 # --- signals while it starts
 
 SLOW = """
-import sys
+import os, sys, time
 from maptr.cli.group import main
 from maptr.server import publisher
 
@@ -266,7 +267,8 @@ start = publisher.start
 def slow(*arguments, **options):
     served = start(*arguments, **options)
     print("zones are read", file=sys.stderr, flush=True)
-    sys.stdin.readline()
+    while not os.path.exists("go"):
+        time.sleep(0.01)
     return served
 
 publisher.start = slow
@@ -274,33 +276,39 @@ main(sys.argv[1:], prog_name="maptr")
 """
 
 
+class SlowMaptr(Maptr):
+    """Answers nothing until there is a file ``go`` in its directory."""
+
+    def configure(self) -> list[str]:
+        python, _, _, *words = super().configure()
+        return [python, "-c", SLOW, *words]
+
+
 @pytest.fixture
-def slow(zone_file: Path) -> Iterator[Server]:
-    """A server that has read its zones and answers nothing until it reads a line."""
-    server = Server(f"--zone=a.test={zone_file}", "--listen=127.0.0.1:0", program=("-c", SLOW))
+def slow(zone_file: Path) -> Iterator[Maptr]:
+    """A server that has read its zones."""
+    server = SlowMaptr({"a.test": zone_file}).launch()
     server.wait_for("zones are read")
     yield server
-    server.end()
+    server.stop()
 
 
-def test_signals_during_the_start_are_handled_once_ready(slow: Server, zone_file: Path) -> None:
+def test_signals_during_the_start_are_handled_once_ready(slow: Maptr, zone_file: Path) -> None:
     """SIGHUP reads what changed since the zones were read; the signals of other servers do not end this one."""
     zone_file.write_text(zone_text(2))
     for number in signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2:
         slow.process.send_signal(number)
-    assert slow.process.stdin is not None
-    slow.process.stdin.write("\n")
-    slow.process.stdin.close()
+    (slow.directory / "go").touch()
     for line in r"reloaded, serial 2 \(was 1\)", "SIGUSR1 is ignored", "SIGUSR2 is ignored":
         slow.wait_for(line)
     before = len(slow.lines)
     slow.process.send_signal(signal.SIGUSR1)
     slow.wait_for("SIGUSR1 is ignored", before)
-    assert slow.end() == 0
+    assert slow.stop() == 0
 
 
-def test_sigterm_during_the_start_ends_it_at_once(slow: Server) -> None:
-    assert slow.end() == -signal.SIGTERM
+def test_sigterm_during_the_start_ends_it_at_once(slow: Maptr) -> None:
+    assert slow.stop() == -signal.SIGTERM
 
 
 def test_signals_are_unblocked_at_the_end_of_the_context() -> None:

@@ -264,7 +264,7 @@ def test_sigterm_under_load(site: Site) -> None:
         while load.asked < 50 and not load.faults:
             time.sleep(0.01)
         assert load.faults == []
-        assert site.server.end(signal.SIGTERM) == 0
+        assert site.server.stop(signal.SIGTERM) == 0
     assert site.server.lines[-1] == "maptr: stopped"
     assert not [line for line in site.server.lines if "rror" in line or "Traceback" in line]
     assert not site.socket.exists()
@@ -275,7 +275,7 @@ def test_sigterm_during_a_long_reload(site: Site) -> None:
     site.write_zone("a.test", zone_text(2) + "".join(f"n{number} A 192.0.2.1\n" for number in range(60_000)))
     site.server.hang_up()
     time.sleep(0.3)
-    assert site.server.end(signal.SIGTERM) == 0
+    assert site.server.stop(signal.SIGTERM) == 0
     assert not any("reloaded" in line for line in site.server.lines), "it was given up, not waited for"
 
 
@@ -297,7 +297,7 @@ def test_kill_9_under_load_and_during_reloads(site: Site) -> None:
             else:
                 site.server.hang_up()
                 time.sleep(0.002 * number)
-            site.server.end(signal.SIGKILL)
+            site.server.stop(signal.SIGKILL)
         assert site.socket.exists()
     port = site.start()
     site.server.wait_for("was left by an earlier process and is replaced")

@@ -20,7 +20,8 @@ import pytest
 from maptr import config as configuration
 from maptr.errors import ConfigError
 from maptr.server import privileges
-from tests.support.server_process import Server, Start, zone_text
+from tests.support.peers import Maptr
+from tests.support.server_process import Start, zone_text
 
 NOBODY = "nobody"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -55,19 +56,20 @@ def public_python(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture
-def as_nobody(folder: Path, public_python: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def as_nobody(folder: Path, public_python: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Maptr]:
     """A server that root started on port 53."""
     monkeypatch.setattr(sys, "executable", public_python)
     monkeypatch.setenv("MAPTR_SERVE_USER", NOBODY)
     # An address of this process alone.
     host = f"127.{os.getpid() >> 16 & 0x7F | 0x40}.{os.getpid() >> 8 & 0xFF}.{os.getpid() & 0xFF}"
     settings = (f'user = "{NOBODY}"', 'state = "state"', 'control = "run/maptr.sock"', 'metrics = "127.0.0.1:0"')
-    server = Server("--config", str(configure(folder, *settings, listen=f"{host}:53")))
+    server = Maptr({}, "--config", str(configure(folder, *settings, listen=f"{host}:53")))
     try:
+        server.launch()
         server.wait_for(r"ready, serving 1 zone on ([0-9.]+):53")
         yield server
     finally:
-        server.end()
+        server.stop()
 
 
 def refused(interpreter: str, file: Path) -> str:
@@ -79,7 +81,7 @@ def refused(interpreter: str, file: Path) -> str:
 
 
 @needs_root
-def test_root_binds_and_the_user_answers(as_nobody: Server, folder: Path) -> None:
+def test_root_binds_and_the_user_answers(as_nobody: Maptr, folder: Path) -> None:
     user = pwd.getpwnam(NOBODY)
     told = Path(f"/proc/{as_nobody.process.pid}/status").read_text()
     fields = dict(re.findall(r"(?m)^(\w+):\s*(.*?)\s*$", told))
@@ -95,11 +97,11 @@ def test_root_binds_and_the_user_answers(as_nobody: Server, folder: Path) -> Non
 
 
 @needs_root
-def test_a_reload_runs_as_the_user(as_nobody: Server, folder: Path) -> None:
+def test_a_reload_runs_as_the_user(as_nobody: Maptr, folder: Path) -> None:
     (folder / "ark.arpa.zone").write_text(zone_text(2))
     at = as_nobody.hang_up()
     as_nobody.wait_for("serial 2", at)
-    as_nobody.end()
+    as_nobody.stop()
     assert not (folder / "run/maptr.sock").exists()
 
 
@@ -124,7 +126,7 @@ def test_root_is_warned_unless_it_is_the_named_user(
     monkeypatch.setenv("MAPTR_SERVE_USER", "")
     server = start("--config", str(configure(folder)), *options)
     server.ready()
-    server.end()
+    server.stop()
     warning = "running as root: serve.user, or --user, names a user"
     assert any(warning in line for line in server.lines) is not bool(options)
 

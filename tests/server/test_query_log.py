@@ -122,7 +122,7 @@ def test_every_query_can_be_logged(start: Start, zone_file: Path) -> None:
     server.wait_for(r"query version.ark.arpa. IN A from 127[.]0[.]0[.]1 by udp: BADVERS$")
     for _ in range(20):
         dns.query.udp(dns.message.make_query("ns.ark.arpa.", "A"), "127.0.0.1", PATIENCE, port)
-    server.end()
+    server.stop()
     assert sum("query ns.ark.arpa." in line for line in server.lines) == 24
 
 
@@ -139,5 +139,5 @@ def test_json_lines_have_the_rcode(start: Start, zone_file: Path) -> None:
 def test_there_is_no_query_log_by_default(start: Start, zone_file: Path) -> None:
     server = start("--zone", f"ark.arpa={zone_file}", "--listen", "127.0.0.1:0")
     ask(server.ready(), "ns.ark.arpa.")
-    server.end()
+    server.stop()
     assert not any("query" in line for line in server.lines)

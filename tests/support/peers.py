@@ -1,7 +1,7 @@
 """Real servers and their zone checkers: BIND, NSD, Knot, PowerDNS, Unbound and maptr.
 
 A server runs as the current user (root or not), in a temporary directory, on a free port of 127.0.0.1 and without
-a control channel. It is stopped when its context ends.
+a control channel. It is stopped when its context ends. The test is skipped if the server is not installed.
 
     with Nsd({"ark.arpa.": path}) as server:
         dns.query.udp(query, server.host, port=server.port)
@@ -12,34 +12,36 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import pwd
 import re
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
+from string import Template
 from typing import ClassVar, NamedTuple, NoReturn, Self
 
 import dns.exception
 import dns.flags
 import dns.message
-import dns.name
 import dns.query
 import dns.rcode
 import pytest
 
 from tests.support.ports import HOST as HOST
 from tests.support.ports import free_port as free_port
+from tests.support.waiting import until
 
 START_SECONDS = 30.0  # until all zones are answered; less than one on an idle machine
-STOP_SECONDS = 10.0  # between SIGTERM and SIGKILL
-LOG_TAIL = 40  # lines of the log shown in an error
+STOP_SECONDS = 20.0  # between the signal that ends a server and SIGKILL
 SOCKET_PATH = 80  # bytes for the directory of a Unix socket, whose path has at most 108 (unix(7))
 SEARCH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin", "/usr/local/sbin"))
+STAMP = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ [A-Z]+ (?=maptr: )")  # time and level of a line of maptr's log
 
 
 class PeerError(Exception):
@@ -72,7 +74,8 @@ class Checked(NamedTuple):
 
 
 def run(command: str, *arguments: object, cwd: Path | None = None, text: str = "") -> Checked:
-    """Run a program to its end; ``text`` is its standard input."""
+    """Run a program to its end; ``text`` is its standard input. Skips the test if it is not installed."""
+    require(command)
     done = subprocess.run(
         [find(command) or command, *map(str, arguments)],
         cwd=cwd,
@@ -94,38 +97,36 @@ class Peer:
 
     name: ClassVar[str]
     commands: ClassVar[tuple[str, ...]]  # the server first, then the checkers
-    settings = ""  # more lines for the section ``options`` of BIND or ``server`` of the others
+    # Templates, in which $settings and $sections stand for the attributes below, and $zones for ``statements()``.
+    arguments: ClassVar[str] = ""  # of the command that runs in the foreground
+    files: ClassVar[Mapping[str, str]] = {}  # of the configuration, by name
+    zone: ClassVar[str] = ""  # lines for one zone, with $origin and $path
+    settings = ""  # more lines for ``options`` of BIND, the default template of Knot, or ``server`` of the others
     sections = ""  # more sections of the configuration
 
     def __init__(self, zones: Mapping[str, Path | str], port: int = 0) -> None:
-        self.zones = {dns.name.from_text(origin).to_text(): Path(path).resolve() for origin, path in zones.items()}
+        self.zones = {origin: Path(path).resolve() for origin, path in zones.items()}
         self.host = HOST
-        self.port = port
+        self.port = port or free_port()
         self.directory = Path()
-        self._fixed_port = port
         self._process: subprocess.Popen[bytes] | None = None
+        self._last_log = ""
+
+    def statements(self) -> str:
+        """The lines of all zones."""
+        lines = Template(self.zone)
+        return "".join(lines.substitute(origin=origin, path=path, host=HOST) for origin, path in self.zones.items())
 
     def configure(self) -> list[str]:
         """Write the configuration into ``self.directory`` and return the command that runs in the foreground."""
-        raise NotImplementedError
-
-    def for_each_zone(self, template: str) -> str:
-        """The template for each zone, with ``{origin}`` and ``{path}``."""
-        return "".join(template.format(origin=origin, path=path) for origin, path in self.zones.items())
-
-    def write(self, name: str, text: str) -> Path:
-        """Write a file of the configuration."""
-        path = self.directory / name
-        path.write_text(text)
-        return path
-
-    @classmethod
-    def program(cls) -> str:
-        """The path of the server. Raises PeerError if it is not installed."""
-        path = find(cls.commands[0])
-        if path is None:
-            raise PeerError(f"{cls.commands[0]} is not installed")
-        return path
+        values = {
+            "zones": self.statements(),
+            **{name: getattr(self, name) for name in ("host", "port", "directory", "settings", "sections")},
+        }
+        for name, template in self.files.items():
+            (self.directory / name).write_text(Template(template).substitute(values))
+        words = [Template(word).substitute(values) for word in self.arguments.split()]
+        return [find(self.commands[0]) or self.commands[0], *words]
 
     def __enter__(self) -> Self:
         return self.start()
@@ -134,105 +135,92 @@ class Peer:
         self.stop()
 
     @property
-    def pid(self) -> int:
-        """The process ID of the server, which leads its own process group."""
+    def process(self) -> subprocess.Popen[bytes]:
+        """The process of the server, which leads its own process group."""
         if self._process is None:
             raise PeerError(f"{self.name} is not running")
-        return self._process.pid
+        return self._process
 
     def log(self) -> str:
-        """The log so far."""
+        """The log so far, also after the end of the server."""
         with contextlib.suppress(OSError):
             return (self.directory / "log").read_text(errors="replace")
-        return ""
+        return self._last_log
 
     def start(self) -> Self:
         """Run the server and wait for its zones."""
         try:
             self.launch()
-            self._wait()
+            for query in self.questions():
+                self._wait_for_answer(query)
         except BaseException:
             self.stop()
             raise
         return self
 
-    def launch(self) -> None:
+    def launch(self) -> Self:
         """Run the server without waiting for it."""
-        self.port = self._fixed_port or free_port(self.host)
+        require(*self.commands)
         self.directory = _temporary_directory(f"maptr-{self.name}-")
         command = self.configure()
         with (self.directory / "log").open("wb") as log:
             self._process = subprocess.Popen(
                 command,
                 cwd=self.directory,
+                env={"MAPTR_SERVE_USER": pwd.getpwuid(os.geteuid()).pw_name} | os.environ,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        return self
 
     def restart_after_kill(self) -> None:
         """End the server with SIGKILL, as a crash does, and start it again on its port."""
-        self._fixed_port = self.port
-        os.kill(self.pid, signal.SIGKILL)
-        self.stop()
+        self.stop(signal.SIGKILL)
         self.start()
 
     def questions(self) -> list[dns.message.Message]:
-        """The server is ready when it answers these."""
-        found: list[dns.message.Message] = [dns.message.make_query(origin, "SOA") for origin in self.zones]
-        for query in found:
-            query.flags &= ~dns.flags.RD
-        return found
+        """The server is ready when it answers these with authority or as a resolver."""
+        return [dns.message.make_query(origin, "SOA", flags=0) for origin in self.zones]
 
-    def is_ready(self, reply: dns.message.Message) -> bool:
-        return reply.rcode() == dns.rcode.NOERROR and bool(reply.answer) and bool(reply.flags & dns.flags.AA)
-
-    def _wait(self) -> None:
-        assert self._process is not None
+    def _wait_for_answer(self, query: dns.message.Message) -> None:
         deadline = time.monotonic() + START_SECONDS
-        for query in self.questions():
-            said = "no answer"
-            patience = 0.05  # seconds
-            while True:
-                if (code := self._process.poll()) is not None:
-                    raise PeerError(f"{self.name} ended with code {code}\n{self._tail()}")
-                try:
-                    reply = dns.query.udp(query, self.host, port=self.port, timeout=patience)
-                except (OSError, dns.exception.DNSException) as error:
-                    said = str(error) or type(error).__name__
-                    patience = min(2 * patience, 1.0)
-                else:
-                    if self.is_ready(reply):
-                        break
-                    said = dns.rcode.to_text(reply.rcode())
-                if time.monotonic() > deadline:
-                    raise PeerError(f"{self.name} does not serve {query.question[0].name}: {said}\n{self._tail()}")
-                time.sleep(0.02)
+        for attempt in count():
+            try:
+                reply = dns.query.udp(query, self.host, min(0.05 * (attempt + 1), 1.0), self.port)
+                if reply.answer and reply.flags & (dns.flags.AA | dns.flags.RA):
+                    return
+                said = dns.rcode.to_text(reply.rcode())
+            except (OSError, dns.exception.DNSException) as error:
+                said = str(error) or type(error).__name__
+            if (code := self.process.poll()) is not None:
+                raise PeerError(f"{self.name} ended with code {code}\n{self.log()}")
+            if time.monotonic() > deadline:
+                raise PeerError(f"{self.name} does not serve {query.question[0].name}: {said}\n{self.log()}")
+            time.sleep(0.01)
 
-    def _tail(self) -> str:
-        return "\n".join(self.log().splitlines()[-LOG_TAIL:])
-
-    def stop(self) -> None:
-        """Send SIGTERM, then SIGKILL to the process group, and delete the directory. May be called twice."""
+    def stop(self, number: int = signal.SIGTERM) -> int | None:
+        """End the server and delete its directory. Returns its exit code; a second call does nothing."""
         process, self._process = self._process, None
+        code = None
         if process is not None:
-            process.terminate()
+            process.send_signal(number)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(STOP_SECONDS)
             _kill_group(process.pid)
-            process.wait()
+            code = process.wait()
         if self.directory != Path():
+            self._last_log = self.log()
             shutil.rmtree(self.directory, ignore_errors=True)
             self.directory = Path()
+        return code
 
 
 def processes(group: int) -> list[int]:
     """The living members of a process group, from /proc. Zombies count as dead."""
     living = []
-    for process in Path("/proc").iterdir():
-        if not process.name.isdigit():
-            continue
+    for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # the process has ended
             stat = (process / "stat").read_text(errors="replace")
             state, _, member_of = stat.rpartition(")")[2].split()[:3]
@@ -251,7 +239,7 @@ def _kill_group(group: int) -> None:
 
 
 class Maptr(Peer):
-    """maptr itself, as an operator starts it."""
+    """maptr itself, as an operator starts it: with zones and an address, or only with the options of the test."""
 
     name = "maptr"
     commands = (sys.executable,)
@@ -262,17 +250,38 @@ class Maptr(Peer):
 
     def configure(self) -> list[str]:
         zones = [f"--zone={origin}={path}" for origin, path in self.zones.items()]
-        return [sys.executable, "-m", "maptr", "serve", *zones, f"--listen={self.host}:{self.port}", *self.options]
+        listen = [f"--listen={self.host}:{self.port}"] if zones else []
+        return [sys.executable, "-m", "maptr", "serve", *zones, *listen, *self.options]
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of the log, without time and level."""
+        return [STAMP.sub("", line) for line in self.log().splitlines()]
+
+    def wait_for(self, pattern: str, after: int = 0) -> re.Match[str]:
+        """The first line, of those after some, in which the pattern is found."""
+
+        def matches() -> list[re.Match[str]]:
+            return [found for line in self.lines[after:] if (found := re.search(pattern, line))]
+
+        return until(matches, lambda: f"{pattern!r} in {self.lines}")[0]
+
+    def ready(self) -> int:
+        """Wait until the zones are served; the port."""
+        return int(self.wait_for(r"^maptr: ready, serving .* on 127\.0\.0\.1:(\d+)")[1])
+
+    def hang_up(self) -> int:
+        """SIGHUP; the number of lines logged before it."""
+        before = len(self.lines)
+        self.process.send_signal(signal.SIGHUP)
+        return before
 
 
 @functools.cache
-def bind_version() -> tuple[int, ...]:
-    """The version of the installed BIND, such as (9, 20, 4)."""
-    said = run(Bind.program(), "-v").output
-    numbers = re.match(r"BIND (\d+)\.(\d+)\.(\d+)", said)
-    if numbers is None:
-        raise PeerError(f"named -v says {said!r}")
-    return tuple(map(int, numbers.groups()))
+def bind_lock_file() -> str:
+    """The option that keeps BIND from locking a file of the system; since 9.20 there is none."""
+    version = re.match(r"BIND 9\.(\d+)", run("named", "-v").output)
+    return "    lock-file none;\n" if version and int(version[1]) < 20 else ""
 
 
 class Bind(Peer):
@@ -280,32 +289,30 @@ class Bind(Peer):
 
     name = "bind"
     commands = ("named", "named-checkzone")
-
-    def options(self) -> str:
-        """The lines of ``options`` that keep BIND to the test."""
-        no_lock = "    lock-file none;\n" if bind_version() < (9, 20) else ""  # later releases have no lock file
-        return f"""\
-    directory "{self.directory}";
-    listen-on port {self.port} {{ {self.host}; }};
-    listen-on-v6 {{ none; }};
+    arguments = "-g -4 -n 1 -p $port -c $directory/named.conf"
+    zone = 'zone "$origin" { type primary; file "$path"; };\n'
+    files: ClassVar = {
+        "named.conf": """\
+controls { };
+options {
+    directory "$directory";
+    listen-on port $port { $host; };
+    listen-on-v6 { none; };
     pid-file none;
-{no_lock}    session-keyfile "{self.directory}/session.key";
+    session-keyfile "$directory/session.key";
     recursion no;
     dnssec-validation no;
     empty-zones-enable no;
     notify no;
-    allow-transfer {{ {self.host}; }};
+    allow-transfer { $host; };
     max-cache-size 8M;
-{self.settings}"""
+$settings};
+$sections$zones"""
+    }
 
-    def statements(self) -> str:
-        """The configuration with the zones."""
-        zones = self.for_each_zone('zone "{origin}" {{ type primary; file "{path}"; }};\n')
-        return f"options {{\n{self.options()}}};\n{self.sections}{zones}"
-
-    def configure(self) -> list[str]:
-        config = self.write("named.conf", f"controls {{ }};\n{self.statements()}")
-        return [self.program(), "-g", "-4", "-n", "1", "-p", str(self.port), "-c", str(config)]
+    def __init__(self, zones: Mapping[str, Path | str], port: int = 0) -> None:
+        super().__init__(zones, port)
+        self.settings += bind_lock_file()
 
 
 class Nsd(Peer):
@@ -313,39 +320,31 @@ class Nsd(Peer):
 
     name = "nsd"
     commands = ("nsd", "nsd-checkzone")
-
-    def statements(self) -> str:
-        """The configuration of the zones."""
-        return self.for_each_zone(
-            f'zone:\n    name: "{{origin}}"\n    zonefile: "{{path}}"\n    provide-xfr: {self.host} NOKEY\n'
-        )
-
-    def configure(self) -> list[str]:
-        config = self.write(
-            "nsd.conf",
-            f"""\
+    arguments = "-d -c $directory/nsd.conf"
+    zone = 'zone:\n    name: "$origin"\n    zonefile: "$path"\n    provide-xfr: $host NOKEY\n'
+    files: ClassVar = {
+        "nsd.conf": """\
 server:
-    ip-address: {self.host}@{self.port}
-    port: {self.port}
+    ip-address: $host@$port
+    port: $port
     do-ip6: no
     username: ""
-    zonesdir: "{self.directory}"
-    zonelistfile: "{self.directory}/zone.list"
-    xfrdfile: "{self.directory}/xfrd.state"
-    xfrdir: "{self.directory}"
-    cookie-secret-file: "{self.directory}/cookie"
-    pidfile: "{self.directory}/pid"
+    zonesdir: "$directory"
+    zonelistfile: "$directory/zone.list"
+    xfrdfile: "$directory/xfrd.state"
+    xfrdir: "$directory"
+    cookie-secret-file: "$directory/cookie"
+    pidfile: "$directory/pid"
     database: ""
     server-count: 1
     tcp-count: 100
     # Debian builds NSD with response rate limiting on.
     rrl-ratelimit: 0
     rrl-whitelist-ratelimit: 0
-{self.settings}remote-control:
+${settings}remote-control:
     control-enable: no
-{self.statements()}""",
-        )
-        return [self.program(), "-d", "-c", str(config)]
+$zones"""
+    }
 
 
 class Knot(Peer):
@@ -353,11 +352,28 @@ class Knot(Peer):
 
     name = "knot"
     commands = ("knotd", "kzonecheck")
-    template = ""  # more lines for the default template
+    arguments = "-c $directory/knot.conf"
+    zone = '  - domain: "$origin"\n    file: "$path"\n    acl: transfer\n'
+    files: ClassVar = {
+        "knot.conf": """\
+server:
+    rundir: "$directory"
+    pidfile: "$directory/pid"
+    listen: $host@$port
+    udp-workers: 1
+    tcp-workers: 1
+    background-workers: 1
+control:
+    listen: "$directory/control"
+log:
+  - target: stderr
+    any: info
+database:
+    storage: "$directory/db"
+$sections$zones"""
+    }
 
     def statements(self) -> str:
-        """The configuration of the zones."""
-        zones = self.for_each_zone('  - domain: "{origin}"\n    file: "{path}"\n    acl: transfer\n')
         return f"""\
 acl:
   - id: transfer
@@ -369,30 +385,8 @@ template:
     zonefile-sync: -1
     zonefile-load: whole
     journal-content: none
-{self.template}zone:
-{zones}"""
-
-    def configure(self) -> list[str]:
-        config = self.write(
-            "knot.conf",
-            f"""\
-server:
-    rundir: "{self.directory}"
-    pidfile: "{self.directory}/pid"
-    listen: {self.host}@{self.port}
-    udp-workers: 1
-    tcp-workers: 1
-    background-workers: 1
-control:
-    listen: "{self.directory}/control"
-log:
-  - target: stderr
-    any: info
-database:
-    storage: "{self.directory}/db"
-{self.sections}{self.statements()}""",
-        )
-        return [self.program(), "-c", str(config)]
+{self.settings}zone:
+{super().statements()}"""
 
 
 class PowerDns(Peer):
@@ -400,36 +394,27 @@ class PowerDns(Peer):
 
     name = "powerdns"
     commands = ("pdns_server", "pdnsutil")
+    arguments = "--config-dir=$directory"
     settings = "cache-ttl=0\nnegquery-cache-ttl=0\nquery-cache-ttl=0\n"  # no caches
-
-    def backend(self) -> str:
-        """The settings that name the zones."""
-        zones = "".join(
-            f'zone "{origin.rstrip(".") or "."}" {{ type native; file "{path}"; }};\n'
-            for origin, path in self.zones.items()
-        )
-        config = self.write("named.conf", f'options {{ directory "{self.directory}"; }};\n{zones}')
-        return f"launch=bind\nbind-config={config}\nloglevel=5\n"
-
-    def configure(self) -> list[str]:
-        self.write(
-            "pdns.conf",
-            f"""\
-{self.backend()}socket-dir={self.directory}
-local-address={self.host}
-local-port={self.port}
+    sections = "launch=bind\nbind-config=named.conf\nloglevel=5\n"  # the backend
+    zone = 'zone "$origin" { type native; file "$path"; };\n'
+    files: ClassVar = {
+        "named.conf": 'options { directory "$directory"; };\n$zones',
+        "pdns.conf": """\
+${sections}socket-dir=$directory
+local-address=$host
+local-port=$port
 daemon=no
 guardian=no
 webserver=no
 api=no
 security-poll-suffix=
 disable-axfr=no
-allow-axfr-ips={self.host}
+allow-axfr-ips=$host
 receiver-threads=1
 distributor-threads=1
-{self.settings}""",
-        )
-        return [self.program(), f"--config-dir={self.directory}"]
+$settings""",
+    }
 
 
 class Unbound(Peer):
@@ -440,30 +425,17 @@ class Unbound(Peer):
 
     name = "unbound"
     commands = ("unbound",)
-
-    def __init__(self, stubs: Mapping[str, Peer], anchors: Sequence[str], settings: str = "") -> None:
-        super().__init__({})
-        self.stubs = {dns.name.from_text(origin).to_text(): server for origin, server in stubs.items()}
-        self.anchors = tuple(anchors)
-        self.settings = settings
-
-    def configure(self) -> list[str]:
-        stubs = "".join(
-            f'stub-zone:\n    name: "{origin}"\n    stub-addr: {server.host}@{server.port}\n'
-            for origin, server in self.stubs.items()
-        )
-        anchors = "".join(f'    trust-anchor: "{anchor}"\n' for anchor in self.anchors)
-        config = self.write(
-            "unbound.conf",
-            f"""\
+    arguments = "-d -c $directory/unbound.conf"
+    files: ClassVar = {
+        "unbound.conf": """\
 server:
-    interface: {self.host}
-    port: {self.port}
+    interface: $host
+    port: $port
     do-ip6: no
     username: ""
     chroot: ""
-    directory: "{self.directory}"
-    pidfile: "{self.directory}/pid"
+    directory: "$directory"
+    pidfile: "$directory/pid"
     use-syslog: no
     num-threads: 1
     do-not-query-localhost: no
@@ -473,58 +445,42 @@ server:
     root-key-sentinel: no
     ede: yes
     val-log-level: 2
-{self.settings}{anchors}remote-control:
+${settings}remote-control:
     control-enable: no
-{stubs}forward-zone:
+${zones}forward-zone:
     name: "."
-    forward-addr: {self.host}@9
-""",
-        )
-        return [self.program(), "-d", "-c", str(config)]
+    forward-addr: $host@9
+"""
+    }
+
+    def __init__(self, stubs: Mapping[str, Peer], anchors: Sequence[str], settings: str = "") -> None:
+        super().__init__({})
+        self.stubs = stubs
+        self.settings = settings + "".join(f'    trust-anchor: "{anchor}"\n' for anchor in anchors)
+
+    def statements(self) -> str:
+        lines = 'stub-zone:\n    name: "{}"\n    stub-addr: {}@{}\n'
+        return "".join(lines.format(origin, server.host, server.port) for origin, server in self.stubs.items())
 
     def questions(self) -> list[dns.message.Message]:
         return [dns.message.make_query("id.server.", "TXT", "CH")]  # answered without querying a server
-
-    def is_ready(self, reply: dns.message.Message) -> bool:
-        return True
 
 
 PEERS: tuple[type[Peer], ...] = (Bind, Nsd, Knot, PowerDns)
 
 
-# Paths in Debian and elsewhere.
-POWERDNS_SCHEMAS = (
-    Path("/usr/share/pdns-backend-sqlite3/schema/schema.sqlite3.sql"),
-    Path("/usr/share/doc/pdns-backend-sqlite3/schema.sqlite3.sql"),
-    Path("/usr/share/doc/pdns/schema.sqlite3.sql"),
-)
-
-
-def make_powerdns_database(path: Path) -> None:
-    """An empty database of PowerDNS's SQLite backend."""
-    schema = next((path for path in POWERDNS_SCHEMAS if path.is_file()), None)
-    if schema is None:
-        raise PeerError("the SQLite backend of PowerDNS is not installed")
-    with contextlib.closing(sqlite3.connect(path)) as database:
-        database.executescript(schema.read_text())
-
-
 def pdnsutil_check_zone(origin: str, path: Path | str) -> Checked:
-    """PowerDNS's checker. It reads zones of a backend only, so the zone is loaded into SQLite.
+    """PowerDNS's checker, which reads zones of a backend only.
 
     It warns about the final dot of every NAPTR record; warnings do not refuse a zone.
     """
-    directory = _temporary_directory("maptr-pdnsutil-")
-    zone = origin.rstrip(".") or "."
+    server = PowerDns({origin: path})
+    server.directory = _temporary_directory("maptr-pdnsutil-")
     try:
-        make_powerdns_database(directory / "zones")
-        (directory / "pdns.conf").write_text(
-            f"launch=gsqlite3\ngsqlite3-database={directory}/zones\nsocket-dir={directory}\n"
-        )
-        loaded = run("pdnsutil", f"--config-dir={directory}", "load-zone", zone, path)
-        return run("pdnsutil", f"--config-dir={directory}", "check-zone", zone) if loaded.accepted else loaded
+        server.configure()
+        return run("pdnsutil", f"--config-dir={server.directory}", "check-zone", origin, cwd=server.directory)
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        server.stop()
 
 
 CHECKERS: Mapping[str, Callable[[str, Path | str], Checked]] = {

@@ -5,33 +5,19 @@ A test adds only a temporary directory, a port, one process, no control channel,
 
 from __future__ import annotations
 
-import os
+import contextlib
 import re
-import signal
-from collections.abc import Iterator
+import sqlite3
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import ClassVar
 
-import dns.flags
 import dns.message
 import dns.query
 import dns.zone
 
-from tests.support.peers import (
-    HOST,
-    Bind,
-    Knot,
-    Maptr,
-    Nsd,
-    Peer,
-    PeerError,
-    PowerDns,
-    free_port,
-    make_powerdns_database,
-    require,
-    run,
-)
+from tests.support.peers import HOST, Bind, Knot, Maptr, Nsd, Peer, PeerError, PowerDns, run, skip_or_fail
 from tests.support.waiting import until
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "transfers.md"
@@ -39,6 +25,11 @@ SECRET = "dGhpcyBpcyBhIHRlc3Qga2V5LCBrbm93biB0byBhbGwhISE="  # 32 bytes
 KEY = f"--key=xfr=hmac-sha256:{SECRET}"
 ORIGIN = "ark.arpa."
 CATALOG = "catalog.invalid."
+POWERDNS_SCHEMAS = (  # paths in Debian and elsewhere
+    Path("/usr/share/pdns-backend-sqlite3/schema/schema.sqlite3.sql"),
+    Path("/usr/share/doc/pdns-backend-sqlite3/schema.sqlite3.sql"),
+    Path("/usr/share/doc/pdns/schema.sqlite3.sql"),
+)
 
 
 class Secondary(Peer):
@@ -72,8 +63,7 @@ class KnotSecondary(Secondary, Knot):
     def statements(self) -> str:
         (self.directory / "db").mkdir()  # Knot 3.2 crashes if it cannot create the database of a catalog
         storage = f'    storage: "{self.directory}"\n'
-        lines = self.documented().replace("  - id: member\n", "  - id: member\n" + storage)
-        lines = re.sub(r"(  - domain: .*\n)", rf"\1{storage}", lines)
+        lines = re.sub(r"(  - (domain: .*|id: member)\n)", rf"\1{storage}", self.documented())
         lines = lines.replace("acl: maptr-may-notify", "acl: [maptr-may-notify, test-may-transfer]")
         return f"acl:\n  - id: test-may-transfer\n    address: {self.host}\n    action: transfer\n{lines}"
 
@@ -88,10 +78,12 @@ class BindSecondary(Secondary, Bind):
     snippet = "bind"
 
     def statements(self) -> str:
+        """The zones; the options of the page join those of the test."""
         lines = self.documented()
-        if "options {\n" in lines:
-            return lines.replace("options {\n", "options {\n" + self.options())
-        return f"options {{\n{self.options()}}};\n{lines}"
+        if options := re.search(r"^options \{\n(.*?)^\};\n", lines, re.MULTILINE | re.DOTALL):
+            self.settings += options[1]
+            lines = lines.replace(options[0], "")
+        return lines
 
 
 class BindCatalogSecondary(BindSecondary):
@@ -106,15 +98,17 @@ class PowerDnsSecondary(Secondary, PowerDns):
         "zone-cache-refresh-interval=0\nzone-metadata-cache-ttl=0\nxfr-cycle-interval=1\nloglevel=6\n"
     )
 
-    def backend(self) -> str:
-        return self.documented().replace("=pdns.sqlite3", f"={self.directory}/pdns.sqlite3")
-
     def configure(self) -> list[str]:
+        self.sections = self.documented()
+        schema = next((path for path in POWERDNS_SCHEMAS if path.is_file()), None)
+        if schema is None:
+            skip_or_fail("interop: the SQLite backend of PowerDNS is not installed")
+        with contextlib.closing(sqlite3.connect(self.directory / "pdns.sqlite3")) as database:
+            database.executescript(schema.read_text())
         command = super().configure()
-        make_powerdns_database(self.directory / "pdns.sqlite3")
         for line in self.documented("pdnsutil").splitlines():
             program, *arguments = line.split()
-            done = run(program, f"--config-dir={self.directory}", *arguments)
+            done = run(program, f"--config-dir={self.directory}", *arguments, cwd=self.directory)
             if not done.accepted:
                 raise PeerError(f"{line}\n{done.output}")
         return command
@@ -135,25 +129,13 @@ class Primary:
         new = self.path.with_suffix(".new")
         new.write_text(text)
         new.replace(self.path)
-        self.hang_up()
-
-    def hang_up(self) -> None:
-        os.kill(self.server.pid, signal.SIGHUP)
+        self.server.hang_up()
 
     def wait_for(self, serial: int, *kinds: type[Secondary]) -> None:
         """Wait until the secondaries, or those of the kinds, have the serial."""
         for secondary in self.secondaries:
             if isinstance(secondary, kinds or Secondary):
-                self._wait_for_one(secondary, serial)
-
-    def _wait_for_one(self, secondary: Secondary, serial: int) -> None:
-        until(
-            lambda: serial_at(secondary) == serial,
-            lambda: f"{secondary.name} is at {serial_at(secondary)}\n{secondary.log()}\n{self.log()}",
-        )
-
-    def wait_for_line(self, text: str) -> None:
-        until(lambda: text in self.log(), self.log)
+                wait_for_serial(secondary, serial, self.log)
 
     def check(self, path: Path | None = None) -> None:
         """All secondaries have the zone of the file, record for record, and the digest in it is correct."""
@@ -168,21 +150,27 @@ class Primary:
 @contextmanager
 def primary_of(directory: Path, kinds: tuple[type[Secondary], ...], *options: str) -> Iterator[Primary]:
     """maptr with ``ark.arpa.zone`` of the directory, which notifies secondaries of these kinds."""
-    require(*(command for kind in kinds for command in kind.commands))
-    ports = [free_port() for _ in kinds]
-    notify = [f"--notify={HOST}:{port} key:xfr" for port in ports]
     path = directory / "ark.arpa.zone"
+    server = Maptr({ORIGIN: path}, KEY, "--transfer=key:xfr", *options)
+    secondaries = [kind(server.port) for kind in kinds]
+    server.options += tuple(f"--notify={HOST}:{secondary.port} key:xfr" for secondary in secondaries)
     with ExitStack() as stack:
-        server = stack.enter_context(Maptr({ORIGIN: path}, KEY, "--transfer=key:xfr", *notify, *options))
-        started = [stack.enter_context(kind(server.port, port)) for kind, port in zip(kinds, ports, strict=True)]
-        yield Primary(path, server, started)
+        stack.enter_context(server)
+        yield Primary(path, server, [stack.enter_context(secondary) for secondary in secondaries])
 
 
 def serial_at(server: Peer) -> int | None:
-    query = dns.message.make_query(ORIGIN, "SOA")
-    query.flags &= ~dns.flags.RD
+    query = dns.message.make_query(ORIGIN, "SOA", flags=0)
     reply = dns.query.udp(query, server.host, port=server.port, timeout=5)
     return reply.answer[0][0].serial if reply.answer else None
+
+
+def wait_for_serial(server: Peer, serial: int, log: Callable[[], str] = str) -> None:
+    """Wait until a server has the serial; else the test fails with its log, and another one."""
+    until(
+        lambda: serial_at(server) == serial,
+        lambda: f"{server.name} is at {serial_at(server)}\n{server.log()}\n{log()}",
+    )
 
 
 def contents(server: Peer) -> dns.zone.Zone:

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import pwd
-import re
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from maptr.cli.group import main
+from tests.support.peers import Maptr
 
 PATIENCE = 20.0  # seconds until a step of a process counts as failed
 
@@ -34,75 +28,20 @@ def zone_text(serial: int, address: str = "192.0.2.1") -> str:
     )
 
 
-STAMP = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ [A-Z]+ (?=maptr: )")  # time and level of a line of the log
-CURRENT_USER = pwd.getpwuid(os.geteuid()).pw_name  # root warns where it is not asked to stay root
-
-
-class Server:
-    """The command in a process of its own, with its log read as it comes."""
-
-    def __init__(self, *arguments: str, program: tuple[str, ...] = ("-m", "maptr")) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, *program, "serve", *arguments],
-            stdin=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={"MAPTR_SERVE_USER": CURRENT_USER} | os.environ,
-        )
-        self.lines: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        with self.process.stderr as log:
-            for line in log:
-                self.lines.append(STAMP.sub("", line.rstrip("\n")))
-
-    def wait_for(self, pattern: str, after: int = 0) -> re.Match[str]:
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            for line in self.lines[after:]:
-                if match := re.search(pattern, line):
-                    return match
-            time.sleep(0.01)
-        raise AssertionError(f"no {pattern!r} in {self.lines}")
-
-    def ready(self) -> int:
-        return int(self.wait_for(r"^maptr: ready, serving .* on 127\.0\.0\.1:(\d+)")[1])
-
-    def hang_up(self) -> int:
-        """SIGHUP; the number of lines logged before it."""
-        before = len(self.lines)
-        self.process.send_signal(signal.SIGHUP)
-        return before
-
-    def end(self, number: int = signal.SIGTERM) -> int:
-        self.process.send_signal(number)
-        try:
-            return self.process.wait(PATIENCE)
-        finally:
-            self.process.kill()
-            self.process.wait()
-            self._reader.join(PATIENCE)
-            assert self.process.stdin is not None
-            self.process.stdin.close()
-
-
-Start = Callable[..., Server]
+Start = Callable[..., Maptr]
 
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    servers: list[Server] = []
+    """Starts a server with these options alone."""
+    with ExitStack() as stack:
 
-    def run(*arguments: str) -> Server:
-        servers.append(Server(*arguments))
-        return servers[-1]
+        def run(*options: str) -> Maptr:
+            server = Maptr({}, *options)
+            stack.callback(server.stop)
+            return server.launch()
 
-    yield run
-    for server in servers:
-        server.end()
+        yield run
 
 
 @pytest.fixture
@@ -126,7 +65,7 @@ class Site:
         self.directory = directory
         self.config = directory / "maptr.toml"
         self.socket = directory / "run" / "maptr.sock"
-        self.servers: list[Server] = []
+        self.stack = ExitStack()
         self.write_zone("a.test", zone_text(1))
         self.write_zone("b.test", zone_text(1))
         self.configure()
@@ -144,15 +83,11 @@ class Site:
         """Run the server and give its port."""
         return self.launch("--config", str(self.config), *arguments).ready()
 
-    def launch(self, *arguments: str) -> Server:
-        """Start a server with these options alone."""
-        self.servers.append(Server(*arguments))
-        return self.server
-
-    @property
-    def server(self) -> Server:
-        """The last one started."""
-        return self.servers[-1]
+    def launch(self, *options: str) -> Maptr:
+        """Start a server with these options alone; the last one is ``server``."""
+        self.server = Maptr({}, *options)
+        self.stack.callback(self.server.stop)
+        return self.server.launch()
 
     def run(self, *arguments: str) -> Result:
         return CliRunner().invoke(main, [arguments[0], "--config", str(self.config), *arguments[1:]])
@@ -174,7 +109,6 @@ class Site:
 def site() -> Iterator[Site]:
     directory = Path(tempfile.mkdtemp(prefix="maptr-"))  # short enough for a socket
     found = Site(directory)
-    yield found
-    for server in found.servers:
-        server.end()
+    with found.stack:
+        yield found
     shutil.rmtree(directory)
