@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -31,13 +31,10 @@ from maptr.server import privileges, publisher, settings, signer, state_folder, 
 from maptr.server.control import check_path
 from maptr.server.daemon import Daemon
 from maptr.server.settings import Overrides
-from maptr.server.sockets import Sockets, limits_within_descriptors
+from maptr.server.sockets import Sockets
 from maptr.server.stream import Certificate
 from maptr.transfer.acl import AccessRule, NotifyTarget, TsigKey
 from maptr.zone.finding import text_of
-
-if TYPE_CHECKING:
-    from maptr.server.state import Served
 
 log = logging.getLogger("maptr.serve")
 
@@ -294,7 +291,7 @@ def _leave_root(config: Config, *, listening: bool) -> Sockets | None:
         return None  # ``read`` reports it with all other errors
     if user is None or not user.uid:
         return None
-    return privileges.give_up(config, user, control=settings.control_of(config), listening=listening)
+    return privileges.give_up(config, user, control=config.control, listening=listening)
 
 
 def _run(config: Config, read: Callable[[], Config], listening: Sockets | None) -> None:
@@ -307,29 +304,11 @@ def _run(config: Config, read: Callable[[], Config], listening: Sockets | None) 
     gc.disable()  # loading zones makes many objects and hardly any garbage
     try:
         served = publisher.start(config.zones, clock=time.time)
-        daemon = daemon_of(config, served, read, listening)
+        daemon = Daemon(config, served, reread=read, bound=listening)
         gc.freeze()  # the zones stay, so the collector need not look at them
     finally:
         gc.enable()
     asyncio.run(daemon.run(signals=True))
-
-
-def daemon_of(config: Config, served: Served, reread: Callable[[], Config], listening: Sockets | None = None) -> Daemon:
-    """The daemon for a configuration and its zones. Raises ConfigError."""
-    sockets = 2 * len(config.serve.listen) + len(config.serve.tls.listen)
-    return Daemon(
-        served,
-        config.serve.listen,
-        responder=settings.responder_of(config),
-        tls=config.serve.tls,
-        tcp_limits=limits_within_descriptors(config.serve.tcp, sockets),
-        primary=settings.primary_of(config),
-        config=config,
-        reread=reread,
-        control=settings.control_of(config),
-        metrics=config.serve.metrics,
-        bound=listening,
-    )
 
 
 @contextmanager
@@ -462,10 +441,9 @@ def _misplaced(config: Config) -> Iterator[ConfigError]:
             if address.port and address in taken:
                 yield config.error(f"serve.{key}", f"{address} is given twice")
             taken.add(address)
-    control = settings.control_of(config)
-    if control is not None:
+    if config.control is not None:
         try:
-            check_path(control)
+            check_path(config.control)
         except ConfigError as error:
             yield config.error("serve.control", error.reason)
     if serve.state is not None:

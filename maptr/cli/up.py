@@ -25,7 +25,6 @@ from maptr import config as configuration
 from maptr import places
 from maptr.cli import logstream, lookup, options, output
 from maptr.cli.options import read_table
-from maptr.cli.serve import daemon_of
 from maptr.config import Config
 from maptr.errors import ConfigError, MaptrError, PullFailed
 from maptr.files import name_for, write_atomically
@@ -210,7 +209,7 @@ def _serve(registry: Registry, origin: Labels, folder: Path, ports: list[int], *
         text = _configuration(registry, origin, folder, port)
         config = configuration.parse(text, filename=str(file), directory=file.parent)
         served, state = _zone(config, force=force)
-        daemon = daemon_of(config, served, lambda: configuration.load(file))
+        daemon = Daemon(config, served, reread=lambda: configuration.load(file))
         try:
             daemon.bind()
             break
@@ -298,7 +297,7 @@ def _tell(daemon: Daemon, state: ZoneState, registry: Registry, file: Path) -> N
     output.data(f"  maptr url ark:{naan}/x1")
     output.data(f"  maptr discover --trace ark:{naan}/x1")
     output.data(f"  dig +short NAPTR {naan}.{to_text(state.zone.name)} @{where}")
-    if daemon.reloader.config is not None and daemon.reloader.config.serve.control is not None:
+    if daemon.reloader.config.serve.control is not None:
         output.data(f"  maptr status --config {shlex.quote(str(file))}")
     sys.stdout.flush()
 

@@ -457,6 +457,11 @@ class Config:
     filename: str = about(str)
     places: Mapping[str, tuple[str, int]] = about(dict)
 
+    @property
+    def control(self) -> Path | None:
+        """The control socket's path; None without a configuration file, unless the path was set explicitly."""
+        return self.serve.control if self.filename or "serve.control" in self.places else None
+
     def error(self, key: str, message: str) -> ConfigError:
         """An error in the value of a key, such as ``serve.listen`` or ``key[0].secret_file``, with its place."""
         filename, line = self.places.get(key, (self.filename, 0))

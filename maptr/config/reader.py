@@ -20,6 +20,7 @@ from maptr.errors import ConfigError, ZoneError, raise_all
 from maptr.places import LOCAL_CONFIG
 from maptr.protocol.names import Labels, to_text
 from maptr.text import nearest
+from maptr.transfer.acl import AccessRule, NotifyTarget
 
 T = TypeVar("T")
 Flags = Mapping[str, tuple[object, str]]
@@ -367,6 +368,7 @@ def _check(config: Config, document: Mapping[str, Any]) -> Mistakes:
     if serve.cookies.secret and serve.cookies.secret_file:
         yield ("serve", "cookies", "secret_file"), "serve.cookies.secret is given too: only one of them is allowed"
     yield from _check_keys(config)
+    yield from check_references(config)
     yield from _check_zones(config, document)
     yield from _check_table(config)
     yield from _check_servers(("client", "nameservers"), config.client.nameservers)
@@ -381,11 +383,23 @@ def _check_keys(config: Config) -> Mistakes:
         seen.add(key.name)
         if (key.secret is None) is (key.secret_file is None):
             yield path, f"the key {_shown(key.name)} needs one of secret and secret_file"
-    for path, name in _key_names(config):
-        if name not in seen:
-            near = nearest(_shown(name), map(_shown, seen))
-            reason = f"the nearest is {near}" if near else "no [[key]] is given"
-            yield path, f"there is no key {_shown(name)}; {reason}"
+
+
+def check_references(config: Config) -> Mistakes:
+    """Rules for secondaries that name a key that is not given."""
+    known = {key.name: _shown(key.name) for key in config.keys}
+    tables: list[tuple[lines.KeyPath, model.CatalogConfig | model.ZoneConfig]]
+    tables = [(("serve", "catalog"), config.serve.catalog)]
+    tables += [(("zone", index), zone) for index, zone in enumerate(config.zones)]
+    for path, table in tables:
+        rules: list[tuple[str, int, AccessRule | NotifyTarget]]
+        rules = [("transfer", index, rule) for index, rule in enumerate(table.transfer)]
+        rules += [("notify", index, target) for index, target in enumerate(table.notify)]
+        for key, index, rule in rules:
+            if rule.key is not None and rule.key not in known:
+                near = nearest(_shown(rule.key), known.values())
+                reason = f"the nearest is {near}" if near else "no key is given"
+                yield (*path, key, index), f"there is no key {_shown(rule.key)}; {reason}"
 
 
 def _check_zones(config: Config, document: Mapping[str, Any]) -> Mistakes:
@@ -467,17 +481,6 @@ def _check_signing(config: Config, zone: model.ZoneConfig, path: lines.KeyPath) 
     if signing.lifetime <= signing.refresh:
         reason = f"signatures with a lifetime of {signing.lifetime} s cannot be renewed {signing.refresh} s earlier"
         yield (*path, "signing"), reason
-
-
-def _key_names(config: Config) -> Iterator[tuple[lines.KeyPath, Labels]]:
-    """Each reference to a key: its path, and the name of the key."""
-    tables: list[tuple[lines.KeyPath, Any]] = [(("serve", "catalog"), config.serve.catalog)]
-    tables += [(("zone", index), zone) for index, zone in enumerate(config.zones)]
-    for path, table in tables:
-        for key in ("transfer", "notify"):
-            for index, rule in enumerate(getattr(table, key)):
-                if rule.key is not None:
-                    yield (*path, key, index), rule.key
 
 
 def _shown(name: Labels) -> str:

@@ -14,20 +14,18 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from maptr import __version__
-from maptr.config import Config
-from maptr.config.model import TcpConfig, TlsConfig
+from maptr.config import Config, TcpConfig
 from maptr.protocol.address import Address
-from maptr.server import control, metrics, sockets, status, systemd, udp
+from maptr.server import control, metrics, primary, settings, sockets, status, systemd, udp
 from maptr.server.background import in_thread
 from maptr.server.counters import Counters, total
-from maptr.server.primary import NO_SECONDARIES, Primary, PrimarySettings
+from maptr.server.primary import SecondaryMonitor
 from maptr.server.publisher import Reloader
 from maptr.server.responder import Responder, ServerState
-from maptr.server.sockets import Sockets, bound_at
+from maptr.server.sockets import Sockets, bound_at, limits_within_descriptors
 from maptr.server.state import Clock, Served
 from maptr.server.stream import Certificate, Connections, TcpListener
 from maptr.server.udp import BatchListener, UdpListener
@@ -37,47 +35,39 @@ log = logging.getLogger("maptr.serve")
 
 
 class Daemon:
-    """Serves zones on addresses until it is stopped. ``served`` are the zones at the start.
+    """Serves the zones of a configuration until it is stopped. ``served`` are these zones at the start.
 
-    ``responder`` answers, by default with default settings. With ``reread`` a reload reads the configuration again;
-    ``config`` is the current one. ``control`` is the path of the control socket, ``metrics`` the address of metrics
-    and health, ``bound`` are the sockets if they are bound already. ``clock`` is in seconds since 1970.
-    Raises ConfigError for an unusable certificate and for missing TSIG keys.
+    A reload reads the configuration again with ``reread``. ``responder`` answers, by default with the configured
+    settings; ``bound`` are the sockets if they are bound already. ``clock`` is in seconds since 1970. Raises
+    ConfigError for an unusable certificate.
     """
 
     def __init__(
         self,
+        config: Config,
         served: Served,
-        addresses: Sequence[Address],
         *,
-        responder: Responder | None = None,
-        tls: TlsConfig | None = None,
-        tcp_limits: TcpConfig | None = None,
-        primary: PrimarySettings = NO_SECONDARIES,
-        config: Config | None = None,
         reread: Callable[[], Config] | None = None,
-        control: Path | None = None,
-        metrics: Address | None = None,
+        responder: Responder | None = None,
         bound: Sockets | None = None,
         clock: Clock = time.time,
     ) -> None:
+        serve, tls = config.serve, config.serve.tls
+        self._config = config
         self._clock = clock
-        self.primary = Primary(primary, clock=clock)
-        certificate = Certificate(tls.certificate, tls.key) if tls and tls.certificate and tls.key else None
+        certificate = Certificate(tls.certificate, tls.key) if tls.certificate and tls.key else None
         self._snapshot = served.snapshot()
-        self.responder = responder or Responder()
-        self.listeners = Listeners(self.responder, limits=tcp_limits or TcpConfig(), certificate=certificate)
+        self.responder = responder or settings.responder_of(config)
+        limits = limits_within_descriptors(serve.tcp, 2 * len(serve.listen) + len(tls.listen))
+        self.listeners = Listeners(self.responder, limits=limits, certificate=certificate)
+        self.monitor = SecondaryMonitor(clock)
         self.reloader = Reloader(
-            self.responder, self.primary, served, certificate=certificate, config=config, reread=reread, clock=clock
+            config, served, self.responder, self.monitor, certificate=certificate, reread=reread, clock=clock
         )
         self.started_at = clock()
         self.metrics_bound: Address | None = None
         self.bound: list[Address] = []
         self.tls_bound: list[Address] = []
-        self._addresses = tuple(addresses)
-        self._tls_addresses = tls.listen if tls else ()
-        self._control = control
-        self._metrics = metrics
         self._sockets = bound
         self._control_socket: socket.socket | None = None
         self._stopping = asyncio.Event()
@@ -88,18 +78,19 @@ class Daemon:
 
     def bind(self) -> None:
         """Bind every socket; ``bound`` then has the actual ports. Raises ConfigError."""
-        bound = self._sockets or sockets.bind(self._addresses, self._tls_addresses, metrics=self._metrics)
+        serve, path = self._config.serve, self._config.control
+        bound = self._sockets or sockets.bind(serve.listen, serve.tls.listen, metrics=serve.metrics)
         try:
-            if self._control is not None:
-                self._control_socket = control.bind(self._control)
+            if path is not None:
+                self._control_socket = control.bind(path)
         except BaseException:
             bound.close()
             raise
         self._sockets = bound
-        self.bound = list(map(bound_at, self._addresses, bound.udp))
-        self.tls_bound = list(map(bound_at, self._tls_addresses, bound.tls))
-        if self._metrics is not None and bound.metrics is not None:
-            self.metrics_bound = bound_at(self._metrics, bound.metrics)
+        self.bound = list(map(bound_at, serve.listen, bound.udp))
+        self.tls_bound = list(map(bound_at, serve.tls.listen, bound.tls))
+        if serve.metrics is not None and bound.metrics is not None:
+            self.metrics_bound = bound_at(serve.metrics, bound.metrics)
 
     async def run(self, *, signals: bool = False) -> None:
         """Answer queries until ``stop``, after ``bind`` if that was not called. Raises ConfigError if it cannot start.
@@ -109,7 +100,7 @@ class Daemon:
         if not (self.bound or self.tls_bound):
             self.bind()
         assert self._sockets is not None  # noqa: S101 - bound above
-        access = self.primary.start(self.reloader.served.zones, self.snapshot)
+        access = primary.first_access(self._config, self.snapshot, self._clock())
         state = ServerState(self.snapshot, access, self.responder.context)
         if signals:
             self._handle_signals()
@@ -145,13 +136,13 @@ class Daemon:
         self._log_ready()
         systemd.notify(systemd.READY)
         self.reloader.start()
-        self.primary.notify(state.access, state.snapshot)
+        self.monitor.update(state)
         try:
             await self._stopping.wait()
         finally:
             systemd.notify(systemd.STOPPING)
             self.reloader.stop()
-            await self.primary.stop()
+            await self.monitor.stop()
 
     def _log_ready(self) -> None:
         count = len(self.snapshot.zones)
@@ -194,7 +185,7 @@ class Daemon:
 
     def _describe(self) -> dict[str, Any]:
         reloader, now = self.reloader, self._clock()
-        states, puller, config = reloader.served.states.values(), reloader.puller, reloader.config
+        states, puller = reloader.served.states.values(), reloader.puller
         counters = total(self.listeners.counters)
         errors = {"configuration": reloader.config_error, "certificate": reloader.certificate_error}
         alarms = [f"the {what} was not reloaded: {error}" for what, error in errors.items() if error]
@@ -202,7 +193,7 @@ class Daemon:
         return {
             "version": __version__,
             "pid": os.getpid(),
-            "config": config.filename or None if config is not None else None,
+            "config": reloader.config.filename or None,
             "started": status.time_text(self.started_at),
             "uptime": status.age(self.started_at, now),
             "listen": list(map(str, self.bound)),
@@ -212,8 +203,7 @@ class Daemon:
                 {
                     **status.describe_zone(state, now),
                     "secondaries": [
-                        status.describe_secondary(state, now, *each)
-                        for each in self.primary.secondaries(state.zone.name)
+                        status.describe_secondary(state, now, *each) for each in self.monitor.secondaries(state.zone)
                     ],
                 }
                 for state in states

@@ -15,22 +15,21 @@ import enum
 import logging
 import secrets
 import socket
-import time
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Coroutine, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 
-from maptr.config import ZoneConfig
-from maptr.errors import ConfigError, JournalError
+from maptr.config import CatalogConfig, Config, ZoneConfig
+from maptr.errors import JournalError
 from maptr.files import keep, name_for
 from maptr.protocol.address import Address
 from maptr.protocol.names import Labels, to_text
 from maptr.protocol.numbers import MAX_MESSAGE, NOERROR, NOTIMP
 from maptr.protocol.serial import is_newer
+from maptr.server.responder import ServerState
 from maptr.server.state import Clock
 from maptr.transfer import tsig
-from maptr.transfer.acl import NotifyTarget, Secondaries, TsigKey, keyring
+from maptr.transfer.acl import Acl, NotifyTarget, Secondaries, TsigKey, keyring
 from maptr.transfer.catalog import catalog_zone
 from maptr.transfer.journal import MAX_BYTES, Journal, decode, describe, encode
 from maptr.transfer.notify import is_truncated, make_notify, make_soa_query, read_response, read_serial
@@ -59,120 +58,56 @@ Place = tuple[Labels, NotifyTarget]  # a zone and one of its secondaries
 Tasks = dict[Place, asyncio.Task[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class PrimarySettings:
-    """TSIG keys, and the secondaries of each zone by folded origin; ``catalog`` is the catalog zone's origin and
-    secondaries.
-
-    Raises ConfigError for a key given twice, and for one that is named but not given.
-    """
-
-    keys: tuple[TsigKey, ...] = ()
-    secondaries: Mapping[Labels, Secondaries] = field(default_factory=lambda: MappingProxyType({}))
-    catalog: tuple[Labels, Secondaries] | None = None
-
-    def __post_init__(self) -> None:
-        try:
-            ring = keyring(self.keys)
-            for each in (*self.secondaries.values(), *([self.catalog[1]] if self.catalog else [])):
-                each.check(ring)
-        except ValueError as error:
-            raise ConfigError(str(error)) from None
-
-    def of(self, origin: Labels) -> Secondaries:
-        """The secondaries of a zone."""
-        return self.secondaries.get(origin, Secondaries())
-
-    def journal(self, zone: ZoneConfig) -> Path | None:
-        """The path of a zone's journal; None for a zone that no secondary may transfer."""
-        return journal_path(zone) if self.of(zone.name).transfer.rules else None
+# ---- access and journals
 
 
-NO_SECONDARIES = PrimarySettings()
+def first_access(config: Config, snapshot: Snapshot, now: float) -> Access:
+    """The access to the first snapshot. Reads the journals, and sets aside those that cannot be used."""
+    journals = {
+        zone.name: read_journal(journal_path(zone), snapshot.zones[zone.name])
+        for zone in config.zones
+        if zone.transfer and zone.name in snapshot.zones
+    }
+    return _access(config, snapshot, journals, now)
 
 
-class Primary:
-    """Makes the ``Access`` of each snapshot. ``settings`` may be replaced; ``follow`` uses them from then on."""
-
-    def __init__(self, settings: PrimarySettings = NO_SECONDARIES, *, clock: Clock = time.time) -> None:
-        self.settings = settings
-        self._clock = clock
-        self._monitor = SecondaryMonitor(clock)
-
-    def access(self, snapshot: Snapshot) -> Access:
-        """The access to a snapshot without journals, so that an IXFR gets the whole zone. Reads no file."""
-        keys = MappingProxyType(dict(keyring(self.settings.keys)))
-        return self._with_catalog(Access(keys, self.settings.secondaries), snapshot)
-
-    def start(self, zones: Sequence[ZoneConfig], snapshot: Snapshot) -> Access:
-        """The access to the first snapshot. Reads the journals, and sets aside those that cannot be used."""
-        journals = {
-            zone.name: read_journal(path, snapshot.zones[zone.name])
-            for zone in zones
-            if (path := self.settings.journal(zone)) is not None and zone.name in snapshot.zones
-        }
-        return replace(self.access(snapshot), journals=MappingProxyType(journals))
-
-    def follow(self, access: Access, zones: Sequence[ZoneConfig], old: Snapshot, new: Snapshot) -> Access:
-        """The access to the next snapshot. Compares zones and writes files: call it in a thread."""
-        journals: dict[Labels, Journal] = {}
-        for zone in zones:
-            origin, path = zone.name, self.settings.journal(zone)
-            view, before = new.zones.get(origin), old.zones.get(origin)
-            if view is None:
-                continue
-            if before is not None and before is not view:
-                _warn_of_serial(before, view)
-            if path is not None:
-                journals[origin] = _extended(path, access.journals.get(origin), before, view)
-        following = replace(self.access(new), journals=MappingProxyType(journals))
-        if access.catalog is not None and following.catalog is not None:
-            same = following.catalog.view.nodes.keys() == access.catalog.view.nodes.keys()
-            if same and following.catalog.secondaries == access.catalog.secondaries:
-                return replace(following, catalog=access.catalog)
-            return self._with_catalog(following, new, after=access.catalog.view.serial)
-        return following
-
-    def _with_catalog(self, access: Access, snapshot: Snapshot, *, after: int | None = None) -> Access:
-        if self.settings.catalog is None:
-            return access
-        origin, secondaries = self.settings.catalog
-        # A serial from the time rises over restarts, without a file to store it.
-        serial = int(self._clock()) & 0xFFFF_FFFF
-        if after is not None and not is_newer(serial, after):
-            serial = (after + 1) & 0xFFFF_FFFF
-        return replace(access, catalog=Catalog(catalog_zone(origin, snapshot.zones, serial), secondaries))
-
-    def notify(self, access: Access, new: Snapshot, old: Snapshot | None = None, before: Access | None = None) -> None:
-        """Send NOTIFY for zones whose serial differs from the old snapshot's; for all zones without an old one.
-
-        From then on the secondaries get SOA queries for the serial that they have.
-        """
-        wanted: dict[Place, tuple[int, TsigKey | None]] = {}
-        for origin, view in new.zones.items():
-            targets = access.secondaries.get(origin, Secondaries()).notify
-            for target in targets:
-                wanted[origin, target] = (view.serial, None if target.key is None else access.keys[target.key])
-            known = old.zones.get(origin) if old is not None else None
-            if known is None or known.serial != view.serial:
-                self._monitor.notify(view, targets, access.keys)
-        self._monitor.follow(wanted)
-        catalog = access.catalog
-        if catalog is not None and (before is None or before.catalog is not catalog):
-            self._monitor.notify(catalog.view, catalog.secondaries.notify, access.keys)
-
-    def secondaries(self, origin: Labels) -> list[tuple[NotifyTarget, Notified | None, Observed]]:
-        """Each secondary of a zone, with the state of its last NOTIFY and the serial that it reported."""
-        return [
-            (target, self._monitor.notified(origin, target), self._monitor.observed(origin, target))
-            for target in self.settings.of(origin).notify
-        ]
-
-    async def stop(self) -> None:
-        await self._monitor.stop()
+def next_access(config: Config, access: Access, old: Snapshot, new: Snapshot, now: float) -> Access:
+    """The access to the next snapshot. Compares zones and writes files: call it in a thread."""
+    journals: dict[Labels, Journal] = {}
+    for zone in config.zones:
+        view, before = new.zones.get(zone.name), old.zones.get(zone.name)
+        if view is None:
+            continue
+        if before is not None and before is not view:
+            _warn_of_serial(before, view)
+        if zone.transfer:
+            journals[zone.name] = _extended(journal_path(zone), access.journals.get(zone.name), before, view)
+    return _access(config, new, journals, now, access.catalog)
 
 
-# ---- journals
+def _access(
+    config: Config, snapshot: Snapshot, journals: Mapping[Labels, Journal], now: float, before: Catalog | None = None
+) -> Access:
+    keys = keyring(TsigKey(key.name, key.algorithm, key.secret.octets) for key in config.keys if key.secret is not None)
+    secondaries = {zone.name: _secondaries(zone) for zone in config.zones}
+    return Access(keys, secondaries, journals, _catalog(config.serve.catalog, snapshot, now, before))
+
+
+def _secondaries(table: ZoneConfig | CatalogConfig) -> Secondaries:
+    return Secondaries(Acl(table.transfer), table.notify)
+
+
+def _catalog(config: CatalogConfig, snapshot: Snapshot, now: float, before: Catalog | None) -> Catalog | None:
+    """The catalog of the zones: the one ``before`` if it is the same."""
+    if config.name is None:
+        return None
+    # A serial from the time rises over restarts, without a file to store it.
+    serial = int(now) & 0xFFFF_FFFF
+    if before is not None and not is_newer(serial, before.view.serial):
+        serial = (before.view.serial + 1) & 0xFFFF_FFFF
+    catalog = Catalog(catalog_zone(config.name, snapshot.zones, serial), _secondaries(config))
+    same = before is not None and before.view.nodes.keys() == catalog.view.nodes.keys()
+    return before if before is not None and same and before.secondaries == catalog.secondaries else catalog
 
 
 def _extended(path: Path, journal: Journal | None, before: ZoneView | None, view: ZoneView) -> Journal:
@@ -269,7 +204,7 @@ class Observed:
 class SecondaryMonitor:
     """Sends NOTIFY to secondaries until they acknowledge it, and asks them now and then for the serial that they have.
 
-    For the event loop's thread, except for ``notified`` and ``observed``. Times are in seconds.
+    For the event loop's thread, except for ``secondaries``, ``notified`` and ``observed``. Times are in seconds.
     """
 
     def __init__(
@@ -288,6 +223,29 @@ class SecondaryMonitor:
         self._notifying: Tasks = {}
         self._observing: Tasks = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
+
+    def update(self, state: ServerState, before: ServerState | None = None) -> None:
+        """Send NOTIFY for zones whose serial differs from that before; for all zones without a state before.
+
+        From then on the secondaries get SOA queries for the serial that they have.
+        """
+        wanted: dict[Place, tuple[int, TsigKey | None]] = {}
+        access = state.access
+        for origin, view in state.snapshot.zones.items():
+            targets = access.secondaries.get(origin, Secondaries()).notify
+            for target in targets:
+                wanted[origin, target] = (view.serial, None if target.key is None else access.keys[target.key])
+            known = before.snapshot.zones.get(origin) if before is not None else None
+            if known is None or known.serial != view.serial:
+                self.notify(view, targets, access.keys)
+        self.follow(wanted)
+        catalog = access.catalog
+        if catalog is not None and (before is None or before.access.catalog is not catalog):
+            self.notify(catalog.view, catalog.secondaries.notify, access.keys)
+
+    def secondaries(self, zone: ZoneConfig) -> list[tuple[NotifyTarget, Notified | None, Observed]]:
+        """Each secondary of a zone, with the state of its last NOTIFY and the serial that it reported."""
+        return [(target, self.notified(zone.name, target), self.observed(zone.name, target)) for target in zone.notify]
 
     def notify(self, view: ZoneView, targets: Iterable[NotifyTarget], keys: Mapping[Labels, TsigKey]) -> None:
         """Start sending, and return at once; a new serial replaces an earlier one that is still being sent. ``keys``

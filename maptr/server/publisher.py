@@ -19,7 +19,7 @@ from maptr.errors import ConfigError, ZoneError, reason_of
 from maptr.protocol.names import Labels, to_text
 from maptr.server import settings, signer, state_folder, status, systemd
 from maptr.server.background import in_thread
-from maptr.server.primary import Primary
+from maptr.server.primary import SecondaryMonitor, next_access
 from maptr.server.responder import Responder, ServerState
 from maptr.server.state import NEVER_SIGNED, Clock, Served, ZoneResult, ZoneState
 from maptr.server.stream import Certificate
@@ -192,7 +192,7 @@ def _record(zone: ZoneConfig, view: ZoneView, *, starting: bool) -> None:
 class _Next:
     """Everything that a reload swaps in, and the result for each zone."""
 
-    config: Config | None
+    config: Config
     served: Served
     state: ServerState
     results: list[ZoneResult]
@@ -201,27 +201,27 @@ class _Next:
 class Reloader:
     """Keeps the responder's state up to date.
 
-    ``config`` is the current configuration. With ``reread`` a reload reads it again; otherwise the zones stay the same.
+    ``config`` is the current configuration, which a reload reads again with ``reread``.
     """
 
     def __init__(
         self,
-        responder: Responder,
-        primary: Primary,
+        config: Config,
         served: Served,
+        responder: Responder,
+        monitor: SecondaryMonitor,
         *,
         certificate: Certificate | None,
-        config: Config | None,
         reread: Callable[[], Config] | None,
         clock: Clock,
     ) -> None:
-        self.served = served
         self.config = config
+        self.served = served
         self.config_error = self.certificate_error = ""
         self.counts: dict[str, Any] = {"done": 0, "refused": 0, "failed": 0, "last": None}  # as the status shows them
         self.puller: Puller | None = None  # if there is a table
         self._responder = responder
-        self._primary = primary
+        self._monitor = monitor
         self._certificate = certificate
         self._reread = reread
         self._clock = clock
@@ -261,7 +261,6 @@ class Reloader:
     async def _reload(self, zone: str | None, force: bool) -> dict[str, Any]:
         async with self._busy:
             systemd.notify(systemd.reloading())
-            secondaries = self._primary.settings
             try:
                 # In a thread, as parsing takes far longer than a query may wait.
                 following = await in_thread(lambda: self._read(zone, force))
@@ -270,7 +269,6 @@ class Reloader:
                     await self._read_certificate(reply)
                 self._adopt(following)
             except (ConfigError, OSError) as error:
-                self._primary.settings = secondaries
                 if zone is None:
                     self.config_error = str(error)
                     log.error("configuration not reloaded, everything stays: %s", error)
@@ -288,7 +286,7 @@ class Reloader:
         """Pull the table now, and regularly from now on, if there is one."""
         if self.puller is not None:
             self.puller.wake()
-        elif self.config is not None and settings.has_table(self.config):
+        elif settings.has_table(self.config):
             from maptr.server.puller import Puller  # late, for a start: HTTP and the cache, which few servers need
 
             self.puller = Puller(lambda: self.config, self.reload_now, clock=self._clock)
@@ -301,13 +299,9 @@ class Reloader:
             only = settings.served_origin(zone, self.served.states)
         elif self._reread is not None:
             new = self._reread()
-            if config is not None:
-                settings.check_change(config, new)
+            settings.check_change(config, new)
             config, context = new, settings.context_of(new, context)
-        zones = self.served.zones if config is None else config.zones
-        served, results = publish(zones, self.served, clock=self._clock, only=only, force=force)
-        if config is not None:
-            self._primary.settings = settings.primary_of(config)
+        served, results = publish(config.zones, self.served, clock=self._clock, only=only, force=force)
         return self._next(config, served, context, results)
 
     async def sign_now(self) -> None:
@@ -319,9 +313,9 @@ class Reloader:
                     context = self._responder.context
                     self._adopt(await in_thread(lambda: self._next(self.config, served, context, results)))
 
-    def _next(self, config: Config | None, served: Served, context: Context, results: list[ZoneResult]) -> _Next:
+    def _next(self, config: Config, served: Served, context: Context, results: list[ZoneResult]) -> _Next:
         snapshot = served.snapshot()
-        access = self._primary.follow(self._state.access, served.zones, self._state.snapshot, snapshot)
+        access = next_access(config, self._state.access, self._state.snapshot, snapshot, self._clock())
         return _Next(config, served, ServerState(snapshot, access, context), results)
 
     async def _read_certificate(self, reply: dict[str, Any]) -> None:
@@ -333,11 +327,11 @@ class Reloader:
 
     def _adopt(self, following: _Next) -> None:
         """Answer from the next state, then log it and notify secondaries."""
-        before, state = self._state, following.state
-        self._responder.swap(state)
+        before = self._state
+        self._responder.swap(following.state)
         self.config, self.served = following.config, following.served
         log_results(following.results)
-        self._primary.notify(state.access, state.snapshot, before.snapshot, before.access)
+        self._monitor.update(following.state, before)
 
     async def _sign_when_due(self) -> None:
         while True:

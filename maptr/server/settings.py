@@ -8,23 +8,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maptr.answer.context import NO_COOKIES, Context, Identity
 from maptr.answer.rate_limit import RrlSettings
 from maptr.config import Config, KeyConfig, Secret, ZoneConfig
 from maptr.config.model import read_name
+from maptr.config.reader import check_references
 from maptr.errors import ConfigError, MissingExtra, SignatureError
 from maptr.protocol.cookies import CookieSettings
 from maptr.protocol.names import Labels, to_text
 from maptr.registry.minisign import PublicKey
 from maptr.server import metrics, privileges
-from maptr.server.primary import PrimarySettings
 from maptr.server.query_log import QueryLog
 from maptr.server.responder import Responder, fresh_cookies
 from maptr.text import nearest
-from maptr.transfer.acl import AccessRule, Acl, NotifyTarget, Secondaries, TsigKey, keyring
+from maptr.transfer.acl import AccessRule, NotifyTarget, TsigKey, keyring
 from maptr.transfer.catalog import catalog_zone
 
 if TYPE_CHECKING:
@@ -74,14 +73,20 @@ class Overrides(NamedTuple):
 def mistakes(config: Config) -> list[ConfigError]:
     """The settings that cannot be obeyed on this system."""
     errors: list[ConfigError] = []
-    looks: list[Callable[[Config], object]] = [privileges.check, primary_of, metrics.check]
+    looks: list[Callable[[Config], object]] = [privileges.check, _check_catalog, metrics.check]
     looks += [demands_of] if config.table.public_key is not None else []
     for look in looks:
         try:
             look(config)
         except ConfigError as error:
             errors += error.all
-    return errors
+    # The keys of the command line are known only now; all zones repeat a mistake in its rules.
+    return errors + [ConfigError(reason) for reason in dict.fromkeys(reason for _, reason in check_references(config))]
+
+
+def _check_catalog(config: Config) -> None:
+    if config.serve.catalog.name is not None:
+        catalog_zone(config.serve.catalog.name, [zone.name for zone in config.zones], 0)
 
 
 def check_change(now: Config, new: Config) -> None:
@@ -135,18 +140,6 @@ def demands_of(config: Config) -> Demands:
     return Demands(table.sha256 or None, key)
 
 
-def primary_of(config: Config) -> PrimarySettings:
-    """The secondaries of each zone. Raises ConfigError."""
-    catalog = config.serve.catalog
-    if catalog.name is not None:
-        catalog_zone(catalog.name, [zone.name for zone in config.zones], 0)  # raises what the start would
-    return PrimarySettings(
-        tuple(TsigKey(key.name, key.algorithm, key.secret.octets) for key in config.keys if key.secret is not None),
-        {zone.name: Secondaries(Acl(zone.transfer), zone.notify) for zone in config.zones},
-        None if catalog.name is None else (catalog.name, Secondaries(Acl(catalog.transfer), catalog.notify)),
-    )
-
-
 def served_origin(text: str, served: Iterable[Labels]) -> Labels:
     """The origin of a served zone by its name. Raises ConfigError."""
     served = tuple(served)
@@ -158,8 +151,3 @@ def served_origin(text: str, served: Iterable[Labels]) -> Labels:
         near = nearest(to_text(origin), map(to_text, served))
         raise ConfigError(f"no zone {to_text(origin)} is served; the nearest is {near or 'none'}")
     return origin
-
-
-def control_of(config: Config) -> Path | None:
-    """The control socket's path; None without a configuration file, unless the path was set explicitly."""
-    return config.serve.control if config.filename or "serve.control" in config.places else None

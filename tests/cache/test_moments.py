@@ -30,7 +30,6 @@ from maptr.registry.pull import apply_pull, plan_pull
 from maptr.registry.table import Table
 from maptr.server import zone_file
 from maptr.server.counters import Counters
-from maptr.server.daemon import Daemon
 from maptr.server.responder import Responder, ServerState
 from maptr.transfer.session import Access
 from maptr.zone.build import build
@@ -39,7 +38,7 @@ from maptr.zone.lint import publishable
 from maptr.zone.snapshot import Snapshot, ZoneView
 from tests.support.moments import ORIGIN, Follower, ever_touched, of_naans, states, with_part
 from tests.support.registries import applied
-from tests.support.running import answering, served
+from tests.support.running import answering, daemon_of
 
 # How often the secondary's zone is compared with one built anew; MAPTR_MOMENTS=130 compares it after each change.
 WHOLE = int(os.environ.get("MAPTR_MOMENTS", "2"))
@@ -121,7 +120,7 @@ def test_the_real_moments(real_data: Path, tmp_path: Path, monkeypatch: pytest.M
     whole = publish(table, serial, tmp_path)
     secondary = Follower(the_zone(whole))
     server = Recording()
-    daemon = Daemon(served(whole), [Address("127.0.0.1", 0)], responder=server)
+    daemon = daemon_of(whole, Address("127.0.0.1", 0), responder=server)
     with answering(daemon):
         # Negative answers are kept for minutes, which the test may take, so the clock of the cache is slower.
         nameservers = [f"127.0.0.1#{daemon.bound[0].port}"]

@@ -135,7 +135,7 @@ def test_file_then_environment_then_flags() -> None:
         (f"{ZONE}max_shrink=1.5", "f:4: zone.max_shrink: must be from 0 to 1, not 1.5"),
         (f"{ZONE}transfer=['10.0.0.1/8']", "f:4: zone.transfer: '10.0.0.1/8' is neither"),
         (f"{ZONE}transfer=['']", "f:4: zone.transfer: empty rule"),
-        (f"{ZONE}transfer=['key:y']", "f:4: zone.transfer: there is no key y; no [[key]] is given"),
+        (f"{ZONE}transfer=['key:y']", "f:4: zone.transfer: there is no key y; no key is given"),
         (
             f"[[key]]\nname='xfr'\nsecret='{SECRET}'\n{ZONE}notify=['::1 key:xrf']",
             "f:7: zone.notify: there is no key xrf; the nearest is xfr",

@@ -9,12 +9,10 @@ import dns.flags
 import dns.message
 import pytest
 
-from maptr.answer.rate_limit import RrlSettings
+from maptr.config import RrlConfig
 from maptr.protocol.address import Address
-from maptr.server.daemon import Daemon
-from maptr.server.responder import Responder
 from tests.support.peers import run
-from tests.support.running import answering, served
+from tests.support.running import answering, daemon_of
 from tests.support.streams import SNAPSHOT, WIRE
 
 FLOOD = 300
@@ -24,8 +22,8 @@ RATE = 2
 @pytest.fixture
 def port() -> Iterator[int]:
     """A server that limits loopback too."""
-    settings = RrlSettings(responses_per_second=RATE, exempt=())
-    daemon = Daemon(served(SNAPSHOT), [Address("127.0.0.1", 0)], responder=Responder(rrl=settings))
+    limit = RrlConfig(responses_per_second=RATE, exempt=())
+    daemon = daemon_of(SNAPSHOT, Address("127.0.0.1", 0), rrl=limit)
     with answering(daemon):
         yield daemon.bound[0].port
 

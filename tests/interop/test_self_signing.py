@@ -11,7 +11,7 @@ from pathlib import Path
 import dns.zone
 import pytest
 
-from maptr.config import ZoneConfig
+from maptr.config import Config, ServeConfig, ZoneConfig
 from maptr.dnssec import store
 from maptr.dnssec.keys import Algorithm, KeyState, Role, ZoneKey, add_key, ds_rdata, read_keys, remove_key, set_state
 from maptr.protocol.address import Address
@@ -89,7 +89,7 @@ def test_it_is_signed_again_before_the_end_and_unbound_never_sees_an_old_signatu
     now = start = float(int(time.time()))
     zone = ZoneConfig(parse(ORIGIN), tmp_path / "zone", state=tmp_path / "state", keys=keys)
     served = publisher.start([zone], clock=lambda: now)
-    daemon = Daemon(served, [Address(HOST, 0)], clock=lambda: now)
+    daemon = Daemon(Config(ServeConfig((Address(HOST, 0),)), zones=(zone,)), served, clock=lambda: now)
     with answering(daemon) as running:
         server = Maptr({}, port=daemon.bound[0].port)  # only its address
         at_the_end = start + 20 * DAY

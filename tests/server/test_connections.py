@@ -27,7 +27,7 @@ from maptr.server.counters import Counters
 from maptr.server.daemon import Daemon
 from maptr.server.stream import ALPN, Certificate, Connections, Stream
 from tests.support.certificates import write_certificate
-from tests.support.running import PATIENCE, Running, answering, served
+from tests.support.running import PATIENCE, Running, answering, daemon_of
 from tests.support.streams import (
     BIG,
     BIG_FRAME,
@@ -59,7 +59,7 @@ def settings_in(directory: Path) -> TlsConfig:
 @contextlib.contextmanager
 def serving_tls(directory: Path) -> Iterator[tuple[int, Daemon, Running]]:
     """A daemon with DNS over TLS alone; its port."""
-    daemon = Daemon(served(SNAPSHOT), [], tls=settings_in(directory))
+    daemon = daemon_of(SNAPSHOT, tls=settings_in(directory))
     with answering(daemon) as running:
         yield daemon.tls_bound[0].port, daemon, running
 
@@ -91,7 +91,7 @@ def connect_tls(port: int, directory: Path, *alpn: str) -> ssl.SSLSocket:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_rfc7858_a_query_over_tls(directory: Path, host: str) -> None:
-    daemon = Daemon(served(SNAPSHOT), [], tls=replace(settings_in(directory), listen=(Address(host, 0),)))
+    daemon = daemon_of(SNAPSHOT, tls=replace(settings_in(directory), listen=(Address(host, 0),)))
     with answering(daemon):
         context, (bound,) = client_context(directory), daemon.tls_bound
         reply = dns.query.tls(QUERY, host, PATIENCE, bound.port, ssl_context=context, server_hostname="ns1.example")

@@ -24,13 +24,13 @@ from maptr.config.model import TcpConfig
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
 from maptr.server.counters import Counters
-from maptr.server.daemon import Daemon, Listeners
+from maptr.server.daemon import Listeners
 from maptr.server.responder import Responder, ServerState
 from maptr.server.sockets import Sockets, open_tcp
 from maptr.server.stock_resolver import MaptrResolver
 from maptr.server.stream import TURN_SIZE
 from maptr.transfer.session import Access
-from tests.support.running import PATIENCE, Running, served
+from tests.support.running import PATIENCE, Running, daemon_of
 from tests.support.streams import (
     BIG_FRAME,
     FRAME,
@@ -113,7 +113,7 @@ def test_replies_leave_from_the_address_that_was_asked(
 
 
 def test_an_address_in_use_is_an_error_that_names_it(port: int) -> None:
-    daemon = Daemon(served(SNAPSHOT), [Address("127.0.0.1", 0), Address("127.0.0.1", port)])
+    daemon = daemon_of(SNAPSHOT, Address("127.0.0.1", 0), Address("127.0.0.1", port))
     with pytest.raises(ConfigError, match=rf"cannot listen on 127\.0\.0\.1:{port}: Address already in use"):
         daemon.bind()
 
@@ -127,7 +127,7 @@ def test_the_error_for_a_privileged_port_names_the_capability(
 
     monkeypatch.setattr("maptr.server.sockets.open_udp", refuse)
     with pytest.raises(ConfigError, match=rf"cannot listen on 127\.0\.0\.1:{wanted}: Permission denied") as caught:
-        Daemon(served(SNAPSHOT), [Address("127.0.0.1", wanted)]).bind()
+        daemon_of(SNAPSHOT, Address("127.0.0.1", wanted)).bind()
     assert ("CAP_NET_BIND_SERVICE" in str(caught.value)) is advised
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -16,19 +17,17 @@ import dns.rdatatype
 import dns.rrset
 import pytest
 
-from maptr.config import ZoneConfig
-from maptr.errors import ConfigError
+from maptr.config import CatalogConfig, Config, ServeConfig, ZoneConfig
 from maptr.protocol.address import Address
 from maptr.protocol.names import Labels, parse, to_wire
-from maptr.server.primary import NotifyState, Observed, Primary, PrimarySettings, SecondaryMonitor
+from maptr.server.primary import NotifyState, Observed, SecondaryMonitor, first_access, next_access
 from maptr.transfer import tsig
-from maptr.transfer.acl import Acl, NotifyTarget, Secondaries, TsigKey, keyring
+from maptr.transfer.acl import AccessRule, NotifyTarget, TsigKey, keyring
 from maptr.transfer.journal import Journal
 from maptr.transfer.notify import is_truncated, make_notify, make_soa_query, read_response, read_serial
-from maptr.transfer.session import Access
 from maptr.zone.snapshot import Snapshot
 from tests.support.ports import free_port
-from tests.transfer.test_session import EXAMPLE, KEY, NOW, OPEN, view_of
+from tests.transfer.test_session import EXAMPLE, KEY, NOW, view_of
 
 Reply = Callable[[bytes], list[bytes]]
 
@@ -163,31 +162,29 @@ def test_malformed_responses_are_ignored() -> None:
         read_response(request, answer(request)[:end])
 
 
-def primary_of(tmp_path: Path, **settings: object) -> tuple[Primary, list[ZoneConfig]]:
-    made = PrimarySettings((KEY,), {EXAMPLE: OPEN}, **settings)  # type: ignore[arg-type]
-    return Primary(made, clock=lambda: NOW), [ZoneConfig(EXAMPLE, tmp_path / "example.zone")]
+def config_of(tmp_path: Path, *rules: str, catalog: Labels | None = None) -> Config:
+    """The configuration of a zone that these clients may transfer, and of its catalog."""
+    transfer = tuple(map(AccessRule.from_text, rules))
+    zone = ZoneConfig(EXAMPLE, tmp_path / "example.zone", transfer)
+    return Config(ServeConfig(catalog=CatalogConfig(catalog, transfer)), zones=(zone,))
 
 
 def test_a_reload_extends_the_journal_and_its_file(tmp_path: Path) -> None:
-    primary, sources = primary_of(tmp_path)
+    config = config_of(tmp_path, "192.0.2.1")
     snapshots = [Snapshot.of([view_of(serial)]) for serial in (1, 2, 3)]
-    access = primary.start(sources, snapshots[0])
+    access = first_access(config, snapshots[0], NOW)
     assert access.journals[EXAMPLE].differences == ()
     for old, new in ((0, 1), (1, 2)):
-        access = primary.follow(access, sources, snapshots[old], snapshots[new])
+        access = next_access(config, access, snapshots[old], snapshots[new], NOW)
     assert [change.from_serial for change in access.journals[EXAMPLE].differences] == [1, 2]
-    again = Primary(primary.settings).start(sources, snapshots[2])
-    assert again.journals == access.journals
+    assert first_access(config, snapshots[2], NOW).journals == access.journals
     assert (tmp_path / "example.zone.journal").exists()
 
 
 def test_a_zone_without_secondaries_gets_no_journal(tmp_path: Path) -> None:
-    sources = [ZoneConfig(EXAMPLE, tmp_path / "example.zone")]
-    settings: list[dict[Labels, Secondaries]] = [{}, {EXAMPLE: Secondaries()}]
-    for secondaries in settings:
-        primary = Primary(PrimarySettings((), secondaries))
-        one, two = (Snapshot.of([view_of(serial)]) for serial in (1, 2))
-        assert primary.follow(primary.start(sources, one), sources, one, two).journals == {}
+    config = config_of(tmp_path)
+    one, two = (Snapshot.of([view_of(serial)]) for serial in (1, 2))
+    assert next_access(config, first_access(config, one, NOW), one, two, NOW).journals == {}
     assert not list(tmp_path.iterdir())
 
 
@@ -195,34 +192,23 @@ def test_a_zone_without_secondaries_gets_no_journal(tmp_path: Path) -> None:
 def test_a_change_without_a_new_serial_is_logged(
     serial: int, text: str, warned: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    primary, sources = primary_of(tmp_path)
+    config = config_of(tmp_path, "192.0.2.1")
     old, new = Snapshot.of([view_of(1)]), Snapshot.of([view_of(serial, text)])
-    access = primary.follow(primary.start(sources, old), sources, old, new)
+    access = next_access(config, first_access(config, old, NOW), old, new, NOW)
     assert ("no secondary will follow" in caplog.text) is warned
     assert access.journals[EXAMPLE] == Journal.start(new.zones[EXAMPLE])
 
 
 def test_the_catalogs_serial_goes_forward_when_the_zones_change(tmp_path: Path) -> None:
-    catalog = parse("catalog.invalid.")
-    primary, sources = primary_of(tmp_path, catalog=(catalog, OPEN))
+    config = config_of(tmp_path, "192.0.2.1", catalog=parse("catalog.invalid."))
     one, none = Snapshot.of([view_of(1)]), Snapshot.of([])
-    access = primary.start(sources, one)
+    access = first_access(config, one, NOW)
     assert access.catalog is not None
     assert access.catalog.view.serial == NOW
-    assert primary.follow(access, sources, one, one).catalog is access.catalog
-    after = primary.follow(access, [], one, none)
+    assert next_access(config, access, one, one, NOW).catalog is access.catalog
+    after = next_access(replace(config, zones=()), access, one, none, NOW)
     assert after.catalog is not None
     assert after.catalog.view.serial == NOW + 1, "even where the clock stands still"
-
-
-def test_invalid_settings(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"there is no key no\."):
-        PrimarySettings((), {EXAMPLE: Secondaries(Acl.of(["key:no"]))})
-    with pytest.raises(ConfigError, match="given twice"):
-        PrimarySettings((KEY, KEY))
-    with pytest.raises(ConfigError, match="is one of the zones"):
-        Primary(PrimarySettings(catalog=(EXAMPLE, OPEN))).access(Snapshot.of([view_of(1)]))
-    assert Primary().access(Snapshot.of([view_of(1)])) == Access()
 
 
 Answer = Callable[[bytes], bytes]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 
 import dns.edns
 import dns.flags
@@ -15,7 +16,7 @@ import dns.tsigkeyring
 import dns.zone
 import pytest
 
-from maptr.config import Config, ZoneConfig, parse
+from maptr.config import CatalogConfig, Config, ServeConfig, ZoneConfig, parse
 from maptr.errors import ConfigError
 from maptr.server import settings
 from maptr.server.settings import Overrides
@@ -194,9 +195,11 @@ def test_options_override_the_configuration() -> None:
     assert [str(zone.file) for zone in config.zones] == ["y", "z"]
     assert [(key.algorithm, key.secret and key.secret.octets) for key in config.keys] == [("hmac-sha512", b"b")]
     assert all(zone.transfer == given.transfer for zone in config.zones)
-    primary = settings.primary_of(config)
-    assert primary.secondaries[(b"a",)].transfer.allows("127.0.0.1", (b"k",))
-    assert not primary.secondaries[(b"a",)].transfer.allows("192.0.2.1", None)
+    assert settings.mistakes(config) == []
+    errors = settings.mistakes(Overrides(transfer=(AccessRule.from_text("key:no"),)).over(config))
+    assert [str(error) for error in errors] == ["there is no key no; the nearest is k"]
+    errors = settings.mistakes(replace(config, serve=ServeConfig(catalog=CatalogConfig((b"a",)))))
+    assert [str(error) for error in errors] == ["the catalog a. is one of the zones"]
     for twice in (Overrides(zones=given.zones * 2), Overrides(keys=given.keys * 2)):
         with pytest.raises(ConfigError, match="twice"):
             twice.over(parse(text))

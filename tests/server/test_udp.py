@@ -29,14 +29,13 @@ from maptr.protocol.address import Address, read_network
 from maptr.protocol.cookies import CookieSettings
 from maptr.server import sockets, udp
 from maptr.server.counters import Counters
-from maptr.server.daemon import Daemon
 from maptr.server.responder import Responder, ServerState
 from maptr.transfer.session import Access
 from maptr.zone.reader import read_plain
 from maptr.zone.snapshot import Snapshot
 from tests.answer.test_ready import NOW, SECRETS, make_query
 from tests.support.answers import ANSWER, PACKETS
-from tests.support.running import PATIENCE, answering, served
+from tests.support.running import PATIENCE, answering, daemon_of
 from tests.support.streams import responding, wait_for
 
 SNAPSHOT = Snapshot.from_zones([dns.zone.from_text(ANSWER["zone"], "example.", relativize=False)])
@@ -524,7 +523,7 @@ def test_an_unknown_edns_version_is_counted_as_badvers() -> None:
 
 def test_without_batches_the_daemon_uses_plain_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(udp, "why_not", lambda: "for a test")
-    daemon = Daemon(served(SNAPSHOT), [Address("127.0.0.1", 0)])
+    daemon = daemon_of(SNAPSHOT, Address("127.0.0.1", 0))
     with answering(daemon):
         for _ in range(2):
             replies = ask(("127.0.0.1", daemon.bound[0].port), numbered([KNOWN] * 200))

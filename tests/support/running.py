@@ -8,11 +8,16 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from maptr.config import ZoneConfig
+from maptr.config import Config, ServeConfig, ZoneConfig
+from maptr.protocol.address import Address
 from maptr.server.daemon import Daemon
+from maptr.server.responder import Responder
 from maptr.server.state import Served, ZoneState
+from maptr.transfer.acl import AccessRule
 from maptr.zone.snapshot import Snapshot
 
 # Seconds for one step: milliseconds are usual, a second on a busy machine. It is shorter than the server's default
@@ -41,6 +46,19 @@ def served(snapshot: Snapshot) -> Served:
     """The zones of a snapshot as a server holds them, without files."""
     nowhere = Path(os.devnull)
     return Served({origin: ZoneState(ZoneConfig(origin, nowhere), view) for origin, view in snapshot.zones.items()})
+
+
+def daemon_of(
+    snapshot: Snapshot,
+    *addresses: Address,
+    responder: Responder | None = None,
+    transfer: tuple[AccessRule, ...] = (),
+    **serve: Any,
+) -> Daemon:
+    """A daemon that answers from a snapshot on these addresses, with settings of ``[serve]``."""
+    states = served(snapshot)
+    zones = tuple(replace(zone, transfer=transfer) for zone in states.zones)
+    return Daemon(Config(ServeConfig(listen=addresses, **serve), zones=zones), states, responder=responder)
 
 
 @contextlib.contextmanager

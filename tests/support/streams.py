@@ -24,14 +24,13 @@ from maptr.protocol.address import Address
 from maptr.server import stream
 from maptr.server.counters import Counters
 from maptr.server.daemon import Daemon
-from maptr.server.primary import PrimarySettings
 from maptr.server.responder import Responder, ServerState
 from maptr.server.sockets import open_tcp
 from maptr.server.stream import Certificate, Connections, TcpListener
-from maptr.transfer.acl import Acl, Secondaries
+from maptr.transfer.acl import AccessRule
 from maptr.transfer.session import Access
 from maptr.zone.snapshot import Snapshot
-from tests.support.running import PATIENCE, Running, answering, served
+from tests.support.running import PATIENCE, Running, answering, daemon_of
 from tests.support.waiting import until
 
 ZONE = "\n".join(
@@ -54,7 +53,7 @@ BIG_FRAME = len(BIG).to_bytes(2, "big") + BIG
 
 @contextlib.contextmanager
 def serving(*addresses: Address) -> Iterator[Daemon]:
-    daemon = Daemon(served(SNAPSHOT), addresses or (Address("127.0.0.1", 0),))
+    daemon = daemon_of(SNAPSHOT, *addresses or (Address("127.0.0.1", 0),))
     with answering(daemon):
         yield daemon
 
@@ -189,14 +188,12 @@ def large() -> Snapshot:
     return Snapshot.from_zones([dns.zone.from_text(text, "ark.arpa.", relativize=False)])
 
 
-OPEN = PrimarySettings(secondaries={(b"ark", b"arpa"): Secondaries(Acl.of(["127.0.0.1"]))})
-
-
 @contextlib.contextmanager
 def transferring(tls: TlsConfig | None = None, **timeouts: float) -> Iterator[Daemon]:
     """A daemon that transfers a zone of a megabyte to any client here."""
+    rules = (AccessRule.from_text("127.0.0.1"),)
     with limited(**timeouts) as limits:
-        daemon = Daemon(served(large()), [Address("127.0.0.1", 0)], primary=OPEN, tcp_limits=limits, tls=tls)
+        daemon = daemon_of(large(), Address("127.0.0.1", 0), transfer=rules, tcp=limits, tls=tls or TlsConfig())
         with answering(daemon):
             yield daemon
 
