@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from contextlib import closing, suppress
-from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 from maptr.ark import Ark
@@ -60,10 +59,9 @@ async def discover_async(
 
         lookups = DnspythonLookups(given, run, awaited=True)
     while questions := run.walk.next():
-        ask = partial(lookups.ask_all, questions)
-        answers = await (ask() if questions[0].rdtype != SOA else _ask_once(lookups, questions[0], ask, run.left))
-        for question, answer in zip(questions, answers, strict=True):
-            run.tell(question, answer)
+        is_origin = questions[0].rdtype == SOA
+        asking = _ask_once(lookups, questions, run.left) if is_origin else lookups.ask_async(questions)
+        run.tell(questions, await asking)
     return await prefer_async(run.finish(), run.chooser)
 
 
@@ -144,27 +142,20 @@ class LoopWaiter:
 
 
 class _AsyncStubLookups(StubLookups):
-    async def ask_all(self, questions: list[Question]) -> list[Answer]:
-        """The answers to questions that are asked side by side."""
+    async def ask_async(self, questions: list[Question]) -> list[Answer]:
+        """``ask``, awaited."""
         waiter = LoopWaiter()
         answers: dict[Labels, Answer] = {}
-        with closing(self.multiplexer(waiter, len(questions))) as multiplexer:
-            for question in questions:
-                multiplexer.ask(question.name, answers.__setitem__, question.rdtype)
-            while True:
-                pause = multiplexer.tick()
-                if len(answers) == len(questions):
-                    return [answers[question.name] for question in questions]
-                await waiter.wait(pause)
+        with closing(self.start(questions, answers, waiter)) as multiplexer:
+            while len(answers) < len(questions):
+                await waiter.wait(multiplexer.tick() or 0)
+        return [answers[question.name] for question in questions]
 
 
 async def _ask_once(
-    lookups: _AsyncStubLookups | DnspythonLookups,
-    question: Question,
-    ask: Callable[[], Awaitable[list[Answer]]],
-    seconds: float,
+    lookups: _AsyncStubLookups | DnspythonLookups, questions: list[Question], seconds: float
 ) -> list[Answer]:
-    """``Origins.ask``, awaited: while one call in an event loop asks for the origin, the others wait for its answer."""
+    """The answer for an origin. While one call in an event loop asks for it, the others wait, as in ``discover``."""
     origins, trust = lookups.origins, lookups.trust
     lock: asyncio.Lock = origins.locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
     locked = False
@@ -172,8 +163,9 @@ async def _ask_once(
         async with asyncio.timeout(max(0.0, seconds)):
             locked = await lock.acquire()
     try:
-        known = origins.recall(question, trust)
-        return [known if known is not None else origins.remember(question, trust, (await ask())[0])]
+        return origins.recall(questions, trust) or origins.remember(
+            questions, trust, await lookups.ask_async(questions)
+        )
     finally:
         if locked:
             lock.release()

@@ -226,7 +226,7 @@ class Bulk:
             stream = iter(arks)
             while not run.over:
                 if wanted := run.wanted:
-                    run.take_in(stream, wanted)
+                    run.start(list(islice(stream, wanted)), wanted)
                 pause = run.tick()
                 yield from run.ready()
                 if run.scheduler.open:
@@ -240,7 +240,8 @@ class Bulk:
         with closing(_Run[Token](self, waiter, ordered)) as run:
             while not run.over:
                 if wanted := run.wanted:
-                    await run.take_in_async(arks, wanted)
+                    pairs = [pair for _ in range(wanted) if (pair := await anext(arks, None)) is not None]
+                    run.start(pairs, wanted)
                 pause = run.tick()
                 for done in run.ready():
                     yield done
@@ -285,25 +286,12 @@ class _Run(Generic[Token]):
     def over(self) -> bool:
         return self._ended and not (self.scheduler.open or self.scheduler.done or self._held)
 
-    def take_in(self, stream: Iterator[tuple[Token, Ark]], wanted: int) -> None:
-        """Start so many walks, or as many as the stream has left."""
-        before = self._started
-        for token, ark in islice(stream, wanted):
-            self._start(token, ark)
-        self._ended = self._started - before < wanted
-
-    async def take_in_async(self, stream: AsyncIterator[tuple[Token, Ark]], wanted: int) -> None:
-        """``take_in``, awaited."""
-        for _ in range(wanted):
-            pair = await anext(stream, None)
-            if pair is None:
-                self._ended = True
-                return
-            self._start(*pair)
-
-    def _start(self, token: Token, ark: Ark) -> None:
-        self.scheduler.start((self._started, token), ark)
-        self._started += 1
+    def start(self, pairs: list[tuple[Token, Ark]], wanted: int) -> None:
+        """Start a walk for each; the stream has ended if they are fewer than were wanted."""
+        self._ended = len(pairs) < wanted
+        for token, ark in pairs:
+            self.scheduler.start((self._started, token), ark)
+            self._started += 1
 
     def ready(self) -> Iterator[tuple[Token, Discovery]]:
         """The discoveries that may be given out now."""
@@ -335,18 +323,15 @@ class _Run(Generic[Token]):
         """Ask one question alone, at the origin: otherwise every first question would ask for the same keys."""
         self._multiplexer.concurrency, concurrency = 1, self._multiplexer.concurrency
 
-        def done(_: Labels, __: Answer) -> None:
+        def done(_: Answer) -> None:
             self._multiplexer.concurrency = concurrency
 
         self._multiplexer.ask(origin, done)
 
     def _ask(self) -> None:
-        scheduler, multiplexer = self.scheduler, self._multiplexer
-        follow_ups = scheduler.take_follow_ups()
-        for one in follow_ups:
-            pending = multiplexer.ask(one.name, partial(scheduler.tell, rdtype=one.rdtype), one.rdtype, first=True)
-            one.unanswered, one.drop = partial(multiplexer.unanswered, pending), partial(multiplexer.drop, pending)
-        asked = scheduler.take()
-        self._bulk.questions += len(asked) + len(follow_ups)
-        for name in asked:
-            multiplexer.ask(name, scheduler.tell)
+        multiplexer = self._multiplexer
+        for new in self.scheduler.take():
+            self._bulk.questions += 1
+            tell = partial(self.scheduler.tell, new)
+            pending = multiplexer.ask(new.name, tell, new.rdtype, first=not new.arks)
+            new.unanswered, new.drop = partial(multiplexer.unanswered, pending), partial(multiplexer.drop, pending)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from _thread import allocate_lock
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from weakref import WeakKeyDictionary
 
@@ -16,7 +16,6 @@ from maptr.discovery import Discovery, Step
 from maptr.errors import ConfigError
 from maptr.protocol import names
 from maptr.protocol.names import Labels
-from maptr.protocol.numbers import SOA
 from maptr.walk import DEFAULTS, Answer, Question, Settings, Walk
 
 if TYPE_CHECKING:
@@ -93,24 +92,25 @@ class Call:
         """Seconds until the deadline; negative after it."""
         return self._deadline - self.clock()
 
-    def tell(self, question: Question, answer: Answer) -> None:
-        self.walk.tell(question, answer)
-        if self._on_step is not None:
-            steps = self.walk.steps
-            for step in steps[self._shown :]:
-                self._on_step(step)
-            self._shown = len(steps)
+    def tell(self, questions: list[Question], answers: list[Answer]) -> None:
+        for question, answer in zip(questions, answers, strict=True):
+            self.walk.tell(question, answer)
+        self._show(self.walk.steps)
 
     def finish(self) -> Discovery:
         """The discovery, before ``prefer`` applies the chooser. Raises as ``discover`` does."""
         discovery = self.walk.result(time.time())
-        if self._on_step is not None:
-            for step in discovery.trace[self._shown :]:  # a limit that only the end shows
-                self._on_step(step)
+        self._show(discovery.trace)  # with a limit that only the end shows
         discovery.raise_for_security(self._require)
         if self._raise_on_none or not discovery.complete:
             discovery.raise_for_none()
         return discovery
+
+    def _show(self, steps: Sequence[Step]) -> None:
+        if self._on_step is not None:
+            for step in steps[self._shown :]:
+                self._on_step(step)
+            self._shown = len(steps)
 
 
 def as_ark(ark: Ark | str | bytes, profile: Profile) -> Ark:
@@ -172,41 +172,27 @@ def seconds(lifetime: float | None) -> float:
 
 
 class Origins:
-    """A cache of one resolver's answers for the SOA of origins. Other questions are not cached. Threads may share it.
+    """A cache of one resolver's answers for the SOA of origins. Threads may share it.
 
-    ``trust`` is what decided the security of an answer: nothing, the AD bit, or a ``Validator``.
+    ``trust`` is what decided the security of an answer: nothing, the AD bit, or a ``Validator``. A caller holds the
+    lock while it asks, so that the others find its answer.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._kept: dict[tuple[Labels, Hashable], tuple[float, Answer]] = {}
-        self._lock = allocate_lock()
+        self._kept: dict[tuple[Labels, Hashable], tuple[float, list[Answer]]] = {}
+        self.lock = allocate_lock()
         self.locks: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # for ``aio``: a lock for each event loop
 
-    def recall(self, question: Question, trust: Hashable) -> Answer | None:
-        """The cached answer."""
-        kept = self._kept.get((question.name, trust)) if question.rdtype == SOA else None
-        return kept[1] if kept is not None and kept[0] > self._clock() else None
+    def recall(self, questions: list[Question], trust: Hashable) -> list[Answer] | None:
+        """The cached answer to the question for an origin."""
+        until, answers = self._kept.get((questions[0].name, trust), (0.0, None))
+        return answers if until > self._clock() else None
 
-    def remember(self, question: Question, trust: Hashable, answer: Answer) -> Answer:
+    def remember(self, questions: list[Question], trust: Hashable, answers: list[Answer]) -> list[Answer]:
         """The same answer, after caching it."""
-        if question.rdtype == SOA and answer.outcome.said:
+        if answers[0].outcome.said:
             if len(self._kept) >= MAX_ORIGINS:
                 self._kept.clear()
-            self._kept[question.name, trust] = self._clock() + ORIGIN_SECONDS, answer
-        return answer
-
-    def ask(self, question: Question, trust: Hashable, ask: Callable[[], Answer], seconds: float) -> Answer:
-        """The cached answer, or that of ``ask``.
-
-        While one thread asks for an origin, the others wait for its answer, for so many seconds at most.
-        """
-        if question.rdtype != SOA:
-            return ask()
-        locked = self._lock.acquire(timeout=max(0.0, seconds))
-        try:
-            known = self.recall(question, trust)
-            return self.remember(question, trust, ask()) if known is None else known
-        finally:
-            if locked:
-                self._lock.release()
+            self._kept[questions[0].name, trust] = self._clock() + ORIGIN_SECONDS, answers
+        return answers

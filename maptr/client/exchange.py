@@ -172,10 +172,6 @@ class Exchange:
         """Process an error of the operating system about this server."""
         self._strike(attempt.server, Outcome.UNREACHABLE, str(why))
 
-    def expire(self) -> None:
-        """Settle it without an answer, because the time of the walk is over."""
-        self.answer = self.unanswered(None)
-
     def unanswered(self, attempt: Attempt | None) -> Answer:
         """The answer for a walk whose time is over now, while ``attempt`` waits for its response."""
         notes = self._notes

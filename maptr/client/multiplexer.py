@@ -8,7 +8,6 @@ A query over TCP has a connection of its own.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import selectors
 import socket
@@ -32,11 +31,10 @@ SOCKETS = 4  # for each server: source ports that a forger must guess, besides I
 REUSES = 10_000  # queries after which a socket is replaced by one with a new port
 MAX_BURSTS = 64  # read from one socket before queries are given up
 BURST = 64  # packets read from one socket before the others are read
-RECEIVE_BUFFER = 1 << 20  # bytes; the kernel limits it to net.core.rmem_max
 RATE_BURST = 0.01  # seconds of the rate that may be sent at once
 
-Done = Callable[[Labels, Answer], None]
-Ready = Callable[[], None]
+Done = Callable[[Answer], None]
+Ready = Callable[[], object]
 
 
 class Waiter(Protocol):
@@ -50,7 +48,8 @@ class SelectorWaiter:
     """Waits with ``selectors``."""
 
     def __init__(self) -> None:
-        self._selector = selectors.DefaultSelector()
+        # For a few sockets, poll() takes half the time of epoll; Windows does not have it.
+        self._selector = getattr(selectors, "PollSelector", selectors.DefaultSelector)()
 
     def watch(self, sock: socket.socket, ready: Ready, *, write: bool = False) -> None:
         self._selector.register(sock, selectors.EVENT_WRITE if write else selectors.EVENT_READ, ready)
@@ -67,10 +66,7 @@ class SelectorWaiter:
 
 
 class Pending:
-    """One question that is queued or outstanding; ``seconds`` bound it from its first packet on.
-
-    ``done`` gets its name and its answer.
-    """
+    """One question that is queued or outstanding; ``seconds`` bound it from its first packet on."""
 
     attempt: Attempt | None = None
     until = inf  # when the attempt that was sent times out
@@ -80,8 +76,7 @@ class Pending:
     ident = b""
     tcp: TcpExchange | None = None
 
-    def __init__(self, name: Labels, exchange: AnyExchange, done: Done, seconds: float) -> None:
-        self.name = name
+    def __init__(self, exchange: AnyExchange, done: Done, seconds: float) -> None:
         self.exchange = exchange
         self.done = done
         self.seconds = seconds
@@ -106,8 +101,6 @@ class UdpSocket:
             self.sock.close()
             raise
         self.sock.setblocking(False)
-        with contextlib.suppress(OSError):
-            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
         self.pending: dict[bytes, Pending] = {}
         self.uses = 1
 
@@ -156,11 +149,7 @@ class SocketPool:
 
     def _open(self, server: Server) -> UdpSocket:
         made = UdpSocket(server)
-
-        def ready() -> None:
-            self._read(made)
-
-        self._waiter.watch(made.sock, ready)
+        self._waiter.watch(made.sock, partial(self._read, made))
         return made
 
     def _retire(self, one: UdpSocket) -> None:
@@ -257,16 +246,16 @@ class Multiplexer:
         self._free_at: dict[Server, float] = {}
 
     def ask(self, name: Labels, done: Done, rdtype: int = NAPTR, *, first: bool = False) -> Pending:
-        """Queue a question; ``done`` gets name and answer, from within ``tick()`` or a callback of the waiter.
+        """Queue a question; ``done`` gets its answer, from within ``tick()`` or a callback of the waiter.
 
         With ``first`` it goes before all in the queue, and ends with its answer or with ``drop``.
         """
-        pending = Pending(name, self._stub.exchange(name, rdtype), done, inf if first else self._seconds)
+        pending = Pending(self._stub.exchange(name, rdtype), done, inf if first else self._seconds)
         (self._first if first else self._queue).append(pending)
         return pending
 
     def unanswered(self, pending: Pending) -> Answer:
-        """The answer to a question asked ``first``, for a walk that ends now."""
+        """The answer to a question that goes on, for a walk that ends now."""
         attempt = pending.attempt if pending.socket or pending.tcp else None  # one that was sent
         return pending.exchange.unanswered(attempt).after(pending.elapsed(self._clock()))
 
@@ -294,7 +283,7 @@ class Multiplexer:
             self._next_timeout = inf
             for pending in list(self._outstanding):
                 if pending.until <= now and pending.attempt is not None:
-                    self._time_out(pending, pending.attempt, now)
+                    self._time_out(pending, pending.attempt)
                 self._next_timeout = min(self._next_timeout, pending.until)
         held = self._send(now)
         wait = min(self._next_timeout - now, held or inf)
@@ -321,11 +310,7 @@ class Multiplexer:
                 self._outstanding[pending] = None
             attempt = pending.attempt or pending.exchange.next()
             pending.attempt = attempt
-            if attempt is None:
-                self._finish(pending, now)
-                continue
-            if pending.deadline <= now or pending.seconds <= 0:
-                pending.exchange.expire()
+            if attempt is None or pending.deadline <= now or pending.seconds <= 0:
                 self._finish(pending, now)
                 continue
             pause = 0.0 if self._rate is None else self._pause(attempt.server, self._rate, now)
@@ -360,7 +345,7 @@ class Multiplexer:
         except BlockingIOError:
             pass  # the operating system has no socket for it now: treat the packet as lost
         except OSError as error:
-            self._fail(pending, attempt, error, now)
+            self._fail(pending, attempt, error)
             return
         pending.until = min(pending.deadline, now + attempt.seconds)
         self._next_timeout = min(self._next_timeout, pending.until)
@@ -394,14 +379,15 @@ class Multiplexer:
             except BlockingIOError:
                 return False
             except OSError as error:  # an ICMP error does not say which query it is for: it counts for all
-                now = self._clock()
                 for pending in list(one.pending.values()):
                     if pending.attempt is not None:
-                        self._fail(pending, pending.attempt, error, now)
+                        self._fail(pending, pending.attempt, error)
                 return True
             found = pending_of(packet[:2])
             if found is not None and (attempt := found.attempt) is not None and self._receive(found, attempt, packet):
                 self._next(found)
+                if not one.pending:
+                    return False
         return True
 
     def _receive(self, pending: Pending, attempt: Attempt, packet: bytes) -> bool:
@@ -417,26 +403,23 @@ class Multiplexer:
         return matched
 
     def _received_by_tcp(self, pending: Pending, attempt: Attempt, came: bytes | OSError) -> None:
-        now = self._clock()
         if isinstance(came, OSError):
-            self._fail(pending, attempt, came, now)
-        elif len(came) > UDP_PAYLOAD and now >= pending.deadline:
-            self._time_out(pending, attempt, now)
+            self._fail(pending, attempt, came)
+        elif len(came) > UDP_PAYLOAD and self._clock() >= pending.deadline:
+            self._time_out(pending, attempt)
         elif self._receive(pending, attempt, came):
             self._next(pending)
         else:
-            self._fail(pending, attempt, OSError("a TCP response to another question"), now)
+            self._fail(pending, attempt, OSError("a TCP response to another question"))
 
-    def _fail(self, pending: Pending, attempt: Attempt, error: OSError, now: float) -> None:
+    def _fail(self, pending: Pending, attempt: Attempt, error: OSError) -> None:
         attempt.exchange.unreachable(attempt, error.strerror or error)
         self._stub.demote(attempt.server)
         self._next(pending)
 
-    def _time_out(self, pending: Pending, attempt: Attempt, now: float) -> None:
+    def _time_out(self, pending: Pending, attempt: Attempt) -> None:
         attempt.exchange.timed_out(attempt)
         self._stub.demote(attempt.server)
-        if now >= pending.deadline:
-            pending.exchange.expire()
         self._next(pending)
 
     def _next(self, pending: Pending) -> None:
@@ -444,16 +427,16 @@ class Multiplexer:
         self._release(pending)
         pending.until = inf
         pending.attempt = None if pending.exchange.answer else pending.exchange.next()
-        if pending.attempt is None:
-            self._finish(pending, self._clock())
+        now = self._clock()
+        if pending.attempt is None or pending.deadline <= now:
+            self._finish(pending, now)
         else:
             self._again.append(pending)
 
     def _finish(self, pending: Pending, now: float) -> None:
         del self._outstanding[pending]
-        answer = pending.exchange.answer
-        assert answer is not None  # noqa: S101 - next() returns None only then
-        pending.done(pending.name, answer.after(pending.elapsed(now)))
+        answer = pending.exchange.answer or pending.exchange.unanswered(None)
+        pending.done(answer.after(pending.elapsed(now)))
 
     def _release(self, pending: Pending) -> None:
         if pending.socket is not None:

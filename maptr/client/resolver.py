@@ -50,7 +50,10 @@ _ORIGINS: WeakKeyDictionary[AnyResolver, Origins] = WeakKeyDictionary()  # one c
 
 
 class DnspythonLookups:
-    """The lookups of one call at a dnspython ``resolver``, by default the system's; ``awaited`` for ``ask_all``."""
+    """The lookups of one call at a dnspython ``resolver``, by default the system's; ``awaited`` for ``ask_async``.
+
+    A failure is an answer, too.
+    """
 
     def __init__(self, resolver: AnyResolver | None, run: Call, *, awaited: bool = False) -> None:
         given = resolver or default_resolver()
@@ -59,14 +62,13 @@ class DnspythonLookups:
         self._validator = make_validator(run.trust_anchors, run.trust_ad)
         self.trust = self._validator or run.trust_ad
         asked: Any = as_async(given) if awaited else given
-        if self._validator is not None:
-            asked = validating(asked)
-        elif run.trust_ad:
-            asked = checking_ad(asked)
-        self._resolver = asked
+        self._resolver = _with_bits(asked, run.trust_ad, validate=self._validator is not None)
 
-    def ask(self, question: Question) -> Answer:
-        """The answer to one question. A failure is an answer, too."""
+    def ask(self, questions: list[Question]) -> list[Answer]:
+        """The answers to questions that are asked one after the other."""
+        return [self._ask(question) for question in questions]
+
+    def _ask(self, question: Question) -> Answer:
         lookup = _Lookup(question, self._run, self._validator)
         while lookup.answer is None:
             try:
@@ -76,13 +78,13 @@ class DnspythonLookups:
             lookup.tell(found)
         return lookup.answer
 
-    async def ask_all(self, questions: list[Question]) -> list[Answer]:
+    async def ask_async(self, questions: list[Question]) -> list[Answer]:
         """The answers to questions that are asked side by side."""
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._ask(question)) for question in questions]
+            tasks = [group.create_task(self._ask_async(question)) for question in questions]
         return [task.result() for task in tasks]
 
-    async def _ask(self, question: Question) -> Answer:
+    async def _ask_async(self, question: Question) -> Answer:
         lookup = _Lookup(question, self._run, self._validator)
         while lookup.answer is None:
             try:
@@ -262,20 +264,19 @@ def _nameservers(text: str, lifetime: float | None) -> list[dns.nameserver.Names
     return [dns.nameserver.DoHNameserver(text, bootstrap_address=address) for address in bootstraps]
 
 
-def checking_ad(resolver: Resolving) -> Resolving:
-    """A copy of the resolver that asks for the AD bit (RFC 6840 5.7)."""
-    twin = copy.copy(resolver)
-    twin.flags = (dns.flags.RD if resolver.flags is None else resolver.flags) | dns.flags.AD
-    return twin
+def _with_bits(resolver: Resolving, trust_ad: bool, *, validate: bool) -> Resolving:
+    """The resolver, or a copy that asks for the AD bit (RFC 6840 5.7), or one for validation.
 
-
-def validating(resolver: Resolving) -> Resolving:
-    """A copy of the resolver for validation: DO and CD set, and without its cache, whose answers lack signatures."""
+    That one sets DO and CD, and is without the cache, whose answers lack signatures.
+    """
+    if not (trust_ad or validate):
+        return resolver
     twin = copy.copy(resolver)
-    twin.flags = (dns.flags.RD if resolver.flags is None else resolver.flags) | dns.flags.CD
-    edns = max(resolver.edns, 0)
-    twin.use_edns(edns, resolver.ednsflags | dns.flags.DO, resolver.payload or UDP_PAYLOAD)
-    twin.cache = None
+    twin.flags = dns.flags.RD if resolver.flags is None else resolver.flags
+    twin.flags |= dns.flags.CD if validate else dns.flags.AD
+    if validate:
+        twin.use_edns(max(resolver.edns, 0), resolver.ednsflags | dns.flags.DO, resolver.payload or UDP_PAYLOAD)
+        twin.cache = None
     return twin
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
 from typing import Generic, TypeVar
@@ -30,7 +31,7 @@ EVICTED = 8  # a full cache drops the oldest one of so many parts
 
 Token = TypeVar("Token", bound=Hashable)
 _NOT_ASKED = Answer(Outcome.TIMEOUT, note=TIME_OVER)
-Key = Labels | tuple[int, Labels]  # of an answer: the folded name, and the type unless it is NAPTR
+Key = tuple[int, Labels]  # of a question: its type and folded name
 
 
 class RunClock:
@@ -49,50 +50,42 @@ class RunClock:
             self._own += seconds
 
 
-class _Root(Generic[Token]):
-    """The ARKs with one root name, and its answer, ``elapsed`` seconds after it was asked for them.
-
-    ``shared`` if there may be more ARKs with that name. ``same`` is the discovery that holds for all of them.
-    """
-
-    __slots__ = ("answer", "arks", "elapsed", "same", "shared")
-
-    def __init__(self, token: Token, ark: Ark, name: Labels) -> None:
-        self.arks = deque(((token, ark, name),))
-        self.answer = _NOT_ASKED
-        self.shared = False
-        self.elapsed = 0.0
-        self.same: Discovery | None = None
-
-
+@dataclass(slots=True, eq=False)
 class ActiveWalk(Generic[Token]):
-    """A walk that asks further questions until its ``deadline``; ``open`` are those it waits for, by folded name."""
+    """A walk that asks further questions until its ``deadline``; ``open`` are those it waits for."""
 
-    __slots__ = ("deadline", "open", "token", "walk")
-
-    def __init__(self, token: Token, walk: Walk, deadline: float) -> None:
-        self.token = token
-        self.walk = walk
-        self.deadline = deadline
-        self.open: dict[Key, Question] = {}
+    token: Token
+    walk: Walk
+    deadline: float
+    open: dict[Key, Question] = field(default_factory=dict)
 
 
-class FollowUp(Generic[Token]):
-    """A further question, to which a redirect led, and the walks that wait for it, in order of arrival.
+@dataclass(slots=True, eq=False)
+class SharedQuestion(Generic[Token]):
+    """A question, the ``arks`` whose first question it is, and the ``walks`` that a redirect led to it.
 
-    A walk stops waiting when its time is over. A question that no walk waits for is dropped, so it has no lifetime of
-    its own. The driver sets ``unanswered``, which returns the answer for a walk that stops now, and ``drop``, which
-    ends the question.
+    If only redirects led to it, it has no lifetime of its own, because each walk stops waiting when its time is over;
+    when no walk waits it is dropped. The driver sets ``unanswered``, which returns the answer for a walk that stops
+    now, and ``drop``, which ends the question.
+
+    ``elapsed`` are the seconds from the question to its ``answer`` that count for the ARKs. ``shared`` if there may be
+    more ARKs with that name. ``same`` is the discovery that holds for all of them.
     """
 
-    __slots__ = ("drop", "name", "rdtype", "unanswered", "walks")
+    key: Key
+    name: Labels
+    arks: deque[tuple[Token, Ark, Labels]] = field(default_factory=deque)
+    walks: dict[ActiveWalk[Token], None] = field(default_factory=dict)
+    unanswered: Callable[[], Answer] = lambda: _NOT_ASKED
+    drop: Callable[[], None] = lambda: None
+    answer: Answer = _NOT_ASKED
+    elapsed: float = 0.0
+    shared: bool = False
+    same: Discovery | None = None
 
-    def __init__(self, name: Labels, rdtype: int) -> None:
-        self.name = name
-        self.rdtype = rdtype
-        self.walks: dict[ActiveWalk[Token], None] = {}
-        self.unanswered: Callable[[], Answer] = lambda: _NOT_ASKED
-        self.drop: Callable[[], None] = lambda: None
+    @property
+    def rdtype(self) -> int:
+        return self.key[0]
 
 
 class Scheduler(Generic[Token]):
@@ -121,16 +114,14 @@ class Scheduler(Generic[Token]):
         self._now = now
         self._clock = clock if isinstance(clock, RunClock) else RunClock(clock)
         self._until = inf  # when the sockets are read next
-        self._answered: deque[_Root[Token]] = deque()  # whose walks have not begun
+        self._answered: deque[SharedQuestion[Token]] = deque()  # whose ARKs' walks have not begun
         self._budgets: dict[str, Budget] = {}
         self._rules = RuleCache()
-        self._roots: dict[Key, _Root[Token]] = {}  # asked and not answered, by folded name
-        self._follow_ups: dict[Key, FollowUp[Token]] = {}  # asked and not answered
+        self._asked: dict[Key, SharedQuestion[Token]] = {}  # and not answered
         self._lifetime = lifetime
         self._active: dict[ActiveWalk[Token], None] = {}
         self._next_deadline = inf  # the time of no active walk is over before
-        self._new: list[Labels] = []
-        self._new_follow_ups: list[FollowUp[Token]] = []
+        self._new: list[SharedQuestion[Token]] = []
         self._same: dict[str, Discovery] = {}  # by NAAN: the discovery that holds for every ARK of it
 
     def start(self, token: Token, ark: Ark) -> None:
@@ -140,40 +131,38 @@ class Scheduler(Generic[Token]):
             self.done.append((token, self._like(same, ark)))
             return
         name = root_name(ark, self._settings.origin)
-        key = (name[0].lower(), *self._origin)
+        key = NAPTR, (name[0].lower(), *self._origin)
         self.open += 1
-        waiting = self._roots.get(key)
-        if waiting is not None:
-            waiting.arks.append((token, ark, name))
-            waiting.shared = True
+        question = self._asked.get(key)
+        if question is not None and question.arks:
+            question.shared = True
+            question.arks.append((token, ark, name))
             return
-        known = self._known.get(key)
-        if known is None and key in self._follow_ups:  # a redirect of another walk led there
+        if question is not None:  # a redirect of another walk led there
             self._begin(token, self._walk(ark, name), 0.0)
             return
-        root = _Root(token, ark, name)
-        if known is not None:
-            root.answer, root.shared = known, True
-            self._answered.append(root)
-            self._go()
+        question = SharedQuestion(key, name, deque([(token, ark, name)]))
+        known = self._known.get(key)
+        if known is None:
+            self._asked[key] = question
+            self._new.append(question)
         else:
-            self._roots[key] = root
-            self._new.append(name)
+            question.answer, question.shared = known, True
+            self._answered.append(question)
+            self._go()
 
-    def take(self) -> list[Labels]:
-        """The names to ask now; none twice while it is asked or cached."""
+    def take(self) -> list[SharedQuestion[Token]]:
+        """The questions to ask now; none twice while it is asked or cached.
+
+        Those without ``arks`` go before all others, until each is answered or dropped.
+        """
         new, self._new = self._new, []
-        return new
-
-    def take_follow_ups(self) -> list[FollowUp[Token]]:
-        """The follow-up questions to ask now, before all others, until each is answered or dropped."""
-        new, self._new_follow_ups = self._new_follow_ups, []
-        return [follow_up for follow_up in new if follow_up.walks]
+        return [question for question in new if question.arks or question.walks]
 
     @property
     def has_new(self) -> bool:
         """Whether there is something to take, or a walk to begin."""
-        return bool(self._new or self._new_follow_ups or self._answered)
+        return bool(self._new or self._answered)
 
     def tick(self) -> float | None:
         """End the walks whose time is over; seconds until the next call is due, None for never."""
@@ -186,17 +175,16 @@ class Scheduler(Generic[Token]):
             self._next_deadline = min((active.deadline for active in self._active), default=inf)
         return max(0.0, self._next_deadline - now) if self._active else None
 
-    def tell(self, name: Labels, answer: Answer, rdtype: int = NAPTR) -> None:
+    def tell(self, question: SharedQuestion[Token], answer: Answer) -> None:
         """The answer to a question that was taken, for every walk that waits for it."""
-        key = _key(name, rdtype)
+        key = question.key
         self._known.keep(key, answer)
-        root = self._roots.pop(key, None)
-        follow_up = self._follow_ups.pop(key, None) if self._follow_ups else None
-        if root is not None:
-            root.answer, root.elapsed = answer, answer.elapsed or 0.0
-            self._answered.append(root)
+        del self._asked[key]
+        if question.arks:
+            question.answer, question.elapsed = answer, answer.elapsed or 0.0
+            self._answered.append(question)
             self._go()
-        for active in follow_up.walks if follow_up is not None else ():
+        for active in question.walks:
             active.walk.tell(active.open.pop(key), answer)
             self._continue(active)
 
@@ -216,7 +204,7 @@ class Scheduler(Generic[Token]):
             now = clock()
         clock.leave_out(now - started)
 
-    def _walk_one(self, root: _Root[Token], token: Token, ark: Ark, name: Labels) -> None:
+    def _walk_one(self, root: SharedQuestion[Token], token: Token, ark: Ark, name: Labels) -> None:
         if root.same is not None and root.same.ark.naan == ark.naan:
             self.open -= 1
             self.done.append((token, self._like(root.same, ark)))
@@ -257,17 +245,16 @@ class Scheduler(Generic[Token]):
         walk = active.walk
         while not walk.over and (questions := walk.next()):
             for question in questions:
-                key = _key(question.name, question.rdtype)
+                key = question.rdtype, names.fold(question.name)
                 known = self._known.get(key)
                 if known is not None:
                     walk.tell(question, known)
                     continue
-                follow_up = self._follow_ups.get(key)
-                if follow_up is None:
-                    follow_up = self._follow_ups[key] = FollowUp(question.name, question.rdtype)
-                    if key not in self._roots:
-                        self._new_follow_ups.append(follow_up)
-                follow_up.walks[active] = None
+                shared = self._asked.get(key)
+                if shared is None:
+                    shared = self._asked[key] = SharedQuestion(key, question.name)
+                    self._new.append(shared)
+                shared.walks[active] = None
                 active.open[key] = question
         if walk.over:
             del self._active[active]
@@ -276,12 +263,12 @@ class Scheduler(Generic[Token]):
     def _end(self, active: ActiveWalk[Token]) -> None:
         """End a walk whose time is over, with what is known."""
         for key, question in active.open.items():
-            follow_up = self._follow_ups[key]
-            active.walk.tell(question, follow_up.unanswered())
-            del follow_up.walks[active]
-            if not follow_up.walks:
-                del self._follow_ups[key]
-                follow_up.drop()
+            shared = self._asked[key]
+            active.walk.tell(question, shared.unanswered())
+            del shared.walks[active]
+            if not (shared.walks or shared.arks):
+                del self._asked[key]
+                shared.drop()
         del self._active[active]
         self._finish(active.token, active.walk)
 
@@ -306,7 +293,3 @@ class _AnswerCache:
             # Many at once: finding the first key of a dict takes longer the more were deleted before it.
             for old in list(islice(self._answers, -(-len(self._answers) // EVICTED))):
                 self._records -= len(self._answers.pop(old).records) or 1
-
-
-def _key(name: Labels, rdtype: int) -> Key:
-    return names.fold(name) if rdtype == NAPTR else (rdtype, names.fold(name))

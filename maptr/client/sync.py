@@ -1,4 +1,4 @@
-"""discover(): the walk, one question after the other, over plain DNS servers or a dnspython resolver.
+"""discover(): the walk over plain DNS servers or a dnspython resolver.
 
 ``walk`` decides what to ask and what an answer means, ``multiplexer`` asks plain servers, ``resolver`` dnspython's.
 """
@@ -17,6 +17,8 @@ from maptr.client.multiplexer import Multiplexer, SelectorWaiter, Waiter
 from maptr.client.stub import Stub
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
+from maptr.protocol.names import Labels
+from maptr.protocol.numbers import SOA
 from maptr.walk import Answer, Question, Settings
 
 if TYPE_CHECKING:
@@ -89,9 +91,8 @@ def discover(
 
         lookups = DnspythonLookups(given, run)
     while questions := run.walk.next():
-        for question in questions:
-            asked = partial(lookups.ask, question)
-            run.tell(question, lookups.origins.ask(question, lookups.trust, asked, run.left))
+        is_origin = questions[0].rdtype == SOA
+        run.tell(questions, _ask_once(lookups, questions, run.left) if is_origin else lookups.ask(questions))
     return prefer(run.finish(), run.chooser)
 
 
@@ -139,7 +140,7 @@ def resolver_for(
 
 
 class StubLookups:
-    """The lookups of one call at plain servers."""
+    """The lookups of one call at plain servers. A failure is an answer, too."""
 
     def __init__(self, stub: Stub, run: Call) -> None:
         self.origins = stub.origins
@@ -147,19 +148,29 @@ class StubLookups:
         self._stub = stub
         self._run = run
 
-    def ask(self, question: Question) -> Answer:
-        """The answer to one question. A failure is an answer, too."""
-        answers: list[Answer] = []
-        waiter = SelectorWaiter()
-        with closing(waiter), closing(self.multiplexer(waiter, 1)) as multiplexer:
-            multiplexer.ask(question.name, lambda _, answer: answers.append(answer), question.rdtype)
-            while True:
-                pause = multiplexer.tick()
-                if answers:
-                    return answers[0]
-                waiter.wait(pause)
+    def ask(self, questions: list[Question]) -> list[Answer]:
+        """The answers to questions that are asked side by side."""
+        answers: dict[Labels, Answer] = {}
+        with closing(SelectorWaiter()) as waiter, closing(self.start(questions, answers, waiter)) as multiplexer:
+            while len(answers) < len(questions):
+                waiter.wait(multiplexer.tick() or 0)
+        return [answers[question.name] for question in questions]
 
-    def multiplexer(self, waiter: Waiter, concurrency: int) -> Multiplexer:
-        """A multiplexer with the time and the clock of the call."""
+    def start(self, questions: list[Question], answers: dict[Labels, Answer], waiter: Waiter) -> Multiplexer:
+        """A multiplexer that puts each answer into ``answers``, within the time of the call."""
         run = self._run
-        return Multiplexer(self._stub, waiter, seconds=run.left, concurrency=concurrency, clock=run.clock)
+        made = Multiplexer(self._stub, waiter, seconds=run.left, concurrency=len(questions), clock=run.clock)
+        for question in questions:
+            made.ask(question.name, partial(answers.__setitem__, question.name), question.rdtype)
+        return made
+
+
+def _ask_once(lookups: StubLookups | DnspythonLookups, questions: list[Question], seconds: float) -> list[Answer]:
+    """The answer for an origin. While one thread asks for it, the others wait, for so many seconds at most."""
+    origins, trust = lookups.origins, lookups.trust
+    locked = origins.lock.acquire(timeout=max(0.0, seconds))
+    try:
+        return origins.recall(questions, trust) or origins.remember(questions, trust, lookups.ask(questions))
+    finally:
+        if locked:
+            origins.lock.release()

@@ -118,7 +118,7 @@ def test_rfc5452_9_2_sockets_are_several_and_each_is_replaced_after_its_uses(mon
     first = [pool.next(server) for _ in range(SOCKETS)]
     assert len({one.sock.getsockname() for one in first}) == SOCKETS
     busy = first[0]
-    busy.pending[b"id"] = Pending(NAME, Stub(["192.0.2.1"]).exchange(NAME), lambda name, answer: None, 10.0)
+    busy.pending[b"id"] = Pending(Stub(["192.0.2.1"]).exchange(NAME), print, 10.0)
     for _ in range(2 * SOCKETS):
         pool.next(server)
     now = {pool.next(server) for _ in range(SOCKETS)}
@@ -139,7 +139,7 @@ def test_each_attempt_times_out_on_time_and_the_question_with_its_lifetime(waite
         server.settimeout(SECONDS)
         stub = Stub([f"127.0.0.1#{server.getsockname()[1]}"])
         with closing(Multiplexer(stub, waiter, seconds=2.5, clock=lambda: now)) as asking:
-            asking.ask(NAME, lambda name, answer: answers.append(answer))
+            asking.ask(NAME, answers.append)
             for moment, pause, sent in ((0.0, 1.0, 1), (0.9, 0.1, 0), (1.0, 1.5, 1), (2.4, 0.1, 0), (2.5, None, 0)):
                 now = 100.0 + moment
                 assert asking.tick() == (pause and pytest.approx(pause))
@@ -161,7 +161,7 @@ def test_no_more_queries_are_outstanding_than_the_concurrency(waiter: SelectorWa
         stub = Stub([f"127.0.0.1#{server.getsockname()[1]}"])
         with closing(Multiplexer(stub, waiter, seconds=5.0, concurrency=8)) as asking:
             for i in range(56):
-                asking.ask((str(i).encode(), b"ark", b"arpa"), lambda name, answer: answers.append(answer))
+                asking.ask((str(i).encode(), b"ark", b"arpa"), answers.append)
             for done in (0, 3):
                 while len(answers) < done:
                     waiter.wait(5)

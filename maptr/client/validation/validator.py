@@ -118,10 +118,6 @@ class ValidatedExchange:
                 self._current = self._begin()
         return None
 
-    def expire(self) -> None:
-        """Settle it without an answer, because the time of the walk is over."""
-        self.answer = self.unanswered(None)
-
     def unanswered(self, attempt: Attempt | None) -> Answer:
         """The answer for a walk whose time is over now, while ``attempt`` waits for its response."""
         return Answer(Outcome.TIMEOUT, note=self._current.unanswered(attempt).note)
