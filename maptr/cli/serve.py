@@ -27,7 +27,7 @@ from maptr.errors import ConfigError, MaptrError, MissingExtra, SigningError, Zo
 from maptr.protocol.address import Address
 from maptr.protocol.names import to_text
 from maptr.protocol.numbers import SERVER_PORT
-from maptr.server import privileges, publisher, settings, signer, state_folder, status, systemd, zone_file
+from maptr.server import process, publisher, settings, signer, state_folder, status, zone_file
 from maptr.server.control import check_path
 from maptr.server.daemon import Daemon
 from maptr.server.settings import Overrides
@@ -187,7 +187,7 @@ def _folder(text: str) -> str:
 )
 @click.option("--check-config", is_flag=True, help="Read and check everything, print what would be served, and exit.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result of --check-config as one JSON document.")
-@systemd.signals_blocked()
+@process.signals_blocked()
 def serve(
     config: str | None,
     zone: tuple[ZoneConfig, ...],
@@ -250,7 +250,7 @@ def serve(
 
     listening = None
     with _errors_reported(as_json=as_json):
-        if privileges.is_root():
+        if process.is_root():
             first, errors = examine(secrets=False)
             if not errors:
                 listening = _leave_root(first, listening=not check_config)
@@ -286,18 +286,18 @@ def _config_file(named: str | None, *, has_zones: bool) -> Path | None:
 def _leave_root(config: Config, *, listening: bool) -> Sockets | None:
     """Become the configured user, with sockets bound by root. Raises ConfigError."""
     try:
-        user = privileges.user_of(config)
+        user = process.user_of(config)
     except ConfigError:
         return None  # ``read`` reports it with all other errors
     if user is None or not user.uid:
         return None
-    return privileges.give_up(config, user, control=config.control, listening=listening)
+    return process.give_up(config, user, control=config.control, listening=listening)
 
 
 def _run(config: Config, read: Callable[[], Config], listening: Sockets | None) -> None:
     level = getattr(logging, config.serve.log_level.upper())
     logstream.configure(level, logstream.formatter(config.serve.log_format))
-    if privileges.is_root() and not config.serve.user:
+    if process.is_root() and not config.serve.user:
         log.warning("running as root: serve.user, or --user, names a user to run as once the sockets are bound")
     if config.serve.workers != 1:
         log.warning("serve.workers is ignored: one process answers; NSD or Knot as secondaries carry more")

@@ -7,22 +7,14 @@ from dataclasses import dataclass, field
 from itertools import chain
 from operator import add
 
+import dns.rcode
+
 from maptr.answer.context import Transport
 from maptr.protocol.numbers import HEADER_SIZE
 
 # RFC 1035 4.1.1, RFC 2136 2.2 and RFC 6891 9. The header's four bits are 7 for YXRRSET, which maptr never sends, and
 # for BADCOOKIE, 23 (RFC 7873 8).
-RCODES = {
-    0: "NOERROR",
-    1: "FORMERR",
-    2: "SERVFAIL",
-    3: "NXDOMAIN",
-    4: "NOTIMP",
-    5: "REFUSED",
-    6: "YXDOMAIN",
-    7: "BADCOOKIE",
-    9: "NOTAUTH",
-}
+RCODES = {code: "BADCOOKIE" if code == 7 else dns.rcode.Rcode(code).name for code in (0, 1, 2, 3, 4, 5, 6, 7, 9)}
 SILENCE = 16  # beyond the four bits of the header: no response
 BADVERS = 17  # 0 in the header, with its upper bits in the OPT (RFC 6891 6.1.3)
 _NAMES = {**{code: f"RCODE{code}" for code in range(SILENCE)}, **RCODES, SILENCE: "dropped", BADVERS: "BADVERS"}

@@ -19,10 +19,10 @@ from typing import Any
 from maptr import __version__
 from maptr.config import Config, TcpConfig
 from maptr.protocol.address import Address
-from maptr.server import control, metrics, primary, settings, sockets, status, systemd, udp
-from maptr.server.background import in_thread
+from maptr.server import control, metrics, primary, process, settings, sockets, status, udp
 from maptr.server.counters import Counters, total
 from maptr.server.primary import SecondaryMonitor
+from maptr.server.process import in_thread
 from maptr.server.publisher import Reloader
 from maptr.server.responder import Responder, ServerState
 from maptr.server.sockets import Sockets, bound_at, limits_within_descriptors
@@ -124,23 +124,23 @@ class Daemon:
 
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in systemd.STOP_SIGNALS:
+        for number in process.STOP_SIGNALS:
             loop.add_signal_handler(number, self.stop)
-        loop.add_signal_handler(systemd.RELOAD_SIGNAL, self.reload)
-        for number in systemd.USER_SIGNALS:
+        loop.add_signal_handler(process.RELOAD_SIGNAL, self.reload)
+        for number in process.USER_SIGNALS:
             loop.add_signal_handler(number, _log_ignored_signal, number.name)
-        systemd.unblock_signals()
+        process.unblock_signals()
 
     async def _serve(self, state: ServerState) -> None:
         """The listeners answer; do everything else until ``stop``."""
         self._log_ready()
-        systemd.notify(systemd.READY)
+        process.notify(process.READY)
         self.reloader.start()
         self.monitor.update(state)
         try:
             await self._stopping.wait()
         finally:
-            systemd.notify(systemd.STOPPING)
+            process.notify(process.STOPPING)
             self.reloader.stop()
             await self.monitor.stop()
 

@@ -17,9 +17,9 @@ from maptr.answer.context import Context
 from maptr.config import Config, ZoneConfig
 from maptr.errors import ConfigError, ZoneError, reason_of
 from maptr.protocol.names import Labels, to_text
-from maptr.server import settings, signer, state_folder, status, systemd
-from maptr.server.background import in_thread
+from maptr.server import process, settings, signer, state_folder, status
 from maptr.server.primary import SecondaryMonitor, next_access
+from maptr.server.process import in_thread
 from maptr.server.responder import Responder, ServerState
 from maptr.server.state import NEVER_SIGNED, Clock, Served, ZoneResult, ZoneState
 from maptr.server.stream import Certificate
@@ -260,7 +260,7 @@ class Reloader:
 
     async def _reload(self, zone: str | None, force: bool) -> dict[str, Any]:
         async with self._busy:
-            systemd.notify(systemd.reloading())
+            process.notify(process.reloading())
             try:
                 # In a thread, as parsing takes far longer than a query may wait.
                 following = await in_thread(lambda: self._read(zone, force))
@@ -280,7 +280,7 @@ class Reloader:
                 status.log_alarms(following.served, self._clock())
                 return reply
             finally:
-                systemd.notify(systemd.READY)
+                process.notify(process.READY)
 
     def _pull(self) -> None:
         """Pull the table now, and regularly from now on, if there is one."""

@@ -24,7 +24,7 @@ from maptr.registry import sandbox
 from maptr.registry.plan import Plan
 from maptr.registry.pull import apply_pull, jittered, plan_pull
 from maptr.server import settings
-from maptr.server.background import in_thread
+from maptr.server.process import in_thread
 from maptr.server.state import Clock
 from maptr.server.status import time_text
 

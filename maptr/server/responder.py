@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import threading
@@ -142,19 +141,38 @@ class Responder:
                 return None
             option, verified = answered
         if transport is Transport.UDP and not verified:
-            action = self.limiter.judge(client, kind_of(record, key))
-            if action is not Action.SEND:
-                self.report(client)
-                if action is Action.DROP:
-                    return b""
+            action = self._judge(client, kind_of(record, key))
+            if action is Action.DROP:
+                return b""
+            if action is Action.TRUNCATE:
                 record = truncated(record)
         return ready.response(query, record, option)
 
     def _exchange(
         self, state: ServerState, query: bytes, transport: Transport, client: str, counters: Counters, learn: Learn
     ) -> Iterator[bytes]:
-        """The messages of a response from the general path, or of a transfer."""
-        reply = functools.partial(self._reply, state.context, transport, client, counters, learn)
+        """The messages of a response from the general path, which the shortcut learns from, or of a transfer."""
+
+        def reply(
+            query: bytes, snapshot: Snapshot, *, reserve: int = 0, rcode: int | None = None, verified: bool = False
+        ) -> bytes | None:
+            context = state.context
+            made = make_reply(
+                query, snapshot, transport=transport, client=client, context=context, reserve=reserve, rcode=rcode
+            )
+            if made is None:
+                return None
+            if made.cookie:
+                counters.count_cookie(verified=made.verified)
+            if not reserve and rcode is None:
+                learn(query, made)
+            if transport is not Transport.UDP or made.verified or verified:
+                return made.wire
+            action = self._judge(client, kind_number(made.kind))
+            if action is Action.SEND:
+                return made.wire
+            return made.truncated() if action is Action.TRUNCATE else None
+
         begun = False
         try:
             for message in exchange(
@@ -178,37 +196,11 @@ class Responder:
             if begun:
                 raise ZoneError("a transfer cut off") from None
 
-    def _reply(
-        self,
-        context: Context,
-        transport: Transport,
-        client: str,
-        counters: Counters,
-        learn: Learn,
-        query: bytes,
-        snapshot: Snapshot,
-        *,
-        reserve: int = 0,
-        rcode: int | None = None,
-        verified: bool = False,
-    ) -> bytes | None:
-        """``session.Respond``: the response of the general path under the rate limit. The shortcut learns from it."""
-        reply = make_reply(
-            query, snapshot, transport=transport, client=client, context=context, reserve=reserve, rcode=rcode
-        )
-        if reply is None:
-            return None
-        if reply.cookie:
-            counters.count_cookie(verified=reply.verified)
-        if not reserve and rcode is None:
-            learn(query, reply)
-        if transport is not Transport.UDP or reply.verified or verified:
-            return reply.wire
-        action = self.limiter.judge(client, kind_number(reply.kind))
-        if action is Action.SEND:
-            return reply.wire
-        self.report(client)
-        return reply.truncated() if action is Action.TRUNCATE else None
+    def _judge(self, client: str, kind: int) -> Action:
+        action = self.limiter.judge(client, kind)
+        if action is not Action.SEND:
+            self.report(client)
+        return action
 
     def _note_refused(self, line: Callable[[], str]) -> None:
         if (suffix := self._refusals.suffix()) is not None:

@@ -19,7 +19,7 @@ from maptr.errors import ConfigError, MissingExtra, SignatureError
 from maptr.protocol.cookies import CookieSettings
 from maptr.protocol.names import Labels, to_text
 from maptr.registry.minisign import PublicKey
-from maptr.server import metrics, privileges
+from maptr.server import metrics, process
 from maptr.server.query_log import QueryLog
 from maptr.server.responder import Responder, fresh_cookies
 from maptr.text import nearest
@@ -73,7 +73,7 @@ class Overrides(NamedTuple):
 def mistakes(config: Config) -> list[ConfigError]:
     """The settings that cannot be obeyed on this system."""
     errors: list[ConfigError] = []
-    looks: list[Callable[[Config], object]] = [privileges.check, _check_catalog, metrics.check]
+    looks: list[Callable[[Config], object]] = [process.check_user, _check_catalog, metrics.check]
     looks += [demands_of] if config.table.public_key is not None else []
     for look in looks:
         try:

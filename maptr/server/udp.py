@@ -38,8 +38,8 @@ from maptr.answer.ready import (
 )
 from maptr.protocol.cookies import WHOLE_COOKIE
 from maptr.protocol.numbers import MAX_MESSAGE
-from maptr.server.background import in_thread
 from maptr.server.counters import Counters, result
+from maptr.server.process import in_thread
 from maptr.server.responder import Responder, ServerState, cookie_of_ready
 from maptr.server.sockets import IP_PKTINFO, is_wildcard
 

@@ -27,7 +27,7 @@ from maptr import places
 from maptr.cli.group import main
 from maptr.cli.serve import serve
 from maptr.errors import ConfigError
-from maptr.server import control, request_server, systemd
+from maptr.server import control, process, request_server
 from tests.support.load import Load
 from tests.support.running import converse
 from tests.support.server_process import PATIENCE, Site, address_of, zone_text
@@ -398,6 +398,6 @@ def test_systemd_is_notified(site: Site, abstract: bool, monkeypatch: pytest.Mon
 
 
 def test_a_missing_systemd_is_no_error() -> None:
-    assert not systemd.notify(systemd.READY, path="")
-    assert not systemd.notify(systemd.READY, path="relative")
-    assert not systemd.notify(systemd.READY, path="/nonexistent/notify")
+    assert not process.notify(process.READY, path="")
+    assert not process.notify(process.READY, path="relative")
+    assert not process.notify(process.READY, path="/nonexistent/notify")

@@ -18,7 +18,7 @@ from maptr import config as configuration
 from maptr.cli.group import main
 from maptr.cli.serve import serve
 from maptr.errors import ConfigError
-from maptr.server import state_folder, systemd
+from maptr.server import process, state_folder
 from maptr.server.sockets import open_tcp
 from tests.support.certificates import write_certificate
 from tests.support.peers import Maptr
@@ -316,11 +316,11 @@ def test_signals_are_unblocked_at_the_end_of_the_context() -> None:
         return signal.SIGHUP in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
     assert not held()
-    with systemd.signals_blocked():
+    with process.signals_blocked():
         assert held()
-        systemd.unblock_signals()
+        process.unblock_signals()
         assert not held()
-    with pytest.raises(ConfigError), systemd.signals_blocked():
+    with pytest.raises(ConfigError), process.signals_blocked():
         raise ConfigError("a start that fails")
     assert not held()
 

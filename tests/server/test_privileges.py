@@ -19,7 +19,7 @@ import pytest
 
 from maptr import config as configuration
 from maptr.errors import ConfigError
-from maptr.server import privileges
+from maptr.server import process
 from tests.support.peers import Maptr
 from tests.support.server_process import Start, zone_text
 
@@ -50,7 +50,7 @@ def public_python(monkeypatch: pytest.MonkeyPatch) -> str:
     interpreter = shutil.which(f"python3.{sys.version_info.minor}", path="/usr/bin")
     if interpreter is None:
         pytest.skip("no interpreter of this version in /usr/bin, where every user can run it")
-    root = Path(privileges.__file__).parent.parent.parent
+    root = Path(process.__file__).parent.parent.parent
     monkeypatch.setenv("PYTHONPATH", f"{root}{os.pathsep}{sysconfig.get_paths()['purelib']}")
     return interpreter
 
@@ -134,16 +134,16 @@ def test_root_is_warned_unless_it_is_the_named_user(
 def test_only_root_can_become_another_user(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = configuration.load(configure(folder, f'user = "{NOBODY}"'))
     monkeypatch.setattr(os, "geteuid", lambda: pwd.getpwnam(NOBODY).pw_uid)
-    privileges.check(config)
+    process.check_user(config)
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     with pytest.raises(ConfigError, match=r"maptr[.]toml:3: serve[.]user: only root can become nobody"):
-        privileges.check(config)
+        process.check_user(config)
 
 
 def test_root_without_the_capability_gets_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a container without CAP_SETGID."""
     config = configuration.load(configure(folder, f'user = "{NOBODY}"'))
-    user = privileges.user_of(config)
+    user = process.user_of(config)
     assert user is not None
 
     def refuse(*_: object) -> None:
@@ -151,7 +151,7 @@ def test_root_without_the_capability_gets_an_error(folder: Path, monkeypatch: py
 
     monkeypatch.setattr(os, "initgroups", refuse)
     with pytest.raises(ConfigError, match="cannot become nobody: Operation not permitted"):
-        privileges.give_up(config, user, listening=False)
+        process.give_up(config, user, listening=False)
 
 
 @needs_root

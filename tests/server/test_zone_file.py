@@ -12,7 +12,7 @@ import pytest
 from maptr.config import ZoneConfig
 from maptr.errors import ZoneError
 from maptr.protocol.names import Labels, parse
-from maptr.server.background import in_thread
+from maptr.server.process import in_thread
 from maptr.server.zone_file import read_checked
 from maptr.zone.reader import ZoneFile, read_zone_file
 

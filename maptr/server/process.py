@@ -1,20 +1,40 @@
-"""``serve.user``: a server started as root binds its sockets and then permanently becomes another user.
+"""The server as a process: its user, its signals, readiness for systemd (sd_notify(3)), and threads for long work.
 
-Keys and zones are read as that user from the start: a file that a reload could not read is an error of the start.
+With ``serve.user`` a server started as root binds its sockets and then permanently becomes another user. Keys and zones
+are read as that user from the start: a file that a reload could not read is an error of the start.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import grp
 import os
 import pwd
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from maptr.config import Config
 from maptr.server.sockets import Sockets, bind
 
+T = TypeVar("T")
+
 KEY = "serve.user"
+
+READY = "READY=1"
+STOPPING = "STOPPING=1"
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+RELOAD_SIGNAL = signal.SIGHUP
+# Ignored with a log line: NSD logs statistics at the first, Knot reloads zones, BIND reopens its log.
+USER_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
+BLOCKED_AT_START = (RELOAD_SIGNAL, *USER_SIGNALS)
 
 
 class User(NamedTuple):
@@ -45,7 +65,7 @@ def user_of(config: Config) -> User | None:
     return User(name, entry.pw_uid, gid)
 
 
-def check(config: Config) -> None:
+def check_user(config: Config) -> None:
     """Raise ConfigError for a user that this process is not and cannot become."""
     user = user_of(config)
     if user is not None and not is_root() and user.uid != os.geteuid():
@@ -93,3 +113,57 @@ def _become(user: User) -> None:
     os.initgroups(user.name, user.gid)
     os.setresgid(user.gid, user.gid, user.gid)
     os.setresuid(user.uid, user.uid, user.uid)
+
+
+def reloading() -> str:
+    """The state at the start of a reload; READY ends it."""
+    return f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}"
+
+
+def notify(state: str, *, path: str | None = None) -> bool:
+    """Send a state to systemd; False if there is no systemd to receive it. Raises nothing.
+
+    ``path`` is the socket, by default that of NOTIFY_SOCKET; an initial ``@`` means an abstract one.
+    """
+    path = os.environ.get("NOTIFY_SOCKET", "") if path is None else path
+    if not path.startswith(("/", "@")):
+        return False
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+        sock.setblocking(False)
+        sock.connect("\0" + path[1:] if path.startswith("@") else path)
+        sock.send(state.encode())
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def signals_blocked() -> Iterator[None]:
+    """Block the signals that must not end a starting server until ``unblock_signals`` or the end of the context.
+
+    The kernel keeps them until then. For the main thread; threads that it starts meanwhile never get these signals.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED_AT_START)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def unblock_signals() -> None:
+    """Receive the signals, those that the kernel has kept included: their handlers are in place."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED_AT_START)
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """The result of the function, called in a daemon thread."""
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # the caller may stop to wait, but the work goes on
+
+    def run() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="background", daemon=True).start()
+    return await asyncio.wrap_future(future)
