@@ -46,7 +46,7 @@ from maptr.protocol.numbers import (
 if TYPE_CHECKING:
     import dns.message
 
-MAX_CHAIN = 16  # CNAMEs followed in one response; dnspython's limit too
+MAX_CHAIN = 16  # CNAMEs followed for one question; dnspython's limit too
 MAX_GLUE = 8  # addresses taken from one referral
 EDE_BOGUS = range(5, 13)  # RFC 8914 4.6 to 4.13: validation failures, from "DNSSEC indeterminate" on
 

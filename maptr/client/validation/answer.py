@@ -22,11 +22,11 @@ from dns.rcode import NOERROR, NXDOMAIN, YXDOMAIN
 from dns.rdataclass import IN
 from dns.rdatatype import CNAME, DNAME, NAPTR, RdataType
 
-from maptr.client.message import read_soa
+from maptr.client.message import MAX_CHAIN, read_soa
 from maptr.client.validation import message as reading
-from maptr.client.validation.chain import Chain, Lookup, Lookups, Resolved, Trust, Unknown, Zone
-from maptr.client.validation.denial import INSECURE, SECURE
-from maptr.client.validation.signed import Bogus, WorkBudget, signers, verify
+from maptr.client.validation.chain import Chain, Lookup, Lookups, Resolved, Trust, Unknown
+from maptr.client.validation.denial import INSECURE, SECURE, denials, proofs
+from maptr.client.validation.signed import Bogus, WorkBudget, Zone, signers, verify
 from maptr.discovery import SECURITY, Outcome
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
@@ -34,7 +34,6 @@ from maptr.protocol.names import Labels
 from maptr.protocol.numbers import MAX_TTL
 from maptr.walk import Answer
 
-MAX_ALIASES = 16  # CNAMEs and DNAMEs followed for one question, as in ``client.message``
 INDETERMINATE, BOGUS = "indeterminate", "bogus"
 
 
@@ -57,7 +56,8 @@ class AnswerValidator:
         self.lookup: Lookup = next(self._steps)
 
     def tell(self, result: Resolved) -> None:
-        if result.message is not None and not reading.is_honest(result.message):
+        message = result.message  # which dnspython's resolver may have parsed
+        if message is not None and len(message.answer) + len(message.authority) > reading.MAX_RRSETS:
             result = Resolved(Outcome.MALFORMED, None, reading.TOO_MANY_RRSETS, result.server, result.elapsed)
         try:
             self.lookup = self._steps.send(result)
@@ -71,7 +71,7 @@ class AnswerValidator:
             while result.message is not None and result.message.rcode() in (NOERROR, NXDOMAIN, YXDOMAIN):
                 try:
                     answer = yield from self._read(lookup.name, result)
-                except _TooLong:  # RFC 6672 2.2
+                except dns.name.NameTooLong:  # of a validated DNAME (RFC 6672 2.2)
                     self._note = "a DNAME makes the name too long"
                     answer = self._answer(Outcome.NXDOMAIN, result, zone=self._asked)
                 if isinstance(answer, Answer):
@@ -103,8 +103,8 @@ class AnswerValidator:
             if target is None:
                 break
             self._aliases += 1
-            if self._aliases > MAX_ALIASES:
-                raise Bogus(f"more than {MAX_ALIASES} CNAMEs")
+            if self._aliases > MAX_CHAIN:
+                raise Bogus(f"more than {MAX_CHAIN} CNAMEs")
             name = target
             self._note = f"through CNAME {names.to_text(name.labels[:-1])}"
         if name != start and not message.flags & RA:
@@ -131,11 +131,7 @@ class AnswerValidator:
                 if len(dname) != 1:
                     raise Bogus(f"several DNAMEs at {dname.name}")
                 yield from self._take(Lookup(dname.name, DNAME), dname, result)
-                prefix = name.relativize(dname.name)
-                try:
-                    return prefix.concatenate(dname[0].target)
-                except dns.name.NameTooLong:
-                    raise _TooLong from None
+                return name.relativize(dname.name).concatenate(dname[0].target)
         cname = reading.rrset(answer, name, CNAME)
         if cname is None:
             return None
@@ -150,37 +146,31 @@ class AnswerValidator:
         message = result.response
         signatures = reading.signatures(message.answer, rrset)
         zone = yield from self._zone(rrset.name, signers(signatures))
-        if zone is None or zone.keys is None:
-            self._unsigned(what, result, zone, int(rrset.ttl))
+        if zone is None or not zone.keys:
+            self._add(what, result, *_unsigned(zone), int(rrset.ttl))
             return
-        signed = verify(rrset, signatures, zone.keys, self._trust.clock(), self._budget)
+        signed = verify(rrset, signatures, zone, self._trust.clock(), self._budget)
         security, ttl = SECURE, signed.ttl
         if signed.encloser is not None:
             # From a wildcard: no closer name may exist, which has to be proven.
-            proofs, proof_ttl = reading.proofs(message, zone.keys, self._trust.clock(), self._budget)
-            security, ttl = proofs.wildcard(rrset.name, signed.encloser), min(ttl, proof_ttl)
-        until = f"signed by {zone.name} key {signed.tag}"
-        self._chain.link(what, result, security, until + (", from a wildcard" if signed.encloser is not None else ""))
-        self._found.add(security)
-        self._ttl = min(self._ttl, ttl)
+            proven, proof_ttl = proofs(message, zone, self._trust.clock(), self._budget)
+            security, ttl = proven.wildcard(rrset.name, signed.encloser), min(ttl, proof_ttl)
+        note = f"signed by {zone.name} key {signed.tag}" + (", from a wildcard" if signed.encloser is not None else "")
+        self._add(what, result, security, note, ttl)
 
     def _negative(self, name: dns.name.Name, result: Resolved) -> Lookups[Answer]:
         """The answer that there are no records, which a signed zone has to prove."""
         message = result.response
         absent = message.rcode() == NXDOMAIN
-        zone = yield from self._zone(
-            name, (signer for _, signed in reading.denials(message) for signer in signers(signed))
-        )
+        zone = yield from self._zone(name, (signer for _, signed in denials(message) for signer in signers(signed)))
         ttl, denying = read_soa(message)
         what = Lookup(name, self._rdtype)
-        if zone is None or zone.keys is None:
-            self._unsigned(what, result, zone, MAX_TTL)
+        if zone is None or not zone.keys:
+            self._add(what, result, *_unsigned(zone), MAX_TTL)
         else:
-            proofs, kept = reading.proofs(message, zone.keys, self._trust.clock(), self._budget)
-            security = proofs.name_error(name) if absent else proofs.no_data(name, self._rdtype)
-            self._found.add(security)
-            self._chain.link(what, result, security, f"{zone.name} proves that there are none")
-            ttl = None if ttl is None else min(ttl, kept)
+            proven, kept = proofs(message, zone, self._trust.clock(), self._budget)
+            security = proven.name_error(name) if absent else proven.no_data(name, self._rdtype)
+            self._add(what, result, security, f"{zone.name} proves that there are none", kept)
         # An alias on the way is at or below the origin.
         denied = self._asked if self._aliases else denying
         return self._answer(Outcome.NXDOMAIN if absent else Outcome.NODATA, result, (), ttl, denied)
@@ -196,7 +186,7 @@ class AnswerValidator:
         held = (s for s in signed_by if owner.is_subdomain(s) and s.is_subdomain(anchor))
         signer = max(held, key=len, default=None)  # a response along aliases may have proofs of zones above, too
         zone = yield from self._chain.down(anchor, owner if signer is None else signer)
-        if zone.keys is None:
+        if not zone.keys:
             return zone
         if signer is None:
             raise Bogus(f"{owner} is in the signed zone {zone.name}, but without signature or proof")
@@ -206,10 +196,8 @@ class AnswerValidator:
 
     # ---- the end
 
-    def _unsigned(self, what: Lookup, result: Resolved, zone: Zone | None, ttl: int) -> None:
-        """Add the security and TTL of records without a usable signature."""
-        security = INDETERMINATE if zone is None else INSECURE
-        note = "no trust anchor is above it" if zone is None else f"{zone.name} is not signed"
+    def _add(self, what: Lookup, result: Resolved, security: str, note: str, ttl: int) -> None:
+        """Add the security and TTL of some of the data to those of the answer."""
         self._chain.link(what, result, security, note)
         self._found.add(security)
         self._ttl = min(self._ttl, ttl)
@@ -228,5 +216,6 @@ class AnswerValidator:
         return Answer(outcome, tuple(records), ttl, self._note, result.server, result.elapsed, security, links, zone)
 
 
-class _TooLong(Exception):
-    """A validated DNAME makes a name too long."""
+def _unsigned(zone: Zone | None) -> tuple[str, str]:
+    """The security of data without a usable signature, and the reason."""
+    return (INDETERMINATE, "no trust anchor is above it") if zone is None else (INSECURE, f"{zone.name} is not signed")

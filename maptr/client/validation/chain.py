@@ -13,8 +13,7 @@ many questions may share it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping
 from typing import NamedTuple, TypeVar
 
 import dns.dnssec
@@ -25,9 +24,8 @@ import dns.rdatatype
 from dns.rdatatype import CNAME, DNAME, DNSKEY, DS, RdataType
 
 from maptr.client.validation import message as reading
-from maptr.client.validation.anchors import SHA1, Anchors, is_usable
-from maptr.client.validation.denial import INSECURE, SECURE
-from maptr.client.validation.signed import Bogus, Keys, Rdata, Spent, WorkBudget, may_sign, named, verify
+from maptr.client.validation.denial import INSECURE, SECURE, proofs
+from maptr.client.validation.signed import SHA1, Bogus, Rdata, Spent, WorkBudget, Zone, is_usable, may_sign, verify
 from maptr.discovery import Link, Outcome
 
 T = TypeVar("T")
@@ -78,14 +76,6 @@ class Unknown(Exception):
         self.outcome: Outcome = Outcome.SERVFAIL if result.outcome.said else result.outcome
 
 
-@dataclass(frozen=True, slots=True)
-class Zone:
-    """A zone and its keys, None if it is provably unsigned or if no keys are known yet."""
-
-    name: dns.name.Name
-    keys: Keys | None
-
-
 class CachedZone(NamedTuple):
     """The zone that begins at a name, None for no zone. ``leaf``: there are no names below it."""
 
@@ -105,7 +95,7 @@ class CachedFailure(NamedTuple):
 class Trust:
     """Trust anchors, and a cache of the zones found from them. Threads may share one. ``clock`` is Unix time."""
 
-    def __init__(self, anchors: Anchors, clock: Callable[[], float]) -> None:
+    def __init__(self, anchors: Mapping[dns.name.Name, tuple[Rdata, ...]], clock: Callable[[], float]) -> None:
         self.anchors = anchors
         self.clock = clock
         self._kept: dict[dns.name.Name, CachedZone] = {}
@@ -157,7 +147,7 @@ class Chain:
 
         Raises Bogus, and Unknown if a lookup failed.
         """
-        zone = Zone(anchor, None)
+        zone = Zone(anchor)
         for labels in range(len(anchor), len(target) + 1):
             name = target.split(labels)[1]
             kept = self._trust.recall(name)
@@ -171,14 +161,12 @@ class Chain:
                 self._trust.keep(name, kept)
             if kept.zone is not None:
                 zone = kept.zone
-            if zone.keys is None or kept.leaf:
+            if not zone.keys or kept.leaf:
                 break
         return zone
 
     def _cut(self, above: Zone, name: dns.name.Name) -> Lookups[CachedZone]:
         """What begins at a name, according to the zone above it."""
-        keys = above.keys
-        assert keys is not None  # noqa: S101 - down() stops at a zone without keys
         lookup = Lookup(name, DS)
         result = yield from self._ask(lookup)
         if (known := self._trust.recall(name)) is not None:  # another question may have found it in the meantime
@@ -187,8 +175,8 @@ class Chain:
         try:
             found = reading.rrset(message.answer, name, DS)
             if found is None:
-                return self._no_ds(message, keys, lookup, result)
-            signed = verify(found, reading.signatures(message.answer, found), keys, self._now, self._budget)
+                return self._no_ds(message, above, lookup, result)
+            signed = verify(found, reading.signatures(message.answer, found), above, self._now, self._budget)
             if signed.encloser is not None:
                 raise Bogus(f"{name} DS: made from a wildcard")
         except Bogus as error:
@@ -196,11 +184,11 @@ class Chain:
         usable = [rdata for rdata in found if is_usable(rdata)]
         if not usable:
             self.link(lookup, result, INSECURE, "no DS with a known algorithm")
-            return self._until(Zone(name, None), signed.ttl)
-        self.link(lookup, result, SECURE, f"signed by {keys.zone} key {signed.tag}")
-        return (yield from self._keys(name, tuple(usable), signed.ttl, f"the DS in {keys.zone}"))
+            return self._until(Zone(name), signed.ttl)
+        self.link(lookup, result, SECURE, f"signed by {above.name} key {signed.tag}")
+        return (yield from self._keys(name, tuple(usable), signed.ttl, f"the DS in {above.name}"))
 
-    def _no_ds(self, message: dns.message.Message, keys: Keys, lookup: Lookup, result: Resolved) -> CachedZone:
+    def _no_ds(self, message: dns.message.Message, zone: Zone, lookup: Lookup, result: Resolved) -> CachedZone:
         """A name without DS: an unsigned zone, or no zone (RFC 4035 5.2, RFC 5155 8.6)."""
         for alias in message.answer:
             above = lookup.name != alias.name and lookup.name.is_subdomain(alias.name)
@@ -209,19 +197,19 @@ class Chain:
             found = reading.signatures(message.answer, alias)
             if found is None and alias.rdtype == CNAME:
                 continue  # it may be synthesized from a DNAME
-            signed = verify(alias, found, keys, self._now, self._budget)
+            signed = verify(alias, found, zone, self._now, self._budget)
             if signed.encloser is None:
                 self.link(lookup, result, SECURE, "an alias, so no zone begins here")
                 return self._until(None, signed.ttl)
-        proofs, ttl = reading.proofs(message, keys, self._now, self._budget)
+        proven, ttl = proofs(message, zone, self._now, self._budget)
         if message.rcode() != dns.rcode.NXDOMAIN:
-            proofs.no_data(lookup.name, DS)
-        elif proofs.name_error(lookup.name) == SECURE:  # with opt-out it may hide a delegation (RFC 5155 9.2)
+            proven.no_data(lookup.name, DS)
+        elif proven.name_error(lookup.name) == SECURE:  # with opt-out it may hide a delegation (RFC 5155 9.2)
             self.link(lookup, result, SECURE, "no such name, so no zone begins here")
             return self._until(None, ttl, leaf=True)
-        if proofs.cut(lookup.name):
-            self.link(lookup, result, INSECURE, f"{keys.zone} proves that this delegation is unsigned")
-            return self._until(Zone(lookup.name, None), ttl)
+        if proven.cut(lookup.name):
+            self.link(lookup, result, INSECURE, f"{zone.name} proves that this delegation is unsigned")
+            return self._until(Zone(lookup.name), ttl)
         self.link(lookup, result, SECURE, "no zone begins here")
         return self._until(None, ttl)
 
@@ -241,11 +229,12 @@ class Chain:
             if not entry:
                 raise Bogus(f"{name} DNSKEY: no key matches {by}")
             signatures = reading.signatures(message.answer, found)
-            signed = verify(found, signatures, Keys.of(name, entry), self._now, self._budget)
+            signed = verify(found, signatures, Zone.of(name, entry), self._now, self._budget)
         except Bogus as error:
             raise self._bogus(lookup, result, error) from None
-        self.link(lookup, result, SECURE, f"keys {named(usable)}, signed by {signed.tag}, which matches {by}")
-        return self._until(Zone(name, Keys.of(name, usable)), min(ttl, signed.ttl))
+        tags = ", ".join(sorted({str(dns.dnssec.key_id(key)) for key in usable}))
+        self.link(lookup, result, SECURE, f"keys {tags}, signed by {signed.tag}, which matches {by}")
+        return self._until(Zone.of(name, usable), min(ttl, signed.ttl))
 
     def _is_named(self, name: dns.name.Name, key: Rdata, trusted: tuple[Rdata, ...]) -> bool:
         """Whether an anchor or a DS is for this key; SHA-1 counts only if there is nothing better (RFC 4509 3)."""

@@ -7,14 +7,19 @@ delegations, so a proof by such a gap is insecure (RFC 5155 9.2).
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+import dns.message
 import dns.name
 import dns.rdatatype
-from dns.rdatatype import CNAME, DNAME, DS, NS, SOA, RdataType
+import dns.rrset
+from dns.rdataclass import IN
+from dns.rdatatype import CNAME, DNAME, DS, NS, NSEC, NSEC3, SOA, RdataType
 
-from maptr.client.validation.signed import Bogus, Rdata, VerifiedRRset, WorkBudget
+from maptr.client.validation.message import signatures
+from maptr.client.validation.signed import Bogus, Rdata, VerifiedRRset, WorkBudget, Zone, signers, verify
 from maptr.protocol.names import to_wire
 from maptr.zone.denial import SHA1, nsec3_hash
 
@@ -54,17 +59,25 @@ def lacks(rdata: Rdata, rdtype: RdataType) -> bool:
 # ---- NSEC
 
 
+class _Gap(NamedTuple):
+    """One record of the chain: no names exist between its owner and the next one."""
+
+    owner: dns.name.Name
+    rdata: Rdata
+
+
 @dataclass(frozen=True, slots=True)
 class NsecProofs:
     """The validated NSEC records of one reply and zone. Each method gives ``secure``, or raises Bogus."""
 
     zone: dns.name.Name
-    records: tuple[VerifiedRRset, ...]
+    records: tuple[_Gap, ...]
 
     @classmethod
     def of(cls, zone: dns.name.Name, records: Iterable[VerifiedRRset]) -> NsecProofs:
         """The proofs of one zone, without records whose next name is outside of it."""
-        return cls(zone, tuple(r for r in records if len(r.rrset) == 1 and _next(r).is_subdomain(zone)))
+        gaps = (_Gap(record.rrset.name, record.rrset[0]) for record in records if len(record.rrset) == 1)
+        return cls(zone, tuple(gap for gap in gaps if gap.rdata.next.is_subdomain(zone)))
 
     def name_error(self, name: dns.name.Name) -> str:
         """Proves that the name does not exist, nor a wildcard for it (RFC 4035 5.4)."""
@@ -77,14 +90,14 @@ class NsecProofs:
         shown = dns.rdatatype.to_text(rdtype)
         match = self._matching(name)
         if match is not None:
-            if not lacks(match.rrset[0], rdtype):
+            if not lacks(match, rdtype):
                 raise Bogus(f"the NSEC of {name} does not say that there is no {shown}")
             return SECURE
-        record = self._covering(name)
-        if _next(record).is_subdomain(name):
+        gap = self._covering(name)
+        if gap.rdata.next.is_subdomain(name):
             return SECURE
-        match = self._matching(WILDCARD.concatenate(_closest_encloser(name, record)))
-        if match is None or not lacks(match.rrset[0], rdtype):
+        match = self._matching(WILDCARD.concatenate(_closest_encloser(name, gap)))
+        if match is None or not lacks(match, rdtype):
             raise Bogus(f"no NSEC says that {name} has no {shown}")
         return SECURE
 
@@ -96,40 +109,35 @@ class NsecProofs:
 
     def cut(self, name: dns.name.Name) -> bool:
         """Whether the name, which has no DS, is a delegation (RFC 4035 5.2)."""
-        record = self._matching(name)
-        return record is not None and has(record.rrset[0], NS)
+        match = self._matching(name)
+        return match is not None and has(match, NS)
 
     # ---- single records
 
-    def _matching(self, name: dns.name.Name) -> VerifiedRRset | None:
-        return next((record for record in self.records if record.rrset.name == name), None)
+    def _matching(self, name: dns.name.Name) -> Rdata | None:
+        return next((gap.rdata for gap in self.records if gap.owner == name), None)
 
-    def _covering(self, name: dns.name.Name) -> VerifiedRRset:
-        for record in self.records:
-            owner, after, rdata = record.rrset.name, _next(record), record.rrset[0]
-            inside = owner < name and (name < after or after == self.zone)  # the last one leads to the apex
+    def _covering(self, name: dns.name.Name) -> _Gap:
+        for gap in self.records:
+            owner, rdata = gap
+            inside = owner < name and (name < rdata.next or rdata.next == self.zone)  # the last one leads to the apex
             # An ancestor that is delegated or has a DNAME proves nothing (RFC 6840 4.1).
             silent = name.is_subdomain(owner) and (is_delegation(rdata) or has(rdata, DNAME))
             if inside and name.is_subdomain(self.zone) and not silent:
-                return record
+                return gap
         raise Bogus(f"no NSEC says that {name} does not exist")
 
-    def _gap(self, name: dns.name.Name) -> VerifiedRRset:
+    def _gap(self, name: dns.name.Name) -> _Gap:
         """The record that covers a name which is not an empty non-terminal either."""
-        record = self._covering(name)
-        if _next(record).is_subdomain(name):
+        gap = self._covering(name)
+        if gap.rdata.next.is_subdomain(name):
             raise Bogus(f"{name} exists, because there are names below it")
-        return record
+        return gap
 
 
-def _next(record: VerifiedRRset) -> dns.name.Name:
-    after: dns.name.Name = record.rrset[0].next
-    return after
-
-
-def _closest_encloser(name: dns.name.Name, gap: VerifiedRRset) -> dns.name.Name:
+def _closest_encloser(name: dns.name.Name, gap: _Gap) -> dns.name.Name:
     """The closest ancestor of a name that exists: the longest that the name shares with an end of the gap."""
-    return name.split(max(name.fullcompare(end)[2] for end in (gap.rrset.name, _next(gap))))[1]
+    return name.split(max(name.fullcompare(end)[2] for end in (gap.owner, gap.rdata.next)))[1]
 
 
 # ---- NSEC3
@@ -284,3 +292,36 @@ def _digest(owner: dns.name.Name, zone: dns.name.Name) -> bytes | None:
         return base64.b32hexdecode(owner.labels[0], casefold=True)
     except ValueError:
         return None
+
+
+# ---- the proofs in a response
+
+Proofs = NsecProofs | Nsec3Proofs
+
+
+def denials(message: dns.message.Message) -> Iterator[tuple[dns.rrset.RRset, dns.rrset.RRset | None]]:
+    """The NSEC and NSEC3 RRsets of a response, with their signatures."""
+    for candidate in message.authority:
+        if candidate.rdtype in (NSEC, NSEC3) and candidate.rdclass == IN:
+            yield candidate, signatures(message.authority, candidate)
+
+
+def proofs(message: dns.message.Message, zone: Zone, now: float, budget: WorkBudget) -> tuple[Proofs, int]:
+    """The proofs of one zone in a response, and the seconds for which they may be cached.
+
+    Records of other zones are ignored. Raises Bogus for a record of this zone without valid signature, because the
+    other records may then be only half of a proof (with opt-out, that a name with a wildcard has no data).
+    """
+    found: list[VerifiedRRset] = []
+    for denial, signed in denials(message):
+        named = signers(signed)
+        if zone.name in named or (not named and denial.name.is_subdomain(zone.name)):
+            found.append(verify(denial, signed, zone, now, budget))
+    ttl = min((record.ttl for record in found), default=0)
+    plain = [record for record in found if record.rrset.rdtype == NSEC]
+    if plain:
+        return NsecProofs.of(zone.name, plain), ttl
+    hashed = Nsec3Proofs.of(zone.name, found, budget)
+    if hashed is None:
+        raise Bogus(f"no proof of {zone.name} in the response")
+    return hashed, ttl

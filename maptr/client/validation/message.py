@@ -1,4 +1,4 @@
-"""DNS messages for validation: RRsets with their signatures, and the proofs of denial in a response.
+"""DNS messages for validation: read within limits, with the signatures of each RRset.
 
 A response may be hostile, and dnspython takes seconds for one that is full of names of a hundred labels. Therefore it
 parses only the types that validation needs, and the number of RRsets and the cost of names are limited.
@@ -7,7 +7,7 @@ parses only the types that validation needs, and the number of RRsets and the co
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import dns.exception
 import dns.message
@@ -17,11 +17,9 @@ import dns.rdata
 import dns.rdatatype
 import dns.rrset
 from dns.rdataclass import IN
-from dns.rdatatype import CNAME, DNAME, DNSKEY, DS, NAPTR, NSEC, NSEC3, OPT, RRSIG, SOA, RdataType
+from dns.rdatatype import CNAME, DNAME, DNSKEY, DS, NAPTR, NONE, NSEC, NSEC3, OPT, RRSIG, SOA, RdataType
 
 from maptr.client.message import Record, read_sections
-from maptr.client.validation.denial import Nsec3Proofs, NsecProofs
-from maptr.client.validation.signed import Bogus, Keys, Rdata, VerifiedRRset, WorkBudget, signers, verify
 from maptr.protocol.names import Labels, fold, read_name
 from maptr.protocol.numbers import HEADER_SIZE, RCODE_BITS
 
@@ -29,9 +27,6 @@ MAX_RRSETS = 256  # of one response; sixteen aliases by DNAME and wildcard, sign
 MAX_NAME_COST = 1_000_000  # sum of squares of the numbers of labels, dnspython's cost: 2048 names of 22 labels
 
 TOO_MANY_RRSETS = f"more than {MAX_RRSETS} RRsets"
-
-Section = Sequence[dns.rrset.RRset]
-Proofs = NsecProofs | Nsec3Proofs
 
 # The types that are parsed, and which of their fields are names.
 _NAMES = {
@@ -63,90 +58,42 @@ def parse(packet: bytes) -> dns.message.Message:
         message.flags = flags
         extended = next((record.ttl >> 24 << 4 for record in sections.additional if record.rdtype == OPT), 0)
         message.set_rcode(dns.rcode.Rcode(flags & RCODE_BITS | extended))  # RFC 6891 6.1.3
-        reader = _Reader(packet)
-        message.answer = reader.rrsets(sections.answer)
-        message.authority = reader.rrsets(sections.authority)
+        message.answer, message.authority = _read_rrsets(packet, sections.answer, sections.authority)
     except (dns.exception.DNSException, ValueError, IndexError, struct.error) as error:
         raise ValueError(str(error) or type(error).__name__) from None
     return message
 
 
-def is_honest(message: dns.message.Message) -> bool:
-    """Whether a message that dnspython's resolver parsed is within MAX_RRSETS."""
-    return len(message.answer) + len(message.authority) <= MAX_RRSETS
-
-
-class _Reader:
-    """Reads the RRsets of one message, within its limits."""
-
-    def __init__(self, packet: bytes) -> None:
-        self._packet = packet
-        self._rrsets_left = MAX_RRSETS
-        self._cost_left = MAX_NAME_COST
-
-    def rrsets(self, records: Iterable[Record]) -> list[dns.rrset.RRset]:
-        """The records of one section as RRsets, in order. Raises ValueError and dnspython's errors."""
+def _read_rrsets(packet: bytes, *sections: Sequence[Record]) -> Iterator[list[dns.rrset.RRset]]:
+    """The records of each section as RRsets, in order. Raises ValueError above the limits, and dnspython's errors."""
+    count = cost = 0
+    for records in sections:
         found: dict[tuple[Labels, int, int], dns.rrset.RRset] = {}
         for record in records:
             if record.rdtype not in _NAMES:
                 continue
             rdtype = RdataType(record.rdtype)
-            rdata = dns.rdata.from_wire(IN, rdtype, self._packet, record.start, record.end - record.start)
-            self._pay(rdata)
-            covers = rdata.covers()
-            key = fold(record.owner), rdtype, covers
-            rrset = found.get(key)
-            if rrset is None:
-                self._rrsets_left -= 1
-                if self._rrsets_left < 0:
+            rdata = dns.rdata.from_wire(IN, rdtype, packet, record.start, record.end - record.start)
+            cost += sum(len(getattr(rdata, field)) ** 2 for field in _NAMES[rdtype])
+            if cost > MAX_NAME_COST:
+                raise ValueError("too many names with too many labels")
+            key = fold(record.owner), rdtype, rdata.covers()
+            if key not in found:
+                count += 1
+                if count > MAX_RRSETS:
                     raise ValueError(TOO_MANY_RRSETS)
-                rrset = found[key] = dns.rrset.RRset(dns.name.Name((*record.owner, b"")), IN, rdtype, covers)
-            rrset.add(rdata, record.sane_ttl)
-        return list(found.values())
-
-    def _pay(self, rdata: Rdata) -> None:
-        for field in _NAMES[rdata.rdtype]:
-            self._cost_left -= len(getattr(rdata, field)) ** 2
-        if self._cost_left < 0:
-            raise ValueError("too many names with too many labels")
+                found[key] = dns.rrset.RRset(dns.name.Name((*record.owner, b"")), IN, rdtype, rdata.covers())
+            found[key].add(rdata, record.sane_ttl)
+        yield list(found.values())
 
 
-def rrset(section: Section, name: dns.name.Name, rdtype: RdataType) -> dns.rrset.RRset | None:
-    """The RRset of a name and type."""
-    return next((r for r in section if r.rdtype == rdtype and r.rdclass == IN and r.name == name), None)
+def rrset(
+    section: Sequence[dns.rrset.RRset], name: dns.name.Name, rdtype: RdataType, covers: RdataType = NONE
+) -> dns.rrset.RRset | None:
+    """The RRset of a name and type; with ``covers``, the RRSIGs of that type."""
+    return next((found for found in section if found.full_match(name, IN, rdtype, covers)), None)
 
 
-def signatures(section: Section, covered: dns.rrset.RRset) -> dns.rrset.RRset | None:
+def signatures(section: Sequence[dns.rrset.RRset], covered: dns.rrset.RRset) -> dns.rrset.RRset | None:
     """The RRSIGs of an RRset."""
-    for candidate in section:
-        if candidate.rdtype == RRSIG and candidate.covers == covered.rdtype and candidate.name == covered.name:
-            return candidate if candidate.rdclass == IN else None
-    return None
-
-
-def denials(message: dns.message.Message) -> Iterator[tuple[dns.rrset.RRset, dns.rrset.RRset | None]]:
-    """The NSEC and NSEC3 RRsets of a response, with their signatures."""
-    for candidate in message.authority:
-        if candidate.rdtype in (NSEC, NSEC3) and candidate.rdclass == IN:
-            yield candidate, signatures(message.authority, candidate)
-
-
-def proofs(message: dns.message.Message, keys: Keys, now: float, budget: WorkBudget) -> tuple[Proofs, int]:
-    """The proofs of one zone in a response, and the seconds for which they may be cached.
-
-    Records of other zones are ignored. Raises Bogus for a record of this zone without valid signature, because the
-    other records may then be only half of a proof (with opt-out, that a name with a wildcard has no data).
-    """
-    found: list[VerifiedRRset] = []
-    for denial, signed in denials(message):
-        named = signers(signed)
-        if keys.zone in named or (not named and denial.name.is_subdomain(keys.zone)):
-            found.append(verify(denial, signed, keys, now, budget))
-    ttl = min((record.ttl for record in found), default=0)
-    plain = [record for record in found if record.rrset.rdtype == NSEC]
-    if plain:
-        return NsecProofs.of(keys.zone, plain), ttl
-    hashed = Nsec3Proofs.of(keys.zone, found, budget)
-    if hashed is None:
-        raise Bogus(f"no proof of {keys.zone} in the response")
-    return hashed, ttl
+    return rrset(section, covered.name, RRSIG, covered.rdtype)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
@@ -18,7 +18,7 @@ import dns.dnssecalgs
 import dns.name
 import dns.rdatatype
 import dns.rrset
-from dns.rdatatype import DNSKEY, NSEC, NSEC3
+from dns.rdatatype import DNSKEY, DS, NSEC, NSEC3
 
 from maptr.protocol.numbers import DNSSEC_PROTOCOL, REVOKED, ZONE_KEY
 from maptr.protocol.serial import is_newer
@@ -29,6 +29,8 @@ MAX_HASHES = 20_000  # rounds of hashing for one question: 127 labels (RFC 1035)
 
 RRSIG_FIXED = 18  # bytes of an RRSIG before the signer's name (RFC 4034 3.1)
 ALGORITHMS = frozenset({5, 7, 8, 10, 13, 14, 15, 16})  # those for validators in RFC 9904 that dnspython supports
+DIGESTS = frozenset({1, 2, 4})  # SHA-1, SHA-256, SHA-384: what RFC 9905 lets validators accept
+SHA1 = 1
 
 _FIXED = struct.Struct("!HHI")
 _LENGTH = struct.Struct("!H")
@@ -65,36 +67,35 @@ class WorkBudget:
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
-    """The DNSKEY rdatas of a zone that may sign, by algorithm and tag."""
+class Zone:
+    """A zone, and the DNSKEY rdatas that may sign it, by algorithm and tag.
 
-    zone: dns.name.Name
-    keys: Mapping[tuple[int, int], tuple[Rdata, ...]]
+    It has no keys if it is provably unsigned, or if they are not known yet.
+    """
+
+    name: dns.name.Name
+    keys: Mapping[tuple[int, int], tuple[Rdata, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, zone: dns.name.Name, rdatas: Iterable[Rdata]) -> Keys:
+    def of(cls, name: dns.name.Name, rdatas: Iterable[Rdata]) -> Zone:
         keys: dict[tuple[int, int], tuple[Rdata, ...]] = {}
         for rdata in rdatas:
             place = int(rdata.algorithm), dns.dnssec.key_id(rdata)
             keys[place] = (*keys.get(place, ()), rdata)
-        return cls(zone, keys)
+        return cls(name, keys)
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedRRset:
-    """An RRset with the signature that verified, and the seconds for which it may be cached (RFC 4035 5.3.3).
+    """An RRset with the tag of the key that signed it, and the seconds for which it may be cached (RFC 4035 5.3.3).
 
     ``encloser`` is set if the RRset comes from a wildcard: it is the name directly above the wildcard.
     """
 
     rrset: dns.rrset.RRset
-    signature: Rdata
+    tag: int
     ttl: int
     encloser: dns.name.Name | None = None
-
-    @property
-    def tag(self) -> int:
-        return int(self.signature.key_tag)
 
 
 def may_sign(key: Rdata) -> bool:
@@ -107,29 +108,36 @@ def may_sign(key: Rdata) -> bool:
     )
 
 
+def is_usable(rdata: Rdata) -> bool:
+    """Whether a DS or DNSKEY has algorithms that are supported (RFC 4035 5.2, RFC 6840 5.2)."""
+    if rdata.rdtype == DNSKEY:
+        return may_sign(rdata)
+    return bool(rdata.rdtype == DS and rdata.algorithm in ALGORITHMS and rdata.digest_type in DIGESTS)
+
+
 def signers(signatures: dns.rrset.RRset | None) -> list[dns.name.Name]:
     """The signers in an RRset's signatures, each once, in order."""
     return list(dict.fromkeys(signature.signer for signature in signatures or ()))
 
 
 def verify(
-    rrset: dns.rrset.RRset, signatures: dns.rrset.RRset | None, keys: Keys, now: float, budget: WorkBudget
+    rrset: dns.rrset.RRset, signatures: dns.rrset.RRset | None, zone: Zone, now: float, budget: WorkBudget
 ) -> VerifiedRRset:
     """The RRset with a valid signature of the zone. Raises Bogus with the reason of the last failure."""
     shown = f"{rrset.name.canonicalize()} {dns.rdatatype.to_text(rrset.rdtype)}"
-    reason = f"no signature of {keys.zone}"
+    reason = f"no signature of {zone.name}"
     checks = 0
     records: list[bytes] = []  # in canonical form and order; for many records this costs more than a check
     for signature in signatures or ():
-        if signature.signer != keys.zone:
+        if signature.signer != zone.name:
             continue
         refusal = _refusal(rrset, signature, now)
         if refusal:
             reason = refusal
             continue
-        candidates = keys.keys.get((signature.algorithm, signature.key_tag), ())
+        candidates = zone.keys.get((signature.algorithm, signature.key_tag), ())
         if not candidates:
-            reason = f"signed by key {signature.key_tag}, which {keys.zone} does not have"
+            reason = f"signed by key {signature.key_tag}, which {zone.name} does not have"
         for key in candidates:
             checks += 1
             if checks > MAX_CHECKS_RRSET:
@@ -139,7 +147,7 @@ def verify(
             if _verifies(_signed_data(rrset, records, signature), signature.signature, key):
                 left = (signature.expiration - int(now)) & 0xFFFF_FFFF
                 ttl = min(int(rrset.ttl), int(signature.original_ttl), left)
-                return VerifiedRRset(rrset, signature, ttl, _encloser(rrset.name, signature))
+                return VerifiedRRset(rrset, int(signature.key_tag), ttl, _encloser(rrset.name, signature))
             reason = f"the signature of key {signature.key_tag} does not verify"
     raise Bogus(f"{shown}: {reason}")
 
@@ -194,8 +202,3 @@ def _encloser(name: dns.name.Name, signature: Rdata) -> dns.name.Name | None:
     if signature.labels == len(name) - 1 - name.is_wild():
         return None
     return name.split(signature.labels + 1)[1]
-
-
-def named(keys: Iterable[Rdata]) -> str:
-    """Keys by tag, for the trace."""
-    return ", ".join(sorted({str(dns.dnssec.key_id(key)) for key in keys}))

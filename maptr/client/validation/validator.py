@@ -1,37 +1,47 @@
 """Validator: trust anchors and the keys found from them, for ``discover(trust_anchors=...)``.
 
-Reads the file of anchors and the clock. The other modules of this package have no I/O.
+Reads files of anchors, in the formats of BIND and Unbound, and the clock. The other modules of this package have no
+I/O.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import dns.dnssecalgs
+import dns.exception
 import dns.name
+import dns.rdata
+import dns.rdatatype
+import dns.zonefile
+from dns.rdatatype import DNSKEY, DS
 
 from maptr.client.exchange import Attempt, Exchange
-from maptr.client.validation import anchors as anchor_files
 from maptr.client.validation.answer import AnswerValidator
 from maptr.client.validation.chain import Resolved, Trust
 from maptr.client.validation.message import parse
+from maptr.client.validation.signed import Rdata, is_usable
 from maptr.discovery import Outcome
 from maptr.errors import ConfigError, MissingExtra
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import NAPTR
 from maptr.walk import Answer
 
-if TYPE_CHECKING:
-    import dns.rdata
-
 # By dns.name.Name or str: the keys of a Mapping are invariant, so that a dict[str, ...] would match neither.
-Anchors: TypeAlias = "Mapping[Any, Iterable[dns.rdata.Rdata]]"
+Anchors: TypeAlias = Mapping[Any, Iterable[Rdata]]
 TrustAnchors: TypeAlias = "Validator | Anchors | str | os.PathLike[str]"
+
+_BIND = re.compile(r"\b(trust-anchors|trusted-keys|managed-keys)\s*\{")
+_BIND_COMMENTS = re.compile(r'("[^"]*")|//[^\n]*|#[^\n]*|/\*.*?\*/', re.DOTALL)
+_BIND_ENTRY = re.compile(
+    r'\s*"?([^\s"]+)"?\s+(?:(initial|static)-(key|ds)\s+)?(\d+)\s+(\d+)\s+(\d+)\s+((?:"[^"]*"\s*)+);'
+)
 
 
 class Validator:
@@ -53,10 +63,10 @@ class Validator:
             newer = "a newer" if find_spec("cryptography") else "the"
             raise MissingExtra(f"validation needs {newer} package cryptography: pip install 'maptr[dnssec]'")
         if isinstance(anchors, Mapping):
-            found = anchor_files.usable(anchors)
+            found = usable_anchors(anchors)
         else:
             try:
-                found = anchor_files.read(Path(anchors).read_text("utf-8"), os.fspath(anchors))
+                found = read_anchors(Path(anchors).read_text("utf-8"), os.fspath(anchors))
             except (OSError, UnicodeDecodeError) as error:
                 reason = getattr(error, "strerror", None) or error
                 raise ConfigError(f"{os.fspath(anchors)}: {reason}", key="trust_anchors") from None
@@ -134,3 +144,61 @@ def _result(exchange: Exchange, elapsed: float) -> Resolved:
     except ValueError as error:
         return Resolved(Outcome.MALFORMED, None, f"the response cannot be read: {error}", answer.server, elapsed)
     return Resolved(answer.outcome, message, "", answer.server, elapsed)
+
+
+# ---- trust anchors
+
+
+def usable_anchors(given: Anchors, filename: str = "") -> Mapping[dns.name.Name, tuple[Rdata, ...]]:
+    """The anchors with known algorithms, by zone. Raises ConfigError if there are none, or none of a zone."""
+    found: dict[dns.name.Name, tuple[Rdata, ...]] = {}
+    key = "" if filename else "trust_anchors"
+    for name, rdatas in given.items():
+        zone = dns.name.from_text(name) if isinstance(name, str) else name
+        known = tuple(rdata for rdata in rdatas if is_usable(rdata))
+        if not known:
+            raise ConfigError(f"no trust anchor of {zone} has a known algorithm", filename=filename, key=key)
+        found[zone] = (*found.get(zone, ()), *known)
+    if not found:
+        raise ConfigError("no trust anchor", filename=filename, key=key)
+    return found
+
+
+def read_anchors(text: str, filename: str = "") -> Mapping[dns.name.Name, tuple[Rdata, ...]]:
+    """Anchors from text. Raises ConfigError.
+
+    The text has DS and DNSKEY records as in a zone file (Unbound, dnssec-keygen, ``maptr zone keys ds``), or BIND's
+    ``trust-anchors``, ``trusted-keys`` and ``managed-keys``.
+    """
+    given: dict[dns.name.Name | str, list[Rdata]] = {}
+    try:
+        for name, rdata in _read_bind(text) if _BIND.search(text) else _read_records(text):
+            given.setdefault(name, []).append(rdata)
+    except (dns.exception.DNSException, ValueError) as error:
+        raise ConfigError(f"trust anchors cannot be read: {error}", filename=filename) from None
+    return usable_anchors(given, filename)
+
+
+def _read_records(text: str) -> Iterator[tuple[dns.name.Name, Rdata]]:
+    for rrset in dns.zonefile.read_rrsets(text, rdclass=None, default_ttl=0):
+        if rrset.rdtype not in (DS, DNSKEY):
+            raise ValueError(f"{dns.rdatatype.to_text(rrset.rdtype)} is neither DS nor DNSKEY")
+        for rdata in rrset:
+            yield rrset.name, rdata
+
+
+def _read_bind(text: str) -> Iterator[tuple[dns.name.Name, Rdata]]:
+    text = _BIND_COMMENTS.sub(lambda match: match[1] or " ", text)
+    for block in _BIND.finditer(text):
+        at, end = block.end(), text.find("}", block.end())
+        if end < 0:
+            raise ValueError(f"{block[1]} is never closed")
+        while text[at:end].strip():
+            entry = _BIND_ENTRY.match(text, at, end)
+            if entry is None:
+                raise ValueError(f"not an anchor: {text[at:end].strip()[:60]!r}")
+            zone, _, kind, *numbers, data = entry.groups()
+            octets = "".join(data.replace('"', " ").split())
+            rdtype = "DS" if kind == "ds" else "DNSKEY"
+            yield dns.name.from_text(zone), dns.rdata.from_text("IN", rdtype, " ".join([*numbers, octets]))
+            at = entry.end()

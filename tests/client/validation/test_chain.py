@@ -32,12 +32,12 @@ from hypothesis import strategies as st
 from maptr.answer.context import Transport
 from maptr.answer.respond import respond
 from maptr.cli.group import main
-from maptr.client.validation import anchors, chain, signed
 from maptr.client.validation import answer as answering
+from maptr.client.validation import chain, signed
 from maptr.client.validation.chain import Lookup, Resolved
 from maptr.client.validation.message import parse
-from maptr.client.validation.signed import MAX_CHECKS_RRSET, Bogus, Keys, VerifiedRRset, WorkBudget, verify
-from maptr.client.validation.validator import Validator
+from maptr.client.validation.signed import MAX_CHECKS_RRSET, Bogus, VerifiedRRset, WorkBudget, Zone, verify
+from maptr.client.validation.validator import Validator, read_anchors, usable_anchors
 from maptr.discovery import Outcome
 from maptr.errors import ConfigError
 from maptr.walk import Answer
@@ -117,7 +117,7 @@ def naptr_signature() -> Any:
 def verified(signature: dns.rdata.Rdata, *keys: dns.rdata.Rdata, now: float = NOW) -> VerifiedRRset:
     """The NAPTR records at 1.ark.arpa., verified by this signature and these keys of the zone."""
     signatures = dns.rrset.from_rdata("1.ark.arpa.", 300, signature)
-    return verify(naptr_rrset(), signatures, Keys.of(dns.name.from_text(CHILD), keys), now, WorkBudget())
+    return verify(naptr_rrset(), signatures, Zone.of(dns.name.from_text(CHILD), keys), now, WorkBudget())
 
 
 def validator(trusted: Any = None, *, clock: Callable[[], float] = lambda: NOW) -> Validator:
@@ -489,13 +489,13 @@ def test_the_cache_of_keys_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- hostile signatures
 
 
-def many(count: int, collide: bool) -> tuple[dns.rrset.RRset, dns.rrset.RRset, Keys]:
+def many(count: int, collide: bool) -> tuple[dns.rrset.RRset, dns.rrset.RRset, Zone]:
     """KeyTrap: many keys with one tag, and many signatures with that tag that do not verify."""
     rrset = dns.rrset.from_text("1.ark.arpa.", 300, "IN", "NAPTR", '0 0 "h" "ark" "" evil.example.')
     good = naptr_signature()
     signatures = [good.replace(signature=number.to_bytes(64, "big")) for number in range(1, count)]
     keys = {(13, good.key_tag): tuple(CHILD_KEYS) * (count if collide else 1)}
-    return rrset, dns.rrset.from_rdata_list("1.ark.arpa.", 300, signatures), Keys(dns.name.from_text(CHILD), keys)
+    return rrset, dns.rrset.from_rdata_list("1.ark.arpa.", 300, signatures), Zone(dns.name.from_text(CHILD), keys)
 
 
 @pytest.mark.parametrize("collide", [False, True])
@@ -538,7 +538,7 @@ def test_signatures_that_do_not_count(changes: dict[str, object], reason: str) -
 
 def test_an_nsec_is_never_made_from_a_wildcard() -> None:
     """RFC 4035 5.3.4: or the NSEC of a wildcard, shown at any name below, would say that the name has no types."""
-    owner, keys = "*.w.ark.arpa.", Keys.of(dns.name.from_text(CHILD), CHILD_KEYS)
+    owner, keys = "*.w.ark.arpa.", Zone.of(dns.name.from_text(CHILD), CHILD_KEYS)
     nsec, signatures = (list(CHILD_ZONE.find_rdataset(owner, *kind)) for kind in (("NSEC",), ("RRSIG", "NSEC")))
 
     def at(name: str) -> VerifiedRRset:
@@ -571,7 +571,7 @@ def test_keys_of_hostile_octets_do_not_verify(octets: bytes, algorithm: int) -> 
 def test_keys_that_may_not_sign(change: dict[str, int]) -> None:
     """RFC 4034 2.1.1 and 2.1.2; RFC 5011 2.1: a revoked key."""
     with pytest.raises(ConfigError, match="known algorithm"):
-        anchors.usable({CHILD: [CHILD_KEYS[0].replace(**change)]})
+        usable_anchors({CHILD: [CHILD_KEYS[0].replace(**change)]})
 
 
 def test_deep_names_cost_a_bounded_number_of_questions() -> None:
@@ -672,7 +672,7 @@ def key_text() -> str:
     ids=["DS", "unbound's", "DNSKEY", "trusted-keys", "managed-keys", "bind.keys"],
 )
 def test_files_of_anchors(text: str, zones: set[str], tmp_path: Path) -> None:
-    assert {zone.to_text() for zone in anchors.read(text)} == zones
+    assert {zone.to_text() for zone in read_anchors(text)} == zones
     (tmp_path / "anchors").write_text(text)
     Validator(tmp_path / "anchors")
 
@@ -692,7 +692,7 @@ def test_files_of_anchors(text: str, zones: set[str], tmp_path: Path) -> None:
 )
 def test_invalid_files_of_anchors(text: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason) as caught:
-        anchors.read(text, "anchors.txt")
+        read_anchors(text, "anchors.txt")
     assert str(caught.value).startswith("anchors.txt")
 
 

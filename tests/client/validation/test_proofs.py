@@ -38,7 +38,7 @@ def records(case: dict[str, Any], wanted: list[str]) -> list[VerifiedRRset]:
 
 
 def signed(rrset: dns.rrset.RRset) -> VerifiedRRset:
-    return VerifiedRRset(rrset, None, 3600)
+    return VerifiedRRset(rrset, 0, 3600)
 
 
 def verdict(case: dict[str, Any], wanted: list[str]) -> str:
