@@ -29,7 +29,7 @@ from maptr.protocol.serial import is_newer
 from maptr.server.responder import ServerState
 from maptr.server.state import Clock
 from maptr.transfer import tsig
-from maptr.transfer.acl import Acl, NotifyTarget, Secondaries, TsigKey, keyring
+from maptr.transfer.acl import NotifyTarget, Secondaries, TsigKey, keyring
 from maptr.transfer.catalog import catalog_zone
 from maptr.transfer.journal import MAX_BYTES, Journal, decode, describe, encode
 from maptr.transfer.notify import is_truncated, make_notify, make_soa_query, read_response, read_serial
@@ -94,7 +94,7 @@ def _access(
 
 
 def _secondaries(table: ZoneConfig | CatalogConfig) -> Secondaries:
-    return Secondaries(Acl(table.transfer), table.notify)
+    return Secondaries(table.transfer, table.notify)
 
 
 def _catalog(config: CatalogConfig, snapshot: Snapshot, now: float, before: Catalog | None) -> Catalog | None:

@@ -117,34 +117,6 @@ class AccessRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Acl:
-    """An access control list: allows the clients that a rule allows. Without rules it allows no client."""
-
-    rules: tuple[AccessRule, ...] = ()
-
-    @classmethod
-    def of(cls, texts: Iterable[str]) -> Acl:
-        """Raises ValueError."""
-        return cls(tuple(AccessRule.from_text(text) for text in texts))
-
-    def allows(self, client: str, key: Labels | None) -> bool:
-        """``client`` is an IP address, ``key`` the folded name of the key that signed the query."""
-        if not self.rules:
-            return False
-        try:
-            address = ipaddress.ip_address(client.partition("%")[0])
-        except ValueError:
-            address = None
-        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
-            address = address.ipv4_mapped
-        return any(rule.allows(address, key) for rule in self.rules)
-
-    def keys(self) -> set[Labels]:
-        """The names of the keys in the rules."""
-        return {rule.key for rule in self.rules if rule.key is not None}
-
-
-@dataclass(frozen=True, slots=True)
 class NotifyTarget:
     """The address of a server that gets a NOTIFY for each new serial, signed if there is a key."""
 
@@ -169,16 +141,23 @@ class NotifyTarget:
 
 @dataclass(frozen=True, slots=True)
 class Secondaries:
-    """The secondaries of a zone: who may transfer it, and where NOTIFY messages go."""
+    """The secondaries of a zone: the clients that a rule allows to transfer it, and the targets of NOTIFY messages.
 
-    transfer: Acl = Acl()
+    Without rules, no client may transfer the zone.
+    """
+
+    transfer: tuple[AccessRule, ...] = ()
     notify: tuple[NotifyTarget, ...] = ()
 
-    def check(self, keys: Mapping[Labels, TsigKey]) -> None:
-        """Raises ValueError for a name without a key."""
-        named = self.transfer.keys() | {target.key for target in self.notify if target.key is not None}
-        for name in sorted(named - keys.keys()):
-            raise ValueError(f"there is no key {to_text(name)}")
+    def allows(self, client: str, key: Labels | None) -> bool:
+        """``client`` is an IP address, ``key`` the folded name of the key that signed the query."""
+        try:
+            address = ipaddress.ip_address(client.partition("%")[0])
+        except ValueError:
+            address = None
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+            address = address.ipv4_mapped
+        return any(rule.allows(address, key) for rule in self.transfer)
 
 
 def _name(text: str) -> Labels:

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Protocol
 
 from dnslib import DNSError, DNSQuestion
 from dnslib.dns import RR
 
 from maptr.answer.context import Transport
 from maptr.answer.message import MAX_POINTER, Message, MessageBuffer
-from maptr.answer.respond import make_reply
 from maptr.errors import ZoneError
 from maptr.protocol.names import Labels, fold, read_name, to_text
 from maptr.protocol.numbers import (
@@ -35,7 +34,7 @@ from maptr.protocol.numbers import (
     SOA,
 )
 from maptr.protocol.serial import is_newer
-from maptr.transfer.acl import Acl, Secondaries, TsigKey
+from maptr.transfer.acl import Secondaries, TsigKey
 from maptr.transfer.journal import Journal
 from maptr.transfer.tsig import CheckedQuery, check_query
 from maptr.zone.diff import SERIAL, ZoneRecord, records, soa_of
@@ -71,14 +70,10 @@ class Access:
     journals: Mapping[Labels, Journal] = field(default_factory=lambda: MappingProxyType({}))
     catalog: Catalog | None = None
 
-    def acl(self, origin: Labels) -> Acl:
+    def secondaries_of(self, origin: Labels) -> Secondaries:
         if self.catalog is not None and origin == self.catalog.view.origin:
-            return self.catalog.secondaries.transfer
-        return self.secondaries.get(origin, Secondaries()).transfer
-
-
-def _ignore(_: object) -> None:
-    pass
+            return self.catalog.secondaries
+        return self.secondaries.get(origin, Secondaries())
 
 
 def exchange(
@@ -89,31 +84,30 @@ def exchange(
     transport: Transport,
     client: str,
     now: int,
-    reply: Respond | None = None,
-    note: Callable[[str], None] = _ignore,
-    note_refused: Callable[[Callable[[], str]], None] = _ignore,
+    reply: Respond,
+    note: Callable[[str], None],
+    note_refused: Callable[[Callable[[], str]], None],
 ) -> Iterator[bytes]:
     """The messages of the response to a query; none if the server sends nothing.
 
-    ``now`` is the UNIX time. ``reply`` is the general path, by default without settings and without a rate limit.
-    ``note`` gets a log line for each transfer. ``note_refused`` gets a function that makes a log line for each refused
-    transfer and each invalid signature; any client can cause these, so the caller limits them. Raises ZoneError in the
-    middle of a transfer, for a record that is too large for a message; nothing else, for any bytes.
+    ``now`` is the UNIX time. ``reply`` is the general path. ``note`` gets a log line for each transfer.
+    ``note_refused`` gets a function that makes a log line for each refused transfer and each invalid signature; any
+    client can cause these, so the caller limits them. Raises ZoneError in the middle of a transfer, for a record that
+    is too large for a message; nothing else, for any bytes.
     """
     if len(query) < HEADER_SIZE or query[2] & 0x80:
         return
-    respond = reply or _respond_with(transport, client)
     checked = check_query(query, access.keys, now)
     if checked.error:
         note_refused(lambda: f"query from {client} with an invalid signature: {checked.fault}")
     question_type, name = _peek(checked.query)
-    if access.catalog is not None and access.catalog.secondaries.transfer.allows(client, checked.key):
+    if access.catalog is not None and access.catalog.secondaries.allows(client, checked.key):
         origin = access.catalog.view.origin
         if name[-len(origin) :] == origin:
             snapshot = Snapshot.of((access.catalog.view,))
 
     def ask(rcode: int | None) -> bytes | None:
-        return respond(checked.query, snapshot, reserve=checked.size, rcode=rcode, verified=checked.key is not None)
+        return reply(checked.query, snapshot, reserve=checked.size, rcode=rcode, verified=checked.key is not None)
 
     if checked.rcode is None and question_type in (AXFR, IXFR) and query[2] >> 3 & 15 == QUERY:
         yield from _Transfer(checked, snapshot, access, transport, client, note, note_refused).messages(ask)
@@ -121,16 +115,6 @@ def exchange(
     message = ask(checked.rcode)
     if message is not None:
         yield checked.sign(message)
-
-
-def _respond_with(transport: Transport, client: str) -> Respond:
-    """The general path without settings and without a rate limit."""
-
-    def reply(query: bytes, snapshot: Snapshot, *, verified: bool = False, **decided: Any) -> bytes | None:
-        made = make_reply(query, snapshot, transport=transport, client=client, **decided)
-        return None if made is None else made.wire
-
-    return reply
 
 
 def _peek(query: bytes) -> tuple[int, Labels]:
@@ -199,7 +183,7 @@ class _Transfer:
                 return SERVFAIL
             self.note_refused(lambda: f"{self._what(question)} refused: not served here")
             return NOTAUTH
-        if not self.access.acl(origin).allows(self.client, self.checked.key):
+        if not self.access.secondaries_of(origin).allows(self.client, self.checked.key):
             self.note_refused(lambda: f"{self._what(question)} refused")
             return REFUSED
         return None

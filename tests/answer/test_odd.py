@@ -4,7 +4,6 @@ path, ready or not, and with signatures and transfers configured."""
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import dns.message
 import pytest
@@ -14,17 +13,17 @@ from hypothesis import strategies as st
 from maptr.answer.context import Context, Identity, Transport
 from maptr.answer.rate_limit import RrlSettings
 from maptr.answer.ready import CLIENT_OPTION, WHOLE_OPTION
-from maptr.answer.respond import make_reply
 from maptr.protocol.cookies import CookieSettings
 from maptr.server.counters import Counters
 from maptr.server.responder import Responder, ServerState
 from maptr.transfer.acl import Secondaries
-from maptr.transfer.session import Access, Catalog, exchange
+from maptr.transfer.session import Access, Catalog
 from maptr.zone.snapshot import Snapshot
 from scripts.benchmark.loads import ark_zone
 from scripts.benchmark.odd import DO, ERRORS, ODD, QUESTIONS, ask, opt, option, tsig
 from tests.answer.test_ready import CLIENT, CONTEXT, NOW, SECRETS, Server
 from tests.support.answers import PACKETS, SNAPSHOT, snapshot_of
+from tests.support.transfers import answered
 
 ZONE = snapshot_of((ark_zone(50), "ark.arpa."), ("@ 60 SOA ns1 h 1 2 3 4 5\n@ 60 NS ns1\n", "arpa."))
 # Wildcards, aliases, a delegation, and names of several labels in the SOA record.
@@ -51,11 +50,7 @@ def whole(
 ) -> list[bytes]:
     """All messages of the response, from the general path behind signatures and transfers."""
 
-    def reply(query: bytes, snapshot: Snapshot, *, verified: bool = False, **decided: Any) -> bytes | None:
-        made = make_reply(query, snapshot, transport=transport, client=CLIENT, context=context, **decided)
-        return None if made is None else made.wire
-
-    return [*exchange(query, snapshot, access, transport=transport, client=CLIENT, now=int(NOW), reply=reply)]
+    return [*answered(query, snapshot, access, now=int(NOW), context=context, transport=transport, client=CLIENT)]
 
 
 class Both:

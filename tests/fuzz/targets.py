@@ -24,10 +24,11 @@ from maptr.config.model import TcpConfig
 from maptr.protocol.cookies import CookieSettings
 from maptr.server.counters import Counters
 from maptr.server.stream import Connections, Stream
-from maptr.transfer.acl import Acl, Secondaries, TsigKey
-from maptr.transfer.session import Access, exchange
+from maptr.transfer.acl import TsigKey
+from maptr.transfer.session import Access
 from maptr.zone.snapshot import Snapshot
 from tests.support.answers import SNAPSHOT
+from tests.support.transfers import allowing, answered
 
 CORPUS = Path(__file__).parent / "corpus"
 
@@ -185,7 +186,7 @@ def fuzz_stream(data: bytes) -> None:
 
 
 KEY = TsigKey((b"xfr",), "hmac-sha256", bytes(range(32)))
-ACCESS = Access(keys={KEY.name: KEY}, secondaries={(b"example",): Secondaries(Acl.of(["192.0.2.1", "key:xfr"]))})
+ACCESS = Access(keys={KEY.name: KEY}, secondaries={(b"example",): allowing("192.0.2.1", "key:xfr")})
 SIGNED_AT = 1559731985  # when the signatures in the corpus are valid
 
 
@@ -196,7 +197,7 @@ def fuzz_exchange(data: bytes) -> None:
     client = ("192.0.2.1", "198.51.100.1")[choice // len(TRANSPORTS) % 2]
     packet = data[1:]
     count = 0
-    for message in exchange(packet, SNAPSHOT, ACCESS, transport=transport, client=client, now=SIGNED_AT):
+    for message in answered(packet, SNAPSHOT, ACCESS, transport=transport, client=client, now=SIGNED_AT):
         count += 1
         assert message[:2] == packet[:2]
         assert message[2] & 0x80

@@ -16,15 +16,14 @@ import dns.rrset
 import dns.xfr
 import dns.zone
 
-from maptr.answer.context import Transport
-from maptr.transfer.acl import Acl, Secondaries, keyring
+from maptr.transfer.acl import keyring
 from maptr.transfer.journal import Journal
-from maptr.transfer.session import Access, exchange
+from maptr.transfer.session import Access
 from maptr.zone.diff import Difference
 from maptr.zone.snapshot import Snapshot, ZoneView
+from tests.support.transfers import HERE, allowing, answered
 
 ORIGIN = "ark.arpa."
-HERE = "127.0.0.1"
 
 
 def states(directory: Path) -> Iterator[tuple[float, dict[str, Any]]]:
@@ -99,9 +98,9 @@ class Follower:
         return size
 
     def _asked(self, query: dns.message.Message) -> Iterator[bytes]:
-        access = Access(keyring([]), {self.view.origin: Secondaries(Acl.of([HERE]))}, {self.view.origin: self.journal})
+        access = Access(keyring([]), {self.view.origin: allowing(HERE)}, {self.view.origin: self.journal})
         wire = query.to_wire()
-        return exchange(wire, Snapshot.of([self.view]), access, transport=Transport.TCP, client=HERE, now=0)
+        return answered(wire, Snapshot.of([self.view]), access, now=0)
 
     @staticmethod
     def _query(rdtype: str, serial: int = 0) -> dns.message.Message:

@@ -24,18 +24,18 @@ from maptr.answer.context import Transport
 from maptr.errors import ZoneError
 from maptr.protocol.names import fold, parse
 from maptr.transfer import tsig
-from maptr.transfer.acl import Acl, Secondaries, TsigKey, keyring
+from maptr.transfer.acl import Secondaries, TsigKey, keyring
 from maptr.transfer.catalog import catalog_zone, member_label
 from maptr.transfer.journal import Journal
-from maptr.transfer.session import MESSAGE_SIZE, Access, Catalog, exchange
+from maptr.transfer.session import MESSAGE_SIZE, Access, Catalog
 from maptr.zone.snapshot import Snapshot, ZoneView, view_zone
 from tests.answer.test_respond_oracle import ORIGIN, random_zone, zone_text
+from tests.support.transfers import HERE, allowing, answered
 
 NOW = 1_800_000_000
-HERE = "127.0.0.1"
 EXAMPLE = (b"example",)
 KEY = TsigKey((b"xfr",), "hmac-sha256", b"a secret of thirty-two octets...")
-OPEN = Secondaries(Acl.of([HERE]))
+OPEN = allowing(HERE)
 TRANSFER = dns.message.make_query(ORIGIN, "AXFR")
 APEX = "@ 60 SOA ns h {} 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n"
 
@@ -73,7 +73,7 @@ def ask(
     client: str = HERE,
 ) -> list[bytes]:
     wire = query if isinstance(query, bytes) else query.to_wire()
-    return list(exchange(wire, Snapshot.of([view]), access, transport=transport, client=client, now=NOW))
+    return list(answered(wire, Snapshot.of([view]), access, transport=transport, client=client, now=NOW))
 
 
 def apply(messages: list[bytes], zone: dns.zone.Zone, serial: int | None) -> None:
@@ -191,7 +191,7 @@ def test_a_transfer_that_is_refused(query: dns.message.Message, transport: Trans
 @pytest.mark.parametrize("rules", [None, [], ["::1"]])
 @pytest.mark.parametrize("transport", Transport)
 def test_a_client_without_access_is_refused(rules: list[str] | None, transport: Transport) -> None:
-    access = Access() if rules is None else access_of(secondaries=Secondaries(Acl.of(rules)))
+    access = Access() if rules is None else access_of(secondaries=allowing(*rules))
     for query in (TRANSFER, ixfr_query(1)):
         assert rcode_of(ask(query, view_of(1), access, transport=transport)) == "REFUSED"
 
@@ -215,7 +215,7 @@ def test_edns_of_a_transfer() -> None:
 def test_a_key_allows_any_address_and_each_message_is_signed() -> None:
     """RFC 8945 5.3.1: the signature of each message covers the one before."""
     view = large_view(400)
-    access = access_of(secondaries=Secondaries(Acl.of(["key:XFR."])))
+    access = access_of(secondaries=allowing("key:XFR."))
     assert rcode_of(ask(TRANSFER, view, access)) == "REFUSED"
     query, signer = tsig.sign_query(TRANSFER.to_wire(), KEY, NOW)
     messages = ask(query, view, access, client="2001:db8::9")
@@ -238,8 +238,8 @@ def test_dnspython_accepts_a_signed_transfer() -> None:
     wire = query.to_wire()
     at = tsig.find(wire)
     assert at is not None
-    snapshot, access = Snapshot.of([large_view(400)]), access_of(secondaries=Secondaries(Acl.of(["key:xfr"])))
-    messages = list(exchange(wire, snapshot, access, transport=Transport.TLS, client="", now=at.time))
+    snapshot, access = Snapshot.of([large_view(400)]), access_of(secondaries=allowing("key:xfr"))
+    messages = list(answered(wire, snapshot, access, transport=Transport.TLS, client="", now=at.time))
     context = None
     with dns.xfr.Inbound(zone) as inbound:
         for reply in messages:
@@ -254,7 +254,7 @@ def test_dnspython_accepts_a_signed_transfer() -> None:
 def test_messages_are_bounded_and_made_one_at_a_time() -> None:
     wire = dns.message.make_query(ORIGIN, "AXFR", use_edns=0).to_wire()
     snapshot = Snapshot.of([large_view(1000)])
-    stream = exchange(wire, snapshot, access_of(), transport=Transport.TCP, client=HERE, now=NOW)
+    stream = answered(wire, snapshot, access_of(), now=NOW)
     assert 16000 < len(next(stream)) <= MESSAGE_SIZE
     assert all(len(message) <= MESSAGE_SIZE for message in stream)
 
@@ -290,7 +290,7 @@ def logged(query: dns.message.Message, snapshot: Snapshot, access: Access) -> tu
     notes: list[str] = []
     refused: list[str] = []
     noted: dict[str, Any] = {"note": notes.append, "note_refused": lambda line: refused.append(line())}
-    list(exchange(query.to_wire(), snapshot, access, transport=Transport.TCP, client=HERE, now=NOW, **noted))
+    list(answered(query.to_wire(), snapshot, access, now=NOW, **noted))
     return notes, refused
 
 
@@ -310,7 +310,7 @@ def test_transfers_and_refusals_are_logged(query: dns.message.Message, kind: str
 
 def catalog_access(who: str = HERE) -> Access:
     view = catalog_zone(parse("catalog.invalid."), [parse("ark.arpa."), parse("Example.")], 9)
-    return Access(keyring([KEY]), {}, {}, Catalog(view, Secondaries(Acl.of([who]))))
+    return Access(keyring([KEY]), {}, {}, Catalog(view, allowing(who)))
 
 
 def test_rfc9432_4_the_catalog_lists_the_zones() -> None:

@@ -20,8 +20,9 @@ from maptr.answer.context import Transport
 from maptr.protocol.names import Labels
 from maptr.transfer import tsig
 from maptr.transfer.acl import TsigKey, keyring
-from maptr.transfer.session import Access, exchange
+from maptr.transfer.session import Access
 from maptr.zone.snapshot import Snapshot
+from tests.support.transfers import answered
 
 SECRET = b"a secret of thirty-two octets..."
 NOW = 1_800_000_000
@@ -67,10 +68,7 @@ def ask(
     note_refused: Callable[[Callable[[], str]], None] = lambda line: None,
 ) -> list[bytes]:
     access = Access(keys=keyring(keys))
-    client = "127.0.0.1"
-    return list(
-        exchange(query, SNAPSHOT, access, transport=transport, client=client, now=now, note_refused=note_refused)
-    )
+    return list(answered(query, SNAPSHOT, access, transport=transport, now=now, note_refused=note_refused))
 
 
 def error_of(reply: bytes) -> tuple[int, int, bytes, bytes]:
@@ -120,7 +118,7 @@ def test_rfc8945_5_3_a_signed_response_fits_the_limit_of_udp() -> None:
         question = dns.message.make_query("t.example.", "TXT").to_wire()
         wire, signer = tsig.sign_query(question, key(), NOW)
         access = Access(keys=keyring([key()]))
-        (reply,) = exchange(wire, snapshot, access, transport=Transport.UDP, client="::1", now=NOW)
+        (reply,) = answered(wire, snapshot, access, transport=Transport.UDP, now=NOW)
         assert len(reply) <= 512
         assert tsig.check_reply(reply, signer, NOW)
 
