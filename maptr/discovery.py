@@ -13,13 +13,12 @@ import dns.exception
 
 from maptr import url
 from maptr.ark import Ark
-from maptr.errors import MaptrError
+from maptr.errors import MaptrError, printable
 from maptr.naptr.automaton import Budget, BudgetSpent
 from maptr.naptr.record import Kind, Naptr
 from maptr.naptr.regexp import Substitution
 from maptr.protocol import names
 from maptr.protocol.names import Labels
-from maptr.text import printable
 
 CLOCK_SLACK = 60.0  # seconds; data that is newer than now by more than this is from another clock
 SHOWN = 3  # URLs in the repr of a Discovery

@@ -1,4 +1,4 @@
-"""The exceptions of maptr. They derive from dnspython's DNSException.
+"""The exceptions of maptr, which derive from dnspython's DNSException, and the text of messages.
 
 Those that carry a discovery are in ``discovery``: NoMappingAuthority if DNS answered that there is none, and
 DiscoveryFailed if DNS gave no answer.
@@ -6,13 +6,23 @@ DiscoveryFailed if DNS gave no answer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import dns.exception
 
-from maptr.text import printable
-
 MAX_TEXT = 1000  # characters of a FetchError
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    """The text with ``?`` in place of every character that is not printable and not in ``keep``."""
+    return "".join(character if character.isprintable() or character in keep else "?" for character in text)
+
+
+def nearest(word: str, words: Iterable[str], *, likeness: float = 0.0) -> str:
+    """The most similar of the words; "" if none has the ``likeness``, from 0 (any) to 1 (equal)."""
+    from difflib import get_close_matches  # late: only mistakes need it, and it takes milliseconds to import
+
+    return next(iter(get_close_matches(word, list(words), 1, likeness)), "")
 
 
 def reason_of(error: BaseException) -> str:

@@ -24,13 +24,13 @@ from maptr.cache.lookups import ThreadDriver
 from maptr.cache.options import DnsClient
 from maptr.cache.policy import DnsOnly
 from maptr.discovery import Discovery
+from maptr.errors import printable
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA
 from maptr.registry.followed_file import FixedTable
 from maptr.registry.table import Entry, Table
 from maptr.registry.target import unusable
-from maptr.text import printable
 from maptr.zone.lint import unpublishable
 
 Urls = tuple[str, ...]

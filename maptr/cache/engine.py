@@ -19,11 +19,11 @@ from maptr.cache.options import ArkLookup, Key
 from maptr.cache.policy import Choice, Dns, Natab, Policy, Take
 from maptr.cache.store import LruDict, Store, replay
 from maptr.discovery import CLOCK_SLACK, Discovery, DiscoveryError, Outcome, Step
+from maptr.errors import printable
 from maptr.protocol.names import fold
 from maptr.registry.followed_file import TableSource, TableState
 from maptr.registry.table import Entry, Table
 from maptr.registry.target import unusable
-from maptr.text import printable
 from maptr.walk import Answer, Settings, Walk
 from maptr.zone.rules import records
 

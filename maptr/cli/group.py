@@ -10,8 +10,7 @@ import click
 
 from maptr import __version__
 from maptr.cli import COMMANDS, is_discover, output
-from maptr.errors import ArkSyntaxError, ConfigError, MissingExtra
-from maptr.text import nearest
+from maptr.errors import ArkSyntaxError, ConfigError, MissingExtra, nearest
 
 OLD_NAMES = {"natab": "table", "into": "table", "socket": "control", "jsonl": "json"}  # earlier names of options
 SHELLS = ("bash", "zsh", "fish")

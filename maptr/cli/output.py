@@ -8,7 +8,7 @@ import os
 import sys
 from contextlib import contextmanager
 
-from maptr.text import printable
+from maptr.errors import printable
 
 TYPE_CHECKING = False  # typing's own takes milliseconds to import
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from maptr.ark import MAX_TEXT, Ark, Profile
 from maptr.cli import output, results
 from maptr.client.call import as_ark, prefer
 from maptr.discovery import DiscoveryError, NoMappingAuthority
-from maptr.errors import ArkSyntaxError
-from maptr.text import printable
+from maptr.errors import ArkSyntaxError, printable
 
 if TYPE_CHECKING:
     from maptr.cache.cache import Cache

@@ -16,10 +16,9 @@ from typing import Any, TypedDict, TypeVar, Unpack
 from maptr import url
 from maptr.config import lines, model
 from maptr.config.model import Config, ElementError, read_cookie_secrets, read_tsig_secret
-from maptr.errors import ConfigError, ZoneError, raise_all
+from maptr.errors import ConfigError, ZoneError, nearest, raise_all
 from maptr.places import LOCAL_CONFIG
 from maptr.protocol.names import Labels, to_text
-from maptr.text import nearest
 from maptr.transfer.acl import AccessRule, NotifyTarget
 
 T = TypeVar("T")

@@ -21,8 +21,11 @@ Only the key and the target can make a record bad. Every other member may have a
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from types import NoneType
 from typing import Any
 
 from maptr.errors import TableError
@@ -33,13 +36,13 @@ MAX_DEPTH = 16  # nested objects and lists; the registry's deepest record has 3
 MAX_VALUES = 4_000_000  # values of one text, each some 100 bytes of memory; the real registry has 60,000
 
 _RTYPE = {False: "PublicNAAN", True: "PublicNAANShoulder"}
-_KNOWN = ("what", "naan", "shoulder", "where", "target", "when", "who", "na_policy", "nmas", "more")
+_KNOWN = frozenset({"what", "naan", "shoulder", "where", "target", "when", "who", "na_policy", "nmas", "more"})
 _NEEDED = ("what", "naan", "shoulder", "target", "nmas")  # to resolve an ARK; and where, without a target
 _WHO = ("name", "name_native", "acronym")
 _POLICY = ("orgtype", "policy", "tenure", "policy_url")
-_TARGET = ("url", "http_code")
-_PARTS = {"who": _WHO, "na_policy": _POLICY, "target": _TARGET}
+_PARTS = {"who": frozenset(_WHO), "na_policy": frozenset(_POLICY), "target": frozenset({"url"})}
 _SOURCES = ("data", "records", "index")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Repeated(dict[str, Any]):
@@ -48,30 +51,23 @@ class Repeated(dict[str, Any]):
     names: frozenset[str] = frozenset()
 
 
-class NotJson:
-    """``NaN`` or ``Infinity``, which Python's parser accepts and RFC 8259 section 6 does not."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-
 def parse(text: str, filename: str = "") -> Any:
     """The value of a JSON text. Raises TableError with the line if it is not valid JSON.
 
-    Repeated names and NaN become values of classes of their own, so that the error for them can name the record.
+    An object with repeated names is ``Repeated``, so that the error for them can name the record.
     """
     if len(text) > MAX_VALUES and sum(map(text.count, ",[{")) > MAX_VALUES:  # commas in strings count too
         raise TableError(f"not a registry: more than {MAX_VALUES} JSON values", filename=filename, line=1)
     try:
-        return json.loads(text, object_pairs_hook=_object, parse_constant=NotJson)
+        return json.loads(text, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         end = error.pos >= len(text.rstrip())
-        reason = "the JSON text ends too early" if end else f"not JSON: {error.msg.lower()}"
-        raise TableError(reason, filename=filename, line=error.lineno) from None
+        line, reason = error.lineno, "the JSON text ends too early" if end else f"not JSON: {error.msg.lower()}"
     except RecursionError:
-        raise TableError("not a registry: JSON nested too deeply", filename=filename, line=1) from None
+        line, reason = 1, "not a registry: JSON nested too deeply"
     except ValueError:  # the interpreter's limit on the digits of one number
-        raise TableError("not a registry: a number with too many digits", filename=filename, line=1) from None
+        line, reason = 1, "not a registry: a number with too many digits"
+    raise TableError(reason, filename=filename, line=line)
 
 
 def read(document: Any, *, filename: str = "", on_bad: OnBad | None = None) -> Table:
@@ -89,12 +85,13 @@ def read(document: Any, *, filename: str = "", on_bad: OnBad | None = None) -> T
     inner = document.get("metadata")
     if isinstance(inner, dict):
         metadata = {**inner, **metadata}
-    if reason := flaw(metadata) or flaw(inner):
+    is_sound = flaw(document) is None
+    if not is_sound and (reason := flaw(metadata) or flaw(inner)):
         raise builder.error(f"metadata: {reason}", line=1)
     records = _records(document[source], source)
     for name, record in records:
         try:
-            entry = read_record(record)
+            entry = read_record(record, is_sound=is_sound)
         except ValueError as error:
             what = record.get("what") if isinstance(record, dict) else None
             key = shown(what) if isinstance(what, str) and what else name
@@ -130,12 +127,12 @@ def _check_index(index: Any, count: int, table: Table, builder: TableBuilder) ->
         builder.refuse(builder.error("in the index but not among the records", record=key))
 
 
-def read_record(record: Any) -> Entry:
-    """The entry of one record. Raises ValueError with the reason if the record is bad."""
+def read_record(record: Any, *, is_sound: bool = False) -> Entry:
+    """The entry of one record. Raises ValueError with the reason if it is bad. ``is_sound``: it has no ``flaw``."""
     if not isinstance(record, dict):
         raise ValueError("not an object")
     whole = record
-    if flaw(record) is not None:
+    if not is_sound and flaw(record) is not None:
         if reason := _flaw_of_needed(record):
             raise ValueError(reason)
         whole = kept(record)
@@ -171,9 +168,9 @@ def write_record(entry: Entry) -> dict[str, Any]:
         "who": {key: getattr(entry.who, key) for key in _WHO},
         "na_policy": dict(zip(_POLICY, how, strict=True)),
     }
-    for part, known in _PARTS.items():
+    for part in _PARTS:
         value = extra.get(part)
-        if isinstance(value, dict) and all(key not in known or _is_odd(part, key, item) for key, item in value.items()):
+        if isinstance(value, dict) and _odd(part, value) == value:
             members[part] |= extra.pop(part)
     in_place = {"when": not entry.when, "where": first is not None and first.target and not first.where}
     in_place |= {"who": entry.who == Who(""), "na_policy": entry.policy == NaanPolicy()}
@@ -238,11 +235,13 @@ def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _is_odd(part: str, key: str, value: Any) -> bool:
-    """True for a member of an inner object whose type has no room in Entry."""
-    if (part, key) == ("target", "http_code"):
-        return value is not None and not _is_redirect(value)
-    return value is not None and not isinstance(value, str)
+def _odd(part: str, members: Mapping[str, Any]) -> dict[str, Any]:
+    """The members of an inner object that are unknown, or of a type that Entry has no room for."""
+    known = _PARTS[part]
+    odd = {key: item for key, item in members.items() if key not in known or type(item) not in (str, NoneType)}
+    if part == "target" and (members.get("http_code") is None or _is_redirect(members["http_code"])):
+        odd.pop("http_code", None)
+    return odd
 
 
 def _is_redirect(status: Any) -> bool:
@@ -254,11 +253,11 @@ def _extra(record: Mapping[str, Any], is_shoulder: bool) -> dict[str, Any]:
     extra = {key: value for key, value in record.items() if key not in _KNOWN}
     if extra.get("rtype") == _RTYPE[is_shoulder]:
         del extra["rtype"]  # follows from the key
-    for part, known in _PARTS.items():
+    for part in _PARTS:
         value = record.get(part)
         if isinstance(value, dict):
-            if rest := {key: item for key, item in value.items() if key not in known or _is_odd(part, key, item)}:
-                extra[part] = rest
+            if odd := _odd(part, value):
+                extra[part] = odd
         elif value is not None and not (isinstance(value, str) and part != "na_policy"):
             extra[part] = value
     extra |= {key: record[key] for key in ("where", "when") if not isinstance(record.get(key), str | None)}
@@ -319,23 +318,22 @@ def flaw(value: Any) -> str | None:
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         below: list[Any] = []
+        texts: list[str] = []
         for item in level:
             kind = type(item)
             if kind is str:
-                if _has_surrogate(item):
-                    return "half a character (a lone surrogate)"
+                texts.append(item)
             elif kind is dict:
+                texts += item
                 below += item.values()
-                if _has_surrogate("".join(item)):
-                    return "half a character (a lone surrogate)"
             elif kind is list:
                 below += item
             elif kind is Repeated:
                 return f"the name {min(item.names)!r} occurs twice"
-            elif kind is NotJson:
-                return f"{item.text} is not JSON"
-            elif kind is float and item in (float("inf"), float("-inf")):
-                return "a number too large"
+            elif kind is float and not math.isfinite(item):
+                return f"{json.dumps(item)} is not JSON (RFC 8259 6)"
+        if _SURROGATE.search("".join(texts)):
+            return "half a character (a lone surrogate)"
         if not below:
             return None
         level = below
@@ -351,13 +349,9 @@ def kept(value: Any, depth: int = 0) -> Any:
         return {kept(name): kept(item, depth + 1) for name, item in value.items()}
     if isinstance(value, list):
         return [kept(item, depth + 1) for item in value]
-    if isinstance(value, NotJson):
-        return value.text
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
-        return str(value)
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace") if _has_surrogate(value) else value
-    return value
+    if isinstance(value, float) and not math.isfinite(value):
+        return json.dumps(value)
+    return _SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -365,10 +359,5 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) == len(pairs):
         return found
     repeated = Repeated(found)
-    counts = Counter(name for name, _ in pairs)
-    repeated.names = frozenset(name for name, count in counts.items() if count > 1)
+    repeated.names = frozenset(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
     return repeated
-
-
-def _has_surrogate(text: str) -> bool:
-    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)

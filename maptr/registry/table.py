@@ -14,9 +14,8 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from maptr.ark import BETANUMERIC, MAX_NAAN, Ark
-from maptr.errors import TableError
+from maptr.errors import TableError, printable
 from maptr.registry.target import DEFAULT_STATUS, expand
-from maptr.text import printable
 
 MAX_TABLE = 64 << 20  # bytes of a registry file; the real one has 1.2 million, natab for 100,000 NAANs 8 million
 MAX_SHOULDER = 63  # characters; the longest registered one has 8, and a regexp field of 255 bytes must hold it

@@ -15,14 +15,13 @@ from maptr.answer.rate_limit import RrlSettings
 from maptr.config import Config, KeyConfig, Secret, ZoneConfig
 from maptr.config.model import read_name
 from maptr.config.reader import check_references
-from maptr.errors import ConfigError, MissingExtra, SignatureError
+from maptr.errors import ConfigError, MissingExtra, SignatureError, nearest
 from maptr.protocol.cookies import CookieSettings
 from maptr.protocol.names import Labels, to_text
 from maptr.registry.minisign import PublicKey
 from maptr.server import metrics, process
 from maptr.server.query_log import QueryLog
 from maptr.server.responder import Responder, fresh_cookies
-from maptr.text import nearest
 from maptr.transfer.acl import AccessRule, NotifyTarget, TsigKey, keyring
 from maptr.transfer.catalog import catalog_zone
 

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from maptr.errors import ZoneError, reason_of
-from maptr.text import printable
+from maptr.errors import ZoneError, printable, reason_of
 
 NOT_LOADED = "not-loaded"  # the code of what keeps a zone from being loaded, where no other is known
 

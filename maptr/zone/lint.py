@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import chain
 
 from maptr import url
-from maptr.errors import TableError
+from maptr.errors import TableError, printable
 from maptr.protocol.names import ARK_ARPA, Labels
 from maptr.registry.table import Entry, Nma, Table, parse_key
 from maptr.registry.target import (
@@ -28,7 +28,6 @@ from maptr.registry.target import (
     variables,
     where_to_target,
 )
-from maptr.text import printable
 from maptr.zone.finding import Finding, Severity, error, warning
 from maptr.zone.rules import unwritable
 
