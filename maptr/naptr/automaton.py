@@ -1,12 +1,11 @@
-"""An automaton that matches regular expressions in linear time: its instructions, the syntax tree, and the match.
+"""An automaton that matches regular expressions in linear time: its instructions, and the match.
 
 All threads of a match run side by side (Thompson, Pike), so the time is at most program x text for any pattern, and
-every step is paid from a Budget. ``regexp`` parses expressions into these trees.
+every step is paid from a Budget. ``regexp`` compiles expressions into programs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 Groups = dict[int, int]
@@ -43,7 +42,7 @@ SET, SAVE, SPLIT, JUMP, START, END, MATCH = range(7)  # codes of instructions; S
 
 
 class Instruction(NamedTuple):
-    """One step. ``octets`` is for SET; ``first`` is the slot of SAVE, or where JUMP goes and SPLIT goes first."""
+    """One step. ``octets`` is for SET; ``first`` is the slot of SAVE, or how far JUMP goes and SPLIT goes first."""
 
     code: int
     octets: frozenset[int] = frozenset()
@@ -51,7 +50,8 @@ class Instruction(NamedTuple):
     second: int = 0
 
 
-Program = tuple[Instruction, ...]
+Program = list[Instruction]
+"""Jumps are relative, so that programs can be joined and repeated."""
 
 
 def match(program: Program, text: bytes, budget: Budget) -> Groups | None:
@@ -96,9 +96,9 @@ def _follow(
         seen.add(pc)
         step = program[pc]
         if step.code == SPLIT:
-            stack += ((step.second, groups), (step.first, groups))
+            stack += ((pc + step.second, groups), (pc + step.first, groups))
         elif step.code == JUMP:
-            stack.append((step.first, groups))
+            stack.append((pc + step.first, groups))
         elif step.code == SAVE:
             stack.append((pc + 1, {**groups, step.first: at}))
         elif step.code == START:
@@ -111,69 +111,18 @@ def _follow(
             waiting.append((pc, groups))
 
 
-# ---- From tree to program. A node is a function that writes its instructions: a bound repeats by writing again.
-# Jumps are relative until ``link`` makes them absolute.
+def either(left: Program, right: Program) -> Program:
+    """One of two programs, the left one preferred."""
+    split = Instruction(SPLIT, first=1, second=len(left) + 2)
+    return [split, *left, Instruction(JUMP, first=len(right) + 1), *right]
 
 
-class Node(NamedTuple):
-    """A part of an expression. ``size`` is an upper bound of what ``write(ignore_case)`` returns."""
-
-    size: int
-    write: Callable[[bool], list[Instruction]]
-
-
-def single(instruction: Instruction) -> Node:
-    """One instruction. If case is ignored, a SET takes both cases."""
-
-    def write(ignore_case: bool) -> list[Instruction]:
-        if ignore_case and instruction.code == SET:
-            both = instruction.octets.union(bytes(instruction.octets).swapcase())  # bytes: ASCII letters only
-            return [Instruction(SET, octets=both)]
-        return [instruction]
-
-    return Node(1, write)
-
-
-EMPTY = Node(0, lambda _: [])
-
-
-def sequence(nodes: list[Node]) -> Node:
-    """All nodes, one after the other."""
-    return Node(sum(node.size for node in nodes), lambda i: [step for node in nodes for step in node.write(i)])
-
-
-def either(left: Node, right: Node) -> Node:
-    """One of two nodes, the left one preferred."""
-
-    def write(ignore_case: bool) -> list[Instruction]:
-        one, two = left.write(ignore_case), right.write(ignore_case)
-        split = Instruction(SPLIT, first=1, second=len(one) + 2)
-        return [split, *one, Instruction(JUMP, first=len(two) + 1), *two]
-
-    return Node(left.size + right.size + 2, write)
-
-
-def repeat(node: Node, least: int, most: int | None) -> Node:
+def repeat(body: Program, least: int, most: int | None) -> Program:
     """From ``least`` to ``most`` times; without limit if ``most`` is None."""
-
-    def write(ignore_case: bool) -> list[Instruction]:
-        body = node.write(ignore_case)
-        steps = body * least
-        if most is None:
-            split = Instruction(SPLIT, first=1, second=len(body) + 2)
-            return [*steps, split, *body, Instruction(JUMP, first=-len(body) - 1)]
-        optional = most - least
-        for left in range(optional, 0, -1):
-            steps = [*steps, Instruction(SPLIT, first=1, second=left * (len(body) + 1)), *body]
-        return steps
-
-    copies = least + 1 if most is None else most
-    return Node(copies * (node.size + 2) + 2, write)
-
-
-def link(program: list[Instruction]) -> Program:
-    """The program with absolute jumps."""
-    return tuple(
-        Instruction(step.code, step.octets, at + step.first, at + step.second) if step.code in (SPLIT, JUMP) else step
-        for at, step in enumerate(program)
-    )
+    steps = body * least
+    if most is None:
+        split = Instruction(SPLIT, first=1, second=len(body) + 2)
+        return [*steps, split, *body, Instruction(JUMP, first=-len(body) - 1)]
+    for left in range(most - least, 0, -1):
+        steps += [Instruction(SPLIT, first=1, second=left * (len(body) + 1)), *body]
+    return steps

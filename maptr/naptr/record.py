@@ -21,7 +21,6 @@ SERVICE = b"ark"
 MAX_STRING = 255  # bytes of a character-string (RFC 1035 3.3)
 MAX_CACHED = 400_000  # instructions of regexps in a RuleCache, about 100 bytes each; a rule of maptr has up to 50
 
-
 _new = tuple.__new__  # half the time of a NamedTuple's own
 _unpack = struct.Struct("!HHB").unpack_from
 
@@ -143,8 +142,7 @@ def read(naptr: Naptr, *, undotted: Labels | None = None, budget: Budget | None 
 
     Raises nothing but BudgetSpent.
     """
-    flags = naptr.flags.lower()
-    service = naptr.service.lower()
+    flags, service = naptr.flags.lower(), naptr.service.lower()
     if service != SERVICE:
         return Rule(naptr, Kind.OTHER, (f"service is {quote(naptr.service)}, not ark",))
     notes: list[str] = []
@@ -185,25 +183,25 @@ def _looks_whole(labels: Labels) -> bool:
 def _read_url(naptr: Naptr, notes: list[str], budget: Budget | None) -> Rule:
     if naptr.replacement:
         notes.append("a u record with a replacement, which is ignored")
-    try:
-        substitution = Substitution.parse(naptr.regexp, budget)
-    except RegexpError as error:
-        return Rule(naptr, Kind.OTHER, (*notes, f"regexp {quote(naptr.regexp)} is not usable: {error}"))
-    return Rule(naptr, Kind.URL, tuple(notes), substitution=substitution)
+    substitution = _substitution(naptr, notes, budget)
+    return Rule(naptr, Kind.URL if substitution else Kind.OTHER, tuple(notes), substitution=substitution)
 
 
 def _read_redirect(naptr: Naptr, notes: list[str], budget: Budget | None) -> Rule:
-    substitution = None
-    if naptr.regexp:
-        if naptr.replacement:
-            notes.append("both regexp and replacement are set")
-        try:
-            substitution = Substitution.parse(naptr.regexp, budget)
-        except RegexpError as error:
-            notes.append(f"regexp {quote(naptr.regexp)} is not usable: {error}")
+    if naptr.regexp and naptr.replacement:
+        notes.append("both regexp and replacement are set")
+    substitution = _substitution(naptr, notes, budget) if naptr.regexp else None
     if substitution is None and not naptr.replacement:
         return Rule(naptr, Kind.OTHER, (*notes, "a redirect without a name"))
     return Rule(naptr, Kind.REDIRECT, tuple(notes), substitution=substitution)
+
+
+def _substitution(naptr: Naptr, notes: list[str], budget: Budget | None) -> Substitution | None:
+    try:
+        return Substitution.parse(naptr.regexp, budget)
+    except RegexpError as error:
+        notes.append(f"regexp {quote(naptr.regexp)} is not usable: {error}")
+        return None
 
 
 def host_port(labels: Labels) -> tuple[url.Host, int | None]:

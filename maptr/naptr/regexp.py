@@ -21,29 +21,13 @@ that lead to it. As with sed, the text around the match stays.
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from maptr.naptr import automaton
-from maptr.naptr.automaton import (
-    EMPTY,
-    END,
-    MATCH,
-    SAVE,
-    SET,
-    START,
-    Budget,
-    Groups,
-    Instruction,
-    Node,
-    Program,
-    either,
-    link,
-    repeat,
-    sequence,
-    single,
-)
+from maptr.naptr.automaton import END, MATCH, SAVE, SET, START, Budget, Groups, Instruction, Program, either, repeat
 
 MAX_RESULT = 4096  # bytes of a substitution's result
 MAX_BOUND = 255  # RE_DUP_MAX of POSIX, and the limit of BIND
@@ -235,17 +219,15 @@ class Expression(NamedTuple):
         Each instruction costs a step of the budget, because 20 bytes of text can make 2000 instructions.
         Raises RegexpError and BudgetSpent.
         """
-        parser = _Parser(ere)
-        tree = parser.parse()
+        parser = _Parser(ere, ignore_case)
+        program = [*parser.alternatives(), Instruction(MATCH)]
         if groups_used > parser.groups:
             raise RegexpError(f"the replacement asks for group {groups_used}, there are {parser.groups}")
         if parser.unsupported:
             raise RegexpError(parser.unsupported, refused=False)
-        if tree.size > MAX_PROGRAM:
-            raise RegexpError(f"compiles to more than {MAX_PROGRAM} instructions", refused=False)
         if budget is not None:
-            budget.spend(tree.size)
-        return cls(link([*tree.write(ignore_case), Instruction(MATCH)]))
+            budget.spend(len(program))
+        return cls(program)
 
     @property
     def size(self) -> int:
@@ -261,14 +243,24 @@ class _Parser:
     """A recursive-descent parser. It notes unsupported constructs that BIND accepts, and goes on, so that an error
     after them is still found."""
 
-    def __init__(self, ere: bytes) -> None:
+    def __init__(self, ere: bytes, ignore_case: bool) -> None:
         self.ere = ere
+        self.ignore_case = ignore_case
         self.at = 0
         self.groups = 0
         self.unsupported = ""
 
-    def parse(self) -> Node:
-        return self._alternatives(depth=0)
+    def _fits(self, size: int) -> bool:
+        """False if a program of this size is too long, or will not be used anyway."""
+        if size > MAX_PROGRAM:
+            self.unsupported = self.unsupported or f"compiles to more than {MAX_PROGRAM} instructions"
+        return not self.unsupported
+
+    def _set(self, octets: Iterable[int]) -> Program:
+        """One of these bytes, in both cases if case is ignored."""
+        found = frozenset(octets)
+        both = found.union(bytes(found).swapcase()) if self.ignore_case else found  # bytes: ASCII letters only
+        return [Instruction(SET, octets=both)]
 
     def _peek(self) -> int:
         return self.ere[self.at] if self.at < len(self.ere) else -1
@@ -279,37 +271,38 @@ class _Parser:
         self.at += 1
         return self.ere[self.at - 1]
 
-    def _alternatives(self, depth: int) -> Node:
+    def alternatives(self, depth: int = 0) -> Program:
+        """The program of an expression, or of a group ``depth`` groups deep."""
         branches = [self._branch(depth)]
         while self._peek() == 0x7C:  # |
             self.at += 1
             branches.append(self._branch(depth))
-        node = branches[-1]
-        for branch in reversed(branches[:-1]):
-            node = either(branch, node)
-        return node
+        return functools.reduce(lambda right, left: either(left, right), reversed(branches))
 
-    def _branch(self, depth: int) -> Node:
-        items: list[Node] = []
+    def _branch(self, depth: int) -> Program:
+        start = self.at
+        program: Program = []
         while (octet := self._peek()) not in (-1, 0x7C) and not (octet == 0x29 and depth):
-            items.append(self._repeated(depth))
-        if not items:
+            item = self._repeated(depth)
+            program += item if self._fits(len(program) + len(item)) else []
+        if self.at == start:
             raise RegexpError("an empty alternative" if self.ere else "an empty expression")
-        return sequence(items)
+        return program
 
-    def _repeated(self, depth: int) -> Node:
-        if self._peek() in _ANCHORS:
-            node = single(Instruction(START if self._next("") == 0x5E else END))
-            repeatable = False
+    def _repeated(self, depth: int) -> Program:
+        repeatable = self._peek() not in _ANCHORS
+        if repeatable:
+            program = self._atom(depth)
         else:
-            node = self._atom(depth)
-            repeatable = True
+            program = [Instruction(START if self._next("") == 0x5E else END)]
         while (bound := self._bound()) is not None:
             if not repeatable:
                 raise RegexpError("a repeat of a repeat, or of an anchor")
-            node = repeat(node, *bound)
+            least, most = bound
+            copies = least + 1 if most is None else most
+            program = repeat(program, least, most) if self._fits(copies * (len(program) + 1)) else []
             repeatable = False
-        return node
+        return program
 
     def _bound(self) -> tuple[int, int | None] | None:
         octet = self._peek()
@@ -329,7 +322,7 @@ class _Parser:
         self.at = end + 1
         return least, most
 
-    def _atom(self, depth: int) -> Node:
+    def _atom(self, depth: int) -> Program:
         octet = self._next("an atom")
         if octet in _REPEATS or (octet == 0x7B and self.ere[self.at : self.at + 1] in _DIGITS):
             raise RegexpError("a repeat of nothing")
@@ -340,29 +333,27 @@ class _Parser:
         elif octet == 0x5B:
             return self._bracket()
         elif octet == 0x2E:
-            return single(Instruction(SET, octets=_ALL))
+            return self._set(_ALL)
         elif octet == 0x5C:
             octet = self._next("an escape")
             if octet in b"123456789":
                 if octet - 0x30 > self.groups:
                     raise RegexpError("a back-reference to no group")
                 self.unsupported = self.unsupported or "a back-reference"
-        return single(Instruction(SET, octets=frozenset((octet,))))
+        return self._set((octet,))
 
-    def _group(self, depth: int) -> Node:
+    def _group(self, depth: int) -> Program:
         self.groups += 1
         number = self.groups
         if depth >= MAX_DEPTH:
             raise RegexpError(f"groups nested more than {MAX_DEPTH} deep", refused=False)
-        inner = EMPTY if self._peek() == 0x29 else self._alternatives(depth + 1)
+        inner = [] if self._peek() == 0x29 else self.alternatives(depth + 1)
         if self._peek() != 0x29:
             raise RegexpError("an open group")
         self.at += 1
-        return sequence(
-            [single(Instruction(SAVE, first=2 * number)), inner, single(Instruction(SAVE, first=2 * number + 1))]
-        )
+        return [Instruction(SAVE, first=2 * number), *inner, Instruction(SAVE, first=2 * number + 1)]
 
-    def _bracket(self) -> Node:
+    def _bracket(self) -> Program:
         """``[...]``, with the ranges that BIND accepts. ``-`` is literal at the start, at the end, or as a bound."""
         negated = self._peek() == 0x5E
         self.at += negated
@@ -395,7 +386,7 @@ class _Parser:
                 continue
             octets.add(octet)
             start, ranged, first = octet, False, False
-        return single(Instruction(SET, octets=_ALL - octets if negated else frozenset(octets)))
+        return self._set(_ALL - octets if negated else octets)
 
     def _named(self, mark: int) -> frozenset[int]:
         end = self.ere.find(bytes((mark, 0x5D)), self.at)
