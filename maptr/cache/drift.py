@@ -28,7 +28,7 @@ from maptr.errors import printable
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA
-from maptr.registry.followed_file import FixedTable
+from maptr.registry.followed_file import TableState
 from maptr.registry.table import Entry, Table
 from maptr.registry.target import unusable
 from maptr.zone.lint import unpublishable
@@ -208,7 +208,7 @@ class Reconciler:
         if asked is not None and (ark.resolution == asked.ark.resolution or not asked.complete):
             return asked.replace(ark=ark)
         lookup = self._client.lookup(ark, {})
-        found, _ = self._driver.run(self._engine.discover(lookup, DnsOnly(), FixedTable(None)))
+        found, _ = self._driver.run(self._engine.discover(lookup, DnsOnly(), TableState()))
         return found.replace(complete=False) if found.stale else found
 
 

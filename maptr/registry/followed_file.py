@@ -13,6 +13,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,15 +31,22 @@ LOOK_EVERY = 1.0  # seconds between checks of the file's status
 READ_EVERY = 60.0  # seconds after which the file is read even if its dates have not changed
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TableState:
     """A table at one moment. ``table`` is None if there never was a good one; ``trouble`` says what is wrong with the
-    file now. ``fetched`` is when the source last confirmed the content, in seconds since 1970."""
+    file now. ``fetched`` is when the source last confirmed the content, in seconds since 1970. As a source, it is a
+    table that does not change."""
 
     table: Table | None = None
     trouble: str = ""
     fetched: float | None = None
     digest: str = ""
+
+    def __repr__(self) -> str:
+        return "no table" if self.table is None else repr(self.table)
+
+    def current(self) -> TableState:
+        return self
 
 
 class TableSource(Protocol):
@@ -47,19 +55,6 @@ class TableSource(Protocol):
     def current(self) -> TableState:
         """The state now."""
         ...
-
-
-class FixedTable:
-    """A table that does not change."""
-
-    def __init__(self, table: Table | None) -> None:
-        self._state = TableState(table)
-
-    def __repr__(self) -> str:
-        return "no table" if self._state.table is None else repr(self._state.table)
-
-    def current(self) -> TableState:
-        return self._state
 
 
 class WatchedTable:
@@ -115,10 +110,9 @@ class WatchedTable:
             return self._state
 
     def _look(self) -> tuple[int, ...]:
-        try:
+        with suppress(OSError):
             return stamp(self.path)
-        except OSError:
-            return ()
+        return ()
 
     def _read(self, force: bool) -> TableState:
         self._status = stamp(self.path)
@@ -138,9 +132,11 @@ class WatchedTable:
         if old is not None and not force:
             if self._marked_end and not marked_end and content.lstrip()[:1] not in b"{[":  # JSON ends by itself
                 raise TableError("cut short: the end-of-data line is missing", filename=str(self.path))
-            table = _with_bad(table, old, bad)
-            gone = old.keys() - table.keys()
-            Plan(removed=tuple(old[key] for key in sorted(gone)), size=len(old)).check()
+            gone = [entry for key, entry in old.items() if key not in table]
+            if bad:  # a damaged line may be of any record, so a removed record and a damaged one look alike
+                table = Table([*table.values(), *gone], metadata=table.metadata, unread=table.unread)
+            else:
+                Plan(removed=tuple(gone), size=len(old)).check()
         if bad:
             log.warning("%s: %d bad records, the first: %s", self.path, len(bad), bad[0])
         self._marked_end = marked_end
@@ -159,15 +155,6 @@ def _trouble(error: MaptrError | OSError) -> str:
     return str(error)
 
 
-def _with_bad(table: Table, old: Table, bad: list[TableError]) -> Table:
-    """The table, with the old entries that it lacks if any of its records is bad: a damaged line may be of any record,
-    so a removed record and a damaged one look alike."""
-    if not bad:
-        return table
-    entries = [*table.values(), *(entry for key, entry in old.items() if key not in table)]
-    return Table(entries, metadata=table.metadata, unread=table.unread)
-
-
 def _has_end(content: bytes) -> bool:
     """True for a natab with an end-of-data line."""
     tail = content[-4096:].decode("utf-8", "replace")
@@ -181,11 +168,10 @@ def pull_file(path: Path) -> Path:
 
 def read_pull_file(path: Path) -> dict[str, Any]:
     """The note beside a table; empty if there is none that can be read."""
-    try:
+    with suppress(OSError, ValueError, RecursionError):
         note = json.loads(pull_file(path).read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return note if isinstance(note, dict) else {}
+        return note if isinstance(note, dict) else {}
+    return {}
 
 
 def _confirmed_at(path: Path, digest: str) -> float | None:
@@ -203,7 +189,7 @@ def table_source(
     Raises ConfigError if a file does not exist or cannot be read. The file of a ``WatchedTable`` may appear later.
     """
     if natab is None or isinstance(natab, Table):
-        return FixedTable(natab)
+        return TableState(natab)
     if not isinstance(natab, str | os.PathLike):
         return natab
     if os.path.isdir(natab):  # noqa: PTH112 - False if the path may not be read

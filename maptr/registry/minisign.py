@@ -9,9 +9,9 @@ The comment's ``timestamp:`` shows whether a validly signed file is older than a
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 
@@ -78,7 +78,6 @@ def _check(key: PublicKey, signature: bytes, message: bytes, reason: str) -> Non
 
 
 def _decoded(text: str) -> bytes:
-    try:
+    with suppress(ValueError):
         return base64.b64decode(text.strip(), validate=True)
-    except (binascii.Error, ValueError):
-        return b""
+    return b""

@@ -46,11 +46,15 @@ class Plan:
         return bool(self.added or self.removed or self.changed)
 
     def check(self, limit: float = REMOVAL_LIMIT) -> None:
-        """Raise UnsafePlan if the plan removes more than this fraction of the old table."""
-        share = len(self.removed) / self.size if self.size else 0.0
-        if share > limit:
-            counts = f"{len(self.removed)} of {self.size} records"
-            raise UnsafePlan(f"the plan removes {counts} ({share:.0%}, the limit is {limit:.0%})")
+        """Raise UnsafePlan if the plan removes, retargets or cannot read more than this fraction of the old table.
+
+        Everything else in a record may change in all records, as it does when the registry adds a field.
+        """
+        moved = sum(old.nmas != new.nmas for old, new in self.changed)
+        touched = len(self.removed) + moved + len(self.kept)
+        if self.size and touched / self.size > limit:
+            share = f"{touched} of {self.size} records ({touched / self.size:.0%}, the limit is {limit:.0%})"
+            raise UnsafePlan(f"the plan removes, retargets or cannot read {share}")
 
     def to_text(self) -> str:
         """A line for each record, sorted by key: ``+`` added, ``~`` changed, ``-`` removed, ``!`` kept."""

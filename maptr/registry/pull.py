@@ -16,8 +16,10 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ from maptr.files import write_atomically
 from maptr.registry import sandbox
 from maptr.registry.followed_file import pull_file, read_pull_file
 from maptr.registry.minisign import MAX_FILE, SUFFIX, PublicKey, verify
-from maptr.registry.plan import REMOVAL_LIMIT, Plan
+from maptr.registry.plan import Plan
 from maptr.registry.table import MAX_TABLE, Table, normal_key
 from maptr.web.http import SECONDS, Fetched, fetch
 
@@ -98,7 +100,7 @@ def plan_pull(
     ParserFailed if the current file cannot be read. If that file is not a table (``broken``), the plan starts from the
     last good state kept beside it.
     """
-    puller = _Puller(path, demands, cafile, seconds, read, force)
+    puller = _Puller(path, demands, partial(_get, cafile=cafile, seconds=seconds), read, force)
     reasons: list[str] = []
     unsafe: UnsafePlan | None = None
     for source in sources:
@@ -117,11 +119,8 @@ def plan_pull(
 class _Puller:
     """The current file, and the options of one pull. Raises OSError and ParserFailed if the file cannot be read."""
 
-    def __init__(
-        self, path: Path, demands: Demands, cafile: str | None, seconds: float, read: Read, force: bool
-    ) -> None:
-        self._path, self._demands, self._read, self._force = path, demands, read, force
-        self._cafile, self._seconds = cafile, seconds
+    def __init__(self, path: Path, demands: Demands, get: Callable[..., Fetched], read: Read, force: bool) -> None:
+        self._path, self._demands, self._get, self._read, self._force = path, demands, get, read, force
         self._note = read_pull_file(path)
         self._table, self._broken, self._sha256 = Table(), "", ""
         self._content: bytes | None = None
@@ -137,7 +136,8 @@ class _Puller:
     def pull(self, source: str) -> Pull:
         """The pull from one source. Raises FetchError, ParserFailed, TableError and UnsafePlan."""
         known = self._note if (self._note.get("sha256"), self._note.get("source")) == (self._held, source) else {}
-        got = self._get(source, MAX_TABLE, str(known.get("etag", "")), str(known.get("modified", "")))
+        etag, modified = (str(known.get(name, "")) for name in ("etag", "modified"))
+        got = self._get(source, max_bytes=MAX_TABLE, etag=etag, modified=modified)
         digest = self._held if got.content is None else hashlib.sha256(got.content).hexdigest()
         signed = self._verify(source, got, digest)
         content, etag, modified = got.content, got.etag, got.modified
@@ -155,15 +155,9 @@ class _Puller:
                 bad = [error for error in bad if normal_key(error.record) not in kept]
             plan = replace(Plan.between(self._table, table), kept=tuple(sorted(kept.items())))
             if not self._force:
-                _check(plan)
+                plan.check()
         found = Pull(self._path, source, plan, content, digest, etag, modified, tuple(bad))
         return replace(found, signed=signed, broken=self._broken, before=self._sha256)
-
-    def _get(self, source: str, most: int, etag: str = "", modified: str = "") -> Fetched:
-        if "://" not in source:
-            return Fetched(source, _read_source(source, most))
-        cafile, seconds = self._cafile, self._seconds
-        return fetch(source, etag=etag, modified=modified, cafile=cafile, seconds=seconds, max_bytes=most)
 
     def _verify(self, source: str, got: Fetched, digest: str) -> int | None:
         """The time of the signature; None without one. Raises FetchError if the content does not meet the demands, or
@@ -174,7 +168,7 @@ class _Puller:
         if demands.public_key is None:
             return None
         content = (self._content if got.content is None else got.content) or b""
-        signature = self._get(demands.signature or source + SUFFIX, MAX_FILE).content or b""
+        signature = self._get(demands.signature or source + SUFFIX, max_bytes=MAX_FILE).content or b""
         try:
             at = verify(demands.public_key, content, signature.decode("utf-8", "surrogateescape"))
         except SignatureError as error:
@@ -195,16 +189,18 @@ class _Puller:
         return at
 
 
-def _read_source(path: str, most: int) -> bytes:
-    """All of a file or pipe. Raises FetchError, also for more than ``most`` bytes: a device has no end."""
+def _get(source: str, *, max_bytes: int, **options: Any) -> Fetched:
+    """The content of a URL, file or pipe. Raises FetchError, also for more bytes: a device has no end."""
+    if "://" in source:
+        return fetch(source, max_bytes=max_bytes, **options)
     try:
-        with Path(path).open("rb") as file:
-            content = file.read(most + 1)
+        with Path(source).open("rb") as file:
+            content = file.read(max_bytes + 1)
     except OSError as error:
-        raise FetchError(f"{path}: {error.strerror or error}") from None
-    if len(content) > most:
-        raise FetchError(f"{path}: more than {most} bytes")
-    return content
+        raise FetchError(f"{source}: {error.strerror or error}") from None
+    if len(content) > max_bytes:
+        raise FetchError(f"{source}: more than {max_bytes} bytes")
+    return Fetched(source, content)
 
 
 def _unreadable(old: Table, new: Table, bad: Sequence[TableError]) -> dict[str, str]:
@@ -224,21 +220,6 @@ def _unreadable(old: Table, new: Table, bad: Sequence[TableError]) -> dict[str, 
     return found
 
 
-def _check(plan: Plan) -> None:
-    """Raise UnsafePlan if the plan removes more than this part of the table, or removes, retargets or cannot read it.
-
-    Everything else in a record may change in all records, as it does when the registry adds a field.
-    """
-    plan.check()
-    moved = sum(old.nmas != new.nmas for old, new in plan.changed)
-    touched = len(plan.removed) + moved + len(plan.kept)
-    if plan.size and touched / plan.size > REMOVAL_LIMIT:
-        raise UnsafePlan(
-            f"the plan removes, changes the target of, or cannot read {touched} of {plan.size} records"
-            f" ({touched / plan.size:.0%}, the limit is {REMOVAL_LIMIT:.0%})"
-        )
-
-
 def apply_pull(pull: Pull, *, wall: Callable[[], float]) -> None:
     """Replace the file. The old one becomes ``FILE.1`` unless it was broken, older ones ``.2`` and so on.
 
@@ -254,15 +235,8 @@ def apply_pull(pull: Pull, *, wall: Callable[[], float]) -> None:
             if current and not pull.broken:
                 _rotate(pull.path)
             write_atomically(pull.path, pull.content)
-        note: dict[str, Any] = {
-            "source": pull.source,
-            "sha256": sha256,
-            "etag": pull.etag,
-            "modified": pull.modified,
-            "checked": wall(),
-        }
-        if pull.signed is not None:
-            note["signed"] = pull.signed
+        known = {"source": pull.source, "sha256": sha256, "etag": pull.etag, "modified": pull.modified}
+        note = known | {"checked": wall()} | ({} if pull.signed is None else {"signed": pull.signed})
         write_atomically(pull_file(pull.path), json.dumps(note, indent=1).encode() + b"\n")
 
 
@@ -279,22 +253,19 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _last_good(path: Path) -> Table:
     """The table of the latest state kept beside the file that is valid, or an empty table. Raises ParserFailed."""
-    for number in range(1, KEEP + 1):
-        kept = _kept(path, number)
-        try:
+    for kept in _states(path):
+        with suppress(OSError, TableError):
             return sandbox.read(kept.read_bytes(), filename=str(kept))[0]
-        except (OSError, TableError):
-            continue
     return Table()
 
 
 def _rotate(path: Path) -> None:
     """Keep the file's content as ``FILE.1`` and shift older states; the file itself stays. Raises OSError."""
-    for number in range(KEEP, 1, -1):
-        older = _kept(path, number - 1)
+    states = _states(path)
+    for older, oldest in reversed([*pairwise(states)]):
         if older.exists():
-            older.replace(_kept(path, number))
-    last = _kept(path, 1)
+            older.replace(oldest)
+    last = states[0]
     last.unlink(missing_ok=True)
     try:
         os.link(path, last)
@@ -302,8 +273,9 @@ def _rotate(path: Path) -> None:
         write_atomically(last, path.read_bytes())
 
 
-def _kept(path: Path, number: int) -> Path:
-    return path.with_name(f"{path.name}.{number}")
+def _states(path: Path) -> list[Path]:
+    """The last good states of a file, the latest first."""
+    return [path.with_name(f"{path.name}.{number}") for number in range(1, KEEP + 1)]
 
 
 def jittered(seconds: float, uniform: Callable[[float, float], float]) -> float:

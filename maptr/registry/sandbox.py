@@ -67,7 +67,10 @@ class Parser:
         timer.daemon = True
         try:
             timer.start()
-            _send(process, content)
+            assert process.stdin is not None  # noqa: S101 - for the type checker
+            with suppress(BrokenPipeError):  # the child ended early; its status says why
+                process.stdin.write(len(content).to_bytes(8, "big") + content)
+                process.stdin.flush()
             return _receive(process, filename)
         except ParserFailed as error:
             if self.is_stopped:
@@ -105,14 +108,6 @@ class Parser:
                 reason = error.strerror or error
                 raise ParserFailed(f"{filename}: cannot start a process to read it: {reason}") from None
             return self._process
-
-
-def _send(process: subprocess.Popen[bytes], content: bytes) -> None:
-    assert process.stdin is not None  # noqa: S101 - for the type checker
-    with suppress(BrokenPipeError):  # the child ended early; its status says why
-        process.stdin.write(len(content).to_bytes(8, "big"))
-        process.stdin.write(content)
-        process.stdin.flush()
 
 
 def _receive(process: subprocess.Popen[bytes], filename: str) -> tuple[Table, list[TableError]]:
