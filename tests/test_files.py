@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from maptr import files
-from maptr.dnssec import store
 from maptr.errors import reason_of
 from maptr.protocol.names import parse
 from maptr.server import state_folder
@@ -66,7 +65,7 @@ def keep_serial(folder: Path, number: int) -> None:
 
 
 def keep_signed(folder: Path, number: int) -> None:
-    store.write(folder, ORIGIN, ZONE, number)
+    state_folder.write_signed(folder, ORIGIN, ZONE, number)
 
 
 @pytest.mark.parametrize("write", [keep_serial, keep_signed])

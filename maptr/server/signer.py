@@ -12,10 +12,10 @@ from pathlib import Path
 import dns.exception
 
 from maptr.config import ZoneConfig
-from maptr.dnssec import store
 from maptr.dnssec.expiry import Validity, signature_state
 from maptr.errors import reason_of
 from maptr.protocol.names import to_text
+from maptr.server import state_folder
 from maptr.server.state import NEVER_SIGNED, KeyFiles, SigningState, ZoneState, expiring
 from maptr.server.status import time_text
 from maptr.zone.snapshot import ZoneView
@@ -61,7 +61,7 @@ def sign(
     assert zone.state is not None  # noqa: S101 - the configuration requires it
     name, old, before = to_text(zone.name), served, before or NEVER_SIGNED
     keys = key_files(zone.keys)  # before they are read: a change in between is seen at the next check
-    if served is None and (kept := store.read(zone.state, zone.name)) is not None:
+    if served is None and (kept := state_folder.read_signed(zone.state, zone.name)) is not None:
         old, before = kept.view, before._replace(unsigned=kept.unsigned)
     try:
         view = _renew(zone, zone.keys, zone.state, unsigned, old, now)
@@ -99,7 +99,7 @@ def _renew(zone: ZoneConfig, keys: Path, state: Path, unsigned: ZoneView, old: Z
     if view is old:
         return view
     try:
-        store.write(state, zone.name, text.to_text(view), unsigned.serial)
+        state_folder.write_signed(state, zone.name, text.to_text(view), unsigned.serial)
     except OSError as error:
         # A zone that cannot be stored is served, unless the served signatures are still good.
         if old is not None and not signature_state(old, now, expiring=expiring(zone)).is_alarm:

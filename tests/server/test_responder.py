@@ -15,10 +15,9 @@ import pytest
 from maptr.answer.context import NO_COOKIES, Context, Transport
 from maptr.answer.respond import make_reply
 from maptr.config import ZoneConfig
-from maptr.dnssec import store
 from maptr.dnssec.keys import Algorithm, KeyState, Role, add_key
 from maptr.protocol.names import parse
-from maptr.server import udp
+from maptr.server import state_folder, udp
 from maptr.server.zone_file import read_zone
 from maptr.zone.snapshot import Snapshot, ZoneView
 from tests.answer import test_respond_oracle as generator
@@ -76,7 +75,7 @@ def test_a_running_server_answers_random_zones_as_the_general_path_does(site: Si
     views: list[ZoneView] = []
     for origin in origins:
         name = parse(origin)
-        kept = store.read(site.directory / "state", name)
+        kept = state_folder.read_signed(site.directory / "state", name)
         assert (kept is not None) is (origin in origins[:SIGNED])
         views.append(kept.view if kept else read_zone(ZoneConfig(name, site.directory / f"{origin}zone")))
     snapshot, context = Snapshot.of(views), Context(cookies=NO_COOKIES)

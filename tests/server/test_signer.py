@@ -21,12 +21,11 @@ from hypothesis import strategies as st
 from maptr.config import ZoneConfig
 from maptr.config.model import SigningConfig
 from maptr.dnssec import keys as zonekeys
-from maptr.dnssec import store
 from maptr.dnssec.keys import Algorithm, KeySet, KeyState, Role, ZoneKey
 from maptr.dnssec.policy import SigningPolicy
 from maptr.dnssec.sign import Renewal
 from maptr.protocol.names import parse
-from maptr.server import publisher, status
+from maptr.server import publisher, state_folder, status
 from maptr.server.state import SigningState, ZoneResult
 from maptr.zone.diff import ZoneDiff, stripped
 from maptr.zone.snapshot import ZoneView, view_zone
@@ -358,7 +357,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device", "state")
 
-    monkeypatch.setattr(store, "write", full)
+    monkeypatch.setattr(state_folder, "write_signed", full)
     return monkeypatch.undo
 
 
@@ -432,7 +431,7 @@ def test_a_version_stored_but_never_served_is_served(site: Site, monkeypatch: py
     class Killed(BaseException):
         pass
 
-    write = store.write
+    write = state_folder.write_signed
 
     def killed(*arguments: object) -> None:
         write(*arguments)  # type: ignore[arg-type]
@@ -440,7 +439,7 @@ def test_a_version_stored_but_never_served_is_served(site: Site, monkeypatch: py
 
     site.now += 8 * DAY
     with monkeypatch.context() as patch:
-        patch.setattr(store, "write", killed)
+        patch.setattr(state_folder, "write_signed", killed)
         with pytest.raises(Killed):
             site.look()
     site.start()
@@ -494,7 +493,7 @@ def test_a_bad_zone_file_at_the_start_is_not_retried(site: Site) -> None:
     ],
 )
 def test_a_damaged_stored_version_is_ignored(site: Site, damage: object, caplog: pytest.LogCaptureFixture) -> None:
-    path = store.path_of(site.directory / "state", NAME)
+    path = state_folder.signed_path(site.directory / "state", NAME)
     whole = path.read_text()
     path.write_text(damage(whole))  # type: ignore[operator]
     site.start()
