@@ -9,7 +9,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,9 +21,9 @@ from maptr import config as configuration
 from maptr.cli import logstream, output
 from maptr.cli.options import PATH, Command, Parsed
 from maptr.config import Config, ZoneConfig
-from maptr.config.model import read_name
+from maptr.config.model import ServeConfig, read_name
 from maptr.dnssec.expiry import signature_state
-from maptr.errors import ConfigError, MaptrError, MissingExtra, SigningError, ZoneError, raise_all, reason_of
+from maptr.errors import ConfigError, MaptrError, MissingExtra, SigningError, ZoneError, raise_all
 from maptr.protocol.address import Address
 from maptr.protocol.names import to_text
 from maptr.protocol.numbers import SERVER_PORT
@@ -317,118 +317,110 @@ def _errors_reported(*, as_json: bool) -> Iterator[None]:
     try:
         yield
     except (ConfigError, OSError) as error:
-        if as_json:
-            report = Report(as_json=True)
-            report.error(error)
-            report.end(None)
-        if isinstance(error, OSError):
-            output.fail(reason_of(error), output.EXIT_UNREADABLE)
-        if all(each.filename.startswith("--") for each in error.all):
+        if isinstance(error, ConfigError) and all(each.filename.startswith("--") for each in error.all) and not as_json:
             raise click.UsageError("; ".join(f"{each.filename}: {each.reason}" for each in error.all)) from None
-        for each in error.all:
-            output.talk(f"maptr: {each}")
-        missing = all(isinstance(each, MissingExtra) for each in error.all)
-        sys.exit(output.EXIT_USAGE if missing else output.EXIT_NONE)
+        _report([error], as_json=as_json)
 
 
 # ---- maptr serve --check-config
 
 
-class Report:
-    """The result of a check: errors and zones, printed as they come or as one JSON document at the end."""
-
-    def __init__(self, *, as_json: bool) -> None:
-        self.code = output.EXIT_OK
-        self._as_json = as_json
-        self._errors: list[dict[str, object]] = []
-        self._zones: list[dict[str, object]] = []
-
-    def error(self, error: MaptrError | OSError) -> None:
-        """Add an error; the exit code is the greatest of all."""
-        code = output.EXIT_UNREADABLE if isinstance(error, OSError) else output.EXIT_NONE
-        self.code = max(self.code, output.EXIT_USAGE if isinstance(error, MissingExtra) else code)
-        for each in error.all if isinstance(error, ConfigError) else [error]:
-            if not self._as_json:
-                output.talk(f"maptr: {text_of(each)}")
-            self._errors.append(
-                {
-                    "file": getattr(each, "filename", None) or "",
-                    "line": getattr(each, "line", None) or 0,
-                    "key": getattr(each, "key", None) or "",
-                    "reason": getattr(each, "reason", None) or getattr(each, "strerror", None) or str(each),
-                }
-            )
-
-    def zone(self, zone: ZoneConfig, checked: zone_file.Checked, warnings: list[str]) -> None:
-        """Add a zone that can be served."""
-        shown = {
-            "zone": to_text(zone.name),
-            "serial": checked.view.serial,
-            "names": checked.view.nodes.count(),
-            "file": str(zone.table or zone.file),
-            "keys": None if zone.keys is None else str(zone.keys),
-            "warnings": warnings,
-        }
-        self._zones.append(shown)
-        if self._as_json:
-            return
-        name, signed = shown["zone"], "" if zone.keys is None else f", signed with {zone.keys}"
-        output.data(f"zone {name} serial {shown['serial']}, {shown['names']} names, from {shown['file']}{signed}")
-        for warning in warnings:
-            output.talk(f"maptr: zone {name}: {warning}")
-
-    def end(self, config: Config | None) -> None:
-        """Print where the server would listen; exit if there are errors."""
-        serve = None if config is None or self.code else config.serve
-        listen = {
-            "listen": [str(address) for address in serve.listen] if serve else [],
-            "listen_tls": [str(address) for address in serve.tls.listen] if serve else [],
-            "metrics": str(serve.metrics) if serve and serve.metrics else None,
-        }
-        if self._as_json:
-            output.json_data({"errors": self._errors, "zones": self._zones, **listen})
-        elif serve is not None:
-            for address in serve.listen:
-                output.data(f"listen {address} (udp, tcp)")
-            for address in serve.tls.listen:
-                output.data(f"listen {address} (tls)")
-            if serve.metrics is not None:
-                output.data(f"metrics {serve.metrics} (http)")
-        if self.code:
-            sys.exit(self.code)
-
-
 def _check(config: Config, *, as_json: bool) -> None:
     """Print what would be served and every error."""
-    report = Report(as_json=as_json)
-    for error in _misplaced(config):
-        report.error(error)
+    errors: list[MaptrError | OSError] = [*_misplaced(config)]
+    zones = []
     tls = config.serve.tls
     if tls.certificate is not None and tls.key is not None:
         try:
             Certificate(tls.certificate, tls.key)
         except ConfigError as error:
-            report.error(error)
+            errors.append(error)
     for zone in config.zones:
         try:
-            if zone.keys is not None:
-                signer.check(zone.keys)
-            checked = _read(zone)
+            zones.append(_checked(zone))
         except (ZoneError, SigningError) as error:
-            report.error(error)
+            errors.append(error)
         except OSError as error:
             table = zone.table
             if table is not None and config.table.url and config.table.file == table and error.filename == str(table):
                 output.talk(f"maptr: zone {to_text(zone.name)}: {table} is not pulled yet")
-                continue
-            report.error(error)
-        else:
-            warnings = list(checked.warnings)
-            now = time.time()
-            if zone.keys is None and (found := signature_state(checked.view, now)).is_alarm:
-                warnings.append(status.signature_alarm(found, now))
-            report.zone(zone, checked, warnings)
-    report.end(config)
+            else:
+                errors.append(error)
+    _report(errors, zones, config.serve, as_json=as_json)
+
+
+def _checked(zone: ZoneConfig) -> dict[str, Any]:
+    """A zone as it would be served, for JSON. Raises ZoneError, SigningError and OSError."""
+    if zone.keys is not None:
+        signer.check(zone.keys)
+    checked, now = _read(zone), time.time()
+    warnings = list(checked.warnings)
+    if zone.keys is None and (found := signature_state(checked.view, now)).is_alarm:
+        warnings.append(status.signature_alarm(found, now))
+    return {
+        "zone": to_text(zone.name),
+        "serial": checked.view.serial,
+        "names": checked.view.nodes.count(),
+        "file": str(zone.table or zone.file),
+        "keys": None if zone.keys is None else str(zone.keys),
+        "warnings": warnings,
+    }
+
+
+def _report(
+    errors: list[MaptrError | OSError],
+    zones: Sequence[dict[str, Any]] = (),
+    serve: ServeConfig | None = None,
+    *,
+    as_json: bool,
+) -> None:
+    """Print the errors, the zones that can be served and, without errors, the addresses; exit if there are errors."""
+    code = max(map(_code_of, errors), default=output.EXIT_OK)
+    singles = [each for error in errors for each in _singles(error)]
+    bound = None if code else serve
+    tcp = [str(address) for address in bound.listen] if bound else []
+    tls = [str(address) for address in bound.tls.listen] if bound else []
+    http = str(bound.metrics) if bound and bound.metrics else None
+    if as_json:
+        addresses = {"listen": tcp, "listen_tls": tls, "metrics": http}
+        output.json_data({"errors": [*map(_as_dict, singles)], "zones": zones, **addresses})
+    else:
+        for zone in zones:
+            signed = f", signed with {zone['keys']}" if zone["keys"] else ""
+            of_zone = f"zone {zone['zone']} serial {zone['serial']}, {zone['names']} names, from {zone['file']}{signed}"
+            output.data(of_zone)
+            for warning in zone["warnings"]:
+                output.talk(f"maptr: zone {zone['zone']}: {warning}")
+        for each in singles:
+            output.talk(f"maptr: {text_of(each)}")
+        for address in tcp:
+            output.data(f"listen {address} (udp, tcp)")
+        for address in tls:
+            output.data(f"listen {address} (tls)")
+        if http:
+            output.data(f"metrics {http} (http)")
+    if code:
+        sys.exit(code)
+
+
+def _singles(error: MaptrError | OSError) -> Sequence[MaptrError | OSError]:
+    return error.all if isinstance(error, ConfigError) else (error,)
+
+
+def _code_of(error: MaptrError | OSError) -> int:
+    if isinstance(error, OSError):
+        return output.EXIT_UNREADABLE
+    missing = all(isinstance(each, MissingExtra) for each in _singles(error))
+    return output.EXIT_USAGE if missing else output.EXIT_NONE
+
+
+def _as_dict(error: MaptrError | OSError) -> dict[str, object]:
+    return {
+        "file": getattr(error, "filename", None) or "",
+        "line": getattr(error, "line", None) or 0,
+        "key": getattr(error, "key", None) or "",
+        "reason": getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error),
+    }
 
 
 def _misplaced(config: Config) -> Iterator[ConfigError]:

@@ -29,14 +29,10 @@ from maptr.errors import ZoneError
 from maptr.protocol import names
 from maptr.protocol.numbers import DNSKEY, DS
 from maptr.zone import text as zonetext
-from maptr.zone.check import is_clean
-from maptr.zone.masterfile import soa_owner
-from maptr.zone.reader import read_plain
 from maptr.zone.zonemd import check_digest
 
 if TYPE_CHECKING:
     from maptr.dnssec.keys import KeyFile
-    from maptr.zone.reader import ZoneFile
     from maptr.zone.snapshot import ZoneView
 
 
@@ -121,15 +117,15 @@ def sign(
       8  FILE or KEYS cannot be read, or OUT cannot be written
     """
     zonekeys.require_cryptography()
-
     if as_json and target is None:
         raise click.UsageError("--json needs -o OUT: standard output has the zone")
     refuse_input(target, [file, *keys.glob("*.pem")])
     now = int(time.time()) if at is None else at
     policy = SigningPolicy(lifetime, inception, refresh, zonemd, Children(cds), dnskey_ttl)
     signers = zonekeys.read_key_set(keys)
-    zone, included = _read_zone(file, origin)
-    refuse_input(target, included)
+    findings, view, included = examine_zone(read_text(file), origin, file)
+    zone = without_errors(view, findings, f"{file} was not signed: it has errors")
+    refuse_input(target, [path for path, _ in included])
     old = existing_zone(target, zone.origin, overwrite=overwrite)
     renewal = Renewal(signers, policy, now, force=force or not _holds(old, target))
     with output.progress("names signed") as update:
@@ -155,25 +151,6 @@ def sign(
     if as_json:
         report = {"zone": name, "serial": signed.serial, "signed_until": until, "keys": used, "longest_ttl": longest}
         output.json_data({**report, "file": str(target), "written": signed is not old})
-
-
-def _read_zone(file: str, origin: str | None) -> tuple[ZoneView, list[Path]]:
-    """The zone in a file and the files it includes; exits if ``zone check`` finds errors."""
-    text = read_text(file)
-    origin = origin or soa_owner(text)
-    plain = _read_plain(text.encode(), origin)
-    if plain is not None and is_clean(plain):
-        return plain.view, []
-    findings, view, included = examine_zone(text, origin, file)
-    view = without_errors(view, findings, f"{file} was not signed: it has errors")
-    return view, [path for path, _ in included]
-
-
-def _read_plain(octets: bytes, origin: str) -> ZoneFile | None:
-    try:
-        return read_plain(octets, names.fold(names.parse(origin)))
-    except ValueError:
-        return None  # ``examine_zone`` reports the reason
 
 
 def _holds(old: ZoneView | None, target: Path | None) -> bool:
@@ -269,7 +246,9 @@ def list_keys(folder: Path, as_json: bool) -> None:
     """
     files = zonekeys.read_keys(folder)
     if as_json:
-        output.json_data({"keys": [_as_dict(file) for file in files]})
+        fields = ("tag", "role", "algorithm", "state")
+        keys = [{name: getattr(file.key, name) for name in fields} | {"file": str(file.path)} for file in files]
+        output.json_data({"keys": keys})
         return
     for file in files:
         _show(file)
@@ -349,9 +328,3 @@ def ds(folder: Path, origin: str, dnskey: bool) -> None:
 
 def _show(file: KeyFile) -> None:
     output.data(f"{file.key.tag:05d} {file.key.role} {file.key.algorithm} {file.key.state} {file.path}")
-
-
-def _as_dict(file: KeyFile) -> dict[str, object]:
-    key = file.key
-    texts = {"role": key.role, "algorithm": key.algorithm, "state": key.state, "file": file.path}
-    return {"tag": key.tag, **{name: str(value) for name, value in texts.items()}}

@@ -13,11 +13,11 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 import click
 
@@ -103,31 +103,20 @@ def up(
 def _only_one(path: Path) -> Iterator[None]:
     """Exclude a second process of the user, which prints where the first one serves and exits with 0."""
     with path.open("a") as lock:
-        if not _took(lock):
-            running = _running()
-            where = f", on {', '.join(running.client.nameservers)}" if running is not None else ""
+        for _ in range(LOCK_TRIES):  # other commands hold it for a moment to test it
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(LOCK_PAUSE)
+        else:
+            where = ""
+            with suppress(ConfigError, OSError):
+                running = configuration.load(Path(places.running_file(os.environ)))
+                where = f", on {', '.join(running.client.nameservers)}"
             output.talk(f"maptr: it is up already{where}; try: maptr url ARK")
             sys.exit(output.EXIT_OK)
         yield
-
-
-def _took(lock: IO[str]) -> bool:
-    """Whether the lock was taken. Other commands hold it for a moment to test it, hence the tries."""
-    for _ in range(LOCK_TRIES):
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(LOCK_PAUSE)
-        else:
-            return True
-    return False
-
-
-def _running() -> Config | None:
-    try:
-        return configuration.load(Path(places.running_file(os.environ)))
-    except (ConfigError, OSError):
-        return None
 
 
 # ---- the registry

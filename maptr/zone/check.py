@@ -32,7 +32,6 @@ from maptr.zone.masterfile import (
     soa_owner,
     type_and_rdata,
 )
-from maptr.zone.reader import ZoneFile
 from maptr.zone.snapshot import ZoneView
 
 MAX_RRSET = 100  # records of one type at one name: BIND's max-records-per-type since 9.18.28
@@ -81,14 +80,6 @@ def examine(text: str, *, origin: str | None = None, filename: str = "") -> Exam
     named = [one if one.file == str(path) else replace(one, file=one.file or filename) for one in set(findings)]
     named.sort(key=lambda f: (f.line == 0, f.file != filename, f.file, f.line, f.record, f.code, f.value))
     return Examined(named, view, places.included)
-
-
-def is_clean(plain: ZoneFile) -> bool:
-    """Whether ``examine`` finds no error in a plain zone file."""
-    if plain.has_odd_replacements:
-        return False
-    findings = [*check_rules(plain.view, plain.doubtful), *check_integrity(plain.view)]
-    return all(finding.severity is not Severity.ERROR for finding in findings)
 
 
 def _placed(finding: Finding, places: Places) -> Finding:

@@ -84,14 +84,12 @@ class ZoneFile(NamedTuple):
     """A zone file that was read.
 
     ``included`` are the files that it includes, with their content. ``doubtful`` are the names whose NAPTR records need
-    a check, None for all of them. ``has_odd_replacements`` says that a NAPTR record of a plain file has a replacement
-    that is relative, or has a colon that is not escaped.
+    a check, None for all of them.
     """
 
     view: ZoneView
     included: tuple[tuple[Path, bytes], ...] = ()
     doubtful: frozenset[Labels] | None = None
-    has_odd_replacements: bool = False
 
 
 class LineError(Exception):
@@ -153,7 +151,7 @@ def _read_blocks(data: bytes, origin: Labels) -> ZoneFile:
     packer = _LineReader(origin, lines.ttl).pack if texts else None
     texts.update((name, packed) for name, packed in table.items() if packed or name not in texts)
     nodes = PackedNodes(texts, {}, special_names(table), packer, lines.ttl)
-    return ZoneFile(ZoneView.of(origin, nodes), (), doubtful, lines.has_odd_replacements)
+    return ZoneFile(ZoneView.of(origin, nodes), (), doubtful)
 
 
 def _apart(keys: list[bytes], blocks: list[bytes], texts: dict[bytes, bytes], lines: _LineReader) -> set[bytes]:
@@ -213,7 +211,6 @@ class _LineReader:
     def __init__(self, origin: Labels, ttl: int | None = None) -> None:
         self.records: dict[bytes, list[bytes]] = {}
         self.ttl = ttl
-        self.has_odd_replacements = False
         self._zone = origin
         self._set_origin(origin)
 
@@ -300,8 +297,6 @@ class _LineReader:
 
     def naptr(self, text: str) -> bytes:
         fields, _, replacement = text.rpartition(" ")
-        if not replacement.endswith(".") or ":" in replacement:
-            self.has_odd_replacements = True
         return _naptr_fields(fields) + self.name(replacement)
 
     def txt(self, text: str) -> bytes:
