@@ -250,7 +250,7 @@ def serve(
 
     listening = None
     with _errors_reported(as_json=as_json):
-        if process.is_root():
+        if os.geteuid() == 0:
             first, errors = examine(secrets=False)
             if not errors:
                 listening = _leave_root(first, listening=not check_config)
@@ -297,7 +297,7 @@ def _leave_root(config: Config, *, listening: bool) -> Sockets | None:
 def _run(config: Config, read: Callable[[], Config], listening: Sockets | None) -> None:
     level = getattr(logging, config.serve.log_level.upper())
     logstream.configure(level, logstream.formatter(config.serve.log_format))
-    if process.is_root() and not config.serve.user:
+    if os.geteuid() == 0 and not config.serve.user:
         log.warning("running as root: serve.user, or --user, names a user to run as once the sockets are bound")
     if config.serve.workers != 1:
         log.warning("serve.workers is ignored: one process answers; NSD or Knot as secondaries carry more")

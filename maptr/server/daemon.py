@@ -29,7 +29,6 @@ from maptr.server.sockets import Sockets, bound_at, limits_within_descriptors
 from maptr.server.state import Clock, Served
 from maptr.server.stream import Certificate, Connections, TcpListener
 from maptr.server.udp import BatchListener, UdpListener
-from maptr.zone.snapshot import Snapshot
 
 log = logging.getLogger("maptr.serve")
 
@@ -56,7 +55,6 @@ class Daemon:
         self._config = config
         self._clock = clock
         certificate = Certificate(tls.certificate, tls.key) if tls.certificate and tls.key else None
-        self._snapshot = served.snapshot()
         self.responder = responder or settings.responder_of(config)
         limits = limits_within_descriptors(serve.tcp, 2 * len(serve.listen) + len(tls.listen))
         self.listeners = Listeners(self.responder, limits=limits, certificate=certificate)
@@ -71,10 +69,6 @@ class Daemon:
         self._sockets = bound
         self._control_socket: socket.socket | None = None
         self._stopping = asyncio.Event()
-
-    @property
-    def snapshot(self) -> Snapshot:
-        return self._snapshot if self.responder.state is None else self.responder.state.snapshot
 
     def bind(self) -> None:
         """Bind every socket; ``bound`` then has the actual ports. Raises ConfigError."""
@@ -100,8 +94,9 @@ class Daemon:
         if not (self.bound or self.tls_bound):
             self.bind()
         assert self._sockets is not None  # noqa: S101 - bound above
-        access = primary.first_access(self._config, self.snapshot, self._clock())
-        state = ServerState(self.snapshot, access, self.responder.context)
+        snapshot = self.reloader.served.snapshot()
+        access = primary.first_access(self._config, snapshot, self._clock())
+        state = ServerState(snapshot, access, self.responder.context)
         if signals:
             self._handle_signals()
         async with contextlib.AsyncExitStack() as stack:
@@ -133,7 +128,7 @@ class Daemon:
 
     async def _serve(self, state: ServerState) -> None:
         """The listeners answer; do everything else until ``stop``."""
-        self._log_ready()
+        self._log_ready(len(state.snapshot.zones))
         process.notify(process.READY)
         self.reloader.start()
         self.monitor.update(state)
@@ -144,8 +139,7 @@ class Daemon:
             self.reloader.stop()
             await self.monitor.stop()
 
-    def _log_ready(self) -> None:
-        count = len(self.snapshot.zones)
+    def _log_ready(self, count: int) -> None:
         log.info(
             "ready, serving %d zone%s on %s (udp, tcp)%s",
             count,

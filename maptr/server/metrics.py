@@ -185,8 +185,11 @@ def _zones(status: Status) -> Iterator[Family]:
     for name, text, read in ZONE_VALUES:
         values = [(zone["zone"], read(zone)) for zone in zones]
         yield name, text, ["zone"], [([zone], value) for zone, value in values if value is not None]
+    for name, text, when in ZONE_TIMES:
+        times = [(zone["zone"], _seconds(when(zone))) for zone in zones]
+        yield f"{name}_time_seconds", text, ["zone"], [([zone], time) for zone, time in times if time is not None]
     for name, text, reason in ZONE_REASONS:
-        reasons = [(zone["zone"], _short(reason(zone))) for zone in zones]
+        reasons = [(zone["zone"], _short(reason(zone) or "")) for zone in zones]
         text = f"{text}; the reason is cut to {MAX_REASON} characters."
         yield name, text, ["zone", "reason"], [([zone, found], 1.0) for zone, found in reasons if found]
     text = "1 for a record that is not in the zone, by the code of its finding; the first 100 findings."
@@ -228,8 +231,9 @@ def _seconds(text: str | None) -> float | None:
     return None if text is None else datetime.datetime.fromisoformat(text).timestamp()
 
 
-def _signing(zone: Status) -> Status:
-    return zone["signing"] or {}
+def _below(zone: Status, table: str, key: str) -> Any:
+    """The value of a key in a table of the zone's status that may be None."""
+    return (zone[table] or {}).get(key)
 
 
 # The name of each metric that has at most one value for each zone, its help, and its value in the zone's status.
@@ -237,26 +241,17 @@ ZONE_VALUES: tuple[tuple[str, str, Callable[[Status], float | None]], ...] = (
     ("zone_loaded", "1 for a zone that is served, 0 for one that gets SERVFAIL.", lambda z: z["serial"] is not None),
     ("zone_serial", "The SOA serial that is served.", lambda z: z["serial"]),
     ("zone_names", "Names that have records.", lambda z: z["names"]),
-    ("zone_load_time_seconds", "When the served version was loaded or signed.", lambda z: _seconds(z["loaded"])),
     ("zone_warnings", "Findings in the served version.", lambda z: len(z["warnings"])),
-    (
-        "zone_records_left_out",
-        "Records of its table that are not in the zone.",
-        lambda z: (z["left_out"] or {}).get("records"),
-    ),
-    ("zone_refused_time_seconds", "When the last file of the zone was refused.", lambda z: _seconds(z["failed"])),
-    (
-        "zone_signature_expiry_time_seconds",
-        "When the first signature of the zone expires.",
-        lambda z: _seconds(z["signatures_expire"]),
-    ),
-    (
-        "zone_signing_due_time_seconds",
-        "When the server will sign the zone again.",
-        lambda z: _seconds(_signing(z).get("due")),
-    ),
+    ("zone_records_left_out", "Records of its table not in the zone.", lambda z: _below(z, "left_out", "records")),
 )
-ZONE_REASONS: tuple[tuple[str, str, Callable[[Status], str]], ...] = (
+# The same for times: the part of the name before ``_time_seconds``, the help, and the text.
+ZONE_TIMES: tuple[tuple[str, str, Callable[[Status], str | None]], ...] = (
+    ("zone_load", "When the served version was loaded or signed.", lambda z: z["loaded"]),
+    ("zone_refused", "When the last file of the zone was refused.", lambda z: z["failed"]),
+    ("zone_signature_expiry", "When the first signature of the zone expires.", lambda z: z["signatures_expire"]),
+    ("zone_signing_due", "When the server will sign the zone again.", lambda z: _below(z, "signing", "due")),
+)
+ZONE_REASONS: tuple[tuple[str, str, Callable[[Status], str | None]], ...] = (
     ("zone_refused", "1 while the last file of a zone is refused", lambda z: z["error"]),
-    ("zone_signing_failed", "1 while the server cannot sign the zone", lambda z: _signing(z).get("error", "")),
+    ("zone_signing_failed", "1 while the server cannot sign the zone", lambda z: _below(z, "signing", "error")),
 )

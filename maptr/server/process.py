@@ -45,10 +45,6 @@ class User(NamedTuple):
     gid: int
 
 
-def is_root() -> bool:
-    return os.geteuid() == 0
-
-
 def user_of(config: Config) -> User | None:
     """The user to run as; None if none is configured. Raises ConfigError for one that does not exist."""
     if not config.serve.user:
@@ -68,7 +64,7 @@ def user_of(config: Config) -> User | None:
 def check_user(config: Config) -> None:
     """Raise ConfigError for a user that this process is not and cannot become."""
     user = user_of(config)
-    if user is not None and not is_root() and user.uid != os.geteuid():
+    if user is not None and os.geteuid() not in (0, user.uid):
         raise config.error(KEY, f"only root can become {user.name}; start the server as {user.name}, or as root")
 
 
@@ -86,7 +82,10 @@ def give_up(config: Config, user: User, *, control: Path | None = None, listenin
                 _make_folder(config, folder, user)
         bound = bind(serve.listen, serve.tls.listen, metrics=serve.metrics)
     try:
-        _become(user)
+        # All user and group IDs, which also clears every capability (capabilities(7)).
+        os.initgroups(user.name, user.gid)
+        os.setresgid(user.gid, user.gid, user.gid)
+        os.setresuid(user.uid, user.uid, user.uid)
     except OSError as error:
         raise config.error(KEY, f"cannot become {user.name}: {error.strerror}") from None
     for path in (Path(__file__), Path(os.__file__)):
@@ -108,29 +107,19 @@ def _make_folder(config: Config, folder: Path, user: User) -> None:
         raise config.error(KEY, f"{folder}: {error.strerror}") from None
 
 
-def _become(user: User) -> None:
-    """Change all user and group IDs, which also clears every capability (capabilities(7)). Raises OSError."""
-    os.initgroups(user.name, user.gid)
-    os.setresgid(user.gid, user.gid, user.gid)
-    os.setresuid(user.uid, user.uid, user.uid)
-
-
 def reloading() -> str:
     """The state at the start of a reload; READY ends it."""
     return f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}"
 
 
-def notify(state: str, *, path: str | None = None) -> bool:
-    """Send a state to systemd; False if there is no systemd to receive it. Raises nothing.
-
-    ``path`` is the socket, by default that of NOTIFY_SOCKET; an initial ``@`` means an abstract one.
-    """
-    path = os.environ.get("NOTIFY_SOCKET", "") if path is None else path
+def notify(state: str) -> bool:
+    """Send a state to the socket NOTIFY_SOCKET; False if there is no systemd to receive it. Raises nothing."""
+    path = os.environ.get("NOTIFY_SOCKET", "")
     if not path.startswith(("/", "@")):
         return False
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
         sock.setblocking(False)
-        sock.connect("\0" + path[1:] if path.startswith("@") else path)
+        sock.connect("\0" + path[1:] if path.startswith("@") else path)  # ``@`` is for an abstract one
         sock.send(state.encode())
         return True
     return False

@@ -231,7 +231,6 @@ class Reloader:
 
     @property
     def _state(self) -> ServerState:
-        assert self._responder.state is not None  # noqa: S101 - the daemon has set it
         return self._responder.state
 
     def start(self) -> None:

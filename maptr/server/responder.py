@@ -62,7 +62,10 @@ class ServerState:
 
 
 class Responder:
-    """Answers from ``state``, which ``swap`` replaces. Streams, and UDP without batches, are for one thread."""
+    """Answers from ``state``, at first without zones, which ``swap`` replaces.
+
+    Streams, and UDP without batches, are for one thread.
+    """
 
     def __init__(
         self,
@@ -72,18 +75,17 @@ class Responder:
         clock: Callable[[], float] = time.monotonic,
         query_log: QueryLog | None = None,
     ) -> None:
-        self.context = context or Context(cookies=fresh_cookies(), clock=time.time, idle_timeout=IDLE_TIMEOUT)
         self.query_log = query_log
         self.limiter = RateLimiter(rrl or RrlSettings(), clock, threading.Lock())  # each UDP socket has a thread
-        self.state: ServerState | None = None
-        self._ready: dict[Transport, Ready] = {}
         self._reports = LogLimit(1, clock)
         self._refusals = LogLimit(clock=clock)
+        context = context or Context(cookies=fresh_cookies(), clock=time.time, idle_timeout=IDLE_TIMEOUT)
+        self.swap(ServerState(Snapshot.of([]), Access(), context))
 
     def swap(self, state: ServerState) -> None:
         """Answer from this state from now on."""
-        self.context = state.context
         self.state = state
+        self.context = state.context
         self._ready = {transport: state.ready(transport) for transport in Transport}
 
     def answer(self, query: bytes, transport: Transport, client: str, counters: Counters) -> bytes | None:
@@ -95,9 +97,7 @@ class Responder:
 
         Raises ZoneError, logged, if a transfer cannot continue. An internal error drops the query, not the server.
         """
-        state, ready = self.state, self._ready.get(transport)
-        if state is None or ready is None:
-            return
+        state, ready = self.state, self._ready[transport]
         ready.tidy()
         found = self._find(ready, query, transport, client, counters)
         if found is None:
@@ -114,8 +114,6 @@ class Responder:
 
     def general(self, query: bytes, client: str, counters: Counters, learn: Learn) -> bytes | None:
         """The UDP response to a query without a ready one. The caller counts it."""
-        if self.state is None:
-            return None
         return next(self._exchange(self.state, query, Transport.UDP, client, counters, learn), None)
 
     def report(self, client: str) -> None:

@@ -40,7 +40,7 @@ from maptr.protocol.cookies import WHOLE_COOKIE
 from maptr.protocol.numbers import MAX_MESSAGE
 from maptr.server.counters import Counters, result
 from maptr.server.process import in_thread
-from maptr.server.responder import Responder, ServerState, cookie_of_ready
+from maptr.server.responder import Responder, cookie_of_ready
 from maptr.server.sockets import IP_PKTINFO, is_wildcard
 
 log = logging.getLogger("maptr.serve")
@@ -63,7 +63,10 @@ AREA = MAX_PAYLOAD
 NAME = 32  # struct sockaddr_in6 has 28
 CONTROL = 64  # one in6_pktinfo with its header has 40
 COOKIE = 32
-MESSAGE = 64  # struct mmsghdr
+# struct mmsghdr of Linux on 64 bits (recvmmsg(2)): the name and its size, the iovecs and their number, control data and
+# its size, flags and the length of the message. Sizes of 32 bits are padded to 64.
+MMSGHDR = struct.Struct("=8Q")
+MESSAGE = MMSGHDR.size
 
 # Without batches: queries taken before the event loop continues. Enough to avoid most wake-ups, few enough for TCP.
 BURST = 64
@@ -80,23 +83,6 @@ def why_not() -> str | None:
         return "not on 64 bits, little-endian"
     libc = ctypes.CDLL(None)
     return None if hasattr(libc, "recvmmsg") and hasattr(libc, "sendmmsg") else "no recvmmsg in the C library"
-
-
-class _Message(ctypes.Structure):
-    """struct mmsghdr of Linux on 64 bits (recvmmsg(2), recvmsg(2))."""
-
-    _fields_ = (
-        ("name", ctypes.c_void_p),
-        ("namelen", ctypes.c_uint64),  # 32 bits and padding
-        ("iov", ctypes.c_void_p),
-        ("iovlen", ctypes.c_size_t),
-        ("control", ctypes.c_void_p),
-        ("controllen", ctypes.c_size_t),
-        ("flags", ctypes.c_uint32),
-        ("_", ctypes.c_uint32),
-        ("length", ctypes.c_uint32),
-        ("__", ctypes.c_uint32),
-    )
 
 
 class Slots:
@@ -121,12 +107,12 @@ class Slots:
         self.addresses = [slice(names + NAME * i + at, names + NAME * i + at + size) for i in range(BATCH)]
         for i in range(BATCH):
             struct.pack_into("=2Q", memory, iovecs + 16 * i, start + self.queries[i][1], SLOT - ORIGIN - 192)
-            control, control_size = (start + controls + CONTROL * i, CONTROL) if wildcard else (None, 0)
+            control, control_size = (start + controls + CONTROL * i, CONTROL) if wildcard else (0, 0)
             name, name_size = start + names + NAME * i, 28 if v6 else 16
-            head = _Message(name, name_size, start + iovecs + 16 * i, 1, control, control_size)
-            reply = _Message(name, name_size, start + records + RECORD.size * i, 3, control, control_size)
-            memory[received + MESSAGE * i : received + MESSAGE * (i + 1)] = bytes(head)
-            memory[sent + MESSAGE * i : sent + MESSAGE * (i + 1)] = bytes(reply)
+            reply = start + records + RECORD.size * i
+            for place, iov, iovlen in ((received, start + iovecs + 16 * i, 1), (sent, reply, 3)):
+                header = name, name_size, iov, iovlen, control, control_size, 0, 0
+                MMSGHDR.pack_into(memory, place + MESSAGE * i, *header)
         libc = ctypes.CDLL(None)
         descriptor = _int(sock.fileno())
         receive, wait = _pointer(start + received), _int(MSG_WAITFORONE)
@@ -230,8 +216,8 @@ class BatchListener:
         self._responder = responder
         self._counters = counters
         self._slots = Slots(sock)
-        self._state: ServerState | None = None
-        self._ready: Ready | None = None
+        self._state = responder.state
+        self._ready = self._state.ready(Transport.UDP)
         self._exempt: set[Hashable] = set()
         self._networks: dict[Hashable, str] = {}
         self._results = counters.queries[Transport.UDP]
@@ -268,10 +254,8 @@ class BatchListener:
         """Answer the queries in the first slots."""
         state = self._responder.state
         if state is not self._state:
-            self._state, self._ready = state, None if state is None else state.ready(Transport.UDP)
+            self._state, self._ready = state, state.ready(Transport.UDP)
         ready = self._ready
-        if ready is None:
-            return
         ready.tidy()
         counters, slots = self._counters, self._slots
         counters.received += count

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import dns.edns
 import dns.message
@@ -43,7 +43,6 @@ from tests.support.streams import (
     listening,
     messages,
     receive,
-    receive_message,
     transferring,
     wait_for,
     wait_until_cut_off,
@@ -262,28 +261,18 @@ def test_a_stop_ends_handshakes(directory: Path) -> None:
 # --- both over TCP and over TLS
 
 
-class Dialled(NamedTuple):
-    """A listener and how to connect to it."""
-
-    server: Listening
-    connect: Callable[[], socket.socket]
+@pytest.fixture(params=[False, True], ids=["TCP", "TLS"])
+def secure(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
 
 
 @contextlib.contextmanager
-def dialled(directory: Path, *, secure: bool, **limits: Any) -> Iterator[Dialled]:
+def dialled(directory: Path, secure: bool, **limits: Any) -> Iterator[tuple[Listening, Callable[[], socket.socket]]]:
+    """A listener, and how to connect to it."""
     with listening_tls(directory, **limits) if secure else listening(**limits) as server:
-        yield Dialled(server, lambda: connect_tls(server.port, directory) if secure else connect(server.port))
+        yield server, lambda: connect_tls(server.port, directory) if secure else connect(server.port)
 
 
-@pytest.mark.parametrize("secure", [False, True])
-def test_pipelined_queries_are_answered_in_order(directory: Path, secure: bool) -> None:
-    """RFC 7766 6.2.1, RFC 7858 3.4."""
-    with dialled(directory, secure=secure) as (_, dial), dial() as sock:
-        sock.sendall(b"".join(FRAME[:2] + number.to_bytes(2, "big") + FRAME[4:] for number in range(100)))
-        assert [receive_message(sock).id for _ in range(100)] == list(range(100))
-
-
-@pytest.mark.parametrize("secure", [False, True])
 def test_a_slow_reader_costs_some_messages_and_is_disconnected(directory: Path, secure: bool) -> None:
     """It asks for a gigabyte and reads nothing: what waits for it stays small, and others are answered."""
 
@@ -307,7 +296,6 @@ def test_a_slow_reader_costs_some_messages_and_is_disconnected(directory: Path, 
             wait_until_cut_off(slow)
 
 
-@pytest.mark.parametrize("secure", [False, True])
 def test_a_closed_connection_leaves_no_reference_cycle(directory: Path, secure: bool) -> None:
     """One for each connection would have the collector run all the time, and TLS takes some 50 KB."""
 
@@ -318,7 +306,7 @@ def test_a_closed_connection_leaves_no_reference_cycle(directory: Path, secure: 
     gc.disable()
     try:
         before = open_ones()
-        with dialled(directory, secure=secure) as (_, dial):
+        with dialled(directory, secure) as (_, dial):
             for end in (lambda sock: sock.unwrap().close() if secure else None, linger, lambda sock: sock.send(b"\0")):
                 with dial() as sock:
                     ask(sock)
@@ -328,10 +316,9 @@ def test_a_closed_connection_leaves_no_reference_cycle(directory: Path, secure: 
         gc.enable()
 
 
-@pytest.mark.parametrize("secure", [False, True])
 def test_abandoned_connections_and_handshakes_leave_nothing_behind(directory: Path, secure: bool) -> None:
     begun = hello() if secure else FRAME * 3
-    with dialled(directory, secure=secure, max_per_client=1000, max_connections=1000) as (server, dial):
+    with dialled(directory, secure, max_per_client=1000, max_connections=1000) as (server, dial):
         for number in range(200):
             with connect(server.port) as sock:
                 sock.sendall(begun[: number * len(begun) // 199])
@@ -342,10 +329,9 @@ def test_abandoned_connections_and_handshakes_leave_nothing_behind(directory: Pa
             assert ask(sock).id == QUERY.id
 
 
-@pytest.mark.parametrize("secure", [False, True])
 def test_rfc7766_6_2_3_idle_connections_are_closed(directory: Path, secure: bool) -> None:
     """With close_notify (RFC 8446 6.1): otherwise the stream might have been truncated by an attacker."""
-    with dialled(directory, secure=secure, idle_timeout=0.2) as (_, dial), dial() as silent, dial() as trickling:
+    with dialled(directory, secure, idle_timeout=0.2) as (_, dial), dial() as silent, dial() as trickling:
         with contextlib.suppress(OSError):
             for octet in FRAME[:-1]:  # never silent for long, and never done
                 trickling.sendall(bytes((octet,)))

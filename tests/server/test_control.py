@@ -397,7 +397,7 @@ def test_systemd_is_notified(site: Site, abstract: bool, monkeypatch: pytest.Mon
         assert sock.recv(1000) == b"STOPPING=1"
 
 
-def test_a_missing_systemd_is_no_error() -> None:
-    assert not process.notify(process.READY, path="")
-    assert not process.notify(process.READY, path="relative")
-    assert not process.notify(process.READY, path="/nonexistent/notify")
+@pytest.mark.parametrize("path", ["", "relative", "/nonexistent/notify"])
+def test_a_missing_systemd_is_no_error(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", path)
+    assert not process.notify(process.READY)

@@ -58,12 +58,6 @@ def port() -> Iterator[int]:
         yield daemon.bound[0].port
 
 
-def test_udp_answers(port: int) -> None:
-    reply = dns.query.udp(QUERY, "127.0.0.1", PATIENCE, port)
-    assert len(reply.answer[0]) == 2
-    assert reply.flags & dns.flags.AA
-
-
 def test_udp_ignores_responses_and_fragments_of_queries(port: int) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.settimeout(PATIENCE)
@@ -129,36 +123,6 @@ def test_the_error_for_a_privileged_port_names_the_capability(
     with pytest.raises(ConfigError, match=rf"cannot listen on 127\.0\.0\.1:{wanted}: Permission denied") as caught:
         daemon_of(SNAPSHOT, Address("127.0.0.1", wanted)).bind()
     assert ("CAP_NET_BIND_SERVICE" in str(caught.value)) is advised
-
-
-def test_rfc7766_8_a_query_octet_by_octet(port: int) -> None:
-    with connect(port) as sock:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for octet in FRAME * 2:
-            sock.sendall(bytes((octet,)))
-        assert receive_message(sock).id == receive_message(sock).id == QUERY.id
-
-
-def test_rfc7766_after_a_half_close_the_queries_are_answered(port: int) -> None:
-    with connect(port) as sock:
-        sock.sendall(FRAME + BIG_FRAME)
-        sock.shutdown(socket.SHUT_WR)
-        assert receive_message(sock).id == QUERY.id
-        assert len(receive_message(sock).answer[0]) == 250
-        assert is_closed(sock)
-
-
-def test_tcp_ignores_messages_that_are_not_queries(port: int) -> None:
-    with connect(port) as sock:
-        sock.sendall(b"\0\0" + b"\0\1x" + FRAME)
-        assert receive_message(sock).id == QUERY.id
-
-
-def test_a_message_cut_by_the_end_of_the_stream_ends_the_connection(port: int) -> None:
-    with connect(port) as sock:
-        sock.sendall(FRAME[:-1])
-        sock.shutdown(socket.SHUT_WR)
-        assert is_closed(sock)
 
 
 def test_a_client_with_too_many_connections_is_refused() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
-import itertools
 import json
 import re
+import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -110,17 +111,15 @@ def test_counters_continue_over_reloads_and_signed_zones_have_metrics(site: Site
     add_key(keys, Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
     scraped = Scraped(site, 'state = "state"', 'keys = "keys"\n')
     query = dns.message.make_query("b.test.", "DNSKEY")
-    for _ in range(20):
-        assert len(dns.query.udp(query, "127.0.0.1", PATIENCE, scraped.dns).answer[0]) == 1
-    assert value(scraped.scrape(), "queries_total", transport="udp", rcode="NOERROR") == 20
+    assert len(dns.query.udp(query, "127.0.0.1", PATIENCE, scraped.dns).answer[0]) == 1
+    assert value(scraped.scrape(), "queries_total", transport="udp", rcode="NOERROR") == 1
     assert get(scraped.port, "/health") == (200, "ok\n")
     add_key(keys, Role.CSK, Algorithm.ED25519, KeyState.PUBLISHED)
     assert site.run("reload").exit_code == 0
-    for _ in range(20):
-        assert len(dns.query.udp(query, "127.0.0.1", PATIENCE, scraped.dns).answer[0]) == 2
+    assert len(dns.query.udp(query, "127.0.0.1", PATIENCE, scraped.dns).answer[0]) == 2
     found = scraped.scrape()
     assert value(found, "zone_serial", zone="b.test.") == 2
-    assert value(found, "queries_total", transport="udp", rcode="NOERROR") == 40
+    assert value(found, "queries_total", transport="udp", rcode="NOERROR") == 2
 
 
 def test_a_refused_zone_is_an_alarm_with_its_reason(scraped: Scraped) -> None:
@@ -134,29 +133,10 @@ def test_a_refused_zone_is_an_alarm_with_its_reason(scraped: Scraped) -> None:
     assert [reason["zone"] for reason in reasons] == ["a.test."]
     assert "a.test.zone:1: " in reasons[0]["reason"]
     assert value(found, "zone_serial", zone="a.test.") == 1
-    assert value(found, "alarms") == 2
-    assert value(found, "config_refused") == 1
-    assert value(found, "reloads_total", result="refused") == 1
-    assert value(found, "reloads_total", result="failed") == 1
+    assert (value(found, "alarms"), value(found, "config_refused")) == (2, 1)
+    assert [value(found, "reloads_total", result=result) for result in ("refused", "failed")] == [1, 1]
     assert value(found, "last_reload_time_seconds") is not None
     assert get(scraped.port, "/health") == (200, "ok\n"), "it is served as it was"
-
-
-@pytest.mark.parametrize("require", [False, True])
-def test_cookies_are_counted_once_on_either_path(site: Site, require: bool) -> None:
-    """From what lies ready and by the general path, in batches and one by one, and where BADCOOKIE is the answer."""
-    scraped = Scraped(site, f"cookies.require = {str(require).lower()}\n")
-    ways = itertools.product((dns.query.udp, dns.query.tcp), ("ns.a.test.", "x.y.z.a.test."))
-    for count, (ask, name) in enumerate(ways, 1):
-        cookie = bytes(8)
-        for _ in range(3):  # the first has no server cookie yet
-            query = dns.message.make_query(name, "A", options=[dns.edns.CookieOption(cookie[:8], cookie[8:])])
-            (option,) = ask(query, "127.0.0.1", PATIENCE, scraped.dns).options
-            assert isinstance(option, dns.edns.CookieOption)
-            cookie = option.client + option.server
-        found = scraped.scrape()
-        assert value(found, "cookies_total", result="verified") == 2 * count
-        assert value(found, "cookies_total", result="unverified") == count
 
 
 def test_a_zone_that_never_loaded_is_unhealthy(site: Site) -> None:
@@ -203,11 +183,8 @@ def test_secondaries(site: Site) -> None:
         wait_for(lambda: value(scraped.scrape(), "zone_notify_serial", zone="b.test.", secondary=names[0]) == 1)
         found = scraped.scrape()
         for name, done in zip(names, (1, 0), strict=True):
-            labels = {"zone": "b.test.", "secondary": name}
-            assert [value(found, "zone_notify", **labels, state=state) for state in ("done", "pending")] == [
-                done,
-                1 - done,
-            ]
+            states = [value(found, "zone_notify", zone="b.test.", secondary=name, state=s) for s in ("done", "pending")]
+            assert states == [done, 1 - done]
         assert value(found, "zone_notify_serial", zone="b.test.", secondary=names[1]) is None
 
 
@@ -250,6 +227,18 @@ def test_records_missing_in_a_zone_and_any_reason_are_named(scraped: Scraped) ->
 # --- HTTP
 
 
+@contextlib.contextmanager
+def requests_answered(server: request_server.RequestServer, sock: socket.socket) -> Iterator[int]:
+    """Run a server of requests; its port."""
+    running, port = Running(), sock.getsockname()[1]
+    asyncio.run_coroutine_threadsafe(server.start(), running.loop).result(PATIENCE)
+    try:
+        yield port
+    finally:
+        asyncio.run_coroutine_threadsafe(server.stop(), running.loop).result(PATIENCE)
+        running.close()
+
+
 @pytest.fixture
 def told() -> Iterator[int]:
     """The HTTP server alone, with something to say; its port."""
@@ -261,15 +250,9 @@ def told() -> Iterator[int]:
             return metrics.HttpResponse(b"a" * 10_000_000)
         return metrics.respond(path, {"zones": []})
 
-    running = Running()
     sock = open_tcp("127.0.0.1", 0)
-    server = metrics.HttpServer(sock, respond)
-    asyncio.run_coroutine_threadsafe(server.start(), running.loop).result(PATIENCE)
-    try:
-        yield sock.getsockname()[1]
-    finally:
-        asyncio.run_coroutine_threadsafe(server.stop(), running.loop).result(PATIENCE)
-        running.close()
+    with requests_answered(metrics.HttpServer(sock, respond), sock) as port:
+        yield port
 
 
 def raw(port: int, octets: bytes, *, shut: bool = False) -> bytes:
@@ -320,37 +303,25 @@ def test_silent_clients_are_closed(monkeypatch: pytest.MonkeyPatch, told: int) -
 
 
 def test_a_request_being_answered_is_not_replaced() -> None:
-    """A reload may take minutes; where all are at such a thing, one more is hung up on."""
+    """A reload may take minutes: if all connections wait for one, a new one is closed."""
+    begun: list[bytes] = []
+    over = threading.Event()
 
-    async def converse() -> None:
-        begun, over = 0, asyncio.Event()
+    async def work(request: bytes) -> bytes:
+        begun.append(request)
+        await asyncio.to_thread(over.wait)
+        return b"done"
 
-        async def work(request: bytes) -> bytes:
-            nonlocal begun
-            begun += 1
-            await over.wait()
-            return b"done"
-
-        sock = open_tcp("127.0.0.1", 0)
-        where = sock.getsockname()
-        server = request_server.RequestServer(sock, work, end=b"\n", limit=100)
-        await server.start()
-        open_ones = [await asyncio.open_connection(*where) for _ in range(request_server.MAX_CONNECTIONS)]
-        for _, writer in open_ones:
-            writer.write(b"\n")
-        while begun < request_server.MAX_CONNECTIONS:
-            await asyncio.sleep(0)
-        reader, writer = await asyncio.open_connection(*where)
-        with contextlib.suppress(ConnectionResetError):
-            assert await reader.read() == b""
-        writer.close()
+    sock = open_tcp("127.0.0.1", 0)
+    server = request_server.RequestServer(sock, work, end=b"\n", limit=100)
+    with requests_answered(server, sock) as port, contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(connect(port)) for _ in range(request_server.MAX_CONNECTIONS)]
+        for client in clients:
+            client.sendall(b"\n")
+        wait_for(lambda: len(begun) == len(clients))
+        assert is_closed(stack.enter_context(connect(port)))
         over.set()
-        for reader, writer in open_ones:
-            assert await reader.read(4) == b"done"
-            writer.close()
-        await server.stop()
-
-    asyncio.run(asyncio.wait_for(converse(), PATIENCE))
+        assert [client.recv(4) for client in clients] == [b"done"] * len(clients)
 
 
 def test_a_client_that_does_not_read_delays_no_other(monkeypatch: pytest.MonkeyPatch, told: int) -> None:

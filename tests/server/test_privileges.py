@@ -81,7 +81,7 @@ def refused(interpreter: str, file: Path) -> str:
 
 
 @needs_root
-def test_root_binds_and_the_user_answers(as_nobody: Maptr, folder: Path) -> None:
+def test_root_binds_and_the_user_answers_and_reloads(as_nobody: Maptr, folder: Path) -> None:
     user = pwd.getpwnam(NOBODY)
     told = Path(f"/proc/{as_nobody.process.pid}/status").read_text()
     fields = dict(re.findall(r"(?m)^(\w+):\s*(.*?)\s*$", told))
@@ -94,28 +94,17 @@ def test_root_binds_and_the_user_answers(as_nobody: Maptr, folder: Path) -> None
     host = as_nobody.wait_for(r"ready, serving 1 zone on ([0-9.]+):53")[1]
     assert dns.query.udp(dns.message.make_query("ark.arpa.", "SOA"), host, timeout=10).answer
     assert dns.query.tcp(dns.message.make_query("ark.arpa.", "SOA"), host, timeout=10).answer
-
-
-@needs_root
-def test_a_reload_runs_as_the_user(as_nobody: Maptr, folder: Path) -> None:
     (folder / "ark.arpa.zone").write_text(zone_text(2))
-    at = as_nobody.hang_up()
-    as_nobody.wait_for("serial 2", at)
+    as_nobody.wait_for("serial 2", as_nobody.hang_up())
     as_nobody.stop()
     assert not (folder / "run/maptr.sock").exists()
 
 
 @needs_root
-@pytest.mark.parametrize(
-    ("user", "reason"),
-    [
-        ("no-such-user", "there is no user 'no-such-user'"),
-        ("nobody:no-such-group", "there is no group 'no-such-group'"),
-    ],
-)
-def test_a_user_that_does_not_exist_is_1(user: str, reason: str, folder: Path) -> None:
+@pytest.mark.parametrize(("user", "missing"), [("nouser", "user 'nouser'"), ("nobody:nogroup9", "group 'nogroup9'")])
+def test_a_user_that_does_not_exist_is_1(user: str, missing: str, folder: Path) -> None:
     file = configure(folder, f'user = "{user}"')
-    assert refused(sys.executable, file) == f"maptr: {file}:3: serve.user: {reason}\n"
+    assert refused(sys.executable, file) == f"maptr: {file}:3: serve.user: there is no {missing}\n"
 
 
 @needs_root

@@ -16,18 +16,9 @@ from maptr.answer.context import Transport
 from maptr.server.counters import Counters
 from maptr.server.query_log import INTERVAL, MAX_LINES, LogLimit, QueryLog
 from maptr.zone.snapshot import Snapshot
+from tests.support.caching import Clock
 from tests.support.server_process import PATIENCE, Start
 from tests.support.streams import responding
-
-STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def reply(rcode: int) -> bytes:
@@ -64,11 +55,10 @@ def test_forged_queries_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -
     assert said == [line] * MAX_LINES + [f"{line}, and {9 * MAX_LINES} more before"]
 
 
-def test_one_of_n_queries_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_of_n_queries_is_logged() -> None:
     noted = QueryLog(3, 100, Clock())
     assert [list(noted.pick(count)) for count in (2, 2, 5, 1, 7)] == [[], [0], [1, 4], [], [1, 4]]
     assert [list(QueryLog(1, 100, Clock()).pick(count)) for count in (0, 3)] == [[], [0, 1, 2]]
-    assert not caplog.records
 
 
 def test_a_line_has_the_question_and_the_client(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import random
-import socket
 from collections.abc import Iterator
 
 import dns.message
@@ -22,7 +21,6 @@ from maptr.server.zone_file import read_zone
 from maptr.zone.snapshot import Snapshot, ZoneView
 from tests.answer import test_respond_oracle as generator
 from tests.server.test_udp import ask, numbered
-from tests.support.running import PATIENCE
 from tests.support.server_process import Site
 
 pytestmark = pytest.mark.skipif(udp.why_not() is not None, reason=f"no batches here: {udp.why_not()}")
@@ -31,7 +29,6 @@ PLAIN, SIGNED = 12, 4
 QUESTIONS = 60  # of each zone
 ROUNDS = 3  # each from ports of its own, and the last from what the first had learned
 AT_ONCE = 200
-ALONE = 150  # questions asked one after another
 FORMS: tuple[dict[str, object], ...] = (
     {},
     {"use_edns": 0, "payload": 1232},
@@ -92,15 +89,6 @@ def test_a_running_server_answers_random_zones_as_the_general_path_does(site: Si
             replies = ask(("127.0.0.1", port), some)
             for query in some:
                 assert replies.get(query[:2]) == expected[query[:2]], (query.hex(), dns.message.from_wire(query))
-    # One by one: each is a batch of its own.
-    known = [query for query in asked if (said := expected[query[:2]]) and said[3] & 15 == 0 and said[7]][:8]
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.settimeout(PATIENCE)
-        sock.connect(("127.0.0.1", port))
-        for query in (part for one in asked[:ALONE] * 2 for part in (*known, one)):
-            if (said := expected[query[:2]]) is not None:
-                sock.send(query)
-                assert sock.recv(65535) == said, query.hex()
     batches = site.status()["batches"]
     assert isinstance(batches, dict)
     assert batches["ready"] > ROUNDS * len(asked) // 2, "by the short way"

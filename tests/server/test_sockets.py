@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import resource
 import shlex
 import socket
-import subprocess
 import sys
-import threading
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -24,7 +21,7 @@ from maptr.protocol.address import Address
 from maptr.server import sockets
 from maptr.server.sockets import RESERVED, limits_within_descriptors
 from tests.conftest import REPOSITORY
-from tests.support.namespaces import PATIENCE, Network, environment
+from tests.support.namespaces import PATIENCE, Network
 from tests.support.peers import Maptr
 
 INFINITY = resource.RLIM_INFINITY
@@ -118,91 +115,79 @@ client.recv(4096)
 """
 
 
-class Server:
-    """``maptr serve`` in that network."""
+class Within(Maptr):
+    """maptr in that network."""
 
     def __init__(self, network: Network, *options: str) -> None:
-        zone = f"ark.arpa={REPOSITORY / 'zones' / 'ark.arpa.zone'}"
-        command = network.command(sys.executable, "-m", "maptr", "serve", "--zone", zone, *options)
-        self.process = subprocess.Popen(
-            command, stderr=subprocess.PIPE, text=True, env={"MAPTR_SERVE_USER": "root"} | environment()
-        )
-        self.said = ""
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.said += line
-            if "ready" in line:
-                break
-        self._reader = threading.Thread(target=self.process.stderr.read, daemon=True)
-        self._reader.start()
-        network.stack.callback(self.end)
+        super().__init__({}, f"--zone=ark.arpa={REPOSITORY / 'zones' / 'ark.arpa.zone'}", *options)
+        self.network = network
 
-    @property
-    def port(self) -> str:
-        found = re.search(r":(\d+) \(udp, tcp\)", self.said)
-        assert found is not None, self.said
-        return found[1]
-
-    def end(self) -> int:
-        self.process.terminate()
-        code = self.process.wait(PATIENCE)
-        self._reader.join(PATIENCE)
-        assert self.process.stderr is not None
-        self.process.stderr.close()
-        return code
+    def configure(self) -> list[str]:
+        settings = ("MAPTR_SERVE_USER=root", "MAPTR_SERVE_RRL_RESPONSES_PER_SECOND=0", f"PYTHONPATH={REPOSITORY}")
+        return self.network.command("env", *settings, *super().configure())
 
 
-def answered(network: Network, server: Server, host: str, interface: str = "") -> bool:
-    return network.run(sys.executable, "-c", ASK, host, interface, server.port) == "answered\n"
+def serve(network: Network, *options: str) -> Within:
+    server = Within(network, *options).launch()
+    network.stack.callback(server.stop)
+    return server
+
+
+def port_of(server: Maptr) -> str:
+    return server.wait_for(r":(\d+) \(udp, tcp\)")[1]
+
+
+def answered(network: Network, server: Maptr, host: str, interface: str = "") -> bool:
+    return network.run(sys.executable, "-c", ASK, host, interface, port_of(server)) == "answered\n"
 
 
 def test_a_link_local_address(network: Network) -> None:
     network.cable()
     network.ip("addr add fe80::1/64 dev va nodad", "addr add fe80::2/64 dev vb nodad")
-    server = Server(network, "--listen", "[fe80::1%va]:0")
+    server = serve(network, "--listen", "[fe80::1%va]:0")
     assert answered(network, server, "fe80::1", "vb")
-    assert server.end() == 0
+    assert server.stop() == 0
 
 
 def test_an_address_of_a_missing_interface(network: Network) -> None:
-    server = Server(network, "--listen", "[fe80::1%va]:0")
-    assert server.said == "maptr: cannot listen on [fe80::1%va]:0: no interface with this name\n"
-    assert server.end() == 1
+    server = serve(network, "--listen", "[fe80::1%va]:0")
+    server.wait_for(r"^maptr: cannot listen on \[fe80::1%va\]:0: no interface with this name$")
+    assert server.process.wait(PATIENCE) == 1
 
 
 def test_an_address_that_goes_away_and_comes_back(network: Network) -> None:
     network.cable()
     network.ip("addr add 192.0.2.1/24 dev va")
-    server = Server(network, "--listen", "192.0.2.1:0")
+    server = serve(network, "--listen", "192.0.2.1:0")
     assert answered(network, server, "192.0.2.1")
     network.ip("addr del 192.0.2.1/24 dev va", "link del va")
     network.cable()
     network.ip("addr add 192.0.2.1/24 dev va")
     assert answered(network, server, "192.0.2.1")
-    assert server.end() == 0
+    assert server.stop() == 0
 
 
 def test_an_address_added_later_with_ip_nonlocal_bind(network: Network) -> None:
     network.cable()
-    early = Server(network, "--listen", "192.0.2.1:5300")
-    assert early.said == "maptr: cannot listen on 192.0.2.1:5300: Cannot assign requested address\n"
-    assert early.end() == 1
+    early = serve(network, "--listen", "192.0.2.1:5300")
+    early.wait_for(r"^maptr: cannot listen on 192[.]0[.]2[.]1:5300: Cannot assign requested address$")
+    assert early.process.wait(PATIENCE) == 1
     network.run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_nonlocal_bind", or_skip=True)
-    server = Server(network, "--listen", "192.0.2.1:0")
+    server = serve(network, "--listen", "192.0.2.1:0")
     network.ip("addr add 192.0.2.1/24 dev va")
     assert answered(network, server, "192.0.2.1")
-    assert server.end() == 0
+    assert server.stop() == 0
 
 
 def test_forged_queries_start_no_loop(network: Network, tmp_path: Path) -> None:
     control = str(tmp_path / "control")
-    server = Server(network, "--listen", "127.0.0.1:0", "--control", control)
-    network.run(sys.executable, "-c", FORGE, server.port)
+    server = serve(network, "--listen", "127.0.0.1:0", "--control", control)
+    network.run(sys.executable, "-c", FORGE, port_of(server))
     status = json.loads(network.run(sys.executable, "-m", "maptr", "status", "--json", "--control", control))
     # Of four in the server's own name three are answered, which is the end of it.
     assert status["queries"]["udp"] == {"NOERROR": 151, "FORMERR": 200, "dropped": 251}
     assert status["batches"]["lost"] == 150
-    assert server.end() == 0
+    assert server.stop() == 0
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])

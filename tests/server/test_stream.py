@@ -11,7 +11,7 @@ import pytest
 from maptr.config.model import TcpConfig
 from maptr.errors import ZoneError
 from maptr.server.counters import Counters
-from maptr.server.stream import HELD_BUFFER, MAX_TURN, TURN_SIZE, Connections, RoundRobin, Stream
+from maptr.server.stream import HELD_BUFFER, MAX_TURN, Connections, RoundRobin, Stream
 from tests.support.running import PATIENCE
 
 QUERY = b"\0\x0cquery of 12."
@@ -137,29 +137,6 @@ def test_end_waits_for_the_received_queries() -> None:
     transport = talking(echo, talk)
     assert b"".join(writes(transport)) == QUERY * (MAX_TURN + 1)
     assert transport.close.called
-
-
-def test_transfers_progress_evenly_and_other_work_goes_on() -> None:
-    made = dict.fromkeys(range(20), 0)
-
-    def transfer(number: int) -> Iterator[bytes]:
-        while True:
-            made[number] += 1
-            yield bytes(TURN_SIZE)
-
-    async def run() -> None:
-        connections = Connections(TcpConfig(), Counters())
-        streams = [Stream(lambda _, number=number: transfer(number), connections) for number in made]  # type: ignore[misc]
-        for stream in streams:
-            stream.connection_made(transport_of_test())
-            stream.data_received(QUERY)
-        while min(made.values()) < 5:
-            await asyncio.wait_for(asyncio.sleep(0.001), PATIENCE)
-            assert max(made.values()) - min(made.values()) <= 1
-        for stream in streams:
-            stream.connection_lost(None)
-
-    asyncio.run(run())
 
 
 def test_a_turn_that_raises_does_not_stop_the_others() -> None:
