@@ -6,12 +6,8 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from typing import Any
 
-from maptr.ark import Ark
 from maptr.cache.lookups import Finish, PendingLookup, Steps
-from maptr.cache.options import DnsClient
-from maptr.client.aio import discover_async
 from maptr.discovery import Discovery
 
 AskAsync = Callable[..., Awaitable[Discovery]]
@@ -75,16 +71,3 @@ async def _wait(done: Future[Discovery], seconds: float) -> None:
     done.add_done_callback(wake)
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(event.wait(), seconds)
-
-
-def asker(client: DnsClient) -> AskAsync:
-    """``client.discover``, awaited."""
-
-    async def discover(ark: Ark, **options: Any) -> Discovery:
-        if client.has_resolver:
-            options = client.with_resolver(options)
-        else:  # a server that is given by name is looked up, which blocks
-            options = await asyncio.to_thread(client.with_resolver, options)
-        return await discover_async(ark, **options)
-
-    return discover

@@ -123,12 +123,12 @@ class Cache:
             return recent[1]
         import asyncio  # here and in aclose: it doubles the start time of a program that does not await
 
-        from maptr.cache.aio import TaskDriver, asker
+        from maptr.cache.aio import TaskDriver
         from maptr.client.aio import prefer_async
 
         lookup = self._client.lookup(ark, options)
         if self._tasks is None:
-            self._tasks = TaskDriver(self._ask_async or asker(self._client), self._engine.finish)
+            self._tasks = TaskDriver(self._ask_async or self._client.discover_async, self._engine.finish)
         if isinstance(self.table, WatchedTable) and not self.table.is_read:
             await asyncio.to_thread(self.table.current)
         found, until = await self._tasks.run(self._engine.discover(lookup, self._policy(lookup), self.table))

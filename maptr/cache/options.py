@@ -148,13 +148,13 @@ class DnsClient:
         return _view(None, servers, trust)
 
     def discover(self, ark: Ark, **options: Any) -> Discovery:
-        return sync.discover(ark, **self.with_resolver(options))
+        return sync.discover(ark, **self._with_resolver(options))
 
     def discover_many(self, arks: list[Ark]) -> Iterator[Discovery]:
         """The discovery of each ARK, in order."""
         if call.has_urls(self.nameservers):  # bulk.discover_many speaks UDP and TCP only
             for ark in arks[:1]:
-                self.with_resolver(self.lookup(ark, {}).ask)  # made once, before several threads need it
+                self._with_resolver(self.lookup(ark, {}).ask)  # made once, before several threads need it
             with ThreadPoolExecutor(THREADS) as pool:
                 yield from pool.map(self._discover_one, arks)
             return
@@ -180,12 +180,16 @@ class DnsClient:
                 raise
             return error.discovery
 
-    @property
-    def has_resolver(self) -> bool:
-        """True if ``with_resolver`` does not need to look up a server's address."""
-        return self._resolver is not None or not self.nameservers
+    async def discover_async(self, ark: Ark, **options: Any) -> Discovery:
+        import asyncio  # late, as in ``Cache``
 
-    def with_resolver(self, options: dict[str, Any]) -> dict[str, Any]:
+        from maptr.client.aio import discover_async
+
+        if self._resolver is None and self.nameservers:  # a server that is given by name is looked up, which blocks
+            await asyncio.to_thread(self._with_resolver, options)
+        return await discover_async(ark, **self._with_resolver(options))
+
+    def _with_resolver(self, options: dict[str, Any]) -> dict[str, Any]:
         """The options with the cache's own servers replaced by one resolver, which all calls share.
 
         That resolver learns which servers do not answer, and whether the origin exists. The first call makes it,
