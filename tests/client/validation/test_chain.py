@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import dns.dnssec
-import dns.dnssectypes
 import dns.flags
 import dns.message
 import dns.name
@@ -69,19 +68,18 @@ y 300 DNAME w
 DEEP = "a." * 60 + "deep.ark.arpa."  # below sixty empty non-terminals
 CHILD_TEXT += f"{DEEP} 300 TXT x\n"
 PLAIN_TEXT = '@ 300 SOA ns. admin. 1 3600 600 86400 60\n@ 300 NS ns.\n1 300 NAPTR 0 0 "h" "ark" "" p.example.\n'
+KEY_LOOKUPS = ("arpa. DNSKEY", "ark.arpa. DS", "ark.arpa. DNSKEY")
 Ask = Callable[[Lookup], Resolved]
 
 
 def new_key() -> tuple[ec.EllipticCurvePrivateKey, DNSKEY]:
     private = ec.generate_private_key(ec.SECP256R1())
-    return private, dns.dnssec.make_dnskey(private.public_key(), dns.dnssectypes.Algorithm.ECDSAP256SHA256, flags=257)
+    return private, dns.dnssec.make_dnskey(private.public_key(), "ECDSAP256SHA256", flags=257)
 
 
-def sign(origin: str, text: str, keys: int = 1) -> tuple[dns.zone.Zone, list[dns.rdata.Rdata]]:
+def sign(origin: str, text: str) -> tuple[dns.zone.Zone, list[dns.rdata.Rdata]]:
     zone = dns.zone.from_text(text, origin, relativize=False)
-    made: list[tuple[dns.dnssec.PrivateKey, DNSKEY]] = []
-    for _ in range(keys):
-        made.append(new_key())
+    made: list[tuple[dns.dnssec.PrivateKey, DNSKEY]] = [new_key()]
     with zone.writer() as transaction:
         dns.dnssec.sign_zone(zone, transaction, made, inception=NOW - 3600, expiration=NOW + 86400, dnskey_ttl=3600)
     return zone, [key for _, key in made]
@@ -196,7 +194,9 @@ def test_without_an_anchor_above_security_is_indeterminate() -> None:
 
 def test_an_island_needs_no_parent() -> None:
     asked: list[str] = []
-    assert settle("1.ark.arpa.", noted(asked), validator({CHILD: [DS]})).security == "secure"
+    island = validator({CHILD: [DS]})
+    assert repr(island) == "<Validator from ark.arpa.>"
+    assert settle("1.ark.arpa.", noted(asked), island).security == "secure"
     assert asked == ["1.ark.arpa. NAPTR", "ark.arpa. DNSKEY"]
 
 
@@ -243,18 +243,8 @@ def deny(message: dns.message.Message) -> None:
         ("1.ark.arpa.", "arpa. DNSKEY", drop_signatures, "arpa. "),
         ("1.ark.arpa.", "ark.arpa. DS", drop_signatures, "ark.arpa. "),
         ("1.ark.arpa.", "ark.arpa. DNSKEY", drop_signatures, "ark.arpa. "),
-        (
-            "1.ark.arpa.",
-            "1.ark.arpa. NAPTR",
-            drop_signatures,
-            "1.ark.arpa. is in the signed zone ark.arpa., but without signature or proof",
-        ),
-        (
-            "1.ark.arpa.",
-            "1.ark.arpa. NAPTR",
-            sign_as_owner,
-            "1.ark.arpa. is signed by 1.ark.arpa., which is not a zone",
-        ),
+        ("1.ark.arpa.", "1.ark.arpa. NAPTR", drop_signatures, "in the signed zone ark.arpa., but without signature"),
+        ("1.ark.arpa.", "1.ark.arpa. NAPTR", sign_as_owner, "is signed by 1.ark.arpa., which is not a zone"),
         # RFC 4035 5.4: a proof of no data is none of no name, nor the other way round.
         ("2.ark.arpa.", "2.ark.arpa. NAPTR", deny, ""),
         ("4.ark.arpa.", "4.ark.arpa. NAPTR", lambda message: message.set_rcode(dns.rcode.NOERROR), ""),
@@ -272,18 +262,15 @@ def test_a_changed_reply_breaks_the_chain(
     assert note in answer.note
 
 
-@pytest.mark.parametrize("what", ["arpa. DNSKEY", "ark.arpa. DS", "ark.arpa. DNSKEY"])
+@pytest.mark.parametrize("what", KEY_LOOKUPS)
 @pytest.mark.parametrize("outcome", [Outcome.TIMEOUT, Outcome.REFUSED])
 def test_a_failed_lookup_of_keys_is_indeterminate(what: str, outcome: Outcome) -> None:
     failed = Resolved(outcome, None, "no server")
     answer = settle("1.ark.arpa.", lambda lookup: failed if asked_for(lookup) == what else honest(lookup))
     assert (answer.outcome, answer.security, answer.records) == (outcome, "indeterminate", ())
     assert answer.note == f"{what}: {outcome.value} (no server)"
-
-
-def test_an_answer_without_message_is_a_failure() -> None:
-    answer = settle("1.ark.arpa.", lambda lookup: Resolved(Outcome.NXDOMAIN, None, "said by nobody"))
-    assert answer.outcome is Outcome.SERVFAIL
+    denied = settle("1.ark.arpa.", lambda lookup: Resolved(Outcome.NXDOMAIN, None, "without a message"))
+    assert denied.outcome is Outcome.SERVFAIL
 
 
 @pytest.mark.parametrize("change", [{"algorithm": 251}, {"digest_type": 77}])
@@ -296,11 +283,10 @@ def test_only_ds_of_unknown_algorithms_are_insecure(change: dict[str, Any]) -> N
 
 def test_a_ds_is_never_made_from_a_wildcard() -> None:
     def unsigned(lookup: Lookup) -> Resolved:
-        if lookup.rdtype == dns.rdatatype.NAPTR:
-            return Resolved(
-                Outcome.NODATA, dns.message.make_response(dns.message.make_query(lookup.name, lookup.rdtype))
-            )
-        return honest(lookup)
+        if lookup.rdtype != dns.rdatatype.NAPTR:
+            return honest(lookup)
+        query = dns.message.make_query(lookup.name, lookup.rdtype)
+        return Resolved(Outcome.NODATA, dns.message.make_response(query))
 
     answer = settle("1.wild.arpa.", unsigned)
     assert answer.outcome is Outcome.BOGUS
@@ -321,11 +307,8 @@ def test_proofs_of_two_zones_in_one_reply() -> None:
 
     for ask in (both, honest):  # of a server, what the alias leads to is asked for itself
         answer = settle("x.c.arpa.", ask)
-        assert (answer.outcome, answer.security, answer.note) == (
-            Outcome.NXDOMAIN,
-            "secure",
-            "through CNAME 4.ark.arpa.",
-        )
+        assert (answer.outcome, answer.security) == (Outcome.NXDOMAIN, "secure")
+        assert answer.note == "through CNAME 4.ark.arpa."
 
 
 def test_sha1_does_not_count_beside_a_better_digest() -> None:
@@ -412,7 +395,7 @@ BROKEN = changed("ark.arpa. DNSKEY", drop_signatures)
 
 
 def test_validated_keys_serve_the_next_question_until_their_time_is_over() -> None:
-    whole = ["1.ark.arpa. NAPTR", "arpa. DNSKEY", "ark.arpa. DS", "ark.arpa. DNSKEY"]
+    whole = ["1.ark.arpa. NAPTR", *KEY_LOOKUPS]
     keeping = Clocked()
     for name, later, asked in (
         ("1.ark.arpa.", 0, whole),
@@ -424,16 +407,11 @@ def test_validated_keys_serve_the_next_question_until_their_time_is_over() -> No
         assert keeping.asked == asked
 
 
-def test_a_bogus_zone_is_looked_up_again() -> None:
-    keeping = Clocked()
-    assert keeping.settle("1.ark.arpa.", BROKEN).outcome is Outcome.BOGUS
-    assert keeping.settle("1.ark.arpa.").security == "secure"
-
-
 def test_a_zone_bogus_twice_is_not_looked_up_for_some_seconds() -> None:
     keeping = Clocked()
     for _ in range(2):
         assert keeping.settle("1.ark.arpa.", BROKEN).outcome is Outcome.BOGUS
+        assert "ark.arpa. DNSKEY" in keeping.asked, "after one failure it is looked up again"
     answer = keeping.settle("3.ark.arpa.", BROKEN)
     assert (answer.outcome, keeping.asked) == (Outcome.BOGUS, ["3.ark.arpa. NAPTR"])
     assert "ark.arpa. DNSKEY" in answer.note
@@ -587,30 +565,20 @@ def test_deep_names_cost_a_bounded_number_of_questions() -> None:
 
 NAMES = ("1.ark.arpa.", "2.ark.arpa.", "3.ark.arpa.", "4.ark.arpa.", "a.b.w.ark.arpa.", "q.y.ark.arpa.")
 TRUTH = {name: settle(name) for name in NAMES}
-NEEDS = {
-    name: [Lookup(dns.name.from_text(n), dns.rdatatype.from_text(t)) for n, t in ((name, "NAPTR"), *rest)]
-    for name in NAMES
-    for rest in [(("arpa.", "DNSKEY"), ("ark.arpa.", "DS"), ("ark.arpa.", "DNSKEY"))]
-}
 
 
 def essence(answer: Answer) -> tuple[object, ...]:
     return answer.outcome, sorted(naptr.canonical() for naptr in answer.records)
 
 
-@given(
-    name=st.sampled_from(NAMES),
-    which=st.integers(0, 3),
-    where=st.floats(0, 1, exclude_max=True),
-    flip=st.integers(1, 255),
-)
+@given(st.sampled_from(NAMES), st.integers(0, 3), st.floats(0, 1, exclude_max=True), st.integers(1, 255))
 def test_no_changed_byte_gives_another_secure_answer(name: str, which: int, where: float, flip: int) -> None:
     """Some octets mean nothing (the ID, a TTL that was signed, letters in names): then the answer is the same."""
-    target = NEEDS[name][which]
+    target = (f"{name} NAPTR", *KEY_LOOKUPS)[which]
 
     def ask(lookup: Lookup) -> Resolved:
         octets = bytearray(packet(lookup))
-        if lookup == target:
+        if asked_for(lookup) == target:
             octets[int(where * len(octets))] ^= flip
         try:
             return Resolved(Outcome.ANSWER, parse(bytes(octets)))
@@ -712,10 +680,6 @@ def test_no_file_and_no_cryptography(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(ConfigError, match=r"needs the package cryptography: pip install 'maptr\[dnssec\]'"):
         validator()
-
-
-def test_a_validator_shows_the_names_of_its_anchors() -> None:
-    assert repr(validator()) == "<Validator from arpa.>"
 
 
 def test_a_key_is_hashed_once_for_each_kind_of_digest(monkeypatch: pytest.MonkeyPatch) -> None:

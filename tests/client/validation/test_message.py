@@ -102,11 +102,8 @@ def test_a_message_of_a_resolver_is_limited_too() -> None:
         return Resolved(Outcome.NODATA, heavy)
 
     answer = settle("1.ark.arpa.", ask)
-    assert (answer.outcome, answer.note, answer.security) == (
-        Outcome.MALFORMED,
-        "more than 256 RRsets",
-        "indeterminate",
-    )
+    assert (answer.outcome, answer.security) == (Outcome.MALFORMED, "indeterminate")
+    assert answer.note == "more than 256 RRsets"
 
 
 def test_types_that_validation_does_not_need_are_not_parsed() -> None:
@@ -123,19 +120,14 @@ def test_a_thousand_rules_are_within_the_limits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "rdtype"),
+    "question",
     [
-        ("1.ark.arpa.", "NAPTR"),
-        ("3.ark.arpa.", "NAPTR"),
-        ("a.b.w.ark.arpa.", "NAPTR"),
-        ("q.y.ark.arpa.", "NAPTR"),
-        ("4.ark.arpa.", "NAPTR"),
-        ("ark.arpa.", "DS"),
-        ("ark.arpa.", "DNSKEY"),
-        ("plain.arpa.", "DS"),
+        *(f"{name}.ark.arpa. NAPTR" for name in ("1", "3", "a.b.w", "q.y", "4")),
+        *("ark.arpa. DS", "ark.arpa. DNSKEY", "plain.arpa. DS"),
     ],
 )
-def test_messages_are_read_as_dnspython_reads_them(name: str, rdtype: str) -> None:
+def test_messages_are_read_as_dnspython_reads_them(question: str) -> None:
+    name, rdtype = question.split()
     octets = packet(Lookup(dns.name.from_text(name), dns.rdatatype.from_text(rdtype)))
     ours, theirs = message.parse(octets), dns.message.from_wire(octets)
     assert (ours.flags, ours.rcode(), ours.id) == (theirs.flags, theirs.rcode(), theirs.id)
@@ -152,14 +144,9 @@ def test_the_extended_rcode_is_read() -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 11, HEADER_SIZE + 3, -1])
-def test_a_message_cut_short_is_refused(cut: int) -> None:
+def test_a_message_cut_short_or_with_two_questions_is_refused(cut: int) -> None:
     octets = reply(QUERY.packet, [record(None, NAPTR, naptr("h.example."))])
     with pytest.raises(ValueError, match=r"."):
         message.parse(octets[:cut])
-
-
-def test_a_message_with_two_questions_is_refused() -> None:
-    octets = bytearray(reply(QUERY.packet, []))
-    octets[5] = 2
     with pytest.raises(ValueError, match="2 questions"):
-        message.parse(bytes(octets))
+        message.parse(octets[:5] + b"\2" + octets[6:])
