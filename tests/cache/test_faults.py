@@ -161,11 +161,7 @@ def test_dns(fault: str, form: str) -> None:
         assert discover("ark:12345/kept").source == "memory"
         for number in range(8):
             found = discover(f"ark:23456/x{number}")
-            assert (found.source, found[0].host) in {
-                ("natab", "t.example"),
-                ("dns", "d.example"),
-                ("memory", "d.example"),
-            }
+            assert found[0].host == ("t.example" if found.source == "natab" else "d.example")
         clock.now += 301
         stale = discover("ark:12345/x9")
         assert stale[0].host == "d.example"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import pytest
 
 from maptr.client.validation.denial import BOGUS_ITERATIONS, INSECURE_ITERATIONS, Nsec3Proofs, NsecProofs
 from maptr.client.validation.signed import MAX_HASHES, Bogus, VerifiedRRset, WorkBudget
-from maptr.zone.denial import nsec3_hash
 
 FOLDER = Path(__file__).resolve().parents[2] / "vectors"
 VECTORS = tomllib.loads((FOLDER / "validation.toml").read_text("utf-8"))
@@ -137,8 +135,3 @@ def test_hashing_is_bounded() -> None:
         assert proofs is not None
         with pytest.raises(Bogus, match=reason):
             proofs.name_error(name)
-
-
-def test_the_hash_of_rfc_5155_appendix_a() -> None:
-    digest = nsec3_hash(b"\7example\0", bytes.fromhex("aabbccdd"), 12)
-    assert base64.b32hexencode(digest).decode().lower() == LABEL
