@@ -9,13 +9,12 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Unpack
 
 from maptr.ark import Ark
-from maptr.client.call import Call, CallOptions, has_urls, listed, prefer
+from maptr.client.call import Call, CallOptions, listed, prefer
 from maptr.client.multiplexer import Ready
-from maptr.client.servers import is_address, no_address, read_server, servers_at
+from maptr.client.servers import is_address
 from maptr.client.stub import Stub
 from maptr.client.sync import StubLookups, resolver_for
 from maptr.discovery import Discovery
-from maptr.errors import ConfigError
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import SOA
 from maptr.walk import Answer, Question
@@ -37,20 +36,19 @@ async def discover_async(
 ) -> Discovery:
     """``discover``, awaited: same arguments, same discovery, same errors.
 
-    Cancelling it cancels its queries. A server given by name is looked up by the event loop's resolver, within
-    ``lifetime``. A chooser with a true attribute ``waits``, such as ``Reachable``, is called in a thread.
+    Cancelling it cancels its queries. A server given by name is looked up in a thread, within ``lifetime``. A chooser
+    with a true attribute ``waits``, such as ``Reachable``, is called in a thread, too.
 
     >>> asyncio.run(discover_async("ark:12345/x6np1wh8k", nameservers=[server])).url()
     'https://ark.example.org/ark:12345/x6np1wh8k'
     """
     run = Call(ark, **options)
     given: Stub | dns.asyncresolver.Resolver | dns.resolver.Resolver | None
-    if nameservers is not None and resolver is None:
-        nameservers = await addresses_of(nameservers, run.left)
-    if has_urls(nameservers):
-        given = await asyncio.to_thread(resolver_for, resolver, nameservers, run)  # looks up names
-    else:
+    nameservers = None if nameservers is None else listed(nameservers)
+    if all(is_address(text.partition("#")[0]) for text in nameservers or ()):
         given = resolver_for(resolver, nameservers, run)
+    else:
+        given = await asyncio.to_thread(resolver_for, resolver, nameservers, run)  # looks up names
     lookups: _AsyncStubLookups | DnspythonLookups
     if isinstance(given, Stub):
         lookups = _AsyncStubLookups(given, run)
@@ -63,33 +61,6 @@ async def discover_async(
         asking = _ask_once(lookups, questions, run.left) if is_origin else lookups.ask_async(questions)
         run.tell(questions, await asking)
     return await prefer_async(run.finish(), run.chooser)
-
-
-async def addresses_of(nameservers: Iterable[str], seconds: float) -> list[str]:
-    """The servers, names replaced by their addresses, which the event loop's resolver looks up in so many seconds.
-
-    Raises ConfigError, and DiscoveryFailed for a name without address.
-    """
-    loop = asyncio.get_running_loop()
-    made: list[str] = []
-    try:
-        async with asyncio.timeout(max(0.0, seconds)):
-            for text in listed(nameservers):
-                _, mark, rest = text.rpartition("://")
-                host, port = (rest, 0) if mark else read_server(text)
-                if mark or is_address(host):  # a URL keeps its name, for its certificate
-                    made.append(text)
-                    continue
-                try:
-                    found = await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
-                except (OSError, UnicodeError) as error:
-                    raise no_address(host, error) from None
-                made += [str(server) for server in servers_at(port, found)]
-    except TimeoutError as error:
-        raise no_address(host, error) from None
-    except ValueError as error:
-        raise ConfigError(str(error), key="nameservers") from None
-    return made
 
 
 async def discover_at_async(

@@ -11,11 +11,11 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Genera
 from contextlib import aclosing, closing
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Generic, TypeVar, Unpack
 
 from maptr.ark import MAX_NAAN, Ark, Profile
 from maptr.client import call
-from maptr.client.aio import LoopWaiter, addresses_of, discover_async
+from maptr.client.aio import LoopWaiter, discover_async
 from maptr.client.call import Clock
 from maptr.client.multiplexer import CONCURRENCY, Multiplexer, SelectorWaiter, Waiter
 from maptr.client.scheduler import RunClock, Scheduler
@@ -40,17 +40,11 @@ INTAKE = 64  # ARKs taken from the stream before the sockets are read
 Token = TypeVar("Token", bound=Hashable)
 
 
-class BulkOptions(TypedDict, total=False):
+class BulkOptions(call.CommonOptions, total=False):
     """The options of ``discover_many``, except the ARKs, the servers and the order."""
 
-    origin: str | dns.name.Name
-    lifetime: float | None
-    settings: Settings | None
     concurrency: int
     rate: float | None
-    trust_ad: bool
-    trust_anchors: TrustAnchors | None
-    clock: Clock
 
 
 def discover_many(
@@ -114,15 +108,11 @@ async def discover_many_async(
     ['https://ark.example.org/ark:12345/x1', 'https://ark.example.org/ark:12345/x2']
     """
     _refuse_one(arks)
-    if nameservers is not None:
-        nameservers = call.listed(nameservers)
-        if resolver is None:
-            nameservers = await addresses_of(nameservers, call.seconds(options.get("lifetime")))
+    nameservers = None if nameservers is None else call.listed(nameservers)
     asked: Stub | dns.asyncresolver.Resolver | dns.resolver.Resolver | None = resolver
-    if asked is None and call.has_urls(nameservers):
-        asked = await asyncio.to_thread(_dnspython_resolver, nameservers)
+    asked = asked or await asyncio.to_thread(_dnspython_resolver, nameservers)  # both threads look up names
     if asked is None or isinstance(asked, Stub):
-        bulk = Bulk(nameservers=nameservers, stub=asked, **options)
+        bulk = await asyncio.to_thread(Bulk, nameservers=nameservers, stub=asked, **options)
         async with aclosing(bulk.run_async(_parsed(arks, profile), ordered=ordered)) as running:
             async for _, discovery in running:
                 yield discovery

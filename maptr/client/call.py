@@ -32,18 +32,23 @@ StepHook = Callable[[Step], None]
 Clock = Callable[[], float]
 
 
-class WalkOptions(TypedDict, total=False):
-    """The options of a walk and of the trust in its answers; ``discover`` explains each."""
+class CommonOptions(TypedDict, total=False):
+    """The options that ``discover`` and ``discover_many`` share."""
 
     origin: str | dns.name.Name
     lifetime: float | None
-    on_step: StepHook | None
     settings: Settings | None
     trust_ad: bool
     trust_anchors: TrustAnchors | None
+    clock: Clock
+
+
+class WalkOptions(CommonOptions, total=False):
+    """The options of a walk and of the trust in its answers; ``discover`` explains each."""
+
+    on_step: StepHook | None
     require: Literal["secure"] | None
     profile: Profile
-    clock: Clock
 
 
 class CallOptions(WalkOptions, total=False):

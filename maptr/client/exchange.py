@@ -71,7 +71,6 @@ class Exchange:
     _lookup: _AddressLookup | None = None
     _inner: Exchange | None = None  # the lookup's current question
     _plain: frozenset[Server] = frozenset()  # servers without EDNS
-    _notes: tuple[str, ...] = ()
     _last = Outcome.TIMEOUT
     _cut = 0  # labels of the zone that the servers were named for
     _round = _turn = _tries = _referrals = _aliases = 0
@@ -99,6 +98,7 @@ class Exchange:
         self._top = self._servers = tuple(servers)
         self._randomness = randomness
         self._trust_ad = trust_ad
+        self._notes: dict[str, None] = {}  # what failed so far, in order
         if not servers:
             self.answer = Answer(Outcome.UNREACHABLE, note="no server to ask")
 
@@ -166,7 +166,7 @@ class Exchange:
         self._tcp = False
         self._turn += 1
         self._last = Outcome.TIMEOUT
-        self._note(_no_response(attempt))
+        self._notes[_no_response(attempt)] = None
 
     def unreachable(self, attempt: Attempt, why: object) -> None:
         """Process an error of the operating system about this server."""
@@ -175,8 +175,8 @@ class Exchange:
     def unanswered(self, attempt: Attempt | None) -> Answer:
         """The answer for a walk whose time is over now, while ``attempt`` waits for its response."""
         notes = self._notes
-        if attempt is not None and attempt.exchange is self and (silence := _no_response(attempt)) not in notes:
-            notes = (*notes, silence)
+        if attempt is not None and attempt.exchange is self:
+            notes = {**notes, _no_response(attempt): None}
         return self._failure(Outcome.TIMEOUT, notes or (TIME_OVER,))
 
     def _failure(self, outcome: Outcome, notes: Iterable[str]) -> Answer:
@@ -264,12 +264,8 @@ class Exchange:
     def _strike(self, asked: Server, outcome: Outcome, why: str) -> None:
         self._tcp = False
         self._last = outcome
-        self._note(f"{asked}: {why}")
+        self._notes[f"{asked}: {why}"] = None
         self._servers = tuple(server for server in self._servers if server != asked)
-
-    def _note(self, text: str) -> None:
-        if text not in self._notes:
-            self._notes = (*self._notes, text)
 
 
 def _no_response(attempt: Attempt) -> str:

@@ -6,6 +6,7 @@ A response that cannot be read is a ValueError with the reason.
 
 from __future__ import annotations
 
+import socket
 import struct
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
@@ -55,14 +56,7 @@ _new = tuple.__new__  # half the time of a NamedTuple's own
 # ---- queries
 
 _BARE = frozenset({FORMERR, SERVFAIL, NOTIMP, REFUSED})  # rcodes of responses that may lack the question
-_NAPTR_IN = struct.pack("!HH", NAPTR, IN)
 _LETTERS = bytes(65) + b"\x20" * 26 + bytes(6) + b"\x20" * 26 + bytes(133)  # by byte: the bit of its case
-_OPT_RECORD = struct.pack("!BHHIH", 0, OPT, UDP_PAYLOAD, 0, 0)
-_DO_RECORD = struct.pack("!BHHIH", 0, OPT, UDP_PAYLOAD, DO, 0)
-# What follows the ID in the header: by the AD and CD bits, and whether there is an OPT record.
-_HEADERS = {
-    (bits, edns): struct.pack("!5H", RD | bits, 1, 0, 0, edns) for bits in (0, AD, CD) for edns in (False, True)
-}
 
 
 class SentQuery(NamedTuple):
@@ -92,9 +86,9 @@ def make_query(
     wire = names.to_wire(name)
     if mix:
         wire = mix_case(wire, randomness[2:])
-    question = wire + (_NAPTR_IN if rdtype == NAPTR else struct.pack("!HH", rdtype, IN))
-    header = _HEADERS[CD if dnssec else AD if ask_ad else 0, edns]
-    opt = (_DO_RECORD if dnssec else _OPT_RECORD) if edns else b""
+    question = wire + struct.pack("!HH", rdtype, IN)
+    header = struct.pack("!5H", RD | (CD if dnssec else AD if ask_ad else 0), 1, 0, 0, edns)
+    opt = struct.pack("!BHHIH", 0, OPT, UDP_PAYLOAD, DO if dnssec else 0, 0) if edns else b""
     return _new(SentQuery, (name, b"%b%b%b%b" % (randomness[:2], header, question, opt), question, rdtype))
 
 
@@ -118,8 +112,7 @@ def is_response_to(query: SentQuery, packet: bytes) -> bool:
 
 _unpack_header = struct.Struct("!6H").unpack_from
 _unpack_fixed = struct.Struct("!HHIH").unpack_from
-_unpack_pointed = struct.Struct("!HHHIH").unpack_from  # the same behind a pointer to the owner
-_QNAME_POINTER = 0xC000 | HEADER_SIZE  # to the question's name
+_QNAME_POINTER = struct.pack("!H", 0xC000 | HEADER_SIZE)  # to the question's name
 
 
 class Record(NamedTuple):
@@ -157,19 +150,17 @@ def read_sections(packet: bytes, at: int, counts: Iterable[int], qname: Labels) 
     for count in counts:
         records: list[Record] = []
         sections.append(records)
-        while count:
-            count -= 1
-            first = packet[at]
-            if first >= 0xC0:
-                place, rdtype, rdclass, ttl, length = _unpack_pointed(packet, at)
-                owner = pointed.get(place)
-                if owner is None:
-                    owner = pointed[place] = read_name(packet, at)[0]
-                start = at + 12
+        for _ in range(count):
+            pointer = packet[at : at + 2]
+            owner = pointed.get(pointer)
+            if owner is not None:
+                at += 2
             else:
-                owner, at = read_name(packet, at) if first else ((), at + 1)
-                rdtype, rdclass, ttl, length = _unpack_fixed(packet, at)
-                start = at + 10
+                owner, at = read_name(packet, at)
+                if pointer[0] >= 0xC0:
+                    pointed[pointer] = owner
+            rdtype, rdclass, ttl, length = _unpack_fixed(packet, at)
+            start = at + 10
             at = start + length
             if at > end:
                 raise ValueError("rdata cut short")
@@ -190,15 +181,8 @@ def _whole_name(packet: bytes, start: int, end: int) -> Labels:
 
 def _addresses(packet: bytes, records: list[Record]) -> tuple[str, ...]:
     """The addresses of A and AAAA records as text, at most MAX_GLUE."""
-    texts = []
-    for record in records[:MAX_GLUE]:
-        octets = packet[record.start : record.end]
-        if len(octets) != (4 if record.rdtype == A else 16):
-            raise ValueError("an address of the wrong length")
-        if record.rdtype == A:
-            texts.append(".".join(map(str, octets)))
-        else:
-            texts.append(":".join(f"{high << 8 | low:x}" for high, low in zip(octets[::2], octets[1::2], strict=True)))
+    families = {A: socket.AF_INET, AAAA: socket.AF_INET6}
+    texts = [socket.inet_ntop(families[r.rdtype], packet[r.start : r.end]) for r in records[:MAX_GLUE]]
     return tuple(dict.fromkeys(texts))
 
 

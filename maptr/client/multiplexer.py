@@ -227,7 +227,7 @@ class Multiplexer:
         concurrency: int = CONCURRENCY,
         rate: float | None = None,
         clock: Callable[[], float] = time.monotonic,
-        leave_out: Callable[[float], None] | None = None,
+        leave_out: Callable[[float], object] = float,
     ) -> None:
         self._stub = stub
         self._waiter = waiter
@@ -341,17 +341,17 @@ class Multiplexer:
                 pending.tcp = TcpExchange(attempt.server, attempt.query.packet, self._waiter, done)
                 self._connections += 1
             else:
-                attempt = self._send_udp(pending, attempt)
+                self._send_udp(pending, attempt)
         except BlockingIOError:
-            pass  # the operating system has no socket for it now: treat the packet as lost
+            pass  # no socket for it now, or a full send buffer: the packet is lost, as in the network
         except OSError as error:
             self._fail(pending, attempt, error)
             return
         pending.until = min(pending.deadline, now + attempt.seconds)
         self._next_timeout = min(self._next_timeout, pending.until)
 
-    def _send_udp(self, pending: Pending, attempt: Attempt) -> Attempt:
-        """Send by UDP; the attempt as it was sent, because its ID may be in use on that socket. Raises OSError."""
+    def _send_udp(self, pending: Pending, attempt: Attempt) -> None:
+        """Send by UDP, with another ID if that of the attempt is in use on the socket. Raises OSError."""
         used = self._sockets.next(attempt.server)
         packet = attempt.query.packet
         ident = packet[:2]
@@ -359,14 +359,10 @@ class Multiplexer:
             ident = self._stub.randomness(2)
         if ident != packet[:2]:
             packet = ident + packet[2:]
-            attempt = pending.attempt = attempt._replace(query=attempt.query._replace(packet=packet))
+            pending.attempt = attempt._replace(query=attempt.query._replace(packet=packet))
         used.pending[ident] = pending
         pending.socket, pending.ident = used, ident
-        try:  # noqa: SIM105 - suppress() takes longer, and this is once a query
-            used.sock.send(packet)
-        except BlockingIOError:
-            pass  # a full send buffer loses the packet, as the network may
-        return attempt
+        used.sock.send(packet)
 
     # ---- receiving
 
@@ -398,8 +394,7 @@ class Multiplexer:
         if now >= pending.deadline:
             return False
         matched = attempt.exchange.receive(attempt, packet)
-        if self._leave_out is not None:
-            self._leave_out(self._clock() - now)
+        self._leave_out(self._clock() - now)
         return matched
 
     def _received_by_tcp(self, pending: Pending, attempt: Attempt, came: bytes | OSError) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from itertools import islice
 from math import inf
 from typing import Generic, TypeVar
 
@@ -27,7 +26,6 @@ MAX_SAME = 4_096  # NAANs whose discovery is kept for further ARKs; the real reg
 STEPS_EACH = 5_000  # regexp steps that each further walk of a NAAN adds to the budget of all its walks
 SLICE = 0.02  # seconds of computing after which the sockets are read
 LONG = 0.002  # seconds of computing from which on they do not count as time of the walks
-EVICTED = 8  # a full cache drops the oldest one of so many parts
 
 Token = TypeVar("Token", bound=Hashable)
 _NOT_ASKED = Answer(Outcome.TIMEOUT, note=TIME_OVER)
@@ -110,7 +108,8 @@ class Scheduler(Generic[Token]):
         self.open = 0
         self._settings = settings
         self._origin = names.fold(settings.origin)
-        self._known = _AnswerCache(max_kept)
+        self._known: dict[Key, Answer] = {}
+        self._room = self._max_kept = max_kept  # records that ``_known`` has room for
         self._now = now
         self._clock = clock if isinstance(clock, RunClock) else RunClock(clock)
         self._until = inf  # when the sockets are read next
@@ -178,7 +177,12 @@ class Scheduler(Generic[Token]):
     def tell(self, question: SharedQuestion[Token], answer: Answer) -> None:
         """The answer to a question that was taken, for every walk that waits for it."""
         key = question.key
-        self._known.keep(key, answer)
+        size = len(answer.records) or 1
+        if size > self._room:
+            self._known.clear()
+            self._room = self._max_kept
+        self._room -= size
+        self._known[key] = answer
         del self._asked[key]
         if question.arks:
             question.answer, question.elapsed = answer, answer.elapsed or 0.0
@@ -275,21 +279,3 @@ class Scheduler(Generic[Token]):
     def _finish(self, token: Token, walk: Walk) -> None:
         self.open -= 1
         self.done.append((token, walk.result(self._now() if self._now is not None else None)))
-
-
-class _AnswerCache:
-    """Answers by folded name, with ``most`` records in all."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._answers: dict[Key, Answer] = {}
-        self._records = 0
-        self.get = self._answers.get
-
-    def keep(self, key: Key, answer: Answer) -> None:
-        self._answers[key] = answer
-        self._records += len(answer.records) or 1
-        while self._records > self._most:
-            # Many at once: finding the first key of a dict takes longer the more were deleted before it.
-            for old in list(islice(self._answers, -(-len(self._answers) // EVICTED))):
-                self._records -= len(self._answers.pop(old).records) or 1

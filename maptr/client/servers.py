@@ -83,21 +83,12 @@ def find_servers(text: str, port: int = PORT, seconds: float | None = None) -> l
     if is_address(host):
         return [Server(host, port)]
     try:
-        return servers_at(port, _look_up(host, port, seconds))
+        found = _look_up(host, port, seconds)
+    except TimeoutError:
+        raise DiscoveryTimeout(f"no address for the server {host} in time") from None
     except (OSError, UnicodeError) as error:
-        raise no_address(host, error) from None
-
-
-def servers_at(port: int, found: Found) -> list[Server]:
-    """The servers at the addresses that a lookup found."""
+        raise DiscoveryFailed(f"no address for the server {host}: {reason_of(error)}") from None
     return [Server(address, port) for address in dict.fromkeys(str(entry[4][0]) for entry in found)][:MAX_ADDRESSES]
-
-
-def no_address(host: str, error: Exception) -> DiscoveryFailed:
-    """The exception to raise for a failed lookup of a server's name."""
-    if isinstance(error, TimeoutError):
-        return DiscoveryTimeout(f"no address for the server {host} in time")
-    return DiscoveryFailed(f"no address for the server {host}: {reason_of(error)}")
 
 
 def _look_up(host: str, port: int, seconds: float | None) -> Found:
@@ -107,24 +98,19 @@ def _look_up(host: str, port: int, seconds: float | None) -> Found:
     """
     if seconds is None:
         return socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
-    from threading import Thread  # rarely needed at the start of a command
+    from concurrent.futures import Future  # both are rarely needed at the start of a command
+    from threading import Thread
 
-    ended: list[Found | Exception] = []
+    found: Future[Found] = Future()
 
     def look_up() -> None:
         try:
-            ended.append(socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM))
+            found.set_result(socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM))
         except (OSError, UnicodeError) as error:
-            ended.append(error)
+            found.set_exception(error)
 
-    thread = Thread(target=look_up, name=f"maptr lookup of {host}", daemon=True)
-    thread.start()
-    thread.join(max(0.0, seconds))
-    if not ended:
-        raise TimeoutError
-    if isinstance(ended[0], Exception):
-        raise ended[0]
-    return ended[0]
+    Thread(target=look_up, name=f"maptr lookup of {host}", daemon=True).start()
+    return found.result(max(0.0, seconds))
 
 
 def system_servers(path: str = RESOLV_CONF) -> list[str]:

@@ -378,53 +378,42 @@ def test_a_discovery_is_immutable() -> None:
     assert pickle.loads(pickle.dumps(found)) == copy.deepcopy(found) == found
 
 
-def test_the_lookup_of_a_server_name_is_bounded_by_the_lifetime(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = threading.Event()
+def test_the_lookup_of_a_server_name_is_bounded_and_does_not_block_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go = threading.Event()
 
-    def slow(*_: object, **__: object) -> list[Any]:
-        held.wait(30)
-        return []
+    def slow(host: str, port: int, **_: object) -> list[Any]:
+        go.wait(30)
+        return [(socket.AF_INET, socket.SOCK_DGRAM, 17, "", ("127.0.0.1", port))]
+
+    async def found_while_the_loop_runs(server: str) -> list[Discovery]:
+        async def first() -> Discovery:
+            return await discover_async(ARK, nameservers=[server])
+
+        found = []
+        for find in (first, lambda: anext(discover_many_async([ARK], nameservers=[server]))):
+            go.clear()
+            asyncio.get_running_loop().call_later(0.05, go.set)
+            found.append(await find())
+        return found
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)
+    late: dict[str, Any] = {"nameservers": ["slow.example"], "lifetime": 0.1}
     ways: list[Callable[[], object]] = [
-        lambda: discover(ARK, nameservers=["slow.example"], lifetime=0.1),
-        lambda: list(discover_many([ARK], nameservers=["slow.example"], lifetime=0.1)),
+        lambda: discover(ARK, **late),
+        lambda: list(discover_many([ARK], **late)),
         lambda: discover(ARK, nameservers=["tls://slow.example"], lifetime=0.1),
         lambda: discover_at("slow.example", ARK, lifetime=0.1),
+        lambda: asyncio.run(discover_async(ARK, **late)),
+        lambda: asyncio.run(collect(discover_many_async([ARK], **late))),
     ]
     try:
         for way in ways:
             with pytest.raises(DiscoveryTimeout, match=r"no address for the server slow\.example in time"):
                 way()
     finally:
-        held.set()
-
-
-def test_the_event_loop_is_not_blocked_by_the_lookup_of_a_server_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*_: object, **__: object) -> list[Any]:
-        raise AssertionError("the event loop was held")
-
-    monkeypatch.setattr(socket, "getaddrinfo", never)
-
-    async def run(port: int) -> None:
-        loop = asyncio.get_running_loop()
-        asked, go = asyncio.Event(), asyncio.Event()
-
-        async def look_up(host: str, port: int, **_: object) -> list[Any]:
-            asked.set()
-            await go.wait()
-            return [(socket.AF_INET, socket.SOCK_DGRAM, 17, "", ("127.0.0.1", port))]
-
-        monkeypatch.setattr(loop, "getaddrinfo", look_up)
-        finding = asyncio.ensure_future(discover_async(ARK, nameservers=[f"here.example#{port}"]))
-        await asked.wait()  # the event loop was not blocked
         go.set()
-        assert (await finding)[0].host == "h.example"
-        found = await collect(discover_many_async([ARK], nameservers=[f"here.example#{port}"]))
-        assert found[0][0].host == "h.example"
-        go.clear()
-        with pytest.raises(DiscoveryTimeout, match=r"no address for the server slow\.example in time"):
-            await discover_async(ARK, nameservers=["slow.example"], lifetime=0.05)
-
     with serving(zone(HOST)) as port:
-        asyncio.run(run(port))
+        for found in asyncio.run(found_while_the_loop_runs(f"here.example#{port}")):
+            assert found[0].host == "h.example"
