@@ -19,9 +19,9 @@ from typing import Any
 from maptr import __version__
 from maptr.config import Config, TcpConfig
 from maptr.protocol.address import Address
-from maptr.server import control, metrics, primary, process, settings, sockets, status, udp
+from maptr.server import control, metrics, process, settings, sockets, status, udp
 from maptr.server.counters import Counters, total
-from maptr.server.primary import SecondaryMonitor
+from maptr.server.primary import SecondaryMonitor, access_of
 from maptr.server.process import in_thread
 from maptr.server.publisher import Reloader
 from maptr.server.responder import Responder, ServerState
@@ -95,7 +95,7 @@ class Daemon:
             self.bind()
         assert self._sockets is not None  # noqa: S101 - bound above
         snapshot = self.reloader.served.snapshot()
-        access = primary.first_access(self._config, snapshot, self._clock())
+        access = access_of(self._config, snapshot, self._clock())
         state = ServerState(snapshot, access, self.responder.context)
         if signals:
             self._handle_signals()

@@ -61,36 +61,24 @@ Tasks = dict[Place, asyncio.Task[None]]
 # ---- access and journals
 
 
-def first_access(config: Config, snapshot: Snapshot, now: float) -> Access:
-    """The access to the first snapshot. Reads the journals, and sets aside those that cannot be used."""
-    journals = {
-        zone.name: read_journal(journal_path(zone), snapshot.zones[zone.name])
-        for zone in config.zones
-        if zone.transfer and zone.name in snapshot.zones
-    }
-    return _access(config, snapshot, journals, now)
+def access_of(config: Config, snapshot: Snapshot, now: float, before: ServerState | None = None) -> Access:
+    """The access to a snapshot, the first or the one after ``before``.
 
-
-def next_access(config: Config, access: Access, old: Snapshot, new: Snapshot, now: float) -> Access:
-    """The access to the next snapshot. Compares zones and writes files: call it in a thread."""
+    Reads and extends the journals, and sets aside those that cannot be used: call it in a thread.
+    """
+    access, old = (Access(), Snapshot.of(())) if before is None else (before.access, before.snapshot)
     journals: dict[Labels, Journal] = {}
     for zone in config.zones:
-        view, before = new.zones.get(zone.name), old.zones.get(zone.name)
+        view, known = snapshot.zones.get(zone.name), old.zones.get(zone.name)
         if view is None:
             continue
-        if before is not None and before is not view:
-            _warn_of_serial(before, view)
+        if known is not None and known is not view:
+            _warn_of_serial(known, view)
         if zone.transfer:
-            journals[zone.name] = _extended(journal_path(zone), access.journals.get(zone.name), before, view)
-    return _access(config, new, journals, now, access.catalog)
-
-
-def _access(
-    config: Config, snapshot: Snapshot, journals: Mapping[Labels, Journal], now: float, before: Catalog | None = None
-) -> Access:
+            journals[zone.name] = _extended(journal_path(zone), access.journals.get(zone.name), known, view)
     keys = keyring(TsigKey(key.name, key.algorithm, key.secret.octets) for key in config.keys if key.secret is not None)
     secondaries = {zone.name: _secondaries(zone) for zone in config.zones}
-    return Access(keys, secondaries, journals, _catalog(config.serve.catalog, snapshot, now, before))
+    return Access(keys, secondaries, journals, _catalog(config.serve.catalog, snapshot, now, access.catalog))
 
 
 def _secondaries(table: ZoneConfig | CatalogConfig) -> Secondaries:

@@ -18,7 +18,7 @@ from maptr.config import Config, ZoneConfig
 from maptr.errors import ConfigError, ZoneError, reason_of
 from maptr.protocol.names import Labels, to_text
 from maptr.server import process, settings, signer, state_folder, status
-from maptr.server.primary import SecondaryMonitor, next_access
+from maptr.server.primary import SecondaryMonitor, access_of
 from maptr.server.process import in_thread
 from maptr.server.responder import Responder, ServerState
 from maptr.server.state import NEVER_SIGNED, Clock, Served, ZoneResult, ZoneState
@@ -314,7 +314,7 @@ class Reloader:
 
     def _next(self, config: Config, served: Served, context: Context, results: list[ZoneResult]) -> _Next:
         snapshot = served.snapshot()
-        access = next_access(config, self._state.access, self._state.snapshot, snapshot, self._clock())
+        access = access_of(config, snapshot, self._clock(), self._state)
         return _Next(config, served, ServerState(snapshot, access, context), results)
 
     async def _read_certificate(self, reply: dict[str, Any]) -> None:

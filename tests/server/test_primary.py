@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -17,25 +17,71 @@ import dns.rdatatype
 import dns.rrset
 import pytest
 
+from maptr.answer.context import PLAIN
 from maptr.config import CatalogConfig, Config, ServeConfig, ZoneConfig
 from maptr.protocol.address import Address
 from maptr.protocol.names import Labels, parse, to_wire
-from maptr.server.primary import NotifyState, Observed, SecondaryMonitor, first_access, next_access
+from maptr.server.primary import NotifyState, Observed, SecondaryMonitor, access_of
+from maptr.server.responder import ServerState
 from maptr.transfer import tsig
 from maptr.transfer.acl import AccessRule, NotifyTarget, TsigKey, keyring
 from maptr.transfer.journal import Journal
 from maptr.transfer.notify import is_truncated, make_notify, make_soa_query, read_response, read_serial
-from maptr.zone.snapshot import Snapshot
+from maptr.zone.snapshot import Snapshot, ZoneView
 from tests.support.ports import free_port
 from tests.transfer.test_session import EXAMPLE, KEY, NOW, view_of
 
 Reply = Callable[[bytes], list[bytes]]
+PATIENCE = 20.0
 
 
 def answer(request: bytes, rcode: int = 0) -> bytes:
     """A secondary's answer: the request's header and question, QR set."""
     question = 12 + len(to_wire(view_of(1).origin)) + 4
     return request[:2] + bytes((request[2] | 0x80, rcode)) + b"\0\1" + b"\0" * 6 + request[12:question]
+
+
+class Secondary:
+    """Answers on one port by UDP and by TCP; ``asked`` has the transports of the requests, ``received`` these."""
+
+    def __init__(self, by_udp: Reply, by_tcp: Reply | None = None) -> None:
+        self.asked: list[str] = []
+        self.received: list[bytes] = []
+        self._replies = {"udp": by_udp, "tcp": by_tcp or by_udp}
+
+    async def __aenter__(self) -> Secondary:
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._sock.bind(("127.0.0.1", self.port))
+        asyncio.get_running_loop().add_reader(self._sock, self._read)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        asyncio.get_running_loop().remove_reader(self._sock)
+        self._sock.close()
+        self._server.close()
+
+    def _reply(self, transport: str, request: bytes) -> list[bytes]:
+        self.asked.append(transport)
+        self.received.append(request)
+        return self._replies[transport](request)
+
+    def _read(self) -> None:
+        request, client = self._sock.recvfrom(65535)
+        for each in self._reply("udp", request):
+            self._sock.sendto(each, client)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        query = await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big"))
+        for each in self._reply("tcp", query):
+            writer.write(len(each).to_bytes(2, "big") + each)
+        await writer.drain()
+        writer.close()
+
+
+def target_of(port: int, key: TsigKey | None = None) -> NotifyTarget:
+    return NotifyTarget(Address("127.0.0.1", port), None if key is None else key.name)
 
 
 def told(
@@ -45,34 +91,22 @@ def told(
     key: TsigKey | None = None,
     timeouts: tuple[float, ...] = (5.0,) * 4,
 ) -> list[bytes]:
-    """What a secondary receives while the monitor tells it of these serials, until it has no more to say."""
-    received: list[bytes] = []
+    """What a secondary receives while the monitor sends it NOTIFY for these serials."""
 
-    async def run() -> None:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            sock.bind(("127.0.0.1", 0))
+    async def run() -> list[bytes]:
+        async with Secondary(reply) as secondary:
+            await notifying(target_of(secondary.port, key), serials, [] if key is None else [key], timeouts)
+        return secondary.received
 
-            def read() -> None:
-                packet, peer = sock.recvfrom(65535)
-                received.append(packet)
-                for each in reply(packet):
-                    sock.sendto(each, peer)
-
-            asyncio.get_running_loop().add_reader(sock, read)
-            target = NotifyTarget(Address("127.0.0.1", sock.getsockname()[1]), None if key is None else key.name)
-            await notifying(target, serials, keyring([] if key is None else [key]), timeouts)
-            asyncio.get_running_loop().remove_reader(sock)
-
-    asyncio.run(run())
-    return received
+    return asyncio.run(run())
 
 
 async def notifying(
-    target: NotifyTarget, serials: tuple[int, ...], keys: Mapping[Labels, TsigKey], timeouts: tuple[float, ...]
+    target: NotifyTarget, serials: tuple[int, ...], keys: list[TsigKey], timeouts: tuple[float, ...]
 ) -> None:
     monitor = SecondaryMonitor(lambda: NOW, notify_timeouts=timeouts)
     for serial in serials:
-        monitor.notify(view_of(serial), [target], keys)
+        monitor.notify(view_of(serial), [target], keyring(keys))
         await asyncio.sleep(0)
     while (state := monitor.notified(EXAMPLE, target)) and state.state is NotifyState.PENDING:
         await asyncio.sleep(0.01)
@@ -139,14 +173,14 @@ def test_rfc8945_notify_is_signed_if_there_is_a_key() -> None:
 
 
 def test_an_icmp_error_is_a_failed_attempt(caplog: pytest.LogCaptureFixture) -> None:
-    asyncio.run(notifying(NotifyTarget(Address("127.0.0.1", free_port())), (1,), {}, (0.05, 0.05)))
+    asyncio.run(notifying(target_of(free_port()), (1,), [], (0.05, 0.05)))
     assert "given up, Connection refused" in caplog.text
 
 
 def test_stop_ends_pending_notifications() -> None:
     async def run() -> None:
         monitor = SecondaryMonitor(lambda: NOW)
-        monitor.notify(view_of(1), [NotifyTarget(Address("127.0.0.1", 9))], {})
+        monitor.notify(view_of(1), [target_of(9)], {})
         await asyncio.sleep(0)
         await monitor.stop()
         assert asyncio.all_tasks() == {asyncio.current_task()}
@@ -169,22 +203,25 @@ def config_of(tmp_path: Path, *rules: str, catalog: Labels | None = None) -> Con
     return Config(ServeConfig(catalog=CatalogConfig(catalog, transfer)), zones=(zone,))
 
 
+def state_of(config: Config, *views: ZoneView, before: ServerState | None = None) -> ServerState:
+    snapshot = Snapshot.of(views)
+    return ServerState(snapshot, access_of(config, snapshot, NOW, before), PLAIN)
+
+
 def test_a_reload_extends_the_journal_and_its_file(tmp_path: Path) -> None:
     config = config_of(tmp_path, "192.0.2.1")
-    snapshots = [Snapshot.of([view_of(serial)]) for serial in (1, 2, 3)]
-    access = first_access(config, snapshots[0], NOW)
-    assert access.journals[EXAMPLE].differences == ()
-    for old, new in ((0, 1), (1, 2)):
-        access = next_access(config, access, snapshots[old], snapshots[new], NOW)
-    assert [change.from_serial for change in access.journals[EXAMPLE].differences] == [1, 2]
-    assert first_access(config, snapshots[2], NOW).journals == access.journals
+    state = state_of(config, view_of(1))
+    assert state.access.journals[EXAMPLE].differences == ()
+    for serial in (2, 3):
+        state = state_of(config, view_of(serial), before=state)
+    assert [change.from_serial for change in state.access.journals[EXAMPLE].differences] == [1, 2]
+    assert state_of(config, view_of(3)).access.journals == state.access.journals
     assert (tmp_path / "example.zone.journal").exists()
 
 
 def test_a_zone_without_secondaries_gets_no_journal(tmp_path: Path) -> None:
     config = config_of(tmp_path)
-    one, two = (Snapshot.of([view_of(serial)]) for serial in (1, 2))
-    assert next_access(config, first_access(config, one, NOW), one, two, NOW).journals == {}
+    assert state_of(config, view_of(2), before=state_of(config, view_of(1))).access.journals == {}
     assert not list(tmp_path.iterdir())
 
 
@@ -193,26 +230,22 @@ def test_a_change_without_a_new_serial_is_logged(
     serial: int, text: str, warned: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = config_of(tmp_path, "192.0.2.1")
-    old, new = Snapshot.of([view_of(1)]), Snapshot.of([view_of(serial, text)])
-    access = next_access(config, first_access(config, old, NOW), old, new, NOW)
+    new = view_of(serial, text)
+    state = state_of(config, new, before=state_of(config, view_of(1)))
     assert ("no secondary will follow" in caplog.text) is warned
-    assert access.journals[EXAMPLE] == Journal.start(new.zones[EXAMPLE])
+    assert state.access.journals[EXAMPLE] == Journal.start(new)
 
 
 def test_the_catalogs_serial_goes_forward_when_the_zones_change(tmp_path: Path) -> None:
     config = config_of(tmp_path, "192.0.2.1", catalog=parse("catalog.invalid."))
-    one, none = Snapshot.of([view_of(1)]), Snapshot.of([])
-    access = first_access(config, one, NOW)
-    assert access.catalog is not None
-    assert access.catalog.view.serial == NOW
-    assert next_access(config, access, one, one, NOW).catalog is access.catalog
-    after = next_access(replace(config, zones=()), access, one, none, NOW)
-    assert after.catalog is not None
-    assert after.catalog.view.serial == NOW + 1, "even where the clock stands still"
-
-
-Answer = Callable[[bytes], bytes]
-PATIENCE = 20.0
+    state = state_of(config, view_of(1))
+    catalog = state.access.catalog
+    assert catalog is not None
+    assert catalog.view.serial == NOW
+    assert state_of(config, view_of(1), before=state).access.catalog is catalog
+    after = state_of(replace(config, zones=()), before=state).access.catalog
+    assert after is not None
+    assert after.view.serial == NOW + 1, "even where the clock stands still"
 
 
 def soa(query: bytes, serial: int = 7, rcode: dns.rcode.Rcode = dns.rcode.NOERROR, flags: int = dns.flags.AA) -> bytes:
@@ -223,40 +256,6 @@ def soa(query: bytes, serial: int = 7, rcode: dns.rcode.Rcode = dns.rcode.NOERRO
     if not rcode:
         reply.answer.append(dns.rrset.from_text("example.", 60, "IN", "SOA", f". . {serial} 1 2 3 4"))
     return reply.to_wire()
-
-
-class Secondary:
-    """Answers on one port by UDP and by TCP; ``asked`` has the transports of the queries."""
-
-    def __init__(self, by_udp: Answer, by_tcp: Answer | None = None) -> None:
-        self.asked: list[str] = []
-        self._answers = {"udp": by_udp, "tcp": by_tcp or by_udp}
-
-    async def __aenter__(self) -> Secondary:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-        self._sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._sock.bind(("127.0.0.1", self.port))
-        asyncio.get_running_loop().add_reader(self._sock, self._read)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        asyncio.get_running_loop().remove_reader(self._sock)
-        self._sock.close()
-        self._server.close()
-
-    def _read(self) -> None:
-        query, client = self._sock.recvfrom(65535)
-        self.asked.append("udp")
-        self._sock.sendto(self._answers["udp"](query), client)
-
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        query = await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big"))
-        self.asked.append("tcp")
-        reply = self._answers["tcp"](query)
-        writer.write(len(reply).to_bytes(2, "big") + reply)
-        await writer.drain()
-        writer.close()
 
 
 def is_seen(observed: Observed) -> bool:
@@ -275,7 +274,7 @@ def seen(
     async def run() -> Observed:
         monitor = SecondaryMonitor(lambda: NOW, if_different=0.02, timeout=timeout)
         async with secondary, asyncio.timeout(PATIENCE):
-            target = NotifyTarget(Address("127.0.0.1", secondary.port), None if key is None else key.name)
+            target = target_of(secondary.port, key)
             monitor.follow({(EXAMPLE, target): (7, key)})
             while not until(found := monitor.observed(EXAMPLE, target)):
                 await asyncio.sleep(0.005)
@@ -310,14 +309,14 @@ def test_the_serial_or_error_of_a_response(reply: bytes, said: int | str) -> Non
 
 
 def test_the_observed_serial_and_its_time() -> None:
-    secondary = Secondary(soa)
+    secondary = Secondary(lambda query: [soa(query)])
     assert seen(secondary) == Observed(7, NOW, "")
     assert secondary.asked == ["udp"], "and not again soon"
 
 
 def test_a_lagging_secondary_is_asked_until_it_has_the_serial() -> None:
     serials = iter([5, 5, 6])
-    secondary = Secondary(lambda query: soa(query, next(serials, 7)))
+    secondary = Secondary(lambda query: [soa(query, next(serials, 7))])
     assert seen(secondary, lambda observed: observed.serial == 7) == Observed(7, NOW, "")
     assert len(secondary.asked) == 4
 
@@ -327,14 +326,14 @@ def test_after_a_truncated_response_tcp_is_used() -> None:
         return soa(query, flags=dns.flags.AA | dns.flags.TC)[: len(query)]
 
     assert is_truncated(cut(make_soa_query(EXAMPLE, 1)))
-    secondary = Secondary(cut, soa)
+    secondary = Secondary(lambda query: [cut(query)], lambda query: [soa(query)])
     assert seen(secondary).serial == 7
     assert secondary.asked == ["udp", "tcp"]
 
 
 def test_the_last_observed_serial_stays_after_a_failure() -> None:
-    replies = iter([lambda query: soa(query, 5)])
-    secondary = Secondary(lambda query: next(replies, lambda _: b"")(query))
+    serials = iter([5])
+    secondary = Secondary(lambda query: [soa(query, serial) for serial in islice(serials, 1)])
     observed = seen(secondary, lambda observed: bool(observed.error), timeout=0.05)
     assert observed == Observed(5, NOW, "no answer")
 
@@ -348,18 +347,18 @@ def test_an_unreachable_secondary_is_an_error() -> None:
         async def __aexit__(self, *_: object) -> None:
             pass
 
-    assert seen(Unreachable(soa)) == Observed(error="Connection refused")
+    assert seen(Unreachable(lambda _: [])) == Observed(error="Connection refused")
 
 
 def test_rfc8945_an_soa_query_is_signed_if_there_is_a_key() -> None:
     keys: list[Labels | None] = []
 
-    def signed(query: bytes) -> bytes:
+    def signed(query: bytes) -> list[bytes]:
         checked = tsig.check_query(query, keyring([KEY]), int(NOW))
         keys.append(checked.key)
-        return checked.sign(soa(checked.query))
+        return [checked.sign(soa(checked.query))]
 
     assert seen(Secondary(signed), key=KEY) == Observed(7, NOW, "")
     assert keys == [KEY.name]
-    unsigned = Secondary(lambda query: soa(tsig.check_query(query, keyring([KEY]), int(NOW)).query))
+    unsigned = Secondary(lambda query: [soa(tsig.check_query(query, keyring([KEY]), int(NOW)).query)])
     assert seen(unsigned, key=KEY, timeout=0.1).error == "no answer", "an unsigned answer is none"

@@ -22,7 +22,7 @@ from maptr.server import settings
 from maptr.server.settings import Overrides
 from maptr.transfer.acl import AccessRule, TsigKey
 from tests.support.certificates import write_certificate
-from tests.support.server_process import PATIENCE, Site, address_of, zone_text
+from tests.support.server_process import PATIENCE, Site, zone_text
 
 KEY = '[[key]]\nname = "xfr"\nsecret_file = "xfr.key"\n'
 
@@ -93,15 +93,6 @@ def test_the_server_made_secret_survives_a_reload(site: Site) -> None:
     assert first
     assert site.run("reload").exit_code == 0
     assert server_cookie(port, b"12345678" + first)[0] == first
-
-
-def test_the_rate_limit(site: Site) -> None:
-    site.configure(serve="rrl.responses_per_second = 1\nrrl.slip = 1\nrrl.exempt = []")
-    port = site.start()
-    truncated = [bool(ask(port, "ns.a.test.").flags & dns.flags.TC) for _ in range(10)]
-    assert any(truncated)
-    assert not truncated[0]
-    assert address_of("ns.a.test.", port, "tcp") == "192.0.2.1"
 
 
 @pytest.fixture
