@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from maptr.cli import lookup, options, results
+from maptr.cli import lookup, options
 from maptr.cli.lookup import LookupOptions
 
 _EXIT_CODES = """
@@ -54,7 +54,7 @@ def discover(arks: tuple[str, ...], short: bool, trace: bool, **given: Any) -> N
     """
     asked_for = LookupOptions(**given)
     found, client = lookup.arks_and_client(arks, asked_for)
-    sys.exit(results.show_discoveries(found, client, asked_for, short=short, trace=trace))
+    sys.exit(lookup.show_discoveries(found, client, asked_for, short=short, trace=trace))
 
 
 @click.command(epilog=_EXIT_CODES)
@@ -70,4 +70,4 @@ def url(arks: tuple[str, ...], **given: Any) -> None:
     """
     asked_for = LookupOptions(**given)
     found, client = lookup.arks_and_client(arks, asked_for)
-    sys.exit(results.show_urls(found, client, asked_for))
+    sys.exit(lookup.show_urls(found, client, asked_for))

@@ -10,7 +10,6 @@ import click
 from maptr.ark import INFLECTIONS
 from maptr.cli import lookup, options, output
 from maptr.cli.lookup import LookupOptions, NotArk
-from maptr.cli.results import answers_kept, code_of
 from maptr.discovery import DiscoveryError
 from maptr.errors import ArkSyntaxError, NmaError
 from maptr.nma.describe import describe
@@ -56,9 +55,9 @@ def info(words: tuple[str, ...], older: bool, **given: Any) -> None:
                 allow_private=asked_for.allow_private,
             )
         except KeyboardInterrupt:
-            output.interrupted(answers_kept(answered, len(arks)))
+            output.interrupted(lookup.answers_kept(answered, len(arks)))
         except (ArkSyntaxError, DiscoveryError, NmaError) as error:
-            codes.add(code_of(error))
+            codes.add(lookup.code_of(error))
             output.talk(f"maptr: {error}")
             if asked_for.as_json:
                 output.json_data({"ark": str(ark), "spoken": False, "error": str(error)})

@@ -1,4 +1,4 @@
-"""How commands look up ARKs: from the options and the configuration to servers, cache, and one function that asks.
+"""How commands look up ARKs: from the options and the configuration to servers and cache, and from answers to output.
 
 Without a configuration and a table, this looks for a few files and imports nothing more, because ``maptr url`` starts
 here (see ``start``).
@@ -7,6 +7,7 @@ here (see ``start``).
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
@@ -18,8 +19,8 @@ from maptr.client import call
 from maptr.client.servers import is_address
 from maptr.client.stub import Stub
 from maptr.client.sync import discover
-from maptr.discovery import Discovery, DiscoveryError
-from maptr.errors import ArkSyntaxError, ConfigError
+from maptr.discovery import Discovery, DiscoveryError, NoMappingAuthority, Step
+from maptr.errors import ArkSyntaxError, ConfigError, MaptrError
 from maptr.walk import Settings
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 ORIGIN = "ark.arpa."
 _TABLES = (b"client", b"cache", b"table")  # the tables of a configuration that concern a client
+SOURCES = {"dns": "DNS", "memory": "memory", "disk": "the cache on disk", "natab": "the table"}
 
 
 class LookupOptions(NamedTuple):
@@ -252,15 +254,11 @@ def cache_of(servers: list[str], given: LookupOptions, config: Config | None) ->
     configured = config is not None and any(key.startswith("cache.") for key in config.places)
     if natab is None and given.policy is None and not configured:
         return None
-    if natab is not None and natab != given.table and _is_not_pulled(natab, config):
+    pulled = config is not None and config.table.url and natab == str(config.table.file) and natab != given.table
+    if natab is not None and pulled and not places.there(natab):
         output.talk(f"maptr: {natab}: not there yet; maptr table pull --apply gets it")
         natab = None
     return _make_cache(servers, given, config, natab)
-
-
-def _is_not_pulled(natab: str, config: Config | None) -> bool:
-    """Whether this configured table does not exist and a pull will write it."""
-    return bool(config is not None and config.table.url and natab == str(config.table.file) and not places.there(natab))
 
 
 def _make_cache(servers: list[str], given: LookupOptions, config: Config | None, natab: str | None) -> Cache:
@@ -313,3 +311,136 @@ def _raising(error: DiscoveryError) -> Callable[..., Discovery]:
         raise error
 
     return ask
+
+
+# ---- what is shown
+
+
+def show_urls(arks: Sequence[Argument], client: Client, options: LookupOptions) -> int:
+    """Print one line for each ARK, empty if it has no URL; the exit code."""
+
+    def show(ark: Argument, found: Discovery | None, error: MaptrError | None) -> None:
+        made = found.url() if found and error is None else None  # an answer that is not secure has candidates
+        if options.as_json:
+            fields = {name: getattr(found, name, None) for name in ("source", "stale", "reason")}
+            fields["age"] = age_of(found)
+            output.json_data({"ark": str(ark), "url": made, **fields, "error": str(error) if error else None})
+            return
+        if made and found and (found.source == "natab" or found.stale):
+            _show_source(found)
+        output.data(made or "")
+
+    return _answer(arks, client, show)
+
+
+def show_discoveries(
+    arks: Sequence[Argument], client: Client, options: LookupOptions, *, short: bool = False, trace: bool = False
+) -> int:
+    """Print the candidates of each ARK, best first; the exit code."""
+
+    def show(ark: Argument, found: Discovery | None, error: MaptrError | None) -> None:
+        if options.as_json:
+            document: dict[str, Any] = found.to_dict() if found is not None else {"ark": str(ark)}
+            if error is not None:
+                document["candidates"] = []  # those that were refused are in the trace
+            output.json_data({**document, "age": age_of(found), "error": str(error) if error else None})
+        elif found and error is None:
+            if client.cache is not None:
+                _show_source(found)
+            output.data("\n".join(found.urls()) if short else found.to_text())
+
+    return _answer(arks, client, show, trace=trace and not options.as_json)
+
+
+def _answer(arks: Sequence[Argument], client: Client, show: Callable[..., None], *, trace: bool = False) -> int:
+    """Look up each ARK and show its discovery or error; the exit code."""
+    code, advice = output.EXIT_OK, ""
+    try:
+        for answered, ark in enumerate(arks):
+            found: Discovery | None = None
+            error: ArkSyntaxError | DiscoveryError | None = None
+            try:
+                if isinstance(ark, NotArk):
+                    raise ark.error
+                for note in ark.notes if trace else ():
+                    output.talk(f"maptr: {ark}: {note}")
+                found = client.ask(ark, on_step=_show_step if trace else None)
+                if not found.complete and found.source == "dns":
+                    output.talk(f"maptr: {ark}: this may not be all: {found.unsaid()}")
+            except KeyboardInterrupt:
+                output.interrupted(answers_kept(answered, len(arks)))
+            except ArkSyntaxError as raised:
+                error = raised
+            except DiscoveryError as raised:
+                error, found = raised, raised.discovery
+                advice = advice or advice_of(found)
+            show(ark, found, error)
+            if error is not None:
+                code = max(code, code_of(error))
+                output.talk(f"maptr: {error}")
+        if advice:
+            output.talk(f"maptr: {advice}")
+    finally:
+        client.close()
+    return code
+
+
+def answers_kept(answered: int, asked: int) -> str:
+    """What to do after an interruption."""
+    return f"{answered} of {asked} ARKs were answered; ask again for the others"
+
+
+def advice_of(found: Discovery | None) -> str:
+    """What to do if the origin does not exist; empty for any other outcome."""
+    return "" if found is None or found.complete else found.advice()
+
+
+def code_of(error: MaptrError) -> int:
+    """The exit code of an ARK without an answer; that of several ARKs is the greatest."""
+    if isinstance(error, ArkSyntaxError):
+        return output.EXIT_USAGE
+    return output.EXIT_NONE if isinstance(error, NoMappingAuthority) else output.EXIT_NO_ANSWER
+
+
+# ---- where an answer comes from
+
+
+def _show_source(found: Discovery) -> None:
+    output.talk(f"maptr: {found.ark}: {provenance(found, time.time())}")
+
+
+def provenance(found: Discovery, now: float) -> str:
+    """Source, age and reason of a discovery in words."""
+    age = found.age(now)
+    old = "of unknown age" if age is None else f"{duration_text(age)} old"
+    return f"from {SOURCES[found.source]}, {old}{', stale' if found.stale else ''} ({found.reason})"
+
+
+def age_of(found: Discovery | None) -> float | None:
+    """The age for JSON: seconds with three decimals."""
+    age = None if found is None else found.age(time.time())
+    return None if age is None else round(age, 3)
+
+
+def duration_text(seconds: float) -> str:
+    """A duration in its largest fitting unit: 3 s, 5 min, 2 h, 4 days."""
+    for least, size, unit in ((172_800, 86_400, "days"), (7200, 3600, "h"), (120, 60, "min")):
+        if seconds >= least:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+# ---- the trace
+
+
+def _show_step(step: Step) -> None:
+    """``? name NAPTR`` with the outcome, ``+`` for records that count, ``-`` for those that do not, and ``=`` for the
+    links of the chain of trust."""
+    indent = "  " * step.depth
+    output.talk(f"{indent}? {step}")
+    for reading in step.readings:
+        output.talk(f"{indent}  {'+' if reading.counted else '-'} {reading.naptr.to_text()}")
+        for reason in reading.reasons:
+            output.talk(f"{indent}      {reason}")
+    for link in step.links:
+        output.talk(f"{indent}  = {link}")

@@ -15,7 +15,7 @@ from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, TextIO
 
 from maptr.ark import MAX_TEXT, Ark, Profile
-from maptr.cli import output, results
+from maptr.cli import lookup, output
 from maptr.client.call import as_ark, prefer
 from maptr.discovery import DiscoveryError, NoMappingAuthority
 from maptr.errors import ArkSyntaxError, printable
@@ -123,8 +123,8 @@ def row_of(number: int, discovery: Discovery, require: str | None) -> Row:
         row |= {"status": UNKNOWN, "note": str(error)}
     else:
         if discovery.source != "dns" or discovery.stale:
-            row["note"] = results.provenance(discovery, time.time())
-            row |= {"source": discovery.source, "age": results.age_of(discovery), "stale": discovery.stale}
+            row["note"] = lookup.provenance(discovery, time.time())
+            row |= {"source": discovery.source, "age": lookup.age_of(discovery), "stale": discovery.stale}
     if discovery.security != "indeterminate":
         row["security"] = discovery.security
     return row
@@ -190,7 +190,7 @@ class Rows:
         """Take a discovery made by DNS."""
         if self._cache is not None:
             discovery = self._cache.judge(discovery)
-        self.advice = self.advice or results.advice_of(discovery)
+        self.advice = self.advice or lookup.advice_of(discovery)
         self._choose(number, discovery)
 
     def _choose(self, number: int, found: Discovery) -> None:

@@ -45,12 +45,12 @@ def answer(words: Sequence[str], environment: Mapping[str, str]) -> int | None:
     command, *rest = ("discover", *words) if is_discover(words[0]) else words
     if command not in ("discover", "url") or not rest:
         return None
-    from maptr.cli import lookup, results  # late: other commands do without them
+    from maptr.cli import lookup  # late: other commands do without them
     from maptr.errors import MaptrError
 
     try:
         arks, client = lookup.arks_and_client(rest, lookup.DEFAULTS)
     except MaptrError:
         return None  # click prints the error and the usage
-    show = results.show_urls if command == "url" else results.show_discoveries
+    show = lookup.show_urls if command == "url" else lookup.show_discoveries
     return show(arks, client, lookup.DEFAULTS)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from maptr.cache import POLICIES
-from maptr.cli.results import duration_text
+from maptr.cli.lookup import duration_text
 from tests.cache.test_policy import observe
 from tests.support.command_line import run, run_process
 from tests.support.peers import Maptr
