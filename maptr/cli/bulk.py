@@ -3,48 +3,53 @@
 from __future__ import annotations
 
 import csv
+import heapq
 import json
+import math
 import os
 import stat
 import sys
+import time
 from array import array
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, nullcontext
+from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TextIO
+from shutil import copyfileobj
+from tempfile import TemporaryFile
+from typing import IO, TYPE_CHECKING, Any, Literal, TextIO
 
 import click
 
-from maptr.ark import Ark, Profile
+from maptr.ark import MAX_TEXT, Ark, Profile
 from maptr.cli import lookup, options, output
 from maptr.cli.lookup import LookupOptions
 from maptr.cli.options import output_option, overwrite_option, refuse_input
-from maptr.cli.rows import (
-    BAD,
-    COLUMNS,
-    FOUND,
-    NONE,
-    STATUSES,
-    UNKNOWN,
-    Rows,
-    ark_text,
-    csv_text,
-    open_input,
-    read_arks,
-    read_lines,
-    writer,
-)
-from maptr.discovery import Discovery, DiscoveryError
+from maptr.client.call import as_ark, prefer
+from maptr.discovery import Discovery, DiscoveryError, NoMappingAuthority
+from maptr.errors import ArkSyntaxError, printable
 
 if TYPE_CHECKING:
     from maptr.cache.cache import Cache
+    from maptr.choose import Chooser
     from maptr.client.bulk import Bulk
     from maptr.config import Config
 
+COLUMNS = ("line", "status", "ark", "url", "note")
+FOUND, NONE, UNKNOWN, BAD = STATUSES = "found", "none", "unknown", "bad"
+
+MAX_SHOWN = 20  # bad lines reported on stderr; each has its row
+CHOOSING = 16  # threads for a chooser that connects
+MAX_HELD = 100_000  # rows; with more, the first are written out of order
+PART = 2_000  # lines read at a time if the table answers some, because no DNS reply is read meanwhile
 PARTIAL = ".partial"  # suffix of the rows that will replace OUT
 MAX_LINE = 1 << 31  # number of a line
 _HEADER = ",".join(COLUMNS).encode() + b"\n"
 _DOCUMENT = json.dumps({"schema": output.SCHEMA}).encode()[:-1]
+
+Row = dict[str, object]
 
 
 @click.command(
@@ -130,7 +135,8 @@ def bulk(
             for lines in read_arks(source, kept or KeptRows(), rows, update, asked_for.profile):
                 for number, discovery in engine.run(lines, ordered=not unordered) if engine else _unasked(lines):
                     rows.found(number, discovery)
-            rows.finish()
+                rows.write()
+            rows.write(wait=True)
         except OSError as error:
             if target is None and error.filename is None:
                 raise  # stdout is full or closed, which is handled for all commands
@@ -197,35 +203,29 @@ def _sink(target: Path | None, kept: KeptRows | None, *, overwrite: bool) -> Ite
 
     Ctrl-C reports what was written and how to go on.
     """
-    if target is None:
-        with _reporting(None, None), output.stdout() as sink:
-            yield sink
-        return
-    if kept is not None and target.exists():
-        os.truncate(target, kept.whole)
-    if not overwrite or not target.is_file():
-        with _reporting(target, None), target.open("w" if kept is None else "a", encoding="utf-8", newline="") as sink:
-            yield sink
-        return
-    target = Path(os.path.realpath(target))
-    partial = target.with_name(f"{target.name}{PARTIAL}")
-    with _reporting(partial, target):
-        with partial.open("x", encoding="utf-8", newline="") as sink:
-            partial.chmod(stat.S_IMODE(target.stat().st_mode))
+    try:
+        if target is None:
+            with output.stdout() as sink:
+                yield sink
+            return
+        if kept is not None and target.exists():
+            os.truncate(target, kept.whole)
+        replaced = Path(os.path.realpath(target)) if overwrite and target.is_file() else None
+        written = target if replaced is None else replaced.with_name(f"{replaced.name}{PARTIAL}")
+        mode: Literal["x", "w", "a"] = "x" if replaced is not None else "w" if kept is None else "a"
+        with written.open(mode, encoding="utf-8", newline="") as sink:
+            if replaced is not None:
+                written.chmod(stat.S_IMODE(replaced.stat().st_mode))
             yield sink
             sink.flush()
-            os.fsync(sink.fileno())
-        partial.replace(target)
-
-
-@contextmanager
-def _reporting(written: Path | None, old: Path | None) -> Iterator[None]:
-    try:
-        yield
+            if replaced is not None:
+                os.fsync(sink.fileno())
+        if replaced is not None:
+            written.replace(replaced)
     except KeyboardInterrupt:
-        stays = f"{old} is unchanged; " if old is not None else ""
-        if written is None:
+        if target is None:
             output.interrupted("rows so far were written; with -o OUT, --resume could continue")
+        stays = f"{replaced} is unchanged; " if replaced is not None else ""
         output.interrupted(f"{stays}{written} has the rows so far; continue with: -o {written} --resume")
 
 
@@ -236,6 +236,193 @@ def _size(source: IO[bytes]) -> int | None:
     except OSError:
         return None
     return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+# ---- input
+
+
+@contextmanager
+def open_input(name: str, *, twice: bool = False) -> Iterator[IO[bytes]]:
+    """The file, or stdin for ``-``; a temporary copy if it is to be read ``twice`` and is a pipe."""
+    with nullcontext(output.standard_input()) if name == "-" else Path(name).open("rb") as file:
+        if not twice or file.seekable():
+            yield file
+            return
+        with TemporaryFile() as copy:
+            copyfileobj(file, copy)
+            copy.seek(0)
+            yield copy
+
+
+def read_lines(source: IO[bytes], update: Callable[..., object] = lambda *, advance: None) -> Iterator[bytes]:
+    """The lines of a file, each cut at the greatest length of an ARK, so that memory is bounded.
+
+    ``update`` is called as that of ``output.progress``, with bytes.
+    """
+    while line := source.readline(MAX_TEXT + 2):
+        rest, size = line, len(line)
+        while rest and not rest.endswith(b"\n"):
+            rest = source.readline(MAX_TEXT)
+            size += len(rest)
+        update(advance=size)
+        yield line
+
+
+def read_arks(
+    source: IO[bytes], done: Container[int], rows: Rows, update: Callable[..., object], profile: Profile
+) -> Iterator[Iterator[tuple[int, Ark]]]:
+    """The ARKs of the input that DNS is to be asked for, with their line numbers, in one or several parts.
+
+    Lines in ``done`` are left out. Lines that are not ARKs, and those that the table answers, go to ``rows``.
+    """
+    lines = enumerate(read_lines(source, update), 1)
+    if not rows.uses_table:
+        yield _unanswered(lines, done, rows, profile)
+        return
+    while part := list(islice(lines, PART)):
+        yield _unanswered(part, done, rows, profile)
+
+
+def _unanswered(
+    lines: Iterable[tuple[int, bytes]], done: Container[int], rows: Rows, profile: Profile
+) -> Iterator[tuple[int, Ark]]:
+    for number, line in lines:
+        if not line.strip() or number in done:
+            continue
+        try:
+            ark = as_ark(line, profile)
+        except ArkSyntaxError as error:
+            rows.put(number, {"line": number, "status": BAD, "ark": _text(line), "url": "", "note": str(error)})
+            continue
+        if not rows.answered(number, ark):
+            yield number, ark
+
+
+def ark_text(line: bytes, profile: Profile) -> str:
+    """The ``ark`` of the row of a line."""
+    try:
+        return str(as_ark(line, profile))
+    except ArkSyntaxError:
+        return _text(line)
+
+
+def _text(line: bytes) -> str:
+    return line.strip()[:200].decode("utf-8", "backslashreplace")
+
+
+# ---- rows
+
+
+def row_of(number: int, discovery: Discovery, require: str | None) -> Row:
+    """The row of a discovery; its note says why there is no URL, or which source other than DNS has it."""
+    row: Row = {"line": number, "status": FOUND, "ark": str(discovery.ark), "url": "", "note": ""}
+    try:
+        discovery.raise_for_security(require)
+        row["url"] = discovery.url()
+    except NoMappingAuthority as error:
+        row |= {"status": NONE, "note": str(error)}
+    except DiscoveryError as error:
+        row |= {"status": UNKNOWN, "note": str(error)}
+    else:
+        if discovery.source != "dns" or discovery.stale:
+            row["note"] = lookup.provenance(discovery, time.time())
+            row |= {"source": discovery.source, "age": lookup.age_of(discovery), "stale": discovery.stale}
+    if discovery.security != "indeterminate":
+        row["security"] = discovery.security
+    return row
+
+
+def csv_text(value: object) -> str:
+    """A value in CSV, without characters that other programs may obey."""
+    return printable(str(value))
+
+
+def writer(sink: TextIO, as_json: bool, *, header: bool) -> Callable[[Row], object]:
+    """A function that writes a row as CSV or JSON; ``header``: CSV's first line is written at once."""
+    if as_json:
+        return lambda row: sink.write(output.json_text(row, sink) + "\n")
+    rows = csv.DictWriter(sink, COLUMNS, extrasaction="ignore", lineterminator="\n")
+    if header:
+        rows.writeheader()
+    return lambda row: rows.writerow({key: csv_text(value) for key, value in row.items()})
+
+
+class Rows:
+    """The rows of a run: the cache judges each discovery, the chooser chooses, and the rows are counted and written.
+
+    Rows are held until those of the lines before them are written. If ``ordered``, discoveries come in the order of
+    their lines. A chooser that connects to servers runs in threads, while DNS is asked for other ARKs. ``close`` drops
+    the rows that are held.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[Row], object],
+        cache: Cache | None = None,
+        *,
+        ordered: bool,
+        require: str | None = None,
+        chooser: Chooser | None = None,
+    ) -> None:
+        self.counts: Counter[str] = Counter()  # by status, and those from the table
+        self.advice = ""  # of the discoveries so far, to be printed once
+        self.uses_table = cache is not None and not getattr(cache.policy, "takes_dns", False)
+        self._write = write
+        self._ordered = ordered
+        self._cache = cache
+        self._require = require
+        self._chooser = chooser
+        self._pool = ThreadPoolExecutor(CHOOSING, "maptr-choose") if getattr(chooser, "waits", False) else None
+        self._held: list[tuple[int, Row | Future[Discovery]]] = []  # a heap by line number
+
+    def answered(self, number: int, ark: Ark) -> bool:
+        """True if the table answers, so that DNS is not asked; else the row of the line comes later."""
+        found = self._cache.unasked(ark) if self._cache is not None and self.uses_table else None
+        if found is not None:
+            self._choose(number, found)
+        return found is not None
+
+    def found(self, number: int, discovery: Discovery) -> None:
+        """Take a discovery made by DNS."""
+        if self._cache is not None:
+            discovery = self._cache.judge(discovery)
+        self.advice = self.advice or lookup.advice_of(discovery)
+        self._choose(number, discovery)
+        self.write(number)
+
+    def _choose(self, number: int, found: Discovery) -> None:
+        if self._pool is not None and found.candidates:
+            self.put(number, self._pool.submit(prefer, found, self._chooser))
+        else:
+            self.put(number, row_of(number, prefer(found, self._chooser), self._require))
+
+    def put(self, number: int, row: Row | Future[Discovery]) -> None:
+        """Take the row of a line that DNS is not asked for, or the discovery that it is made of."""
+        heapq.heappush(self._held, (number, row))
+        self.write(0 if self._ordered else math.inf)
+
+    def write(self, last: float = math.inf, *, wait: bool = False) -> None:
+        """Write the rows up to the line ``last``, or to one that is still being chosen, unless ``wait``."""
+        while self._held and (self._held[0][0] <= last or len(self._held) > MAX_HELD):
+            number, row = self._held[0]
+            if isinstance(row, Future):
+                if not (row.done() or wait or len(self._held) > MAX_HELD):
+                    return
+                row = row_of(number, row.result(), self._require)
+            heapq.heappop(self._held)
+            self._count(row)
+            self._write(row)
+
+    def _count(self, row: Row) -> None:
+        self.counts[str(row["status"])] += 1
+        self.counts["table"] += row.get("source") == "natab"
+        if row["status"] == BAD and self.counts[BAD] <= MAX_SHOWN:
+            more = "; further bad lines are only in the output" if self.counts[BAD] == MAX_SHOWN else ""
+            output.talk(f"maptr: line {row['line']}: {row['note']}{more}")
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 # ---- the rows of an earlier run

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from maptr.cli.rows import InOrder
-from maptr.discovery import DiscoveryFailed
+from maptr.ark import Ark
+from maptr.cli.bulk import Rows
+from maptr.discovery import Discovery, DiscoveryFailed
 from tests.cli.test_lookup import ARK, DEAD, ZONES, home, of_minutes, server
 from tests.support.command_line import run
 from tests.support.peers import Maptr
@@ -73,12 +74,14 @@ def test_rows_keep_the_order_of_the_lines(policy: str, asked: int, server: str) 
     assert [row["status"] for row in rows] == [status.get(line, "found") for line in lines]
 
 
-def test_held_rows_are_bounded() -> None:
+def test_held_rows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maptr.cli.bulk.MAX_HELD", 3)
     written: list[object] = []
-    order = InOrder(lambda row: written.append(row["line"]), max_held=3)
-    order.announce(1)
-    for number in (2, 3, 4, 5):
-        order.put(number, {"line": number})
-    assert written == [4, 5]
-    order.put(1, {"line": 1})
-    assert written == [4, 5, 1, 2, 3]
+    rows = Rows(lambda row: written.append(row["line"]), ordered=True)
+    for number in (2, 3, 4, 5, 6):  # line 1 is an ARK that DNS is asked for
+        rows.put(number, {"line": number, "status": "none"})
+    assert written == [2, 3]
+    rows.found(1, Discovery(Ark.parse("ark:12345/x1"), (), ()))
+    assert written == [2, 3, 1]
+    rows.write()
+    assert written == [2, 3, 1, 4, 5, 6]
