@@ -164,9 +164,10 @@ class Cache:
         None: every NAAN of the table and of the history, so that records which the table has lost are compared too.
         Raises DiscoveryFailed if a server's name has no address.
         """
-        from maptr.cache.drift import Reconciler  # discover starts without it
+        from maptr.cache.drift import Reconciler, VerdictLog  # discover starts without it
 
-        reconciler = Reconciler(self._engine, self._threads, self._client, self.history, self._ask_many)
+        log = None if self.history is None else VerdictLog(self.history)
+        reconciler = Reconciler(self._engine, self._threads, self._client, log, self._ask_many)
         return reconciler.verdicts(self.table.current().table or Table(), naans)
 
     async def drift_async(self, naan: str) -> list[Drift]:

@@ -103,11 +103,11 @@ class History:
 NO_HISTORY = History()
 
 
+@dataclass(frozen=True, slots=True)
 class VerdictLog:
     """The verdicts of earlier runs in the cache's SQLite file, which also has the time and reason of each."""
 
-    def __init__(self, disk: Disk) -> None:
-        self._disk = disk
+    disk: Disk
 
     def record(self, view: str, verdicts: list[Drift]) -> bool:
         """Keep each verdict that differs from the last one of its record. False if the file cannot be written."""
@@ -123,7 +123,7 @@ class VerdictLog:
                 connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
             return True
 
-        return self._disk.run(write) is True
+        return self.disk.run(write) is True
 
     def _write(self, connection: sqlite3.Connection, view: str, drift: Drift) -> None:
         state = (str(drift.verdict), json.dumps(drift.table), json.dumps(drift.dns))
@@ -135,7 +135,7 @@ class VerdictLog:
             return
         connection.execute(
             "INSERT INTO verdict (view, record, at, verdict, reason, in_table, in_dns) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (view, drift.record, self._disk.wall(), state[0], drift.reason, *state[1:]),
+            (view, drift.record, self.disk.wall(), state[0], drift.reason, *state[1:]),
         )
         connection.execute(
             "DELETE FROM verdict WHERE view = ?1 AND record = ?2 AND id NOT IN"
@@ -147,32 +147,30 @@ class VerdictLog:
         """The history of each record that has one."""
         query = "SELECT record, in_table, in_dns FROM verdict WHERE view = ? ORDER BY id DESC"
         histories: dict[str, History] = {}
-        for record, in_table, in_dns in self._disk.run(lambda c: c.execute(query, (view,)).fetchall()) or ():
+        for record, in_table, in_dns in self.disk.run(lambda c: c.execute(query, (view,)).fetchall()) or ():
             history = histories.setdefault(record, History())
             history.table.append(tuple(json.loads(in_table)))
             history.dns.append(tuple(json.loads(in_dns)))
         return histories
 
 
+@dataclass(frozen=True, slots=True)
 class Reconciler:
     """Compares a table with DNS, which is asked only for answers that the cache does not keep.
 
-    ``ask_many`` asks for many ARKs at a time; None for one at a time. ``history`` is the file of the verdicts.
+    ``ask_many`` asks for many ARKs at a time; None for one at a time.
     """
 
-    def __init__(
-        self, engine: Engine, driver: ThreadDriver, client: DnsClient, history: Disk | None, ask_many: AskMany | None
-    ) -> None:
-        self._engine = engine
-        self._driver = driver
-        self._client = client
-        self._log = None if history is None else VerdictLog(history)
-        self._ask_many = ask_many
+    engine: Engine
+    driver: ThreadDriver
+    client: DnsClient
+    log: VerdictLog | None
+    ask_many: AskMany | None
 
     def verdicts(self, table: Table, naans: Iterable[str] | None) -> Iterator[list[Drift]]:
         """The verdicts on each NAAN and its shoulders; None for every NAAN of the table and of the history."""
-        view = self._client.view
-        histories = self._log.histories(view) if self._log is not None else {}
+        view = self.client.view
+        histories = self.log.histories(view) if self.log is not None else {}
         if naans is None:
             naans = sorted({record.partition("/")[0] for record in [*table, *histories]})
         verdicts: list[Drift] = []
@@ -182,21 +180,21 @@ class Reconciler:
                 verdicts += found
                 yield found
         finally:
-            if self._log is not None:
-                self._log.record(view, verdicts)
+            if self.log is not None:
+                self.log.record(view, verdicts)
 
     def _asked(self, naans: list[str], table: Table) -> Iterator[tuple[str, Discovery | None]]:
         """Each NAAN; with the discovery of its probe if the answers were not kept and so were fetched now."""
-        if self._ask_many is None:
+        if self.ask_many is None:
             yield from ((naan, None) for naan in naans)
             return
         probes = [probe_of(naan, "", [entry.shoulder for entry in table.shoulders(naan)]) for naan in naans]
-        missing = [self._engine.store.fresh(self._client.lookup(probe, {})).found is None for probe in probes]
-        answers = iter(self._ask_many(list(compress(probes, missing))))
+        missing = [self.engine.store.fresh(self.client.lookup(probe, {})).found is None for probe in probes]
+        answers = iter(self.ask_many(list(compress(probes, missing))))
         for naan, is_missing in zip(naans, missing, strict=True):
             answer = next(answers, None) if is_missing else None
             if answer is not None:
-                self._engine.learn(self._client.view, answer)
+                self.engine.learn(self.client.view, answer)
             yield naan, answer
 
     def _discover(self, asked: Discovery | None, ark: Ark) -> Discovery:
@@ -207,8 +205,8 @@ class Reconciler:
         """
         if asked is not None and (ark.resolution == asked.ark.resolution or not asked.complete):
             return asked.replace(ark=ark)
-        lookup = self._client.lookup(ark, {})
-        found, _ = self._driver.run(self._engine.discover(lookup, DnsOnly(), TableState()))
+        lookup = self.client.lookup(ark, {})
+        found, _ = self.driver.run(self.engine.discover(lookup, DnsOnly(), TableState()))
         return found.replace(complete=False) if found.stale else found
 
 

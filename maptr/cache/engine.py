@@ -159,14 +159,14 @@ class Engine:
         for _ in range(ROUNDS):
             kept = self.store.fresh(lookup)
             if kept.found is not None:
-                if kept.refresh_at <= self._clock() and self._may_ask(lookup, lookup.key):
+                if kept.refresh_at <= self._clock() and self._may_ask(lookup.key):
                     pending, is_new = self._pending.join(lookup)
                     if pending is not None and is_new:
                         yield Wait(pending, start=True, seconds=0.0)
                 return _said(kept.found), kept.found, kept.refresh_at
             key = (lookup.view, kept.missing)
             troubled = self._servers.is_open(lookup.view) or self._names.is_open(key)
-            if not self._may_ask(lookup, key):
+            if not self._may_ask(key):
                 note = f"not asked again yet: {self._names.why(key) or self._servers.why(lookup.view)}"
                 break
             pending, is_new = self._pending.join(lookup)
@@ -202,8 +202,8 @@ class Engine:
             return (Dns.KEPT if found.stale else Dns.ANSWERS), found, 0.0
         return Dns.SILENT, found.replace(complete=False), 0.0
 
-    def _may_ask(self, lookup: ArkLookup, key: Key) -> bool:
-        return self._names.admits(key) and self._servers.admits(lookup.view)
+    def _may_ask(self, key: Key) -> bool:
+        return self._names.admits(key) and self._servers.admits(key[0])
 
     def _make(
         self, lookup: ArkLookup, choice: Choice, from_dns: Discovery | None, from_table: Discovery | None

@@ -180,12 +180,12 @@ Finish = Callable[[PendingLookup, Discovery | BaseException | None], None]
 """Receives the result of a lookup: its discovery, the exception that it raised, or None if it was cancelled."""
 
 
+@dataclass(frozen=True, slots=True)
 class ThreadDriver:
     """Runs lookups in threads. ``ask`` takes an ARK and ``ArkLookup.ask`` as options; ``finish`` takes the result."""
 
-    def __init__(self, ask: Ask, finish: Finish) -> None:
-        self._ask = ask
-        self._finish = finish
+    ask: Ask
+    finish: Finish
 
     def run(self, steps: Steps) -> tuple[Discovery, float]:
         """Run the steps to their end, and return what they return."""
@@ -205,7 +205,7 @@ class ThreadDriver:
     def _look_up(self, pending: PendingLookup) -> None:
         result: Discovery | BaseException
         try:
-            result = self._ask(pending.lookup.ark, **pending.lookup.ask)
+            result = self.ask(pending.lookup.ark, **pending.lookup.ask)
         except BaseException as error:
             result = error
-        self._finish(pending, result)
+        self.finish(pending, result)

@@ -150,6 +150,15 @@ class DnsClient:
     def discover(self, ark: Ark, **options: Any) -> Discovery:
         return sync.discover(ark, **self._with_resolver(options))
 
+    async def discover_async(self, ark: Ark, **options: Any) -> Discovery:
+        import asyncio  # late, as in ``Cache``
+
+        from maptr.client.aio import discover_async
+
+        if self._resolver is None and self.nameservers:  # a server that is given by name is looked up, which blocks
+            await asyncio.to_thread(self._with_resolver, options)
+        return await discover_async(ark, **self._with_resolver(options))
+
     def discover_many(self, arks: list[Ark]) -> Iterator[Discovery]:
         """The discovery of each ARK, in order."""
         if call.has_urls(self.nameservers):  # bulk.discover_many speaks UDP and TCP only
@@ -179,15 +188,6 @@ class DnsClient:
             if error.discovery is None:
                 raise
             return error.discovery
-
-    async def discover_async(self, ark: Ark, **options: Any) -> Discovery:
-        import asyncio  # late, as in ``Cache``
-
-        from maptr.client.aio import discover_async
-
-        if self._resolver is None and self.nameservers:  # a server that is given by name is looked up, which blocks
-            await asyncio.to_thread(self._with_resolver, options)
-        return await discover_async(ark, **self._with_resolver(options))
 
     def _with_resolver(self, options: dict[str, Any]) -> dict[str, Any]:
         """The options with the cache's own servers replaced by one resolver, which all calls share.

@@ -87,6 +87,13 @@ def apply(messages: list[bytes], zone: dns.zone.Zone, serial: int | None) -> Non
         assert done
 
 
+def transferred(messages: list[bytes]) -> dns.zone.Zone:
+    """The zone that a secondary has after AXFR."""
+    zone = dns.zone.Zone(ORIGIN, relativize=False)
+    apply(messages, zone, None)
+    return zone
+
+
 def ixfr_query(serial: int, **edns: int) -> dns.message.Message:
     query = dns.message.make_query(ORIGIN, "IXFR", **edns)  # type: ignore[arg-type]
     query.authority.append(dns.rrset.from_text(ORIGIN, 0, "IN", "SOA", f". . {serial} 0 0 0 0"))
@@ -113,7 +120,7 @@ def serials(messages: list[bytes]) -> list[int]:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 5), st.integers(0, 2**32 - 1))
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_a_secondary_that_applies_the_differences_has_the_zone(seed: int, steps: int, start: int) -> None:
     """Over random zones: from each serial in the journal by IXFR, and from nothing by AXFR."""
     rng = random.Random(seed)
@@ -129,9 +136,7 @@ def test_a_secondary_that_applies_the_differences_has_the_zone(seed: int, steps:
         serial = (start + number) % 2**32
         apply(ask(ixfr_query(serial), views[-1], access_of(journal)), zone, serial)
         assert zone == zones[-1]
-    empty = dns.zone.Zone(ORIGIN, relativize=False)
-    apply(ask(TRANSFER, views[-1], access_of(journal)), empty, None)
-    assert empty == zones[-1]
+    assert transferred(ask(TRANSFER, views[-1], access_of(journal))) == zones[-1]
 
 
 def test_rfc1995_4_the_order_of_an_incremental_answer() -> None:
@@ -168,10 +173,9 @@ def test_differences_larger_than_the_zone_and_those_to_another_serial_are_not_se
 
 
 def test_rfc1995_2_over_udp_the_soa_alone() -> None:
-    one, two = view_of(1), view_of(2, "a 60 A 192.0.2.2\n")
+    access = access_of(journal_of(view_of(1), view_of(2)))
     for serial in (0, 1, 2):
-        messages = ask(ixfr_query(serial), two, access_of(journal_of(one, two)), transport=Transport.UDP)
-        assert serials(messages) == [2]
+        assert serials(ask(ixfr_query(serial), view_of(2), access, transport=Transport.UDP)) == [2]
 
 
 @pytest.mark.parametrize(
@@ -252,9 +256,7 @@ def test_dnspython_accepts_a_signed_transfer() -> None:
 
 
 def test_messages_are_bounded_and_made_one_at_a_time() -> None:
-    wire = dns.message.make_query(ORIGIN, "AXFR", use_edns=0).to_wire()
-    snapshot = Snapshot.of([large_view(1000)])
-    stream = answered(wire, snapshot, access_of(), now=NOW)
+    stream = answered(TRANSFER.to_wire(), Snapshot.of([large_view(1000)]), access_of(), now=NOW)
     assert 16000 < len(next(stream)) <= MESSAGE_SIZE
     assert all(len(message) <= MESSAGE_SIZE for message in stream)
 
@@ -264,9 +266,7 @@ def test_a_record_larger_than_the_usual_message_has_a_message_of_its_own() -> No
     view = view_of(1, f"a 60 TXT x\nhuge 60 TXT {strings}\nz 60 TXT x\n")
     messages = ask(TRANSFER, view, access_of())
     assert max(map(len, messages)) > 60000
-    zone = dns.zone.Zone(ORIGIN, relativize=False)
-    apply(messages, zone, None)
-    assert view_zone(zone).nodes.keys() == view.nodes.keys()
+    assert view_zone(transferred(messages)).nodes.keys() == view.nodes.keys()
 
 
 def test_a_record_too_large_for_a_message_ends_the_transfer_with_a_reason() -> None:
@@ -280,9 +280,7 @@ def test_names_are_compressed_and_no_pointer_is_beyond_16383() -> None:
     view = view_of(1, "\n".join(f"host-with-a-long-name-{i:04d} 60 MX 10 mail.of.{i % 7}" for i in range(2000)))
     messages = ask(TRANSFER, view, access_of())
     assert sum(map(len, messages)) < 2003 * 48
-    zone = dns.zone.Zone(ORIGIN, relativize=False)
-    apply(messages, zone, None)
-    assert len(zone.nodes) == 2002
+    assert len(transferred(messages).nodes) == 2002
 
 
 def logged(query: dns.message.Message, snapshot: Snapshot, access: Access) -> tuple[list[str], list[str]]:
@@ -339,11 +337,10 @@ def test_rfc1996_a_primary_refuses_notify() -> None:
         notify = dns.message.make_query(name, "SOA")
         notify.set_opcode(dns.opcode.NOTIFY)
         for transport in Transport:
-            (wire,) = ask(notify, view_of(1), access_of(), transport=transport)
-            reply = dns.message.from_wire(wire)
-            assert dns.rcode.to_text(reply.rcode()) == expected
-            assert reply.opcode() == dns.opcode.NOTIFY
-            assert reply.question == notify.question
+            messages = ask(notify, view_of(1), access_of(), transport=transport)
+            assert rcode_of(messages) == expected
+            reply = dns.message.from_wire(messages[0])
+            assert (reply.opcode(), reply.question) == (dns.opcode.NOTIFY, notify.question)
 
 
 def _hostile(rng: random.Random, wire: bytes) -> Iterator[bytes]:
@@ -355,7 +352,7 @@ def _hostile(rng: random.Random, wire: bytes) -> Iterator[bytes]:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_damaged_requests_raise_nothing(seed: int) -> None:
     rng = random.Random(seed)
     one, two = view_of(1), view_of(2, "a 60 A 192.0.2.2\n")

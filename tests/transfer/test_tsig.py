@@ -29,6 +29,7 @@ NOW = 1_800_000_000
 ALGORITHMS = ("hmac-sha1", "hmac-sha224", "hmac-sha256", "hmac-sha384", "hmac-sha512")
 CUT_ALGORITHMS = ("hmac-sha256-128", "hmac-sha384-192", "hmac-sha512-256")
 ZONE = '@ 60 SOA ns h 7 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\nbig 60 TXT "' + '" "'.join(["x" * 250] * 8) + '"\n'
+SOA_QUERY = dns.message.make_query("example.", "SOA").to_wire()
 SNAPSHOT = Snapshot.from_zones([dns.zone.from_text(ZONE, "example.", relativize=False)])
 
 
@@ -125,8 +126,7 @@ def test_rfc8945_5_3_a_signed_response_fits_the_limit_of_udp() -> None:
 
 def test_rfc8945_names_of_keys_and_algorithms_are_case_insensitive() -> None:
     query, mac = signed(theirs("HMAC-SHA256", "XfR."))
-    (reply,) = ask(query, [key()])
-    verify(reply, theirs(), mac)
+    verify(ask(query, [key()])[0], theirs(), mac)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_invalid_signatures_are_logged() -> None:
         cut(good, 16),
         cut(good, 12),  # malformed
         good,
-        dns.message.make_query("example.", "SOA").to_wire(),
+        SOA_QUERY,
     ):
         ask(query, [key()], note_refused=lambda line: notes.append(line()))
     about = "query from 127.0.0.1 with an invalid signature: key"
@@ -226,14 +226,6 @@ def test_rfc8945_5_2_4_a_truncated_mac_is_accepted_or_badtrunc_signed(
     verify(reply, theirs(), mac[:length])
 
 
-@pytest.mark.parametrize("length", [1, 9, 15])
-def test_rfc8945_5_2_2_1_a_mac_of_an_impossible_size_is_formerr(length: int) -> None:
-    query, _ = signed(theirs())
-    (reply,) = ask(cut(query, length), [key("hmac-sha256-128")])
-    assert reply[3] & 15 == dns.rcode.FORMERR
-    assert tsig.find(reply) is None
-
-
 def test_rfc8945_5_2_the_order_is_key_mac_time_truncation() -> None:
     late = {"at": NOW - 1000}
     assert error_of(ask(signed(theirs(name="no."), **late)[0], [key()])[0])[1] == tsig.BADKEY
@@ -249,6 +241,7 @@ def _with_more(query: bytes, extra: bytes) -> bytes:
 @pytest.mark.parametrize(
     "change",
     [
+        *(lambda query, length=length: cut(query, length) for length in (1, 9, 15)),  # RFC 8945 5.2.2.1
         lambda query: query + b"x",
         lambda query: query[:-1],
         lambda query: query[:10] + b"\0\2" + query[12:],
@@ -256,16 +249,21 @@ def _with_more(query: bytes, extra: bytes) -> bytes:
         lambda query: _with_more(query, query[found(query).start :]),
         lambda query: _with_more(query, dns.message.make_query("example.", "SOA", use_edns=0).to_wire()[-11:]),
     ],
-    ids=["bytes after it", "cut short", "a record is missing", "in the answer section", "twice", "OPT after it"],
+    ids=[
+        "MAC of 1 byte",
+        "MAC of 9 bytes",
+        "MAC of 15 bytes",
+        "bytes after it",
+        "cut short",
+        "a record is missing",
+        "in the answer section",
+        "twice",
+        "OPT after it",
+    ],
 )
 def test_rfc8945_5_2_a_malformed_or_misplaced_tsig_is_formerr(change: Callable[[bytes], bytes]) -> None:
     (reply,) = ask(change(signed(theirs())[0]), [key()])
-    assert reply[3] & 15 == dns.rcode.FORMERR
-
-
-def test_an_unsigned_query_gets_an_unsigned_answer() -> None:
-    (reply,) = ask(dns.message.make_query("example.", "SOA", use_edns=0).to_wire(), [key()])
-    assert tsig.find(reply) is None
+    assert (reply[3] & 15, tsig.find(reply)) == (dns.rcode.FORMERR, None)
 
 
 def test_rfc8945_errors_of_the_query_itself_are_signed() -> None:
@@ -284,13 +282,14 @@ def test_rfc8945_errors_of_the_query_itself_are_signed() -> None:
 
 
 def test_check_reply_accepts_only_the_response_to_its_query() -> None:
-    query, signer = tsig.sign_query(dns.message.make_query("example.", "SOA").to_wire(), key(), NOW)
+    query, signer = tsig.sign_query(SOA_QUERY, key(), NOW)
     (reply,) = ask(query, [key()])
     assert tsig.check_reply(reply, signer, NOW)
     assert not tsig.check_reply(reply, signer, NOW + 301)
     assert not tsig.check_reply(reply[:-1], signer, NOW)
     assert not tsig.check_reply(reply[:30] + bytes((reply[30] ^ 1,)) + reply[31:], signer, NOW)
-    (unsigned,) = ask(dns.message.make_query("example.", "SOA").to_wire(), [key()])
+    (unsigned,) = ask(SOA_QUERY, [key()])
+    assert tsig.find(unsigned) is None
     assert not tsig.check_reply(unsigned, signer, NOW)
     _, other = tsig.sign_query(dns.message.make_query("example.", "SOA").to_wire(), key(), NOW)
     assert not tsig.check_reply(reply, other, NOW)
