@@ -54,11 +54,12 @@ class NmaError(MaptrError):
 
 
 class LocatedError(MaptrError):
-    """An error at a place in a file. The text starts with ``filename:line:``, as compilers write it."""
+    """An error at a place in a file. The text starts with ``filename:line:``, as compilers write it, and with what is
+    wrong. ``reason`` is the message alone."""
 
-    def __init__(self, message: str, *, filename: str = "", line: int = 0) -> None:
+    def __init__(self, message: str, *, filename: str = "", line: int = 0, what: str = "") -> None:
         where = filename + (f":{line}" if line else "")
-        super().__init__(f"{where}: {message}" if where else message)
+        super().__init__(": ".join(filter(None, (where, what, message))))
         self.reason = message
         self.filename = filename
         self.line = line
@@ -67,13 +68,11 @@ class LocatedError(MaptrError):
 class TableError(LocatedError):
     """A registry, natab or prefixes file is not a valid table.
 
-    ``record`` is the key of the bad record (``12345`` or ``12345/x6``), if it is known. ``reason`` is the message
-    without it.
+    ``record`` is the key of the bad record (``12345`` or ``12345/x6``), if it is known.
     """
 
     def __init__(self, message: str, *, filename: str = "", line: int = 0, record: str = "") -> None:
-        super().__init__(f"record {record}: {message}" if record else message, filename=filename, line=line)
-        self.reason = message
+        super().__init__(message, filename=filename, line=line, what=f"record {record}" if record else "")
         self.record = record
 
 
@@ -98,12 +97,10 @@ class JournalError(LocatedError):
 
 
 class ConfigError(LocatedError):
-    """A wrong option or configuration value. ``key`` is its dotted name, ``line`` its line (0: none), ``reason`` the
-    message without the key."""
+    """A wrong option or configuration value. ``key`` is its dotted name, ``line`` its line (0: none)."""
 
     def __init__(self, message: str, *, filename: str = "", line: int = 0, key: str = "") -> None:
-        super().__init__(f"{key}: {message}" if key else message, filename=filename, line=line)
-        self.reason = message
+        super().__init__(message, filename=filename, line=line, what=key)
         self.key = key
         self.all: tuple[ConfigError, ...] = (self,)
 

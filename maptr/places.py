@@ -67,10 +67,8 @@ def locked(path: str) -> bool:
     try:
         with open(path, "rb") as file:  # noqa: PTH123
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
     return False
 
 
@@ -94,10 +92,7 @@ def make_parent(path: str) -> None:
 
 def _folder(environment: Mapping[str, str], variable: str, default: str) -> str:
     named = environment.get(variable, "")
-    # The specification says to ignore a path that is not absolute.
-    return f"{named if named.startswith('/') else f'{_home(environment)}/{default}'}/maptr"
-
-
-def _home(environment: Mapping[str, str]) -> str:
+    if named.startswith("/"):  # the specification says to ignore a path that is not absolute
+        return f"{named}/maptr"
     home = environment.get("HOME") or os.path.expanduser("~")  # noqa: PTH111
-    return NO_HOME if home == "~" else home
+    return f"{NO_HOME if home == '~' else home}/{default}/maptr"

@@ -21,6 +21,7 @@ import codecs
 import re
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -198,20 +199,19 @@ def _schemes(candidate: Candidate, scheme: str) -> tuple[str, ...]:
 def _ask(
     candidate: Candidate, ark: Ark, scheme: str, inflections: tuple[str, ...], deadline: float, allow_private: bool
 ) -> Description:
-    description: Description | None = None
+    """The first response that is a description, else the first of all."""
+    responses: list[Description] = []
     for inflection in inflections:
         asked = candidate.url(ark._replace(tail=inflection), scheme=scheme)
         left = deadline - time.monotonic()
         if left <= 0:
             break
-        page = http.get(asked, seconds=left, accept=ACCEPT, allow_private=allow_private)
-        response = read(ark, asked, page)
-        if response.spoken:
-            return response
-        description = description or response
-    if description is None:
+        responses.append(read(ark, asked, http.get(asked, seconds=left, accept=ACCEPT, allow_private=allow_private)))
+        if responses[-1].spoken:
+            return responses[-1]
+    if not responses:
         raise NmaError(f"{candidate.host}: no answer in time")
-    return description
+    return responses[0]
 
 
 def read(ark: Ark, asked: str, page: Page) -> Description:
@@ -232,15 +232,11 @@ def read(ark: Ark, asked: str, page: Page) -> Description:
 
 def _charset(parameters: str) -> str:
     """The charset of a Content-Type's parameters if Python knows it, else UTF-8."""
-    for parameter in parameters.split(";"):
-        name, _, value = parameter.strip().partition("=")
-        if name.strip().lower() != "charset":
-            continue
-        try:
-            found = codecs.lookup(value.strip('" ')).name
-            b" ".decode(found, "replace")  # raises LookupError for codecs such as zlib and rot13
-        except (LookupError, ValueError):
-            break
+    parts = (parameter.partition("=") for parameter in reversed(parameters.split(";")))
+    named = {name.strip().lower(): value.strip('" ') for name, _, value in parts}
+    with suppress(LookupError, ValueError):
+        found = codecs.lookup(named.get("charset", "utf-8")).name
+        b" ".decode(found, "replace")  # raises LookupError for codecs such as zlib and rot13
         return "utf-8" if found in NO_CHARSETS else found
     return "utf-8"
 
@@ -256,8 +252,9 @@ def segments(text: str) -> tuple[Segment, ...]:
             if label.startswith("!"):
                 continue
             value = anvl.joined(label, parts)
-            if label == "erc" or label.startswith("erc-"):
-                found.append((label, _one_line(value)))
+            if label == "erc" or label.startswith("erc-"):  # the short form is ``erc: who | what | when | where``
+                short = [anvl.decode(part).strip() for part in value.split("|")] if value else []
+                found.append((label, list(zip(KERNEL, short, strict=False))))
             elif found:
                 found[-1][1].append((label, anvl.decode(value)))
     return tuple(Segment(name, tuple(elements)) for name, elements in found)
@@ -269,15 +266,5 @@ def normal_date(value: str) -> str | None:
     >>> [normal_date(text) for text in ("2000 12 29 235955", "1952, 1958-1967", "2001.03.08", "1850~", "spring")]
     ['20001229235955', '1952,1958-1967', '20010308', '1850~', None]
     """
-    squeezed = re.sub(_PUNCTUATED, _digits, "".join(value.split()))
+    squeezed = re.sub(_PUNCTUATED, r"\1\3\4\5\6\7", "".join(value.split()))
     return squeezed if re.fullmatch(f"(?a){_DATES}", squeezed) else None
-
-
-def _digits(date: re.Match[str]) -> str:
-    return "".join(part or "" for part in date.group(1, 3, 4, 5, 6, 7))
-
-
-def _one_line(value: str) -> list[tuple[str, str]]:
-    """The elements of the short form, ``erc: who | what | when | where``."""
-    parts = [anvl.decode(part).strip() for part in value.split("|")] if value else []
-    return list(zip(KERNEL, parts, strict=False))

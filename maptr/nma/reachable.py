@@ -14,8 +14,9 @@ import queue
 import random
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
@@ -23,7 +24,7 @@ from maptr import url
 from maptr.choose import Chooser, at_random, first
 from maptr.discovery import Candidate, Discovery
 from maptr.errors import NmaError
-from maptr.naptr.regexp import Substitution
+from maptr.naptr.regexp import Prefix, Substitution
 from maptr.registry.liveness import Probe, ProbeResult, Suspects, place_of
 from maptr.web import http
 
@@ -61,16 +62,16 @@ class Reachable:
         suspects: Suspects | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._schemes = schemes
-        self._seconds = seconds
+        self._schemes, self._seconds = schemes, seconds
         self._probe = probe or can_connect(allow_private=allow_private)
-        self._suspects = suspects
-        self._clock = clock
-        self._known: OrderedDict[str, tuple[bool, float]] = OrderedDict()
+        self._suspects, self._clock = suspects, clock
+        self._known: dict[str, tuple[bool, float]] = {}  # the oldest first
         self._lock = threading.Lock()
 
     def __call__(self, discovery: Discovery) -> Candidate:
-        return self.first(self._in_turn(discovery), discovery) or discovery[0]
+        suspects = self._suspects or (lambda where: False)
+        in_turn = sorted(discovery, key=lambda one: suspects(_place(one, discovery)))
+        return self.first(in_turn, discovery) or discovery[0]
 
     def first(self, candidates: Iterable[Candidate], discovery: Discovery) -> Candidate | None:
         """The first that answers, with the scheme that it answers to."""
@@ -82,11 +83,6 @@ class Reachable:
                 if self._answers(_place(tried, discovery), deadline):
                     return tried
         return None
-
-    def _in_turn(self, discovery: Discovery) -> list[Candidate]:
-        """The candidates in their order, with suspects last."""
-        suspects = self._suspects or (lambda where: False)
-        return sorted(discovery, key=lambda one: suspects(_place(one, discovery)))
 
     def failed(self, candidate: Candidate, discovery: Discovery) -> None:
         """Report that a candidate did not answer the caller: it is skipped for a while."""
@@ -100,19 +96,18 @@ class Reachable:
             return known
         if now >= deadline:
             return False
-        try:
+        with suppress(NmaError):
             self._probe(where, min(self._seconds, deadline - now))
-        except NmaError:
-            return self._remember(where, False)
-        return self._remember(where, True)
+            return self._remember(where, True)
+        return self._remember(where, False)
 
     def _remember(self, where: url.Url, answered: bool) -> bool:
         until = self._clock() + (REMEMBER if answered else REMEMBER_FAILURE)
         with self._lock:
+            self._known.pop(place_of(where), None)
             self._known[place_of(where)] = answered, until
-            self._known.move_to_end(place_of(where))
-            while len(self._known) > MAX_REMEMBERED:
-                self._known.popitem(last=False)
+            if len(self._known) > MAX_REMEMBERED:
+                del self._known[next(iter(self._known))]
         return answered
 
 
@@ -149,12 +144,13 @@ def named(name: str, *, allow_private: bool = False, require: str | None = None)
 
     With ``require`` (see ``raise_for_security``), only candidates of the discovery are chosen.
     """
-    if name == "random":
-        return at_random(random.Random())
-    if name == "reachable":
-        return Reachable(allow_private=allow_private)
-    if name == "own":
-        return Own(allow_private=allow_private, found_only=require is not None)
+    match name:
+        case "random":
+            return at_random(random.Random())
+        case "reachable":
+            return Reachable(allow_private=allow_private)
+        case "own":
+            return Own(allow_private=allow_private, found_only=require is not None)
     return first
 
 
@@ -171,12 +167,8 @@ def _received(discovery: Discovery, *, allow_private: bool) -> Candidate | None:
     made = discovery[0]._replace(host=where.host.in_url, port=where.port, owner="", source="ark", scheme="")
     if where.rest == "/":
         return made._replace(scheme=scheme.lower() if mark else "", target="", made_for="", substitution=None)
-    whole = Substitution.parse(rb"!^(.*)$!\1!")
-    return made._replace(
-        target=base + ark.resolution,
-        made_for=ark.resolution,
-        substitution=whole._replace(replacement=(base.encode(), 1)),
-    )
+    substitution = Substitution(Prefix((b"",), group=True, inside=0), (base.encode(), 1))
+    return made._replace(target=base + ark.resolution, made_for=ark.resolution, substitution=substitution)
 
 
 def can_connect(*, allow_private: bool = False) -> ProbeFunction:
@@ -217,9 +209,7 @@ class Prober:
         wall: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._concurrency = concurrency
-        self._seconds = seconds
-        self._allow_private = allow_private
+        self._concurrency, self._seconds, self._allow_private = concurrency, seconds, allow_private
         self._ask = ask or can_connect(allow_private=allow_private)
         self._look_up = look_up
         self._clock, self._wall, self._sleep = clock, wall, sleep
@@ -229,26 +219,24 @@ class Prober:
     def probe(self, places: Iterable[str]) -> Iterator[Probe]:
         """Probe each place once; the results come as the probes end."""
         waiting = deque(dict.fromkeys(places))
-        done: queue.SimpleQueue[Probe | BaseException] = queue.SimpleQueue()
+        done: queue.SimpleQueue[Future[Probe]] = queue.SimpleQueue()
 
         def work() -> None:
-            while waiting:
-                with suppress(IndexError):  # another thread has just taken the last one
-                    place = waiting.popleft()
+            with suppress(IndexError):  # nothing is left
+                while True:
+                    place, future = waiting.popleft(), Future[Probe]()
                     try:
-                        done.put(self.one(place))
+                        future.set_result(self.one(place))
                     except BaseException as error:
-                        done.put(error)
+                        future.set_exception(error)
+                    done.put(future)
 
         count = len(waiting)
         for _ in range(min(self._concurrency, count)):
             threading.Thread(target=work, name="maptr-probe", daemon=True).start()
         try:
             for _ in range(count):
-                found = done.get()
-                if isinstance(found, BaseException):
-                    raise found
-                yield found
+                yield done.get().result()
         finally:
             waiting.clear()
 

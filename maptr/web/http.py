@@ -10,12 +10,12 @@ was checked, so that the name cannot change its address in between (DNS rebindin
 from __future__ import annotations
 
 import http.client
-import queue
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -185,12 +185,11 @@ def _get_file(
     """One request: the file, or None and the location of a redirect; and whether the server's address is public."""
     try:
         where = url.parse(source)
-    except ValueError as error:
-        raise FetchError(f"{source}: not a valid URL: {error}") from None
-    try:
         context = ssl.create_default_context(cafile=cafile) if where.scheme == "https" else None
     except OSError as error:
         raise FetchError(f"{cafile}: no certificates to trust: {error}") from None
+    except ValueError as error:
+        raise FetchError(f"{source}: not a valid URL: {error}") from None
     known = {"If-None-Match": etag} if etag else {"If-Modified-Since": modified} if modified else {}
     seconds = deadline - time.monotonic()
     try:
@@ -270,23 +269,22 @@ def look_up(host: str, port: int, seconds: float) -> list[str]:
 
     Raises NmaError if there is none, or none in time.
     """
-    found: queue.SimpleQueue[list[str] | OSError | UnicodeError] = queue.SimpleQueue()
+    found: Future[list[str]] = Future()
 
     def ask() -> None:
         try:
             entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            found.put(list(dict.fromkeys(str(entry[4][0]) for entry in entries)))
+            found.set_result(list(dict.fromkeys(str(entry[4][0]) for entry in entries)))
         except (OSError, UnicodeError) as error:
-            found.put(error)
+            found.set_exception(error)
 
     threading.Thread(target=ask, daemon=True).start()
     try:
-        result = found.get(timeout=max(0.0, seconds))
-    except queue.Empty:
+        return found.result(timeout=max(0.0, seconds))
+    except TimeoutError:
         raise NmaError(f"{host}: no address in time") from None
-    if isinstance(result, list):
-        return result
-    raise NmaError(f"{host}: no address: {reason_of(result)}") from None
+    except (OSError, UnicodeError) as error:
+        raise NmaError(f"{host}: no address: {reason_of(error)}") from None
 
 
 def _reason(error: Exception) -> str:
