@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from maptr.registry.table import Entry, NaanPolicy, Nma, OnBad, Table, TableBuilder, Who, shown
+from maptr.registry.table import Entry, NaanPolicy, Nma, OnBad, Table, TableBuilder, Who, numbered, shown
 from maptr.registry.target import split_status, where_to_target
 
 # Kernel Metadata and ERCs 9.5, and the 2002 draft 7.6. Pairs of hexadecimal digits are not decoded: they belong to
@@ -57,13 +57,11 @@ class Block:
             return
         label, colon, text = line.partition(":")
         label = decode(label.replace("%21", "!")).strip()
-        if label.startswith(_PRIVATE):
-            self.pairs.append((label, []))  # continuation lines need a label to be dropped with
-        elif not colon or not label:
+        if not label.startswith(_PRIVATE) and not (colon and label):
             self.flaw = self.flaw or (number, "not a label and a colon")
-            self.pairs.append((_PRIVATE, []))
-        else:
-            self.pairs.append((label, [text.strip()]))
+            label = _PRIVATE
+        # Continuation lines of a private label need it to be dropped with.
+        self.pairs.append((label, [] if label.startswith(_PRIVATE) else [text.strip()]))
 
     @property
     def kind(self) -> str:
@@ -98,7 +96,7 @@ def read(text: str, *, filename: str = "", on_bad: OnBad | None = None) -> Table
 def blocks(text: str) -> Iterator[Block]:
     """The blocks of an ANVL text, without the values of private labels."""
     block: Block | None = None
-    for number, line in enumerate([*re.split(r"\r\n|\r|\n", text), ""], 1):  # the last block ends with the text
+    for number, line in [*numbered(text), (0, "")]:  # the last block ends with the text
         if line.strip() and not line.startswith("#"):
             block = block or Block(number)
             block.take(number, line)
@@ -185,8 +183,5 @@ def _known(value: str) -> bool:
 
 def _others(fields: dict[str, list[str]], known: tuple[str, ...]) -> dict[str, str | list[str]]:
     """The labels that are not known, each with its value, or with a list if it occurs several times."""
-    found: dict[str, str | list[str]] = {}
-    for label, values in fields.items():
-        if label not in known:
-            found[label] = decode(values[0]) if len(values) == 1 else [decode(value) for value in values]
-    return found
+    others = {label: [*map(decode, values)] for label, values in fields.items() if label not in known}
+    return {label: values[0] if len(values) == 1 else values for label, values in others.items()}

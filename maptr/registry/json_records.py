@@ -25,6 +25,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict, astuple
 from types import NoneType
 from typing import Any
 
@@ -73,10 +74,9 @@ def parse(text: str, filename: str = "") -> Any:
 def read(document: Any, *, filename: str = "", on_bad: OnBad | None = None) -> Table:
     """The table in a parsed document of either version. Raises TableError if it is not a registry."""
     builder = TableBuilder(filename, on_bad)
-    source = None
-    if isinstance(document, dict):
-        source = next((name for name in _SOURCES if document.get(name) is not None), None)
-    if source is None or not isinstance(document[source], list | dict):
+    members = document if isinstance(document, dict) else {}
+    source = next((name for name in _SOURCES if members.get(name) is not None), "")
+    if not isinstance(members.get(source), list | dict):
         raise builder.error(f"not a registry: no list of records in {', '.join(_SOURCES)}", line=1)
     for name, value in (("the document", document), (source, document[source])):
         if isinstance(value, Repeated):
@@ -152,7 +152,7 @@ def read_record(record: Any, *, is_sound: bool = False) -> Entry:
 
 def write(table: Table) -> str:
     """The table as JSON text in the registry's layout. Reading it gives equal entries."""
-    document = {"metadata": dict(table.metadata), "data": [write_record(entry) for entry in table.values()]}
+    document = {"metadata": table.metadata, "data": [write_record(entry) for entry in table.values()]}
     return json.dumps(document, indent=2) + "\n"
 
 
@@ -160,13 +160,12 @@ def write_record(entry: Entry) -> dict[str, Any]:
     """The registry's record of one entry, with its members in the registry's order."""
     extra = dict(entry.extra)
     first = entry.nmas[0] if entry.nmas else None
-    how = (entry.policy.orgtype, entry.policy.policy, entry.policy.tenure, entry.policy.url)
     members: dict[str, Any] = {
         "where": first.where if first else None,
         "target": _target(first) if first else {},
         "when": entry.when,
-        "who": {key: getattr(entry.who, key) for key in _WHO},
-        "na_policy": dict(zip(_POLICY, how, strict=True)),
+        "who": asdict(entry.who),
+        "na_policy": dict(zip(_POLICY, astuple(entry.policy), strict=True)),
     }
     for part in _PARTS:
         value = extra.get(part)

@@ -139,15 +139,14 @@ class _Lines:
         head = self.lines[start].rstrip()
         match = ENTRY.match(head)
         naan, policy = "", None
-        try:
-            if match:
+        if match:
+            try:
                 naan, policy = builder.key(match["naan"], line=start)[0], match["policy"]
-            elif head:
-                raise builder.error(f"neither comment, entry nor NMA: {shown(head)}", line=start)
-        except TableError as error:
-            builder.refuse(error)
-            if match:
+            except TableError as error:
+                builder.refuse(error)
                 return None  # its NMAs belong to no entry; the lines below stray text are judged one by one
+        elif head:
+            builder.refuse(builder.error(f"neither comment, entry nor NMA: {shown(head)}", line=start))
         nmas = []
         for number in range(start + 1, len(self.lines)):
             line = self.lines[number]
@@ -160,9 +159,8 @@ class _Lines:
                 break
         if not naan:
             return None
-        return Entry(
-            naan, nmas=tuple(nmas), who=Who(self._name_above(start)), policy=NaanPolicy(url=policy), line=start
-        )
+        who, how = Who(self._name_above(start)), NaanPolicy(url=policy)
+        return Entry(naan, nmas=tuple(nmas), who=who, policy=how, line=start)
 
     def _nma(self, line: str, naan: str) -> Nma:
         """The NMA of an indented line. Raises ValueError with the reason."""
@@ -257,8 +255,7 @@ def _lost(entry: Entry) -> list[str]:
     if _words(entry.policy.url) != (entry.policy.url or ""):
         lost.append(f"the policy {entry.policy.url!r}")
     acronym = entry.who.acronym or ""
-    written = {_acronym(nma.acronym) or _acronym(acronym) for nma in entry.nmas}
-    if acronym and acronym not in written:
+    if acronym and acronym not in {_acronym(nma.acronym) or _acronym(acronym) for nma in entry.nmas}:
         lost.append(f"the acronym {acronym!r}")
     fields = {
         "native name": entry.who.name_native,

@@ -22,7 +22,7 @@ import re
 from dataclasses import dataclass, field
 
 from maptr.registry import anvl
-from maptr.registry.table import Entry, Nma, OnBad, Table, TableBuilder, shown
+from maptr.registry.table import Entry, Nma, OnBad, Table, TableBuilder, numbered, shown
 from maptr.registry.target import UNKNOWN, redirect_to_target, split_status
 
 KEY = re.compile(r"(?P<quote>[\"']?)(?P<key>ark:/?[^\s\"'#]+?)(?P=quote)\s*:\s*(?:#.*)?\Z", re.IGNORECASE)
@@ -51,7 +51,7 @@ def read(text: str, *, filename: str = "", on_bad: OnBad | None = None) -> Table
     """The ARK prefixes of the file. What is not in the flat subset is reported by line."""
     builder = TableBuilder(filename, on_bad)
     prefix: _Prefix | None = None
-    for number, line in enumerate(re.split(r"\r\n|\r|\n", text), 1):
+    for number, line in numbered(text):
         if _SKIP.match(line):
             continue
         if not line[0].isspace():
@@ -120,13 +120,12 @@ def _close(prefix: _Prefix | None, builder: TableBuilder) -> None:
 
 def _entry(prefix: _Prefix, builder: TableBuilder) -> Entry:
     naan, shoulder = builder.key(prefix.key.rstrip("/"), line=prefix.line)
-    fields = dict(prefix.fields)
+    fields = prefix.fields
     name, redirect, when, policy = (
         fields.pop(label, None) or "" for label in ("name", "redirect", "date", "na_policy")
     )
-    nmas: tuple[Nma, ...] = ()
-    if redirect and not redirect.startswith(UNKNOWN):
-        nmas = (Nma(redirect_to_target(redirect), redirect, split_status(redirect)[0]),)
+    known = redirect and not redirect.startswith(UNKNOWN)
+    nmas = (Nma(redirect_to_target(redirect), redirect, split_status(redirect)[0]),) if known else ()
     who, how = anvl.read_who(name, decode=str), anvl.read_policy(policy, decode=str)
     entry = Entry(naan, shoulder, nmas, who, when, how, extra=fields, line=prefix.line)
     if prefix.flaw is not None:

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 from maptr.ark import BETANUMERIC, MAX_NAAN, Ark
@@ -124,14 +123,6 @@ class Entry:
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
     line: int = field(default=0, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "extra", MappingProxyType(dict(self.extra)))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A mapping proxy can be neither pickled nor deeply copied, so a plain mapping replaces it.
-        values = self.naan, self.shoulder, self.nmas, self.who, self.when, self.policy
-        return Entry, (*values, dict(self.extra), self.line)
-
     @property
     def key(self) -> str:
         """``12345`` or ``12345/x6``: the record's name in tables, plans, findings and messages."""
@@ -160,7 +151,7 @@ class Table(Mapping[str, Entry]):
     ) -> None:
         self._entries: dict[str, Any] = {}  # of Entry; a table that is read lazily has other values too
         self._shoulders: dict[str, list[Entry]] = {}
-        self.metadata: Mapping[str, Any] = MappingProxyType(dict(metadata or {}))
+        self.metadata: Mapping[str, Any] = metadata or {}
         for entry in entries:
             if entry.key in self._entries:
                 raise ValueError(f"two records have the key {entry.key}")
@@ -188,7 +179,7 @@ class Table(Mapping[str, Entry]):
         return hash(tuple(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(Table, metadata=dict(self.metadata), unread=self.unread), (tuple(self.values()),)
+        return partial(Table, metadata=self.metadata, unread=self.unread), (tuple(self.values()),)
 
     def __repr__(self) -> str:
         return f"<Table of {len(self.naans())} NAANs, {len(self) - len(self.naans())} shoulders>"
@@ -204,16 +195,13 @@ class Table(Mapping[str, Entry]):
     def lookup(self, ark: Ark) -> Entry | None:
         """The record that serves an ARK: its longest matching shoulder, else its NAAN, else None."""
         name = ark.resolution.partition("/")[2]
-        for entry in self.shoulders(ark.naan):
-            if name.startswith(entry.shoulder):
-                return entry
-        return self.get(ark.naan)
+        matching = (entry for entry in self.shoulders(ark.naan) if name.startswith(entry.shoulder))
+        return next(matching, self.get(ark.naan))
 
     def without(self, keys: Iterable[str]) -> Table:
         """A copy of the table without some records."""
         gone = frozenset(keys)
-        left = (entry for key, entry in self.items() if key not in gone)
-        return Table(left, metadata=self.metadata, unread=self.unread)
+        return Table((self[key] for key in self if key not in gone), metadata=self.metadata, unread=self.unread)
 
 
 T = TypeVar("T")
@@ -238,12 +226,10 @@ class TableBuilder:
 
     def add(self, entry: Entry) -> None:
         """Take an entry. If its key is taken, it is a bad record."""
-        first = self._entries.get(entry.key)
-        if first is not None:
+        first = self._entries.setdefault(entry.key, entry)
+        if first is not entry:
             where = f", first on line {first.line}" if first.line else ""
             self.refuse(self.error(f"duplicate record{where}", line=entry.line, record=entry.key))
-            return
-        self._entries[entry.key] = entry
         self.check(len(self._entries))
 
     def take(self, make: Callable[[T, TableBuilder], Entry], source: T) -> None:
@@ -289,6 +275,11 @@ class TableBuilder:
     def unread(self) -> set[str]:
         """The keys of the bad records that have one."""
         return set(filter(None, map(normal_key, self.refused)))
+
+
+def numbered(text: str) -> Iterator[tuple[int, str]]:
+    """The lines of a text, each with its number from 1. Only CR, LF and both together end a line."""
+    return enumerate(re.split(r"\r\n|\r|\n", text), 1)
 
 
 def shown(text: str) -> str:
