@@ -238,16 +238,17 @@ class Candidate(NamedTuple):
             return f"{url.at(self.host, self.port, self.scheme or scheme)}/{path}{ark.tail}"
         if ark.in_url == self.made_for:
             return self.target + ark.tail
+        rule = f"the rule of {self.host} at {self.owner}"
         try:
             made = self.substitution.apply(ark.in_url.encode(), Budget(REGEXP_STEPS))
-            text = (made or b"").decode("ascii")
-            where = url.parse(text) if made is not None else None
+            if made is None:
+                raise DiscoveryError(f"{rule} is not for {ark}")
+            text = made.decode("ascii")
+            where = url.parse(text)
         except (BudgetSpent, ValueError) as error:
-            raise DiscoveryError(f"the rule of {self.host} at {self.owner} fails for {ark}: {error}") from None
-        if where is None:
-            raise DiscoveryError(f"the rule of {self.host} at {self.owner} is not for {ark}")
+            raise DiscoveryError(f"{rule} fails for {ark}: {error}") from None
         if (where.host.in_url.lower(), where.port) != (self.host.lower(), self.port):
-            raise DiscoveryError(f"the rule of {self.host} at {self.owner} makes a URL at another place for {ark}")
+            raise DiscoveryError(f"{rule} makes a URL at another place for {ark}")
         return text + ark.tail
 
 
@@ -300,26 +301,14 @@ class Discovery(Sequence[Candidate]):
         reason: str = "",
         fetched: float | None = None,
     ) -> None:
-        self.__dict__.update(  # a frozen dataclass would take twice the time, and bulk discovery makes many
-            ark=ark,
-            candidates=candidates,
-            trace=trace,
-            complete=complete,
-            source=source,
-            security=security,
-            ttl=ttl,
-            expiration=expiration,
-            scheme=scheme,
-            stale=stale,
-            reason=reason,
-            fetched=fetched,
-        )
+        values = locals()  # a frozen dataclass would take twice the time, and bulk discovery makes many
+        del values["self"]
+        self.__dict__.update(values)
 
-    def __setattr__(self, name: str, value: object) -> None:
+    def __setattr__(self, name: str, *value: object) -> None:
         raise AttributeError(f"a Discovery is immutable: replace({name}=...) makes a copy")
 
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError("a Discovery is immutable")
+    __delattr__ = __setattr__
 
     def replace(self, **changes: Any) -> Discovery:
         """A copy with other values, by the names of the constructor's arguments."""

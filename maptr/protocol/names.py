@@ -21,6 +21,7 @@ ROOT, WILDCARD = b"\0", b"\1*"  # in wire format: RFC 1035 3.1, RFC 4592 2.1.1
 # unescaped colon, and every zone reader accepts \DDD.
 _PLAIN = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_/=~*+"
 _PLAIN_NAME = _PLAIN + b"."
+_SHOWN = [chr(octet) if octet in _PLAIN else f"\\{octet:03d}" for octet in range(256)]
 _TOKEN = re.compile(rb"\\\d{1,3}|\\[^\d]?|[^.\\]+|\.")  # an escape, plain bytes, or a dot
 _LENGTHS = [bytes((size,)) for size in range(256)]
 
@@ -37,19 +38,15 @@ def parse(text: str) -> Labels:
     octets = text.encode("ascii")
     if b"\\" not in octets:
         return check(tuple(octets.removesuffix(b".").split(b".")))
-    labels: list[bytes] = []
-    label = bytearray()
+    labels = [bytearray()]
     for token in _TOKEN.findall(octets):
         if token == b".":
-            labels.append(bytes(label))
-            label.clear()
+            labels.append(bytearray())
         elif token.startswith(b"\\"):
-            label.append(_unescape(token[1:]))
+            labels[-1].append(_unescape(token[1:]))
         else:
-            label += token
-    if label:
-        labels.append(bytes(label))
-    return check(tuple(labels))
+            labels[-1] += token
+    return check(tuple(map(bytes, labels if labels[-1] else labels[:-1])))
 
 
 def _unescape(escaped: bytes) -> int:
@@ -66,13 +63,10 @@ def _unescape(escaped: bytes) -> int:
 
 def check(labels: Labels) -> Labels:
     """The same labels. Raises ValueError for an empty or overlong label, or an overlong name (RFC 1035 2.3.4)."""
-    if not labels:
-        return labels
     if b"" in labels:
         raise ValueError("empty label")
-    sizes = [*map(len, labels)]
-    size = sum(sizes) + len(sizes) + 1
-    if size > MAX_LABEL and (longest := max(sizes)) > MAX_LABEL:
+    size = wire_length(labels)
+    if size > MAX_LABEL and (longest := max(map(len, labels))) > MAX_LABEL:
         raise ValueError(f"label of {longest} bytes, {MAX_LABEL} at most")
     if size > MAX_NAME:
         raise ValueError(f"name of {size} bytes, {MAX_NAME} at most")
@@ -84,13 +78,7 @@ def to_text(labels: Labels) -> str:
     joined = b".".join(labels)
     if joined.count(b".") == len(labels) - 1 and not joined.translate(None, _PLAIN_NAME):
         return joined.decode("ascii") + "."
-    return ".".join([_label_text(label) for label in labels]) + "."
-
-
-def _label_text(label: bytes) -> str:
-    if not label.translate(None, _PLAIN):
-        return label.decode("ascii")
-    return "".join(chr(octet) if octet in _PLAIN else f"\\{octet:03d}" for octet in label)
+    return ".".join(["".join([_SHOWN[octet] for octet in label]) for label in labels]) + "."
 
 
 def to_wire(labels: Labels) -> bytes:

@@ -152,7 +152,7 @@ def read_record(record: Any, *, is_sound: bool = False) -> Entry:
 
 def write(table: Table) -> str:
     """The table as JSON text in the registry's layout. Reading it gives equal entries."""
-    document = {"metadata": table.metadata, "data": [write_record(entry) for entry in table.values()]}
+    document = {"metadata": dict(table.metadata), "data": [write_record(entry) for entry in table.values()]}
     return json.dumps(document, indent=2) + "\n"
 
 

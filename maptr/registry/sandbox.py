@@ -197,7 +197,7 @@ def _answer(content: bytes, output: IO[bytes], scheme: str) -> None:
         _say(output, "bad", error.reason, error.line, error.record)
 
     table = registry.read(content, on_bad=bad, scheme=scheme)
-    if not _say(output, "metadata", table.metadata):
+    if not _say(output, "metadata", dict(table.metadata)):
         raise TableError(f"not a registry: its metadata has more than {MAX_LINE} bytes", line=1)
     for key, entry in table.items():
         if not _say(output, "entry", entry.line, write_record(entry)):
@@ -206,7 +206,7 @@ def _answer(content: bytes, output: IO[bytes], scheme: str) -> None:
 
 def _say(output: IO[bytes], *values: Any) -> bool:
     """Write a line. Returns False and writes nothing if it would be too long."""
-    line = json.dumps(values, separators=(",", ":")).encode() + b"\n"
+    line = json.dumps(values, separators=(",", ":"), default=dict).encode() + b"\n"
     if len(line) > MAX_LINE:
         return False
     output.write(line)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from maptr.ark import BETANUMERIC, MAX_NAAN, Ark
@@ -123,6 +124,14 @@ class Entry:
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
     line: int = field(default=0, compare=False)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "extra", MappingProxyType(dict(self.extra)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A mapping proxy can be neither pickled nor deeply copied, so a plain mapping replaces it.
+        values = self.naan, self.shoulder, self.nmas, self.who, self.when, self.policy
+        return Entry, (*values, dict(self.extra), self.line)
+
     @property
     def key(self) -> str:
         """``12345`` or ``12345/x6``: the record's name in tables, plans, findings and messages."""
@@ -151,7 +160,7 @@ class Table(Mapping[str, Entry]):
     ) -> None:
         self._entries: dict[str, Any] = {}  # of Entry; a table that is read lazily has other values too
         self._shoulders: dict[str, list[Entry]] = {}
-        self.metadata: Mapping[str, Any] = metadata or {}
+        self.metadata: Mapping[str, Any] = MappingProxyType(dict(metadata or {}))
         for entry in entries:
             if entry.key in self._entries:
                 raise ValueError(f"two records have the key {entry.key}")
@@ -179,7 +188,7 @@ class Table(Mapping[str, Entry]):
         return hash(tuple(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(Table, metadata=self.metadata, unread=self.unread), (tuple(self.values()),)
+        return partial(Table, metadata=dict(self.metadata), unread=self.unread), (tuple(self.values()),)
 
     def __repr__(self) -> str:
         return f"<Table of {len(self.naans())} NAANs, {len(self) - len(self.naans())} shoulders>"
