@@ -20,8 +20,8 @@ import click
 from maptr import config as configuration
 from maptr.cli import logstream, output
 from maptr.cli.options import PATH, Command, Parsed
-from maptr.config import Config, ZoneConfig
-from maptr.config.model import ServeConfig, read_name
+from maptr.config import Config, KeyConfig, ZoneConfig
+from maptr.config.model import ServeConfig, read_algorithm, read_name, read_tsig_secret
 from maptr.dnssec.expiry import signature_state
 from maptr.errors import ConfigError, MaptrError, MissingExtra, SigningError, ZoneError, raise_all
 from maptr.protocol.address import Address
@@ -33,7 +33,7 @@ from maptr.server.daemon import Daemon
 from maptr.server.settings import Overrides
 from maptr.server.sockets import Sockets
 from maptr.server.stream import Certificate
-from maptr.transfer.acl import AccessRule, NotifyTarget, TsigKey
+from maptr.transfer.acl import AccessRule, NotifyTarget, read_key_name
 from maptr.zone.finding import text_of
 
 log = logging.getLogger("maptr.serve")
@@ -47,14 +47,14 @@ def _setting(option: str, key: str, **options: Any) -> Callable[[Command], Comma
     return click.option(option, **options)
 
 
-def _key(text: str) -> TsigKey:
+def _key(text: str) -> KeyConfig:
     name, equals, rest = text.partition("=")
     algorithm, colon, secret = rest.partition(":")
     if not (name and equals and colon and secret):
         raise ValueError("a key is NAME=ALGORITHM:@FILE, such as xfr=hmac-sha256:@xfr.key")
     if secret.startswith("@"):
         secret = Path(secret[1:]).read_text(encoding="ascii", errors="replace")
-    return TsigKey.of(name, algorithm, secret)
+    return KeyConfig(read_key_name(name), read_algorithm(algorithm), read_tsig_secret(secret))
 
 
 def _folder(text: str) -> str:
@@ -191,7 +191,7 @@ def _folder(text: str) -> str:
 def serve(
     config: str | None,
     zone: tuple[ZoneConfig, ...],
-    key: tuple[TsigKey, ...],
+    key: tuple[KeyConfig, ...],
     transfer: tuple[AccessRule, ...],
     notify: tuple[NotifyTarget, ...],
     check_config: bool,

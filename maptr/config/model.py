@@ -30,7 +30,7 @@ from maptr.protocol.cookies import KEY_SIZE, MAX_SECRETS
 from maptr.protocol.names import ARK_ARPA, Labels
 from maptr.protocol.numbers import MAX_TTL, SERVER_PORT, UDP_PAYLOAD
 from maptr.registry.plan import REMOVAL_LIMIT
-from maptr.transfer.acl import AccessRule, NotifyTarget, TsigKey
+from maptr.transfer.acl import AccessRule, NotifyTarget, TsigKey, read_key_name
 
 T = TypeVar("T")
 
@@ -61,13 +61,6 @@ class ValueType(NamedTuple, Generic[T]):
         return ValueType(lambda value: further(self.read(value)), self.from_text)
 
 
-@dataclass(frozen=True, slots=True)
-class Secret:
-    """Bytes that no error, log, status or traceback shows."""
-
-    octets: bytes = field(repr=False)
-
-
 def read_duration(text: str) -> int:
     """Seconds of a duration such as ``14d``, ``36h`` or ``3600``. Raises ValueError."""
     lower = text.lower()
@@ -90,7 +83,7 @@ def read_name(text: str) -> Labels:
         raise ValueError(f"{text!r} is not a valid domain name: {error}") from None
 
 
-def read_tsig_secret(text: str) -> Secret:
+def read_tsig_secret(text: str) -> bytes:
     """A TSIG secret in Base64 (RFC 4648 section 4), the format of every DNS server. Raises ValueError."""
     try:
         octets = base64.b64decode("".join(text.split()), validate=True)
@@ -98,7 +91,7 @@ def read_tsig_secret(text: str) -> Secret:
         raise ValueError("the secret is not base64") from None
     if not octets:
         raise ValueError("the secret is empty")
-    return Secret(octets)
+    return octets
 
 
 def read_algorithm(text: str) -> str:
@@ -106,14 +99,14 @@ def read_algorithm(text: str) -> str:
     return TsigKey((b"any",), text.lower().rstrip("."), b"any").algorithm
 
 
-def read_cookie_secrets(text: str) -> tuple[Secret, ...]:
+def read_cookie_secrets(text: str) -> tuple[bytes, ...]:
     """One secret per line, 32 hexadecimal digits each: the first makes cookies, all of them verify (RFC 9018 5)."""
     lines = text.split()
     if not lines or not all(re.fullmatch(f"[0-9A-Fa-f]{{{2 * KEY_SIZE}}}", line) for line in lines):
         raise ValueError(f"each secret must be {2 * KEY_SIZE} hexadecimal digits, one per line")
     if len(lines) > MAX_SECRETS:
         raise ValueError(f"has {len(lines)} secrets, {MAX_SECRETS} at most")
-    return tuple(Secret(bytes.fromhex(line)) for line in lines)
+    return tuple(map(bytes.fromhex, lines))
 
 
 def _of_type(value: object, kind: type[T]) -> T:
@@ -231,9 +224,9 @@ _NOTIFY = list_of(TEXT.then(NotifyTarget.from_text))
 # ---- tables and keys
 
 
-def setting(value_type: ValueType[Any], default: Any = MISSING) -> Any:
-    """A key with a value of this type. Without a default it must be given."""
-    return field(default=default, metadata={"type": value_type})
+def setting(value_type: ValueType[Any], default: Any = MISSING, *, shown: bool = True) -> Any:
+    """A key with a value of this type. Without a default it must be given. A secret is not ``shown`` in any text."""
+    return field(default=default, repr=shown, metadata={"type": value_type})
 
 
 def section(table: type[Any]) -> Any:
@@ -246,20 +239,12 @@ def sections(key: str, table: type[Any]) -> Any:
     return field(default=(), metadata={"array": table, "key": key})
 
 
-def about(make: Callable[[], Any]) -> Any:
-    """A field without a key, which is not compared."""
-    return field(default_factory=make, compare=False, repr=False)
-
-
 # Limits of TCP and TLS connections, over all addresses together.
 MAX_CONNECTIONS = 500  # BIND's tcp-clients is 150, NSD's tcp-count 100; an idle connection takes some kilobytes
 MAX_PER_CLIENT = 50  # RFC 7766 6.2.2 lets a server limit the connections of one client
 # Seconds from the last response to the final byte of the next query: "on the order of a few seconds" (RFC 7766 6.2.3).
 # It limits slow clients as well as silent ones.
 IDLE_TIMEOUT = 10.0
-
-LOG_LEVELS = ("debug", "info", "warning", "error")
-LOG_FORMATS = ("text", "json")
 
 
 @dataclass(frozen=True)
@@ -289,7 +274,7 @@ class CookieConfig:
 
     enabled: bool = setting(BOOLEAN, True)
     require: bool = setting(BOOLEAN, False)  # answer UDP queries without a valid one with BADCOOKIE
-    secret: tuple[Secret, ...] = setting(TEXT.then(read_cookie_secrets), ())
+    secret: tuple[bytes, ...] = setting(TEXT.then(read_cookie_secrets), (), shown=False)
     secret_file: Path | None = setting(PATH, None)
 
 
@@ -338,8 +323,8 @@ class ServeConfig:
     cookies: CookieConfig = section(CookieConfig)
     tcp: TcpConfig = section(TcpConfig)
     catalog: CatalogConfig = section(CatalogConfig)
-    log_level: str = setting(choice(*LOG_LEVELS), "info")
-    log_format: str = setting(choice(*LOG_FORMATS), "text")
+    log_level: str = setting(choice("debug", "info", "warning", "error"), "info")
+    log_format: str = setting(choice("text", "json"), "text")
     query_log: QueryLogConfig = section(QueryLogConfig)
 
 
@@ -347,9 +332,9 @@ class ServeConfig:
 class KeyConfig:
     """``[[key]]``: a TSIG key (RFC 8945), with its secret here or in a file of its own."""
 
-    name: Labels = setting(NAME)
+    name: Labels = setting(TEXT.then(read_key_name))
     algorithm: str = setting(TEXT.then(read_algorithm), "hmac-sha256")
-    secret: Secret | None = setting(TEXT.then(read_tsig_secret), None)
+    secret: bytes | None = setting(TEXT.then(read_tsig_secret), None, shown=False)
     secret_file: Path | None = setting(PATH, None)
 
 
@@ -454,8 +439,8 @@ class Config:
     table: TableConfig = section(TableConfig)
     client: ClientConfig = section(ClientConfig)
     cache: CacheConfig = section(CacheConfig)
-    filename: str = about(str)
-    places: Mapping[str, tuple[str, int]] = about(dict)
+    filename: str = field(default="", compare=False)
+    places: Mapping[str, tuple[str, int]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def control(self) -> Path | None:

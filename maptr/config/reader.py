@@ -287,7 +287,10 @@ def _indexed(path: lines.KeyPath) -> str:
 
 
 def _text(path: Path) -> str:
-    octets = _read(path, MAX_FILE)
+    try:
+        octets = _read(path, MAX_FILE)
+    except ValueError as error:
+        raise ConfigError(str(error), filename=str(path)) from None
     try:
         return octets.decode("utf-8-sig")  # editors on Windows write a byte order mark
     except UnicodeDecodeError as error:
@@ -300,16 +303,10 @@ def _with_secrets(config: Config, errors: list[ConfigError]) -> Config:
 
     def secret(key: str, path: Path, read: Callable[[str], T]) -> T | None:
         try:
-            return read(_read(path, MAX_SECRET, secret=True).decode("ascii"))
-        except ConfigError as error:
-            errors.append(error)
-        except OSError as error:
-            errors.append(config.error(key, f"{path}: {error.strerror}"))
-        except UnicodeDecodeError:
-            errors.append(config.error(key, f"{path}: is not a text file"))
-        except ValueError as error:
-            errors.append(config.error(key, f"{path}: {error}"))
-        return None
+            return read(_read(path, MAX_SECRET, secret=True).decode("ascii", "replace"))
+        except (OSError, ValueError) as error:
+            errors.append(config.error(key, f"{path}: {getattr(error, 'strerror', None) or error}"))
+            return None
 
     keys = [
         key
@@ -337,7 +334,7 @@ def _read(path: Path, limit: int, *, secret: bool = False) -> bytes:
             raise ValueError(f"has mode {stat.S_IMODE(mode):04o}: others can read or change the secret; chmod 600 it")
         octets = file.read(limit + 1)
     if len(octets) > limit:
-        raise ConfigError(f"has more than {limit} bytes", filename=str(path))
+        raise ValueError(f"has more than {limit} bytes")
     return octets
 
 

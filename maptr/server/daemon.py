@@ -17,7 +17,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from maptr import __version__
-from maptr.config import Config, TcpConfig
+from maptr.config import Config
+from maptr.config.model import TcpConfig
 from maptr.protocol.address import Address
 from maptr.server import control, metrics, process, settings, sockets, status, udp
 from maptr.server.counters import Counters, total

@@ -19,7 +19,8 @@ from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from maptr.config import CatalogConfig, Config, ZoneConfig
+from maptr.config import Config, ZoneConfig
+from maptr.config.model import CatalogConfig
 from maptr.errors import JournalError
 from maptr.files import keep, name_for
 from maptr.protocol.address import Address
@@ -76,7 +77,7 @@ def access_of(config: Config, snapshot: Snapshot, now: float, before: ServerStat
             _warn_of_serial(known, view)
         if zone.transfer:
             journals[zone.name] = _extended(journal_path(zone), access.journals.get(zone.name), known, view)
-    keys = keyring(TsigKey(key.name, key.algorithm, key.secret.octets) for key in config.keys if key.secret is not None)
+    keys = keyring(TsigKey(key.name, key.algorithm, key.secret) for key in config.keys if key.secret is not None)
     secondaries = {zone.name: _secondaries(zone) for zone in config.zones}
     return Access(keys, secondaries, journals, _catalog(config.serve.catalog, snapshot, now, access.catalog))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maptr.answer.context import NO_COOKIES, Context, Identity
 from maptr.answer.rate_limit import RrlSettings
-from maptr.config import Config, KeyConfig, Secret, ZoneConfig
+from maptr.config import Config, KeyConfig, ZoneConfig
 from maptr.config.model import read_name
 from maptr.config.reader import check_references
 from maptr.errors import ConfigError, MissingExtra, SignatureError, nearest
@@ -22,7 +22,7 @@ from maptr.registry.minisign import PublicKey
 from maptr.server import metrics, process
 from maptr.server.query_log import QueryLog
 from maptr.server.responder import Responder, fresh_cookies
-from maptr.transfer.acl import AccessRule, NotifyTarget, TsigKey, keyring
+from maptr.transfer.acl import AccessRule, NotifyTarget
 from maptr.transfer.catalog import catalog_zone
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Overrides(NamedTuple):
     """
 
     zones: tuple[ZoneConfig, ...] = ()
-    keys: tuple[TsigKey, ...] = ()
+    keys: tuple[KeyConfig, ...] = ()
     transfer: tuple[AccessRule, ...] = ()
     notify: tuple[NotifyTarget, ...] = ()
 
@@ -52,19 +52,18 @@ class Overrides(NamedTuple):
                 raise ConfigError(f"zone {to_text(zone.name)} is given twice")
             new = replace(zone, state=config.serve.state, scheme=config.client.scheme)
             zones[zone.name] = replace(zones.get(zone.name, new), file=zone.file, table=None)
-        try:
-            names = keyring(self.keys)
-        except ValueError as error:
-            raise ConfigError(str(error)) from None
-        given = [KeyConfig(key.name, key.algorithm, Secret(key.secret)) for key in self.keys]
-        keys = [*(key for key in config.keys if key.name not in names), *given]
+        keys = {key.name: key for key in config.keys}
+        for at, key in enumerate(self.keys):
+            if key.name in (earlier.name for earlier in self.keys[:at]):
+                raise ConfigError(f"key {to_text(key.name)} is given twice")
+            keys[key.name] = key
         secondaries: dict[str, Any] = {"transfer": self.transfer} if self.transfer else {}
         secondaries |= {"notify": self.notify} if self.notify else {}
         catalog = replace(config.serve.catalog, **secondaries)
         return replace(
             config,
             serve=replace(config.serve, catalog=catalog),
-            keys=tuple(keys),
+            keys=tuple(keys.values()),
             zones=tuple(replace(zone, **secondaries) for zone in zones.values()),
         )
 
@@ -101,7 +100,7 @@ def context_of(config: Config, before: Context | None = None) -> Context:
     serve, cookies = config.serve, NO_COOKIES
     if serve.cookies.enabled:
         known = () if before is None else before.cookies.secrets
-        secrets = tuple(secret.octets for secret in serve.cookies.secret) or known or fresh_cookies().secrets
+        secrets = serve.cookies.secret or known or fresh_cookies().secrets
         cookies = CookieSettings(secrets, serve.cookies.require)
     identity = Identity(serve.nsid, serve.version, serve.hostname)
     clock = time.time if before is None else before.clock

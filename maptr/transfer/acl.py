@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
@@ -58,15 +56,6 @@ class TsigKey:
         _, _, bits = self.algorithm.removeprefix("hmac-").partition("-")
         return int(bits) // 8 if bits else DIGESTS[self.digest]
 
-    @classmethod
-    def of(cls, name: str, algorithm: str, secret: str) -> TsigKey:
-        """A key with a secret in base64. Raises ValueError, whose message never contains the secret."""
-        try:
-            decoded = base64.b64decode("".join(secret.split()), validate=True)
-        except (binascii.Error, ValueError):
-            raise ValueError(f"the secret of key {name!r} is not base64") from None
-        return cls(_name(name), algorithm.lower().rstrip("."), decoded)
-
 
 def keyring(keys: Iterable[TsigKey]) -> Mapping[Labels, TsigKey]:
     """Keys by name. Raises ValueError if two have the same name."""
@@ -92,7 +81,7 @@ class AccessRule:
         key: Labels | None = None
         for word in text.split():
             if word.startswith("key:") and key is None:
-                key = _name(word.removeprefix("key:"))
+                key = read_key_name(word.removeprefix("key:"))
             elif not word.startswith("key:") and network is None:
                 try:
                     network = read_network(word)
@@ -129,7 +118,7 @@ class NotifyTarget:
         where, *more = text.split() or [""]
         if len(more) > 1 or any(not word.startswith("key:") for word in more):
             raise ValueError(f"{text!r} is not HOST[:PORT] [key:NAME]")
-        key = _name(more[0].removeprefix("key:")) if more else None
+        key = read_key_name(more[0].removeprefix("key:")) if more else None
         address = read_target(where)
         if not address.port:
             raise ValueError(f"{text!r}: port 0 is not a port to send to")
@@ -160,7 +149,8 @@ class Secondaries:
         return any(rule.allows(address, key) for rule in self.transfer)
 
 
-def _name(text: str) -> Labels:
+def read_key_name(text: str) -> Labels:
+    """The folded name of a TSIG key. Raises ValueError."""
     try:
         labels = fold(parse(text))
     except ValueError as error:

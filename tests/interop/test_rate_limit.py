@@ -9,7 +9,7 @@ import dns.flags
 import dns.message
 import pytest
 
-from maptr.config import RrlConfig
+from maptr.config.model import RrlConfig
 from maptr.protocol.address import Address
 from tests.support.peers import run
 from tests.support.running import answering, daemon_of

@@ -18,7 +18,8 @@ import dns.rrset
 import pytest
 
 from maptr.answer.context import PLAIN
-from maptr.config import CatalogConfig, Config, ServeConfig, ZoneConfig
+from maptr.config import Config, ServeConfig, ZoneConfig
+from maptr.config.model import CatalogConfig
 from maptr.protocol.address import Address
 from maptr.protocol.names import Labels, parse, to_wire
 from maptr.server.primary import NotifyState, Observed, SecondaryMonitor, access_of

@@ -16,11 +16,12 @@ import dns.tsigkeyring
 import dns.zone
 import pytest
 
-from maptr.config import CatalogConfig, Config, ServeConfig, ZoneConfig, parse
+from maptr.config import Config, KeyConfig, ServeConfig, ZoneConfig, parse
+from maptr.config.model import CatalogConfig
 from maptr.errors import ConfigError
 from maptr.server import settings
 from maptr.server.settings import Overrides
-from maptr.transfer.acl import AccessRule, TsigKey
+from maptr.transfer.acl import AccessRule
 from tests.support.certificates import write_certificate
 from tests.support.server_process import PATIENCE, Site, zone_text
 
@@ -179,12 +180,12 @@ def test_options_override_the_configuration() -> None:
     text = '[[key]]\nname = "k"\nsecret = "YQ=="\n[[zone]]\nname = "a"\nfile = "x"\ntransfer = ["192.0.2.1"]\n'
     given = Overrides(
         zones=(ZoneConfig.from_text("a=y"), ZoneConfig.from_text("b=z")),
-        keys=(TsigKey.of("K", "hmac-sha512", "Yg=="),),
+        keys=(KeyConfig((b"k",), "hmac-sha512", b"b"),),
         transfer=(AccessRule.from_text("key:k"),),
     )
     config: Config = given.over(parse(text))
     assert [str(zone.file) for zone in config.zones] == ["y", "z"]
-    assert [(key.algorithm, key.secret and key.secret.octets) for key in config.keys] == [("hmac-sha512", b"b")]
+    assert [(key.algorithm, key.secret) for key in config.keys] == [("hmac-sha512", b"b")]
     assert all(zone.transfer == given.transfer for zone in config.zones)
     assert settings.mistakes(config) == []
     errors = settings.mistakes(Overrides(transfer=(AccessRule.from_text("key:no"),)).over(config))

@@ -7,58 +7,51 @@ import pytest
 from maptr.transfer.acl import AccessRule, NotifyTarget, Secondaries, TsigKey, keyring
 from tests.support.transfers import allowing
 
-SECRET = "c2VjcmV0"
-
 
 @pytest.mark.parametrize(
     ("algorithm", "digest", "size"),
     [
         *((f"hmac-sha{bits}", f"sha{bits}", bits // 8) for bits in (224, 256, 384, 512)),
-        ("HMAC-SHA1.", "sha1", 20),
+        ("hmac-sha1", "sha1", 20),
         ("hmac-sha256-128", "sha256", 16),
         ("hmac-sha512-264", "sha512", 33),
         ("hmac-sha1-80", "sha1", 10),
     ],
 )
 def test_rfc8945_6_algorithms(algorithm: str, digest: str, size: int) -> None:
-    key = TsigKey.of("Name.", algorithm, SECRET)
+    key = TsigKey((b"Name",), algorithm, b"secret")
     assert (key.digest, key.mac_size, key.secret, key.name) == (digest, size, b"secret", (b"name",))
 
 
 @pytest.mark.parametrize(
     ("name", "algorithm", "secret", "why"),
     [
-        ("k", "hmac-md5", SECRET, "is not a known algorithm: hmac-sha1, hmac-sha224"),
-        ("k", "sha256", SECRET, "not a known algorithm"),
-        ("k", "hmac-sha256-120", SECRET, "128 to 256 bits"),
-        ("k", "hmac-sha256-130", SECRET, "whole bytes"),
-        ("k", "hmac-sha256-264", SECRET, "128 to 256"),
-        ("k", "hmac-sha1-72", SECRET, "80 to 160"),
-        ("", "hmac-sha256", SECRET, "without a name"),
-        ("a..b", "hmac-sha256", SECRET, "empty label"),
-        ("k", "hmac-sha256", "", "without a secret"),
-        ("k", "hmac-sha256", "not base64!", "not base64"),
-        ("k", "hmac-sha256", "abc", "not base64"),
+        (b"k", "hmac-md5", b"secret", "is not a known algorithm: hmac-sha1, hmac-sha224"),
+        (b"k", "sha256", b"secret", "not a known algorithm"),
+        (b"k", "hmac-sha256-120", b"secret", "128 to 256 bits"),
+        (b"k", "hmac-sha256-130", b"secret", "whole bytes"),
+        (b"k", "hmac-sha256-264", b"secret", "128 to 256"),
+        (b"k", "hmac-sha1-72", b"secret", "80 to 160"),
+        (b"", "hmac-sha256", b"secret", "without a name"),
+        (b"k", "hmac-sha256", b"", "without a secret"),
     ],
 )
-def test_an_invalid_key_has_a_reason_without_its_secret(name: str, algorithm: str, secret: str, why: str) -> None:
-    with pytest.raises(ValueError, match=why) as caught:
-        TsigKey.of(name, algorithm, secret)
-    assert not secret or secret not in str(caught.value)
+def test_an_invalid_key_has_a_reason(name: bytes, algorithm: str, secret: bytes, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        TsigKey((name,) if name else (), algorithm, secret)
 
 
 def test_a_key_does_not_show_its_secret() -> None:
-    key = TsigKey.of("k", "hmac-sha256", SECRET)
+    key = TsigKey((b"k",), "hmac-sha256", b"secret")
     for text in (repr(key), str(key), repr(keyring([key])), repr(Secondaries())):
         assert "secret=" not in text
-        assert SECRET not in text
         assert "b'secret'" not in text
 
 
 def test_two_keys_with_one_name() -> None:
-    key = TsigKey.of("k", "hmac-sha256", SECRET)
+    key = TsigKey((b"k",), "hmac-sha256", b"secret")
     with pytest.raises(ValueError, match=r"key k\. is given twice"):
-        keyring([key, TsigKey.of("K.", "hmac-sha512", SECRET)])
+        keyring([key, TsigKey((b"K",), "hmac-sha512", b"secret")])
 
 
 @pytest.mark.parametrize(
