@@ -107,7 +107,6 @@ class Daemon:
                 stack.push_async_callback(controller.stop)
             self.responder.swap(state)
             self.listeners.start(self._sockets)
-            stack.push_async_callback(self.listeners.drain)
             stack.push_async_callback(self.listeners.stop)
             if controller is not None:
                 await controller.start()
@@ -219,35 +218,28 @@ class Listeners:
     def __init__(self, responder: Responder, *, limits: TcpConfig, certificate: Certificate | None) -> None:
         self.responder = responder
         self.counters: Sequence[Counters] = [Counters()]
-        self._limits = limits
         self._certificate = certificate
-        self._udp: list[UdpListener | BatchListener] = []
-        self._tcp: list[TcpListener] = []
+        self._connections = Connections(limits, self.counters[0])
+        self._listeners: list[UdpListener | BatchListener | TcpListener] = []
 
     def start(self, sockets: Sockets) -> None:
         """Answer on these sockets, which ``stop`` closes. For the event loop's thread."""
-        self.counters = [Counters() for _ in range(1 + len(sockets.udp))]
-        main, *others = self.counters
+        main = self.counters[0]
+        self.counters = [main, *(Counters() for _ in sockets.udp)]
         self.responder.limiter.tally = main
-        listen = UdpListener if udp.why_not() else BatchListener
-        self._udp = [listen(sock, self.responder, own) for sock, own in zip(sockets.udp, others, strict=True)]
-        connections = self._connections = Connections(self._limits, main)
         answer, tls = functools.partial(self.responder.answers, counters=main), self._certificate
-        self._tcp = [TcpListener(sock, answer, connections) for sock in sockets.tcp]
-        self._tcp += [TcpListener(sock, answer, connections, tls) for sock in sockets.tls if tls]
-        for tcp_listener in self._tcp:
-            tcp_listener.start()
-        for udp_listener in self._udp:
-            udp_listener.start()
+        listen = UdpListener if udp.why_not() else BatchListener
+        self._listeners = [
+            *(TcpListener(sock, answer, self._connections) for sock in sockets.tcp),
+            *(TcpListener(sock, answer, self._connections, tls) for sock in sockets.tls if tls),
+            *(listen(sock, self.responder, own) for sock, own in zip(sockets.udp, self.counters[1:], strict=True)),
+        ]
+        for listener in self._listeners:
+            listener.start()
 
     async def stop(self) -> None:
-        """Take no more UDP queries and no more connections. Queries taken before are answered."""
-        for tcp_listener in self._tcp:
-            tcp_listener.stop()
-        await asyncio.gather(*(udp_listener.stop() for udp_listener in self._udp))
-
-    async def drain(self) -> None:
-        """After ``stop``: close the open connections."""
+        """Take no more queries and connections, answer the queries taken before, and close the open connections."""
+        await asyncio.gather(*(listener.stop() for listener in self._listeners))
         await self._connections.drain()
 
 

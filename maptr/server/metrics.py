@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.util import find_spec
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import Any
 
 from maptr.answer.context import Transport
 from maptr.config import Config
@@ -25,9 +26,6 @@ from maptr.dnssec.expiry import Signatures
 from maptr.server.counters import RCODES
 from maptr.server.primary import NotifyState
 from maptr.server.request_server import RequestServer
-
-if TYPE_CHECKING:
-    from prometheus_client.metrics_core import Metric
 
 log = logging.getLogger("maptr.serve")
 
@@ -40,7 +38,6 @@ MAX_REASON = 200  # characters of a reason in a label; ``maptr status`` shows al
 MAX_REQUEST = 8192  # bytes of request line and headers: what most servers take, far more than scrapers send
 REPLY_TIMEOUT = 10.0  # seconds to make the response
 END = b"\r\n\r\n"  # of the headers
-TEXT = "text/plain; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +46,7 @@ class HttpResponse:
 
     body: bytes
     status: HTTPStatus = HTTPStatus.OK
-    content_type: str = TEXT
+    content_type: str = "text/plain; charset=utf-8"
 
 
 def check(config: Config) -> None:
@@ -73,11 +70,19 @@ def respond(path: str, status: Status) -> HttpResponse:
 
 def render(status: Status) -> bytes:
     """The status of the daemon in the text format of Prometheus."""
-    from prometheus_client import CollectorRegistry, generate_latest  # late: an extra
+    # Late: an extra.
+    from prometheus_client import generate_latest
+    from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(status))
-    return generate_latest(registry)
+    def collect() -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        for name, text, labels, samples in chain(_process(status), _queries(status), _zones(status)):
+            kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+            family = kind(f"maptr_{name}", text, labels=labels)
+            for values, value in samples:
+                family.add_metric(values, value)
+            yield family
+
+    return generate_latest(SimpleNamespace(collect=collect))  # which is all it needs
 
 
 class HttpServer(RequestServer):
@@ -120,24 +125,6 @@ def _to_wire(response: HttpResponse, *, is_head: bool = False) -> bytes:
         *(["Allow: GET, HEAD"] if response.status is HTTPStatus.METHOD_NOT_ALLOWED else []),
     ]
     return "\r\n".join([*lines, "", ""]).encode() + (b"" if is_head else response.body)
-
-
-class _Collector:
-    def __init__(self, status: Status) -> None:
-        self._status = status
-
-    def describe(self) -> list[Metric]:
-        return []  # a registry is made for one request, so no names can clash
-
-    def collect(self) -> Iterator[Metric]:
-        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily  # late: an extra
-
-        for name, text, labels, samples in chain(_process(self._status), _queries(self._status), _zones(self._status)):
-            kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-            family = kind(f"maptr_{name}", text, labels=labels)
-            for values, value in samples:
-                family.add_metric(values, value)
-            yield family
 
 
 def _process(status: Status) -> Iterator[Family]:

@@ -107,7 +107,6 @@ class Stream(asyncio.Protocol):
         self._ending = self._closing = self._gone = False
         self.begun = False  # has a transport, for TLS after the handshake
         self._reply_deadline = math.inf
-        self._waiting = False  # for a message
         self.deadline = self._loop.time() + HANDSHAKE_TIMEOUT  # after which ``check_deadline`` ends the stream
 
     # ---- called by the transport
@@ -173,10 +172,10 @@ class Stream(asyncio.Protocol):
         """End the stream if its deadline has passed."""
         if now < self.deadline or self._gone:
             return
-        if self._waiting:
-            self._finish()
-        else:
+        if self._busy or self._closing or self._transport is None:
             self.abort()
+        else:  # it waits for a message
+            self._finish()
 
     # ---- answering
 
@@ -227,35 +226,34 @@ class Stream(asyncio.Protocol):
             return
         if out or count:
             self._connections.touch(self)
-            self._waiting = False
-        self._after(more)
+        self._after(more, answered=bool(out or count))
 
-    def _after(self, more: bool) -> None:
+    def _after(self, more: bool, *, answered: bool) -> None:
         """After a turn: wait for the client to read, schedule the next turn, or wait for the next query."""
         if self._closing:
             return
         if self._replies is not None and self._reply_deadline == math.inf:
             self._reply_deadline = self._loop.time() + REPLY_TIMEOUT
         if self._write_paused:
-            self._busy, self._waiting = True, False
+            self._busy = True
             self._extend(WRITE_TIMEOUT)
         elif more:
             self._go_on()
         elif self._ending:
             self._finish()
-        elif not self._waiting:
+        elif answered or self._busy:
             self._wait()  # for a whole message: a part of one does not extend the deadline
         if self._read_paused and len(self._held) <= HELD_BUFFER and not self._closing:
             self._read_paused = False
             self._writer.resume_reading()
 
     def _go_on(self) -> None:
-        self._busy, self._waiting = True, False
+        self._busy = True
         self.deadline = self._reply_deadline
         self._connections.turns.add(self._turn)
 
     def _wait(self) -> None:
-        self._busy, self._waiting = False, True
+        self._busy = False
         self._extend(self._connections.limits.idle_timeout)
 
     # ---- the end, and the deadline
@@ -263,7 +261,6 @@ class Stream(asyncio.Protocol):
     def _finish(self) -> None:
         """Close the stream, and give the client time to read the responses."""
         self._closing = True
-        self._waiting = False
         self._extend(WRITE_TIMEOUT)
         self._writer.close()
 
@@ -415,7 +412,7 @@ class TcpListener:
         self._loop = asyncio.get_running_loop()
         self._listen()
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Accept no more connections."""
         if self._sock.fileno() == -1:
             return

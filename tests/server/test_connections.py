@@ -374,19 +374,18 @@ def test_a_new_certificate_applies_to_new_connections_and_a_bad_one_to_none(
 @pytest.mark.parametrize("fault", ["no certificate", "no key", "nonsense", "another key", "encrypted"])
 def test_an_unusable_certificate_is_an_error_that_names_its_file(tmp_path: Path, fault: str) -> None:
     write_certificate(tmp_path, passphrase=b"secret" if fault == "encrypted" else None)
+    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     match fault:
-        case "no certificate":
-            (tmp_path / "tls.crt").unlink()
-        case "no key":
-            (tmp_path / "tls.key").unlink()
+        case "no certificate" | "no key":
+            (certificate if fault == "no certificate" else key).unlink()
         case "nonsense":
-            (tmp_path / "tls.crt").write_text("nonsense")
+            certificate.write_text("nonsense")
         case "another key":
-            key = (tmp_path / "tls.key").read_bytes()
+            other = key.read_bytes()
             write_certificate(tmp_path)
-            (tmp_path / "tls.key").write_bytes(key)
+            key.write_bytes(other)
     with pytest.raises(ConfigError, match=r"tls\.(crt|key).*(No such file|no usable pair)"):
-        Certificate(tmp_path / "tls.crt", tmp_path / "tls.key")
+        Certificate(certificate, key)
 
 
 def test_ipv6_clients_are_counted_by_their_link() -> None:

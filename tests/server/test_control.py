@@ -34,16 +34,17 @@ from tests.support.server_process import PATIENCE, Site, address_of, zone_text
 from tests.support.waiting import until
 
 
+def told(site: Site, *arguments: str) -> tuple[int, str, str]:
+    """The exit code of a command, its data and its messages."""
+    result = site.run(*arguments)
+    return result.exit_code, result.stdout, result.stderr
+
+
 def test_reload_and_status(site: Site) -> None:
     port = site.start()
-    result = site.run("reload")
-    assert (result.exit_code, result.stdout) == (
-        0,
-        "zone a.test. unchanged, serial 1\nzone b.test. unchanged, serial 1\n",
-    )
+    assert told(site, "reload") == (0, "zone a.test. unchanged, serial 1\nzone b.test. unchanged, serial 1\n", "")
     site.write_zone("a.test", zone_text(2, "192.0.2.2"))
-    result = site.run("reload", "a.test")
-    assert (result.exit_code, result.stdout) == (0, "zone a.test. reloaded, serial 2 (was 1)\n")
+    assert told(site, "reload", "a.test") == (0, "zone a.test. reloaded, serial 2 (was 1)\n", "")
     assert address_of("ns.a.test.", port) == "192.0.2.2"
 
     document = site.status()
@@ -88,11 +89,10 @@ def test_a_refused_zone_leaves_the_old_one(site: Site) -> None:
         else:
             site.write_zone("a.test", text(was))
         before = len(site.server.lines)
-        result = site.run("reload")
-        assert result.exit_code == 1
-        assert f"zone a.test. refused, serial {was} stays: " in result.stderr
-        assert reason in result.stderr
-        assert result.stdout.startswith(f"zone b.test. reloaded, serial {was + 1} (was ")
+        code, data, message = told(site, "reload")
+        assert (code, data.partition(" (was ")[0]) == (1, f"zone b.test. reloaded, serial {was + 1}")
+        assert f"zone a.test. refused, serial {was} stays: " in message
+        assert reason in message
         site.server.wait_for(rf"zone a\.test\. not reloaded, serial {was} stays: ", before)
         assert reason in str(site.zone("a.test.")["error"])
         assert "\nALARM zone a.test. was not reloaded" in site.run("status").stdout
@@ -126,8 +126,7 @@ def test_a_bad_zone_at_the_start_is_servfail_while_the_others_are_served(
     assert "zone a.test. NOT LOADED" in site.run("status").stdout
     assert site.run("reload", "a.test").exit_code == 1
     site.write_zone("a.test", zone_text(1))
-    result = site.run("reload", "a.test")
-    assert (result.exit_code, result.stdout) == (0, "zone a.test. loaded, serial 1\n")
+    assert told(site, "reload", "a.test") == (0, "zone a.test. loaded, serial 1\n", "")
     assert address_of("ns.a.test.", port) == "192.0.2.1"
 
 
@@ -196,8 +195,7 @@ def test_a_bad_configuration_leaves_everything(site: Site) -> None:
 
 def test_a_zone_that_is_not_served(site: Site) -> None:
     site.start()
-    result = site.run("reload", "aa.test")
-    assert (result.exit_code, result.stderr) == (1, "maptr: no zone aa.test. is served; the nearest is a.test.\n")
+    assert told(site, "reload", "aa.test") == (1, "", "maptr: no zone aa.test. is served; the nearest is a.test.\n")
     assert "is not a valid domain name" in site.run("reload", "a..test").stderr
 
 
@@ -249,11 +247,7 @@ def test_status_shows_the_serial_and_age_of_each_secondary(site: Site) -> None:
         secondary.bind(("127.0.0.1", 0))
         secondary.settimeout(PATIENCE)
         port = secondary.getsockname()[1]
-        site.config.write_text(
-            site.config.read_text().replace(
-                "[[zone]]", f"[[zone]]\nnotify = ['127.0.0.1:{port}', '127.0.0.2:{port}']", 1
-            )
-        )
+        site.configure(f"notify = ['127.0.0.1:{port}', '127.0.0.2:{port}']")  # of the second zone
         site.start()
         query, client = secondary.recvfrom(65535)
         secondary.sendto(dns.message.make_response(dns.message.from_wire(query)).to_wire(), client)
@@ -274,9 +268,8 @@ def test_status_shows_the_serial_and_age_of_each_secondary(site: Site) -> None:
 
 def test_not_running_is_3(site: Site) -> None:
     for command in ("status", "reload"):
-        result = site.run(command)
-        assert result.exit_code == 3
-        assert result.stderr.startswith("maptr: not running: ")
+        code, _, message = told(site, command)
+        assert (code, message[:20]) == (3, "maptr: not running: ")
     site.config.write_text("[serve]\ncontrol = ''\n")
     assert site.run("status").exit_code == 1
     site.config.unlink()

@@ -250,8 +250,7 @@ def test_transfers_of_all_listeners_progress_evenly() -> None:
         wait_for(lambda: responder.when_one_has_ten is not None)
     assert responder.when_one_has_ten is not None
     assert min(responder.when_one_has_ten[number] for number in range(6)) >= 8
-    for end in (listeners.stop, listeners.drain):
-        asyncio.run_coroutine_threadsafe(end(), running.loop).result(PATIENCE)
+    asyncio.run_coroutine_threadsafe(listeners.stop(), running.loop).result(PATIENCE)
     running.close()
 
 

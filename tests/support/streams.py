@@ -95,7 +95,7 @@ class Listening:
         """Stop and drain it; a second call does nothing."""
 
         async def end() -> None:
-            self.listener.stop()
+            await self.listener.stop()
             await self.connections.drain()
 
         asyncio.run_coroutine_threadsafe(end(), self.running.loop).result(PATIENCE)
