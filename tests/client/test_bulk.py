@@ -85,21 +85,6 @@ def test_ids_letters_and_ports_are_random(monkeypatch: pytest.MonkeyPatch) -> No
     assert clients > 400 / 32  # a socket is left after 10 questions and the batch that was under way
 
 
-def test_forged_responses_are_ignored() -> None:
-    honest = hosts({f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(50)})
-    evil = hosts({f"{i}.ark.arpa.": [naptr("evil.example.")] for i in range(50)})
-
-    def forging(query: bytes, transport: str) -> list[bytes]:
-        (packet,) = evil(query, transport)
-        ident = bytes((query[0] ^ 1, query[1]))
-        swapped = packet[:12] + packet[12:].swapcase()
-        return [ident + packet[2:], swapped, query, packet[:11], *honest(query, transport), packet]
-
-    with hostile(forging) as server:
-        found = list(discover_many((f"ark:{i}/x" for i in range(50)), nameservers=[server.name]))
-    assert {d[0].host for d in found} == {"h.example"}
-
-
 def test_order_is_kept_only_if_requested() -> None:
     honest = hosts({f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(9)})
 
@@ -204,13 +189,11 @@ def test_keys_are_looked_up_once_for_many_simultaneous_questions() -> None:
 HOSTILE = b"!" + b"(" * 12 + b"x?" + b")*" * 12 + b"y$!https://u.example/!"  # read in linear time, but not in little
 
 
-def hostile_records() -> list[bytes]:
-    return [naptr(flags=b"u", regexp=HOSTILE, order=order) for order in range(200)]
-
-
 def test_a_hostile_naan_does_not_starve_the_others() -> None:
     """Walking 80 ARKs of it takes longer than the lifetime of 7 healthy NAANs, whose answers come meanwhile."""
-    zone = {"666.ark.arpa.": hostile_records()} | {f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(7)}
+    zone = {"666.ark.arpa.": [naptr(flags=b"u", regexp=HOSTILE, order=order) for order in range(200)]} | {
+        f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(7)
+    }
     arks = [f"ark:666/{'x' * 200}{i}" for i in range(80)] + [f"ark:{i}/x" for i in range(7)]
     right, sent = hosts(zone), threading.Event()
 

@@ -43,7 +43,7 @@ from maptr.nma.reachable import Reachable
 from maptr.walk import Settings
 from tests.support.drivers import collect
 from tests.support.ports import free_port
-from tests.support.scripted import serving, zone
+from tests.support.scripted import Script, serving, zone
 
 ARK = "ark:12345/x1"
 Resolving = TypeVar("Resolving", dns.resolver.Resolver, dns.asyncresolver.Resolver)
@@ -90,27 +90,26 @@ def test_nxdomain_is_an_error_or_an_empty_discovery() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rcode", "outcome"), [(dns.rcode.SERVFAIL, Outcome.SERVFAIL), (dns.rcode.REFUSED, Outcome.REFUSED)]
+    ("answer", "error", "outcome"),
+    [
+        (zone({}, dns.rcode.SERVFAIL), DiscoveryFailed, Outcome.SERVFAIL),
+        (zone({}, dns.rcode.REFUSED), DiscoveryFailed, Outcome.REFUSED),
+        (lambda query: None, DiscoveryTimeout, Outcome.TIMEOUT),
+    ],
 )
-def test_a_failing_server_is_discovery_failed(rcode: dns.rcode.Rcode, outcome: Outcome) -> None:
-    with serving(zone({}, rcode)) as port:
-        for raise_on_none in (True, False):
-            with pytest.raises(DiscoveryFailed) as caught:
-                both(port, raise_on_none=raise_on_none)
-    assert not isinstance(caught.value, DiscoveryTimeout)
-    assert caught.value.discovery is not None
-    assert caught.value.discovery.trace[0].outcome is outcome
-
-
-def test_silence_ends_with_the_lifetime() -> None:
-    with serving(lambda query: None) as port:
-        started = time.monotonic()
-        with pytest.raises(DiscoveryTimeout) as caught:
-            discover_at("127.0.0.1", ARK, port=port, lifetime=0.3)
-        assert time.monotonic() - started < 5
-        with pytest.raises(dns.exception.Timeout):
-            asyncio.run(discover_at_async("127.0.0.1", ARK, port=port, lifetime=0.3))
-    assert isinstance(caught.value, MaptrError)
+@pytest.mark.parametrize("raise_on_none", [True, False])
+def test_without_an_answer_there_is_an_error(
+    answer: Script, error: type[DiscoveryFailed], outcome: Outcome, raise_on_none: bool
+) -> None:
+    options: dict[str, Any] = {"lifetime": 0.3, "raise_on_none": raise_on_none}
+    with serving(answer) as port:
+        for find in (discover_at, lambda *args, **given: asyncio.run(discover_at_async(*args, **given))):
+            with pytest.raises(error) as caught:
+                find("127.0.0.1", ARK, port=port, **options)
+            assert isinstance(caught.value, MaptrError)
+            assert isinstance(caught.value, dns.exception.Timeout) is (outcome is Outcome.TIMEOUT)
+            assert caught.value.discovery is not None
+            assert caught.value.discovery.trace[0].outcome is outcome
 
 
 def test_one_lifetime_for_the_whole_walk() -> None:
@@ -315,45 +314,6 @@ def test_a_system_without_resolver_is_discovery_failed(monkeypatch: pytest.Monke
         discover(ARK)
     with pytest.raises(DiscoveryFailed, match="no resolver is configured"):
         asyncio.run(discover_async(ARK))
-
-
-def test_trust_ad_takes_security_from_the_ad_bit() -> None:
-    honest = zone(HOST)
-
-    def validating(query: dns.message.Message) -> dns.message.Message | None:
-        reply = honest(query)
-        if reply is not None and query.flags & dns.flags.AD:
-            reply.flags |= dns.flags.AD
-        return reply
-
-    with serving(validating) as port:
-        resolver = resolver_at(port, dns.resolver.Resolver)
-        for trusted in (*both(port, trust_ad=True), discover(ARK, resolver=resolver, trust_ad=True)):
-            assert trusted.security == "secure"
-        for untrusted in (*both(port), discover(ARK, resolver=resolver)):
-            assert untrusted.security == "indeterminate"
-        assert resolver.flags is None
-        assert discover_at("127.0.0.1", ARK, port=port, trust_ad=True, require="secure")
-        with pytest.raises(DiscoveryFailed, match="indeterminate, not secure"):
-            discover_at("127.0.0.1", ARK, port=port, require="secure")
-        (found,) = discover_many([ARK], nameservers=[f"127.0.0.1#{port}"], trust_ad=True)
-        assert found.security == "secure"
-    with serving(honest) as port:
-        for unsigned in both(port, trust_ad=True):
-            assert unsigned.security == "insecure"
-
-
-def test_a_bogus_answer_gives_no_candidate() -> None:
-    def bogus(query: dns.message.Message) -> dns.message.Message:
-        reply = dns.message.make_response(query)
-        reply.set_rcode(dns.rcode.SERVFAIL)
-        reply.use_edns(0, 0, 1232, options=[dns.edns.EDEOption(dns.edns.EDECode.DNSSEC_BOGUS)])
-        return reply
-
-    with serving(bogus) as port, pytest.raises(DiscoveryFailed) as caught:
-        discover_at("127.0.0.1", ARK, port=port, trust_ad=True)
-    assert caught.value.discovery is not None
-    assert caught.value.discovery.security == "bogus"
 
 
 def test_servers_given_as_resolver_are_a_config_error() -> None:

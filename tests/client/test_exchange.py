@@ -19,7 +19,6 @@ from maptr.client.exchange import (
     Attempt,
     Exchange,
     address_questions,
-    usable_servers,
 )
 from maptr.client.message import Referral
 from maptr.client.servers import Server
@@ -208,12 +207,6 @@ def test_searches_in_a_circle_and_ever_deeper_end(endless: bool) -> None:
     assert settled(asking).outcome is Outcome.REFERRAL
 
 
-def test_the_address_of_a_server_below_its_own_cut_is_not_looked_up() -> None:
-    asking = exchange(PUBLIC)
-    refer(take(asking), "12345.ark.arpa.", server="ns.12345.ark.arpa.")
-    assert "no usable address of ns.12345.ark.arpa." in settled(asking).note
-
-
 def test_the_number_of_packets_is_bounded() -> None:
     assert len(drive(exchange(*(Server(f"192.0.2.{n}") for n in range(1, 60))), lose)) == MAX_TRIES
 
@@ -242,14 +235,6 @@ CUT = names.parse("12345.ark.arpa.")
 
 def without_glue(*servers: str, addresses: tuple[str, ...] = ()) -> Referral:
     return Referral(CUT, tuple(map(names.parse, servers)), addresses)
-
-
-def test_local_addresses_in_referrals_of_public_servers_are_ignored() -> None:
-    told = ("127.0.0.1", "192.0.2.9", "10.0.0.1", "fe80::1", "8.8.4.4", "2001:4860::7")
-    public = usable_servers(Server("8.8.8.8", 5300), told)
-    assert [server.address for server in public] == ["8.8.4.4", "2001:4860::7"]
-    assert {server.port for server in public} == {5300}
-    assert [server.address for server in usable_servers(Server("127.0.0.1"), told)] == list(told)
 
 
 NMA = names.parse("ns.nma.example.")

@@ -15,8 +15,7 @@ import pytest
 
 from maptr import Discovery, Stub, discover, discover_async, discover_many
 from maptr.discovery import Outcome
-from maptr.protocol.numbers import MAX_TTL
-from maptr.walk import MAX_CANDIDATES, MAX_DEPTH, MAX_QUESTIONS
+from maptr.walk import MAX_CANDIDATES, MAX_QUESTIONS
 from tests.support.drivers import RESOLVER_DRIVERS, STUB_DRIVERS, Driver, by_cache, name_of
 from tests.support.hostile import (
     AA,
@@ -74,58 +73,37 @@ def reasons(discovery: Discovery) -> str:
     return "\n".join(reason for step in discovery.trace for r in step.readings for reason in r.reasons)
 
 
-def test_an_honest_server(ask: Ask) -> None:
-    assert ask(GOOD).urls() == ["https://h.example/ark:12345/x1"]
-
-
 # ---- redirects
 
 
-def test_a_loop_and_a_mutual_loop_end(ask: Ask) -> None:
-    itself = ask(hosts({ROOT: [naptr(ROOT, flags=b"")]}))
-    assert outcomes(itself) == [Outcome.ANSWER]
-    assert itself.complete
-    mutual = ask(hosts({ROOT: [naptr("a.example.", flags=b"")], "a.example.": [naptr(ROOT, flags=b"")]}))
-    assert outcomes(mutual) == [Outcome.ANSWER, Outcome.ANSWER]
-    assert not mutual
+def onward(query: bytes, transport: str) -> list[bytes]:
+    name = question(query)[0]
+    label = b"n" + name[0][-40:] if len(name[0]) < 60 else b"n"
+    return [reply(query, [record(None, NAPTR, naptr(f"{label.decode()}.example.", flags=b""))])]
 
 
-def test_a_depth_bomb_ends_at_the_limit(ask: Ask) -> None:
-    def deeper(query: bytes, transport: str) -> list[bytes]:
-        first = question(query)[0][0]
-        depth = int(first[1:]) if first.startswith(b"n") else 0
-        return [reply(query, [record(None, NAPTR, naptr(f"n{depth + 1}.example.", flags=b""))])]
+def wide(query: bytes, transport: str) -> list[bytes]:
+    first = question(query)[0][0][:20].decode()
+    fan = [record(None, NAPTR, naptr(f"{i}-{first}.example.", flags=b"")) for i in range(40)]
+    return [reply(query, fan) if transport == "tcp" else reply(query, flags=AA | TC)]
 
-    found = ask(deeper)
-    assert len([step for step in found.trace if step.outcome is Outcome.ANSWER]) == MAX_DEPTH + 1
-    assert found.trace[-1].outcome is Outcome.LIMIT
-    assert not found.complete
+
+def test_names_that_redirect_to_each_other_are_queried_once(ask: Ask) -> None:
+    with hostile(hosts({ROOT: [naptr("a.example.", flags=b"")], "a.example.": [naptr(ROOT, flags=b"")]})) as server:
+        found = ask(server, 10.0)
+        assert len(server.queries) == 2
+    assert outcomes(found) == [Outcome.ANSWER, Outcome.ANSWER]
+    assert not found
 
 
 def test_a_fan_out_bomb_ends_at_the_limit(ask: Ask) -> None:
-    fan = [(str(i).encode(), naptr(f"{i}-.example.", flags=b"")) for i in range(300)]
-
-    def wider(query: bytes, transport: str) -> list[bytes]:
-        if transport == "udp":
-            return [reply(query, flags=AA | TC)]
-        # Written by octets, so that the server keeps up with questions side by side on a machine that is busy.
-        name = question(query)[0][0][:20]
-        return [reply(query, [record(None, NAPTR, _longer(rdata, number, name)) for number, rdata in fan])]
-
-    with hostile(wider) as server:
+    with hostile(wide) as server:
         found = ask(server, 60.0)
         asked = {question(query)[0] for query, _ in server.queries}  # a slow reply may be asked for again
     assert len(asked) == MAX_QUESTIONS
     if not found.reason:  # a cache tells what it kept, which is less
         assert sum(step.outcome is Outcome.ANSWER for step in found.trace) == MAX_QUESTIONS
     assert not found.complete
-
-
-def _longer(rdata: bytes, number: bytes, name: bytes) -> bytes:
-    """The rdata, its replacement's first label going on with the name."""
-    label = number + b"-"
-    head, _, rest = rdata.rpartition(bytes((len(label),)) + label)
-    return head + bytes((len(label) + len(name),)) + label + name + rest
 
 
 def test_rrsets_of_maximum_size(ask: Ask) -> None:
@@ -181,7 +159,7 @@ FAILURES: dict[str, tuple[Script, Outcome, str]] = {  # with the outcome, and a 
     "a referral to itself": (refer(ROOT, (127, 0, 0, 1)), Outcome.REFERRAL, "lame"),
     "a referral elsewhere": (refer("other.example.", (127, 0, 0, 1)), Outcome.REFERRAL, "lame"),
     "truncated over TCP": (says(flags=AA | TC), Outcome.MALFORMED, "truncated over TCP"),
-    "a TCP connection that ends early": (only_udp, Outcome.UNREACHABLE, ""),
+    "a TCP connection that ends early": (only_udp, Outcome.UNREACHABLE, "closes the TCP connection early"),
     "a packet cut short": (lambda query, _: [reply(query, [GOOD_RECORD])[:-3]], Outcome.MALFORMED, ""),
     "a byte too many": (lambda query, _: [reply(query, [GOOD_RECORD]) + b"x"], Outcome.MALFORMED, ""),
     "short rdata": (says(record(None, NAPTR, b"\0\0")), Outcome.MALFORMED, ""),
@@ -256,14 +234,6 @@ def spoofed(query: bytes) -> dict[str, bytes]:
     }
 
 
-def test_responses_to_another_question_are_ignored(ask: Ask) -> None:
-    with hostile(lambda query, transport: [*spoofed(query).values(), *GOOD(query, transport)]) as server:
-        found = ask(server)
-        assert found.urls() == ["https://h.example/ark:12345/x1"]
-        assert len(server.queries) == 1
-    assert outcomes(ask(lambda query, transport: list(spoofed(query).values()))) == [Outcome.TIMEOUT]
-
-
 def test_a_response_from_another_port_is_ignored(ask: Ask) -> None:
     heard = threading.Event()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as x:
@@ -313,63 +283,20 @@ def test_an_endless_chain_of_cnames_ends_at_a_limit(ask: Ask) -> None:
         assert len(server.queries) < 20
 
 
-def test_labels_with_dots_and_nuls_are_not_hosts(ask: Ask) -> None:
-    found = ask(hosts({ROOT: [naptr("a\\046b.example."), naptr("a\\000b.example.")]}))
-    assert not found
-    assert found.complete
-    assert "a dot inside a label" in reasons(found)
-    assert "not a host name" in reasons(found)
-
-
 # ---- what rules make
 
 
-@pytest.mark.parametrize(
-    ("target", "because"),
-    [
-        ("https://user:pw@h.example/", "user information"),
-        ("javascript:alert(1)", "not an absolute URL"),
-        ("javascript://h.example/%0aalert(1)", "neither http nor https"),
-        ("https://127.0.0.1/", "not a public host"),
-        ("https://2130706433/", "not a public host"),
-        ("https://0x7f.1/", "not a public host"),
-        ("https://[::1]/", "not a public host"),
-        ("https://[::ffff:10.0.0.1]/", "not a public host"),
-        ("https://169.254.169.254/latest/", "not a public host"),
-        ("https://localhost/", "not a public host"),
-        ("https://a.localhost./", "not a public host"),
-        ("https://h.example/\x07", "is not allowed in a URL"),
-        ("https://h.example/\r\nSet-Cookie:x", "is not allowed in a URL"),
-        ("https://раура1.example/", "is not allowed in a URL"),
-    ],
-)
-def test_targets_that_may_not_be_followed(target: str, because: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_name_is_looked_up_to_judge_a_target(monkeypatch: pytest.MonkeyPatch) -> None:
     def look_up(*_: object, **__: object) -> None:
         raise AssertionError("a name is looked up to be judged")
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    script = hosts({ROOT: [naptr(flags=b"u", regexp=b"!^.*$!" + target.encode() + b"!")]})
-    with hostile(script) as server:
+    targets = ("https://2130706433/", "https://0x7f.1/", "https://[::ffff:10.0.0.1]/", "https://a.localhost./")
+    rules = [naptr(flags=b"u", regexp=f"!^.*$!{target}!".encode()) for target in (*targets, "https://h.example/")]
+    with hostile(hosts({ROOT: rules})) as server:
         found = discover(ARK, nameservers=[server.name], raise_on_none=False)
-        assert len(server.queries) == 1  # no look-up is made to judge a name
-    assert not found
-    assert because in reasons(found)
-
-
-def test_a_homograph_is_shown_as_a_label(ask: Ask) -> None:
-    assert ask(hosts({ROOT: [naptr("xn--80aa0cbo.example.")]})).urls() == ["https://xn--80aa0cbo.example/ark:12345/x1"]
-
-
-def test_a_regexp_built_to_backtrack(ask: Ask) -> None:
-    rules = [naptr(flags=b"u", regexp=b"!((a*)*)*b!https://a.example/!", preference=i) for i in range(60)]
-    found = ask(hosts({ROOT: [*rules, naptr("h.example.", order=9)]}), 3.0)
-    assert [candidate.host for candidate in found] == ["h.example"]
-
-
-@pytest.mark.parametrize(("ttl", "kept"), [(0, 0), (1 << 31, 0), (0xFFFF_FFFF, 0), (MAX_TTL, MAX_TTL)])
-def test_ttls(ask: Ask, ttl: int, kept: int) -> None:
-    found = ask(says(record(None, NAPTR, naptr("h.example."), ttl=ttl)))
-    assert found.ttl == kept
+        assert len(server.queries) == 1
+    assert found.urls() == ["https://h.example/"]
 
 
 # ---- referrals
@@ -394,10 +321,6 @@ def test_ids_ports_and_case_are_hard_to_guess() -> None:
         assert len(idents) > 55
         assert len(spellings) > 40
         assert len(server.clients) > 40  # source ports
-    with hostile(GOOD) as server:
-        list(discover_many((f"ark:{i}/x" for i in range(500)), nameservers=[server.name]))
-        assert len(server.clients) > 1
-        assert len({query[:2] for query, _ in server.queries}) > 450
 
 
 def test_no_packet_is_sent_after_the_lifetime(ask: Ask) -> None:
@@ -417,18 +340,6 @@ def test_a_silent_server_is_asked_last_afterwards() -> None:
 
 
 # ---- the same through dnspython's resolvers, whose sockets are their own
-
-
-def onward(query: bytes, transport: str) -> list[bytes]:
-    name = question(query)[0]
-    label = b"n" + name[0][-40:] if len(name[0]) < 60 else b"n"
-    return [reply(query, [record(None, NAPTR, naptr(f"{label.decode()}.example.", flags=b""))])]
-
-
-def wide(query: bytes, transport: str) -> list[bytes]:
-    first = question(query)[0][0][:20].decode()
-    fan = [record(None, NAPTR, naptr(f"{i}-{first}.example.", flags=b"")) for i in range(40)]
-    return [reply(query, fan) if transport == "tcp" else reply(query, flags=AA | TC)]
 
 
 # dnspython sends no letters of its own, so it takes any.
