@@ -2,7 +2,7 @@
 
 The subclasses differ from dnslib in four points. Names are 8-bit clean, with limits on their length and on compression
 pointers. All rdata but that of OPT is opaque. Lists of options are read to their end. No compression pointer points
-beyond offset 16383.
+beyond offset 16383. The options of EDNS(0) (RFC 6891) that the server knows are read and made here too.
 
 Names are compressed case-insensitively (RFC 4343), and in rdata only for the types of RFC 1035 (RFC 3597 4). In a
 response without an answer, no compression pointer points to the first label of the question, unless the name is the
@@ -22,31 +22,21 @@ from dnslib.buffer import Buffer, BufferError
 from dnslib.dns import RD, RR, EDNSOption
 from dnslib.label import DNSBuffer, DNSLabel
 
-from maptr.answer.context import Context, Transport
-from maptr.answer.edns import NOTHING_ASKED, OPT_SIZE, OPTION_HEADER, Asked, padding_to_block, reply_options, udp_limit
+from maptr.answer.context import MIN_PAYLOAD, Context, Transport
 from maptr.answer.lookup import LookupResult
-from maptr.protocol.names import Labels, fold, read_name, read_wire, to_wire, wire_length
-from maptr.protocol.numbers import (
-    AA,
-    HEADER_SIZE,
-    IN,
-    MAX_MESSAGE,
-    NOERROR,
-    NXDOMAIN,
-    OPCODE_BITS,
-    OPT,
-    QR,
-    RCODE_BITS,
-    RRSIG,
-    TC,
-    YXDOMAIN,
-)
-from maptr.protocol.numbers import RD as RECURSION_DESIRED
+from maptr.protocol import numbers
+from maptr.protocol.cookies import is_well_formed
+from maptr.protocol.names import MAX_NAME, Labels, fold, read_name, read_wire, to_wire, wire_length
 from maptr.zone.rrset import RDATA_NAMES, RRset
 
 MAX_POINTER = 0x3FFF  # RFC 1035 4.1.4: fourteen bits
 # A query has OPT and perhaps TSIG or SIG(0), an IXFR query one SOA record. More records only cost time.
 MAX_QUERY_RECORDS = 16
+
+PADDING_BLOCK = 468  # bytes; the size of a padded response is a multiple (RFC 8467 4.1)
+KEEPALIVE_UNITS = 10  # in a second, RFC 7828 3.1
+# In bytes: OPT without options, and what precedes the data of an option (RFC 6891 6.1.2).
+OPT_SIZE, OPTION_HEADER = 11, 4
 
 NO_RECORDS = LookupResult(authoritative=False)  # never changed
 
@@ -97,14 +87,14 @@ class MessageBuffer(DNSBuffer):  # type: ignore[misc] # dnslib has no types
         """Append a record with uncompressed rdata."""
         RR(DNSLabel(owner), rdtype, rdclass, ttl, OpaqueRD(rdata, rdtype)).pack(self)
 
-    def put_rrset(self, rrset: RRset, limit: int, *, rdclass: int = IN, signed: bool = False) -> int:
+    def put_rrset(self, rrset: RRset, limit: int, *, rdclass: int = numbers.IN, signed: bool = False) -> int:
         """Append a whole RRset, with its RRSIG records if ``signed``, unless the message would exceed the limit.
 
         Returns the number of records, 0 if nothing was appended.
         """
         mark = self.offset
         records = [(rrset.rdtype, rdata) for rdata in rrset.rdatas]
-        records += [(RRSIG, rdata) for rdata in rrset.signatures if signed]
+        records += [(numbers.RRSIG, rdata) for rdata in rrset.signatures if signed]
         for rdtype, rdata in records:
             self.put_record(rrset.owner, rdtype, rdclass, rrset.ttl, rdata)
             if self.offset > limit:
@@ -157,8 +147,8 @@ class Message(DNSRecord):  # type: ignore[misc]
     def parse_header(cls, packet: bytes) -> Message:
         """A message with its header read, and nothing else. Raises DNSError."""
         message = cls(DNSHeader(0, 0))
-        message.header = DNSHeader.parse(MessageBuffer(packet[:HEADER_SIZE]))
-        message.wire, message.end = packet, HEADER_SIZE
+        message.header = DNSHeader.parse(MessageBuffer(packet[: numbers.HEADER_SIZE]))
+        message.wire, message.end = packet, numbers.HEADER_SIZE
         return message
 
     def parse_question(self) -> None:
@@ -166,9 +156,9 @@ class Message(DNSRecord):  # type: ignore[misc]
         if self.header.q != 1:
             return
         buffer = MessageBuffer(self.wire)
-        buffer.offset = HEADER_SIZE
+        buffer.offset = numbers.HEADER_SIZE
         question = DNSQuestion.parse(buffer)
-        if buffer.offset != HEADER_SIZE + wire_length(question.qname.label) + 4:
+        if buffer.offset != numbers.HEADER_SIZE + wire_length(question.qname.label) + 4:
             raise DNSError("the name in the question is compressed")
         self.questions, self.end = [question], buffer.offset
 
@@ -182,6 +172,17 @@ class Message(DNSRecord):  # type: ignore[misc]
         buffer.offset = self.end
         self.rr, self.auth, self.ar = ([read_record(buffer) for _ in range(count)] for count in counts)
 
+    def find_opt(self) -> RR | None:
+        """The OPT, or None. Raises DNSError for two, or for one in a wrong place (RFC 6891 6.1.1)."""
+        if any(record.rtype == numbers.OPT for record in (*self.rr, *self.auth)):
+            raise DNSError("OPT outside the additional section")
+        found = [record for record in self.ar if record.rtype == numbers.OPT]
+        if len(found) > 1:
+            raise DNSError("more than one OPT")
+        if found and found[0].rname.label:
+            raise DNSError("OPT is not at the root")
+        return found[0] if found else None
+
     def pack(self) -> bytes:
         return self.wire
 
@@ -192,7 +193,7 @@ def read_record(buffer: MessageBuffer) -> RR:
         name = buffer.decode_name()
         rdtype, rdclass, ttl, length = buffer.unpack("!HHIH")
         data = buffer.get(length)
-        return RR(name, rdtype, rdclass, ttl, _read_options(data) if rdtype == OPT else OpaqueRD(data, rdtype))
+        return RR(name, rdtype, rdclass, ttl, _read_options(data) if rdtype == numbers.OPT else OpaqueRD(data, rdtype))
     except BufferError as error:
         raise DNSError(str(error)) from error
 
@@ -205,6 +206,34 @@ def _read_options(data: bytes) -> list[EDNSOption]:
         code, length = source.unpack("!HH")
         options.append(EDNSOption(code, source.get(length)))
     return options
+
+
+class Asked(NamedTuple):
+    """The options of a query to which the server responds. If an option is repeated, the first one counts."""
+
+    nsid: bool = False
+    cookie: bytes | None = None
+    keepalive: bool = False
+    padding: bool = False
+
+    @classmethod
+    def of(cls, opt: RR) -> Asked:
+        """Raises DNSError for a cookie of a wrong length (RFC 7873 5.2.2). Ignores unknown options (RFC 6891 6.1.2)."""
+        options: dict[int, bytes] = {}
+        for option in opt.rdata:
+            if option.code == numbers.COOKIE and not is_well_formed(option.data):
+                raise DNSError("cookie of a wrong length")
+            options.setdefault(option.code, option.data)
+        # As in BIND, NSD, Knot and PowerDNS, the data of NSID, keepalive and padding are ignored.
+        return cls(
+            numbers.NSID in options,
+            options.get(numbers.COOKIE),
+            numbers.KEEPALIVE in options,
+            numbers.PADDING in options,
+        )
+
+
+NOTHING_ASKED = Asked()
 
 
 class Reply(NamedTuple):
@@ -225,10 +254,27 @@ class Reply(NamedTuple):
     for_one: bool = False
     pointers: tuple[int, ...] = ()
 
+    def moved(self, end: int, limit: int) -> Reply | None:
+        """The same records after another question that ends there; None if the response may differ in more."""
+        distance = end - self.question_end
+        size = len(self.wire) + distance
+        if (
+            self.cut
+            or size > limit
+            or max(size, len(self.wire)) > MAX_POINTER
+            or end - numbers.HEADER_SIZE - 4 > MAX_NAME
+        ):
+            return None
+        wire = bytearray(self.wire)
+        for at in self.pointers:
+            wire[at : at + 2] = (int.from_bytes(wire[at : at + 2], "big") + distance).to_bytes(2, "big")
+        wire[numbers.HEADER_SIZE : self.question_end] = bytes(end - numbers.HEADER_SIZE)
+        return self._replace(wire=bytes(wire), question_end=end)
+
     def truncated(self) -> bytes:
         """The response with TC and no records but OPT, which makes a genuine client retry over TCP."""
         data = bytearray(self.wire[: self.question_end])
-        data[2] |= TC >> 8
+        data[2] |= numbers.TC >> 8
         data[6:12] = bytes((0, 0, 0, 0, 0, bool(self.opt_size)))
         return bytes(data) + self.wire[len(self.wire) - self.opt_size :]
 
@@ -246,7 +292,7 @@ class Query:
     cookie: bytes | None = None  # for the response
     verified: bool = False
     reserve: int = 0  # bytes to leave free for a signature
-    limit: int = MAX_MESSAGE  # of the response in bytes, beside the limits of transport and client
+    limit: int = numbers.MAX_MESSAGE  # of the response in bytes, beside the limits of transport and client
 
 
 def lay_out(query: Query, rcode: int, result: LookupResult = NO_RECORDS, *, ede: int | None = None) -> Reply:
@@ -256,15 +302,17 @@ def lay_out(query: Query, rcode: int, result: LookupResult = NO_RECORDS, *, ede:
     RFC 6891 7). If glue does not fit, it has TC and the glue that fits (RFC 9471 3.1). Other addresses are left out
     without TC.
     """
-    payload, udp = query.context.udp_payload, query.transport is Transport.UDP
-    limit = min(udp_limit(query.opt, payload) if udp else MAX_MESSAGE, query.limit) - query.reserve
+    payload, limit = query.context.udp_payload, query.limit
+    if query.transport is Transport.UDP:  # RFC 6891 6.2.5
+        limit = min(limit, MIN_PAYLOAD if query.opt is None else min(max(query.opt.edns_len, MIN_PAYLOAD), payload))
+    limit -= query.reserve
     options: list[EDNSOption] = []
     opt_size = 0
     if query.opt is not None:
-        options = reply_options(query.wanted, query.context, cookie=query.cookie, ede=ede, stream=not udp)
+        options = _reply_options(query, ede)
         opt_size = OPT_SIZE + sum(OPTION_HEADER + len(option.data) for option in options)
-    buffer = MessageBuffer(bytes(HEADER_SIZE))
-    buffer.offset = HEADER_SIZE
+    buffer = MessageBuffer(bytes(numbers.HEADER_SIZE))
+    buffer.offset = numbers.HEADER_SIZE
     if query.question is not None:
         name = query.question.qname.label
         buffer.put_question(query.question, len(name) if result.answer else max(result.base, len(name) - 1))
@@ -291,12 +339,36 @@ def lay_out(query: Query, rcode: int, result: LookupResult = NO_RECORDS, *, ede:
     )
 
 
+def _reply_options(query: Query, ede: int | None) -> list[EDNSOption]:
+    """The options of a response without padding: those that were asked for, and EDE.
+
+    The cookie is the last, so that the bytes before it are the same for all clients (``ready.py``).
+    """
+    wanted, nsid, idle = query.wanted, query.context.identity.nsid, query.context.idle_timeout
+    options = []
+    if wanted.nsid and nsid:
+        options.append(EDNSOption(numbers.NSID, nsid.encode()))
+    if wanted.keepalive and idle is not None and query.transport is not Transport.UDP:
+        options.append(EDNSOption(numbers.KEEPALIVE, min(int(idle * KEEPALIVE_UNITS), 0xFFFF).to_bytes(2, "big")))
+    if ede is not None:
+        options.append(EDNSOption(numbers.EDE, ede.to_bytes(2, "big")))
+    if query.cookie is not None:
+        options.append(EDNSOption(numbers.COOKIE, query.cookie))
+    return options
+
+
+def padding_to_block(size: int, limit: int) -> list[EDNSOption]:
+    """The padding option of a response that has ``size`` bytes without it; none if it does not fit the limit."""
+    size += OPTION_HEADER
+    return [EDNSOption(numbers.PADDING, bytes(min(-size % PADDING_BLOCK, limit - size)))] if size <= limit else []
+
+
 def _put_sections(
     buffer: MessageBuffer, result: LookupResult, limit: int, question: DNSQuestion | None
 ) -> tuple[list[int], bool, bool]:
     """Append what fits. Returns the records of each section, whether to set TC, and whether any are left out."""
     counts, start = [0, 0, 0], buffer.offset
-    rdclass = IN if question is None else question.qclass
+    rdclass = numbers.IN if question is None else question.qclass
     for section, rrsets in enumerate((result.answer, result.authority, result.glue, result.additional)):
         for rrset in rrsets:
             written = buffer.put_rrset(rrset, limit, rdclass=rdclass, signed=result.dnssec)
@@ -318,13 +390,14 @@ def _flags(query: Query, rcode: int, result: LookupResult, truncated: bool) -> i
     Only RD is copied from the query; RA, AD, CD and Z are clear, as in NSD and Knot. With other opcodes these bits
     have other meanings (RFC 2136 2.2), so none is copied.
     """
-    asked = query.message.header.bitmap
-    flags: int = QR | asked & (OPCODE_BITS if asked & OPCODE_BITS else RECURSION_DESIRED) | rcode & RCODE_BITS
-    return flags | (AA if result.authoritative else 0) | (TC if truncated else 0)
+    bits = query.message.header.bitmap
+    opcode = bits & numbers.OPCODE_BITS
+    flags: int = numbers.QR | (opcode or bits & numbers.RD) | rcode & numbers.RCODE_BITS
+    return flags | (numbers.AA if result.authoritative else 0) | (numbers.TC if truncated else 0)
 
 
 def _kind(query: Query, rcode: int, result: LookupResult) -> Hashable:
     """``Reply.kind``: errors by rcode, other responses by rcode, source and, if they have an answer, type."""
-    if query.question is None or rcode not in (NOERROR, NXDOMAIN, YXDOMAIN):
+    if query.question is None or rcode not in (numbers.NOERROR, numbers.NXDOMAIN, numbers.YXDOMAIN):
         return rcode
     return rcode, to_wire(result.source), query.question.qtype if result.answer else 0

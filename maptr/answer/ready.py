@@ -11,7 +11,7 @@ question of the query itself and appends a cookie of its own.
 **The tables:**
 
 * ``known``: the whole query without its ID. Most queries are found here.
-* ``_answers``: the key, for responses of one name.
+* ``_answers``: the key, for responses of one name that exists.
 * ``_enclosers``: the key with an encloser of the name (RFC 4592 3.3.1) in place of the name, for responses that the
   names below this encloser share. These are the denials: NXDOMAIN for all names without an existing name between them
   and the encloser (in a signed zone, with DO, one response for each gap of the chain), NODATA for names with one RRset
@@ -40,31 +40,20 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from maptr.answer.context import MIN_PAYLOAD
-from maptr.answer.edns import OPT_SIZE
-from maptr.answer.message import MAX_POINTER, Reply
+from maptr.answer.message import OPT_SIZE, Reply
 from maptr.protocol.cookies import CLIENT_COOKIE, WHOLE_COOKIE
-from maptr.protocol.names import (
-    MAX_LABEL,
-    MAX_NAME,
-    ROOT,
-    Labels,
-    fold,
-    is_below,
-    next_closer,
-    parent,
-    read_wire,
-    to_wire,
-)
+from maptr.protocol.names import MAX_LABEL, ROOT, Labels, fold, is_below, next_closer, parent, read_wire, to_wire
 from maptr.protocol.numbers import COOKIE, HEADER_SIZE, MAX_MESSAGE, NOERROR, NXDOMAIN, RCODE_BITS, REFUSED
 from maptr.zone.rrset import RRSET
 from maptr.zone.snapshot import INERT, Snapshot, ZoneView
 
 # Three iovecs (address and size): the question, the part of the arena, the cookie. The first and the third address are
 # set when it is sent. Then the header without the ID (8 and 2 bytes), the size of OPT without the cookie, the rcode,
-# and the kind of response for the rate limit; 0 stands for NODATA, whose kind depends on the name.
+# and the number of the kind of response for the rate limit.
 RECORD = struct.Struct("=6Q8s2sHB3xQ")
 COOKIE_FIELD = 40  # the low byte of the size of the cookie in a record
 RCODE_FIELD = 60
+KIND = struct.Struct("=Q")
 KIND_FIELD = 64
 SILENCE = 16  # in place of an rcode: nothing is sent
 NO_RESPONSE = RECORD.pack(0, 0, 0, 0, 0, 0, bytes(8), bytes(2), 0, SILENCE, 0)
@@ -79,9 +68,8 @@ FLAGS = frozenset(bytes((rd, ad_cd)) for rd in (0, 1) for ad_cd in (0, 0x10, 0x2
 ONE_QUESTION = b"\0\1\0\0\0\0"
 CLIENT_OPTION, WHOLE_OPTION = (struct.pack("!HH", COOKIE, size) for size in (CLIENT_COOKIE, WHOLE_COOKIE))
 TC = 0x02  # in the first byte of the flags
-# In a key, for responses that fit any limit. It has the size of a limit: all ends of keys have one size, so that the
-# end of one key cannot be part of the name in another.
-ANY_LIMIT = b"\0\0"
+# In place of the number of a gap, for denials that need no proof.
+ABSENT, NO_DATA = -1, -2
 
 ARENA_SIZE = 1 << 26  # bytes; pages that were never written take no memory
 MAX_ANSWERS = 1 << 17  # responses by key, some 300 bytes each, and as many whole queries
@@ -99,11 +87,13 @@ class Arena:
         self._memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._start = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         self._end = 0
+        self.is_full = False
 
     def put(self, data: bytes) -> int | None:
         """The address of a copy of the data; None if the arena is full."""
         at, end = self._end, self._end + len(data)
         if end > len(self._memory):
+            self.is_full = True
             return None
         self._memory[at:end] = data
         self._end = end
@@ -115,17 +105,18 @@ class Arena:
 
     def clear(self) -> None:
         self._end = 0
+        self.is_full = False
 
 
 class Form(NamedTuple):
-    """The form of EDNS of a query, as the end of a key: flags and a size limit.
+    """The form of EDNS of a query.
 
-    ``small`` is for responses that fit any limit, ``large`` has the limit of this form. ``opt`` is the size of OPT
-    including the cookie, ``cookie`` that of the cookie, in bytes.
+    ``end`` is the end of a key: flags and the limit of the response. All have one size, so that the end of one key
+    cannot be part of the name in another. ``opt`` is the size of OPT including the cookie, ``cookie`` that of the
+    cookie, in bytes.
     """
 
-    small: bytes
-    large: bytes
+    end: bytes
     opt: int = 0
     cookie: int = 0
     do: bool = False
@@ -143,43 +134,23 @@ class Template(NamedTuple):
         return self.flags + b"\0\1" + packed[2:4] + bytes((0, 0, 0, bool(self.opt)))
 
 
-class SharedReply(NamedTuple):
-    """A response without an answer, and its records by the end of the question in the message."""
-
-    reply: Reply
-    records: dict[int, bytes]
-
-    def moved(self, end: int, limit: int) -> Reply | None:
-        """The response to a question that ends elsewhere; None if it may differ in more than its place."""
-        reply, distance = self.reply, end - self.reply.question_end
-        size = len(reply.wire) + distance
-        if reply.cut or size > limit or max(size, len(reply.wire)) > MAX_POINTER or end - HEADER_SIZE - 4 > MAX_NAME:
-            return None
-        wire = bytearray(reply.wire)
-        for at in reply.pointers:
-            wire[at : at + 2] = (int.from_bytes(wire[at : at + 2], "big") + distance).to_bytes(2, "big")
-        wire[HEADER_SIZE : reply.question_end] = bytes(end - HEADER_SIZE)
-        return reply._replace(wire=bytes(wire), question_end=end)
-
-
 @dataclass(slots=True)
 class Encloser:
-    """The responses that names below one encloser share; None for those not learned yet.
+    """The responses that names below one encloser share.
 
     ``find`` gives the packed RRsets of a name, None for a name that does not exist. ``others`` are the names one label
-    below the encloser at or below which other zones lie. ``nxdomain`` is for names of any depth, or REFUSED, or with
-    ``only_direct`` a referral for names one label below. With ``gap``, which numbers the gap of a name, ``gaps`` has
-    the denials with proofs.
+    below the encloser at or below which other zones lie. ``gap`` gives the number of the gap of a name, if its denial
+    needs a proof. ``denials`` has the responses by gap: that of ABSENT is for names of any depth, or REFUSED, or with
+    ``only_direct`` a referral for names one label below. ``records`` are theirs by gap and end of the question.
     """
 
     find: Callable[[bytes], bytes | None]
     others: frozenset[bytes]
     only_direct: bool = False
-    nxdomain: SharedReply | None = None
-    nodata: SharedReply | None = None
     answer: Template | None = None
     gap: Callable[[bytes], int] | None = None
-    gaps: dict[int, SharedReply] = field(default_factory=dict)
+    denials: dict[int, Reply] = field(default_factory=dict)
+    records: dict[tuple[int, int], bytes] = field(default_factory=dict)
 
 
 class Ready:
@@ -198,8 +169,7 @@ class Ready:
         self._gaps: dict[bytes, Callable[[bytes], int] | None] = {}
         self._forms: dict[bytes, Form] = {}
         self._denials = 0
-        self._full = False
-        self._no_edns = Form(b"\0" + ANY_LIMIT, b"\0" + self._limit(MIN_PAYLOAD))
+        self._no_edns = Form(b"\0" + self._limit(MIN_PAYLOAD))
         self._zones = {to_wire(origin): zone for origin, zone in snapshot.zones.items()}
         self._others = frozenset(map(to_wire, (*snapshot.broken, *others)))
         # The names above all origins, each with the names one label below on the way to an origin.
@@ -221,23 +191,16 @@ class Ready:
             if found is None:
                 return None
             form = found
-        small, large, opt, cookie_size, _ = form
-        end = len(key) - opt
+        end = len(key) - form.opt
         if end < MIN_KEY:
             return None
-        cookie = key[len(key) - cookie_size :]
-        folded = key[: end - 4].lower() + key[end - 4 : end]
-        question = folded + small
+        question = key[: end - 4].lower() + key[end - 4 : end] + form.end
         record = self._answers.get(question) or self._find_by_encloser(question, end)
         if record is None:
-            question = folded + large
-            record = self._answers.get(question) or self._find_by_encloser(question, end)
-            if record is None:
-                return None
-        if not cookie and key not in self.known and question in self._answers and key.startswith(folded):
+            return None
+        if not form.cookie and question in self._answers and question.startswith(key[:end]):
             self.known[key] = record
-            self._full = self._full or len(self.known) >= MAX_ANSWERS
-        return record, cookie
+        return record, key[len(key) - form.cookie :]
 
     def _find_by_encloser(self, question: bytes, end: int) -> bytes | None:
         """The record for a question that ends there, from the closest encloser with learned responses."""
@@ -255,38 +218,47 @@ class Ready:
             return None
         packed = shared.find(name)
         if packed is None:
-            denial = shared.nxdomain if shared.gap is None else shared.gaps.get(shared.gap(name))
-        elif not is_direct or not _is_only_inert(packed):
+            return self._deny(shared, ABSENT if shared.gap is None else shared.gap(name), question, ID + end)
+        if not is_direct or not _is_only_inert(packed):
             return None
-        elif packed[:2] == question[end - 4 : end - 2]:
+        if packed[:2] == question[end - 4 : end - 2]:
             return None if shared.answer is None else self._answer(question, ID + end, shared.answer, packed)
-        else:
-            denial = shared.nodata
-        if denial is None:
-            return None
-        record = denial.records.get(ID + end)
-        if record is None:
-            reply = denial.moved(ID + end, int.from_bytes(question[-2:], "big") or MIN_PAYLOAD)
-            record = None if reply is None else self._add(denial, reply)
+        record = self._deny(shared, NO_DATA, question, ID + end)
+        if record is not None:
+            kind = kind_number((NOERROR, question[HEADER : end - 4], 0))
+            record = self._answers[question] = record[:KIND_FIELD] + KIND.pack(kind)
+        return record
+
+    def _deny(self, shared: Encloser, gap: int, question: bytes, end: int) -> bytes | None:
+        """The record of a denial for a question that ends there in the message."""
+        record = shared.records.get((gap, end))
+        if record is None and (denial := shared.denials.get(gap)):
+            reply = denial.moved(end, int.from_bytes(question[-2:], "big"))
+            record = None if reply is None else self._share(shared, gap, reply)
         return record
 
     def _answer(self, question: bytes, end: int, template: Template, packed: bytes) -> bytes | None:
-        """The record for the only RRset of the name asked; None if the response does not fit any limit."""
+        """The record for the only RRset of the name asked; None if the response does not fit the limit."""
         body = packed[RRSET.size :] + template.opt
-        if end + len(body) + template.cookie > MIN_PAYLOAD:
+        if end + len(body) + template.cookie > int.from_bytes(question[-2:], "big"):
             return None
-        kind = kind_number((NOERROR, question[HEADER : end - ID - 4], packed[0] << 8 | packed[1]))
+        kind = NOERROR, question[HEADER : end - ID - 4], packed[0] << 8 | packed[1]
         record = self._pack(end, template.head(packed), body, len(template.opt), template.cookie, kind)
-        self._keep(question, record)
-        return record
+        return self._keep(question, record)
 
     def tidy(self) -> None:
-        """Forget everything if a table is full. Records found before are then invalid."""
-        if self._full:
+        """Forget everything if a table or the arena is full. Records found before are then invalid."""
+        if (
+            self._arena.is_full
+            or max(len(self.known), len(self._answers)) >= MAX_ANSWERS
+            or len(self._enclosers) >= MAX_ENCLOSERS
+            or len(self._forms) >= MAX_FORMS
+            or self._denials >= MAX_DENIALS
+        ):
             for table in (self.known, self._answers, self._enclosers, self._gaps, self._forms):
                 table.clear()
             self._arena.clear()
-            self._denials, self._full = 0, False
+            self._denials = 0
 
     def response(self, query: bytes, record: bytes, cookie: bytes) -> bytes:
         """The whole response of a record to a query, with the cookie for the client."""
@@ -302,8 +274,7 @@ class Ready:
         form = self._read_form(key, end)
         if form is None or reply.for_one:
             return
-        is_large = reply.cut or len(reply.wire) > MIN_PAYLOAD
-        question = key[: end - 4].lower() + key[end - 4 : end] + (form.large if is_large else form.small)
+        question = key[: end - 4].lower() + key[end - 4 : end] + form.end
         name = question[HEADER : end - 4]
         if not self._others.isdisjoint(_upwards(name)):
             return
@@ -315,19 +286,16 @@ class Ready:
             self._keep(question, self._record(reply))
         elif zone is None:
             encloser = next(above for above in _upwards(name) if above in self._above)
-            shared = self._encloser(question, name, encloser, _find_nothing)
-            shared.nxdomain = self._learn_shared(shared.nxdomain, reply)
+            self._share(self._encloser(question, name, encloser, _find_nothing), ABSENT, reply)
         elif packed is None:
             self._learn_absent(question, name, zone, reply, do=form.do)
         elif name in self._zones or not _is_only_inert(packed) or (form.do and zone.denial is not None):
             self._keep(question, self._record(reply))  # the last: a denial with proofs is for one name
         elif packed[:2] == key[end - 4 : end - 2]:
             self._keep(question, self._record(reply))
-            if not is_large:
-                self._learn_template(question, name, zone, reply, packed)
+            self._learn_template(question, name, zone, reply, packed)
         elif reply.kind == (NOERROR, name, 0):
-            shared = self._encloser(question, name, parent(name), _finder(zone))
-            shared.nodata = self._learn_shared(shared.nodata, reply._replace(kind=None))
+            self._share(self._encloser(question, name, parent(name), _finder(zone)), NO_DATA, reply)
 
     def _read_form(self, key: bytes, end: int) -> Form | None:
         """The form of EDNS of a query whose question ends there; None if its response is not kept."""
@@ -346,9 +314,8 @@ class Ready:
         form = self._forms.get(opt[:fixed])
         if form is None:
             flags = bytes((1 | opt[7] >> 6 | (4 if cookie else 0),))
-            large = flags + self._limit(int.from_bytes(opt[3:5], "big"))
-            form = self._forms[opt[:fixed]] = Form(flags + ANY_LIMIT, large, len(opt), cookie, bool(opt[7]))
-            self._full = self._full or len(self._forms) >= MAX_FORMS
+            end_of_key = flags + self._limit(int.from_bytes(opt[3:5], "big"))
+            form = self._forms[opt[:fixed]] = Form(end_of_key, len(opt), cookie, bool(opt[7]))
         return form
 
     def _limit(self, payload: int) -> bytes:
@@ -364,7 +331,7 @@ class Ready:
         if rcode == NOERROR and source in _upwards(parent(name)):  # otherwise a wildcard's
             shared = self._encloser(question, name, parent(name), _find_nothing)
             shared.only_direct = True
-            shared.nxdomain = self._learn_shared(shared.nxdomain, reply)
+            self._share(shared, ABSENT, reply)
         elif rcode == NXDOMAIN:
             encloser = next(above for above in _upwards(parent(name)) if zone.nodes.find(above) is not None)
             closer = next_closer(name, encloser)
@@ -372,14 +339,13 @@ class Ready:
                 return
             shared = self._encloser(question, name, encloser, _finder(zone))
             if not do or zone.denial is None:
-                shared.nxdomain = self._learn_shared(shared.nxdomain, reply)
+                self._share(shared, ABSENT, reply)
                 return
             if encloser not in self._gaps:
                 self._gaps[encloser] = zone.denial.gap(encloser, apex=encloser in self._zones)
             shared.gap = self._gaps[encloser]
             if shared.gap is not None:
-                gap = shared.gap(closer)
-                shared.gaps[gap] = self._learn_shared(shared.gaps.get(gap), reply)
+                self._share(shared, shared.gap(closer), reply)
 
     def _encloser(
         self, question: bytes, name: bytes, encloser: bytes, find: Callable[[bytes], bytes | None]
@@ -388,14 +354,15 @@ class Ready:
         shared = self._enclosers.get(key)
         if shared is None:
             shared = self._enclosers[key] = Encloser(find, self._above.get(encloser, frozenset()))
-            self._full = self._full or len(self._enclosers) >= MAX_ENCLOSERS
         return shared
 
-    def _learn_shared(self, known: SharedReply | None, reply: Reply) -> SharedReply:
-        shared = known or SharedReply(reply, {})
-        if reply.question_end not in shared.records:
-            self._add(shared, reply)
-        return shared
+    def _share(self, shared: Encloser, gap: int, reply: Reply) -> bytes | None:
+        shared.denials.setdefault(gap, reply)
+        record = self._record(reply)
+        if record is not None:
+            shared.records[gap, reply.question_end] = record
+            self._denials += 1
+        return record
 
     def _learn_template(self, question: bytes, name: bytes, zone: ZoneView, reply: Reply, packed: bytes) -> None:
         """Answer the names below the encloser from the table if this gives the bytes of this response."""
@@ -407,33 +374,23 @@ class Ready:
         if start + packed[RRSET.size :] + opt == wire[ID:]:
             self._encloser(question, name, parent(name), _finder(zone)).answer = template
 
-    def _keep(self, question: bytes, record: bytes | None) -> None:
+    def _keep(self, question: bytes, record: bytes | None) -> bytes | None:
         if record is not None:
             self._answers[question] = record
-            self._full = self._full or len(self._answers) >= MAX_ANSWERS
-
-    def _add(self, shared: SharedReply, reply: Reply) -> bytes | None:
-        record = self._record(reply)
-        if record is not None:
-            shared.records[reply.question_end] = record
-            self._denials += 1
-            self._full = self._full or self._denials >= MAX_DENIALS
         return record
 
     def _record(self, reply: Reply) -> bytes | None:
         cookie = WHOLE_COOKIE if reply.cookie else 0
         body = reply.wire[reply.question_end : len(reply.wire) - cookie]
-        kind = 0 if reply.kind is None else kind_number(reply.kind)
-        head = reply.wire[ID:HEADER_SIZE]
-        return self._pack(reply.question_end, head, body, max(reply.opt_size - cookie, 0), cookie, kind)
+        opt_size = max(reply.opt_size - cookie, 0)
+        return self._pack(reply.question_end, reply.wire[ID:HEADER_SIZE], body, opt_size, cookie, reply.kind)
 
-    def _pack(self, end: int, head: bytes, body: bytes, opt_size: int, cookie: int, kind: int) -> bytes | None:
+    def _pack(self, end: int, head: bytes, body: bytes, opt_size: int, cookie: int, kind: Hashable) -> bytes | None:
         address = self._arena.put(body)
         if address is None:
-            self._full = True
             return None
-        rcode = head[1] & RCODE_BITS
-        return RECORD.pack(0, end, address, len(body), 0, cookie, head[:8], head[8:], opt_size, rcode, kind)
+        rcode, number = head[1] & RCODE_BITS, kind_number(kind)
+        return RECORD.pack(0, end, address, len(body), 0, cookie, head[:8], head[8:], opt_size, rcode, number)
 
 
 def truncated(record: bytes) -> bytes:
@@ -445,17 +402,13 @@ def truncated(record: bytes) -> bytes:
 
 
 def kind_number(kind: Hashable) -> int:
-    """The number of a kind of response in a record; never 0."""
-    return hash(kind) & 0xFFFFFFFFFFFFFFFF or 1
+    """The number of a kind of response in a record."""
+    return hash(kind) & 0xFFFFFFFFFFFFFFFF
 
 
-def kind_of(record: bytes, key: bytes) -> int:
-    """The number of the kind of response of a record that was found for a query without its ID."""
-    kind = int.from_bytes(record[KIND_FIELD : KIND_FIELD + 8], "little")
-    if kind:
-        return kind
-    end = int.from_bytes(record[8:16], "little") - ID
-    return kind_number((NOERROR, key[HEADER : end - 4].lower(), 0))
+def kind_of(record: bytes) -> int:
+    """The number of the kind of response of a record."""
+    return int(KIND.unpack_from(record, KIND_FIELD)[0])
 
 
 def _upwards(name: bytes) -> Iterator[bytes]:

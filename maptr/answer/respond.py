@@ -9,7 +9,7 @@ The rules apply in this order; the first that settles the response ends the sequ
 5. UPDATE and NOTIFY, class CHAOS, then the zone's answer, or SERVFAIL or REFUSED without one (``_answer``).
 
 Pure: no socket, thread, clock, log or file. ``lookup.py`` has the algorithm for zones, ``message.py`` reads and writes
-messages, ``edns.py`` has the options of EDNS.
+messages and the options of EDNS.
 """
 
 from __future__ import annotations
@@ -17,16 +17,8 @@ from __future__ import annotations
 from dnslib import DNSError
 
 from maptr.answer.context import MIN_PAYLOAD, PLAIN, Context, Transport
-from maptr.answer.edns import (
-    EDE_NOT_AUTHORITATIVE,
-    EDE_NOT_READY,
-    EDE_NOT_SUPPORTED,
-    EDE_PROHIBITED,
-    find_opt,
-    read_options,
-)
 from maptr.answer.lookup import LookupResult, find_zone, is_broken, look_up, look_up_chaos
-from maptr.answer.message import MAX_QUERY_RECORDS, Message, Query, Reply, lay_out
+from maptr.answer.message import MAX_QUERY_RECORDS, Asked, Message, Query, Reply, lay_out
 from maptr.protocol.cookies import answer_cookie, packed_address
 from maptr.protocol.names import fold
 from maptr.protocol.numbers import (
@@ -51,6 +43,9 @@ from maptr.protocol.numbers import (
     UPDATE,
 )
 from maptr.zone.snapshot import Snapshot
+
+# Extended errors (RFC 8914 4.15, 4.19, 4.21, 4.22)
+EDE_NOT_READY, EDE_PROHIBITED, EDE_NOT_AUTHORITATIVE, EDE_NOT_SUPPORTED = 14, 18, 20, 21
 
 
 def respond(
@@ -123,7 +118,7 @@ def _check_edns(asked: Query, rcode: int | None, client: str) -> Reply | None:
         return None  # an UPDATE may have many records, and the response does not depend on them
     try:
         message.parse_records()
-        opt = find_opt(message)
+        opt = message.find_opt()
     except DNSError:
         return lay_out(asked, FORMERR)
     if opt is None:
@@ -132,7 +127,7 @@ def _check_edns(asked: Query, rcode: int | None, client: str) -> Reply | None:
     if opt.edns_ver:
         return lay_out(asked, BADVERS)  # RFC 6891 6.1.3
     try:
-        asked.wanted = read_options(opt)
+        asked.wanted = Asked.of(opt)
     except DNSError:
         return lay_out(asked, FORMERR)
     cookies = asked.context.cookies

@@ -139,7 +139,7 @@ class Responder:
                 return None
             option, verified = answered
         if transport is Transport.UDP and not verified:
-            action = self._judge(client, kind_of(record, key))
+            action = self._judge(client, kind_of(record))
             if action is Action.DROP:
                 return b""
             if action is Action.TRUNCATE:

@@ -268,7 +268,7 @@ class BatchListener:
         records = self._find(ready, known, keys, settled) if None in known else cast(list[bytes], known)
         clients = slots.clients(count)
         if not self._exempt.issuperset(clients):
-            self._limit(records, keys, clients, settled)
+            self._limit(records, clients, settled)
         joined = slots.lay_out(records)
         codes = joined[RCODE_FIELD :: RECORD.size]
         counters.ready += count
@@ -326,7 +326,7 @@ class BatchListener:
         reply = self._responder.general(query, client, self._counters, ready.learn)
         return NO_RESPONSE if reply is None else self._slots.own(i, reply)
 
-    def _limit(self, records: list[bytes], keys: list[bytes], clients: Sequence[Hashable], settled: set[int]) -> None:
+    def _limit(self, records: list[bytes], clients: Sequence[Hashable], settled: set[int]) -> None:
         """Apply the rate limit to a batch: the responses beyond it are truncated or dropped."""
         limiter = self._responder.limiter
         places, replies = [], []
@@ -336,7 +336,7 @@ class BatchListener:
             network = self._networks.get(client) or self._network(i, client)
             if network is not None:
                 places.append(i)
-                replies.append((network, kind_of(records[i], keys[i])))
+                replies.append((network, kind_of(records[i])))
         for place, action in limiter.judge_each(replies):
             i = places[place]
             self._responder.report(self._slots.client(i))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from maptr.errors import ZoneError
 from maptr.protocol.names import Labels, fold, from_wire, read_wire, to_text, to_wire
 from maptr.protocol.numbers import MADE_BY_SIGNERS, SOA
-from maptr.zone.rrset import Node, RRset, have_same_records, pack_node, pack_rrsets, records_of, split_rrsets
+from maptr.zone.rrset import Node, RRset, pack_node, pack_rrsets, records_of, split_records, split_rrsets
 from maptr.zone.snapshot import PackedNodes, ZoneView, has_data
 from maptr.zone.text import rdata_text, type_text
 
@@ -115,10 +115,14 @@ def _changed_names(old: PackedNodes, new: PackedNodes) -> Iterator[bytes]:
         if (
             key not in old.table
             or old.spelled.get(key) != new.spelled.get(key)
-            or not ((same_ttl and old.table[key] == value) or have_same_records(old.read(key), new.read(key)))
+            or not ((same_ttl and old.table[key] == value) or _records(old.read(key)) == _records(new.read(key)))
         ):
             yield key
     yield from (key for key in old.table if key not in new.table)
+
+
+def _records(packed: bytes) -> list[bytes]:
+    return sorted(record for _, records in split_rrsets(packed) for record in split_records(records))
 
 
 def _changes(old: Node, new: Node) -> Iterator[Change]:

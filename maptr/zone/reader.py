@@ -33,7 +33,7 @@ import dns.name
 import dns.rdata
 import dns.rdatatype
 
-from maptr.protocol.names import MAX_LABEL, MAX_NAME, Labels, from_wire, is_below, parse, to_text, to_wire, wire_length
+from maptr.protocol.names import MAX_NAME, Labels, from_wire, is_below, parse, to_text, to_wire, wire_length
 from maptr.protocol.numbers import CNAME, DNAME, MAX_TTL, NAPTR, NS, NSEC, RRSIG, SOA
 from maptr.zone.masterfile import Places, read_master_file
 from maptr.zone.rrset import RECORD, RRSIG_HEAD, TIME_FORMAT, bitmap, pack_record, pack_records, types_of
@@ -70,7 +70,6 @@ _STRING = r'"([^"\\]*(?:\\(?:\D|\d\d\d)[^"\\]*)*)"'
 _NAPTR_FIELDS = re.compile(rf"(\d{{1,5}}) (\d{{1,5}}) {_STRING} {_STRING} {_STRING}")
 _TEXT_FIELD = re.compile(rf"{_STRING}(?: |$)")
 _ESCAPE = re.compile(rb"\\(\d\d\d|.)", re.DOTALL)
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.*-]+")
 _TOKENIZED = re.compile(r"[();\"\s]")  # characters with a meaning for a tokenizer
 _BYTES = [bytes((value,)) for value in range(256)]
 
@@ -273,22 +272,11 @@ class _LineReader:
         """A name as wire, in the case of the text."""
         if text == "@":
             return self._origin
-        if text == ".":
-            return b"\0"
-        absolute = text.endswith(".")
-        if _PLAIN_NAME.fullmatch(text):
-            labels = text.encode().split(b".")
-            if absolute:
-                labels.pop()
-            sizes = [*map(len, labels)]
-            if not sizes or 0 in sizes or max(sizes) > MAX_LABEL:
-                raise LineError("an empty or long label")
-            wire = b"".join([_BYTES[size] + label for size, label in zip(sizes, labels, strict=True)])
-        elif not text or _TOKENIZED.search(text) or text.endswith("\\."):
+        if not text or _TOKENIZED.search(text) or text.endswith("\\."):
             raise LineError("a group, a comment, or an escaped final dot")
-        else:
-            wire = to_wire(parse(text))[:-1]
-        wire += b"\0" if absolute else self._origin
+        wire = to_wire(parse(text))
+        if not text.endswith("."):
+            wire = wire[:-1] + self._origin
         if len(wire) > MAX_NAME:
             raise LineError("a long name")
         return wire
@@ -309,9 +297,6 @@ class _LineReader:
             at = match.end()
         return wire
 
-    def a(self, text: str) -> bytes:
-        return ipaddress.IPv4Address(text).packed
-
     def aaaa(self, text: str) -> bytes:
         if "%" in text:
             raise LineError("an address with a scope")
@@ -321,7 +306,7 @@ class _LineReader:
         covered, *numbers, expiration, inception, tag, signer, signature = text.split(" ", 8)
         times = _time(expiration), _time(inception)
         head = RRSIG_HEAD.pack(_TYPES[covered], *map(_number, numbers), *times, _number(tag))
-        return head + self._absolute(signer) + _base64(signature)
+        return head + self._absolute(signer) + binascii.a2b_base64(signature.replace(" ", ""), strict_mode=True)
 
     def nsec(self, text: str) -> bytes:
         following, _, types = text.partition(" ")
@@ -344,7 +329,7 @@ _PLAIN_TYPES = "A NS CNAME SOA MX TXT AAAA SRV NAPTR DNAME DS RRSIG NSEC DNSKEY 
 _TYPES = {name: int(dns.rdatatype.RdataType[name]) for name in _PLAIN_TYPES.split()}
 # What reads the rdata of types of which a zone may have many records; dnspython reads the others.
 _READERS: dict[str, Callable[[_LineReader, str], bytes]] = {
-    "A": _LineReader.a,
+    "A": lambda _, text: ipaddress.IPv4Address(text).packed,
     "NS": _LineReader.name,
     "CNAME": _LineReader.name,
     "TXT": _LineReader.txt,
@@ -385,10 +370,6 @@ def _number(text: str) -> int:
     if not text.isdigit():
         raise LineError("not a number")
     return int(text)
-
-
-def _base64(text: str) -> bytes:
-    return binascii.a2b_base64(text.replace(" ", ""), strict_mode=True)
 
 
 @functools.lru_cache(maxsize=64)  # most signatures of a zone have the same times

@@ -9,7 +9,6 @@ The packed value of a name is its RRsets in order of type, each::
 
 from __future__ import annotations
 
-import itertools
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -107,15 +106,6 @@ def bitmap(types: Iterable[int]) -> bytes:
     return b"".join([bytes((number, len(bits))) + bits for number, bits in parts])
 
 
-def types_in(wire: bytes) -> Iterator[int]:
-    """The types of a bitmap, in order."""
-    while wire:
-        window, size = wire[0], wire[1]
-        for at, byte in enumerate(wire[2 : 2 + size]):
-            yield from (window * 256 + at * 8 + bit for bit in range(8) if byte & 0x80 >> bit)
-        wire = wire[2 + size :]
-
-
 # ---- the packed value of a name
 
 
@@ -200,11 +190,3 @@ def pack_rrsets(rrsets: Mapping[int, bytes]) -> bytes:
             for rdtype in sorted(rrsets)
         ]
     )
-
-
-def have_same_records(one: bytes, other: bytes) -> bool:
-    """Whether two values have the same records: their order has no meaning (RFC 2181 5)."""
-    if one == other or len(one) != len(other):
-        return one == other
-    pairs = itertools.zip_longest(split_rrsets(one), split_rrsets(other), fillvalue=(0, b""))
-    return all(a == b or sorted(split_records(a[1])) == sorted(split_records(b[1])) for a, b in pairs)

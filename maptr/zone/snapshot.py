@@ -23,7 +23,7 @@ from maptr.errors import ZoneError
 from maptr.protocol.names import WILDCARD, Labels, fold, from_wire, is_below, to_text, to_wire
 from maptr.protocol.numbers import AAAA, NAPTR, NS, NSEC, NSEC3, NSEC3PARAM, RRSIG, SOA, TXT, A
 from maptr.zone.denial import Denial, chain_of
-from maptr.zone.rrset import Node, RRset, hosts_of, pack_node, rdatas_of, read_rrsets, split_rrsets, ttl_of, types_of
+from maptr.zone.rrset import Node, RRset, hosts_of, pack_node, read_rrsets, split_rrsets, ttl_of, types_of
 
 INERT = frozenset({A, TXT, AAAA, NAPTR})  # records that do not change what other names are answered
 SIGNING = frozenset({RRSIG, NSEC, NSEC3})  # signing gives these to names, and NSEC3 makes names of its own
@@ -191,7 +191,8 @@ class ZoneView(NamedTuple):
             if NS in types and key != apex:
                 cuts.append(from_wire(key))
             if not _PROOFS.isdisjoint(types):
-                proofs[from_wire(key)] = {rrset.rdtype: rrset for rrset in _proofs(packed, key)}
+                node = packed[from_wire(key)]
+                proofs[from_wire(key)] = {rdtype: rrset for rdtype, rrset in node.items() if rdtype in _PROOFS}
             if NSEC3 in types and _HASHED.issuperset(types):
                 hashed.append(from_wire(key))
         denial = chain_of(proofs, origin) if proofs else None
@@ -206,16 +207,6 @@ class ZoneView(NamedTuple):
         """The longest TTL of any record, in seconds."""
         packed = self.nodes.pack_all().values()
         return max(ttl_of(records) for value in packed for _, records in split_rrsets(value))
-
-
-def _proofs(nodes: PackedNodes, key: bytes) -> Iterator[RRset]:
-    """The NSEC, NSEC3 and NSEC3PARAM of a name with their signatures."""
-    packed = nodes.read(key)
-    signatures = rdatas_of(dict(split_rrsets(packed)).get(RRSIG, b""))
-    for rrset in read_rrsets(nodes.owner(key), packed):
-        if rrset.rdtype in _PROOFS:
-            covered = rrset.rdtype.to_bytes(2, "big")
-            yield rrset.signed(tuple([rdata for rdata in signatures if rdata[:2] == covered]))
 
 
 class Snapshot(NamedTuple):

@@ -16,10 +16,10 @@ import dns.rdata
 import dns.rdataclass
 import dns.rdatatype
 
-from maptr.naptr.record import Naptr, quote
+from maptr.naptr.record import Naptr
 from maptr.protocol import names
-from maptr.protocol.numbers import NAPTR, NSEC, RRSIG, SOA, TXT, A
-from maptr.zone.rrset import RRSIG_HEAD, TIME_FORMAT, canonical_rdata, records_of, types_in
+from maptr.protocol.numbers import NAPTR, RRSIG, SOA
+from maptr.zone.rrset import RRSIG_HEAD, TIME_FORMAT, canonical_rdata, records_of
 from maptr.zone.snapshot import ZoneView
 
 
@@ -49,13 +49,6 @@ def rdata_text(rdtype: int, octets: bytes) -> str:
     try:
         if rdtype == NAPTR:
             return Naptr.from_wire(octets).to_text()
-        if rdtype == TXT:
-            return " ".join(map(quote, _strings(octets)))
-        if rdtype == A:
-            return ".".join(map(str, octets))
-        if rdtype == NSEC:
-            following, end = names.read_wire(octets, 0)
-            return names.to_text(following) + _bitmap_text(octets[end:])
         rdata = dns.rdata.from_wire(dns.rdataclass.IN, dns.rdatatype.RdataType.make(rdtype), octets, 0, len(octets))
     except (ValueError, dns.exception.DNSException):
         return f"\\# {len(octets)} {octets.hex()}"
@@ -89,18 +82,6 @@ def _signature_text(rdata: bytes) -> str:
 @lru_cache  # most signatures of a zone have the same times
 def _time_text(stamp: int) -> str:
     return datetime.datetime.fromtimestamp(stamp, datetime.UTC).strftime(TIME_FORMAT)
-
-
-@lru_cache  # most names have the same types
-def _bitmap_text(bitmap: bytes) -> str:
-    return "".join(f" {type_text(rdtype)}" for rdtype in types_in(bitmap))
-
-
-def _strings(octets: bytes) -> Iterator[bytes]:
-    at = 0
-    while at < len(octets):
-        yield octets[at + 1 : at + 1 + octets[at]]
-        at += 1 + octets[at]
 
 
 def _names(rdata: dns.rdata.Rdata) -> Iterator[dns.name.Name]:

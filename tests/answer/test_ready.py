@@ -74,7 +74,7 @@ class Server:
             assert verified is general.verified
         assert ready.response(query, record, option) == general.wire, query.hex()
         assert ready.response(query, truncated(record), option) == general.truncated(), query.hex()
-        assert kind_of(record, key) == kind_number(general.kind), query.hex()
+        assert kind_of(record) == kind_number(general.kind), query.hex()
         return True
 
 
@@ -215,6 +215,7 @@ def test_a_full_table_or_arena_is_cleared(limit: str, size: int, monkeypatch: py
     server = Server(SNAPSHOT)
     ask_around(server, TYPES, random.Random(1), rounds=10)
     assert server.found > 20
+    assert limit != "MAX_ANSWERS" or all(len(ready.known) <= size for ready in server.ready.values())
 
 
 def test_bytes_after_the_question_are_not_a_size_limit() -> None:
@@ -225,21 +226,6 @@ def test_bytes_after_the_question_are_not_a_size_limit() -> None:
     query = plain_query("x.example.", "TXT", "04d000000000")
     server.ask(plain_query("y.example.", "TXT", "04d000000000"))
     server.ask(query[:-11] + b"\1\2" + query[-11:])
-
-
-def test_the_table_of_whole_queries_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shortcut, "MAX_ANSWERS", 20)
-    server = Server(SNAPSHOT)
-    payloads = [f"{payload:04x}00000000" for payload in range(512, 524)]
-    asked = [("example.", "NS"), ("example.", "SOA"), ("12345.example.", "NAPTR")]
-    for place, (name, rdtype) in enumerate(asked):  # learn all responses
-        for edns in payloads[: 1 if place else None]:
-            server.ask(plain_query(name, rdtype, edns))
-    for name, rdtype in asked:
-        for edns in payloads:
-            server.ask(plain_query(name, rdtype, edns))
-            assert len(server.ready[Transport.UDP].known) <= 20
-    assert server.found > 20
 
 
 @pytest.mark.parametrize("proof", ["nsec", "nsec3"])

@@ -24,13 +24,8 @@ APEX = "$TTL 60\n@ SOA ns h 1 2 3 4 5\n@ NS ns\nns A 192.0.2.1\n"
 
 def make_query(name: str, rdtype: str, case: dict[str, Any] | None = None) -> dns.message.Message:
     case = case or {}
-    query = dns.message.make_query(
-        name,
-        rdtype,
-        use_edns=0 if "payload" in case else False,
-        payload=case.get("payload", 512),
-        want_dnssec=case.get("do", False),
-    )
+    size, edns = case.get("payload", 512), 0 if "payload" in case else False
+    query = dns.message.make_query(name, rdtype, use_edns=edns, payload=size, want_dnssec=case.get("do", False))
     query.flags = dns.flags.RD if case.get("rd") else dns.flags.Flag(0)
     return query
 
@@ -63,7 +58,8 @@ def flags_of(reply: dns.message.Message) -> str:
 def test_question(case: dict[str, Any]) -> None:
     query = make_query(case["name"], case["type"], case)
     transport = Transport.TCP if case.get("tcp") else Transport.UDP
-    wire = respond(query.to_wire(), SNAPSHOT, transport=transport)
+    own = snapshot_of((APEX + case["records"], case.get("origin", "example."))) if "records" in case else SNAPSHOT
+    wire = respond(query.to_wire(), own, transport=transport)
     assert wire is not None
     assert len(wire) <= (65535 if case.get("tcp") else min(max(512, case.get("payload", 512)), 1232))
     reply = dns.message.from_wire(wire)
@@ -111,16 +107,9 @@ def test_packet(case: dict[str, str]) -> None:
         assert reply.ednsflags & 0xFFFF == 0
 
 
-def test_rfc8914_the_reason_of_refusal_is_not_authoritative() -> None:
-    reply = ask("www.other.", "A", payload=1232)
-    (option,) = reply.options
-    assert isinstance(option, dns.edns.EDEOption)
-    assert option.code == dns.edns.EDECode.NOT_AUTHORITATIVE
-
-
-def test_rfc8482_any_over_tcp_gives_everything() -> None:
-    assert len(ask("multi.example.", "ANY", transport=Transport.TCP).answer) == 2
-    assert len(ask("multi.example.", "ANY", transport=Transport.TLS).answer) == 2
+@pytest.mark.parametrize("transport", [Transport.TCP, Transport.TLS])
+def test_rfc8482_any_over_a_stream_gives_everything(transport: Transport) -> None:
+    assert len(ask("multi.example.", "ANY", transport=transport).answer) == 2
 
 
 def test_the_case_of_the_question_is_kept_and_still_compresses() -> None:
@@ -129,6 +118,7 @@ def test_the_case_of_the_question_is_kept_and_still_compresses() -> None:
     assert wire[12 : len(query)] == query[12:]
     assert wire[len(query) : len(query) + 2] == b"\xc0\x0c"
     assert b"example" not in wire_of("NOPE.EXAMPLE.", "A"), "the SOA's names point into the question"
+    assert wire_of("sub.example.", "A").count(b"\x07example") == 1, "so do those of name servers"
 
 
 def test_rfc3597_naptr_and_srv_names_are_not_compressed() -> None:
@@ -137,10 +127,6 @@ def test_rfc3597_naptr_and_srv_names_are_not_compressed() -> None:
         node = SNAPSHOT.zones[(b"example",)].nodes[(*map(str.encode, name.split(".")), b"example")]
         for rdata in node[dns.rdatatype.from_text(rdtype)].rdatas:
             assert len(rdata).to_bytes(2, "big") + rdata in wire
-
-
-def test_rfc1035_a_referral_compresses_its_name_servers() -> None:
-    assert wire_of("sub.example.", "A").count(b"\x07example") == 1
 
 
 def test_rfc1035_no_pointer_beyond_16383() -> None:
@@ -160,12 +146,6 @@ def test_no_pointer_points_to_removed_bytes() -> None:
     buffer.cut(3)
     buffer.encode_name((b"b", b"A"))
     assert bytes(buffer.data) == b"\1a\0\1b\xc0\0"
-
-
-def test_rfc6891_6_2_3_a_payload_below_512_leaves_512() -> None:
-    reply = ask("sub.example.", "A", payload=0)
-    assert not reply.flags & dns.flags.TC
-    assert len(reply.additional) == 5
 
 
 @pytest.mark.parametrize("size", range(1160, 1240))
@@ -194,33 +174,6 @@ def test_rfc2181_additional_addresses_are_left_out_without_tc() -> None:
     assert 0 < len(reply.additional) < 13
 
 
-def test_rfc4592_the_address_of_a_host_may_come_from_a_wildcard() -> None:
-    wild = "*.w 60 A 192.0.2.2\nx.b.w 60 TXT x\nsub.w 60 NS ns\n*.sub.w 60 A 192.0.2.3\n"
-    hosts = "m 60 MX 10 host.w\nm 60 MX 20 b.w\nm 60 MX 30 host.sub.w\nm 60 MX 40 host.none"
-    reply = ask("m.example.", "MX", snapshot_of(APEX + wild + hosts))
-    assert records(reply.additional) == ["host.w.example. 60 IN A 192.0.2.2"]
-
-
-def test_rfc6672_a_target_that_is_too_long_is_yxdomain() -> None:
-    reply = ask("x" * 50 + ".long.example.", "A")
-    assert reply.rcode() == dns.rcode.YXDOMAIN
-    assert [rrset.rdtype for rrset in reply.answer] == [dns.rdatatype.DNAME]
-
-
-def test_rfc6672_a_dname_is_added_once_and_one_below_itself_ends() -> None:
-    snapshot = snapshot_of(APEX + "c.c DNAME c\nself DNAME x.self\n")
-    reply = ask("a.c.c.c.example.", "A", snapshot)
-    assert reply.rcode() == dns.rcode.NXDOMAIN
-    assert records(reply.answer) == [
-        "a.c.c.c.example. 60 IN CNAME a.c.c.example.",
-        "a.c.c.example. 60 IN CNAME a.c.example.",
-        "c.c.example. 60 IN DNAME c.example.",
-    ]
-    reply = ask("a.self.example.", "A", snapshot)
-    assert reply.rcode() == dns.rcode.NOERROR
-    assert len(reply.answer) == 2
-
-
 def test_rfc1034_the_closest_zone_answers_and_the_parent_has_ds() -> None:
     child = "@ 60 SOA ns h 9 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.99"
     both = snapshot_of((child, "sub.example."), ANSWER["zone"])
@@ -228,13 +181,6 @@ def test_rfc1034_the_closest_zone_answers_and_the_parent_has_ds() -> None:
     reply = ask("sub.example.", "DS", both)
     assert [rrset.rdtype for rrset in reply.answer] == [dns.rdatatype.DS]
     assert reply.flags & dns.flags.AA
-
-
-def test_the_root_zone_can_be_served() -> None:
-    snapshot = snapshot_of((f"{APEX}a.b CNAME ns", "."))
-    assert records(ask("A.b.", "A", snapshot).answer) == ["A.b. 60 IN CNAME ns.", "ns. 60 IN A 192.0.2.1"]
-    assert ask("b.", "A", snapshot).rcode() == dns.rcode.NOERROR
-    assert ask("c.", "A", snapshot).rcode() == dns.rcode.NXDOMAIN
 
 
 def test_without_zones_everything_is_refused() -> None:

@@ -52,7 +52,7 @@ def constant(dotted: str) -> float:
         ("server.md", "bytes each of NSID", "maptr.answer.context.MAX_IDENTITY"),
         ("server.md", "records in a query", "maptr.answer.message.MAX_QUERY_RECORDS"),
         ("server.md", "CNAME and DNAME records", "maptr.answer.lookup.MAX_CHAIN"),
-        ("server.md", "bytes of a padding block", "maptr.answer.edns.PADDING_BLOCK"),
+        ("server.md", "bytes of a padding block", "maptr.answer.message.PADDING_BLOCK"),
         ("server.md", "seconds for which a cookie", "maptr.protocol.cookies.MAX_AGE"),
         ("server.md", "secrets for cookies", "maptr.protocol.cookies.MAX_SECRETS"),
         ("server.md", "responses a second", "maptr.answer.rate_limit.RESPONSES_PER_SECOND"),
