@@ -143,4 +143,4 @@ INVALID = {"responses_per_second": -1, "slip": -1, "window": 0, "table_size": 0,
 @pytest.mark.parametrize("name", INVALID)
 def test_invalid_settings(name: str) -> None:
     with pytest.raises(ValueError, match=r"below|longer"):
-        limiter(**{name: INVALID[name]})
+        limiter(**{name: INVALID[name]})  # type: ignore[arg-type]
