@@ -1,18 +1,26 @@
-"""Streams over a transport of the test, and the scheduling of their turns."""
+"""Streams over a transport of the test, with any bytes in any pieces, and the scheduling of their turns."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterator
 from unittest.mock import Mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from maptr.answer.context import Transport
+from maptr.answer.respond import respond
 from maptr.config.model import TcpConfig
 from maptr.errors import ZoneError
 from maptr.server.counters import Counters
 from maptr.server.stream import HELD_BUFFER, MAX_TURN, Connections, RoundRobin, Stream
+from tests.fuzz.targets import converse_over
+from tests.support.answers import PACKETS, SNAPSHOT
 from tests.support.running import PATIENCE
+from tests.support.streams import messages
 
 QUERY = b"\0\x0cquery of 12."
 
@@ -152,3 +160,32 @@ def test_a_turn_that_raises_does_not_stop_the_others() -> None:
     raised: list[object] = []
     asyncio.run(run())
     assert [type(error) for error in raised] == [ZeroDivisionError]
+
+
+packets = st.binary(max_size=40) | st.sampled_from([bytes.fromhex(case["packet"]) for case in PACKETS["case"]])
+
+
+def answer(query: bytes) -> bytes | None:
+    return respond(query, SNAPSHOT, transport=Transport.TCP)
+
+
+def framed(message: bytes) -> bytes:
+    return len(message).to_bytes(2, "big") + message
+
+
+def cut(stream: bytes, places: list[int]) -> list[bytes]:
+    edges = [0, *sorted(place % (len(stream) + 1) for place in places), len(stream)]
+    return [stream[start:end] for start, end in itertools.pairwise(edges)]
+
+
+@given(st.lists(packets, max_size=6), st.lists(st.integers(0, 2000), max_size=8), st.binary(max_size=1))
+def test_rfc7766_8_messages_in_any_pieces_are_answered_in_order(
+    queries: list[bytes], places: list[int], rest: bytes
+) -> None:
+    expected = b"".join(framed(reply) for reply in map(answer, queries) if reply is not None)
+    assert converse_over(cut(b"".join(map(framed, queries)) + rest, places), answer) == expected
+
+
+@given(st.lists(st.binary(max_size=100), max_size=5))
+def test_any_stream_ends_and_gets_whole_messages(pieces: list[bytes]) -> None:
+    list(messages(converse_over(pieces, answer)))
