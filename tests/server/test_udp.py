@@ -1,4 +1,7 @@
-"""UDP on real sockets, in batches and without: the responses are those of the general path, byte for byte."""
+"""UDP on real sockets, in batches and without: the responses are those of the general path, byte for byte.
+
+``test_respond_oracle.py`` checks the general path, and ``scripts/differential`` compares it with NSD and Knot.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +23,25 @@ import dns.zone
 import pytest
 
 from maptr.answer import ready as shortcut
-from maptr.answer.context import NO_COOKIES, Transport
+from maptr.answer.context import NO_COOKIES, Context, Transport
 from maptr.answer.rate_limit import RrlSettings
 from maptr.answer.respond import make_reply, respond
+from maptr.config import ZoneConfig
+from maptr.dnssec.keys import Algorithm, KeyState, Role, add_key
 from maptr.protocol.address import read_network
 from maptr.protocol.cookies import CookieSettings
-from maptr.server import sockets, udp
+from maptr.protocol.names import parse
+from maptr.server import sockets, state_folder, udp
 from maptr.server.counters import Counters
 from maptr.server.responder import Responder, ServerState
+from maptr.server.zone_file import read_zone
 from maptr.transfer.session import Access
-from maptr.zone.snapshot import Snapshot
+from maptr.zone.snapshot import Snapshot, ZoneView
+from tests.answer import test_respond_oracle as generator
 from tests.answer.test_ready import NOW, SECRETS, make_query
 from tests.support.answers import ANSWER, PACKETS
 from tests.support.running import PATIENCE
+from tests.support.server_process import Site
 from tests.support.streams import responding, wait_for
 
 SNAPSHOT = Snapshot.from_zones([dns.zone.from_text(ANSWER["zone"], "example.", relativize=False)])
@@ -450,3 +459,75 @@ def test_rfc3542_the_address_is_kept_and_the_interface_is_not(
 ) -> None:
     expected = [] if leaves is None else [(level, kind, bytes.fromhex(leaves))]
     assert udp.reply_source([(level, kind, bytes.fromhex(arrived))]) == expected
+
+
+# --- random zones in a running server
+
+PLAIN, SIGNED = 12, 4
+QUESTIONS = 60  # of each zone
+ROUNDS = 3  # each from ports of its own, and the last from what the first had learned
+AT_ONCE = 200
+FORMS: tuple[dict[str, object], ...] = (
+    {},
+    {"use_edns": 0, "payload": 1232},
+    {"use_edns": 0, "payload": 512, "want_dnssec": True},
+    {"use_edns": 0, "payload": 1232, "want_dnssec": True},
+)
+
+
+def zones_of(site: Site, rng: random.Random) -> Iterator[tuple[str, list[generator.Record]]]:
+    for number in range(PLAIN + SIGNED):
+        records = generator.random_zone(rng)
+        origin = f"z{number}.test."
+        records = [
+            generator.Record(*(part.replace(generator.ORIGIN, origin) for part in (owner, rdtype, rdata)))
+            for owner, rdtype, rdata in records
+        ]
+        (site.directory / f"z{number}.test.zone").write_text(generator.zone_text(records))
+        yield origin, records
+
+
+def questions(rng: random.Random, origin: str, records: list[generator.Record]) -> Iterator[bytes]:
+    names = {record.owner for record in records} | {f"{rng.choice('abc*')}.{record.owner}" for record in records}
+    names |= {generator.random_name(rng, 4).replace(generator.ORIGIN, origin) for _ in range(10)} | {f"x{origin}"}
+    for _ in range(QUESTIONS):
+        name = "".join(rng.choice((letter.lower(), letter.upper())) for letter in rng.choice(sorted(names)))
+        query = dns.message.make_query(name, rng.choice(generator.QUERY_TYPES), **rng.choice(FORMS))  # type: ignore[arg-type]
+        yield query.to_wire()
+
+
+@needs_batches
+def test_a_running_server_answers_random_zones_as_the_general_path_does(site: Site) -> None:
+    rng = random.Random(1)
+    made = dict(zones_of(site, rng))
+    add_key(site.directory / "keys", Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
+    origins = sorted(made)
+    config = '[serve]\nlisten = ["127.0.0.1:0"]\nstate = "state"\n'
+    for origin in origins:
+        keys = 'keys = "keys"\n' if origin in origins[:SIGNED] else ""
+        config += f'[[zone]]\nname = "{origin}"\nfile = "{origin}zone"\nlint = "off"\n{keys}'
+    site.config.write_text(config)
+    port = site.start()
+    views: list[ZoneView] = []
+    for origin in origins:
+        name = parse(origin)
+        kept = state_folder.read_signed(site.directory / "state", name)
+        assert (kept is not None) is (origin in origins[:SIGNED])
+        views.append(kept.view if kept else read_zone(ZoneConfig(name, site.directory / f"{origin}zone")))
+    snapshot, context = Snapshot.of(views), Context(cookies=NO_COOKIES)
+    asked = numbered([query for origin in origins for query in questions(rng, origin, made[origin])])
+    expected: dict[bytes, bytes | None] = {}
+    for query in asked:
+        reply = make_reply(query, snapshot, transport=Transport.UDP, client="127.0.0.1", context=context)
+        expected[query[:2]] = None if reply is None else reply.wire
+    assert len({reply[3] & 15 for reply in expected.values() if reply}) >= 3
+    for _ in range(ROUNDS):
+        rng.shuffle(asked)
+        for start in range(0, len(asked), AT_ONCE):
+            some = asked[start : start + AT_ONCE]
+            replies = ask(("127.0.0.1", port), some)
+            for query in some:
+                assert replies.get(query[:2]) == expected[query[:2]], (query.hex(), dns.message.from_wire(query))
+    batches = site.status()["batches"]
+    assert isinstance(batches, dict)
+    assert batches["ready"] > ROUNDS * len(asked) // 2, "by the short way"
