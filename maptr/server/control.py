@@ -19,7 +19,7 @@ from typing import Any
 
 from maptr.errors import ConfigError
 from maptr.server.request_server import MAX_CONNECTIONS, RequestServer
-from maptr.server.sockets import cannot_listen
+from maptr.server.sockets import explained
 
 log = logging.getLogger("maptr.serve")
 
@@ -37,13 +37,11 @@ def bind(path: Path) -> socket.socket:
     Creates the directory, and replaces a socket that no server listens on. Raises ConfigError.
     """
     check_path(path)
-    try:
+    with explained(path, key=KEY):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _locked(path.parent):
             _remove_stale(path)
             return _bind(path)
-    except OSError as error:
-        raise cannot_listen(path, error, key=KEY) from error
 
 
 def check_path(path: Path) -> None:

@@ -64,10 +64,10 @@ def bind(
             sockets.udp.append(udp)
             sockets.tcp.append(tcp)
         for address in tls_addresses:
-            with _explained(address):
+            with explained(address):
                 sockets.tls.append(open_tcp(*address))
         if metrics is not None:
-            with _explained(metrics, key="serve.metrics"):
+            with explained(metrics, key="serve.metrics"):
                 sockets.metrics = open_tcp(*metrics)
     except BaseException:
         sockets.close()
@@ -80,12 +80,16 @@ def bound_at(address: Address, sock: socket.socket) -> Address:
     return Address(address.host, sock.getsockname()[1])
 
 
-def cannot_listen(where: Address | Path, error: OSError, *, key: str = "") -> ConfigError:
-    """The error to raise; ``key`` is the setting with the address."""
-    low = isinstance(error, PermissionError) and isinstance(where, Address) and where.port < socket.IPPORT_RESERVED
-    advice = ": ports below 1024 need root or CAP_NET_BIND_SERVICE" if low else ""
-    reason = os.strerror(error.errno) if error.errno else error
-    return ConfigError(f"cannot listen on {where}: {reason}{advice}", key=key)
+@contextlib.contextmanager
+def explained(where: Address | Path, *, key: str = "") -> Iterator[None]:
+    """Raise ConfigError if a socket cannot be bound there; ``key`` is the setting with the address."""
+    try:
+        yield
+    except OSError as error:
+        low = isinstance(error, PermissionError) and isinstance(where, Address) and where.port < socket.IPPORT_RESERVED
+        advice = ": ports below 1024 need root or CAP_NET_BIND_SERVICE" if low else ""
+        reason = os.strerror(error.errno) if error.errno else error
+        raise ConfigError(f"cannot listen on {where}: {reason}{advice}", key=key) from error
 
 
 def open_udp(host: str, port: int) -> socket.socket:
@@ -154,7 +158,7 @@ def limits_within_descriptors(limits: TcpConfig, listening: int) -> TcpConfig:
 
 def _bind_pair(address: Address) -> tuple[socket.socket, socket.socket]:
     """A UDP and a TCP socket on the same port. Raises ConfigError."""
-    with _explained(address):
+    with explained(address):
         for others in reversed(range(PORT_TRIES)):
             udp = open_udp(*address)
             try:
@@ -164,15 +168,6 @@ def _bind_pair(address: Address) -> tuple[socket.socket, socket.socket]:
                 if address.port or error.errno != errno.EADDRINUSE or not others:
                     raise
     raise AssertionError("unreachable")
-
-
-@contextlib.contextmanager
-def _explained(address: Address, *, key: str = "") -> Iterator[None]:
-    """Raise ConfigError for an address that cannot be bound."""
-    try:
-        yield
-    except OSError as error:
-        raise cannot_listen(address, error, key=key) from error
 
 
 def _sockaddr(host: str, port: int) -> tuple[str, int] | tuple[str, int, int, int]:
