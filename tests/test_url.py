@@ -78,10 +78,6 @@ def test_hosts_outside_ascii_are_refused(host: str) -> None:
     assert "A-labels" in (url.refusal(f"https://{host}/", allow_private=True) or "")
 
 
-def test_a_private_host_needs_a_valid_url() -> None:
-    assert url.refusal("javascript:alert(1)", allow_private=True) is not None
-
-
 @given(st.text() | st.text(alphabet="htps:/.0123456789abx@[]#?%", max_size=40).map(lambda text: f"http://{text}"))
 def test_any_text_is_parsed_or_refused_with_a_reason(text: str) -> None:
     if url.refusal(text) is None:

@@ -55,14 +55,6 @@ def test_rdata_that_is_compressed_cut_short_or_too_long_is_refused() -> None:
         Naptr.from_wire(wire + b"\0")
 
 
-def test_text_format() -> None:
-    rule = Naptr(10, 10, b"u", b"ark", rb"!^ark:/?12345/(.*)$!https://h.example:8443/\1!", ())
-    assert rule.to_text() == r'10 10 "u" "ark" "!^ark:/?12345/(.*)$!https://h.example:8443/\\1!" .'
-    host = Naptr(100, 10, b"h", b"ark", b"", (b"h", b"example:8443"))
-    assert host.to_text() == r'100 10 "h" "ark" "" h.example\0588443.'
-    assert Naptr(0, 0, b'"\xff', b"", b"", ()).to_text() == '0 0 "\\"\\255" "" "" .'
-
-
 @given(naptrs)
 def test_a_record_of_no_use_has_a_reason(naptr: Naptr) -> None:
     rule = read(naptr, undotted=(b"ark", b"arpa"))

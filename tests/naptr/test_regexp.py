@@ -160,26 +160,6 @@ def test_a_prefix_matches_as_its_program_does(ere: str, text: str, likely: bool)
         assert prefix.match(text.encode(), PLENTIFUL) == Expression.parse(ere.encode()).match(text.encode(), PLENTIFUL)
 
 
-@pytest.mark.parametrize(
-    ("ere", "is_prefix"),
-    [
-        (rb"^ark:/?12345/(.*)$", True),
-        (rb"^ark:/?12345/(x6.*)$", True),
-        (rb"^ark:/?12345/x[.]y.*", True),
-        (rb"^ark:/?1?2345/(.*)$", False),
-        (rb"ark:12345/(.*)$", False),
-        (rb"^ark:(12345)/(.*)$", False),
-        (rb"^a\1(.*)$", False),
-        (rb"^a[^b](.*)$", False),
-        (rb"^a.(.*)$", False),
-        (rb"^a(.*)*$", False),
-        (rb"^a(.*)$$", False),
-    ],
-)
-def test_the_shape_of_a_prefix(ere: bytes, is_prefix: bool) -> None:
-    assert (Prefix.parse(ere) is not None) == is_prefix
-
-
 atoms = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", "c"])
 expressions = st.recursive(
     atoms,

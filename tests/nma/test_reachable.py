@@ -17,7 +17,7 @@ from maptr.choose import CHOOSERS, first
 from maptr.errors import NmaError
 from maptr.nma.describe import describe
 from maptr.nma.reachable import Own, Prober, Reachable, info, named
-from maptr.registry.liveness import ProbeResult
+from maptr.registry.liveness import ProbeResult, place_of
 from tests.support.authority import discovery_at, erc
 from tests.support.caching import ARK, Clock, Rig, host, said
 from tests.support.certificates import write_certificate
@@ -34,8 +34,7 @@ class Web:
         self.asked: list[str] = []
 
     def __call__(self, where: url.Url, seconds: float) -> None:
-        port = "" if where.port is None else f":{where.port}"
-        place = f"{where.scheme}://{where.host.in_url}{port}"
+        place = place_of(where)
         self.asked.append(place)
         if place not in self.alive:
             raise NmaError("no answer")

@@ -100,13 +100,6 @@ def test_a_member_that_only_informs_may_have_any_type(
             assert back[member] == value or value is None, member
 
 
-def test_the_first_bad_record_is_raised_without_on_bad() -> None:
-    with pytest.raises(TableError, match=r"f.json: record 10: where is not text"):
-        registry.read(
-            '{"data": [{"what": "1"}, {"what": "10", "where": 5}, {"what": "11", "where": 5}]}', filename="f.json"
-        )
-
-
 def test_unknown_members_are_written_back() -> None:
     text = """{"metadata": {"version": "1.0"}, "license": "MIT", "data": [
       {"what": "12345", "where": "https://a.example.org",

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from maptr import Ark, registry
 from maptr.discovery import Outcome
 from maptr.errors import TableError
-from maptr.registry import natab
 from maptr.registry.table import Entry, NaanPolicy, Nma, Table, Who
 from maptr.walk import Answer, Walk
 from maptr.zone import rules
@@ -58,23 +57,6 @@ def test_vector(vector: dict[str, Any]) -> None:
     assert [nma.target for nma in nmas] == vector.get("targets", [nma.target for nma in nmas])
     assert table["12345"].policy.url == vector.get("policy", table["12345"].policy.url)
     assert [error.line for error in bad] == vector["bad"]
-
-
-def test_an_entry_has_all_fields_of_its_lines() -> None:
-    table = natab.read("#\n# Library of Congress\n12026: http://loc.example.org/p\n  Ark.example.org:81 USLC\n")
-    assert table["12026"] == Entry(
-        "12026",
-        nmas=(Nma("https://Ark.example.org:81/ark:/${content}", "Ark.example.org:81", acronym="USLC"),),
-        who=Who("Library of Congress"),
-        policy=NaanPolicy(url="http://loc.example.org/p"),
-    )
-    assert table["12026"].line == 3
-
-
-def test_header_comments_are_metadata_and_several_comment_lines_are_not_a_name() -> None:
-    table = natab.read("#  Last change:  8 November 2002\n# This file\n# maps NAANs\n12026:\n  ark.example.org\n")
-    assert table.metadata == {"Last change": "8 November 2002"}
-    assert table["12026"].who.name == ""
 
 
 @pytest.mark.parametrize(

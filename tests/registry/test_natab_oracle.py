@@ -209,16 +209,6 @@ def test_a_large_table_with_odd_entries() -> None:
     same("".join([*blocks[:700], "damage\n", *blocks[700:]]))
 
 
-def test_entries_are_made_once() -> None:
-    table = natab.read("".join(f"{naan}:\n    h{naan}.example.org  ACR\n" for naan in range(1000, 2000)))
-    assert len(table) == 1000
-    assert "1500" in table
-    assert "999" not in table
-    assert table["1500"] is table["1500"]
-    assert table["1500"].line == 1001
-    assert table.naans()[0] == "1000"
-
-
 def test_the_table_can_be_pickled_compared_and_cut() -> None:
     table = natab.read(SAMPLE)
     back = pickle.loads(pickle.dumps(table))

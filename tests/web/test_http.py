@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from maptr.errors import FetchError, NmaError
-from maptr.web.http import MAX_ADDRESSES, MAX_PAGE, fetch, get
+from maptr.web.http import MAX_ADDRESSES, fetch, get
 from tests.support.certificates import write_certificate
 from tests.support.http_server import Handle, http_server, pages, raw_server, sends
 
@@ -220,13 +220,6 @@ def test_body_is_limited_in_size() -> None:
         fetch(url, max_bytes=5000)
 
 
-def test_a_closed_port_is_an_error() -> None:
-    with http_server(sends(CONTENT)) as url:
-        pass
-    with pytest.raises(FetchError, match="refused"):
-        fetch(url)
-
-
 @pytest.mark.parametrize("endless", [False, True])
 def test_certificates_are_verified_and_tls_is_limited_in_time(endless: bool, tmp_path: Path) -> None:
     write_certificate(tmp_path)
@@ -269,12 +262,6 @@ def test_addresses_that_are_not_public_are_refused(monkeypatch: pytest.MonkeyPat
         with pytest.raises(NmaError, match=r"127\.0\.0\.1 is not a public address"):
             get(f"http://h.example:{running.port}/", seconds=2)
         assert running.asked == []
-
-
-def test_a_body_is_cut_at_the_limit() -> None:
-    with pages(lambda path: (200, {}, b"x" * 1_000_000)) as running:
-        page = get(running.url, seconds=5, allow_private=True)
-    assert (page.cut, len(page.body)) == (True, MAX_PAGE)
 
 
 def test_tls_is_verified_for_the_host_of_the_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
