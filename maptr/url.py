@@ -53,6 +53,12 @@ class Url(NamedTuple):
     port: int | None
     rest: str
 
+    @property
+    def place(self) -> str:
+        """The server: scheme, host in lower case, and the port if there is one."""
+        port = f":{self.port}" if self.port is not None else ""
+        return f"{self.scheme}://{self.host.in_url.lower().removesuffix('.')}{port}"
+
 
 def parse_host(text: str) -> Host:
     """The host of a URL. Raises ValueError with the reason.

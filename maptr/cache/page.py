@@ -13,7 +13,7 @@ from pathlib import Path
 from string import Template
 
 from maptr.cache.drift import Drift, Verdict
-from maptr.registry.liveness import Liveness
+from maptr.cache.probe_log import Liveness
 
 # The mark and the meaning of each verdict, worst first: the square of a NAAN shows the worst of its records.
 VERDICTS = {

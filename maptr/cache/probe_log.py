@@ -1,22 +1,83 @@
-"""The probes of mapping authorities, kept in the cache's SQLite file beside answers and verdicts."""
+"""Probes of mapping authorities, kept in the cache's SQLite file, and the liveness that follows from them.
+
+Liveness is advisory: it never removes a candidate. A server that did not answer several probes in a row is *suspect*:
+its candidates are tried last, and reports name it. ``maptr.nma.reachable`` sends the probes.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
 from itertools import groupby
+from typing import Any
 
 from maptr import url
 from maptr.cache.disk import Disk
-from maptr.registry.liveness import Liveness, Probe, ProbeResult, place_of
+from maptr.registry.table import Table
+from maptr.registry.target import example_url
 
 MAX_PROBES = 50  # of one server
+SUSPECT_AFTER = 3  # unanswered probes in a row
+TRUSTED_FOR = 604_800.0  # seconds for which the last probe is valid
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS probe (
     place TEXT, at REAL, answered INTEGER, note TEXT, PRIMARY KEY (place, at)
 ) WITHOUT ROWID
 """
+
+
+class ProbeResult(StrEnum):
+    """How a probe ended. A place that is not asked (a private address, not an http URL) has not failed."""
+
+    ANSWERED = "answered"
+    SILENT = "silent"
+    NOT_ASKED = "not asked"
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A probe of a place, such as ``https://ark.example.org:8443``; ``at`` is in seconds since 1970."""
+
+    place: str
+    at: float
+    outcome: ProbeResult
+    note: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    """The state of a place: ``failures`` in a row, the first at ``since``, the last at ``at``."""
+
+    place: str
+    at: float
+    answered_at: float | None = None
+    failures: int = 0
+    since: float | None = None
+    note: str = ""
+
+    @classmethod
+    def of(cls, place: str, probes: Iterable[tuple[float, bool, str]]) -> Liveness:
+        """The state after some probes, given as (time, answered, note), oldest first."""
+        found = cls(place, 0.0)
+        for at, answered, note in probes:
+            if answered:
+                found = cls(place, at, at)
+            else:
+                since = at if found.since is None else found.since
+                found = replace(found, at=at, failures=found.failures + 1, since=since, note=note)
+        return found
+
+    def is_suspect(self, now: float) -> bool:
+        return self.failures >= SUSPECT_AFTER and abs(now - self.at) <= TRUSTED_FOR
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 class ProbeLog:
@@ -55,7 +116,7 @@ class ProbeLog:
 
     def is_suspect(self, where: url.Url) -> bool:
         """True for a server that did not answer several probes in a row. ``Reachable`` takes it as ``suspects``."""
-        place = place_of(where)
+        place = where.place
         known = self._read("WHERE place = ?", place).get(place)
         return known is not None and known.is_suspect(self._wall())
 
@@ -70,3 +131,22 @@ class ProbeLog:
             place: Liveness.of(place, [(at, bool(answered), note) for _, at, answered, note in group])
             for place, group in groupby(rows, key=lambda row: row[0])
         }
+
+
+def places_of(table: Table, naans: Iterable[str] = ()) -> list[str]:
+    """The servers of a table, each once, in its order; only those of ``naans`` if any are given."""
+    wanted = set(naans)
+    found: dict[str, None] = {}
+    for entry in table.values():
+        for nma in entry.nmas if not wanted or entry.naan in wanted else ():
+            if (place := place_in(example_url(nma.target))) is not None:
+                found[place] = None
+    return list(found)
+
+
+def place_in(text: str) -> str | None:
+    """The server of a URL given as text; None if the URL is not usable."""
+    try:
+        return url.parse(text).place
+    except ValueError:
+        return None

@@ -17,17 +17,16 @@ from maptr.cache import DNS_ONLY
 from maptr.cache.cache import Cache
 from maptr.cache.disk import Disk
 from maptr.cache.page import is_page, render
-from maptr.cache.probe_log import ProbeLog
+from maptr.cache.probe_log import ProbeLog, ProbeResult, place_in, places_of
 from maptr.cli import lookup, options, output
 from maptr.cli.lookup import DEFAULTS
 from maptr.cli.options import overwrite_option, read_table, refuse_foreign, refuse_input, write
 from maptr.errors import ConfigError
 from maptr.nma.reachable import MIN_AGE, Prober
-from maptr.registry.liveness import ProbeResult, place_in, places_of
 
 if TYPE_CHECKING:
     from maptr.cache.drift import Drift
-    from maptr.registry.liveness import Liveness, Probe
+    from maptr.cache.probe_log import Liveness, Probe
 
 MAX_CONCURRENCY = 32
 

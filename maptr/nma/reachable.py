@@ -21,11 +21,11 @@ from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
 from maptr import url
+from maptr.cache.probe_log import Probe, ProbeResult
 from maptr.choose import Chooser, at_random, first
 from maptr.discovery import Candidate, Discovery
 from maptr.errors import NmaError
 from maptr.naptr.regexp import Prefix, Substitution
-from maptr.registry.liveness import Probe, ProbeResult, Suspects, place_of
 from maptr.web import http
 
 SECONDS = 2.0  # for one probe of a chooser
@@ -59,7 +59,7 @@ class Reachable:
         seconds: float = SECONDS,
         allow_private: bool = False,
         probe: ProbeFunction | None = None,
-        suspects: Suspects | None = None,
+        suspects: Callable[[url.Url], bool] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._schemes, self._seconds = schemes, seconds
@@ -91,7 +91,7 @@ class Reachable:
     def _answers(self, where: url.Url, deadline: float) -> bool:
         now = self._clock()
         with self._lock:
-            known, until = self._known.get(place_of(where), (False, 0.0))
+            known, until = self._known.get(where.place, (False, 0.0))
         if until > now:
             return known
         if now >= deadline:
@@ -104,8 +104,8 @@ class Reachable:
     def _remember(self, where: url.Url, answered: bool) -> bool:
         until = self._clock() + (REMEMBER if answered else REMEMBER_FAILURE)
         with self._lock:
-            self._known.pop(place_of(where), None)
-            self._known[place_of(where)] = answered, until
+            self._known.pop(where.place, None)
+            self._known[where.place] = answered, until
             if len(self._known) > MAX_REMEMBERED:
                 del self._known[next(iter(self._known))]
         return answered

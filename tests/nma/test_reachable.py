@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from maptr import url
 from maptr.ark import Ark
+from maptr.cache.probe_log import ProbeResult
 from maptr.choose import CHOOSERS, first
 from maptr.errors import NmaError
 from maptr.nma.describe import describe
 from maptr.nma.reachable import Own, Prober, Reachable, info, named
-from maptr.registry.liveness import ProbeResult, place_of
 from tests.support.authority import discovery_at, erc
 from tests.support.caching import ARK, Clock, Rig, host, said
 from tests.support.certificates import write_certificate
@@ -34,7 +34,7 @@ class Web:
         self.asked: list[str] = []
 
     def __call__(self, where: url.Url, seconds: float) -> None:
-        place = place_of(where)
+        place = where.place
         self.asked.append(place)
         if place not in self.alive:
             raise NmaError("no answer")

@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner
 
 from maptr.ark import Ark
+from maptr.cache.probe_log import Liveness
 from maptr.cli.group import main
 from maptr.discovery import Link, Outcome, Step
 from maptr.nma.describe import Description, Segment
-from maptr.registry.liveness import Liveness
 from maptr.registry.table import Entry, Table
 from maptr.server.puller import DriftReport
 from maptr.server.state import ZoneResult
