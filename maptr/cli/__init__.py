@@ -8,7 +8,7 @@ COMMANDS = {
     "url": ("maptr.cli.discover", "url", "Print the URL of each ARK and nothing else."),
     "ark": ("maptr.cli.ark", "ark", "Parse ARKs: normal form, shoulder, qualifier, check character."),
     "bulk": ("maptr.cli.bulk", "bulk", "Discover a file of ARKs, many at a time."),
-    "info": ("maptr.cli.info", "info", "Ask the mapping authority of each ARK for a description."),
+    "info": ("maptr.cli.discover", "info", "Ask the mapping authority of each ARK for a description."),
     "table": ("maptr.cli.table", "table", "Pull, check and convert the NAAN registry."),
     "zone": ("maptr.cli.zone", "zone", "Build the zone from the registry; check, compare and sign zones."),
     "serve": ("maptr.cli.serve", "serve", "Answer DNS queries from zone files."),

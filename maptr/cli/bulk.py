@@ -133,7 +133,8 @@ def bulk(
             rows = Rows(write, cache, ordered=not unordered, require=asked_for.require, chooser=chooser)
             stack.callback(rows.close)
             for lines in read_arks(source, kept or KeptRows(), rows, update, asked_for.profile):
-                for number, discovery in engine.run(lines, ordered=not unordered) if engine else _unasked(lines):
+                unasked = ((number, Discovery(ark, (), (), complete=False)) for number, ark in lines)  # no resolver
+                for number, discovery in engine.run(lines, ordered=not unordered) if engine else unasked:
                     rows.found(number, discovery)
                 rows.write()
             rows.write(wait=True)
@@ -189,12 +190,6 @@ def _engine(
         if cache is None or servers:
             raise
         return None
-
-
-def _unasked(lines: Iterable[tuple[int, Ark]]) -> Iterator[tuple[int, Discovery]]:
-    """The discoveries on a machine without a resolver."""
-    for number, ark in lines:
-        yield number, Discovery(ark, (), (), complete=False)
 
 
 @contextmanager

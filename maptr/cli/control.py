@@ -197,15 +197,13 @@ def _socket(file: str | None, path: str | None) -> tuple[Path, str]:
     """The control socket, and the file and line that name it; exits if there is none."""
     if path is not None:
         return Path(path), ""
-    named = Path(file) if file is not None else configuration.find(os.environ)
-    if named is None and (running := places.running(os.environ)) is not None:
-        named = Path(running)
+    named = file or configuration.find(os.environ) or places.running(os.environ)
     if named is None and places.there(places.SYSTEM_CONFIG):
-        named = Path(places.SYSTEM_CONFIG)
+        named = places.SYSTEM_CONFIG
     if named is None and (found := next(filter(places.there, places.control_sockets(os.environ)), None)):
         return Path(found), ""
     try:
-        config = configuration.load(named, environment=os.environ, secrets=False)
+        config = configuration.load(None if named is None else Path(named), environment=os.environ, secrets=False)
     except ConfigError as error:
         output.fail(str(error), output.EXIT_NONE)
     if config.serve.control is None:

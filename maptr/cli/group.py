@@ -18,7 +18,14 @@ MIN_LIKENESS = 0.6  # difflib's ratio between a mistyped word and the suggestion
 
 
 class Group(click.Group):
-    """A click group that suggests the nearest name for an unknown command, and reports the errors of its commands."""
+    """A click group that suggests the nearest name for an unknown command, and reports the errors of its commands.
+
+    Its ``lazy`` commands, name -> (module, attribute, short help), are imported when they are used.
+    """
+
+    def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str, str]] | None = None, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._lazy = lazy or {}
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -39,14 +46,6 @@ class Group(click.Group):
             except (ArkSyntaxError, ConfigError) as error:
                 raise click.UsageError(str(error)) from None
 
-
-class LazyGroup(Group):
-    """A group whose ``lazy`` commands, name -> (module, attribute, short help), are imported when they are used."""
-
-    def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str, str]], **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._lazy = lazy
-
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self.commands, *self._lazy]
 
@@ -64,7 +63,7 @@ class LazyGroup(Group):
             formatter.write_dl(rows)
 
 
-class MainGroup(LazyGroup):
+class MainGroup(Group):
     """The group of ``maptr`` itself, which takes ``maptr ARK`` for ``maptr discover ARK``."""
 
     def resolve_command(

@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -166,12 +168,7 @@ def discovery_options(help: str, *, timeout: float = DEFAULTS.timeout) -> Callab
         CONFIG_OPTION,
     )
 
-    def decorated(command: Command) -> Command:
-        for decorate in reversed(options):
-            command = decorate(command)
-        return command
-
-    return decorated
+    return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
 # ---- values
@@ -209,11 +206,8 @@ def find_table(file: str | None, config: Config | None) -> str:
 def read_bytes(file: str) -> bytes:
     """The content of a file, or of standard input for ``-``."""
     try:
-        if file == "-":
-            data = output.standard_input().read(MAX_BYTES + 1)
-        else:
-            with Path(file).open("rb") as opened:
-                data = opened.read(MAX_BYTES + 1)
+        with nullcontext(output.standard_input()) if file == "-" else Path(file).open("rb") as opened:
+            data = opened.read(MAX_BYTES + 1)
     except OSError as error:
         output.fail(f"{input_name(file)}: {error.strerror or error}", output.EXIT_UNREADABLE)
     if len(data) > MAX_BYTES:

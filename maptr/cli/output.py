@@ -78,18 +78,13 @@ def standard_input() -> BinaryIO:
     return sys.stdin.buffer
 
 
-def watched() -> bool:
-    """Whether stderr is a terminal, where progress can be shown."""
-    return sys.stderr is not None and sys.stderr.isatty()
-
-
 @contextmanager
 def progress(label: str, total: int | None = None, *, hidden: bool = False) -> Iterator[Callable[..., object]]:
     """A progress bar on stderr if it is a terminal, unless ``hidden``.
 
     Yields rich's ``Progress.update`` of the bar, which takes ``advance``, ``completed`` and ``total``.
     """
-    if hidden or not watched():
+    if hidden or sys.stderr is None or not sys.stderr.isatty():
         yield lambda **changes: None
         return
     from functools import partial

@@ -57,14 +57,6 @@ def _key(text: str) -> KeyConfig:
     return KeyConfig(read_key_name(name), read_algorithm(algorithm), read_tsig_secret(secret))
 
 
-def _folder(text: str) -> str:
-    if not Path(text).is_dir():
-        raise ValueError(f"{text!r} {'is not a directory' if Path(text).exists() else 'does not exist'}")
-    if not os.access(text, os.R_OK | os.W_OK):
-        raise ValueError(f"{text!r} cannot be written to")
-    return text
-
-
 @click.command()
 @click.option(
     "--config",
@@ -161,8 +153,7 @@ def _folder(text: str) -> str:
     "--state",
     "serve.state",
     metavar="DIRECTORY",
-    type=Parsed(_folder),
-    shell_complete=PATH.shell_complete,
+    type=click.Path(exists=True, file_okay=False, writable=True),
     help="Directory of this server alone, for the journals that IXFR is answered from, and for the zones that it "
     "builds and signs.  [default: journals lie beside the zone files]",
 )

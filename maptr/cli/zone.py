@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from maptr.cli import options, output
-from maptr.cli.group import LazyGroup
+from maptr.cli.group import Group
 from maptr.cli.lookup import ORIGIN
 from maptr.cli.options import (
     JSON_OPTION,
@@ -44,7 +44,7 @@ from maptr.zone.snapshot import ZoneView
 
 
 @click.group(
-    cls=LazyGroup,
+    cls=Group,
     lazy={
         "sign": ("maptr.cli.sign", "sign", "Sign a zone with the keys in a folder."),
         "keys": ("maptr.cli.sign", "keys", "Manage the keys of a zone."),
