@@ -129,27 +129,21 @@ def test_a_bare_naan_has_an_authority_at_a_server_and_in_a_table(server: Hostile
         assert cache.discover("ark:12345")[0].host == "t.example.org"
 
 
-def test_a_bare_naan_on_the_command_line(server: Hostile, tmp_path: Path) -> None:
-    for command in (["url", "ark:12345"], ["url", "ark:12345", "--allow-private"]):
-        assert run(*command, f"@{server.name}").stdout == "https://h.example.org/ark:12345\n"
-    file = tmp_path / "arks"
-    file.write_text("ark:12345\n")
-    assert run("bulk", str(file), f"@{server.name}").stdout.splitlines()[1].startswith("1,found,ark:12345,")
-
-
 def test_an_unknown_profile_is_a_mistake(server: Hostile) -> None:
     with pytest.raises(ConfigError, match="'2003' is not one of"):
         discover("ark:12345/x-1", profile="2003", nameservers=[server.name])  # type: ignore[arg-type]
 
 
-def test_a_profile_on_the_command_line(server: Hostile, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [(), ("--allow-private",)], ids=["plain", "click"])
+def test_bare_naans_and_profiles_on_the_command_line(options: tuple[str, ...], server: Hostile) -> None:
     at, text = f"@{server.name}", "ark:/12345/x1#2"
-    assert run("url", text, at).stdout == "https://h.example.org/ark:12345/x1\n"
-    assert run("url", "--profile", "2002", text, at).stdout == "https://h.example.org/ark:12345/x1%232\n"
-    assert json.loads(run("discover", "--json", "--profile", "2002", text, at).stdout)["ark"] == "ark:12345/x1#2"
-    file = tmp_path / "arks"
-    file.write_text(text + "\n")
-    assert ",ark:12345/x1#2," in run("bulk", "--profile", "2002", str(file), at).stdout
+    assert run("url", "ark:12345", text, at, *options).stdout.splitlines() == [
+        "https://h.example.org/ark:12345",
+        "https://h.example.org/ark:12345/x1",
+    ]
+    assert run("url", "--profile", "2002", text, at, *options).stdout == "https://h.example.org/ark:12345/x1%232\n"
+    rows = run("bulk", "--profile", "2002", at, *options, text=f"ark:12345\n{text}\n").stdout.splitlines()
+    assert [row.split(",")[1:3] for row in rows[1:]] == [["found", "ark:12345"], ["found", "ark:12345/x1#2"]]
 
 
 def test_a_trace_shows_what_was_cut_from_the_ark(server: Hostile) -> None:

@@ -1,9 +1,12 @@
-"""``maptr bulk`` with a cache, a table and the order of its rows; tests/client/test_bulk.py has the rest."""
+"""``maptr bulk``: formats, resuming, interrupting, the progress bar, a cache and a table."""
 
 from __future__ import annotations
 
+import csv
 import json
 import sqlite3
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,38 +14,181 @@ import pytest
 from maptr.ark import Ark
 from maptr.cli.bulk import Rows
 from maptr.discovery import Discovery, DiscoveryFailed
-from tests.cli.test_lookup import ARK, DEAD, ZONES, home, of_minutes, server
-from tests.support.command_line import run
+from tests.cli.test_lookup import ARK, ZONES, home, of_minutes
+from tests.cli.test_lookup import server as sample_server
+from tests.support import command_line
+from tests.support.bulk import ZONE, server
+from tests.support.command_line import interrupted, run_on_terminal
+from tests.support.hostile import Hostile, hostile, hosts, question
 from tests.support.peers import Maptr
 
-__all__ = ["home", "server"]
+__all__ = ["home", "sample_server", "server"]
+
+run = partial(command_line.run, "bulk")
+
+
+def test_csv_of_a_file(server: Hostile, tmp_path: Path) -> None:
+    source = tmp_path / "arks.txt"
+    source.write_text("ark:1/x1\n\nnonsense\nhttps://n2t.net/ark:/2/x2?info\nark:4/x\n")
+    result = run(str(source), f"@{server.name}")
+    rows = {int(row["line"]): row for row in csv.DictReader(result.stdout.splitlines())}
+    assert result.exit_code == 1
+    assert {line: row["status"] for line, row in rows.items()} == {1: "found", 3: "bad", 4: "found", 5: "none"}
+    assert rows[4]["url"] == "https://ha.example/ark:2/x2?info"
+    assert "line 3: no ark: label" in result.stderr
+    assert "2 found, 1 none, 0 unknown, 1 bad" in result.stderr
+
+
+def test_a_run_resumes_after_its_last_complete_row(server: Hostile, tmp_path: Path) -> None:
+    text = "".join(f"ark:{1 + i % 3}/x{i}\n" for i in range(50)) + "ark:1/x" + "y" * 9000 + "\nark:1/last\n"
+    for flag, out in (("--json", tmp_path / "o.jsonl"), ("--concurrency=9", tmp_path / "o.csv")):
+        assert run(f"@{server.name}", flag, "-o", str(out), text=text).exit_code == 1
+        whole = out.read_bytes()
+        for cut in (0, 5, len(whole) // 2, len(whole) - 1):
+            out.write_bytes(whole[:cut])
+            assert run(f"@{server.name}", flag, "-o", str(out), "--resume", text=text).exit_code in (0, 1)
+            assert sorted(out.read_bytes().splitlines()) == sorted(whole.splitlines())
+    documents = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    assert {document["schema"] for document in documents} == {"maptr/1"}
+    assert "longer than" in next(d["note"] for d in documents if d["line"] == 51)
+
+
+@pytest.fixture
+def all_but_two() -> Iterator[Hostile]:
+    """A server that answers for all NAANs but 2."""
+    script = hosts(ZONE)
+    with hostile(lambda query, how: [] if question(query)[0][0] == b"2" else script(query, how)) as server:
+        yield server
+
+
+def has(path: Path, text: str) -> Callable[[], bool]:
+    return lambda: path.exists() and text in path.read_text()
+
+
+def test_an_interrupted_run_can_be_resumed(all_but_two: Hostile, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("ark:1/x\n" * 9000 + "ark:2/x\n")
+    line = ["bulk", "in", f"@{all_but_two.name}", "--timeout", "60", "--concurrency", "1"]
+    done = interrupted([*line, "-o", "out"], has(tmp_path / "out", "\n1000,"), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (
+        130,
+        "maptr: interrupted: out has the rows so far; continue with: -o out --resume\n",
+    )
+    (tmp_path / "in").write_text("ark:1/x\n" * 9000)
+    assert run(str(tmp_path / "in"), f"@{all_but_two.name}", "-o", str(tmp_path / "out"), "--resume").exit_code == 0
+    assert len((tmp_path / "out").read_text().splitlines()) == 9001
+
+
+def test_an_interrupted_run_leaves_the_file_to_be_replaced(all_but_two: Hostile, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("ark:1/x\n" * 9000 + "ark:2/x\n")
+    (tmp_path / "out").write_text("earlier")
+    line = ["bulk", "in", f"@{all_but_two.name}", "--timeout", "60", "-o", "out", "--overwrite"]
+    done = interrupted(line, has(tmp_path / "out.partial", "\n1000,"), cwd=tmp_path)
+    assert (done.returncode, (tmp_path / "out").read_text()) == (130, "earlier")
+    assert "out is unchanged; " in done.stderr
+    assert "continue with: -o " in done.stderr
+    again = run(str(tmp_path / "in"), f"@{all_but_two.name}", "-o", str(tmp_path / "out"), "--overwrite")
+    assert (again.exit_code, (tmp_path / "out").read_text()) == (2, "earlier")
+    assert "an interrupted run left it" in again.stderr
+
+
+def test_an_existing_output_needs_resume_or_overwrite(server: Hostile, tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    out.write_text("my notes\n")
+    to_out = partial(run, f"@{server.name}", "-o", str(out), text="ark:1/x\n")
+    to_out(code=2, said="--resume continues it, --overwrite replaces it")
+    assert out.read_text() == "my notes\n"
+    to_out("--overwrite", "--resume", code=2)
+    to_out("--overwrite", code=0)
+    assert out.read_text().startswith("line,status,ark,url,note\n1,found,ark:1/x,")
+    assert [path.name for path in tmp_path.glob("out*")] == ["out.csv"]
+
+
+@pytest.mark.parametrize(
+    ("how", "flag"), [("itself", ()), ("hard link", ("--overwrite",)), ("symbolic link", ("--resume",))]
+)
+def test_the_input_is_never_the_output(how: str, flag: tuple[str, ...], tmp_path: Path) -> None:
+    source = out = tmp_path / "arks.txt"
+    source.write_text("ark:1/x\n")
+    if how != "itself":
+        out = tmp_path / "out"
+        out.hardlink_to(source) if how == "hard link" else out.symlink_to(source)
+    run(str(source), "@127.0.0.1#9", "-o", str(out), *flag, code=2, said="input and output are the same file")
+    assert source.read_text() == "ark:1/x\n"
+
+
+GOOD = "1,found,ark:1/x1,https://ha.example/ark:1/x1,\n"
+HEAD = "line,status,ark,url,note\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "because"),
+    [
+        ("my notes\nall of them\n", "it does not begin with line,status,ark,url,note"),
+        ("my notes without an end of line", "it does not begin with"),
+        ("a,b\n1,2\n", "it does not begin with"),
+        ("line,status,ark,url\n1,found,ark:1/x1,u\n", "it does not begin with"),
+        (f"{HEAD}1,found,ark:1/other,https://x.example/,\n", "its row of line 1 has another ARK"),
+        (f"{HEAD}{GOOD}4,found,ark:1/x4,https://x.example/,\n", "has a row of line 4, but the input has 2 lines"),
+        (f"{HEAD}1,found,ark:1/x1\n", "record 2 was not written by maptr bulk"),
+        (f"{HEAD}{GOOD}1,found,ark:1/x2,,\n", "line 1 has another row already"),
+        (f"{HEAD}x,found,ark:1/x1,,\n", "record 2"),
+        (f"{HEAD}1,lost,ark:1/x1,,\n", "record 2"),
+        ('{"schema": "maptr/1", "line": 1, "status": "found", "ark": "ark:1/x1", "url": "", "note": ""}\n', "begin"),
+        ("\udcff\udcfe\n", "it does not begin with"),
+        (f"{HEAD}1,found,\udcff,,\n", "record 2"),
+    ],
+)
+def test_an_output_that_cannot_be_resumed_is_unchanged(content: str, because: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    octets = content.encode("utf-8", "surrogateescape")
+    out.write_bytes(octets)
+    run("@127.0.0.1#9", "-o", str(out), "--resume", text="ark:1/x1\nark:2/x2\n", code=2, said=because)
+    assert out.read_bytes() == octets
+
+
+@pytest.mark.parametrize(
+    "content", [f"{HEAD}{GOOD}", "[1]\n", '{"line": 1}\n', '{"schema": "maptr/1", "line": 1}\n', "[" * 9999]
+)
+def test_an_output_of_another_format_is_unchanged(content: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    out.write_text(content)
+    result = run("@127.0.0.1#9", "-o", str(out), "--resume", "--json", text="ark:1/x1\n")
+    assert (result.exit_code, out.read_text()) == (2, content)
+
+
+def test_a_silent_server_is_exit_code_9() -> None:
+    with hostile(lambda query, transport: []) as server:
+        run(f"@{server.name}", "--timeout", "0.2", text="ark:1/x\n", code=9, said="1,unknown,ark:1/x")
+
+
+def test_a_bar_on_a_terminal_and_none_in_a_pipe(server: Hostile, tmp_path: Path) -> None:
+    source = tmp_path / "arks.txt"
+    source.write_text("".join(f"ark:{1 + i % 3}/x{i}\n" for i in range(20)))
+    rows = []
+    for terminal in (True, False):
+        code, out, told = run_on_terminal("bulk", source, f"@{server.name}", terminal=terminal)
+        assert code == 0
+        assert ("ARKs" in told, "100%" in told, "\x1b" in told) == (terminal,) * 3
+        assert "20 lines: 20 found" in told
+        rows.append(out)
+        assert "\x1b" not in out
+    assert rows[0] == rows[1]
+    code, _, told = run_on_terminal("bulk", f"@{server.name}", text=source.read_text())
+    assert (code, "ARKs" in told, "100%" in told) == (0, True, False), "the size of standard input is not known"
+
+
+# ---- a cache, a table, and the order of rows
 
 
 def bulk(text: str, *arguments: str) -> tuple[int, list[dict[str, object]], str]:
-    result = run("bulk", "--json", *arguments, text=text)
+    result = run("--json", *arguments, text=text)
     return result.exit_code, [json.loads(line) for line in result.stdout.splitlines()], result.stderr
-
-
-def test_a_pulled_table_answers_where_dns_does_not(monkeypatch: pytest.MonkeyPatch, server: str) -> None:
-    monkeypatch.setenv("MAPTR_CLIENT_NAMESERVERS", DEAD)
-    run("table", "pull", str(ZONES / "sample.json"), "--apply")
-    text = f"{ARK}\nnonsense\nark:54321/x\n"
-    code, rows, said = bulk(text)
-    assert [(row["line"], row["status"]) for row in rows] == [(1, "found"), (2, "bad"), (3, "unknown")]
-    assert (rows[0]["url"], rows[0]["source"], rows[0]["stale"]) == (run("url", ARK).stdout.strip(), "natab", False)
-    assert str(rows[0]["note"]).endswith("old (DNS: silent; the table has it)")
-    assert code == 9
-    assert "1 from the table" in said
-    assert bulk(text, "--no-cache")[1][0]["status"] == "unknown"
-    assert bulk(text, f"@{DEAD}")[1][0]["status"] == "unknown", "@SERVER is asked and nothing else"
-    code, rows, said = bulk(text, f"@{server}")
-    assert ("source" in rows[0], rows[0]["note"], "table" in said) == (False, "", False)
 
 
 def test_a_stale_answer_replaces_a_silent_server(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     with Maptr({"ark.arpa.": of_minutes(home)}) as dns:
         monkeypatch.setenv("MAPTR_CLIENT_NAMESERVERS", f"127.0.0.1#{dns.port}")
-        assert run("url", ARK, "--policy", "dns-first").exit_code == 0
+        assert command_line.run("url", ARK, "--policy", "dns-first").exit_code == 0
     with sqlite3.connect(home / "cache" / "maptr" / "cache.sqlite") as kept:
         kept.execute("UPDATE answer SET fetched = fetched - 4000, expires = expires - 4000")
     kept.close()
@@ -57,17 +203,19 @@ def test_without_a_resolver_only_the_table_answers(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("maptr.client.servers.system_servers", none)  # of the command line
     monkeypatch.setattr("maptr.client.stub.system_servers", none)
-    assert run("bulk", text=f"{ARK}\n").exit_code == 9
+    assert run(text=f"{ARK}\n").exit_code == 9
     code, rows, said = bulk(f"{ARK}\nark:54321/x\n", "--table", str(ZONES / "sample.natab"))
     assert (code, [row["status"] for row in rows]) == (9, ["found", "unknown"])
     assert "0 names asked, 1 from the table" in said
 
 
 @pytest.mark.parametrize(("policy", "asked"), [("dns-first", 2), ("natab-first", 3)])
-def test_rows_keep_the_order_of_the_lines(policy: str, asked: int, server: str) -> None:
+def test_rows_keep_the_order_of_the_lines(policy: str, asked: int, sample_server: str) -> None:
     """With the table first the lines are read in three parts, each of which asks for the name that it does not have."""
     lines = [("ark:12025/x", "nonsense", "ark:12345/x", "ark:99999/x", "ark:54321/x")[i * i % 5] for i in range(5000)]
-    _, rows, said = bulk("\n".join(lines), "--table", str(ZONES / "sample.natab"), "--policy", policy, f"@{server}")
+    _, rows, said = bulk(
+        "\n".join(lines), "--table", str(ZONES / "sample.natab"), "--policy", policy, f"@{sample_server}"
+    )
     assert [row["line"] for row in rows] == list(range(1, 5001))
     assert f"; {asked} names asked" in said
     status = {"nonsense": "bad", "ark:54321/x": "none"}

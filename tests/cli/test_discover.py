@@ -41,10 +41,6 @@ def test_short_and_url(at: str) -> None:
     assert run("discover", "--short", "ark:12027/x1", at).stdout.splitlines() == [
         "http://ark.nal.example.org/ark:/12027/x1"
     ]
-    assert run("discover", "--short", "--scheme", "http", "ark:12345/x54", at).stdout.splitlines() == [
-        "https://ark.example.org/ark:/12345/x54",
-        "http://ark.example.org/ark:12345/x54",
-    ]
     assert run("url", "ark:12027/x1", at).stdout == "http://ark.nal.example.org/ark:/12027/x1\n"
 
 
