@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 import dns.edns
@@ -126,24 +127,17 @@ def bogus(query: dns.message.Message) -> dns.message.Message:
     return reply
 
 
-BREAK: dict[str, Callable[[Server], None]] = {
-    "killed": Server.kill,
-    "black-holed": lambda one: setattr(one, "script", lambda query: None),
-    "answering SERVFAIL": lambda one: setattr(one, "script", servfail),
-    "answering late": lambda one: setattr(one, "script", late),
-    "spoofed": lambda one: setattr(one, "script", spoofed),
-    "bogus": lambda one: setattr(one, "script", bogus),
-    "flapping": lambda one: setattr(one, "script", flapping()),
+SCRIPTS: dict[str, Callable[[], Script]] = {
+    "black-holed": lambda: lambda query: None,
+    "answering SERVFAIL": lambda: servfail,
+    "answering late": lambda: late,
+    "spoofed": lambda: spoofed,
+    "bogus": lambda: bogus,
+    "flapping": flapping,
 }
 
 
-def mend(one: Server) -> None:
-    one.script = GOOD
-    one.kill()
-    one.start()
-
-
-@pytest.mark.parametrize("fault", BREAK)
+@pytest.mark.parametrize("fault", ["killed", *SCRIPTS])
 @pytest.mark.parametrize("form", ["sync", "async"])
 def test_dns(fault: str, form: str) -> None:
     with server() as one, running_loop() as loop:
@@ -157,7 +151,10 @@ def test_dns(fault: str, form: str) -> None:
             return asyncio.run_coroutine_threadsafe(cache.discover_async(ark), loop).result(10)
 
         until(lambda: discover(ARK).source in ("dns", "memory"), "DNS answers")  # at once, or a moment too late
-        BREAK[fault](one)
+        if fault == "killed":
+            one.kill()
+        else:
+            one.script = SCRIPTS[fault]()
         assert discover("ark:12345/kept").source == "memory"
         for number in range(8):
             found = discover(f"ark:23456/x{number}")
@@ -180,7 +177,9 @@ def test_dns(fault: str, form: str) -> None:
             for number in range(50):
                 assert discover(f"ark:23456/y{number}").source == "natab"
             assert one.queries <= before + 1, "the circuit is open"
-        mend(one)
+        one.script = GOOD
+        one.kill()
+        one.start()
 
         def well() -> bool:
             clock.now += 31
@@ -276,15 +275,9 @@ def test_a_jump_of_the_wall_clock_does_not_make_an_answer_fresh(jump: float, tmp
     kept = rig.cache.discover("ark:12345/x2")
     assert (kept.source, kept.ttl) == ("memory", 300), "the steady clock did not jump"
     assert (kept.age(rig.wall()) or 0.0) >= 0.0
-    clock = Clock()
-
-    def ticking() -> float:
-        clock.now += 1e-6
-        return clock.now
-
-    again = Rig(ONE_HOST, path=tmp_path / "c", clock=ticking)
+    ticks = count(1_000_000.0, 1e-6)
+    again = Rig({}, path=tmp_path / "c", clock=lambda: next(ticks))
     again.wall.now = rig.wall.now
-    again.dns.answers = {}
     with pytest.raises(NoMappingAuthority):
         again.cache.discover(ARK)
     assert again.dns.questions == [HOME], "an age that cannot be known is not fresh"

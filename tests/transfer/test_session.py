@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import dns.message
@@ -216,34 +215,21 @@ def test_edns_of_a_transfer() -> None:
         assert {dns.message.from_wire(wire).edns for wire in messages} == {edns}
 
 
-def test_a_key_allows_any_address_and_each_message_is_signed() -> None:
+def test_a_key_allows_any_address_and_dnspython_accepts_each_signature() -> None:
     """RFC 8945 5.3.1: the signature of each message covers the one before."""
-    view = large_view(400)
-    access = access_of(secondaries=allowing("key:XFR."))
-    assert rcode_of(ask(TRANSFER, view, access)) == "REFUSED"
-    query, signer = tsig.sign_query(TRANSFER.to_wire(), KEY, NOW)
-    messages = ask(query, view, access, client="2001:db8::9")
-    assert len(messages) > 4
-    assert all(len(wire) <= MESSAGE_SIZE for wire in messages)
-    previous, first = signer.previous, True
-    for wire in messages:
-        record = tsig.find(wire)
-        assert record is not None
-        chained = replace(signer, previous=previous, first=first, time=NOW)
-        bare = wire[:10] + b"\0\0" + wire[12 : record.start]
-        assert chained.sign(bare) == wire
-        previous, first = record.mac, False
-
-
-def test_dnspython_accepts_a_signed_transfer() -> None:
     key = dns.tsig.Key("xfr.", KEY.secret, "hmac-sha256")
     zone = dns.zone.Zone(ORIGIN, relativize=False)
     query, _ = dns.xfr.make_query(zone, None, keyring=key)
     wire = query.to_wire()
     at = tsig.find(wire)
     assert at is not None
-    snapshot, access = Snapshot.of([large_view(400)]), access_of(secondaries=allowing("key:xfr"))
-    messages = list(answered(wire, snapshot, access, transport=Transport.TLS, client="", now=at.time))
+    view, access = large_view(400), access_of(secondaries=allowing("key:XFR."))
+    assert rcode_of(ask(TRANSFER, view, access)) == "REFUSED"
+    messages = [
+        *answered(wire, Snapshot.of([view]), access, transport=Transport.TLS, client="2001:db8::9", now=at.time)
+    ]
+    assert len(messages) > 4
+    assert all(len(wire) <= MESSAGE_SIZE for wire in messages)
     context = None
     with dns.xfr.Inbound(zone) as inbound:
         for reply in messages:

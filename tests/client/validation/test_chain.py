@@ -443,25 +443,19 @@ def test_a_spent_budget_marks_no_zone_as_bogus(monkeypatch: pytest.MonkeyPatch) 
     assert settle("1.ark.arpa.", by=keeping).security == "secure"
 
 
-def test_the_cache_of_bogus_zones_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_caches_of_keys_and_of_bogus_zones_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chain, "MAX_BAD", 3)
+    monkeypatch.setattr(chain, "MAX_KEPT", 3)
     keeping = validator()
-    found = [dns.name.from_text(f"{number}.arpa.") for number in range(10)]
-    for name in found:
+    plain, bogus = ([dns.name.from_text(f"{number}.{zone}arpa.") for number in range(10)] for zone in ("plain.", ""))
+    for number, name in enumerate(bogus):
         for _ in range(chain.BAD_TIMES):
             keeping.trust.keep_bad(name, "why")
         assert keeping.trust.is_bad(name) == "why"
-        assert sum(keeping.trust.is_bad(other) is not None for other in found) <= 3
-
-
-def test_the_cache_of_keys_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain, "MAX_KEPT", 3)
-    keeping = validator()
-    for number in range(10):
+        assert sum(keeping.trust.is_bad(other) is not None for other in bogus) <= 3
         settle(f"x.{number}.plain.arpa.", by=keeping)
         assert settle("1.ark.arpa.", by=keeping).security == "secure"
-        asked = [dns.name.from_text(f"{other}.plain.arpa.") for other in range(10)]
-        assert sum(keeping.trust.recall(name) is not None for name in asked) <= 3
+        assert sum(keeping.trust.recall(other) is not None for other in plain) <= 3
 
 
 # ---- hostile signatures
