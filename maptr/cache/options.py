@@ -201,17 +201,16 @@ class DnsClient:
         if options.get("trust_ad", False) != trust.ad or options.get("trust_anchors") is not trust.validator:
             return options
         if self._resolver is None:
-            self._resolver = self._make(servers, options.get("lifetime"))
+            lifetime = options.get("lifetime")
+            if call.has_urls(servers):
+                from maptr.client.resolver import make_resolver  # dns.resolver doubles the start time of a command
+
+                self._resolver = make_resolver(servers, lifetime=lifetime)
+            else:
+                self._resolver = sync.make_stub(servers, **trust.ask, lifetime=lifetime)
         held = ("nameservers", "trust_ad", "trust_anchors") if isinstance(self._resolver, Stub) else ("nameservers",)
         rest = {name: value for name, value in options.items() if name not in held}
         return {**rest, "resolver": self._resolver}
-
-    def _make(self, servers: tuple[str, ...], lifetime: float | None) -> Stub | dns.resolver.Resolver:
-        if not call.has_urls(servers):
-            return sync.make_stub(servers, **self.trust.ask, lifetime=lifetime)
-        from maptr.client.resolver import make_resolver  # dns.resolver doubles the start time of a command
-
-        return make_resolver(servers, lifetime=lifetime)
 
 
 def _view(resolver: Any, nameservers: tuple[str, ...] | None, trust: TrustSettings) -> str:

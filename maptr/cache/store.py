@@ -103,13 +103,11 @@ class Store:
 
     def fresh(self, lookup: ArkLookup) -> Replay:
         """The walk over fresh answers."""
-        replaying = Replay(self, lookup)
-        replaying.run()
-        return replaying
+        return Replay(self, lookup).run()
 
     def any_age(self, lookup: ArkLookup, outcome: Outcome, note: str) -> Discovery:
         """The discovery that fresh and stale answers give; a name without either gets ``outcome`` and ``note``."""
-        found = Replay(self, lookup, absent=Answer(outcome, note=note)).run()
+        found = Replay(self, lookup, absent=Answer(outcome, note=note)).run().found
         assert found is not None  # noqa: S101 - every name has an answer, ``absent`` if no other
         return found
 
@@ -172,11 +170,11 @@ class Replay:
         self.missing: Labels = ()
         self.found: Discovery | None = None
 
-    def run(self) -> Discovery | None:
+    def run(self) -> Replay:
         found = replay(self._lookup.ark, self._lookup.settings, self.answer)
         if found is not None:
             self.found = found.replace(source=self._source, fetched=self._fetched, stale=self._stale)
-        return self.found
+        return self
 
     def answer(self, name: Labels) -> Answer | None:
         kept = self._store.get((self._lookup.view, name), self._now)

@@ -29,7 +29,6 @@ from maptr.zone.rrset import (
     DELETE_CDNSKEY,
     DELETE_CDS,
     RRSIG_HEAD,
-    Node,
     bitmap,
     pack_record,
     pack_rrsets,
@@ -48,10 +47,6 @@ Progress = Callable[[int, int], None]
 """Called from time to time with the number of names that are signed, and of all names."""
 
 
-def _no_progress(done: int, total: int) -> None:
-    pass
-
-
 @dataclass(frozen=True, slots=True)
 class Renewal:
     """How a zone is signed now (Unix time): one rule for ``maptr zone sign`` and for the server.
@@ -66,7 +61,7 @@ class Renewal:
     style: str = "increment"
     force: bool = False
 
-    def renew(self, zone: ZoneView, old: ZoneView | None, progress: Progress = _no_progress) -> ZoneView:
+    def renew(self, zone: ZoneView, old: ZoneView | None, progress: Progress = lambda done, total: None) -> ZoneView:
         """The zone, signed. ``old``, the version that was signed before, if nothing has to change."""
         if old is not None and self.is_good(old, zone):
             return old
@@ -84,7 +79,7 @@ class Renewal:
             and signature_state(old, self.now, expiring=self.policy.refresh).state is Signatures.OK
         )
 
-    def sign(self, zone: ZoneView, old: ZoneView | None, progress: Progress = _no_progress) -> ZoneView:
+    def sign(self, zone: ZoneView, old: ZoneView | None, progress: Progress = lambda done, total: None) -> ZoneView:
         """The zone, signed in any case. The same arguments give the same zone.
 
         The signatures of ``old`` are kept that cover the same records by the same keys and last long enough, so that an
@@ -137,18 +132,14 @@ def is_current(old: ZoneView, zone: ZoneView, keys: KeySet, policy: SigningPolic
         if rdtype in MADE_BY_SIGNERS and rdtype not in (RRSIG, NSEC, ZONEMD)
     }
     apex = old.nodes[old.origin]
+    heads = map(RRSIG_HEAD.unpack_from, apex[RRSIG].rdatas if RRSIG in apex else ())
+    signed = {(rdtype, algorithm, tag) for rdtype, algorithm, *_, tag in heads if rdtype in (SOA, DNSKEY)}
+    signers = {SOA: keys.zone_signers, DNSKEY: keys.dnskey_signers}
     return (
         found == wanted
         and (ZONEMD in apex) is policy.zonemd
-        and _signers(apex, SOA) == {(key.algorithm.number, key.tag) for key in keys.zone_signers}
-        and _signers(apex, DNSKEY) == {(key.algorithm.number, key.tag) for key in keys.dnskey_signers}
+        and signed == {(rdtype, key.algorithm.number, key.tag) for rdtype in signers for key in signers[rdtype]}
     )
-
-
-def _signers(node: Node, covered: int) -> set[tuple[int, int]]:
-    """Algorithm and key tag of each signature over one type."""
-    heads = map(RRSIG_HEAD.unpack_from, node[RRSIG].rdatas if RRSIG in node else ())
-    return {(algorithm, tag) for rdtype, algorithm, *_, tag in heads if rdtype == covered}
 
 
 def due(view: ZoneView, policy: SigningPolicy, now: float) -> int:

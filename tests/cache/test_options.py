@@ -133,7 +133,8 @@ def test_chooser_and_hook_work_as_in_discover() -> None:
 
 
 def test_discover_and_discover_async_share_answers_and_agree() -> None:
-    rig = Rig(ONE_HOST, table(("1000", "t.example")))
+    rig = Rig(ONE_HOST, table(("1000", "t.example")), path="")
+    assert rig.cache.disk is None, "an empty path means no disk"
     rig.cache.discover(ARK)
     awaited = asyncio.run(rig.cache.discover_async(ARK))
     assert awaited == rig.cache.discover(ARK)
@@ -141,10 +142,3 @@ def test_discover_and_discover_async_share_answers_and_agree() -> None:
     assert asyncio.run(rig.cache.discover_async("ark:1000/x")).source == "natab"
     with pytest.raises(NoMappingAuthority):
         asyncio.run(rig.cache.discover_async("ark:2000/x"))
-
-
-def test_an_empty_path_means_no_disk(caplog: pytest.LogCaptureFixture) -> None:
-    cache = Rig(ONE_HOST, path="").cache
-    assert cache.discover(ARK).source == "dns"
-    assert cache.disk is None
-    assert not caplog.records

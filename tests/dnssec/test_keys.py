@@ -13,18 +13,7 @@ from pathlib import Path
 import pytest
 
 from maptr.dnssec import keys as zonekeys
-from maptr.dnssec.keys import (
-    Algorithm,
-    KeyFile,
-    KeySet,
-    KeyState,
-    Role,
-    ZoneKey,
-    add_key,
-    read_keys,
-    remove_key,
-    set_state,
-)
+from maptr.dnssec.keys import Algorithm, KeyFile, KeySet, KeyState, Role, ZoneKey, add_key, read_keys
 from maptr.errors import SigningError
 
 
@@ -51,16 +40,18 @@ def file(tmp_path: Path) -> KeyFile:
     return add_key(tmp_path / "keys", Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
 
 
-def test_only_the_owner_can_read_key_files(file: KeyFile) -> None:
+def test_only_the_owner_can_read_key_files_and_an_active_key_is_not_removed(file: KeyFile) -> None:
     path, key = file
     folder = path.parent
     assert path.name == f"csk-ed25519-{key.tag:05d}.active.pem"
     assert (folder.stat().st_mode & 0o777, path.stat().st_mode & 0o777) == (0o700, 0o600)
     (read,) = read_keys(folder)
     assert (read.path, read.key.rdata) == (path, key.rdata)
-    assert set_state(folder, key.tag, KeyState.RETIRED).path.name.endswith(".retired.pem")
+    with pytest.raises(SigningError, match="retire it first"):
+        zonekeys.remove_key(folder, key.tag)
+    assert zonekeys.set_state(folder, key.tag, KeyState.RETIRED).path.name.endswith(".retired.pem")
     assert not path.exists()
-    assert remove_key(folder, key.tag).key.tag == key.tag
+    assert zonekeys.remove_key(folder, key.tag).key.tag == key.tag
     assert read_keys(folder) == []
 
 
@@ -78,12 +69,6 @@ add_key(Path({str(tmp_path / "keys")!r}), Role.CSK, Algorithm.ED25519, KeyState.
     path, _ = add_key(tmp_path / "keys", Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
     assert [file.path for file in read_keys(tmp_path / "keys")] == [path]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-def test_an_active_key_is_not_removed(file: KeyFile) -> None:
-    with pytest.raises(SigningError, match="retire it first"):
-        remove_key(file.path.parent, file.key.tag)
-    assert file.path.exists()
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644])
