@@ -19,7 +19,7 @@ from maptr.protocol.cookies import CookieSettings, answer_cookie, make_cookie, p
 from maptr.protocol.names import Labels
 from maptr.zone.snapshot import Snapshot
 from tests.answer.test_respond_oracle import ORIGIN, QUERY_TYPES, random_zone, zone_text
-from tests.support import peers, signers
+from tests.support import signers
 from tests.support.answers import SNAPSHOT, snapshot_of
 
 FUZZ_ZONES = Path(__file__).resolve().parents[1] / "fuzz" / "zones"
@@ -138,7 +138,6 @@ def test_random_zones(seed: int) -> None:
 @pytest.mark.interop
 @pytest.mark.parametrize("way", signers.WAYS)
 def test_signed_zones(way: str, tmp_path: Path) -> None:
-    peers.require(*signers.COMMANDS)
     rng = random.Random(way)
     records = [record for record in random_zone(rng) if record.rdtype not in ("DS", "DNAME")]
     path = signers.sign(zone_text(records), ORIGIN, tmp_path, way)

@@ -24,6 +24,7 @@ from tests.support.bulk import server as server
 from tests.support.drivers import RESOLVER_DRIVERS, by_async, by_discover, collect, resolver_of
 from tests.support.hostile import Hostile, hostile, hosts, naptr, question
 from tests.support.ports import free_port
+from tests.support.signers import signed_zone
 
 ARKS = ["ark:1/x1", "ark:2/x2?info", "ark:3/x", "ark:4/none", "ark:1/x1/c.pdf"]
 
@@ -161,9 +162,6 @@ def test_arks_may_be_an_async_iterable(server: Hostile) -> None:
 
 
 def test_keys_are_looked_up_once_for_many_simultaneous_questions() -> None:
-    pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
-    from tests.support.tampered import signed_zone
-
     text = "".join(f'{naan} NAPTR 0 0 "h" "ark" "" h{naan}.example.\n' for naan in range(300))
     zone, key = signed_zone("ark.arpa.", text)
     snapshot = Snapshot.from_zones([zone])

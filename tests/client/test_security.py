@@ -23,9 +23,7 @@ from maptr.discovery import Outcome
 from maptr.zone.snapshot import Snapshot
 from tests.support.drivers import RESOLVER_DRIVERS, STUB_DRIVERS, Driver, found_by, name_of
 from tests.support.hostile import AA, CNAME, NAPTR, NS, A, Hostile, hostile, naptr, question, record, reply
-
-pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
-from tests.support.tampered import NS_RECORDS, signed_zone
+from tests.support.signers import NS_RECORDS, signed_zone
 
 ISLAND, PLAIN, FORGED, NOWHERE = "1.island.example.", "1.plain.ark.arpa.", "1.forged.ark.arpa.", "1.nowhere.example."
 

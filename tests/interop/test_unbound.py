@@ -16,10 +16,7 @@ from maptr.client.call import CallOptions
 from maptr.discovery import DiscoveryFailed, NoMappingAuthority
 from tests.support.command_line import run
 from tests.support.peers import Maptr, Nsd, Unbound
-
-pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
-
-from tests.support.tampered import signed_zone
+from tests.support.signers import signed_zone
 
 RECORDS = """\
 1 NAPTR 0 0 "h" "ark" "" h.example.

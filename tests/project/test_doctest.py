@@ -13,6 +13,7 @@ import maptr
 from maptr.answer.respond import respond
 from maptr.zone.snapshot import Snapshot
 from tests.support.hostile import hostile
+from tests.support.signers import signed_zone
 
 PACKAGE = Path(maptr.__file__).parent
 MODULES = sorted(
@@ -35,9 +36,6 @@ def test_every_public_name_except_errors_has_an_example() -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples(name: str) -> None:
-    pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
-    from tests.support.tampered import signed_zone
-
     module = import_module(name)
     zone, key = signed_zone("ark.arpa.", '12345 NAPTR 0 0 "h" "ark" "" ark.example.org.')
     snapshot = Snapshot.from_zones([zone])

@@ -1,13 +1,18 @@
-"""Zones signed with new keys by other programs: dnssec-signzone of BIND, ldns-signzone and kzonesign of Knot."""
+"""Zones signed with new keys by others: dnspython, dnssec-signzone of BIND, ldns-signzone and kzonesign of Knot."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.support.peers import run
+import dns.dnssec
+import dns.dnssectypes
+import dns.rdata
+import dns.zone
+import pytest
 
-COMMANDS = ("dnssec-keygen", "dnssec-signzone", "ldns-signzone", "ldns-keygen")
+from tests.support.peers import run
 
 # Name -> program and options. RFC 9276 advises against salts and iterations, but zones with them must be answered.
 WAYS: Mapping[str, tuple[str, ...]] = {
@@ -22,7 +27,27 @@ KNOT_WAYS: Mapping[str, tuple[str, ...]] = {
     "knot-nsec": ("nsec3: off",),
     "knot-nsec3-opt-out": ("nsec3: on", "nsec3-iterations: 0", "nsec3-opt-out: on"),
 }
-KNOT_COMMANDS = ("keymgr", "kzonesign")
+NS_RECORDS = """\
+@       SOA   ns hostmaster 1 3600 600 86400 60
+@       NS    ns
+ns      A     127.0.0.1
+"""
+
+
+def signed_zone(
+    origin: str, text: str, *, begins: float = -3600, ends: float = 86400
+) -> tuple[dns.zone.Zone, dns.rdata.Rdata]:
+    """A zone signed by dnspython with a new key. ``begins`` and ``ends`` are seconds from now."""
+    ec = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ec", reason="signing needs maptr[dnssec]")
+    now = int(time.time())
+    zone = dns.zone.from_text(f"$ORIGIN {origin}\n$TTL 300\n{NS_RECORDS}{text}", origin, relativize=False)
+    private = ec.generate_private_key(ec.SECP256R1())
+    key = dns.dnssec.make_dnskey(private.public_key(), dns.dnssectypes.Algorithm.ECDSAP256SHA256, flags=257)
+    with zone.writer() as transaction:
+        dns.dnssec.sign_zone(
+            zone, transaction, [(private, key)], inception=now + begins, expiration=now + ends, dnskey_ttl=300
+        )
+    return zone, key
 
 
 def sign(text: str, origin: str, directory: Path, way: str) -> Path:
