@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 import dns.message
@@ -10,11 +9,10 @@ import dns.name
 import dns.query
 import dns.rcode
 import dns.rdatatype
-import dns.zone
 import pytest
 
 from maptr.answer.respond import respond
-from maptr.zone.snapshot import Snapshot
+from tests.support.answers import ANSWER, SNAPSHOT
 from tests.support.peers import START_SECONDS, Bind, Maptr, Nsd, Peer
 
 NON_ASCII = """\
@@ -27,16 +25,13 @@ café IN TXT "ü"
 """
 
 
-def test_rfc4035_3_1_4_a_referral_of_an_unsigned_zone_has_ns_records_only(
-    peer: type[Peer], vectors: Path, tmp_path: Path
-) -> None:
+def test_rfc4035_3_1_4_a_referral_of_an_unsigned_zone_has_ns_records_only(peer: type[Peer], tmp_path: Path) -> None:
     """The zone has a DS record at the cut, which proves nothing without signatures."""
-    text = tomllib.loads((vectors / "answer.toml").read_text(encoding="utf-8"))["zone"]
-    (tmp_path / "zone").write_text("$ORIGIN example.\n" + text)
+    (tmp_path / "zone").write_text("$ORIGIN example.\n" + ANSWER["zone"])
     query = dns.message.make_query("www.sub.example.", "A", want_dnssec=True)
     with peer({"example.": tmp_path / "zone"}) as server:
         expected = dns.query.udp(query, server.host, START_SECONDS, server.port)
-    wire = respond(query.to_wire(), Snapshot.from_zones([dns.zone.from_text(text, "example.", relativize=False)]))
+    wire = respond(query.to_wire(), SNAPSHOT)
     assert wire is not None
     reply = dns.message.from_wire(wire)
     assert [rrset.rdtype for rrset in reply.authority] == [dns.rdatatype.NS]

@@ -18,11 +18,6 @@ SECRET = bytes.fromhex("e5e973e5a6b2a43f48e7dc849e37bfcf")  # RFC 9018 A.1
 CLIENT = packed_address("127.0.0.1")
 
 
-def knot_module(slip: int) -> str:
-    """Answers every nth wrong cookie with BADCOOKIE."""
-    return f"mod-cookies:\n  - id: cookies\n    secret: 0x{SECRET.hex()}\n    badcookie-slip: {slip}\n"
-
-
 class CookieBind(Bind):
     settings = f'    cookie-algorithm siphash24;\n    cookie-secret "{SECRET.hex()}";\n'
 
@@ -38,14 +33,14 @@ class CookieNsd(Nsd):
 
 
 class CookieKnot(Knot):
-    sections = knot_module(10_000)
+    sections = f"mod-cookies:\n  - id: cookies\n    secret: 0x{SECRET.hex()}\n    badcookie-slip: 10000\n"
     settings = "    global-module: mod-cookies/cookies\n"
 
 
 class StrictKnot(CookieKnot):
     """Answers BADCOOKIE to cookies of another secret."""
 
-    sections = knot_module(1)
+    sections = CookieKnot.sections.replace("10000", "1")  # every wrong cookie
 
 
 def ask(server: Peer, cookie: bytes) -> tuple[str, bytes]:

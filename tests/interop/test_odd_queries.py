@@ -11,10 +11,9 @@ import select
 import socket
 import struct
 import time
-import tomllib
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
+from contextlib import ExitStack
 from typing import NamedTuple
 
 import dns.exception
@@ -22,19 +21,14 @@ import dns.flags
 import dns.message
 import dns.query
 import dns.rcode
-import dns.zone
 import pytest
 
 from maptr.answer.context import Context
 from maptr.answer.respond import respond
 from maptr.protocol.cookies import CookieSettings
-from maptr.zone.snapshot import Snapshot
 from tests.interop.test_cookie_peers import CookieBind, CookieKnot, CookieNsd
+from tests.support.answers import ANSWER, PACKETS, SNAPSHOT
 from tests.support.peers import START_SECONDS, Peer, PowerDns
-
-VECTORS = Path(__file__).resolve().parent.parent / "vectors"
-ANSWER = tomllib.loads((VECTORS / "answer.toml").read_text(encoding="utf-8"))
-PACKETS = tomllib.loads((VECTORS / "packets.toml").read_text(encoding="utf-8"))
 
 SERVERS: tuple[type[Peer], ...] = (CookieBind, CookieNsd, CookieKnot, PowerDns)
 QUIET = 0.3  # seconds without any response, after which the missing ones count as none
@@ -182,9 +176,9 @@ def ask_all(server: Peer) -> dict[str, bytes | None]:
     """The responses to all packets, each sent from its own socket; None for no response."""
     replies: dict[str, bytes | None] = dict.fromkeys(ODD)
     waiting: dict[socket.socket, str] = {}
-    try:
+    with ExitStack() as stack:
         for title, packet in ODD.items():
-            sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            sock = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
             waiting[sock] = title
             sock.connect((server.host, server.port))
             sock.send(packet)
@@ -194,10 +188,6 @@ def ask_all(server: Peer) -> dict[str, bytes | None]:
         while waiting and (ready := select.select(list(waiting), [], [], QUIET)[0]):
             for sock in ready:
                 replies[waiting.pop(sock)] = sock.recv(65535)
-                sock.close()
-    finally:
-        for sock in waiting:
-            sock.close()
     return replies
 
 
@@ -214,7 +204,6 @@ def responses(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Mapping[
     return answers
 
 
-SNAPSHOT = Snapshot.from_zones([dns.zone.from_text(ANSWER["zone"], "example.", relativize=False)])
 CONTEXT = Context(cookies=CookieSettings((bytes(16),)))
 
 

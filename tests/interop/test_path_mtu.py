@@ -16,7 +16,7 @@ SEND = """
 import socket
 from maptr.server import sockets
 
-host, family, size, counters, name = {host!r}, {family}, {size}, {counters!r}, {name!r}
+host, family, size, counters, name = {}
 
 def fragments():
     words = [line.split() for line in open(counters)]
@@ -33,29 +33,21 @@ server.sendto(bytes(size), client.getsockname())
 assert len(client.recv(65535)) == size
 print(fragments())
 """
-NARROW = {
-    "IPv4": {
-        "host": "127.0.0.1",
-        "family": int(socket.AF_INET),
-        "size": 1232,
-        "counters": "/proc/net/snmp",
-        "name": "FragCreates",
-    },
-    "IPv6": {
-        "host": "::1",
-        "family": int(socket.AF_INET6),
-        "size": 1400,
-        "counters": "/proc/net/snmp6",
-        "name": "Ip6FragCreates",
-    },
-}
 
 
-@pytest.mark.parametrize(("version", "mtu"), [("IPv4", 576), ("IPv6", 1280)])
-def test_a_response_is_not_fragmented_on_a_path_with_a_small_mtu(network: Network, version: str, mtu: int) -> None:
-    case = NARROW[version]
-    route = f"local {case['host']} dev lo table local"
+@pytest.mark.parametrize(
+    ("host", "mtu", "case"),
+    [
+        ("127.0.0.1", 576, (int(socket.AF_INET), 1232, "/proc/net/snmp", "FragCreates")),
+        ("::1", 1280, (int(socket.AF_INET6), 1400, "/proc/net/snmp6", "Ip6FragCreates")),
+    ],
+    ids=["IPv4", "IPv6"],
+)
+def test_a_response_is_not_fragmented_on_a_path_with_a_small_mtu(
+    network: Network, host: str, mtu: int, case: tuple[int, int, str, str]
+) -> None:
+    route = f"local {host} dev lo table local"
     network.ip(f"route delete {route}", f"route add {route} mtu {mtu}")
-    assert network.run(sys.executable, "-c", SEND.format(**case, ours=True)) == "0\n"
-    fragments = int(network.run(sys.executable, "-c", SEND.format(**case, ours=False)))
+    assert network.run(sys.executable, "-c", SEND.format((host, *case), ours=True)) == "0\n"
+    fragments = int(network.run(sys.executable, "-c", SEND.format((host, *case), ours=False)))
     assert fragments > 1, "a plain socket sends fragments, so the test can see them"

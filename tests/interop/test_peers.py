@@ -9,7 +9,7 @@ import dns.query
 import dns.zone
 import pytest
 
-from tests.support.peers import CHECKERS, HOST, Bind, Nsd, Peer, PeerError, processes, require
+from tests.support.peers import CHECKERS, Bind, Peer, PeerError, processes, require
 
 ORIGIN = "ark.arpa."
 
@@ -59,17 +59,9 @@ def test_every_server_serves_zones_in_a_directory_with_spaces_and_leaves_nothing
     server.stop()
 
 
-def test_two_servers_run_side_by_side(zone_file: Path) -> None:
-    require("nsd", "named")
-    with Nsd({ORIGIN: zone_file}) as one, Bind({ORIGIN: zone_file}) as two:
-        assert one.port != two.port
-        assert one.host == two.host == HOST
-
-
 def test_the_error_of_a_server_without_its_zone_has_the_log(
     zone_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    require("named")
     bad = tmp_path / "bad.zone"
     bad.write_text(zone_file.read_text() + '12026 IN NAPTR 0 0 "h" "ark" "USLC" h.example.\n')
     monkeypatch.setattr("tests.support.peers.START_SECONDS", 0.5)

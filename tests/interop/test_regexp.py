@@ -15,24 +15,8 @@ SAMPLE = 200  # about 10 ms each
 HEAD = "$ORIGIN ark.arpa.\n$TTL 60\n@ SOA ns.example. h.example. 1 1 1 1 1\n@ NS ns.example.\n"
 PIECES = [
     *"ab.*+?|()[]^$-{},12!i\\",
-    "(a)",
-    "[a-b]",
-    "[b-a]",
-    "[^a]",
-    "[]a]",
-    "[[:alpha:]]",
-    "[[:foo:]]",
-    "[a-[:alpha:]]",
-    "[a-b-c]",
-    "{2}",
-    "{1,2}",
-    "{2,1}",
-    "{256}",
-    "\\1",
-    "\\.",
-    "(a|b)",
-    "(|a)",
-    "()",
+    *["(a)", "[a-b]", "[b-a]", "[^a]", "[]a]", "[[:alpha:]]", "[[:foo:]]", "[a-[:alpha:]]", "[a-b-c]"],
+    *[r"{2}", r"{1,2}", r"{2,1}", r"{256}", r"\1", r"\.", r"(a|b)", r"(|a)", r"()"],
 ]
 
 
@@ -72,9 +56,5 @@ def test_bind_refuses_the_fields_that_maptr_refuses(tmp_path: Path) -> None:
     """One zone for each field: BIND does not report all errors of a zone."""
     corpus = [field for field in fields(random.Random(36), SAMPLE) if verdict(field) == "refused"]
     assert len(corpus) > SAMPLE / 3
-    taken = [
-        field
-        for field in corpus
-        if CHECKERS["named-checkzone"]("ark.arpa.", write(tmp_path / "zone", [field])).accepted
-    ]
-    assert taken == []
+    check = CHECKERS["named-checkzone"]
+    assert [field for field in corpus if check("ark.arpa.", write(tmp_path / "zone", [field])).accepted] == []

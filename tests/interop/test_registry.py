@@ -26,8 +26,8 @@ from maptr.zone.check import examine
 from maptr.zone.finding import Severity
 from maptr.zone.lint import publishable
 from maptr.zone.rules import host_labels, needed_shoulders
-from tests.support.peers import CHECKERS, Bind, Knot, Maptr, Nsd, Peer
-from tests.support.peers import PowerDns as Pdns
+from tests.support.drivers import resolver_of
+from tests.support.peers import CHECKERS, PEERS, Maptr, Peer
 
 ORIGIN = "ark.arpa."
 SERIAL = 2026112001
@@ -42,35 +42,22 @@ class Registry(NamedTuple):
     left_out: dict[str, str]
 
 
-NO_HOST = "no-public-host: no host"
+OLD = {
+    "15050": "no-public-host: no host",
+    "56775": "no-public-host: 192.168.1.12 is not a public host",
+    "83025": "no-public-host: no host",
+    "85163": "no-public-host: trp is a single label, not a public host",
+}
+NEW = {
+    "13345": "bad-target: the character U+0020 is not allowed in a URL",  # prose behind the URL
+    "20527": "bad-target: the character U+0020 is not allowed in a URL",
+    "33181": "unknown-variable: the target has the unknown variable ${id}",
+    "38653": "bad-target: the character U+0022 is not allowed in a URL",  # a quotation mark at the end
+    "42073": "bad-target: not an absolute URL",  # no scheme
+}
 REGISTRIES = (
-    Registry(
-        "naan_records.json",  # of November 2024
-        1432,
-        368,
-        {
-            "15050": NO_HOST,
-            "56775": "no-public-host: 192.168.1.12 is not a public host",
-            "83025": NO_HOST,
-            "85163": "no-public-host: trp is a single label, not a public host",
-        },
-    ),
-    Registry(
-        "naan_records_2026-07-14.json.gz",
-        1863,
-        369,
-        {
-            "13345": "bad-target: the character U+0020 is not allowed in a URL",  # prose behind the URL
-            "15050": NO_HOST,
-            "20527": "bad-target: the character U+0020 is not allowed in a URL",
-            "33181": "unknown-variable: the target has the unknown variable ${id}",
-            "38653": "bad-target: the character U+0022 is not allowed in a URL",  # a quotation mark at the end
-            "42073": "bad-target: not an absolute URL",  # no scheme
-            "56775": "no-public-host: 192.168.1.12 is not a public host",
-            "83025": NO_HOST,
-            "85163": "no-public-host: trp is a single label, not a public host",
-        },
-    ),
+    Registry("naan_records.json", 1432, 368, OLD),  # of November 2024
+    Registry("naan_records_2026-07-14.json.gz", 1863, 369, OLD | NEW),
 )
 
 
@@ -110,7 +97,7 @@ def server(request: pytest.FixtureRequest, zone_file: Path) -> Iterator[Peer]:
 
 
 SERVED: list[tuple[Registry, type[Peer]]] = [(registry, Maptr) for registry in REGISTRIES]
-ALL_SERVED = [*SERVED, *((REGISTRIES[-1], kind) for kind in (Nsd, Bind, Knot, Pdns))]
+ALL_SERVED = [*SERVED, *((REGISTRIES[-1], kind) for kind in PEERS)]
 
 
 def with_servers(served: list[tuple[Registry, type[Peer]]]) -> pytest.MarkDecorator:
@@ -125,9 +112,7 @@ def probe(key: str) -> Ark:
 
 
 def test_the_size_of_the_registry(table: Table, published: Registry) -> None:
-    naans = table.naans()
-    assert len(naans) == published.naans
-    assert len(table) - len(naans) == published.shoulders
+    assert (len(table.naans()), len(table) - len(table.naans())) == (published.naans, published.shoulders)
 
 
 @pytest.mark.parametrize("published", REGISTRIES[:1], indirect=True, ids=["2024"])
@@ -182,9 +167,7 @@ def test_every_server_gives_the_records_of_the_zone(server: Peer, zone: dns.zone
 @with_servers(ALL_SERVED)
 def test_every_ark_finds_the_url_its_record_means(server: Peer, table: Table, published: Registry) -> None:
     """The first URL is the record's own target, expanded for that ARK."""
-    resolver = dns.resolver.Resolver(configure=False)
-    resolver.nameservers = [server.host]
-    resolver.port = server.port
+    resolver = resolver_of(server, dns.resolver.Resolver)
     keys = [key for key in table if key not in published.left_out][:: 1 if isinstance(server, Maptr) else 5]
     arks = [probe(key) for key in keys]
     found = {key: discovery.url() for key, discovery in zip(keys, discover_many(arks, resolver=resolver), strict=True)}
@@ -205,14 +188,10 @@ def draft_client(where: Peer, naan: str) -> list[str]:
     for name in names:
         query = dns.message.make_query(name, "NAPTR")
         reply, _ = dns.query.udp_with_fallback(query, where.host, port=where.port, timeout=5)
-        for rrset in reply.answer:
-            for rdata in rrset if rrset.rdtype == dns.rdatatype.NAPTR else ():
-                if rdata.service != b"ark":
-                    continue
-                if rdata.flags == b"h":
-                    hosts.append(rdata.replacement.to_text())
-                elif rdata.flags == b"":
-                    names.append(rdata.replacement.to_text())
+        rdatas = [rdata for rrset in reply.answer if rrset.rdtype == dns.rdatatype.NAPTR for rdata in rrset]
+        found = [(rdata.flags, rdata.replacement.to_text()) for rdata in rdatas if rdata.service == b"ark"]
+        hosts += [replacement for flags, replacement in found if flags == b"h"]
+        names += [replacement for flags, replacement in found if flags == b""]
     return hosts
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -164,12 +165,12 @@ def test_transfer_tools_with_good_bad_and_no_keys(command: str, zone_file: Path)
             assert changes.count("SOA") >= 4, changes
             assert "NAPTR" not in changes
             assert "new.ark.arpa." in changes
-            for output in (whole, changes):
-                assert "TSIG" in output or command == "kdig"
-                assert not any(word in output for word in ("BADSIG", "WARNING", "erify", "expected a TSIG"))
+            assert "WARNING" not in whole + changes
             answer = transfer(command, server.port, "SOA", key=key)
             assert "NOERROR" in answer
-            assert not any(word in answer for word in ("BADSIG", "erify", "expected a TSIG")), answer
+            for output in (whole, changes, answer):
+                assert "TSIG" in output or command == "kdig"
+                assert not re.search("BADSIG|erify|expected a TSIG", output), output
         assert transfer(command, tls, "+tls", "AXFR", key=key).count("NAPTR") == 60
         wrong_secret = f"hmac-sha256:hmac-sha256:{SECRET.replace('d', 'e')}"
         assert "BADSIG" in transfer(command, server.port, "AXFR", key=wrong_secret).upper().replace("_", "")
@@ -209,16 +210,12 @@ def test_all_four_follow_a_signed_zone(zone_file: Path) -> None:
     pytest.importorskip("cryptography")
     unsigned, keys, signed = (zone_file.with_name(name) for name in ("unsigned", "keys", "signed"))
 
-    def zone(*arguments: object) -> None:
-        done = run_command("zone", *arguments)
-        assert done.exit_code == 0, done.output
-
     def sign(text: str) -> str:
         unsigned.write_text(f"$ORIGIN {ORIGIN}\n{text}")
-        zone("sign", unsigned, keys, "-o", signed)
+        run_command("zone", "sign", unsigned, keys, "-o", signed, code=0)
         return signed.read_text()
 
-    zone("keys", "add", keys)
+    run_command("zone", "keys", "add", keys, code=0)
     zone_file.write_text(sign(zone_text(1)))
     with primary_of(zone_file.parent, SECONDARIES) as primary:
         for serial, extra in enumerate(["", "new TXT hello\nsub NS ns.sub\nns.sub A 192.0.2.2\n", ""], 1):

@@ -46,7 +46,7 @@ notify = ["127.0.0.1:{secondary} key:xfr"]
 
 
 class Site:
-    """maptr, and the secondary that it notifies."""
+    """maptr, started, and the secondary that it notifies."""
 
     def __init__(self, directory: Path, url: str) -> None:
         self.config = directory / "maptr.toml"

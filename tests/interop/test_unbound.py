@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dns.rdataset
 import dns.resolver
@@ -13,8 +14,9 @@ import pytest
 
 from maptr import discover, discover_async, discover_many
 from maptr.client.call import CallOptions
-from maptr.discovery import DiscoveryFailed, NoMappingAuthority
+from maptr.discovery import DiscoveryFailed
 from tests.support.command_line import run
+from tests.support.drivers import at, by_async, by_discover, by_resolver, resolver_of
 from tests.support.peers import Maptr, Nsd, Unbound
 from tests.support.signers import signed_zone
 
@@ -27,7 +29,7 @@ two.split NAPTR 0 0 "h" "ark" "" split.example.
 
 
 @pytest.fixture(scope="module")
-def resolver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def resolver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Unbound]:
     zone, key = signed_zone("ark.arpa.", RECORDS)
     # Forged after signing.
     zone.replace_rdataset("3.ark.arpa.", dns.rdataset.from_text("IN", "NAPTR", 300, '0 0 "h" "ark" "" evil.example.'))
@@ -35,67 +37,44 @@ def resolver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     zone.to_file(str(signed), relativize=False)
     anchor = dns.rrset.from_rdata("ark.arpa.", 300, key).to_text()
     with Nsd({"ark.arpa.": signed}) as server, Unbound({"ark.arpa.": server}, [anchor]) as running:
-        yield f"{running.host}#{running.port}"
+        yield running
 
 
-def resolver_at(name: str) -> dns.resolver.Resolver:
-    """dnspython's resolver."""
-    made = dns.resolver.Resolver(configure=False)
-    host, _, port = name.partition("#")
-    made.nameservers, made.port = [host], int(port)
-    return made
-
-
-def test_signed_answers_are_secure_by_every_driver(resolver: str) -> None:
-    asked = resolver_at(resolver)
+def test_signed_answers_are_secure_by_every_driver(resolver: Unbound) -> None:
     for ark, url in (("ark:1/x", "https://h.example/ark:1/x"), ("ark:2/x", "https://split.example/ark:2/x")):
-        found = discover(ark, nameservers=[resolver], trust_ad=True, require="secure")
+        found = by_discover(ark, resolver, trust_ad=True, require="secure")
         assert found.security == "secure"
         assert found.url() == url
-        assert discover(ark, resolver=asked, trust_ad=True) == found
-        assert asyncio.run(discover_async(ark, nameservers=[resolver], trust_ad=True)) == found
-        assert list(discover_many([ark], nameservers=[resolver], trust_ad=True)) == [found]
-        assert discover(ark, nameservers=[resolver]).security == "indeterminate"
+        assert by_resolver(ark, resolver, trust_ad=True) == found
+        assert by_async(ark, resolver, trust_ad=True) == found
+        assert list(discover_many([ark], nameservers=[at(resolver)], trust_ad=True)) == [found]
+        assert by_discover(ark, resolver).security == "indeterminate"
 
 
-def test_a_signed_denial_is_secure_too(resolver: str) -> None:
-    with pytest.raises(NoMappingAuthority) as caught:
-        discover("ark:4/x", nameservers=[resolver], trust_ad=True)
-    assert caught.value.discovery is not None
-    assert caught.value.discovery.security == "secure"
-
-
-def test_a_forged_answer_is_bogus_and_no_candidate(resolver: str) -> None:
-    with pytest.raises(DiscoveryFailed) as caught:
-        discover("ark:3/x", nameservers=[resolver], trust_ad=True)
-    assert caught.value.discovery is not None
-    assert caught.value.discovery.security == "bogus"
-    assert not caught.value.discovery.candidates
-    asked = resolver_at(resolver)
+def test_a_forged_answer_is_bogus_and_no_candidate(resolver: Unbound) -> None:
+    asked = resolver_of(resolver, dns.resolver.Resolver)
     asked.use_edns(0, 0, 1232)
-    with pytest.raises(DiscoveryFailed) as caught:
-        discover("ark:3/x", resolver=asked, trust_ad=True)
-    assert caught.value.discovery is not None
-    assert caught.value.discovery.security == "bogus"
+    ways: tuple[dict[str, Any], ...] = ({"nameservers": [at(resolver)]}, {"resolver": asked})
+    for options in ways:
+        with pytest.raises(DiscoveryFailed) as caught:
+            discover("ark:3/x", trust_ad=True, **options)
+        assert caught.value.discovery is not None
+        assert caught.value.discovery.security == "bogus"
+        assert not caught.value.discovery.candidates
 
 
 def test_the_sample_signed_and_served_by_maptr_through_unbound(sample: Path, tmp_path: Path) -> None:
     """The AD bit of a resolver that validates, and our own validation through it: the same by every driver."""
-    zone = sample.with_name("ark.arpa.zone")
-    for command in (
-        ["keys", "add", f"{tmp_path}/keys"],
-        ["sign", str(zone), f"{tmp_path}/keys", "-o", f"{tmp_path}/signed"],
-        ["keys", "ds", f"{tmp_path}/keys", "ark.arpa."],
-    ):
-        done = run("zone", *command)
-        assert done.exit_code == 0, done.output
-    (tmp_path / "anchor").write_text(done.stdout)
+    run("zone", "keys", "add", tmp_path / "keys", code=0)
+    run("zone", "sign", sample.with_name("ark.arpa.zone"), tmp_path / "keys", "-o", tmp_path / "signed", code=0)
+    anchors = run("zone", "keys", "ds", tmp_path / "keys", "ark.arpa.", code=0).stdout
+    (tmp_path / "anchor").write_text(anchors)
     arks = ["ark:12345/x6np1wh8k?info", "ark:12345/x54", "ark:12027/x1", "ark:00000/x1"]
     with (
         Maptr({"ark.arpa.": tmp_path / "signed"}) as server,
-        Unbound({"ark.arpa.": server}, done.stdout.splitlines()) as resolver,
+        Unbound({"ark.arpa.": server}, anchors.splitlines()) as resolver,
     ):
-        through, direct = [f"{resolver.host}#{resolver.port}"], [f"{server.host}#{server.port}"]
+        through, direct = [at(resolver)], [at(server)]
         ways: list[tuple[list[str], CallOptions]] = [
             (through, {"trust_ad": True, "require": "secure", "raise_on_none": False}),
             (through, {"trust_anchors": tmp_path / "anchor", "require": "secure", "raise_on_none": False}),

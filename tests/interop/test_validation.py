@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ import dns.zone
 import pytest
 from dns.rdatatype import DNSKEY, DS, NAPTR, NSEC, NSEC3, RRSIG
 
-from maptr import Discovery, Stub, discover, discover_async, discover_many, discover_many_async
+from maptr import Discovery, Stub, discover, discover_many, discover_many_async
 from maptr.client.bulk import BulkOptions
 from maptr.client.call import Call, CallOptions
 from maptr.client.sync import StubLookups
@@ -37,7 +36,7 @@ from maptr.client.validation.validator import Validator
 from maptr.discovery import DiscoveryFailed, Outcome
 from maptr.protocol import names
 from maptr.walk import Question
-from tests.support.drivers import collect, found_by
+from tests.support.drivers import at, by_async, by_async_resolver, by_discover, by_resolver, collect, resolver_of
 from tests.support.peers import Bind, Nsd, Peer, Unbound
 from tests.support.signers import KNOT_WAYS, NS_RECORDS, WAYS, sign, signed_zone
 
@@ -282,7 +281,7 @@ def judged(resolver: Peer, name: str) -> tuple[str, tuple[Outcome, ...]]:
 def test_every_verdict_is_that_of_unbound(tree: Tree, server: Bind, resolver: Unbound, validator: Validator) -> None:
     differ = {}
     seen: Counter[str] = Counter()
-    stub = Stub([f"{server.host}#{server.port}"], trust_anchors=validator)
+    stub = Stub([at(server)], trust_anchors=validator)
     for name in tree.questions:
         answer = StubLookups(stub, Call("ark:1/x", lifetime=20.0)).ask([Question(names.parse(name))])[0]
         security, outcomes = judged(resolver, name)
@@ -299,26 +298,21 @@ def test_every_verdict_is_that_of_unbound(tree: Tree, server: Bind, resolver: Un
 
 def test_every_driver_gives_the_same_result(tree: Tree, server: Bind, resolver: Unbound, validator: Validator) -> None:
     """Sync, async and bulk, our own stub and dnspython's resolvers, a server that has the zones and a resolver."""
-    direct, through = f"{server.host}#{server.port}", f"{resolver.host}#{resolver.port}"
-    asked, awaited = dns.resolver.Resolver(configure=False), dns.asyncresolver.Resolver(configure=False)
-    for twin in (asked, awaited):
-        twin.nameservers, twin.port = [resolver.host], resolver.port
     seen: Counter[str] = Counter()
     for origin in ("fine", "expired", "plain", "bind-nsec", "bind-nsec3-opt-out"):
-        options: CallOptions = {"origin": f"{origin}.{TOP}", "trust_anchors": validator, "raise_on_none": False}
-        bulk: BulkOptions = {"origin": f"{origin}.{TOP}", "trust_anchors": validator}
+        options: BulkOptions = {"origin": f"{origin}.{TOP}", "trust_anchors": validator}
         naans = ("b0", *NAANS) if "bind" in origin else ("b0", "1")
         arks = [f"ark:{naan}/x" for naan in naans]
-        first = [found_by(partial(discover, ark, nameservers=[direct], **options)) for ark in arks]
+        first = [by_discover(ark, server, **options) for ark in arks]
         seen.update(discovery.security for discovery in first)
         for other in (
-            [found_by(partial(discover, ark, nameservers=[through], **options)) for ark in arks],
-            [found_by(partial(discover, ark, resolver=asked, **options)) for ark in arks],
-            [asyncio.run(found_async(discover_async(ark, nameservers=[direct], **options))) for ark in arks],
-            [asyncio.run(found_async(discover_async(ark, resolver=awaited, **options))) for ark in arks],
-            list(discover_many(arks, nameservers=[direct], **bulk)),
-            list(discover_many(arks, resolver=asked, **bulk)),
-            asyncio.run(collect(discover_many_async(arks, nameservers=[through], **bulk))),
+            [by_discover(ark, resolver, **options) for ark in arks],
+            [by_resolver(ark, resolver, **options) for ark in arks],
+            [by_async(ark, server, **options) for ark in arks],
+            [by_async_resolver(ark, resolver, **options) for ark in arks],
+            list(discover_many(arks, nameservers=[at(server)], **options)),
+            list(discover_many(arks, resolver=resolver_of(resolver, dns.resolver.Resolver), **options)),
+            asyncio.run(collect(discover_many_async(arks, nameservers=[at(resolver)], **options))),
         ):
             assert [essence(discovery) for discovery in other] == [essence(discovery) for discovery in first]
     assert seen.keys() == {"secure", "insecure", "bogus"}
@@ -347,7 +341,7 @@ def test_validation_down_a_tree_of_servers(tmp_path: Path) -> None:
 def _check_the_tree(above: Bind, anchor: dns.rdata.Rdata) -> None:
     options: CallOptions = {"origin": TOP, "trust_anchors": {TOP: [anchor]}}
     demanding: CallOptions = {**options, "require": "secure"}
-    servers = [f"{above.host}#{above.port}"]
+    servers = [at(above)]
     secure = discover("ark:2/x", nameservers=servers, **demanding)
     assert (secure.url(), secure.trace[1].server) == ("https://h.example/ark:2/x", f"127.0.0.2#{above.port}")
     assert [(link.name, link.rdtype) for link in secure.trace[1].links][:2] == [
@@ -365,11 +359,3 @@ def essence(discovery: Discovery) -> tuple[object, ...]:
     """What does not depend on who asks whom: notes name servers."""
     steps = [(step.name, step.outcome, step.security, step.readings) for step in discovery.trace]
     return discovery.ark, discovery.candidates, discovery.complete, discovery.security, steps
-
-
-async def found_async(asking: Awaitable[Discovery]) -> Discovery:
-    try:
-        return await asking
-    except DiscoveryFailed as failed:
-        assert failed.discovery is not None
-        return failed.discovery

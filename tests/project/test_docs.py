@@ -1,8 +1,10 @@
-"""The pages give the limits, defaults and exit codes that the code has."""
+"""The pages give the limits, defaults and exit codes that the code has, and the picture shows its imports."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -10,7 +12,8 @@ import pytest
 
 from maptr.cli import output
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+REPOSITORY = Path(__file__).resolve().parents[2]
+DOCS = REPOSITORY / "docs"
 
 
 def rows(page: str) -> dict[str, str]:
@@ -79,3 +82,9 @@ def test_limits(page: str, limit: str, name: str) -> None:
 def test_exit_codes() -> None:
     codes = {value for name, value in vars(output).items() if name.startswith("EXIT_")}
     assert {int(code) for code in rows("maptr.md") if code.isdigit()} == codes
+
+
+def test_the_picture_of_the_rooms_is_up_to_date() -> None:
+    command = [sys.executable, "scripts/architecture", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=REPOSITORY)
+    assert done.returncode == 0, done.stderr

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from maptr.ark import Ark
 from maptr.cache.probe_log import Liveness
-from maptr.cli.group import main
 from maptr.discovery import Link, Outcome, Step
 from maptr.nma.describe import Description, Segment
 from maptr.registry.table import Entry, Table
@@ -21,6 +20,7 @@ from maptr.server.puller import DriftReport
 from maptr.server.state import ZoneResult
 from maptr.server.status import describe_left_out
 from maptr.zone.lint import LeftOut, lint
+from tests.support import command_line
 from tests.support.scripted import serving, zone
 from tests.support.server_process import Site, site
 
@@ -39,14 +39,8 @@ __all__ = ["site"]
 
 def documented(command: str) -> set[str]:
     """The paths in the section of a command, with their parents."""
-    paths = {path for path, _ in SECTIONS[command]}
-    return {prefix.removesuffix("[]") for path in paths for prefix in _prefixes(path)}
-
-
-def _prefixes(path: str) -> Iterator[str]:
-    parts = path.split(".")
-    for end in range(1, len(parts) + 1):
-        yield ".".join(parts[:end])
+    prefixes = (accumulate(path.split("."), "{}.{}".format) for path, _ in SECTIONS[command])
+    return {prefix.removesuffix("[]") for prefix in chain.from_iterable(prefixes)}
 
 
 def paths_in(value: object, at: str = "") -> Iterator[str]:
@@ -66,7 +60,7 @@ def printed(command: str, *documents: dict[str, Any]) -> set[str]:
 
 
 def run(*words: object, text: str | None = None) -> list[dict[str, Any]]:
-    result = CliRunner().invoke(main, [str(word) for word in words], input=text)
+    result = command_line.run(*words, text=text)
     documents = [json.loads(line) for line in result.stdout.splitlines()]
     assert documents, result.output
     assert {document["schema"] for document in documents} == {"maptr/1"}
@@ -130,10 +124,9 @@ def test_zone_commands(tmp_path: Path) -> None:
     assert printed("zone diff", *run("zone", "diff", old, new, "--json")) == documented("zone diff")
     built = run("zone", "build", ZONES / "sample.json", "-o", tmp_path / "built", "--json")
     assert printed("zone build", *built) == documented("zone build")
-    CliRunner().invoke(main, ["zone", "keys", "add", str(tmp_path / "keys")])
-    assert printed("zone keys list", *run("zone", "keys", "list", tmp_path / "keys", "--json")) == documented(
-        "zone keys list"
-    )
+    command_line.run("zone", "keys", "add", tmp_path / "keys")
+    listed = run("zone", "keys", "list", tmp_path / "keys", "--json")
+    assert printed("zone keys list", *listed) == documented("zone keys list")
     signed = run("zone", "sign", tmp_path / "built", tmp_path / "keys", "-o", tmp_path / "signed", "--json")
     assert printed("zone sign", *signed) == documented("zone sign")
     checking = ("serve", "--check-config", "--json", "--zone")

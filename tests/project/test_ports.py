@@ -39,11 +39,6 @@ def test_processes_use_different_ports() -> None:
         assert own | first | second < set(PORTS)
 
 
-def test_ports_are_used_in_turn() -> None:
-    ports = [free_port() for _ in range(BLOCK // 2)]
-    assert len(set(ports)) == len(ports)
-
-
 @pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_STREAM])
 def test_a_port_in_use_is_skipped(kind: int) -> None:
     with socket.socket(socket.AF_INET, kind) as taken:

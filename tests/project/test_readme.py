@@ -250,33 +250,17 @@ sleep infinity
 """
 
 
-def test_commands_are_found() -> None:
-    assert commands(MARKDOWN) == [
-        Command(5, "echo one > first"),
-        Command(6, 'test "$(cat first)" = one'),
-        Command(7, "printf '%s' two > second"),
-        Command(9, "false", code=1),
-        Command(10, "echo '#no comment'"),
-        Command(14, "cat first", output=("one",)),
-        Command(16, "cat second", output=("two",)),
-        Command(
-            22,
-            'from pathlib import Path\n\nassert Path("first").read_text() == "one\\n"\nprint("yes")\n',
-            "python",
-            output=("yes",),
-        ),
-        Command(44, "scripts/test"),
-    ]
-
-
 def test_an_open_fence_is_an_error() -> None:
     with pytest.raises(ValueError, match="line 2"):
         commands("text\n```sh\necho\n")
 
 
 def test_commands_are_run(tmp_path: Path) -> None:
+    found = commands(MARKDOWN)
     with Session(tmp_path) as session:
-        outputs = [session.run(command) for command in commands(MARKDOWN)]
+        outputs = [session.run(command) for command in found]
+    assert [command.line for command in found] == [5, 6, 7, 9, 10, 14, 16, 22, 44]
+    assert [command.output for command in found if command.output is not None] == [("one",), ("two",), ("yes",)]
     assert outputs == ["", "", "", "", "#no comment\n", "one\n", "two", "yes\n", ""]
 
 

@@ -1,4 +1,4 @@
-"""Every way to discover one ARK at a scripted server, as a function of the ARK, the server and options.
+"""Every way to discover one ARK at a server, as a function of the ARK, the server and options.
 
 A driver returns the discovery of a failure instead of raising it.
 """
@@ -15,6 +15,7 @@ import dns.resolver
 
 from maptr import Cache, Discovery, DiscoveryError, discover, discover_async, discover_many, discover_many_async
 from tests.support.hostile import Hostile
+from tests.support.peers import Peer
 
 Driver = Callable[..., Discovery]
 Resolving = TypeVar("Resolving", dns.resolver.Resolver, dns.asyncresolver.Resolver)
@@ -29,15 +30,19 @@ def found_by(ask: Callable[[], Discovery]) -> Discovery:
         return failed.discovery
 
 
+def at(server: Hostile | Peer) -> str:
+    return f"{server.host}#{server.port}"
+
+
 def _found(driver: Driver) -> Driver:
     @wraps(driver)
-    def run(ark: str, server: Hostile, **options: Any) -> Discovery:
+    def run(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
         return found_by(lambda: driver(ark, server, **options))
 
     return run
 
 
-def resolver_of(server: Hostile, kind: type[Resolving]) -> Resolving:
+def resolver_of(server: Hostile | Peer, kind: type[Resolving]) -> Resolving:
     """A dnspython resolver of this kind that asks the server."""
     made = kind(configure=False)
     made.nameservers, made.port = [server.host], server.port
@@ -50,40 +55,40 @@ async def collect(stream: AsyncIterable[Discovery]) -> list[Discovery]:
 
 
 @_found
-def by_discover(ark: str, server: Hostile, **options: Any) -> Discovery:
-    return discover(ark, nameservers=[server.name], **options)
+def by_discover(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
+    return discover(ark, nameservers=[at(server)], **options)
 
 
 @_found
-def by_async(ark: str, server: Hostile, **options: Any) -> Discovery:
-    return asyncio.run(discover_async(ark, nameservers=[server.name], **options))
+def by_async(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
+    return asyncio.run(discover_async(ark, nameservers=[at(server)], **options))
 
 
 @_found
-def by_bulk(ark: str, server: Hostile, **options: Any) -> Discovery:
-    (found,) = discover_many([ark], nameservers=[server.name], **options)
+def by_bulk(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
+    (found,) = discover_many([ark], nameservers=[at(server)], **options)
     return found
 
 
 @_found
-def by_async_bulk(ark: str, server: Hostile, **options: Any) -> Discovery:
-    (found,) = asyncio.run(collect(discover_many_async([ark], nameservers=[server.name], **options)))
+def by_async_bulk(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
+    (found,) = asyncio.run(collect(discover_many_async([ark], nameservers=[at(server)], **options)))
     return found
 
 
 @_found
-def by_resolver(ark: str, server: Hostile, **options: Any) -> Discovery:
+def by_resolver(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
     return discover(ark, resolver=resolver_of(server, dns.resolver.Resolver), **options)
 
 
 @_found
-def by_async_resolver(ark: str, server: Hostile, **options: Any) -> Discovery:
+def by_async_resolver(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
     return asyncio.run(discover_async(ark, resolver=resolver_of(server, dns.asyncresolver.Resolver), **options))
 
 
 @_found
-def by_cache(ark: str, server: Hostile, **options: Any) -> Discovery:
-    with Cache(nameservers=[server.name]) as cache:
+def by_cache(ark: str, server: Hostile | Peer, **options: Any) -> Discovery:
+    with Cache(nameservers=[at(server)]) as cache:
         return cache.discover(ark, **options)
 
 

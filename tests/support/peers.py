@@ -73,13 +73,13 @@ class Checked(NamedTuple):
     output: str
 
 
-def run(command: str, *arguments: object, cwd: Path | None = None, text: str = "") -> Checked:
-    """Run a program to its end; ``text`` is its standard input. Skips the test if it is not installed."""
+def run(command: str, *arguments: object, cwd: Path | None = None) -> Checked:
+    """Run a program to its end. Skips the test if it is not installed."""
     require(command)
     done = subprocess.run(
         [find(command) or command, *map(str, arguments)],
         cwd=cwd,
-        input=text.encode(),
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         timeout=120,

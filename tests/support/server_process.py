@@ -13,9 +13,9 @@ from typing import Any
 import dns.message
 import dns.query
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from maptr.cli.group import main
+from tests.support.command_line import run
 from tests.support.peers import Maptr
 
 PATIENCE = 20.0  # seconds until a step of a process counts as failed
@@ -90,7 +90,7 @@ class Site:
         return self.server.launch()
 
     def run(self, *arguments: str) -> Result:
-        return CliRunner().invoke(main, [arguments[0], "--config", str(self.config), *arguments[1:]])
+        return run(arguments[0], "--config", self.config, *arguments[1:])
 
     def status(self) -> dict[str, Any]:
         result = self.run("status", "--json")
@@ -99,10 +99,8 @@ class Site:
         return document
 
     def zone(self, name: str) -> dict[str, object]:
-        zones = self.status()["zones"]
-        assert isinstance(zones, list)
-        found: dict[str, object] = next(zone for zone in zones if zone["zone"] == name)
-        return found
+        (found,) = (zone for zone in self.status()["zones"] if zone["zone"] == name)
+        return dict(found)
 
 
 @pytest.fixture
