@@ -191,16 +191,19 @@ class Ready:
             if found is None:
                 return None
             form = found
-        end = len(key) - form.opt
+        end_of_key, opt, cookie, _ = form
+        end = len(key) - opt
         if end < MIN_KEY:
             return None
-        question = key[: end - 4].lower() + key[end - 4 : end] + form.end
+        question = key[: end - 4].lower() + key[end - 4 : end] + end_of_key
         record = self._answers.get(question) or self._find_by_encloser(question, end)
         if record is None:
             return None
-        if not form.cookie and question in self._answers and question.startswith(key[:end]):
+        if cookie:
+            return record, key[-cookie:]
+        if question in self._answers and question.startswith(key[:end]):
             self.known[key] = record
-        return record, key[len(key) - form.cookie :]
+        return record, b""
 
     def _find_by_encloser(self, question: bytes, end: int) -> bytes | None:
         """The record for a question that ends there, from the closest encloser with learned responses."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import tomllib
-from pathlib import Path
 from typing import Any
 
 import dns.dnssec
@@ -27,8 +25,9 @@ from maptr.errors import ZoneError
 from maptr.protocol.names import Labels, fold, to_wire
 from maptr.zone.denial import MAX_ITERATIONS, NsecChain, chain_of, nsec3_hash
 from maptr.zone.snapshot import Snapshot, view_zone
+from tests.support.answers import load_vectors
 
-VECTORS = tomllib.loads((Path(__file__).resolve().parents[1] / "vectors" / "dnssec.toml").read_text(encoding="utf-8"))
+VECTORS = load_vectors("dnssec")
 
 
 def load(text: str, origin: str = "example.") -> dns.zone.Zone:
@@ -66,12 +65,11 @@ def ask(snapshot: Snapshot, name: str, rdtype: str, *, do: bool = True, payload:
 
 
 def shown(section: list[dns.rrset.RRset]) -> list[str]:
-    found = []
-    for rrset in section:
-        kind = dns.rdatatype.to_text(rrset.rdtype)
+    def kind(rrset: dns.rrset.RRset) -> str:
         covers = f" {dns.rdatatype.to_text(rrset.covers)}" if rrset.rdtype == dns.rdatatype.RRSIG else ""
-        found.append(f"{rrset.name.to_text().lower()} {kind}{covers}")
-    return sorted(found)
+        return dns.rdatatype.to_text(rrset.rdtype) + covers
+
+    return sorted(f"{rrset.name.to_text().lower()} {kind(rrset)}" for rrset in section)
 
 
 def expected(case: dict[str, Any], section: str) -> list[str]:
@@ -85,9 +83,8 @@ def test_answer(case: dict[str, Any]) -> None:
     reply = ask(SNAPSHOTS[case["zone"]], case["name"], case["type"], do=case.get("do", True))
     assert dns.rcode.to_text(reply.rcode()) == case.get("rcode", "NOERROR")
     assert dns.flags.to_text(reply.flags) == f"QR {case.get('flags', 'AA')}".strip()
-    assert shown(reply.answer) == expected(case, "answer")
-    assert shown(reply.authority) == expected(case, "authority")
-    assert shown(reply.additional) == expected(case, "additional")
+    for name, section in (("answer", reply.answer), ("authority", reply.authority), ("additional", reply.additional)):
+        assert shown(section) == expected(case, name)
     assert bool(reply.ednsflags & dns.flags.DO) is case.get("do", True)
 
 

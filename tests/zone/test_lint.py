@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,11 @@ from maptr.errors import TableError
 from maptr.registry.table import Entry, Nma, Table
 from maptr.zone.finding import Finding, Severity
 from maptr.zone.lint import OTHER_ANSWER, lint, publishable
+from tests.support.answers import load_vectors
 from tests.support.entries import LONG, PRIVATE, REDIRECTED, entry, tables
 
-HERE = Path(__file__).resolve().parents[1]
-VECTORS = tomllib.loads((HERE / "vectors" / "lint.toml").read_text("utf-8"))["vector"]
+ZONES = Path(__file__).resolve().parents[2] / "zones"
+VECTORS = load_vectors("lint")["vector"]
 GOOD = Nma("https://ark.nlm.nih.gov/ark:/${content}")
 BAD = Nma("https:///ark:/${content}")
 NAAN = Entry("12345", nmas=(GOOD,))
@@ -119,7 +119,7 @@ def test_a_finding_as_text_and_json() -> None:
 
 def test_the_sample_has_only_placeholder_hosts() -> None:
     for name in ("sample.json", "sample.natab"):
-        table = registry.read((HERE.parent / "zones" / name).read_bytes())
+        table = registry.read((ZONES / name).read_bytes())
         assert {(finding.severity, finding.code) for finding in lint(table)} == {(Severity.WARNING, "placeholder-host")}
 
 

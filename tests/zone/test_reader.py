@@ -142,14 +142,12 @@ ARK = (b"ark", b"arpa")
 ARK_HEAD = "$ORIGIN ark.arpa.\n$TTL 60\n@ IN SOA ns1 host 1 7200 3600 1209600 300\n@ IN NS ns1\nns1 IN A 192.0.2.1\n"
 # For each part of a line: texts that a block may have, and similar ones that are not in a block, or wrong.
 OWNERS = ["12345", "b1", "x" * 63], ["x" * 64, "word", "*", "a.12345", "ns1"]
-HOSTS = (
-    ["h.example", "a.b.c.example", "h_.example", "x-ark.arp", f"{'x' * 30}.{'y' * 30}.{'z' * 30}.{'t' * 30}"],
-    [
-        *("-h.example", "h-.example", "localhost", "h.localhost", "h.1", "192.0.2.1", "127.0.0.1", "12345.ark.arpa"),
-        *("word.ark.arpa", "h.word.ark.arpa"),
-        *("ark.arpa", "x-ark.arpa", "a.b.c.d.example", "h..example", "h.xn--p1ai", "H.example", "example"),
-    ],
+ODD_HOSTS = (
+    "-h.example h-.example localhost h.localhost h.1 192.0.2.1 127.0.0.1 12345.ark.arpa word.ark.arpa h.word.ark.arpa"
+    " ark.arpa x-ark.arpa a.b.c.d.example h..example h.xn--p1ai H.example example"
 )
+LONG_HOST = ".".join(letter * 30 for letter in "xyzt")
+HOSTS = ["h.example", "a.b.c.example", "h_.example", "x-ark.arp", LONG_HOST], ODD_HOSTS.split()
 PORTS = ["", "8443"], ["0", "65535", "65536", "08"]
 NUMBERS = ["10 10", "100 20", "010 10"], ["65535 1", "65536 1", "1  1"]
 PATHS = ["", "p", "x" * 60, "ark:/12345/", "~x%20"], ["x" * 130, "x" * 250, "a b", "p!", "a;b", "{x}"]
@@ -211,15 +209,6 @@ def test_blocks_are_read_as_by_dnspython_and_have_no_findings(
     if stand_together:
         drawn.sort(key=lambda line: line.partition(" ")[0])
     assert_same_as_dnspython(ARK_HEAD + "".join(f"{line}\n" for line in drawn + drawn[:repeated] * (repeated == 3)))
-
-
-@pytest.mark.parametrize("host", [host for hosts in HOSTS for host in hosts])
-def test_each_host_has_the_same_findings(host: str) -> None:
-    # An owner need not be a NAAN if another record leads to it.
-    assert_same_as_dnspython(
-        f'{ARK_HEAD}12345 IN NAPTR 1 1 "h" "ark" "" {host}.\nword IN NAPTR 1 1 "h" "ark" "" h.example.\n'
-    )
-    assert_same_as_dnspython(f'{ARK_HEAD}12345 IN NAPTR 1 1 "u" "ark" "!^ark:/?12345/(.*)$!https://{host}/\\\\1!" .\n')
 
 
 def texts(nodes: PackedNodes) -> list[bytes]:
@@ -328,16 +317,11 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize("line", ODD)
-def test_odd_lines_of_signed_zones_are_read_as_by_dnspython(line: str) -> None:
-    read = read_plain((HEAD + line + "\n").encode(), EXAMPLE)
-    if read is not None:
-        same(read, HEAD + line + "\n")
-
-
-def test_some_odd_lines_are_plain_and_others_are_not() -> None:
-    """So that the test above says something."""
-    quick = [line for line in ODD if read_plain((HEAD + line + "\n").encode(), EXAMPLE) is not None]
-    assert len(quick) >= 10
-    assert ODD[0] in quick
-    assert ODD[2] not in quick, "a TTL that is not that of what it covers"
+def test_odd_lines_of_signed_zones_are_read_as_by_dnspython() -> None:
+    read = {line: read_plain((HEAD + line + "\n").encode(), EXAMPLE) for line in ODD}
+    for line, plain in read.items():
+        if plain is not None:
+            same(plain, HEAD + line + "\n")
+    assert len([*filter(None, read.values())]) >= 10
+    assert read[ODD[0]] is not None
+    assert read[ODD[2]] is None, "a TTL that is not that of what it covers"

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from maptr import Ark, discover_at, registry
-from maptr.client.bulk import discover_many
 from maptr.registry.table import Table
 from maptr.zone.build import NameServer, ZoneSettings, build
 from maptr.zone.check import examine
@@ -58,11 +57,3 @@ def test_the_delegated_naan_splits_its_names(server: Maptr) -> None:
     assert [step.depth for step in elsewhere.trace] == [0, 1]
     at_home = discover_at(server.host, "ark:20775/bb123", port=server.port)
     assert at_home.url() == "https://libraries.ucsd.example.com/objects?name=bb123"
-
-
-def test_many_in_their_order(server: Maptr) -> None:
-    arks = ["ark:99999/fk4x", "ark:00000/x1", "ark:12345/x5"]
-    found = list(discover_many(arks, nameservers=[f"{server.host}#{server.port}"]))
-    assert [str(discovery.ark) for discovery in found] == arks
-    assert [bool(discovery) for discovery in found] == [True, False, True]
-    assert all(discovery.complete for discovery in found)
