@@ -24,8 +24,8 @@ def limiter(clock: Clock | None = None, **settings: Any) -> RateLimiter:
 
 
 HERE = "192.0.2.1"
-ONE_KIND = [(HERE, "kind")]
-KINDS = [(HERE, kind) for kind in range(1000)]
+ONE_KIND: list[tuple[str, object]] = [(HERE, "kind")]
+KINDS: list[tuple[str, object]] = [(HERE, kind) for kind in range(1000)]
 OTHERS = {"exempt": (read_network("198.51.100.0/24"),)}
 NETWORKS = ("192.0.2.1", "192.0.2.255", "192.0.3.1", "2001:db8:0:1200::1", "2001:db8:0:12ff::2", "2001:db8:0:1300::1")
 EXEMPT = ("127.0.0.1", "127.9.9.9", "::1", "", "no address")
