@@ -100,16 +100,10 @@ class LoopWaiter:
         self._event.set()
 
     async def wait(self, seconds: float | None) -> None:
-        if seconds == 0:
-            await asyncio.sleep(0)
-            return
-        timer = None if seconds is None else self._loop.call_later(seconds, self._event.set)
-        try:
-            await self._event.wait()
-        finally:
-            self._event.clear()
-            if timer is not None:
-                timer.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
+        self._event.clear()
 
 
 class _AsyncStubLookups(StubLookups):

@@ -205,7 +205,6 @@ class Bulk:
         if names.wire_length(self.settings.origin) + MAX_NAAN + 1 > names.MAX_NAME:
             raise ConfigError(f"{origin} is too long for a NAAN below it", key="origin")
         self.concurrency = concurrency
-        self.window = concurrency * WINDOW
         self.rate = rate
         self.clock = clock
 
@@ -244,9 +243,7 @@ class _Run(Generic[Token]):
 
     def __init__(self, bulk: Bulk, waiter: Waiter, ordered: bool) -> None:
         clock = RunClock(bulk.clock)
-        self.scheduler: Scheduler[tuple[int, Token]] = Scheduler(
-            bulk.settings, lifetime=bulk.seconds, clock=clock, now=time.time
-        )
+        self.scheduler: Scheduler[tuple[int, Token]] = Scheduler(bulk.settings, lifetime=bulk.seconds, clock=clock)
         self._multiplexer = Multiplexer(
             bulk.stub,
             waiter,
@@ -270,7 +267,7 @@ class _Run(Generic[Token]):
         """How many ARKs may be started before the sockets are read."""
         if self._ended or self._multiplexer.waiting >= INTAKE:
             return 0  # more would only wait, and take memory
-        return max(0, min(INTAKE, self._bulk.window - self.scheduler.open - len(self._held)))
+        return max(0, min(INTAKE, self._bulk.concurrency * WINDOW - self.scheduler.open - len(self._held)))
 
     @property
     def over(self) -> bool:
@@ -299,12 +296,15 @@ class _Run(Generic[Token]):
 
     def tick(self) -> float | None:
         """Send what may be sent, end what has timed out; seconds until the next call is due, None for never."""
+        multiplexer = self._multiplexer
         over = self.scheduler.tick()
-        self._ask()
-        pauses = [pause for pause in (over, self._multiplexer.tick()) if pause is not None]
-        if self.scheduler.has_new:
-            return 0.0
-        return min(pauses, default=None)
+        for new in self.scheduler.take():
+            self._bulk.questions += 1
+            tell = partial(self.scheduler.tell, new)
+            pending = multiplexer.ask(new.name, tell, new.rdtype, first=not new.arks)
+            new.unanswered, new.drop = partial(multiplexer.unanswered, pending), partial(multiplexer.drop, pending)
+        pauses = [pause for pause in (over, multiplexer.tick()) if pause is not None]
+        return 0.0 if self.scheduler.has_new else min(pauses, default=None)
 
     def close(self) -> None:
         self._multiplexer.close()
@@ -317,11 +317,3 @@ class _Run(Generic[Token]):
             self._multiplexer.concurrency = concurrency
 
         self._multiplexer.ask(origin, done)
-
-    def _ask(self) -> None:
-        multiplexer = self._multiplexer
-        for new in self.scheduler.take():
-            self._bulk.questions += 1
-            tell = partial(self.scheduler.tell, new)
-            pending = multiplexer.ask(new.name, tell, new.rdtype, first=not new.arks)
-            new.unanswered, new.drop = partial(multiplexer.unanswered, pending), partial(multiplexer.drop, pending)

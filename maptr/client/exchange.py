@@ -1,8 +1,7 @@
 """One question to DNS servers, without I/O: which server to query next, how, and what each response leads to.
 
-A driver sends the query that ``next()`` returns, reports to the attempt's exchange what came back, and stops when
-``answer`` is set. ``stub``
-drives one exchange at a time, ``multiplexer`` hundreds side by side.
+A driver (``multiplexer``) sends the query that ``next()`` returns, reports to the attempt's exchange what came back,
+and stops when ``answer`` is set.
 
     for each round, for each server that is not struck off:
         query by UDP; by TCP after a truncated response; without EDNS if the server does not support it
@@ -36,8 +35,6 @@ MAX_REFERRALS = 8  # down from the servers given; a domain name below ark.arpa r
 MAX_ADDRESS_LOOKUPS = 3  # servers of one referral without glue whose addresses are looked up
 MAX_LOOKUP_DEPTH = 2  # address lookups that need another address lookup
 NOTE_LENGTH = 500  # characters of failures kept in a note
-
-_new = tuple.__new__  # half the time of a NamedTuple's own
 
 
 class Attempt(NamedTuple):
@@ -125,7 +122,7 @@ class Exchange:
             ask_ad=self._trust_ad,
             dnssec=self._dnssec,
         )
-        return _new(Attempt, (server, query, self._tcp, FIRST_SECONDS * 2**self._round, self))
+        return Attempt(server, query, self._tcp, FIRST_SECONDS * 2**self._round, self)
 
     def receive(self, attempt: Attempt, packet: bytes) -> bool:
         """Process what came back; False if it is not a response to this attempt, and the driver has to wait on."""
@@ -190,13 +187,13 @@ class Exchange:
         security = "indeterminate"
         if self._trust_ad:
             security = "secure" if self._authentic and self._is_authentic(attempt, response) else "insecure"
-        _, _, outcome, records, self.addresses, ttl, note, _, _, _, _, zone = response
-        if ttl is not None and ttl > self._ttl:
-            ttl = self._ttl
-        if self._through:
-            note, zone = note or self._through, self.name
-        # All fields, in their order.
-        self.answer = _new(Answer, (outcome, records, ttl, note, str(attempt.server), None, security, (), zone))
+        self.addresses = response.addresses
+        ttl = None if response.ttl is None else min(response.ttl, self._ttl)
+        note = response.note or self._through
+        zone = self.name if self._through else response.zone
+        self.answer = Answer(
+            response.outcome, response.records, ttl, note, str(attempt.server), security=security, zone=zone
+        )
 
     def _is_authentic(self, attempt: Attempt, response: Response) -> bool:
         """Whether a server that the caller trusts, and not one from a referral, says that its data is authentic."""

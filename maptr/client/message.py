@@ -80,23 +80,18 @@ def make_query(
 ) -> SentQuery:
     """A query with recursion desired. The first two bytes of ``randomness`` are its ID.
 
-    With ``mix`` there is one more random byte for each byte of the name, for the case of its letters. ``dnssec`` sets
-    DO and CD, so that a resolver sends signatures and leaves validation to the client (RFC 6840 5.9).
+    With ``mix`` there is one more random byte for each byte of the name, for the case of its letters (0x20,
+    draft-vixie-dnsext-dns0x20). ``dnssec`` sets DO and CD, so that a resolver sends signatures and leaves validation
+    to the client (RFC 6840 5.9).
     """
     wire = names.to_wire(name)
     if mix:
-        wire = mix_case(wire, randomness[2:])
+        flips = int.from_bytes(wire.translate(_LETTERS), "big") & int.from_bytes(randomness[2 : 2 + len(wire)], "big")
+        wire = (int.from_bytes(wire, "big") ^ flips).to_bytes(len(wire), "big")
     question = wire + struct.pack("!HH", rdtype, IN)
     header = struct.pack("!5H", RD | (CD if dnssec else AD if ask_ad else 0), 1, 0, 0, edns)
     opt = struct.pack("!BHHIH", 0, OPT, UDP_PAYLOAD, DO if dnssec else 0, 0) if edns else b""
     return _new(SentQuery, (name, b"%b%b%b%b" % (randomness[:2], header, question, opt), question, rdtype))
-
-
-def mix_case(octets: bytes, randomness: bytes) -> bytes:
-    """The bytes with letters in random case (0x20, draft-vixie-dnsext-dns0x20), by as many bytes of randomness."""
-    size = len(octets)
-    flips = int.from_bytes(octets.translate(_LETTERS), "big") & int.from_bytes(randomness[:size], "big")
-    return (int.from_bytes(octets, "big") ^ flips).to_bytes(size, "big")
 
 
 def is_response_to(query: SentQuery, packet: bytes) -> bool:
@@ -286,9 +281,7 @@ def _read_noerror(query: SentQuery, flags: int, sections: Sections, authentic: b
             records = tuple([Naptr.read(packet, start, end) for _, _, _, start, end in found])
         elif query.rdtype in (A, AAAA):
             addresses = _addresses(packet, found)
-        # All fields, in their order.
-        fields = NOERROR, False, Outcome.ANSWER, records, addresses, ttl, note, authentic, False, None, None, None
-        return _new(Response, fields)
+        return Response(NOERROR, False, Outcome.ANSWER, records, addresses, ttl, note, authentic)
     if not flags & RA:
         soa = any(record.rdtype == SOA for record in sections.authority)
         cut = next((record.owner for record in sections.authority if record.rdtype == NS), None)

@@ -12,7 +12,7 @@ import errno
 import selectors
 import socket
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from functools import partial
 from math import inf
@@ -93,7 +93,6 @@ class UdpSocket:
     """
 
     def __init__(self, server: Server) -> None:
-        self.server = server
         self.sock = socket.socket(_family(server), socket.SOCK_DGRAM)
         try:
             self.sock.connect(server)
@@ -114,14 +113,12 @@ class SocketPool:
     def __init__(self, waiter: Waiter, read: Callable[[UdpSocket], bool]) -> None:
         self._waiter = waiter
         self._read = read
-        self._sockets: dict[Server, list[UdpSocket]] = {}
+        self._sockets: defaultdict[Server, list[UdpSocket]] = defaultdict(list)
         self._turn = 0
 
     def next(self, server: Server) -> UdpSocket:
         """The socket for the next query to this server. Raises OSError."""
-        sockets = self._sockets.get(server)
-        if sockets is None:
-            sockets = self._sockets[server] = []
+        sockets = self._sockets[server]
         if len(sockets) < SOCKETS:
             sockets.append(self._open(server))
             return sockets[-1]
@@ -135,11 +132,10 @@ class SocketPool:
 
     def read_all(self) -> None:
         """Read what has come to any of them."""
-        for sockets in list(self._sockets.values()):
-            for one in list(sockets):
-                for _ in range(MAX_BURSTS):
-                    if not one.pending or not self._read(one):
-                        break
+        for one in [one for sockets in self._sockets.values() for one in sockets]:
+            for _ in range(MAX_BURSTS):
+                if not one.pending or not self._read(one):
+                    break
 
     def close(self) -> None:
         for sockets in self._sockets.values():

@@ -285,11 +285,9 @@ def _resolved(found: dns.resolver.Answer | Exception, elapsed: float) -> Resolve
     from maptr.client.validation.chain import Resolved  # needs the optional package cryptography
 
     if isinstance(found, Exception):
-        response = _nxdomain(found)
-        if response is not None and not response.flags & dns.flags.TC:
-            return Resolved(Outcome.NXDOMAIN, response, elapsed=elapsed)
         answer = read_error(found, elapsed)
-        return Resolved(answer.outcome, None, answer.note, elapsed=elapsed)
+        response = _nxdomain(found) if answer.outcome is Outcome.NXDOMAIN else None
+        return Resolved(answer.outcome, response, answer.note, elapsed=elapsed)
     if found.response.flags & dns.flags.TC:
         return Resolved(Outcome.MALFORMED, None, TRUNCATED, _server(found), elapsed)
     if found.rrset is None and _is_referral(found.response, aliased=False):
@@ -310,10 +308,5 @@ def as_async(resolver: AnyResolver) -> dns.asyncresolver.Resolver:
     if isinstance(resolver, dns.asyncresolver.Resolver):
         return resolver
     twin = dns.asyncresolver.Resolver(configure=False)
-    twin.nameservers = list(resolver.nameservers)
-    twin.nameserver_ports = dict(resolver.nameserver_ports)
-    twin.port, twin.timeout, twin.lifetime = resolver.port, resolver.timeout, resolver.lifetime
-    twin.use_edns(resolver.edns, resolver.ednsflags, resolver.payload)
-    for name in ("cache", "flags", "keyring", "keyname", "keyalgorithm", "rotate", "retry_servfail"):
-        setattr(twin, name, getattr(resolver, name))
+    vars(twin).update(vars(resolver))
     return twin

@@ -6,6 +6,7 @@ walks that a driver starts at once, and by MAX_KEPT.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
@@ -102,7 +103,7 @@ class Scheduler(Generic[Token]):
         lifetime: float,
         clock: RunClock | Callable[[], float],
         max_kept: int = MAX_KEPT,
-        now: Callable[[], float] | None = None,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self.done: deque[tuple[Token, Discovery]] = deque()
         self.open = 0
@@ -232,7 +233,7 @@ class Scheduler(Generic[Token]):
 
     def _like(self, same: Discovery, ark: Ark) -> Discovery:
         """The discovery for another ARK of the NAAN."""
-        expiration = None if same.ttl is None or self._now is None else self._now() + same.ttl
+        expiration = None if same.ttl is None else self._now() + same.ttl
         return same.replace(ark=ark, expiration=expiration)
 
     def _begin(self, token: Token, walk: Walk, elapsed: float) -> None:
@@ -278,4 +279,4 @@ class Scheduler(Generic[Token]):
 
     def _finish(self, token: Token, walk: Walk) -> None:
         self.open -= 1
-        self.done.append((token, walk.result(self._now() if self._now is not None else None)))
+        self.done.append((token, walk.result(self._now())))

@@ -31,9 +31,7 @@ def read_server(text: str, port: int = PORT) -> tuple[str, int]:
     """The host and port of ``address``, ``name``, or either with ``#port``, without a lookup. Raises ValueError."""
     host, mark, number = text.partition("#")
     if mark:
-        if not (number.isascii() and number.isdigit() and len(number) <= 5):
-            raise ValueError(f"{text!r} is not a server: write HOST or HOST#PORT")
-        port = int(number)
+        port = int(number) if number.isascii() and number.isdigit() and len(number) <= 5 else 0
     if not host or not 0 < port < 65536:
         raise ValueError(f"{text!r} is not a server: write HOST or HOST#PORT")
     if not is_address(host) and set(host) & set(":/[]"):  # 127.0.0.1:53 and [::1], which must not be looked up
