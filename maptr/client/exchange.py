@@ -48,11 +48,11 @@ class Attempt(NamedTuple):
 
 
 class _AddressLookup(NamedTuple):
-    """The lookup of a zone's servers after a referral without glue; ``questions`` are still to ask."""
+    """The lookup of a zone's servers after a referral without glue; ``exchanges`` are not settled yet."""
 
     server: Server  # that referred
     cut: Labels
-    questions: list[tuple[Labels, int]]
+    exchanges: list[Exchange]
 
 
 class Exchange:
@@ -66,7 +66,6 @@ class Exchange:
     addresses: tuple[str, ...] = ()
     packet = b""
     _lookup: _AddressLookup | None = None
-    _inner: Exchange | None = None  # the lookup's current question
     _plain: frozenset[Server] = frozenset()  # servers without EDNS
     _last = Outcome.TIMEOUT
     _cut = 0  # labels of the zone that the servers were named for
@@ -228,30 +227,29 @@ class Exchange:
         if servers:
             self._start(servers, len(referral.cut))
         else:
-            self._lookup = _AddressLookup(attempt.server, referral.cut, questions)
+            inner = [
+                Exchange(name, self._top, self._randomness, rdtype=rdtype, seeking=self._seeking | {names.fold(name)})
+                for name, rdtype in questions
+            ]
+            self._lookup = _AddressLookup(attempt.server, referral.cut, inner)
 
     def _look_up(self, lookup: _AddressLookup) -> Attempt | None:
         """The next query of the address lookup; None when it ends, and this question goes on or gives up."""
-        while True:
-            if (inner := self._inner) is not None:
-                inner._tries = self._tries  # one budget for both
-                attempt = inner.next()
-                self._tries = inner._tries
-                if attempt is not None:
-                    return attempt
-                self._inner = None
-                if servers := usable_servers(lookup.server, inner.addresses):
-                    self._lookup = None
-                    self._start(servers, len(lookup.cut))
-                    return None
-            if not lookup.questions:
+        for inner in list(lookup.exchanges):
+            inner._tries = self._tries  # one budget for both
+            attempt = inner.next()
+            self._tries = inner._tries
+            if attempt is not None:
+                return attempt
+            lookup.exchanges.remove(inner)
+            if servers := usable_servers(lookup.server, inner.addresses):
                 self._lookup = None
-                note = f"referred to {names.to_text(lookup.cut)}: no address of its servers"
-                self._strike(lookup.server, Outcome.REFERRAL, note)
+                self._start(servers, len(lookup.cut))
                 return None
-            server, rdtype = lookup.questions.pop(0)
-            seeking = self._seeking | {names.fold(server)}
-            self._inner = Exchange(server, self._top, self._randomness, rdtype=rdtype, seeking=seeking)
+        self._lookup = None
+        note = f"referred to {names.to_text(lookup.cut)}: no address of its servers"
+        self._strike(lookup.server, Outcome.REFERRAL, note)
+        return None
 
     def _start(self, servers: Sequence[Server], cut: int) -> None:
         self._servers = tuple(servers)

@@ -26,7 +26,6 @@ MAX_KEPT = 100_000  # records of cached answers, an answer without records count
 MAX_SAME = 4_096  # NAANs whose discovery is kept for further ARKs; the real registry has fewer than 2,000
 STEPS_EACH = 5_000  # regexp steps that each further walk of a NAAN adds to the budget of all its walks
 SLICE = 0.02  # seconds of computing after which the sockets are read
-LONG = 0.002  # seconds of computing from which on they do not count as time of the walks
 
 Token = TypeVar("Token", bound=Hashable)
 _NOT_ASKED = Answer(Outcome.TIMEOUT, note=TIME_OVER)
@@ -45,8 +44,7 @@ class RunClock:
 
     def leave_out(self, seconds: float) -> None:
         """Leave out so many seconds of computing."""
-        if seconds > LONG:
-            self._own += seconds
+        self._own += seconds
 
 
 @dataclass(slots=True, eq=False)
