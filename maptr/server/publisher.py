@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -188,14 +187,7 @@ def _record(zone: ZoneConfig, view: ZoneView, *, starting: bool) -> None:
 # ---- reloads
 
 
-@dataclass(frozen=True, slots=True)
-class _Next:
-    """Everything that a reload swaps in, and the result for each zone."""
-
-    config: Config
-    served: Served
-    state: ServerState
-    results: list[ZoneResult]
+_Next = tuple[Config, Context, Served, list[ZoneResult]]  # what a reload read, with the result for each zone
 
 
 class Reloader:
@@ -229,10 +221,6 @@ class Reloader:
         self._busy = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
 
-    @property
-    def _state(self) -> ServerState:
-        return self._responder.state
-
     def start(self) -> None:
         """From now on reload on request, sign and pull when due, and log alarms."""
         loop = asyncio.get_running_loop()
@@ -263,10 +251,10 @@ class Reloader:
             try:
                 # In a thread, as parsing takes far longer than a query may wait.
                 following = await in_thread(lambda: self._read(zone, force))
-                reply: dict[str, Any] = {"zones": [result.to_dict() for result in following.results]}
+                reply: dict[str, Any] = {"zones": [result.to_dict() for result in following[-1]]}
+                await self._adopt(following)
                 if zone is None:
                     await self._read_certificate(reply)
-                self._adopt(following)
             except (ConfigError, OSError) as error:
                 if zone is None:
                     self.config_error = str(error)
@@ -276,7 +264,7 @@ class Reloader:
                 if zone is None:
                     self.config_error = ""
                     self._pull()
-                status.log_alarms(following.served, self._clock())
+                status.log_alarms(self.served, self._clock())
                 return reply
             finally:
                 process.notify(process.READY)
@@ -292,7 +280,7 @@ class Reloader:
             self._tasks.append(asyncio.get_running_loop().create_task(self.puller.run()))
 
     def _read(self, zone: str | None, force: bool) -> _Next:
-        """Make the next state. Raises ConfigError, and OSError for the configuration file."""
+        """Read one zone, or everything again. Raises ConfigError, and OSError for the configuration file."""
         config, context, only = self.config, self._responder.context, None
         if zone is not None:
             only = settings.served_origin(zone, self.served.states)
@@ -301,7 +289,7 @@ class Reloader:
             settings.check_change(config, new)
             config, context = new, settings.context_of(new, context)
         served, results = publish(config.zones, self.served, clock=self._clock, only=only, force=force)
-        return self._next(config, served, context, results)
+        return config, context, served, results
 
     async def sign_now(self) -> None:
         """Sign the zones whose keys have changed or whose signatures are due, as their files were last read."""
@@ -309,13 +297,7 @@ class Reloader:
             if any(zone.keys for zone in self.served.zones):
                 served, results = await in_thread(lambda: sign_again(self.served, clock=self._clock))
                 if results:
-                    context = self._responder.context
-                    self._adopt(await in_thread(lambda: self._next(self.config, served, context, results)))
-
-    def _next(self, config: Config, served: Served, context: Context, results: list[ZoneResult]) -> _Next:
-        snapshot = served.snapshot()
-        access = access_of(config, snapshot, self._clock(), self._state)
-        return _Next(config, served, ServerState(snapshot, access, context), results)
+                    await self._adopt((self.config, self._responder.context, served, results))
 
     async def _read_certificate(self, reply: dict[str, Any]) -> None:
         if self._certificate is None:
@@ -324,13 +306,20 @@ class Reloader:
         if self.certificate_error:
             reply["error"] = f"certificate not reloaded, the old one stays: {self.certificate_error}"
 
-    def _adopt(self, following: _Next) -> None:
-        """Answer from the next state, then log it and notify secondaries."""
-        before = self._state
-        self._responder.swap(following.state)
-        self.config, self.served = following.config, following.served
-        log_results(following.results)
-        self._monitor.update(following.state, before)
+    async def _adopt(self, following: _Next) -> None:
+        """Answer from what a reload read, then log it and notify secondaries. Raises ConfigError."""
+        config, context, served, results = following
+        before = self._responder.state
+
+        def make() -> ServerState:
+            snapshot = served.snapshot()
+            return ServerState(snapshot, access_of(config, snapshot, self._clock(), before), context)
+
+        state = await in_thread(make)
+        self._responder.swap(state)
+        self.config, self.served = config, served
+        log_results(results)
+        self._monitor.update(state, before)
 
     async def _sign_when_due(self) -> None:
         while True:

@@ -15,14 +15,13 @@ from click.testing import CliRunner
 from maptr import config as configuration
 from maptr import registry
 from maptr.cli.group import main
-from maptr.config import Config, ZoneConfig
+from maptr.config import Config
 from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.keys import Algorithm, KeyState, Role
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import RRSIG
 from maptr.server import status
 from maptr.server.puller import DriftReport, Puller
-from maptr.server.settings import Overrides
 from maptr.server.state import ZoneResult
 from tests.support.http_server import http_server, sends
 from tests.support.peers import Maptr
@@ -335,12 +334,6 @@ def test_a_request_during_a_pull_causes_another_pull(pulling: Pulling, answers: 
     puller = Puller(lambda: pulling.config, publish, clock=pulling.clock)
     asyncio.run(main())
     assert len(pulling.published) == 2, "and then it waits"
-
-
-def test_a_zone_on_the_command_line_replaces_the_table(tmp_path: Path) -> None:
-    site = Site(tmp_path)
-    over = Overrides(zones=(ZoneConfig.from_text(f"ark.arpa={tmp_path}/other.zone"),)).over(site.config)
-    assert [zone.table for zone in over.zones] == [None]
 
 
 def test_without_a_table_nothing_is_pulled_or_reported(tmp_path: Path) -> None:
