@@ -128,7 +128,7 @@ def check_query(query: bytes, keys: Mapping[Labels, TsigKey], now: int) -> Check
     A malformed query gets rcode FORMERR. ``now`` is the UNIX time. The latest time of a key is not stored, because
     queries over UDP may overtake each other.
     """
-    if _TYPE not in query or not any(query[6:HEADER_SIZE]):  # without reading its records
+    if query.find(_TYPE, HEADER_SIZE) < 0 or not any(query[6:HEADER_SIZE]):  # without reading its records
         return CheckedQuery(query)
     try:
         record = find(query)

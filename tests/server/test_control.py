@@ -47,12 +47,12 @@ def test_reload_and_status(site: Site) -> None:
     assert told(site, "reload", "a.test") == (0, "zone a.test. reloaded, serial 2 (was 1)\n", "")
     assert address_of("ns.a.test.", port) == "192.0.2.2"
 
+    assert told(site, "reload", "aa.test") == (1, "", "maptr: no zone aa.test. is served; the nearest is a.test.\n")
+    assert "is not a valid domain name" in site.run("reload", "a..test").stderr
+
     document = site.status()
-    assert document["schema"] == "maptr/1"
-    assert document["listen"] == [f"127.0.0.1:{port}"]
-    assert document["alarms"] == []
-    assert document["queries"] == {"udp": {"NOERROR": 1}}
-    assert document["pid"] == site.server.process.pid
+    expected = {"schema": "maptr/1", "listen": [f"127.0.0.1:{port}"], "alarms": [], "queries": {"udp": {"NOERROR": 1}}}
+    assert document.items() >= {**expected, "pid": site.server.process.pid}.items()
     assert isinstance(document["uptime"], float)
     assert site.zone("a.test.")["names"] == 3
     address_of("ns.a.test.", port, "tcp")
@@ -191,12 +191,6 @@ def test_a_bad_configuration_leaves_everything(site: Site) -> None:
         assert site.run("reload").exit_code == 0
         assert address_of("ns.a.test.", port) == f"192.0.2.{serial}"
         assert site.status()["alarms"] == []
-
-
-def test_a_zone_that_is_not_served(site: Site) -> None:
-    site.start()
-    assert told(site, "reload", "aa.test") == (1, "", "maptr: no zone aa.test. is served; the nearest is a.test.\n")
-    assert "is not a valid domain name" in site.run("reload", "a..test").stderr
 
 
 def test_the_default_paths_of_the_socket_are_tried(site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -117,6 +117,8 @@ def query(name: str, rdtype: str = "NAPTR", edns: int = 0, **options: object) ->
         (query("elsewhere."), "REFUSED"),
         (query("ark.arpa.")[:11], "dropped"),
         (query("ark.arpa.")[:-3], "FORMERR"),
+        # An UPDATE cut short, whose ID is the number of the type TSIG.
+        (bytes.fromhex("00fa28000001000004000000") + b"\3ark\4arpa\0\0\6\0\1", "REFUSED"),
         (query("ark.arpa.", options=[dns.edns.GenericOption(dns.edns.OptionType.COOKIE, b"12345678")]), "BADCOOKIE"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",  # a query has another number each time

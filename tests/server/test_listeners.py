@@ -58,18 +58,6 @@ def port() -> Iterator[int]:
         yield daemon.bound[0].port
 
 
-def test_udp_ignores_responses_and_fragments_of_queries(port: int) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.settimeout(PATIENCE)
-        sock.connect(("127.0.0.1", port))
-        for packet in (b"", b"x", WIRE[:2] + b"\x80" + WIRE[3:], WIRE):
-            sock.send(packet)
-        assert sock.recv(65535)[:2] == WIRE[:2]
-        sock.settimeout(0.05)
-        with pytest.raises(TimeoutError):
-            sock.recv(65535)
-
-
 def test_udp_truncates_and_tcp_does_not(port: int) -> None:
     query = dns.message.make_query("big.ark.arpa.", "TXT")
     reply, used_tcp = dns.query.udp_with_fallback(query, "127.0.0.1", PATIENCE, port)

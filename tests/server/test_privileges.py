@@ -20,7 +20,6 @@ import pytest
 from maptr import config as configuration
 from maptr.errors import ConfigError
 from maptr.server import process
-from tests.support.peers import Maptr
 from tests.support.server_process import Start, zone_text
 
 NOBODY = "nobody"
@@ -55,23 +54,6 @@ def public_python(monkeypatch: pytest.MonkeyPatch) -> str:
     return interpreter
 
 
-@pytest.fixture
-def as_nobody(folder: Path, public_python: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Maptr]:
-    """A server that root started on port 53."""
-    monkeypatch.setattr(sys, "executable", public_python)
-    monkeypatch.setenv("MAPTR_SERVE_USER", NOBODY)
-    # An address of this process alone.
-    host = f"127.{os.getpid() >> 16 & 0x7F | 0x40}.{os.getpid() >> 8 & 0xFF}.{os.getpid() & 0xFF}"
-    settings = (f'user = "{NOBODY}"', 'state = "state"', 'control = "run/maptr.sock"', 'metrics = "127.0.0.1:0"')
-    server = Maptr({}, "--config", str(configure(folder, *settings, listen=f"{host}:53")))
-    try:
-        server.launch()
-        server.wait_for(r"ready, serving 1 zone on ([0-9.]+):53")
-        yield server
-    finally:
-        server.stop()
-
-
 def refused(interpreter: str, file: Path) -> str:
     """What a server that does not start says."""
     command = [interpreter, "-m", "maptr", "serve", "--config", str(file)]
@@ -81,7 +63,16 @@ def refused(interpreter: str, file: Path) -> str:
 
 
 @needs_root
-def test_root_binds_and_the_user_answers_and_reloads(as_nobody: Maptr, folder: Path) -> None:
+def test_root_binds_port_53_and_the_user_answers_and_reloads(
+    folder: Path, public_python: str, monkeypatch: pytest.MonkeyPatch, start: Start
+) -> None:
+    monkeypatch.setattr(sys, "executable", public_python)
+    monkeypatch.setenv("MAPTR_SERVE_USER", NOBODY)
+    # An address of this process alone.
+    host = f"127.{os.getpid() >> 16 & 0x7F | 0x40}.{os.getpid() >> 8 & 0xFF}.{os.getpid() & 0xFF}"
+    settings = (f'user = "{NOBODY}"', 'state = "state"', 'control = "run/maptr.sock"', 'metrics = "127.0.0.1:0"')
+    as_nobody = start("--config", str(configure(folder, *settings, listen=f"{host}:53")))
+    as_nobody.wait_for(rf"ready, serving 1 zone on {host}:53")
     user = pwd.getpwnam(NOBODY)
     told = Path(f"/proc/{as_nobody.process.pid}/status").read_text()
     fields = dict(re.findall(r"(?m)^(\w+):\s*(.*?)\s*$", told))
@@ -91,7 +82,6 @@ def test_root_binds_and_the_user_answers_and_reloads(as_nobody: Maptr, folder: P
     assert [int(fields[name], 16) for name in ("CapPrm", "CapEff", "CapAmb")] == [0, 0, 0]
     for path in (folder / "state", folder / "state/.lock", folder / "run", folder / "run/maptr.sock"):
         assert (path.stat().st_uid, path.stat().st_mode & 0o077) == (user.pw_uid, 0), path
-    host = as_nobody.wait_for(r"ready, serving 1 zone on ([0-9.]+):53")[1]
     assert dns.query.udp(dns.message.make_query("ark.arpa.", "SOA"), host, timeout=10).answer
     assert dns.query.tcp(dns.message.make_query("ark.arpa.", "SOA"), host, timeout=10).answer
     (folder / "ark.arpa.zone").write_text(zone_text(2))
