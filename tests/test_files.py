@@ -12,7 +12,7 @@ from maptr import files
 from maptr.errors import reason_of
 from maptr.protocol.names import parse
 from maptr.server import state_folder
-from maptr.zone.publish import Published
+from maptr.zone.diff import Published
 
 ORIGIN = parse("a.test.")
 ZONE = "@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n"

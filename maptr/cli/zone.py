@@ -35,10 +35,9 @@ from maptr.server.status import signature_alarm
 from maptr.server.zone_file import read_zone
 from maptr.zone import build as zones
 from maptr.zone.check import Examined, examine
-from maptr.zone.diff import ZoneDiff
+from maptr.zone.diff import ZoneDiff, check_shrinkage
 from maptr.zone.finding import Finding, Severity
 from maptr.zone.masterfile import soa_owner
-from maptr.zone.publish import check_shrinkage
 from maptr.zone.reader import read_zone_file
 from maptr.zone.snapshot import ZoneView
 

@@ -23,9 +23,8 @@ from maptr.server.responder import Responder, ServerState
 from maptr.server.state import NEVER_SIGNED, Clock, Served, ZoneResult, ZoneState
 from maptr.server.stream import Certificate
 from maptr.server.zone_file import candidate, read_checked
-from maptr.zone.diff import stripped
+from maptr.zone.diff import Published, choose_serial, decide, stripped
 from maptr.zone.finding import text_of
-from maptr.zone.publish import Published, choose_serial, decide
 from maptr.zone.snapshot import ZoneView
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import dns.exception
 from maptr.config import Config
 from maptr.files import keep, name_for
 from maptr.protocol.names import Labels
-from maptr.zone.publish import Published
+from maptr.zone.diff import Published
 from maptr.zone.reader import read_zone_file
 from maptr.zone.snapshot import ZoneView
 

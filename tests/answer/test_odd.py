@@ -3,6 +3,7 @@ path, ready or not, and with signatures and transfers configured."""
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import dns.message
@@ -140,10 +141,9 @@ def test_names_in_the_soa_record_are_not_mixed_up_with_others(learned: str) -> N
     """Names of the length of one in the SOA record, and names below them."""
     names = ("ns1", "x.ns1", "a.ns1", "x.a.ns1", "ns1.ns1", "hostmaster", "y.hostmaster", "x.hostmaster", "x.x", "z.x")
     for name in names:
-        server = Server(MIXED)
-        for label in (learned, learned, learned.replace("q", "r"), name, name):
-            for rdtype in ("TXT", "A"):
-                server.ask(dns.message.make_query(f"{label}.ark.arpa.", rdtype).to_wire())
+        server, labels = Server(MIXED), (learned, learned, learned.replace("q", "r"), name, name)
+        for label, rdtype in itertools.product(labels, ("TXT", "A")):
+            server.ask(dns.message.make_query(f"{label}.ark.arpa.", rdtype).to_wire())
 
 
 def test_a_signature_is_checked_before_other_errors() -> None:

@@ -189,9 +189,8 @@ def test_one_answer_learned_is_enough_for_all_names_of_a_registry() -> None:
 def test_types_are_not_folded() -> None:
     # Types 65 (HTTPS) and 97 are the bytes "A" and "a".
     server = Server(snapshot_of("@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nx 60 TYPE97 \\# 1 00\ny 60 HTTPS 1 ."))
-    for name in ("x", "y", "X", "Y") * 3:
-        for rdtype in ("TYPE65", "TYPE97"):
-            server.ask(dns.message.make_query(f"{name}.example.", rdtype).to_wire())
+    for name, rdtype in itertools.product(("x", "y", "X", "Y") * 3, ("TYPE65", "TYPE97")):
+        server.ask(dns.message.make_query(f"{name}.example.", rdtype).to_wire())
 
 
 def test_names_of_other_zones_take_the_general_path() -> None:
@@ -230,19 +229,16 @@ def test_bytes_after_the_question_are_not_a_size_limit() -> None:
 @pytest.mark.parametrize("proof", ["nsec", "nsec3"])
 def test_names_without_signatures_in_a_signed_zone(proof: str) -> None:
     """In a wrongly signed zone each has a denial of its own."""
+    names = [f"{label}{label}.example." for label in "abcdefghij"]
     text = (FUZZ_ZONES / f"{proof}.zone").read_text()
-    text += "".join(f"{label}{label}.example. 60 IN TXT x\n" for label in "abcdefghij")
-    server = Server(snapshot_of(text))
-    for _ in range(3):
-        for label in "abcdefghij":
-            for rdtype in ("TXT", "A"):
-                server.ask(plain_query(f"{label}{label}.example.", rdtype, "04d000008000"))
+    server = Server(snapshot_of(text + "".join(f"{name} 60 IN TXT x\n" for name in names)))
+    for name, rdtype in itertools.product(names * 3, ("TXT", "A")):
+        server.ask(plain_query(name, rdtype, "04d000008000"))
 
 
 def test_a_truncated_redirection_is_not_a_denial() -> None:
     """With DO it has 486 bytes for one target, and more than 512 for another; then it has no answer."""
     text = (FUZZ_ZONES / "nsec.zone").read_text()
     server = Server(snapshot_of(text))
-    for label in ("aa", "ab", "zz", "ns", "**", "z*", "aa"):
-        for rdtype in ("SOA", "A"):
-            server.ask(plain_query(f"{label}.d.example.", rdtype, "020000008000"))
+    for label, rdtype in itertools.product(("aa", "ab", "zz", "ns", "**", "z*", "aa"), ("SOA", "A")):
+        server.ask(plain_query(f"{label}.d.example.", rdtype, "020000008000"))

@@ -65,19 +65,15 @@ def tidy(records: list[Record]) -> list[Record]:
     """Remove records that contradict an earlier one."""
     kept: list[Record] = []
     for record in records:
-        types = {other.rdtype for other in kept if other.owner == record.owner}
-        alone = {"CNAME"}
-        if types and (record.rdtype in alone or types & alone):
-            continue
-        if record.rdtype == "DNAME" and (types & {"DNAME", "NS"}):
-            continue
-        if record.rdtype == "NS" and "DNAME" in types:
-            continue
-        if record.rdtype == "NS" and record.owner != ORIGIN and types - {"NS", "DS"}:
-            continue  # a cut holds NS and DS
-        if "NS" in types and record.owner != ORIGIN and record.rdtype not in ("NS", "DS"):
-            continue
-        kept.append(record)
+        there = {other.rdtype for other in kept if other.owner == record.owner}
+        types = there | {record.rdtype}
+        if not (
+            (there and "CNAME" in types)
+            or types >= {"DNAME", "NS"}
+            or (record.rdtype == "DNAME" and "DNAME" in there)
+            or (record.owner != ORIGIN and "NS" in types and types - {"NS", "DS"})  # a cut holds NS and DS
+        ):
+            kept.append(record)
     cuts = {record.owner for record in kept if record.rdtype == "NS" and record.owner != ORIGIN}
     dnames = {record.owner for record in kept if record.rdtype == "DNAME"}
     return [

@@ -9,7 +9,7 @@ import pytest
 from maptr.config import ZoneConfig
 from maptr.protocol.names import parse
 from maptr.server import state_folder
-from maptr.zone.publish import Published
+from maptr.zone.diff import Published
 from tests.support.zone_site import ZoneSite
 
 

@@ -12,8 +12,10 @@ from maptr.protocol.numbers import UDP_PAYLOAD
 from maptr.zone import check, masterfile
 from maptr.zone.check import MAX_RRSET, check_integrity, examine
 from maptr.zone.finding import Severity
+from tests.support.answers import load_vectors
 from tests.support.zones import view_of
 
+CASES = load_vectors("zone_check")
 HEAD = """\
 $ORIGIN ark.arpa.
 $TTL 300
@@ -48,46 +50,9 @@ def test_a_good_zone_has_no_findings() -> None:
     assert found(GOOD) == found(GOOD, origin="ark.arpa") == []
 
 
-@pytest.mark.parametrize(
-    ("lines", "finding"),
-    [
-        ("@ IN SOA ns.example. a.example. 2 3600 900 1209600 300", "5: error second-of-one ark.arpa."),
-        ("x CNAME a.example.\nX.ark.arpa. 1h CNAME b.", "6: error second-of-one X.ark.arpa."),
-        ('x.example. IN TXT "x"', "5: error out-of-zone x.example."),
-        ('12345 IN NAPTR 0 0 "h" "ark" "USLC" a.example.', "5: error regexp-refused 12345.ark.arpa."),
-        ('12345 IN NAPTR 0 0 "h" "ark" "!x!y!" a.example.', "5: warning h-with-regexp 12345.ark.arpa."),
-        ('12345 IN NAPTR 0 0 "h" "ark" "" foobar.zaf.org', "5: error relative-replacement 12345.ark.arpa."),
-        ('12345 IN NAPTR 0 0 "h" "ark" "" foobar', "5: warning relative-replacement 12345.ark.arpa."),
-        ('12345 IN NAPTR 0 0 "" "ark" "" dlc.spct.org', "5: error relative-replacement 12345.ark.arpa."),
-        ('12345 IN NAPTR 0 0 "h" "ark" "" gov:8080.', "5: error unescaped-port 12345.ark.arpa."),
-        ('12345 IN NAPTR 0 0 "u" "ark" "!a!b!c!" .', "5: error regexp-refused 12345.ark.arpa."),
-        ('12345 IN NAPTR 0 0 "u" "ark" "!!https://a.example/!" .', "5: error regexp-refused 12345.ark.arpa."),
-        ('12345 IN NAPTR 0 0 "u" "sip" "USLC" .', "5: error regexp-refused 12345.ark.arpa."),
-        (
-            r'12345 IN NAPTR 0 0 "u" "ark" "!(a)\\1!https://a.net/!" .',
-            "5: warning regexp-not-understood 12345.ark.arpa.",
-        ),
-        ('12345 IN NAPTR 0 0 "s" "ark" "" a.example.', "5: error no-rule 12345.ark.arpa."),
-        ('12345 IN NAPTR 0 0 "h" "ark" "" .', "5: error no-rule 12345.ark.arpa."),
-        ('12345 IN NAPTR 0 0 "h" "ark" "" 192.168.1.12.', "5: warning not-public 12345.ark.arpa."),
-        ('12345 IN NAPTR 0 0 "u" "ark" "!^.*$!ftp://a.example/!" .', "5: warning not-followed 12345.ark.arpa."),
-        ('12345 IN NAPTR 0 0 "" "ark" "!^.*$!a.example!" b.example.', "5: warning both-fields 12345.ark.arpa."),
-        ('12345 IN NAPTR 0 0 "" "ark" "" 12345', "5: error redirect-loop 12345.ark.arpa."),
-        ('b IN NAPTR 0 0 "" "ark" "" C\nc IN NAPTR 0 0 "" "ark" "" B', "5: error redirect-loop b.ark.arpa."),
-        ('12345 IN NAPTR 0 0 "" "ark" "" nowhere', "5: warning redirect-nowhere 12345.ark.arpa."),
-        ('hello IN NAPTR 0 0 "h" "ark" "" a.example.', "5: warning not-a-naan hello.ark.arpa."),
-        ('12345 IN NS ns.example.\n12345 IN NAPTR 0 0 "h" "ark" "" a.example.', "6: error occluded 12345.ark.arpa."),
-        ("@ IN NS ns1", "5: error no-address ark.arpa."),
-        ("12345 IN NS ns.12345", "5: error no-address 12345.ark.arpa."),
-        ('12345 IN NAPTR 0 0 "h" "ark" a.example.', "5: error naptr-fields 12345.ark.arpa."),
-        ('; a comment\n12345 IN NAPTR ( 0 0 "h" "ark"\n "" a.b )', "6: error relative-replacement 12345.ark.arpa."),
-        ('caf\u00e9 IN TXT "caf\u00e9"', "5: error not-ascii caf\u00e9.ark.arpa."),
-        ("12345 IN A 1.2.3", "5: error not-loaded 12345.ark.arpa."),
-        ("12345 IN CNAME a.example.\n12345 IN TXT x", "6: error not-loaded 12345.ark.arpa."),
-    ],
-)
-def test_each_error_and_warning(lines: str, finding: str) -> None:
-    assert finding in found(HEAD + lines + "\n")
+@pytest.mark.parametrize("case", CASES["finding"], ids=lambda case: case["finding"])
+def test_each_error_and_warning(case: dict[str, str]) -> None:
+    assert case["finding"] in found(HEAD + case["lines"] + "\n")
 
 
 def test_a_response_over_the_limit_is_a_warning() -> None:
@@ -155,29 +120,12 @@ def test_the_records_of_all_generate_lines_count_together(monkeypatch: pytest.Mo
     assert (found.line, found.code) == (4, "generated")
 
 
-REASONS = {
-    "x IN A 192.0.2.999": "near '192.0.2.999': bad IPv4 address",
-    "x IN AAAA 2001:::1": "near '2001:::1': bad IPv6 address",
-    "x IN A": "unexpected end of line: a field is missing",
-    "x IN A 192.0.2.1 192.0.2.2": "near '192.0.2.2': more fields than the record has",
-    "x IN FOO bar": "near 'FOO': unknown RR type",
-    "x CH A 192.0.2.1": "near 'CH': the class of the zone is IN",
-    "x IN MX ten mail": "near 'ten': is not a number",
-    "x IN MX 99999 mail": "near '99999': is out of range",
-    "x IN NS a..b": "near 'a..b': empty label",
-    'x IN TXT "abc': "unbalanced quotes",
-    "x IN DS 1 8 2 zz": "bad hexadecimal text",
-    "$FOO x": "near '$FOO': unknown directive",
-    "$GENERATE 1-x x$ A 192.0.2.1": "near '1-x': bad range of $GENERATE",
-}
-
-
-@pytest.mark.parametrize("line", REASONS)
-def test_reasons_are_those_of_name_server_checkers(line: str) -> None:
-    (finding,) = examine(HEAD + line + "\n", filename="z").findings
+@pytest.mark.parametrize("case", CASES["reason"], ids=lambda case: case["line"])
+def test_reasons_are_those_of_name_server_checkers(case: dict[str, str]) -> None:
+    (finding,) = examine(HEAD + case["line"] + "\n", filename="z").findings
     where, _, reason = str(finding).partition(": not-loaded: ")
     assert where in ("z:5: error: x.ark.arpa.", "z:5: error: the zone")
-    assert reason == REASONS[line]
+    assert reason == case["reason"]
 
 
 def test_an_included_file_is_checked_with_its_own_lines(tmp_path: Path) -> None:
@@ -196,19 +144,6 @@ def test_an_included_file_is_checked_with_its_own_lines(tmp_path: Path) -> None:
     assert str(finding) == f"{part}:3: error: x.sub.ark.arpa.: not-loaded: near '192.0.2.999': bad IPv4 address"
 
 
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        ("a NS b.a", "no-address"),
-        ("a NS b", "no-address"),
-        ("a NS b\nb CNAME ns", "server-alias"),
-        ("a DNAME b\nx.a A 192.0.2.1", "below-dname"),
-        ("a NS b.c\nc NS d.example.", ""),  # the address is for c to give
-        ("a NS b.a\nb.a AAAA ::1", ""),
-        ("a NS b\n* A 192.0.2.1", ""),
-        ("a NS b\nb TXT x\n* A 192.0.2.1", "no-address"),
-        ("a NS ns.example.", ""),
-    ],
-)
-def test_integrity(text: str, code: str) -> None:
-    assert [found.code for found in check_integrity(view_of(text))] == [code] * bool(code)
+@pytest.mark.parametrize("case", CASES["integrity"], ids=lambda case: case["lines"])
+def test_integrity(case: dict[str, str]) -> None:
+    assert [found.code for found in check_integrity(view_of(case["lines"]))] == [case["code"]] * bool(case["code"])

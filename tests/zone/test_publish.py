@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from maptr.errors import ZoneError
-from maptr.zone.publish import Published, choose_serial, decide
+from maptr.zone.diff import Published, choose_serial, decide
 from maptr.zone.snapshot import view_zone
 from tests.support.zones import view_of, zone_of, zonemd_of
 

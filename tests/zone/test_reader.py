@@ -21,8 +21,10 @@ from maptr.zone.masterfile import Places, read_master_file
 from maptr.zone.reader import ZoneFile, read_plain, read_zone_file
 from maptr.zone.snapshot import INERT, PackedNodes, is_text, view_zone
 from tests.answer.test_respond_oracle import ORIGIN, random_zone, zone_text
+from tests.support.answers import load_vectors
 
 EXAMPLE = (b"example",)
+LINES = load_vectors("zone_lines")
 HEAD = "$TTL 60\n@ IN SOA ns host 1 7200 3600 1209600 300\n@ IN NS ns\nns IN A 192.0.2.1\n"
 
 
@@ -46,63 +48,15 @@ def test_random_zones(seed: int) -> None:
         assert len({(r.owner, r.rdtype) for r in records if r.rdtype in ("DNAME", "CNAME")}) < len(records)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        'x IN NAPTR 10 10 "u" "ark" "!^ark:/?1/(.*)$!https://H.example/p/ark:/1/\\\\1!" .',
-        'x IN NAPTR 100 10 "h" "ark" "" H.example\\0588080.',
-        'x 7 NAPTR 100 10 "h" "ark" "" relative',
-        'x 7 NAPTR 100 10 "h" "a\\"k" "\\065" @',
-        'x IN TXT "who=US; not this"',
-        'x IN TXT "one" "two"',
-        "a.b.c.d IN A 192.0.2.1",
-        "*.w IN AAAA 2001:db8::1",
-        "a.*.w IN AAAA 2001:db8::1",
-        "x IN MX 10 mail",
-        "_s._tcp IN SRV 1 2 3 Target.test.",
-        'x IN A 192.0.2.1\nx IN TXT "t"\nx IN A 192.0.2.2',
-        "$ORIGIN sub.example.\n@ IN NS ns\nns IN A 192.0.2.3\n$ORIGIN example.\ny 0 IN A 192.0.2.9",
-        "sub IN NS ns.sub\nns.sub IN A 192.0.2.1",
-        "sub IN A 192.0.2.1\nsub IN NS ns",
-        "full.example. IN A 192.0.2.1",
-    ],
-)
+@pytest.mark.parametrize("line", LINES["plain"])
 def test_plain_lines(line: str) -> None:
     same(read_plain((HEAD + line + "\n").encode(), EXAMPLE), HEAD + line + "\n")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "x IN A 192.0.2.1\n",
-        HEAD + "@ IN SOA ns host 2 7200 3600 1209600 300\n",
-        HEAD + "ns IN CNAME x\n",
-        HEAD + "other.test. IN A 192.0.2.1\n",
-        HEAD + "$ORIGIN test.\nx IN A 192.0.2.1\n",
-        HEAD + "notexample. IN A 192.0.2.1\n",
-        HEAD + "x IN A 192.0.2\n",
-        HEAD + "x IN A 192.0.2.1 trailing\n",
-        HEAD + "x 1h IN A 192.0.2.1\n",
-        HEAD + " IN A 192.0.2.1\n",
-        HEAD + "x IN A 192.0.2.1\nx IN A 192.0.2.1\n",
-        HEAD + "x 1 IN A 192.0.2.1\nx 2 IN A 192.0.2.2\n",
-        HEAD + "X IN A 192.0.2.1\n",
-        HEAD + "x IN DS 1 13 2 00\n",
-        HEAD + f"{'x' * 64} IN A 192.0.2.1\n",
-        HEAD + "a..b IN A 192.0.2.1\n",
-        HEAD + 'x IN TXT ( "a" )\n',
-        HEAD + "$INCLUDE x\n",
-        HEAD + "$ORIGIN Example.\nx IN A 192.0.2.1\n",
-        HEAD + "x\tIN A 192.0.2.1\n",
-        HEAD + 'x IN NAPTR 65536 1 "" "" "" .\n',
-        HEAD + f'x IN NAPTR 1 1 "" "" "{"x" * 256}" .\n',
-        HEAD + 'x IN NAPTR 1 1 "" "" "" .;\n',
-        HEAD + 'x IN NAPTR 1 1 "" "" "" y\\.\n',
-        HEAD + 'x IN NAPTR 1 1 "" "" "" . ; comment\n',
-        HEAD.replace("$TTL 60\n", ""),
-    ],
-)
+OTHERS = ["", "x IN A 192.0.2.1\n", HEAD.replace("$TTL 60\n", ""), *(f"{HEAD}{line}\n" for line in LINES["other"])]
+
+
+@pytest.mark.parametrize("text", OTHERS)
 def test_other_lines_are_left_to_dnspython(text: str) -> None:
     assert read_plain(text.encode(), EXAMPLE) is None
 
@@ -282,39 +236,7 @@ def test_threads_may_read_a_block_at_once() -> None:
     assert not texts(nodes)
 
 
-SIGNATURE = "A 13 2 60 20300101000000 20200101000000 1 example. AAAA"
-TIMES = ["1893456000", "20301301000000", "20400101000000", "22000101000000"]
-ODD = [
-    f"ns IN RRSIG {SIGNATURE}",
-    f"ns IN RRSIG {SIGNATURE} BBBB",
-    f"ns 30 IN RRSIG {SIGNATURE}",
-    f"nothing IN RRSIG {SIGNATURE}",
-    *(f"ns IN RRSIG {SIGNATURE.replace('20300101000000', time)}" for time in TIMES),
-    f"ns IN RRSIG {SIGNATURE.replace(' example.', ' @')}",
-    f"ns IN RRSIG {SIGNATURE.replace('AAAA', 'AAA')}",
-    f"ns IN RRSIG {SIGNATURE.replace('AAAA', 'A-_A')}",
-    f"ns IN RRSIG {SIGNATURE.replace(' 1 ', ' 70000 ')}",
-    f"ns IN RRSIG TYPE1 {SIGNATURE[2:]}",
-    "c IN CNAME x.example.\nc IN RRSIG CNAME 13 2 60 20300101000000 20200101000000 1 example. AAAA\n"
-    "c IN NSEC ns.example. CNAME RRSIG NSEC",
-    "c IN CNAME x.example.\nc IN A 192.0.2.1",
-    "ns IN NSEC example. A",
-    "ns IN NSEC @ A",
-    "ns IN NSEC example.",
-    "ns IN NSEC example. A A",
-    "ns IN NSEC example. TYPE65280",
-    "@ IN DNSKEY 257 3 13 AAAA",
-    "@ IN DNSKEY 257 3 13 AA AA",
-    "@ IN DNSKEY 65536 3 13 AAAA",
-    "@ IN CDS 0 0 0 00",
-    "@ IN CDNSKEY 0 3 0 AA==",
-    f"a IN DS 1 13 2 {'00' * 32}",
-    f"a IN DS 1 13 2 {'00' * 31}",
-    f"a IN DS 1 13 2 {'00' * 16} {'11' * 16}",
-    f"@ IN ZONEMD 1 1 1 {'00' * 48}",
-    f"@ IN ZONEMD 1 1 240 {'00' * 48}",
-    f"@ IN ZONEMD 1 1 1 {'0' * 95}",
-]
+ODD = LINES["signed"]
 
 
 def test_odd_lines_of_signed_zones_are_read_as_by_dnspython() -> None:
