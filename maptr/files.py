@@ -1,4 +1,4 @@
-"""Atomic writing of files, bounded reading, and locks that survive a fork of the process."""
+"""Atomic writing of files, bounded reading, and a lock that survives a fork of the process."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ import hashlib
 import os
 import tempfile
 import threading
-import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
-from typing import Protocol
 
 from maptr.protocol.names import Labels, to_text, to_wire
 
@@ -133,46 +131,3 @@ class ForkLock:
     def locked(self) -> bool:
         lock = self._locks.get(os.getpid())
         return lock is not None and lock.locked()
-
-
-class Suspendable(Protocol):
-    def suspend(self) -> None:
-        """Wait until no other thread uses the object, and keep them out until ``resume``."""
-
-    def resume(self) -> None: ...
-
-
-class ForkGuard:
-    """Suspends its objects before the process forks, and resumes them afterwards in parent and child.
-
-    A fork also waits for ``lock``. A thread that holds it must not wait for anything else.
-    """
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()  # reentrant like ``_fork``, because a thread may fork in a signal handler
-        self._fork = threading.RLock()  # one fork at a time
-        self._all: weakref.WeakSet[Suspendable] = weakref.WeakSet()
-        self._suspended: list[Suspendable] = []
-        os.register_at_fork(before=self._before, after_in_parent=self._after, after_in_child=self._after)
-
-    def add(self, one: Suspendable) -> None:
-        with self.lock:
-            self._all.add(one)
-
-    def _before(self) -> None:
-        self._fork.acquire()
-        while True:
-            self.lock.acquire()
-            waiting = [one for one in self._all if one not in self._suspended]
-            if not waiting:
-                return
-            self.lock.release()  # a thread that uses one of the objects may need it
-            for one in waiting:
-                one.suspend()
-                self._suspended.append(one)
-
-    def _after(self) -> None:
-        while self._suspended:
-            self._suspended.pop().resume()
-        self.lock.release()
-        self._fork.release()

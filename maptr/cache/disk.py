@@ -19,6 +19,7 @@ import sqlite3
 import stat
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
@@ -27,7 +28,6 @@ from urllib.parse import quote
 
 from maptr.discovery import SECURITY, Outcome
 from maptr.errors import ConfigError
-from maptr.files import ForkGuard
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.walk import Answer
@@ -73,7 +73,44 @@ CREATE INDEX verdict_record ON verdict (view, record);
 
 T = TypeVar("T")
 
-_forks = ForkGuard()
+
+class _ForkGuard:
+    """Suspends the open files before the process forks, and resumes them afterwards in parent and child.
+
+    A fork also waits for ``lock``. A thread that holds it must not wait for anything else.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()  # reentrant like ``_fork``, because a thread may fork in a signal handler
+        self._fork = threading.RLock()  # one fork at a time
+        self._all: weakref.WeakSet[Disk] = weakref.WeakSet()
+        self._suspended: list[Disk] = []
+        os.register_at_fork(before=self._before, after_in_parent=self._after, after_in_child=self._after)
+
+    def add(self, one: Disk) -> None:
+        with self.lock:
+            self._all.add(one)
+
+    def _before(self) -> None:
+        self._fork.acquire()
+        while True:
+            self.lock.acquire()
+            waiting = [one for one in self._all if one not in self._suspended]
+            if not waiting:
+                return
+            self.lock.release()  # a thread that uses one of the objects may need it
+            for one in waiting:
+                one.suspend()
+                self._suspended.append(one)
+
+    def _after(self) -> None:
+        while self._suspended:
+            self._suspended.pop().resume()
+        self.lock.release()
+        self._fork.release()
+
+
+_forks = _ForkGuard()
 
 
 class Disk:
