@@ -184,17 +184,9 @@ class Walk:
             note = f"{len(ranked)} candidates found, the best {most} kept"
             trace += (Step(trace[0].name, 0, Outcome.LIMIT, note=note),)
         ttl = self._ttl if complete else None
-        return Discovery(
-            self.ark,
-            ranked[:most],
-            trace,
-            complete,
-            "dns",
-            self._security,
-            ttl,
-            None if ttl is None or now is None else now + ttl,
-            self.settings.scheme,
-        )
+        until = None if ttl is None or now is None else now + ttl
+        scheme = self.settings.scheme
+        return Discovery(self.ark, ranked[:most], trace, complete, "dns", self._security, ttl, until, scheme)
 
     def _read_depth(self) -> None:
         """Read the answers to all open questions, and open those of the next depth."""
@@ -294,10 +286,8 @@ class Walk:
             raise _Skipped(f"{error}; records of a worse rank are left out") from None
         except ValueError as error:
             raise _Skipped(f"makes {made[:200]!a}: {error}") from None
-        made_for, substitution = self.ark.in_url, rule.substitution
-        self._add(
-            here, rule, 0, where.host.in_url, where.port, target=made, made_for=made_for, substitution=substitution
-        )
+        of_rule = {"target": made, "made_for": self.ark.in_url, "substitution": rule.substitution}
+        self._add(here, rule, 0, where.host.in_url, where.port, **of_rule)
         return [f"candidate {made}"]
 
     def _add(self, here: Question, rule: Rule, nth: int, host: str, port: int | None, **values: Any) -> None:

@@ -92,11 +92,8 @@ def differences(old: Entry, new: Entry) -> Iterator[str]:
         before, after = _targets(old), _targets(new)
         yield f"target {before} -> {after}" if before != after else f"where {_wheres(old)} -> {_wheres(new)}"
     if old.who != new.who:
-        yield (
-            f"who {old.who.name!r} -> {new.who.name!r}"
-            if old.who.name != new.who.name
-            else "who (native name or acronym)"
-        )
+        renamed = old.who.name != new.who.name
+        yield f"who {old.who.name!r} -> {new.who.name!r}" if renamed else "who (native name or acronym)"
     if old.when != new.when:
         yield f"when {old.when} -> {new.when}"
     if old.policy != new.policy:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from types import MappingProxyType
 
 from maptr import url
@@ -142,15 +143,12 @@ def _replace_variables(text: str) -> str:
 def _with_scheme(text: str) -> str:
     """The text, with https before a domain name that has no scheme."""
     host = _HOST_FIRST.match(text)
-    if _ORIGIN.match(text) or host is None:
-        return text
-    try:
-        parsed = url.parse(f"https://{host[0]}")
-    except ValueError:
-        return text
-    if "." not in parsed.host.text.strip("."):
-        return text
-    return url.at(parsed.host.in_url, parsed.port, "https") + text[host.end() :]
+    if not _ORIGIN.match(text) and host is not None:
+        with suppress(ValueError):
+            parsed = url.parse(f"https://{host[0]}")
+            if "." in parsed.host.text.strip("."):
+                return url.at(parsed.host.in_url, parsed.port, "https") + text[host.end() :]
+    return text
 
 
 def _lower_host(text: str) -> str:

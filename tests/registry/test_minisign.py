@@ -34,16 +34,12 @@ def test_valid_signature_has_its_time() -> None:
         (lambda text: text + "more\n", "expected four lines"),
         (lambda text: text.replace("\n", "\n!", 1), "wrong length or algorithm"),
         (lambda text: "", "expected four lines"),
+        (lambda text: signature(NEW), "of another content"),
     ],
 )
 def test_changed_signature_is_refused(change: Callable[[str], str], reason: str) -> None:
     with pytest.raises(SignatureError, match=reason):
         verify(KEY, OLD, change(signature(OLD)))
-
-
-def test_signature_of_another_content_is_refused() -> None:
-    with pytest.raises(SignatureError, match="of another content"):
-        verify(KEY, NEW, signature(OLD))
 
 
 @pytest.mark.parametrize("text", ["", "x", "RWQ=", PUB + PUB, base64.b64encode(b"ED" + bytes(40)).decode()])

@@ -155,7 +155,7 @@ SCRIPT += r'print "$1\n" if (/^\s+(\S+)/); } }'
 
 
 @pytest.mark.parametrize("vector", DRAFTS, ids=lambda vector: vector["title"])
-def test_natabs_of_the_drafts_are_read(vector: dict[str, Any]) -> None:
+def test_natabs_of_the_drafts_are_read_and_written_without_loss(vector: dict[str, Any]) -> None:
     bad: list[TableError] = []
     table = registry.read(vector["text"], on_bad=bad.append)
     assert [error.line for error in bad] == vector["bad"]
@@ -167,11 +167,6 @@ def test_natabs_of_the_drafts_are_read(vector: dict[str, Any]) -> None:
         assert [nma.where for nma in entry.nmas] == said["hosts"]
         assert [nma.acronym for nma in entry.nmas] == said["acronyms"]
         assert entry.urls(Ark.parse(f"ark:{naan}/x1")) == said["urls"]
-
-
-@pytest.mark.parametrize("vector", DRAFTS, ids=lambda vector: vector["title"])
-def test_natabs_of_the_drafts_are_written_without_loss(vector: dict[str, Any]) -> None:
-    table = registry.read(vector["text"])
     text, losses = registry.write_natab(table)
     assert losses == []
     assert registry.read(text) == table
