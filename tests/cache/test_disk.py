@@ -202,7 +202,7 @@ def write():
 thread = threading.Thread(target=write, daemon=True)
 thread.start()
 children = []
-for turn in range(500):
+for turn in range(3000):
     children.append(os.fork())
     if not children[-1]:
         signal.alarm(60)  # ends one that hangs
@@ -307,14 +307,12 @@ def test_the_database_of_another_program_is_left_alone(
     assert [path.name for path in path.parent.iterdir()] == ["cache.sqlite"]
 
 
-FOREIGN = {
-    "a text": b"words, " * 1000,
-    "a short text": b"w",
-    "a damaged database": b"SQLite format 3\0" + b"\xff" * 5000,
-}
+TEXT = b"words, " * 1000
 
 
-@pytest.mark.parametrize("content", FOREIGN.values(), ids=FOREIGN)
+@pytest.mark.parametrize(
+    "content", [TEXT, b"w", b"SQLite format 3\0" + b"\xff" * 5000], ids=["text", "one letter", "damaged database"]
+)
 def test_a_file_that_is_not_a_database_is_left_alone(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "thesis"
     path.write_bytes(content)
@@ -330,11 +328,11 @@ def test_a_foreign_file_that_replaced_the_cache_is_left_alone(tmp_path: Path, ca
     ask(rig)
     for part in tmp_path.iterdir():
         part.unlink()
-    path.write_bytes(FOREIGN["a text"])
+    path.write_bytes(TEXT)
     rig.pass_time(301)
     assert ask(rig) == "dns"
     assert "something other than a maptr cache" in caplog.text
-    assert path.read_bytes() == FOREIGN["a text"]
+    assert path.read_bytes() == TEXT
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -349,10 +347,7 @@ def test_an_empty_file_and_an_empty_database_are_used(tmp_path: Path) -> None:
 def test_a_path_that_cannot_be_used_is_a_config_error(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to("loop")
-    (tmp_path / "closed").touch(0o400)
     reasons = {"none/c": "there is no folder", "pipe": "not a regular file", "": "is a directory", "loop": "Too many"}
-    if os.geteuid() != 0:
-        reasons["closed"] = "Permission denied"
     for name, reason in reasons.items():
         with pytest.raises(ConfigError, match=reason):
             Cache(path=tmp_path / name)

@@ -52,8 +52,9 @@ JSON = entry("12345", "https://h.example:8443/ark:/${content}", where="https://h
 PRIVATE = entry("12345", "http://10.0.0.1/ark:/${content}")
 A_B, B_A = (entry("12345", *(f"https://{host}.example/ark:/${{content}}" for host in order)) for order in ("ab", "ba"))
 HOSTS = [rule for rule in records(WHOLE) if rule.flags == b"h"]
+BOTH_SAME = {"12345": "same", "12345/x6": "same"}
 CASES: dict[str, tuple[list[Entry], Sequence[Naptr], dict[str, str]]] = {
-    "a record and its rules": ([WHOLE, X6], records(WHOLE, [X6]), {"12345": "same", "12345/x6": "same"}),
+    "a record and its rules": ([WHOLE, X6], records(WHOLE, [X6]), BOTH_SAME),
     "h records alone": ([WHOLE], HOSTS, {"12345": "lossy"}),
     "another host": ([WHOLE], [host("other.example.")], {"12345": "differs"}),
     "a natab": ([NATAB], records(WHOLE), {"12345": "lossy"}),
@@ -64,11 +65,7 @@ CASES: dict[str, tuple[list[Entry], Sequence[Naptr], dict[str, str]]] = {
     "a shoulder only in the table": ([WHOLE, X6], records(WHOLE), {"12345": "same", "12345/x6": "differs"}),
     "a shoulder without its NAAN": ([X6], records(Entry("12345"), [X6]), {"12345/x6": "same"}),
     "a rule with the URLs of its NAAN": ([WHOLE], [*records(LIKE), *records(WHOLE)], {"12345": "same"}),
-    "a record with the URLs of its NAAN": (
-        [WHOLE, LIKE],
-        records(WHOLE, [LIKE]),
-        {"12345": "same", "12345/x6": "same"},
-    ),
+    "a record with the URLs of its NAAN": ([WHOLE, LIKE], records(WHOLE, [LIKE]), BOTH_SAME),
     "a record that cannot be published": ([PRIVATE], [], {"12345": "lossy"}),
     "such a record with another in DNS": ([PRIVATE], [host("h.example.")], {"12345": "differs"}),
     "two mapping authorities": ([A_B], records(A_B), {"12345": "same"}),

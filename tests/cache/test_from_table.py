@@ -51,13 +51,10 @@ def test_an_unusable_entry_is_not_known_and_never_the_answer_of_its_naan(target:
     assert url_of(table, "ark:12345/x6a").startswith("https://main.")
     with pytest.raises(DiscoveryFailed):
         url_of(Table([entry("12345", target)]), "ark:12345/x7a")
-    with pytest.raises(NoMappingAuthority):
-        url_of(table, "ark:13030/a")
-
-
-def test_an_entry_without_a_mapping_authority_is_not_known() -> None:
     with pytest.raises(DiscoveryFailed, match="record 12345/x7: the record names no mapping authority"):
         url_of(tables(entry("12345/x7")), "ark:12345/x7a")
+    with pytest.raises(NoMappingAuthority):
+        url_of(table, "ark:13030/a")
 
 
 def test_a_private_host_answers_only_if_the_caller_allows_it() -> None:
