@@ -21,6 +21,7 @@ import dns.rdatatype
 import dns.zone
 import pytest
 
+from tests.support.answers import VECTORS
 from tests.support.command_line import run as run_command
 from tests.support.peers import Bind, Checked, Knot, Maptr, Nsd, Peer, Unbound, run
 from tests.support.secondaries import contents
@@ -29,25 +30,7 @@ from tests.support.signers import sign as sign_elsewhere
 
 ORIGIN = "ark.arpa."
 NAME = dns.name.from_text(ORIGIN)
-TEXT = """\
-$ORIGIN ark.arpa.
-$TTL 3600
-@      SOA   ns hostmaster 1 7200 3600 1209600 300
-@      NS    ns
-ns     A     192.0.2.1
-12345  NAPTR 10 10 "u" "ark" "!^ark:/?12345/(.*)$!https://h.example:8443/p/ark:/12345/\\\\1!" .
-12345  NAPTR 100 10 "h" "ark" "" h.example\\0588443.
-a.b.c  TXT   "below two empty non-terminals"
-*.w    TXT   "wild"
-x.y.w  TXT   "not wild"
-alias  CNAME 12345
-wildalias CNAME q.w
-old    DNAME w
-99999  NS    ns.nma.example.
-99998  NS    ns.99998
-99998  DS    12345 13 2 0000000000000000000000000000000000000000000000000000000000000001
-ns.99998 A   192.0.2.2
-"""
+TEXT = (VECTORS / "signing.zone").read_text()
 
 # Question -> rcode. A validator sets AD only when it found every proof.
 QUESTIONS = {

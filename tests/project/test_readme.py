@@ -201,62 +201,13 @@ class Session(ExitStack):
         return said(), 0 if is_ready() else process.wait() or -1
 
 
-MARKDOWN = """\
-# A page
-
-```sh
-# a comment
-echo one > first   # and another
-test "$(cat first)" = one
-printf '%s' \\
-    two > second
-false   # exits 1, as it should
-echo '#no comment'
-```
-
-```console
-$ cat first
-one
-$ cat \\
-> second
-two
-```
-
-```python
-from pathlib import Path
-
-assert Path("first").read_text() == "one\\n"
-print("yes")
-```
-
-```text
-yes
-```
-
-```text
-false
-```
-
-<!-- not run: it would never end -->
-```sh
-sleep infinity
-```
-
-1. An item
-
-   ```sh
-   scripts/test
-   ```
-"""
-
-
 def test_an_open_fence_is_an_error() -> None:
     with pytest.raises(ValueError, match="line 2"):
         commands("text\n```sh\necho\n")
 
 
-def test_commands_are_run(tmp_path: Path) -> None:
-    found = commands(MARKDOWN)
+def test_commands_are_run(vectors: Path, tmp_path: Path) -> None:
+    found = commands((vectors / "commands.md").read_text())
     with Session(tmp_path) as session:
         outputs = [session.run(command) for command in found]
     assert [command.line for command in found] == [5, 6, 7, 9, 10, 14, 16, 22, 44]

@@ -37,6 +37,7 @@ from tests.support.ports import HOST as HOST
 from tests.support.ports import free_port as free_port
 from tests.support.waiting import until
 
+CONFIGURATIONS = Path(__file__).parent / "configurations"
 START_SECONDS = 30.0  # until all zones are answered; less than one on an idle machine
 STOP_SECONDS = 20.0  # between the signal that ends a server and SIGKILL
 SOCKET_PATH = 80  # bytes for the directory of a Unix socket, whose path has at most 108 (unix(7))
@@ -99,7 +100,7 @@ class Peer:
     commands: ClassVar[tuple[str, ...]]  # the server first, then the checkers
     # Templates, in which $settings and $sections stand for the attributes below, and $zones for ``statements()``.
     arguments: ClassVar[str] = ""  # of the command that runs in the foreground
-    files: ClassVar[Mapping[str, str]] = {}  # of the configuration, by name
+    files: ClassVar[tuple[str, ...]] = ()  # of the configuration, in CONFIGURATIONS
     zone: ClassVar[str] = ""  # lines for one zone, with $origin and $path
     settings = ""  # more lines for ``options`` of BIND, the default template of Knot, or ``server`` of the others
     sections = ""  # more sections of the configuration
@@ -123,8 +124,8 @@ class Peer:
             "zones": self.statements(),
             **{name: getattr(self, name) for name in ("host", "port", "directory", "settings", "sections")},
         }
-        for name, template in self.files.items():
-            (self.directory / name).write_text(Template(template).substitute(values))
+        for name in self.files:
+            (self.directory / name).write_text(Template((CONFIGURATIONS / name).read_text()).substitute(values))
         words = [Template(word).substitute(values) for word in self.arguments.split()]
         return [find(self.commands[0]) or self.commands[0], *words]
 
@@ -291,24 +292,7 @@ class Bind(Peer):
     commands = ("named", "named-checkzone")
     arguments = "-g -4 -n 1 -p $port -c $directory/named.conf"
     zone = 'zone "$origin" { type primary; file "$path"; };\n'
-    files: ClassVar = {
-        "named.conf": """\
-controls { };
-options {
-    directory "$directory";
-    listen-on port $port { $host; };
-    listen-on-v6 { none; };
-    pid-file none;
-    session-keyfile "$directory/session.key";
-    recursion no;
-    dnssec-validation no;
-    empty-zones-enable no;
-    notify no;
-    allow-transfer { $host; };
-    max-cache-size 8M;
-$settings};
-$sections$zones"""
-    }
+    files = ("named.conf",)
 
     def __init__(self, zones: Mapping[str, Path | str], port: int = 0) -> None:
         super().__init__(zones, port)
@@ -322,29 +306,7 @@ class Nsd(Peer):
     commands = ("nsd", "nsd-checkzone")
     arguments = "-d -c $directory/nsd.conf"
     zone = 'zone:\n    name: "$origin"\n    zonefile: "$path"\n    provide-xfr: $host NOKEY\n'
-    files: ClassVar = {
-        "nsd.conf": """\
-server:
-    ip-address: $host@$port
-    port: $port
-    do-ip6: no
-    username: ""
-    zonesdir: "$directory"
-    zonelistfile: "$directory/zone.list"
-    xfrdfile: "$directory/xfrd.state"
-    xfrdir: "$directory"
-    cookie-secret-file: "$directory/cookie"
-    pidfile: "$directory/pid"
-    database: ""
-    server-count: 1
-    tcp-count: 100
-    # Debian builds NSD with response rate limiting on.
-    rrl-ratelimit: 0
-    rrl-whitelist-ratelimit: 0
-${settings}remote-control:
-    control-enable: no
-$zones"""
-    }
+    files = ("nsd.conf",)
 
 
 class Knot(Peer):
@@ -354,24 +316,7 @@ class Knot(Peer):
     commands = ("knotd", "kzonecheck")
     arguments = "-c $directory/knot.conf"
     zone = '  - domain: "$origin"\n    file: "$path"\n    acl: transfer\n'
-    files: ClassVar = {
-        "knot.conf": """\
-server:
-    rundir: "$directory"
-    pidfile: "$directory/pid"
-    listen: $host@$port
-    udp-workers: 1
-    tcp-workers: 1
-    background-workers: 1
-control:
-    listen: "$directory/control"
-log:
-  - target: stderr
-    any: info
-database:
-    storage: "$directory/db"
-$sections$zones"""
-    }
+    files = ("knot.conf",)
 
     def statements(self) -> str:
         return f"""\
@@ -396,25 +341,12 @@ class PowerDns(Peer):
     commands = ("pdns_server", "pdnsutil")
     arguments = "--config-dir=$directory"
     settings = "cache-ttl=0\nnegquery-cache-ttl=0\nquery-cache-ttl=0\n"  # no caches
-    sections = "launch=bind\nbind-config=named.conf\nloglevel=5\n"  # the backend
+    sections = "launch=bind\nbind-config=zones.conf\nloglevel=5\n"  # the backend
     zone = 'zone "$origin" { type native; file "$path"; };\n'
-    files: ClassVar = {
-        "named.conf": 'options { directory "$directory"; };\n$zones',
-        "pdns.conf": """\
-${sections}socket-dir=$directory
-local-address=$host
-local-port=$port
-daemon=no
-guardian=no
-webserver=no
-api=no
-security-poll-suffix=
-disable-axfr=no
-allow-axfr-ips=$host
-receiver-threads=1
-distributor-threads=1
-$settings""",
-    }
+    files = (
+        "zones.conf",
+        "pdns.conf",
+    )
 
 
 class Unbound(Peer):
@@ -426,32 +358,7 @@ class Unbound(Peer):
     name = "unbound"
     commands = ("unbound",)
     arguments = "-d -c $directory/unbound.conf"
-    files: ClassVar = {
-        "unbound.conf": """\
-server:
-    interface: $host
-    port: $port
-    do-ip6: no
-    username: ""
-    chroot: ""
-    directory: "$directory"
-    pidfile: "$directory/pid"
-    use-syslog: no
-    num-threads: 1
-    do-not-query-localhost: no
-    module-config: "validator iterator"
-    aggressive-nsec: no
-    trust-anchor-signaling: no
-    root-key-sentinel: no
-    ede: yes
-    val-log-level: 2
-${settings}remote-control:
-    control-enable: no
-${zones}forward-zone:
-    name: "."
-    forward-addr: $host@9
-"""
-    }
+    files = ("unbound.conf",)
 
     def __init__(self, stubs: Mapping[str, Peer], anchors: Sequence[str], settings: str = "") -> None:
         super().__init__({})
