@@ -7,22 +7,13 @@ import os
 from pathlib import Path
 
 from tests.support.certificates import write_certificate
-from tests.support.peers import Bind, Knot, Maptr, Nsd, Peer, PowerDns, free_port, processes
+from tests.support.peers import Bind, Knot, Maptr, Nsd, Peer, PowerDns, TlsMaptr, free_port, processes
 
 
 class CachingPowerDns(PowerDns):
     """PowerDNS with its default caches; the tests run it without any."""
 
     settings = ""
-
-
-class SecureMaptr(Maptr):
-    """maptr with TLS."""
-
-    def configure(self) -> list[str]:
-        self.tls_port = with_certificate(self)
-        pem = (f"--tls-cert={self.directory}/tls.crt", f"--tls-key={self.directory}/tls.key")
-        return [*super().configure(), f"--tls-listen={self.host}:{self.tls_port}", *pem]
 
 
 class SecureNsd(Nsd):
@@ -55,7 +46,7 @@ def with_certificate(peer: Peer) -> int:
 
 SERVERS: dict[str, type[Peer]] = {peer.name: peer for peer in (Maptr, Nsd, Bind, Knot, CachingPowerDns)}
 # Knot 3.2 and PowerDNS speak no TLS to clients.
-SECURE: dict[str, type[Peer]] = {peer.name: peer for peer in (SecureMaptr, SecureNsd, SecureBind)}
+SECURE: dict[str, type[Peer]] = {peer.name: peer for peer in (TlsMaptr, SecureNsd, SecureBind)}
 UNSIGNED = ("powerdns",)  # needs more than a signed zone file to send its signatures
 
 

@@ -8,26 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.certificates import write_certificate
-from tests.support.peers import Maptr, free_port, run
-
-
-class TlsMaptr(Maptr):
-    """Our own server with DNS over TLS and a name for itself."""
-
-    tls_port = 0
-
-    def configure(self) -> list[str]:
-        write_certificate(self.directory)
-        self.tls_port = free_port(self.host)
-        tls = [f"--tls-listen={self.host}:{self.tls_port}"]
-        tls += [f"--tls-cert={self.directory}/tls.crt", f"--tls-key={self.directory}/tls.key"]
-        return [*super().configure(), *tls, "--nsid=ns1"]
+from tests.support.peers import TlsMaptr, run
 
 
 @pytest.fixture(scope="module")
 def server(vectors: Path) -> Iterator[TlsMaptr]:
-    with TlsMaptr({"ark.arpa.": vectors / "peers.zone"}) as running:
+    with TlsMaptr({"ark.arpa.": vectors / "peers.zone"}, "--nsid=ns1") as running:
         yield running
 
 

@@ -14,10 +14,9 @@ import pytest
 from maptr import registry
 from maptr.zone.build import build
 from maptr.zone.lint import publishable
-from tests.support.certificates import write_certificate
 from tests.support.command_line import run as run_command
 from tests.support.moments import ever_touched, of_naans, states
-from tests.support.peers import HOST, Maptr, free_port, run
+from tests.support.peers import HOST, Maptr, TlsMaptr, run
 from tests.support.secondaries import (
     CATALOG,
     ORIGIN,
@@ -103,31 +102,6 @@ def test_a_secondary_follows_by_axfr_then_ixfr(primary: Primary) -> None:
     assert "to 9" in primary.log()
 
 
-def test_all_four_follow_the_journal_survives_a_crash_and_status_shows_their_serials(zone_file: Path) -> None:
-    control = zone_file.with_name("control")
-    with primary_of(zone_file.parent, SECONDARIES, f"--control={control}") as primary:
-        for serial, extra in enumerate(["", "new TXT hello\n", ""], 1):
-            if serial > 1:
-                primary.publish(zone_text(serial, extra))
-            primary.wait_for(serial)
-            primary.check()
-        assert primary.log().count("NOTIFY of zone ark.arpa. serial 3 to") == len(SECONDARIES)
-        for serial in (2, 3):
-            assert primary.log().count(f"from serial {serial - 1} to {serial}") == len(SECONDARIES)
-        primary.server.restart_after_kill()
-        primary.publish(zone_text(4))
-        primary.wait_for(4)
-        primary.check()
-        assert primary.log().count("from serial 3 to 4") == len(SECONDARIES)
-        assert "AXFR of" not in primary.log()
-
-        def observed() -> list[tuple[int, bool]]:
-            shown = json.loads(run_command("status", f"--control={control}", "--json").stdout)
-            return [(seen["observed_serial"], seen["lags"]) for seen in shown["zones"][0]["secondaries"]]
-
-        until(lambda: observed() == [(4, False)] * len(SECONDARIES), lambda: f"status shows {observed()}")
-
-
 @each(KnotCatalogSecondary, BindCatalogSecondary)
 def test_rfc9432_a_catalog_is_all_that_a_secondary_needs(primary: Primary) -> None:
     """Knot and BIND find the zone in the catalog, and follow it."""
@@ -146,13 +120,10 @@ def transfer(command: str, port: int, *arguments: str, key: str = "") -> str:
 @pytest.mark.parametrize("command", ["dig", "kdig"])
 def test_transfer_tools_with_good_bad_and_no_keys(command: str, zone_file: Path) -> None:
     """Over TCP and over TLS (RFC 9103): the same messages on another stream."""
-    write_certificate(zone_file.parent)
-    tls = free_port()
-    files = (f"--tls-cert={zone_file.parent}/tls.crt", f"--tls-key={zone_file.parent}/tls.key")
     algorithms = ("hmac-sha1", "hmac-sha224", "hmac-sha256", "hmac-sha384", "hmac-sha512")
     keys = [f"--key={algorithm}={algorithm}:{SECRET}" for algorithm in algorithms]
     rules = [f"--transfer=key:{algorithm}" for algorithm in algorithms]
-    with Maptr({ORIGIN: zone_file}, *keys, *rules, f"--tls-listen={HOST}:{tls}", *files) as server:
+    with TlsMaptr({ORIGIN: zone_file}, *keys, *rules) as server:
         zone_file.write_text(zone_text(2, "new TXT hello\n"))
         server.hang_up()
         wait_for_serial(server, 2)
@@ -171,14 +142,14 @@ def test_transfer_tools_with_good_bad_and_no_keys(command: str, zone_file: Path)
             for output in (whole, changes, answer):
                 assert "TSIG" in output or command == "kdig"
                 assert not re.search("BADSIG|erify|expected a TSIG", output), output
-        assert transfer(command, tls, "+tls", "AXFR", key=key).count("NAPTR") == 60
+        assert transfer(command, server.tls_port, "+tls", "AXFR", key=key).count("NAPTR") == 60
         wrong_secret = f"hmac-sha256:hmac-sha256:{SECRET.replace('d', 'e')}"
         assert "BADSIG" in transfer(command, server.port, "AXFR", key=wrong_secret).upper().replace("_", "")
         assert "BADKEY" in transfer(command, server.port, "AXFR", key=f"hmac-sha256:other:{SECRET}").upper()
         none = transfer(command, server.port, "AXFR")
         assert "NAPTR" not in none
         assert "REFUSED" in none or "Transfer failed" in none
-        assert "NAPTR" not in transfer(command, tls, "+tls", "AXFR")
+        assert "NAPTR" not in transfer(command, server.tls_port, "+tls", "AXFR")
         assert "SOA" in transfer(command, server.port, "SOA")
 
 
@@ -205,10 +176,10 @@ def check_printed(primary: Primary, least: int) -> list[str]:
     return expected
 
 
-def test_all_four_follow_a_signed_zone(zone_file: Path) -> None:
+def test_all_four_follow_a_signed_zone_and_status_shows_their_serials(zone_file: Path) -> None:
     """Each change makes new signatures of some names, of NSEC and of the SOA; the ZONEMD covers every record."""
     pytest.importorskip("cryptography")
-    unsigned, keys, signed = (zone_file.with_name(name) for name in ("unsigned", "keys", "signed"))
+    unsigned, keys, signed, control = map(zone_file.with_name, ("unsigned", "keys", "signed", "control"))
 
     def sign(text: str) -> str:
         unsigned.write_text(f"$ORIGIN {ORIGIN}\n{text}")
@@ -217,7 +188,7 @@ def test_all_four_follow_a_signed_zone(zone_file: Path) -> None:
 
     run_command("zone", "keys", "add", keys, code=0)
     zone_file.write_text(sign(zone_text(1)))
-    with primary_of(zone_file.parent, SECONDARIES) as primary:
+    with primary_of(zone_file.parent, SECONDARIES, f"--control={control}") as primary:
         for serial, extra in enumerate(["", "new TXT hello\nsub NS ns.sub\nns.sub A 192.0.2.2\n", ""], 1):
             if serial > 1:
                 primary.publish(sign(zone_text(serial, extra)))
@@ -228,6 +199,13 @@ def test_all_four_follow_a_signed_zone(zone_file: Path) -> None:
             primary.check(zone_file)
         # PowerDNS takes a signed zone by AXFR each time.
         assert primary.log().count("IXFR of zone") >= 2 * (len(SECONDARIES) - 1)
+        assert primary.log().count("NOTIFY of zone ark.arpa. serial 3 to") == len(SECONDARIES)
+
+        def observed() -> list[tuple[int, bool]]:
+            shown = json.loads(run_command("status", f"--control={control}", "--json").stdout)
+            return [(seen["observed_serial"], seen["lags"]) for seen in shown["zones"][0]["secondaries"]]
+
+        until(lambda: observed() == [(3, False)] * len(SECONDARIES), lambda: f"status shows {observed()}")
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["naans that change", "whole registry"])

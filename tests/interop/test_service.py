@@ -11,6 +11,7 @@ import pytest
 from maptr import discover_at, registry
 from maptr.discovery import NoMappingAuthority
 from maptr.registry.table import Table
+from tests.support.answers import VECTORS
 from tests.support.command_line import run
 from tests.support.http_server import http_server, sends
 from tests.support.peers import HOST, Maptr
@@ -19,30 +20,7 @@ from tests.support.waiting import until
 
 NEW = "ark:54321/x1"
 
-CONFIG = """\
-[serve]
-listen = ["127.0.0.1:{port}"]
-control = "maptr.sock"
-state = "state"
-
-[table]
-file = "naans.json"
-url = "{url}"
-mirrors = ["{url}-mirror"]
-every = "1s"
-drift = ["127.0.0.1#{secondary}"]
-
-[[key]]
-name = "xfr"
-secret = "{secret}"
-
-[[zone]]
-name = "ark.arpa"
-file = "ark.arpa.zone"
-table = "naans.json"
-transfer = ["key:xfr"]
-notify = ["127.0.0.1:{secondary} key:xfr"]
-"""
+CONFIG = (VECTORS / "service.toml").read_text()
 
 
 class Site:

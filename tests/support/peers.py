@@ -33,6 +33,7 @@ import dns.query
 import dns.rcode
 import pytest
 
+from tests.support.certificates import write_certificate
 from tests.support.ports import HOST as HOST
 from tests.support.ports import free_port as free_port
 from tests.support.waiting import until
@@ -276,6 +277,18 @@ class Maptr(Peer):
         before = len(self.lines)
         self.process.send_signal(signal.SIGHUP)
         return before
+
+
+class TlsMaptr(Maptr):
+    """maptr with DNS over TLS too; its certificate is ``tls.crt`` in its directory."""
+
+    tls_port = 0
+
+    def configure(self) -> list[str]:
+        write_certificate(self.directory)
+        self.tls_port = free_port()
+        files = (f"--tls-cert={self.directory}/tls.crt", f"--tls-key={self.directory}/tls.key")
+        return [*super().configure(), f"--tls-listen={self.host}:{self.tls_port}", *files]
 
 
 @functools.cache

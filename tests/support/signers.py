@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from string import Template
 
 import dns.dnssec
 import dns.dnssectypes
@@ -12,7 +13,7 @@ import dns.rdata
 import dns.zone
 import pytest
 
-from tests.support.peers import run
+from tests.support.peers import CONFIGURATIONS, run
 
 # Name -> program and options. RFC 9276 advises against salts and iterations, but zones with them must be answered.
 WAYS: Mapping[str, tuple[str, ...]] = {
@@ -73,23 +74,9 @@ def _sign_with_knot(text: str, origin: str, directory: Path, policy: tuple[str, 
     (directory / "source.zone").write_text(text)
     (directory / "db").mkdir()
     (directory / "out").mkdir()
-    lines = "".join(f"    {line}\n" for line in ("algorithm: ecdsap256sha256", "single-type-signing: on", *policy))
-    (directory / "knot.conf").write_text(
-        f"""\
-server:
-    rundir: "{directory}"
-database:
-    storage: "{directory}/db"
-policy:
-  - id: way
-{lines}zone:
-  - domain: "{origin}"
-    storage: "{directory}"
-    file: source.zone
-    dnssec-signing: on
-    dnssec-policy: way
-"""
-    )
+    values = {"directory": directory, "origin": origin, "policy": "".join(f"    {line}\n" for line in policy)}
+    config = Template((CONFIGURATIONS / "kzonesign.conf").read_text()).substitute(values)
+    (directory / "knot.conf").write_text(config)
     _run(directory, "keymgr", "-c", "knot.conf", name, "generate", "algorithm=ecdsap256sha256", "ksk=yes", "zsk=yes")
     _run(directory, "kzonesign", "-c", "knot.conf", "-o", "out", name)
     (signed,) = (directory / "out").iterdir()

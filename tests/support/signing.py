@@ -18,6 +18,7 @@ from maptr.dnssec.sign import Renewal
 from maptr.zone.diff import records, soa_of, with_serial
 from maptr.zone.snapshot import ZoneView, view_zone
 from tests.answer.test_respond_oracle import random_zone, zone_text
+from tests.support.answers import VECTORS
 
 
 def sign_zone(
@@ -47,23 +48,7 @@ def to_zone(view: ZoneView) -> dns.zone.Zone:
 
 NOW = 1_800_000_000
 ORIGIN = dns.name.from_text("example.")
-TEXT = """\
-$ORIGIN example.
-$TTL 3600
-@       SOA   ns1 hostmaster 7 7200 3600 1209600 300
-@       NS    ns1
-ns1     A     192.0.2.1
-a.b     TXT   "a\\200"
-*.w     MX    10 port\\058.example.
-del     NS    del
-del     DS    12345 13 2 0000000000000000000000000000000000000000000000000000000000000001
-del     A     192.0.2.2
-ns.del  A     192.0.2.3
-dname   DNAME target
-x.dname A     192.0.2.4
-12345   NAPTR 10 10 "u" "ark" "!^ark:(.*)$!https://h.example:8443/\\\\1!" .
-12345   NAPTR 100 10 "h" "ark" "" h.example\\0588443.
-"""
+TEXT = (VECTORS / "example.zone").read_text()
 
 
 def example_zone() -> dns.zone.Zone:
