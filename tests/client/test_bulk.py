@@ -16,7 +16,6 @@ from maptr import Stub, Validator, discover, discover_many, discover_many_async
 from maptr.answer.context import Transport
 from maptr.answer.respond import respond
 from maptr.ark import Ark
-from maptr.client import multiplexer
 from maptr.client.bulk import Bulk
 from maptr.errors import ArkSyntaxError, ConfigError
 from maptr.zone.snapshot import Snapshot
@@ -70,20 +69,6 @@ def test_an_unreachable_server_is_followed_by_the_next(server: Hostile) -> None:
     expected = list(discover_many(arks, nameservers=[server.name]))
     found = list(discover_many(arks, nameservers=[gone, server.name]))
     assert found == expected
-
-
-def test_ids_letters_and_ports_are_random(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(multiplexer, "REUSES", 10)
-    honest = hosts({f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(400)})
-    with hostile(honest) as server:
-        found = list(discover_many((f"ark:{i}/x" for i in range(400)), nameservers=[server.name], concurrency=16))
-        packets = [query for query, _ in server.queries]
-        clients = len(server.clients)
-    assert all(found)
-    assert len(packets) == 400
-    assert len({packet[:2] for packet in packets}) > 350  # IDs: 400 of 65,536 rarely meet
-    assert len({question(packet)[1][-16:-4] for packet in packets}) > 100  # letters of arpa and ark: 7 bits
-    assert clients > 400 / 32  # a socket is left after 10 questions and the batch that was under way
 
 
 def test_order_is_kept_only_if_requested() -> None:

@@ -42,10 +42,11 @@ def _found(driver: Driver) -> Driver:
     return run
 
 
-def resolver_of(server: Hostile | Peer, kind: type[Resolving]) -> Resolving:
-    """A dnspython resolver of this kind that asks the server."""
+def resolver_of(server: Hostile | Peer | int, kind: type[Resolving]) -> Resolving:
+    """A dnspython resolver of this kind that asks the server, or the one at this port of 127.0.0.1."""
     made = kind(configure=False)
-    made.nameservers, made.port = [server.host], server.port
+    host, port = ("127.0.0.1", server) if isinstance(server, int) else (server.host, server.port)
+    made.nameservers, made.port = [host], port
     return made
 
 
