@@ -9,6 +9,7 @@ import pytest
 
 from maptr.cache.drift import Drift, Verdict
 from maptr.cache.page import render
+from maptr.cache.probe_log import Liveness
 
 
 class Page(HTMLParser):
@@ -61,3 +62,10 @@ def test_a_page_without_deviation_says_so() -> None:
     agreed = render([Drift("12345", Verdict.SAME, "ark:12345/x")], table="t", asked="a", origin="o")
     assert "All 1 records agree" in agreed
     assert "Evidence" not in agreed
+    assert "did not answer" not in agreed
+
+
+def test_the_page_names_silent_places_with_escaped_text() -> None:
+    silent = Liveness("https://<b>.example", 1.0, failures=1, since=1.0, note="<silence>")
+    page = render([], table="t", asked="s", origin="o", silent=[silent])
+    assert "<code>https://&lt;b&gt;.example</code> once: &lt;silence&gt;" in page

@@ -1,4 +1,4 @@
-"""The log of probes on disk, and suspects on the drift page."""
+"""The log of probes on disk, and the liveness that follows from them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 from maptr import url
 from maptr.cache.disk import Disk
-from maptr.cache.page import render
 from maptr.cache.probe_log import (
     MAX_PROBES,
     SUSPECT_AFTER,
@@ -59,14 +58,6 @@ def test_an_existing_cache_file_and_a_missing_folder(tmp_path: Path) -> None:
     nowhere = ProbeLog(Disk(tmp_path / "none" / "c.sqlite", wall=Clock(), own=True), wall=Clock())
     assert not nowhere.record(probes(False, False, False))
     assert (nowhere.all(), nowhere.is_suspect(url.parse(PLACE))) == ({}, False)
-
-
-def test_the_page_names_silent_places_with_escaped_text() -> None:
-    assert "did not answer" not in render([], table="t", asked="s", origin="o")
-    silent = Liveness("https://<b>.example", 1.0, failures=1, since=1.0, note="<silence>")
-    assert "<code>https://&lt;b&gt;.example</code> once: &lt;silence&gt;" in render(
-        [], table="t", asked="s", origin="o", silent=[silent]
-    )
 
 
 @pytest.mark.parametrize(
