@@ -13,7 +13,6 @@ import heapq
 import ipaddress
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Protocol
 
 from maptr.protocol.address import Network, read_network
@@ -31,27 +30,6 @@ TABLE_SIZE = 20_000
 ROUNDING = 1e-6  # seconds: the largest error of adding up prices
 NO_LOCK = nullcontext()  # for a limiter that one thread uses
 EXEMPT = (read_network("127.0.0.0/8"), read_network("::1/128"))
-
-
-@dataclass(frozen=True, slots=True)
-class RrlSettings:
-    """``responses_per_second`` 0 turns the limit off, ``slip`` 0 drops all excess. Raises ValueError."""
-
-    responses_per_second: float = RESPONSES_PER_SECOND
-    slip: int = SLIP
-    window: float = WINDOW
-    ipv4_prefix: int = IPV4_PREFIX
-    ipv6_prefix: int = IPV6_PREFIX
-    table_size: int = TABLE_SIZE
-    exempt: tuple[Network, ...] = EXEMPT
-
-    def __post_init__(self) -> None:
-        if self.responses_per_second < 0 or self.slip < 0:
-            raise ValueError("rate or slip below 0")
-        if self.window < 1 or self.table_size < 1:
-            raise ValueError("window or table size below 1")
-        if not (0 <= self.ipv4_prefix <= 32 and 0 <= self.ipv6_prefix <= 128):
-            raise ValueError("prefix longer than an address")
 
 
 class Action(enum.Enum):
@@ -79,27 +57,39 @@ class RateLimiter:
     """Counts responses and decides which are sent. ``clock`` is monotonic, in seconds.
 
     ``tally`` counts the responses not sent in full; the caller may replace it before the first response. With a
-    ``lock``, several threads may use one limiter; only rare paths take the lock.
+    ``lock``, several threads may use one limiter; only rare paths take the lock. ``responses_per_second`` 0 turns the
+    limit off, ``slip`` 0 drops all excess.
     """
 
     def __init__(
-        self, settings: RrlSettings, clock: Callable[[], float], lock: AbstractContextManager[object] = NO_LOCK
+        self,
+        clock: Callable[[], float],
+        lock: AbstractContextManager[object] = NO_LOCK,
+        *,
+        responses_per_second: float = RESPONSES_PER_SECOND,
+        slip: int = SLIP,
+        window: float = WINDOW,
+        ipv4_prefix: int = IPV4_PREFIX,
+        ipv6_prefix: int = IPV6_PREFIX,
+        exempt: tuple[Network, ...] = EXEMPT,
+        table_size: int = TABLE_SIZE,
     ) -> None:
         self.tally: Tally = _Tally()
-        self._settings = settings
         self._clock = clock
+        self._slip, self._exempt, self._table_size = slip, exempt, table_size
+        self._prefixes = {4: ipv4_prefix, 6: ipv6_prefix}
         # The value of an account is the time at which its debt ends; each response moves this time by the price.
-        self._price = 1 / settings.responses_per_second if settings.responses_per_second else 0.0
+        self._price = 1 / responses_per_second if responses_per_second else 0.0
         # The largest debt with which responses are still sent: at least one response, however low the rate.
-        self._credit = max(1.0, settings.responses_per_second) * self._price + ROUNDING
-        self._most = self._credit + settings.window
+        self._credit = max(1.0, responses_per_second) * self._price + ROUNDING
+        self._most = self._credit + window
         self._network_price = self._price / ALL_KINDS
-        self._network_credit = max(1.0, settings.responses_per_second * ALL_KINDS) * self._network_price + ROUNDING
+        self._network_credit = max(1.0, responses_per_second * ALL_KINDS) * self._network_price + ROUNDING
         # By network and kind, and by network alone.
         self._accounts: dict[Hashable, float] = {}
         self._excess: dict[Hashable, int] = {}  # responses over the limit
         self._lock = lock
-        self.network = functools.lru_cache(settings.table_size)(self._find_network)
+        self.network = functools.lru_cache(table_size)(self._find_network)
 
     def judge(self, client: str, kind: Hashable) -> Action:
         """Count one response of a kind to a client's address, and decide whether it is sent."""
@@ -131,7 +121,7 @@ class RateLimiter:
                     free_network = min(free_network, most)
                 accounts[network] = free_network
             accounts[reply] = free
-        if len(accounts) > self._settings.table_size:
+        if len(accounts) > self._table_size:
             with self._lock:
                 self._forget(now)
         return ((place, self._withhold(account)) for place, account in over)
@@ -139,7 +129,7 @@ class RateLimiter:
     def _withhold(self, account: Hashable) -> Action:
         with self._lock:
             excess = self._excess[account] = self._excess.get(account, 0) + 1
-            if self._settings.slip and excess % self._settings.slip == 0:
+            if self._slip and excess % self._slip == 0:
                 self.tally.truncated += 1
                 return Action.TRUNCATE
             self.tally.dropped += 1
@@ -149,20 +139,19 @@ class RateLimiter:
         """Remove the accounts without debt and, if more than half the table is left, those with the least debt."""
         # Of a copy, which is made atomically, because other threads count meanwhile.
         left = {reply: free for reply, free in self._accounts.copy().items() if free > now}
-        if len(left) > self._settings.table_size // 2:
-            left = dict(heapq.nlargest(self._settings.table_size // 2, left.items(), key=lambda account: account[1]))
+        if len(left) > self._table_size // 2:
+            left = dict(heapq.nlargest(self._table_size // 2, left.items(), key=lambda account: account[1]))
         self._accounts = left
         self._excess = {reply: excess for reply, excess in self._excess.items() if reply in left}
 
     def _find_network(self, client: str) -> str | None:
         """The network of an address, as text; None for an address without a limit, or a text that is not an address."""
-        if not self._settings.responses_per_second:
+        if not self._price:
             return None
         try:
             address = ipaddress.ip_address(client.partition("%")[0])
         except ValueError:
             return None
-        if any(address in network for network in self._settings.exempt):
+        if any(address in network for network in self._exempt):
             return None
-        prefix = self._settings.ipv4_prefix if address.version == 4 else self._settings.ipv6_prefix
-        return str(ipaddress.ip_network((address, prefix), strict=False))
+        return str(ipaddress.ip_network((address, self._prefixes[address.version]), strict=False))

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from maptr.answer.context import Context, Transport
 from maptr.answer.message import Reply
-from maptr.answer.rate_limit import Action, RateLimiter, RrlSettings
+from maptr.answer.rate_limit import Action, RateLimiter
 from maptr.answer.ready import ID, Ready, kind_number, kind_of, truncated
 from maptr.answer.respond import make_reply
-from maptr.config.model import IDLE_TIMEOUT
+from maptr.config.model import IDLE_TIMEOUT, RrlConfig
 from maptr.errors import ZoneError
 from maptr.protocol.cookies import KEY_SIZE, CookieReply, CookieSettings, answer_cookie, packed_address
 from maptr.server.counters import Counters
@@ -71,12 +71,12 @@ class Responder:
         self,
         context: Context | None = None,
         *,
-        rrl: RrlSettings | None = None,
+        rrl: RrlConfig | None = None,
         clock: Callable[[], float] = time.monotonic,
         query_log: QueryLog | None = None,
     ) -> None:
         self.query_log = query_log
-        self.limiter = RateLimiter(rrl or RrlSettings(), clock, threading.Lock())  # each UDP socket has a thread
+        self.limiter = RateLimiter(clock, threading.Lock(), **vars(rrl or RrlConfig()))  # each UDP socket has a thread
         self._reports = LogLimit(1, clock)
         self._refusals = LogLimit(clock=clock)
         context = context or Context(cookies=fresh_cookies(), clock=time.time, idle_timeout=IDLE_TIMEOUT)

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maptr.answer.context import NO_COOKIES, Context, Identity
-from maptr.answer.rate_limit import RrlSettings
 from maptr.config import Config, KeyConfig, ZoneConfig
 from maptr.config.model import read_name
 from maptr.config.reader import check_references
@@ -112,7 +111,7 @@ def responder_of(config: Config) -> Responder:
     logged = config.serve.query_log
     return Responder(
         context_of(config),
-        rrl=RrlSettings(**vars(config.serve.rrl)),
+        rrl=config.serve.rrl,
         query_log=QueryLog(logged.every, logged.rate) if logged.every else None,
     )
 

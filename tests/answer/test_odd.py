@@ -12,8 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from maptr.answer.context import Context, Identity, Transport
-from maptr.answer.rate_limit import RrlSettings
 from maptr.answer.ready import CLIENT_OPTION, WHOLE_OPTION
+from maptr.config.model import RrlConfig
 from maptr.protocol.cookies import CookieSettings
 from maptr.server.counters import Counters
 from maptr.server.responder import Responder, ServerState
@@ -54,7 +54,7 @@ class Both:
     """A responder, which learns responses, beside the general path."""
 
     def __init__(self, snapshot: Snapshot, context: Context) -> None:
-        self.responder = Responder(rrl=RrlSettings(responses_per_second=0))
+        self.responder = Responder(rrl=RrlConfig(responses_per_second=0))
         self.responder.swap(ServerState(snapshot, Access(), context))
         self.snapshot, self.context = snapshot, context
         self.counters = Counters()

@@ -19,10 +19,10 @@ import pytest
 
 from maptr import registry
 from maptr.answer.context import Transport
-from maptr.answer.rate_limit import RrlSettings
 from maptr.cache.cache import Cache
 from maptr.cache.drift import Verdict
 from maptr.config import ZoneConfig
+from maptr.config.model import RrlConfig
 from maptr.protocol.address import Address
 from maptr.protocol.serial import next_serial
 from maptr.registry.plan import Plan
@@ -48,7 +48,7 @@ class Recording(Responder):
     """The responder of maptr, which also records every query."""
 
     def __init__(self) -> None:
-        super().__init__(rrl=RrlSettings(responses_per_second=0))
+        super().__init__(rrl=RrlConfig(responses_per_second=0))
         self.queries: list[bytes] = []
 
     def answers(self, query: bytes, transport: Transport, client: str, counters: Counters) -> Iterator[bytes]:

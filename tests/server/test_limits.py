@@ -13,7 +13,7 @@ import dns.tsig
 import pytest
 
 from maptr.answer.context import Context, Transport
-from maptr.answer.rate_limit import RrlSettings
+from maptr.config.model import RrlConfig
 from maptr.protocol.cookies import CookieSettings, make_cookie, packed_address
 from maptr.server.counters import Counters, total
 from maptr.server.responder import Responder, ServerState, cookie_of_ready
@@ -27,8 +27,8 @@ SNAPSHOT = snapshot_of("@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n
 CLIENT = "198.51.100.1"
 
 
-def limited(rate: float = 1, **context: Any) -> Responder:
-    return responding(SNAPSHOT, context=context, rrl=RrlSettings(responses_per_second=rate), clock=Clock())
+def limited(rate: int = 1, **context: Any) -> Responder:
+    return responding(SNAPSHOT, context=context, rrl=RrlConfig(responses_per_second=rate), clock=Clock())
 
 
 def answers(

@@ -24,9 +24,9 @@ import pytest
 
 from maptr.answer import ready as shortcut
 from maptr.answer.context import NO_COOKIES, Context, Transport
-from maptr.answer.rate_limit import RrlSettings
 from maptr.answer.respond import make_reply, respond
 from maptr.config import ZoneConfig
+from maptr.config.model import RrlConfig
 from maptr.dnssec.keys import Algorithm, KeyState, Role, add_key
 from maptr.protocol.address import read_network
 from maptr.protocol.cookies import CookieSettings
@@ -46,8 +46,8 @@ from tests.support.streams import responding, wait_for
 
 SNAPSHOT = Snapshot.from_zones([dns.zone.from_text(ANSWER["zone"], "example.", relativize=False)])
 HOSTS = ["127.0.0.1", "::1", "0.0.0.0", "::"]
-LIMIT = RrlSettings(responses_per_second=5.0, exempt=())
-NO_LIMIT = RrlSettings(responses_per_second=1e6, exempt=())  # but every response is counted
+LIMIT = RrlConfig(responses_per_second=5, exempt=())
+NO_LIMIT = RrlConfig(responses_per_second=1_000_000, exempt=())  # but every response is counted
 OPT_COOKIE = bytes.fromhex("00002904d0000000000000")  # an OPT that has room for options
 
 KNOWN = dns.message.make_query("12345.example.", "NAPTR", use_edns=0).to_wire()
@@ -274,7 +274,7 @@ def test_more_clients_than_the_cache_of_networks_holds(monkeypatch: pytest.Monke
 
 
 def test_cookies_are_given_and_checked() -> None:
-    responder = make_responder(rrl=RrlSettings(responses_per_second=20.0, exempt=()), clock=lambda: 1000.0)
+    responder = make_responder(rrl=RrlConfig(responses_per_second=20, exempt=()), clock=lambda: 1000.0)
     with listening(responder) as (counters, address):
         for _ in range(3):  # from the general path, and ready
             reply = ask_one(address, COOKIE)
