@@ -111,18 +111,13 @@ _QNAME_POINTER = struct.pack("!H", 0xC000 | HEADER_SIZE)  # to the question's na
 
 
 class Record(NamedTuple):
-    """One record, with the place of its rdata in the packet. ``ttl`` is as it was sent, even above MAX_TTL."""
+    """One record, with the place of its rdata in the packet. A ``ttl`` above MAX_TTL is 0 (RFC 2181 8), but for OPT."""
 
     owner: Labels
     rdtype: int
     ttl: int
     start: int
     end: int
-
-    @property
-    def sane_ttl(self) -> int:
-        """Seconds (RFC 2181 8)."""
-        return self.ttl if self.ttl <= MAX_TTL else 0
 
 
 class Sections(NamedTuple):
@@ -159,6 +154,8 @@ def read_sections(packet: bytes, at: int, counts: Iterable[int], qname: Labels) 
             at = start + length
             if at > end:
                 raise ValueError("rdata cut short")
+            if ttl > MAX_TTL and rdtype != OPT:
+                ttl = 0
             if rdclass == IN or rdtype == OPT:
                 records.append(_new(Record, (owner, rdtype, ttl, start, at)))
     if at != end:
@@ -187,14 +184,14 @@ def read_soa(message: dns.message.Message) -> tuple[int | None, Labels | None]:
     return (None, None) if soa is None else (min(int(soa.ttl), int(soa[0].minimum)), soa.name.labels[:-1])
 
 
-def _negative_ttl(packet: bytes, authority: list[Record]) -> int | None:
-    """Seconds for which a negative answer may be cached (RFC 2308 5); None if it has no SOA."""
-    for record in authority:
-        if record.rdtype == SOA:
-            if record.end - record.start < 22:
-                raise ValueError("SOA rdata cut short")
-            return min(record.sane_ttl, int.from_bytes(packet[record.end - 4 : record.end], "big"))
-    return None
+def _read_negative(packet: bytes, authority: list[Record]) -> tuple[int | None, Labels | None]:
+    """As ``read_soa``, of a packet."""
+    soa = next((record for record in authority if record.rdtype == SOA), None)
+    if soa is None:
+        return None, None
+    if soa.end - soa.start < 22:
+        raise ValueError("SOA rdata cut short")
+    return min(soa.ttl, int.from_bytes(packet[soa.end - 4 : soa.end], "big")), soa.owner
 
 
 def _error_codes(packet: bytes, at: int, end: int) -> Iterator[int]:
@@ -255,8 +252,7 @@ def read_response(query: SentQuery, packet: bytes) -> Response:
                 bogus = any(code in EDE_BOGUS for code in _error_codes(packet, start, end))
         authentic = bool(flags & AD)
         if rcode == NXDOMAIN:
-            least = _negative_ttl(packet, sections.authority)
-            zone = next((record.owner for record in sections.authority if record.rdtype == SOA), None)
+            least, zone = _read_negative(packet, sections.authority)
             if any(record.rdtype == CNAME for record in sections.answer):
                 zone = query.name  # there is an alias, and its target does not exist
             return Response(rcode, False, Outcome.NXDOMAIN, (), (), least, "", authentic, bogus, zone=zone)
@@ -272,9 +268,7 @@ def _read_noerror(query: SentQuery, flags: int, sections: Sections, authentic: b
     found, name, chain, ttl = _follow_chain(query, sections)
     note = f"through CNAME {names.to_text(name)}" if chain else ""
     if found:
-        for record in found:
-            if record.ttl < ttl or record.ttl > MAX_TTL:
-                ttl = min(ttl, record.sane_ttl)
+        ttl = min(ttl, *[record.ttl for record in found])
         records: tuple[Naptr, ...] = ()
         addresses: tuple[str, ...] = ()
         if query.rdtype == NAPTR:
@@ -290,7 +284,8 @@ def _read_noerror(query: SentQuery, flags: int, sections: Sections, authentic: b
         if cut is not None and not soa and not flags & AA:
             referral = _read_referral(cut, sections)
             return Response(NOERROR, False, Outcome.REFERRAL, (), (), None, note, authentic, referral=referral)
-    return Response(NOERROR, False, Outcome.NODATA, (), (), _negative_ttl(packet, sections.authority), note, authentic)
+    least, _ = _read_negative(packet, sections.authority)
+    return Response(NOERROR, False, Outcome.NODATA, (), (), least, note, authentic)
 
 
 def _follow_chain(query: SentQuery, sections: Sections) -> tuple[list[Record], Labels, int, int]:
@@ -313,7 +308,7 @@ def _follow_chain(query: SentQuery, sections: Sections) -> tuple[list[Record], L
         chain += 1
         if chain > MAX_CHAIN:
             raise ValueError(f"more than {MAX_CHAIN} CNAMEs")
-        ttl = min(ttl, *(alias.sane_ttl for alias in aliases))
+        ttl = min(ttl, *(alias.ttl for alias in aliases))
         name, *others = (_whole_name(sections.packet, alias.start, alias.end) for alias in aliases)
         wanted = names.fold(name)
         if any(names.fold(other) != wanted for other in others):

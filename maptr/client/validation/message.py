@@ -83,7 +83,7 @@ def _read_rrsets(packet: bytes, *sections: Sequence[Record]) -> Iterator[list[dn
                 if count > MAX_RRSETS:
                     raise ValueError(TOO_MANY_RRSETS)
                 found[key] = dns.rrset.RRset(dns.name.Name((*record.owner, b"")), IN, rdtype, rdata.covers())
-            found[key].add(rdata, record.sane_ttl)
+            found[key].add(rdata, record.ttl)
         yield list(found.values())
 
 
