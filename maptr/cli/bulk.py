@@ -490,26 +490,19 @@ def _rows(file: IO[bytes], as_json: bool, target: Path) -> Iterator[tuple[int, i
         if record == 1 and not as_json:
             continue
         try:
-            row = _document(line) if as_json else dict(zip(COLUMNS, _fields(line), strict=True))
+            if as_json:
+                row = json.loads(line)
+            else:
+                (fields,) = csv.reader([line.decode()], strict=True)
+                row = dict(zip(COLUMNS, fields, strict=True)) | {"schema": output.SCHEMA}
             number = int(row["line"])
-            if row["status"] not in STATUSES or not 0 < number < MAX_LINE:
+            known = row["schema"] == output.SCHEMA and row["status"] in STATUSES and row.keys() >= set(COLUMNS)
+            if not known or not 0 < number < MAX_LINE:
                 raise ValueError
         except (ValueError, KeyError, TypeError, RecursionError, csv.Error):
             raise _not_ours(target, record, "not a row") from None
         yield record, number, str(row["ark"])
     file.seek(whole)
-
-
-def _document(line: bytes) -> dict[str, Any]:
-    row = json.loads(line)
-    if row["schema"] != output.SCHEMA or not row.keys() >= set(COLUMNS):
-        raise ValueError
-    return dict(row)
-
-
-def _fields(line: bytes) -> list[str]:
-    (fields,) = csv.reader([line.decode()], strict=True)
-    return fields
 
 
 def _not_ours(target: Path, record: int, why: str) -> click.UsageError:

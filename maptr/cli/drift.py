@@ -19,7 +19,6 @@ from maptr.cache.disk import Disk
 from maptr.cache.page import is_page, render
 from maptr.cache.probe_log import ProbeLog, ProbeResult, place_in, places_of
 from maptr.cli import lookup, options, output
-from maptr.cli.lookup import DEFAULTS
 from maptr.cli.options import overwrite_option, read_table, refuse_foreign, refuse_input, write
 from maptr.errors import ConfigError
 from maptr.nma.reachable import MIN_AGE, Prober
@@ -100,7 +99,7 @@ def drift(
         refuse_input(page, [named, history])
         refuse_foreign(page, is_page, overwrite=overwrite)
     origin, servers = lookup.origin_of(origin, known), lookup.servers_of(servers, known)
-    table, bad = read_table(named, lookup.settings_of(DEFAULTS, known).scheme)
+    table, bad = read_table(named, lookup.scheme_of(None, known))
     for record in bad:
         output.talk(f"left out: {record}")
     cache = Cache(
@@ -233,7 +232,7 @@ def probe(
     settings = lookup.read_config(config)
     named = options.find_table(file, settings)
     wanted = options.parse_naans(naans)
-    table, _ = read_table(named, lookup.settings_of(DEFAULTS, settings).scheme)
+    table, _ = read_table(named, lookup.scheme_of(None, settings))
     default = places.cache_file(os.environ)
     path = history or lookup.cache_file(settings) or default
     disk = history_at(path, own=path == default)

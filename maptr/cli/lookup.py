@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -17,7 +17,7 @@ from maptr.ark import Ark, Profile
 from maptr.cli import output
 from maptr.client import call
 from maptr.client.servers import is_address
-from maptr.client.stub import Stub
+from maptr.client.stub import Stub, make_validator
 from maptr.client.sync import discover
 from maptr.discovery import Discovery, DiscoveryError, NoMappingAuthority, Step
 from maptr.errors import ArkSyntaxError, ConfigError, MaptrError
@@ -82,15 +82,10 @@ class Client(NamedTuple):
             self.cache.close()
 
 
-def split_servers(words: Iterable[str]) -> tuple[list[str], list[str]]:
+def split_servers(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """The arguments that are not ``@SERVER``, and the servers without their mark."""
-    others, servers = [], []
-    for word in words:
-        if word.startswith("@"):
-            servers.append(word[1:])
-        else:
-            others.append(word)
-    return others, servers
+    others = [word for word in words if not word.startswith("@")]
+    return others, [word[1:] for word in words if word.startswith("@")]
 
 
 def arks_and_client(words: Sequence[str], options: LookupOptions) -> tuple[list[Argument], Client]:
@@ -135,14 +130,10 @@ def _dns(servers: list[str], options: LookupOptions, config: Config | None) -> C
     servers = servers_of(servers, config)
     given = {**walk_options(options, config), "require": options.require, "chooser": chooser_of(options, config)}
     call.with_origin(None, given["origin"])
-    if any("://" in server for server in servers):
+    if call.has_urls(servers):
         from maptr.client.resolver import make_resolver  # late: it imports dns.resolver
 
-        given["trust_ad"] = options.trust_ad
-        if options.trust_anchor is not None:
-            from maptr.client.validation.validator import Validator
-
-            given["trust_anchors"] = Validator(options.trust_anchor)
+        given |= {"trust_ad": options.trust_ad, "trust_anchors": make_validator(options.trust_anchor, options.trust_ad)}
         return partial(discover, resolver=make_resolver(servers), **given)
     try:
         make = partial(Stub, servers) if servers else Stub.system
@@ -219,14 +210,13 @@ def chooser_of(given: LookupOptions, config: Config | None) -> Chooser | None:
 
 def walk_options(given: LookupOptions, config: Config | None) -> dict[str, Any]:
     """The keyword arguments that all functions take which look up ARKs."""
-    origin, settings = origin_of(given.origin, config), settings_of(given, config)
-    return {"origin": origin, "lifetime": given.timeout, "settings": settings}
+    settings = Settings(allow_private=given.allow_private, scheme=scheme_of(given.scheme, config))
+    return {"origin": origin_of(given.origin, config), "lifetime": given.timeout, "settings": settings}
 
 
-def settings_of(given: LookupOptions, config: Config | None) -> Settings:
-    """The settings of a walk, from the options, else from the configuration."""
-    scheme = given.scheme or (config.client.scheme if config is not None else "https")
-    return Settings(allow_private=given.allow_private, scheme=scheme)
+def scheme_of(given: str | None, config: Config | None) -> str:
+    """The scheme of hosts without one: that of the option, else of the configuration, else https."""
+    return given or (config.client.scheme if config is not None else "https")
 
 
 def table_of(config: Config | None) -> str | None:
@@ -279,7 +269,12 @@ def _make_cache(servers: list[str], given: LookupOptions, config: Config | None,
     try:
         servers = servers_of(servers, config) or system_servers()
     except DiscoveryError as error:
-        servers, options["ask"] = [], _raising(error)  # the table may have the answer
+        failure = error
+
+        def ask(ark: object, **options: object) -> Discovery:
+            raise failure
+
+        servers, options["ask"] = [], ask  # the table may have the answer
     logging.basicConfig(level=logging.WARNING, format=output.LOG_FORMAT)
     return Cache(
         natab,
@@ -304,13 +299,6 @@ def cache_file(config: Config | None) -> str | None:
     except OSError:
         return None
     return path
-
-
-def _raising(error: DiscoveryError) -> Callable[..., Discovery]:
-    def ask(ark: object, **options: object) -> Discovery:
-        raise error
-
-    return ask
 
 
 # ---- what is shown

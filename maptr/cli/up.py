@@ -244,7 +244,9 @@ def _configuration(registry: Registry, origin: Labels, folder: Path, port: int) 
     def quoted(value: object) -> str:
         return json.dumps(str(value), ensure_ascii=False)
 
-    name, home = to_text(origin), folder / registry.kind
+    name, home, socket_path = to_text(origin), folder / registry.kind, str(folder / "maptr.sock")
+    if len(os.fsencode(socket_path)) > MAX_SOCKET_PATH:
+        socket_path = ""
     table = ""
     if registry.kind == "registry":  # a pull must not replace the sample
         pulled = (f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in registry.pulled.items())
@@ -253,7 +255,7 @@ def _configuration(registry: Registry, origin: Labels, folder: Path, port: int) 
 # Written by maptr up, which removes it when it ends.
 [serve]
 listen = ["{HOST}:{port}"]
-control = {quoted(_socket(folder))}
+control = {quoted(socket_path)}
 state = {quoted(home)}
 [[zone]]
 name = {quoted(name)}
@@ -266,12 +268,6 @@ nameservers = ["{HOST}#{port}"]
 natab = {quoted(registry.file)}
 path = ""  # the server is on this machine
 """
-
-
-def _socket(folder: Path) -> str:
-    """The control socket; empty if its path is too long for a socket."""
-    path = str(folder / "maptr.sock")
-    return path if len(os.fsencode(path)) <= MAX_SOCKET_PATH else ""
 
 
 def _tell(daemon: Daemon, state: ZoneState, registry: Registry, file: Path) -> None:
