@@ -69,9 +69,7 @@ Exit codes:
 @overwrite_option("Replace OUT once all rows are written.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document a line instead of CSV.")
 @click.option("--unordered", is_flag=True, help="Write rows as they are ready, not in the order of FILE.")
-@click.option(
-    "--concurrency", default=256, show_default=True, type=click.IntRange(1, 10_000), help="Queries in flight at most."
-)
+@click.option("--concurrency", default=256, type=click.IntRange(1, 10_000), help="Queries in flight at most.")
 @options.RATE_OPTION
 @options.discovery_options("Limit for each ARK, from its first query on.")
 def bulk(

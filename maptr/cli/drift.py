@@ -191,9 +191,7 @@ def _report(found: list[Drift], table: str, everything: bool, as_json: bool, sil
     help="SQLite file that keeps the results, as for drift.  [default: that of the cache]",
 )
 @click.option("--again", is_flag=True, help="Also probe servers that were probed within the last hour.")
-@click.option(
-    "--concurrency", default=8, show_default=True, type=click.IntRange(1, MAX_CONCURRENCY), help="Probes at a time."
-)
+@click.option("--concurrency", default=8, type=click.IntRange(1, MAX_CONCURRENCY), help="Probes at a time.")
 @options.timeout_option(5.0, "Limit for one server.")
 @options.CONFIG_OPTION
 @click.option("--allow-private", is_flag=True, help="Also probe servers on hosts that are not public.")

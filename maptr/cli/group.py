@@ -18,14 +18,7 @@ MIN_LIKENESS = 0.6  # difflib's ratio between a mistyped word and the suggestion
 
 
 class Group(click.Group):
-    """A click group that suggests the nearest name for an unknown command, and reports the errors of its commands.
-
-    Its ``lazy`` commands, name -> (module, attribute, short help), are imported when they are used.
-    """
-
-    def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str, str]] | None = None, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._lazy = lazy or {}
+    """A click group that suggests the nearest name for an unknown command, and reports the errors of its commands."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -46,6 +39,14 @@ class Group(click.Group):
             except (ArkSyntaxError, ConfigError) as error:
                 raise click.UsageError(str(error)) from None
 
+
+class LazyGroup(Group):
+    """A group whose ``lazy`` commands, name -> (module, attribute, short help), are imported when they are used."""
+
+    def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str, str]], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._lazy = lazy
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self.commands, *self._lazy]
 
@@ -63,7 +64,7 @@ class Group(click.Group):
             formatter.write_dl(rows)
 
 
-class MainGroup(Group):
+class MainGroup(LazyGroup):
     """The group of ``maptr`` itself, which takes ``maptr ARK`` for ``maptr discover ARK``."""
 
     def resolve_command(
@@ -79,6 +80,7 @@ class MainGroup(Group):
     lazy=COMMANDS,
     context_settings={
         "help_option_names": ["-h", "--help"],
+        "show_default": True,
         "token_normalize_func": lambda word: OLD_NAMES.get(word, word),
     },
     epilog="maptr ARK is short for maptr discover ARK. Each command has its own --help.",

@@ -80,17 +80,12 @@ SCHEME_OPTION = click.option(
     help="Scheme of hosts found without one; port 80 means http.  [default: https, or configured]",
 )
 NATAB_SCHEME_OPTION = click.option(
-    "--scheme",
-    type=_SCHEMES,
-    default="https",
-    show_default=True,
-    help="Scheme of the hosts in a natab; port 80 means http.",
+    "--scheme", type=_SCHEMES, default="https", help="Scheme of the hosts in a natab; port 80 means http."
 )
 PROFILE_OPTION = click.option(
     "--profile",
     type=click.Choice(list(PROFILES)),
     default=DEFAULTS.profile,
-    show_default=True,
     help="Version of the ARK specification by which ARKs are read.",
 )
 TABLE_OPTION = click.option(
@@ -126,7 +121,6 @@ def timeout_option(default: float, help: str) -> Callable[[Command], Command]:
     return click.option(
         "--timeout",
         default=default,
-        show_default=True,
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
         help=help,

@@ -42,28 +42,14 @@ if TYPE_CHECKING:
 @output_option("Write the zone to OUT, atomically.  [default: standard output]", "OUT")
 @overwrite_option("Replace OUT even if it is not a zone of this name.")
 @click.option("--origin", metavar="NAME", help="Name of the zone.  [default: owner of the SOA]")
-@click.option("--lifetime", type=duration(), default="14d", show_default=True, help="How long signatures are valid.")
-@click.option(
-    "--inception", type=duration(), default="1h", show_default=True, help="How long ago their validity begins."
-)
-@click.option(
-    "--refresh",
-    type=duration(),
-    default="7d",
-    show_default=True,
-    help="How long before their end signatures are renewed.",
-)
-@click.option(
-    "--zonemd/--no-zonemd",
-    default=True,
-    show_default=True,
-    help="Whether to add a digest of the whole zone (RFC 8976).",
-)
+@click.option("--lifetime", type=duration(), default="14d", help="How long signatures are valid.")
+@click.option("--inception", type=duration(), default="1h", help="How long ago their validity begins.")
+@click.option("--refresh", type=duration(), default="7d", help="How long before their end signatures are renewed.")
+@click.option("--zonemd/--no-zonemd", default=True, help="Whether to add a digest of the whole zone (RFC 8976).")
 @click.option(
     "--cds",
     type=click.Choice(["publish", "none", "delete"]),
     default="publish",
-    show_default=True,
     help="CDS and CDNSKEY for the parent: publish the active keys, none, or delete the DS.",
 )
 @click.option("--dnskey-ttl", type=duration(), help="TTL of DNSKEY, CDS and CDNSKEY.  [default: that of the SOA]")
@@ -191,14 +177,12 @@ _STATES = click.Choice(["published", "active", "retired"])
     "--role",
     type=click.Choice(["csk", "ksk", "zsk"]),
     default="csk",
-    show_default=True,
     help="csk signs everything; ksk signs the DNSKEY RRset, zsk the rest.",
 )
 @click.option(
     "--algorithm",
     type=click.Choice(["ecdsap256sha256", "ed25519"]),
     default="ecdsap256sha256",
-    show_default=True,
     help="Algorithm of the signatures.",
 )
 @click.option(

@@ -13,7 +13,7 @@ import click
 
 from maptr import registry
 from maptr.cli import options, output
-from maptr.cli.group import Group
+from maptr.cli.group import LazyGroup
 from maptr.cli.options import (
     input_name,
     output_option,
@@ -30,7 +30,7 @@ from maptr.zone.lint import lint
 
 
 @click.group(
-    cls=Group,
+    cls=LazyGroup,
     lazy={
         "pull": ("maptr.cli.pull", "pull", "Pull the registry from its source."),
         "drift": ("maptr.cli.drift", "drift", "Compare a registry with DNS."),

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from maptr.cli import options, output
-from maptr.cli.group import Group
+from maptr.cli.group import LazyGroup
 from maptr.cli.lookup import ORIGIN
 from maptr.cli.options import (
     JSON_OPTION,
@@ -43,7 +43,7 @@ from maptr.zone.snapshot import ZoneView
 
 
 @click.group(
-    cls=Group,
+    cls=LazyGroup,
     lazy={
         "sign": ("maptr.cli.sign", "sign", "Sign a zone with the keys in a folder."),
         "keys": ("maptr.cli.sign", "keys", "Manage the keys of a zone."),
@@ -58,11 +58,10 @@ def zone() -> None:
 @output_option("Write the zone to FILE, atomically.  [default: standard output]")
 @overwrite_option("Replace FILE even if it is not a zone of this name.")
 @click.option("--force", is_flag=True, help="Replace FILE even if more than 30 % of its names would be removed.")
-@click.option("--origin", default=ORIGIN, show_default=True, metavar="NAME", help="Name of the zone.")
+@click.option("--origin", default=ORIGIN, metavar="NAME", help="Name of the zone.")
 @click.option(
     "--serial",
     default="date",
-    show_default=True,
     metavar="date|unix|N",
     help="Serial of the SOA. With date and unix it follows the serial in FILE, and an unchanged zone keeps it.",
 )
@@ -72,12 +71,8 @@ def zone() -> None:
     metavar="NAME[=ADDRESS,...]",
     help="Name server, with addresses if NAME is in the zone. Repeatable.  [default: localhost]",
 )
-@click.option(
-    "--contact", default="hostmaster", show_default=True, metavar="NAME", help="SOA mailbox as a domain name."
-)
-@click.option(
-    "--ttl", default=86400, show_default=True, type=click.IntRange(0, 0x7FFFFFFF), help="TTL of every record."
-)
+@click.option("--contact", default="hostmaster", metavar="NAME", help="SOA mailbox as a domain name.")
+@click.option("--ttl", default=86400, type=click.IntRange(0, 0x7FFFFFFF), help="TTL of every record.")
 @click.option(
     "--include",
     multiple=True,

@@ -14,11 +14,11 @@ import pytest
 from maptr.ark import Ark
 from maptr.cli.bulk import Rows
 from maptr.discovery import Discovery, DiscoveryFailed
-from tests.cli.test_lookup import ARK, ZONES, home, of_minutes
+from tests.cli.test_lookup import ARK, ZONES, of_minutes
 from tests.cli.test_lookup import server as sample_server
 from tests.support import command_line
 from tests.support.bulk import ZONE, server
-from tests.support.command_line import interrupted, run_on_terminal
+from tests.support.command_line import home, interrupted, run_on_terminal
 from tests.support.hostile import Hostile, hostile, hosts, question
 from tests.support.peers import Maptr
 
@@ -100,7 +100,7 @@ def test_an_existing_output_needs_resume_or_overwrite(server: Hostile, tmp_path:
     to_out("--overwrite", "--resume", code=2)
     to_out("--overwrite", code=0)
     assert out.read_text().startswith("line,status,ark,url,note\n1,found,ark:1/x,")
-    assert [path.name for path in tmp_path.glob("out*")] == ["out.csv"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
 
 
 @pytest.mark.parametrize(
@@ -197,6 +197,7 @@ def test_a_stale_answer_replaces_a_silent_server(monkeypatch: pytest.MonkeyPatch
     assert "67 min old, stale (DNS does not say" in str(rows[0]["note"])
 
 
+@pytest.mark.usefixtures("home")
 def test_without_a_resolver_only_the_table_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*arguments: object) -> None:
         raise DiscoveryFailed(None, "no resolver")  # type: ignore[arg-type]
@@ -209,6 +210,7 @@ def test_without_a_resolver_only_the_table_answers(monkeypatch: pytest.MonkeyPat
     assert "0 names asked, 1 from the table" in said
 
 
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize(("policy", "asked"), [("dns-first", 2), ("natab-first", 3)])
 def test_rows_keep_the_order_of_the_lines(policy: str, asked: int, sample_server: str) -> None:
     """With the table first the lines are read in three parts, each of which asks for the name that it does not have."""

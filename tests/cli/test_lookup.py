@@ -18,26 +18,19 @@ import pytest
 from maptr.cache import POLICIES
 from maptr.cli.lookup import duration_text
 from tests.cache.test_policy import observe
-from tests.support.command_line import run, run_process
+from tests.support.command_line import home, run, run_process
 from tests.support.peers import Maptr
 from tests.support.ports import free_port
 from tests.support.scripted import serving, zone
+
+__all__ = ["home"]
+
+pytestmark = pytest.mark.usefixtures("home")
 
 ZONES = Path(__file__).resolve().parents[2] / "zones"
 ARK = "ark:12025/x6np1wh8k"
 URL = "http://ark.nlm.example.org/ark:/12025/x6np1wh8k"
 DEAD = "127.0.0.1#9"
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home directory of the test's own, and a working directory below it."""
-    for name in ("data", "cache", "config"):
-        monkeypatch.setenv(f"XDG_{name.upper()}_HOME", str(tmp_path / name))
-    work = tmp_path / "work"
-    work.mkdir()
-    monkeypatch.chdir(work)
-    return tmp_path
 
 
 @pytest.fixture(scope="module")

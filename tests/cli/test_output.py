@@ -16,10 +16,12 @@ from click.testing import CliRunner
 from maptr.choose import CHOOSERS
 from maptr.cli import group, output
 from maptr.dnssec.keys import Algorithm, KeyState, Role, add_key
-from tests.support.command_line import MAPTR, interrupted, run, run_process
+from tests.support.command_line import MAPTR, home, interrupted, run, run_process
 from tests.support.hostile import hostile
 from tests.support.http_server import http_server
 from tests.support.registries import OLD
+
+__all__ = ["home"]
 
 
 @pytest.mark.parametrize("raised", [ValueError("a bug"), KeyError("a bug")])
@@ -92,12 +94,8 @@ PROBE = ("table", "probe", "--table", SAMPLE)
         (("zone", "check", "no-such-file"), 8, "no-such-file"),
     ],
 )
-def test_a_mistake_has_a_code_and_a_reason(
-    words: tuple[str, ...], code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("DATA", "CACHE", "CONFIG"):
-        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("home")
+def test_a_mistake_has_a_code_and_a_reason(words: tuple[str, ...], code: int, said: str) -> None:
     run(*words, text="", code=code, out="", said=said)
 
 

@@ -13,7 +13,6 @@ import pytest
 from maptr.cli import lookup, start
 from maptr.cli.discover import discover, url
 from tests.support.command_line import run, run_process
-from tests.support.scripted import serving
 
 
 @pytest.mark.parametrize(
@@ -35,13 +34,6 @@ def test_the_same_output_as_with_click(
     direct = capsys.readouterr()
     by_click = run(*line)
     assert (direct.out, direct.err, code) == (by_click.stdout, by_click.stderr, by_click.exit_code)
-
-
-def test_no_answer_is_9(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(lookup, "DEFAULTS", lookup.LookupOptions(timeout=0.2))
-    with serving(lambda query: None) as port:
-        assert start.answer(["url", "ark:12345/x1", f"@127.0.0.1#{port}"], {}) == 9
-    assert capsys.readouterr().out == "\n"
 
 
 @pytest.mark.parametrize(

@@ -25,11 +25,13 @@ from maptr.cli.up import SAMPLE, find_registry
 from maptr.protocol.numbers import SERVER_PORT as PORT
 from maptr.registry.followed_file import pull_file
 from maptr.registry.pull import OFFICIAL
-from tests.support.command_line import MAPTR, run, run_process
+from tests.support.command_line import MAPTR, home, run, run_process
 from tests.support.http_server import http_server, sends
 from tests.support.registries import natab
 from tests.support.server_process import PATIENCE
 from tests.support.waiting import until
+
+__all__ = ["home"]
 
 ARK = "ark:12025/x1"
 
@@ -121,35 +123,31 @@ def test_the_sample_answers_every_command_until_it_ends(user: User) -> None:
     assert not (user.data / "naans").exists()
 
 
-def test_the_default_is_the_public_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_is_the_public_registry(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert OFFICIAL == "https://cdluc3.github.io/naan_reg_priv/naan_records.json"
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    file = tmp_path / "maptr" / "naans"
+    file = home / "data" / "maptr" / "naans"
     with http_server(sends(natab(10000))) as url:
         monkeypatch.setattr("maptr.cli.up.OFFICIAL", url)
         found = find_registry((), None, offline=False, force=False)
         assert (found.file, found.kind, found.pulled["url"]) == (file, "registry", url)
-        other = tmp_path / "other"
+        other = home / "other"
         other.write_bytes(natab(10000, 10001))
         Path("maptr.toml").write_text(f'[table]\nfile = "configured"\nurl = "{other}"\n')
         config = lookup.read_config(None, running=False)
         assert find_registry((), config, offline=False, force=False).pulled["url"] == str(other)
-        assert (tmp_path / "configured").read_bytes() == other.read_bytes()
+        assert Path("configured").read_bytes() == other.read_bytes()
         assert find_registry((str(other),), None, offline=False, force=False).pulled["url"] == str(other)
         assert file.read_bytes() == other.read_bytes()
     again = find_registry((), None, offline=False, force=False)
     assert (again.file, again.pulled["url"]) == (file, url)
 
 
-def test_without_network_and_table_the_error_names_the_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
+def test_without_network_and_table_the_error_names_the_sample(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("cli.up", "cli.pull"):
         monkeypatch.setattr(f"maptr.{module}.OFFICIAL", "http://127.0.0.1:9/naans")
     for arguments in (["up"], ["up", "--offline"], ["table", "pull"], ["table", "pull", "--apply"]):
         assert "maptr up --sample" in run(*arguments, code=8, out="").stderr.splitlines()[-1]
-    assert not (tmp_path / "maptr" / "naans").exists()
+    assert not (home / "data" / "maptr" / "naans").exists()
 
 
 def test_status_and_reload_ask_the_running_one_without_a_configuration(user: User) -> None:
