@@ -15,7 +15,7 @@ import click
 from maptr import config as configuration
 from maptr import places
 from maptr.cli import output
-from maptr.cli.options import JSON_OPTION, PATH
+from maptr.cli.options import JSON_OPTION, file_option
 from maptr.errors import ConfigError
 from maptr.places import LOCAL_CONFIG
 from maptr.protocol.names import to_text
@@ -24,16 +24,14 @@ STATUS_SECONDS = 10.0
 RELOAD_SECONDS = 600.0  # a zone of 100,000 names takes tens of seconds to read
 MAX_REPLY = 64 * 1024 * 1024  # bytes; a status has some 300 for each zone
 
-_FILE = click.option(
+_FILE = file_option(
     "--config",
     "file",
-    metavar="FILE",
-    type=PATH,
     help="Configuration of the server, which names its socket.  [default: MAPTR_CONFIG, else ./maptr.toml, else that "
     "of a running maptr up, else /etc/maptr/maptr.toml]",
 )
-_SOCKET = click.option(
-    "--control", "path", metavar="SOCKET", type=PATH, help="Control socket of the server.  [default: as configured]"
+_SOCKET = file_option(
+    "--control", "path", metavar="SOCKET", help="Control socket of the server.  [default: as configured]"
 )
 
 

@@ -37,22 +37,13 @@ MAX_CONCURRENCY = 32
 @options.timeout_option(5.0, "Limit for one record.")
 @options.CONFIG_OPTION
 @options.RATE_OPTION
-@click.option(
-    "--history",
-    metavar="FILE",
-    type=click.Path(dir_okay=False),
-    help="SQLite file that keeps the verdicts of earlier runs.  [default: none]",
+@options.file_option(
+    "--history", type=options.FILE, help="SQLite file that keeps the verdicts of earlier runs.  [default: none]"
 )
 @click.option("--all", "everything", is_flag=True, help="Also print records that agree.")
 @overwrite_option("Replace the HTML page even if maptr did not write it.")
 @options.JSON_OPTION
-@click.option(
-    "--html",
-    "page",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write an HTML page of the results.",
-)
+@options.file_option("--html", "page", type=options.FILE_PATH, help="Write an HTML page of the results.")
 def drift(
     what: tuple[str, ...],
     file: str | None,
@@ -184,10 +175,9 @@ def _report(found: list[Drift], table: str, everything: bool, as_json: bool, sil
 @click.command()
 @click.argument("naans", nargs=-1, metavar="[NAAN]...")
 @options.TABLE_OPTION
-@click.option(
+@options.file_option(
     "--history",
-    metavar="FILE",
-    type=click.Path(dir_okay=False),
+    type=options.FILE,
     help="SQLite file that keeps the results, as for drift.  [default: that of the cache]",
 )
 @click.option("--again", is_flag=True, help="Also probe servers that were probed within the last hour.")

@@ -40,6 +40,13 @@ STDIN, STDOUT = 0, 1  # descriptors
 
 
 PATH = click.Path(readable=False)  # a file that the shell completes; its errors are those of opening it
+FILE = click.Path(dir_okay=False)
+FILE_PATH = click.Path(dir_okay=False, path_type=Path)
+
+
+def file_option(*names: str, help: str, type: click.Path = PATH, metavar: str = "FILE") -> Callable[[Command], Command]:
+    """An option that names a file."""
+    return click.option(*names, metavar=metavar, type=type, help=help)
 
 
 class Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic from click 8.2 on
@@ -88,12 +95,8 @@ PROFILE_OPTION = click.option(
     default=DEFAULTS.profile,
     help="Version of the ARK specification by which ARKs are read.",
 )
-TABLE_OPTION = click.option(
-    "--table",
-    "file",
-    metavar="FILE",
-    type=click.Path(dir_okay=False),
-    help="Registry in any format.  [default: the pulled table, or configured]",
+TABLE_OPTION = file_option(
+    "--table", "file", type=FILE, help="Registry in any format.  [default: the pulled table, or configured]"
 )
 CHOOSE_OPTION = click.option(
     "--choose",
@@ -101,11 +104,8 @@ CHOOSE_OPTION = click.option(
     help="Which candidate to prefer: the first, a random one of the lowest order, the first reachable one, or the "
     "authority named in the ARK itself if it is reachable.  [default: first, or configured]",
 )
-CONFIG_OPTION = click.option(
-    "--config",
-    metavar="FILE",
-    type=PATH,
-    help="Configuration file (TOML).  [default: MAPTR_CONFIG, else ./maptr.toml, else the user's]",
+CONFIG_OPTION = file_option(
+    "--config", help="Configuration file (TOML).  [default: MAPTR_CONFIG, else ./maptr.toml, else the user's]"
 )
 RATE_OPTION = click.option(
     "--rate",
@@ -136,10 +136,8 @@ def discovery_options(help: str, *, timeout: float = DEFAULTS.timeout) -> Callab
         ORIGIN_OPTION,
         timeout_option(timeout, help),
         click.option("--trust-ad", is_flag=True, help="Trust the DNSSEC validation of the server (its AD flag)."),
-        click.option(
+        file_option(
             "--trust-anchor",
-            type=PATH,
-            metavar="FILE",
             help="Validate DNSSEC from the DS or DNSKEY records in FILE: a zone file or BIND's trust-anchors.",
         ),
         click.option("--require", type=click.Choice(["secure"]), help="Accept only answers validated by DNSSEC."),

@@ -15,7 +15,7 @@ import click
 
 from maptr import places, registry
 from maptr.cli import lookup, options, output
-from maptr.cli.options import duration, overwrite_option, refuse_foreign
+from maptr.cli.options import FILE_PATH, duration, file_option, overwrite_option, refuse_foreign
 from maptr.errors import MaptrError, MissingExtra, PullFailed, SignatureError, TableError, UnsafePlan, reason_of
 from maptr.registry.minisign import PublicKey
 from maptr.registry.pull import OFFICIAL, Demands, Pull, apply_pull, jittered, plan_pull
@@ -23,11 +23,10 @@ from maptr.registry.pull import OFFICIAL, Demands, Pull, apply_pull, jittered, p
 
 @click.command()
 @click.argument("sources", nargs=-1, metavar="[URL|FILE]...", type=options.PATH)
-@click.option(
+@file_option(
     "--table",
     "target",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE_PATH,
     help="Table to compare with and, with --apply, to replace.  [default: the user's table, or configured]",
 )
 @click.option("--apply", "act", is_flag=True, help="Apply the plan.  [default: only show it]")
@@ -38,24 +37,11 @@ from maptr.registry.pull import OFFICIAL, Demands, Pull, apply_pull, jittered, p
     help="Accept the source as it is, even if it removes or changes more than 30 %; unreadable records are not kept.",
 )
 @click.option("--sha256", metavar="HEX", help="SHA-256 that the content must have.")
-@click.option(
-    "--public-key",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Accept only content signed with this minisign key.",
+@file_option("--public-key", type=FILE_PATH, help="Accept only content signed with this minisign key.")
+@file_option(
+    "--signature", metavar="URL|FILE", help="Where the signature is.  [default: the source with .minisig appended]"
 )
-@click.option(
-    "--signature",
-    metavar="URL|FILE",
-    type=options.PATH,
-    help="Where the signature is.  [default: the source with .minisig appended]",
-)
-@click.option(
-    "--cafile",
-    metavar="FILE",
-    type=options.PATH,
-    help="Trust the CA certificates in FILE.  [default: those of the system]",
-)
+@file_option("--cafile", help="Trust the CA certificates in FILE.  [default: those of the system]")
 @options.timeout_option(60.0, "Limit for each source.")
 @options.CONFIG_OPTION
 @click.option(
