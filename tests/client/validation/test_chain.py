@@ -64,6 +64,7 @@ CHILD_TEXT = """\
 3 300 CNAME 1
 *.w 300 NAPTR 0 0 "h" "ark" "" w.example.
 y 300 DNAME w
+z 300 DNAME much-longer.w
 """
 DEEP = "a." * 60 + "deep.ark.arpa."  # below sixty empty non-terminals
 CHILD_TEXT += f"{DEEP} 300 TXT x\n"
@@ -175,6 +176,7 @@ def drop_signatures(message: dns.message.Message) -> None:
         ("a.b.w.ark.arpa.", Outcome.ANSWER, "secure"),
         ("w.ark.arpa.", Outcome.NODATA, "secure"),
         ("q.y.ark.arpa.", Outcome.ANSWER, "secure"),
+        ("a." * 118 + "z.ark.arpa.", Outcome.NXDOMAIN, "secure"),  # too long below the target (RFC 6672 2.2)
         ("1.plain.arpa.", Outcome.ANSWER, "insecure"),
         ("2.plain.arpa.", Outcome.NXDOMAIN, "insecure"),
     ],
