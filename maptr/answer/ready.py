@@ -289,7 +289,7 @@ class Ready:
             self._keep(question, self._record(reply))
         elif zone is None:
             encloser = next(above for above in _upwards(name) if above in self._above)
-            self._share(self._encloser(question, name, encloser, _find_nothing), ABSENT, reply)
+            self._share(self._encloser(question, name, encloser, lambda _: None), ABSENT, reply)
         elif packed is None:
             self._learn_absent(question, name, zone, reply, do=form.do)
         elif name in self._zones or not _is_only_inert(packed) or (form.do and zone.denial is not None):
@@ -332,7 +332,7 @@ class Ready:
         if rdtype:
             return  # it has an answer, unless that was cut
         if rcode == NOERROR and source in _upwards(parent(name)):  # otherwise a wildcard's
-            shared = self._encloser(question, name, parent(name), _find_nothing)
+            shared = self._encloser(question, name, parent(name), lambda _: None)
             shared.only_direct = True
             self._share(shared, ABSENT, reply)
         elif rcode == NXDOMAIN:
@@ -440,7 +440,3 @@ def _soa_names(zone: ZoneView) -> Iterator[bytes]:
         name = fold(labels)
         if is_below(name, zone.origin):
             yield from (to_wire(name[at:]) for at in range(len(name) - len(zone.origin)))
-
-
-def _find_nothing(name: bytes) -> bytes | None:
-    return None

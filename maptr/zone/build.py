@@ -27,7 +27,6 @@ TTL = 86400  # of every record, in seconds
 REFRESH, RETRY, EXPIRE = 3600, 900, 1209600  # SOA timers: an hour, a quarter, two weeks
 MINIMUM = 300  # TTL of negative responses (RFC 2308 5): a NAAN that was registered today is found within minutes
 MAX_WHO = 4 * MAX_STRING  # bytes of a name or acronym, its key included
-LOCALHOST: Labels = (b"localhost",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +126,7 @@ def build(
 
 
 def _header(serial: int, settings: ZoneSettings) -> Iterator[str]:
-    servers = settings.servers or (NameServer(LOCALHOST),)
+    servers = settings.servers or (NameServer((b"localhost",)),)
     origin = names.to_text(settings.origin)
     contact = settings.contact if len(settings.contact) > 1 else (*settings.contact, *settings.origin)
     soa = f"{names.to_text(servers[0].name)} {names.to_text(contact)}"

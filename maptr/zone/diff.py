@@ -102,10 +102,6 @@ class ZoneDiff:
         """The part of the old zone's names that was lost, 0.0 to 1.0."""
         return self.lost / self.size if self.size else 0.0
 
-    def to_text(self) -> str:
-        """One line for each RRset; "" if nothing differs."""
-        return "".join(f"{change.to_text()}\n" for change in self.changes)
-
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {"changes": [change.to_dict() for change in self.changes], "names": self.size, "names_lost": self.lost}

@@ -54,10 +54,6 @@ class RRset(NamedTuple):
         """The same records under another owner, as a wildcard gives them (RFC 4592 3.3)."""
         return self._replace(owner=owner)
 
-    def signed(self, signatures: tuple[bytes, ...]) -> RRset:
-        """The same records with the signatures that cover them."""
-        return self._replace(signatures=signatures)
-
 
 Node = Mapping[int, RRset]
 """The RRsets of one name, by type."""

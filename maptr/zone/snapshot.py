@@ -99,7 +99,7 @@ class PackedNodes(Mapping[Labels, Node]):
             for rdtype, rrset in node.items():
                 covering = tuple(rdata for rdata in node[RRSIG].rdatas if rdata[:2] == rdtype.to_bytes(2, "big"))
                 if covering:
-                    node[rdtype] = rrset.signed(covering)
+                    node[rdtype] = rrset._replace(signatures=covering)
         return node
 
     def __iter__(self) -> Iterator[Labels]:
