@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import socket
+import socketserver
 import ssl
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+from tests.support.scripted import running
 
 Handle = Callable[[BaseHTTPRequestHandler], None]
 
@@ -31,14 +32,8 @@ def http_server(handle: Handle, *, certificate: Path | None = None) -> Iterator[
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate / "tls.crt", certificate / "tls.key")
         server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"http{'s' if certificate else ''}://127.0.0.1:{server.server_address[1]}/naans"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with running(server) as port:
+        yield f"http{'s' if certificate else ''}://127.0.0.1:{port}/naans"
 
 
 def sends(content: bytes, status: int = 200, length: int | None = None, **headers: str) -> Handle:
@@ -88,28 +83,15 @@ def pages(respond: Respond, *, certificate: Path | None = None) -> Iterator[Page
 @contextmanager
 def raw_server(first: bytes, more: bytes) -> Iterator[int]:
     """The port of a server that answers any request with ``first`` and then ``more`` without end, if there is more."""
-    over = threading.Event()
 
-    def serve() -> None:
-        while not over.is_set():
-            try:
-                sock, _ = listener.accept()
-            except TimeoutError:
-                continue
-            with sock, suppress(OSError):
-                sock.settimeout(10)
-                sock.recv(65536)
-                sock.settimeout(0.2)  # the client may not read all
-                sock.sendall(first)
-                while more and not over.is_set():
-                    sock.sendall(more)
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError):
+                self.request.recv(65536)
+                self.request.settimeout(0.2)  # the client may not read all
+                self.request.sendall(first)
+                while more:
+                    self.request.sendall(more)
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(0.05)
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield listener.getsockname()[1]
-        finally:
-            over.set()
-            thread.join()
+    with running(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)) as port:
+        yield port

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socketserver
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import dns.flags
@@ -34,9 +34,9 @@ class Scripted(socketserver.ThreadingUDPServer):
 
 
 @contextmanager
-def serving(answer: Script) -> Iterator[int]:
-    """The port of a scripted server."""
-    with Scripted(answer) as server:
+def running(server: socketserver.TCPServer) -> Iterator[int]:
+    """Run a server in a thread; its port."""
+    with server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         try:
@@ -44,6 +44,11 @@ def serving(answer: Script) -> Iterator[int]:
         finally:
             server.shutdown()
             thread.join()
+
+
+def serving(answer: Script) -> AbstractContextManager[int]:
+    """The port of a scripted server."""
+    return running(Scripted(answer))
 
 
 def zone(records: dict[str, list[str]], rcode: dns.rcode.Rcode = dns.rcode.NXDOMAIN) -> Script:
