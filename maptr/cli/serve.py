@@ -282,7 +282,7 @@ def _leave_root(config: Config, *, listening: bool) -> Sockets | None:
         return None  # ``read`` reports it with all other errors
     if user is None or not user.uid:
         return None
-    return process.give_up(config, user, control=config.control, listening=listening)
+    return process.give_up(config, user, listening=listening)
 
 
 def _run(config: Config, read: Callable[[], Config], listening: Sockets | None) -> None:

@@ -68,16 +68,16 @@ def check_user(config: Config) -> None:
         raise config.error(KEY, f"only root can become {user.name}; start the server as {user.name}, or as root")
 
 
-def give_up(config: Config, user: User, *, control: Path | None = None, listening: bool = True) -> Sockets | None:
+def give_up(config: Config, user: User, *, listening: bool = True) -> Sockets | None:
     """Bind the sockets as root if ``listening``, then become the user. Raises ConfigError.
 
-    Missing folders for the state and for the socket at ``control`` are created for the user, who binds that socket
-    later. ``config`` may be without its secrets.
+    Missing folders for the state and for the control socket are created for the user, who binds that socket later.
+    ``config`` may be without its secrets.
     """
     bound = None
     if listening:
         serve = config.serve
-        for folder in (serve.state, control and control.parent):
+        for folder in (serve.state, config.control and config.control.parent):
             if folder is not None:
                 _make_folder(config, folder, user)
         bound = bind(serve.listen, serve.tls.listen, metrics=serve.metrics)

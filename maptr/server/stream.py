@@ -405,7 +405,6 @@ class TcpListener:
         self._connections = connections
         self._certificate = certificate
         self._transport = Transport.TLS if certificate else Transport.TCP
-        self._pause: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
@@ -414,17 +413,13 @@ class TcpListener:
 
     async def stop(self) -> None:
         """Accept no more connections."""
-        if self._sock.fileno() == -1:
-            return
-        if self._pause is None:
+        if self._sock.fileno() != -1:
             self._loop.remove_reader(self._sock)
-        else:
-            self._pause.cancel()
-        self._sock.close()
+            self._sock.close()
 
     def _listen(self) -> None:
-        self._pause = None
-        self._loop.add_reader(self._sock, self._accept)
+        if self._sock.fileno() != -1:
+            self._loop.add_reader(self._sock, self._accept)
 
     def _accept(self) -> None:
         for _ in range(ACCEPT_AT_ONCE):
@@ -436,7 +431,7 @@ class TcpListener:
                 log.warning("no connection accepted for %g s: %s", ACCEPT_PAUSE, error.strerror or error)
                 self._connections.shed()
                 self._loop.remove_reader(self._sock)
-                self._pause = self._loop.call_later(ACCEPT_PAUSE, self._listen)
+                self._loop.call_later(ACCEPT_PAUSE, self._listen)
                 return
             self._admit(sock, address[0])
 

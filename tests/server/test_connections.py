@@ -95,7 +95,6 @@ def test_rfc7858_a_query_over_tls(directory: Path, host: str) -> None:
         context, (bound,) = client_context(directory), daemon.tls_bound
         reply = dns.query.tls(QUERY, host, PATIENCE, bound.port, ssl_context=context, server_hostname="ns1.example")
         assert len(reply.answer[0]) == 2
-        assert daemon.tls_bound == [bound]
 
 
 def test_rfc7858_3_1_alpn_is_dot_and_tls_is_1_3(port: int, directory: Path) -> None:
@@ -168,8 +167,7 @@ def test_rfc8467_responses_are_padded_and_have_keepalive(port: int, directory: P
     options: list[dns.edns.Option] = [dns.edns.GenericOption(code, b"") for code in asked]
     query = dns.message.make_query("ns.ark.arpa.", "A", options=options)
     with connect_tls(port, directory) as sock:
-        wire = query.to_wire()
-        sock.sendall(len(wire).to_bytes(2, "big") + wire)
+        sock.sendall(frame(query))
         reply = receive(sock, int.from_bytes(receive(sock, 2), "big"))
     assert len(reply) == 468
     assert [int(option.otype) for option in dns.message.from_wire(reply).options] == [11, 12]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
@@ -27,7 +26,7 @@ from maptr import places
 from maptr.cli.group import main
 from maptr.cli.serve import serve
 from maptr.errors import ConfigError
-from maptr.server import control, process, request_server
+from maptr.server import control, process
 from tests.support.load import Load
 from tests.support.running import converse
 from tests.support.server_process import PATIENCE, Site, address_of, zone_text
@@ -328,17 +327,6 @@ def test_invalid_requests_get_an_error(site: Site) -> None:
         reply = json.loads(converse(connected(site.socket), request_line, shut=True))
         assert set(reply) == {"error"}, request_line
     assert site.run("status").exit_code == 0
-
-
-def test_silent_connections_make_room_for_new_ones(site: Site) -> None:
-    """Past the limit the oldest makes room for a new one; what is open is answered."""
-    site.start()
-    with contextlib.ExitStack() as stack:
-        silent = [stack.enter_context(connected(site.socket)) for _ in range(request_server.MAX_CONNECTIONS)]
-        assert site.run("status").exit_code == 0
-        assert silent[0].recv(10) == b""
-        silent[-1].sendall(b'{"command": "status"}\n')
-        assert silent[-1].recv(10)
 
 
 def test_two_servers_do_not_share_a_socket(site: Site) -> None:

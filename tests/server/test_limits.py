@@ -141,11 +141,10 @@ def test_rfc6891_badvers_without_a_question() -> None:
 
 
 def test_the_sum_of_counters() -> None:
-    first, second = Counters(), Counters()
+    first, second = Counters(received=7), Counters(received=1)
     first.queries[Transport.UDP][0] += 5
     second.queries[Transport.UDP][0] += 1
     second.queries[Transport.TCP][3] += 2
-    first.received, second.received = 7, 1
     both = total([first, second])
     assert both.to_dict() == {"udp": {"NOERROR": 6}, "tcp": {"NXDOMAIN": 2}}
     assert both.received == 8

@@ -94,12 +94,6 @@ def test_replies_leave_from_the_address_that_was_asked(
             assert [sock.recv(65535)[:2] for sock in socks] == [WIRE[:2]] * len(asked)
 
 
-def test_an_address_in_use_is_an_error_that_names_it(port: int) -> None:
-    daemon = daemon_of(SNAPSHOT, Address("127.0.0.1", 0), Address("127.0.0.1", port))
-    with pytest.raises(ConfigError, match=rf"cannot listen on 127\.0\.0\.1:{port}: Address already in use"):
-        daemon.bind()
-
-
 @pytest.mark.parametrize(("wanted", "advised"), [(53, True), (5300, False)])
 def test_the_error_for_a_privileged_port_names_the_capability(
     monkeypatch: pytest.MonkeyPatch, wanted: int, advised: bool

@@ -285,7 +285,7 @@ def test_silent_clients_are_closed(monkeypatch: pytest.MonkeyPatch, told: int) -
         assert is_closed(silent)
 
 
-def test_a_request_being_answered_is_not_replaced() -> None:
+def test_a_silent_connection_is_replaced_and_a_request_being_answered_is_not() -> None:
     """A reload may take minutes: if all connections wait for one, a new one is closed."""
     begun: list[bytes] = []
     over = threading.Event()
@@ -298,7 +298,8 @@ def test_a_request_being_answered_is_not_replaced() -> None:
     sock = open_tcp("127.0.0.1", 0)
     server = request_server.RequestServer(sock, work, end=b"\n", limit=100)
     with requests_answered(server, sock) as port, contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(connect(port)) for _ in range(request_server.MAX_CONNECTIONS)]
+        oldest, *clients = (stack.enter_context(connect(port)) for _ in range(request_server.MAX_CONNECTIONS + 1))
+        assert is_closed(oldest), "a connection without a request makes room"
         for client in clients:
             client.sendall(b"\n")
         wait_for(lambda: len(begun) == len(clients))

@@ -161,7 +161,7 @@ FAULTS = {
     "a zone file that is wrong": "control.a_bad_zone_at_the_start_is_servfail_while_the_others_are_served",
     "a bad configuration at a reload": "control.a_bad_configuration_leaves_everything",
     "an address that is not there": "sockets.an_address_added_later_with_ip_nonlocal_bind",
-    "a port that another server has": "listeners.an_address_in_use_is_an_error_that_names_it",
+    "a port that another server has": "sockets.an_address_in_use_is_an_error_that_names_it",
     "a state folder that another server has": "daemon.a_state_folder_belongs_to_one_server",
     "a full disk": "operations.a_full_disk",
     "SIGHUP while it starts": "daemon.signals_during_the_start_are_handled_once_ready",
@@ -183,7 +183,7 @@ FAULTS = {
     "kill -9 while a zone is signed": "signer.a_version_stored_but_never_served_is_served",
     "the log is not read: a pipe is full, the journal hangs": "logstream.a_server_answers_while_its_log_is_not_read",
     "the disk of the log is full": "logstream.a_full_disk_loses_lines_and_reports_it_later",
-    "silent control connections": "control.silent_connections_make_room_for_new_ones",
+    "silent control connections": "metrics.a_silent_connection_is_replaced_and_a_request_being_answered_is_not",
 }
 
 

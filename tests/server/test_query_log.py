@@ -110,10 +110,6 @@ def test_every_query_can_be_logged(start: Start, zone_file: Path) -> None:
     server.wait_for(r"query response.ark.arpa. IN A from 127[.]0[.]0[.]1 by udp: -$")
     dns.query.udp(dns.message.make_query("version.ark.arpa.", "A", use_edns=1), "127.0.0.1", PATIENCE, port)
     server.wait_for(r"query version.ark.arpa. IN A from 127[.]0[.]0[.]1 by udp: BADVERS$")
-    for _ in range(20):
-        dns.query.udp(dns.message.make_query("ns.ark.arpa.", "A"), "127.0.0.1", PATIENCE, port)
-    server.stop()
-    assert sum("query ns.ark.arpa." in line for line in server.lines) == 24
 
 
 def test_json_lines_have_the_rcode(start: Start, zone_file: Path) -> None:

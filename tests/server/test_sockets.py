@@ -146,7 +146,6 @@ def test_a_link_local_address(network: Network) -> None:
     network.ip("addr add fe80::1/64 dev va nodad", "addr add fe80::2/64 dev vb nodad")
     server = serve(network, "--listen", "[fe80::1%va]:0")
     assert answered(network, server, "fe80::1", "vb")
-    assert server.stop() == 0
 
 
 def test_an_address_of_a_missing_interface(network: Network) -> None:
@@ -164,7 +163,6 @@ def test_an_address_that_goes_away_and_comes_back(network: Network) -> None:
     network.cable()
     network.ip("addr add 192.0.2.1/24 dev va")
     assert answered(network, server, "192.0.2.1")
-    assert server.stop() == 0
 
 
 def test_an_address_added_later_with_ip_nonlocal_bind(network: Network) -> None:
@@ -176,7 +174,6 @@ def test_an_address_added_later_with_ip_nonlocal_bind(network: Network) -> None:
     server = serve(network, "--listen", "192.0.2.1:0")
     network.ip("addr add 192.0.2.1/24 dev va")
     assert answered(network, server, "192.0.2.1")
-    assert server.stop() == 0
 
 
 def test_forged_queries_start_no_loop(network: Network, tmp_path: Path) -> None:
@@ -187,7 +184,6 @@ def test_forged_queries_start_no_loop(network: Network, tmp_path: Path) -> None:
     # Of four in the server's own name three are answered, which is the end of it.
     assert status["queries"]["udp"] == {"NOERROR": 151, "FORMERR": 200, "dropped": 251}
     assert status["batches"]["lost"] == 150
-    assert server.stop() == 0
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
@@ -212,11 +208,11 @@ def test_socket_buffers_have_the_wanted_or_the_maximal_size() -> None:
             assert sock.getsockopt(socket.SOL_SOCKET, option) == 2 * min(wanted, most)
 
 
-def test_a_port_bound_with_so_reuseport_is_in_use() -> None:
+def test_an_address_in_use_is_an_error_that_names_it() -> None:
     """With SO_REUSEPORT on both sockets the kernel would divide the queries between two servers."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         other.bind(("127.0.0.1", 0))
         address = Address("127.0.0.1", other.getsockname()[1])
-        with pytest.raises(ConfigError, match="Address already in use"):
+        with pytest.raises(ConfigError, match=f"cannot listen on {address}: Address already in use"):
             sockets.bind([address])

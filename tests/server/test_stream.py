@@ -67,11 +67,6 @@ class Messages:
             yield bytes(20_000)
 
 
-def test_queries_that_arrive_together_are_answered_together() -> None:
-    transport = talking(echo, lambda stream, _: stream.data_received(QUERY * 5 + QUERY[:3]))
-    assert writes(transport) == [QUERY * 5]
-
-
 def test_a_long_pipeline_is_answered_in_several_turns() -> None:
     def talk(stream: Stream, transport: Mock) -> None:
         stream.data_received(QUERY * (2 * MAX_TURN + 1))
