@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from maptr import places
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from maptr.config import Config
 
 ORIGIN = "ark.arpa."
-_TABLES = (b"client", b"cache", b"table")  # the tables of a configuration that concern a client
+_TABLES = (b"client", b"cache", b"table", b"gateway")  # the tables of a configuration that concern a client
 SOURCES = {"dns": "DNS", "memory": "memory", "disk": "the cache on disk", "natab": "the table"}
 
 
@@ -146,24 +147,27 @@ def _dns(servers: list[str], options: LookupOptions, config: Config | None) -> C
 # ---- the configuration
 
 
-def read_config(file: str | None = None, *, running: bool = True) -> Config | None:
-    """The configuration of the client: FILE, that of MAPTR_CONFIG, or the first with a ``[client]``, ``[cache]`` or
-    ``[table]`` of ``maptr.toml`` here, the user's, and (if ``running``) that of a running ``maptr up``.
+def read_config(
+    file: str | None = None, *, running: bool = True, flags: Mapping[str, tuple[object, str]] = MappingProxyType({})
+) -> Config | None:
+    """The configuration of the client: FILE, that of MAPTR_CONFIG, or the first with a ``[client]``, ``[cache]``,
+    ``[table]`` or ``[gateway]`` of ``maptr.toml`` here, the user's, and (if ``running``) that of a running ``maptr
+    up``. ``flags`` are options that override it.
 
     None if there is none. Raises ConfigError and OSError.
     """
     files = _config_files(file, running=running)
-    if files is None:
+    if files is None and not flags:
         return None
     from pathlib import Path
 
     from maptr import config as configuration  # late: it imports the reader of TOML
 
-    for each in files:
-        config = configuration.load(Path(each), environment=os.environ, secrets=False)
-        if any(key.startswith(("client.", "cache.", "table.")) for key in config.places):
+    for each in files or ():
+        config = configuration.load(Path(each), environment=os.environ, flags=flags, secrets=False)
+        if any(key.startswith(("client.", "cache.", "table.", "gateway.")) for key in config.places):
             return config
-    return configuration.load(None, environment=os.environ, secrets=False)
+    return configuration.load(None, environment=os.environ, flags=flags, secrets=False)
 
 
 def _config_files(file: str | None, *, running: bool) -> list[str] | None:
@@ -176,7 +180,7 @@ def _config_files(file: str | None, *, running: bool) -> list[str] | None:
     if running and not named and (made := places.running(environment)) is not None:
         files.append(made)
     if not files and not any(
-        name.startswith(("MAPTR_CLIENT_", "MAPTR_CACHE_", "MAPTR_TABLE_")) for name in environment
+        name.startswith(("MAPTR_CLIENT_", "MAPTR_CACHE_", "MAPTR_TABLE_", "MAPTR_GATEWAY_")) for name in environment
     ):
         return None
     return files
@@ -240,24 +244,25 @@ def cache_of(servers: list[str], given: LookupOptions, config: Config | None) ->
         raise ConfigError("--no-cache goes with neither --table nor --policy")
     if given.no_cache or (servers and not wanted):
         return None
-    natab = given.table or table_of(config)
     configured = config is not None and any(key.startswith("cache.") for key in config.places)
-    if natab is None and given.policy is None and not configured:
+    if given.table is None and table_of(config) is None and given.policy is None and not configured:
         return None
-    pulled = config is not None and config.table.url and natab == str(config.table.file) and natab != given.table
-    if natab is not None and pulled and not places.there(natab):
-        output.talk(f"maptr: {natab}: not there yet; maptr table pull --apply gets it")
-        natab = None
-    return _make_cache(servers, given, config, natab)
+    return make_cache(servers, given, config)
 
 
-def _make_cache(servers: list[str], given: LookupOptions, config: Config | None, natab: str | None) -> Cache:
+def make_cache(servers: list[str], given: LookupOptions, config: Config | None) -> Cache:
+    """The cache for these options, with a table if there is one. Raises ConfigError."""
     import logging
 
     from maptr.cache import DNS_FIRST
     from maptr.cache.cache import Cache
     from maptr.client.servers import system_servers
 
+    natab = given.table or table_of(config)
+    pulled = config is not None and config.table.url and natab == str(config.table.file) and natab != given.table
+    if natab is not None and pulled and not places.there(natab):
+        output.talk(f"maptr: {natab}: not there yet; maptr table pull --apply gets it")
+        natab = None
     options: dict[str, Any] = {}
     policy = given.policy or (config.cache.policy if config is not None else DNS_FIRST)
     if config is not None:

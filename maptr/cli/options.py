@@ -98,6 +98,17 @@ PROFILE_OPTION = click.option(
 TABLE_OPTION = file_option(
     "--table", "file", type=FILE, help="Registry in any format.  [default: the pulled table, or configured]"
 )
+CACHE_TABLE_OPTION = click.option(
+    "--table",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Registry to use where DNS does not answer.  [default: the pulled table, or configured]",
+)
+POLICY_OPTION = click.option(
+    "--policy",
+    type=click.Choice(POLICIES),
+    help=f"Which source goes first, DNS or the table.  [default: {DNS_FIRST}, or configured]",
+)
 CHOOSE_OPTION = click.option(
     "--choose",
     type=click.Choice(CHOOSERS),
@@ -142,17 +153,8 @@ def discovery_options(help: str, *, timeout: float = DEFAULTS.timeout) -> Callab
         ),
         click.option("--require", type=click.Choice(["secure"]), help="Accept only answers validated by DNSSEC."),
         click.option("--allow-private", is_flag=True, help="Accept candidates on hosts that are not public."),
-        click.option(
-            "--table",
-            type=click.Path(exists=True, dir_okay=False),
-            metavar="FILE",
-            help="Registry to use where DNS does not answer.  [default: the pulled table, or configured]",
-        ),
-        click.option(
-            "--policy",
-            type=click.Choice(POLICIES),
-            help=f"Which source goes first, DNS or the table.  [default: {DNS_FIRST}, or configured]",
-        ),
+        CACHE_TABLE_OPTION,
+        POLICY_OPTION,
         click.option("--no-cache", is_flag=True, help="Use DNS only: no table, no cache."),
         CHOOSE_OPTION,
         SCHEME_OPTION,

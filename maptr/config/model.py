@@ -18,6 +18,7 @@ from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from maptr import url
 from maptr.answer import rate_limit
 from maptr.answer.context import MAX_IDENTITY, MAX_PAYLOAD, MIN_PAYLOAD
 from maptr.cache import DNS_FIRST, PATIENCE, POLICIES, STALE_LIMIT
@@ -28,7 +29,7 @@ from maptr.protocol import names
 from maptr.protocol.address import Address, Network, read_network
 from maptr.protocol.cookies import KEY_SIZE, MAX_SECRETS
 from maptr.protocol.names import ARK_ARPA, Labels
-from maptr.protocol.numbers import MAX_TTL, SERVER_PORT, UDP_PAYLOAD
+from maptr.protocol.numbers import HTTP_PORT, MAX_TTL, SERVER_PORT, UDP_PAYLOAD
 from maptr.registry.plan import REMOVAL_LIMIT
 from maptr.transfer.acl import AccessRule, NotifyTarget, TsigKey, read_key_name
 
@@ -204,6 +205,15 @@ def _sha256(text: str) -> str:
     return text.lower()
 
 
+def _base_url(text: str) -> str:
+    if not text:
+        return ""
+    parsed = url.parse(text)
+    if "?" in parsed.rest or "#" in parsed.rest:
+        raise ValueError("must be a URL without a query string")
+    return text.rstrip("/")
+
+
 BOOLEAN = ValueType(
     lambda value: _of_type(value, bool), lambda text: {"true": True, "false": False}.get(text.lower(), text)
 )
@@ -219,6 +229,9 @@ _ADDRESSES = list_of(TEXT.then(Address.from_text))
 _NETWORKS = list_of(TEXT.then(read_network))
 _ACCESS = list_of(TEXT.then(AccessRule.from_text))
 _NOTIFY = list_of(TEXT.then(NotifyTarget.from_text))
+
+
+LOOPBACK = rate_limit.EXEMPT
 
 
 # ---- tables and keys
@@ -430,6 +443,26 @@ class CacheConfig:
 
 
 @dataclass(frozen=True)
+class GatewayConfig:
+    """``[gateway]``: the HTTP gateway."""
+
+    listen: tuple[Address, ...] = setting(_ADDRESSES, (Address("127.0.0.1", HTTP_PORT),))
+    public_url: str = setting(TEXT.then(_base_url), "")  # where clients reach it
+    root: str = setting(TEXT.then(_base_url), "")  # the resolver for ARKs without a mapping authority
+    metadata: str = setting(TEXT, "")  # the target of inflections, with ${pid} and ${inflection}
+    inflections: str = setting(choice("forward", "describe"), "forward")
+    redirects: Path | None = setting(PATH, None)  # CSV or SQLite: single ARKs
+    drift_every: int = setting(DURATION, 3600)  # 0: never
+    certificate: Path | None = setting(PATH, None)
+    key: Path | None = setting(PATH, None)
+    max_connections: int = setting(integer(1, 100_000), 1000)
+    idle_timeout: float = setting(number(0.1, 3600), 15.0)  # seconds
+    rate: int = setting(integer(0, 1_000_000), 200)  # requests a second of one client; 0: no limit
+    proxies: tuple[Network, ...] = setting(_NETWORKS, LOOPBACK)  # whose X-Forwarded-For names the client
+    access_log: bool = setting(BOOLEAN, False)
+
+
+@dataclass(frozen=True)
 class Config:
     """The whole configuration. ``places`` has the file and the line of each key that was given, for error messages."""
 
@@ -439,6 +472,7 @@ class Config:
     table: TableConfig = section(TableConfig)
     client: ClientConfig = section(ClientConfig)
     cache: CacheConfig = section(CacheConfig)
+    gateway: GatewayConfig = section(GatewayConfig)
     filename: str = field(default="", compare=False)
     places: Mapping[str, tuple[str, int]] = field(default_factory=dict, compare=False, repr=False)
 

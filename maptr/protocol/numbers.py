@@ -7,6 +7,7 @@ from __future__ import annotations
 
 PORT = 53  # RFC 1035 4.2
 SERVER_PORT = 5300  # the default of maptr serve and maptr up: 53 needs root, and 5353 is mDNS (RFC 6762)
+HTTP_PORT = 8080  # the default of maptr gateway
 
 # Sizes, in bytes.
 HEADER_SIZE = 12  # RFC 1035 4.1.1

@@ -123,6 +123,15 @@ def decode(value: str) -> str:
     return "".join(decoded)
 
 
+def encode(value: str) -> str:
+    """A value on one line, for an ERC: ``decode`` gives it back with white space as single spaces.
+
+    Never as pairs of hexadecimal digits (Kernel Metadata 9.5).
+    """
+    plain = " ".join(value.split()).replace("%", "%pe").replace("|", "%vb")
+    return "".join(character for character in plain if character.isprintable())
+
+
 def joined(label: str, parts: list[str]) -> str:
     """The lines of a folded value joined with spaces, but without a space inside a URL of ``where``."""
     pieces: list[str] = []

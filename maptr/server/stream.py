@@ -355,9 +355,10 @@ class Certificate:
     Raises ConfigError that names the bad file.
     """
 
-    def __init__(self, certificate: Path, key: Path) -> None:
+    def __init__(self, certificate: Path, key: Path, *, alpn: str = ALPN) -> None:
         self._certificate = certificate
         self._key = key
+        self._alpn = alpn
         self.context = self._read()
 
     def reload(self) -> str:
@@ -379,7 +380,7 @@ class Certificate:
                 raise ConfigError(f"{path}: {error.strerror}") from error
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = MINIMUM_VERSION
-        context.set_alpn_protocols([ALPN])
+        context.set_alpn_protocols([self._alpn])
         context.options |= ssl.OP_NO_RENEGOTIATION  # a client could cause work by it
         try:
             # A callback, as OpenSSL would otherwise ask the terminal for the passphrase of an encrypted key.

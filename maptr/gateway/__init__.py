@@ -1,0 +1,1 @@
+"""The HTTP face of maptr: any ARK in, a redirect to its mapping authority out. Needs the extra ``gateway``."""

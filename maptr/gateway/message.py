@@ -1,0 +1,122 @@
+"""HTTP requests and responses as values: the raw target, content negotiation, and the forms of an error."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
+
+from maptr.discovery import Discovery
+
+HTML = "text/html; charset=utf-8"
+TEXT = "text/plain; charset=utf-8"
+JSON = "application/json"
+JSON_LINES = "application/jsonl"
+PROBLEM = "application/problem+json"  # RFC 9457
+LINKSET = "application/linkset+json"  # RFC 9264
+
+Headers = tuple[tuple[str, str], ...]
+
+_MAX_RANGES = 50  # media ranges of one Accept header that are read
+_QUALITY = re.compile(r"(?i)q\s*=\s*([01](?:\.\d{0,3})?)\Z")
+
+
+class Request(NamedTuple):
+    """One request. ``target`` is as received: no ``%`` pair is decoded, and a final ``?`` is kept.
+
+    ``headers`` has the names in lower case, or finds them in any case. ``now`` is wall-clock time, ``client`` the
+    address of the client.
+    """
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes = b""
+    now: float = 0.0
+    client: str = ""
+
+    @property
+    def path(self) -> str:
+        return self.target.partition("?")[0]
+
+    @property
+    def parameters(self) -> list[tuple[str, str]]:
+        """The decoded pairs of the query string."""
+        return parse_qsl(self.target.partition("?")[2], keep_blank_values=True)
+
+    def parameter(self, name: str) -> str:
+        """The first value of a parameter; "" without one."""
+        return next((value for known, value in self.parameters if known == name), "")
+
+    def prefers(self, *offers: str) -> str:
+        """The offered media type that the client prefers; the first one if it accepts none of them."""
+        return preferred(self.headers.get("accept", ""), offers)
+
+
+class Response(NamedTuple):
+    """One response. ``headers`` are without the length, which the server adds."""
+
+    status: int
+    headers: Headers
+    body: bytes = b""
+
+    def header(self, name: str) -> str:
+        """The value of a header; "" without one."""
+        return next((value for known, value in self.headers if known.lower() == name.lower()), "")
+
+
+class Lines(NamedTuple):
+    """Texts with ARKs to look up, and what makes the line of the response for each, in the order in which they end.
+
+    ``response`` has the status and the headers, without a body.
+    """
+
+    texts: Sequence[str]
+    line: Callable[[str, Discovery | Exception], bytes]
+    response: Response
+
+
+def preferred(accept: str, offers: Iterable[str]) -> str:
+    """The offer with the highest quality in an Accept header (RFC 9110 12.5.1); the first of several equal ones."""
+    offers = list(offers)
+    if not accept:
+        return offers[0]
+    ranges = [_media_range(text) for text in accept.split(",")[:_MAX_RANGES]]
+    return max(offers, key=lambda offer: _quality(offer.partition(";")[0], ranges))
+
+
+def _media_range(text: str) -> tuple[str, float]:
+    kind, *parameters = (part.strip() for part in text.split(";"))
+    quality = next((float(found[1]) for part in parameters if (found := _QUALITY.match(part))), 1.0)
+    return kind.lower(), min(quality, 1.0)
+
+
+def _quality(offer: str, ranges: list[tuple[str, float]]) -> float:
+    """The quality of the most specific range that matches."""
+    for pattern in (offer, f"{offer.partition('/')[0]}/*", "*/*"):
+        for kind, quality in ranges:
+            if kind == pattern:
+                return quality
+    return 0.0
+
+
+def html(page: str, status: int = HTTPStatus.OK, headers: Headers = ()) -> Response:
+    return Response(status, (("Content-Type", HTML), *headers), page.encode("utf-8", "replace"))
+
+
+def text(lines: str, status: int = HTTPStatus.OK, headers: Headers = ()) -> Response:
+    return Response(status, (("Content-Type", TEXT), *headers), lines.encode("utf-8", "replace"))
+
+
+def as_json(value: Any, status: int = HTTPStatus.OK, headers: Headers = (), kind: str = JSON) -> Response:
+    """A JSON document, in ASCII."""
+    return Response(status, (("Content-Type", kind), *headers), json.dumps(value, indent=2).encode() + b"\n")
+
+
+def problem(status: HTTPStatus, detail: str, headers: Headers = (), **members: Any) -> Response:
+    """Problem details (RFC 9457). The type is about:blank, because the HTTP status says what kind it is."""
+    value = {"title": status.phrase, "status": status.value, "detail": detail, **members}
+    return as_json(value, status, headers, PROBLEM)

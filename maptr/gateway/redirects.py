@@ -1,0 +1,107 @@
+"""Redirects of single ARKs (draft 3.4), from a CSV or SQLite file that is read again when it changes.
+
+A CSV has the columns ``ark`` and ``url``, and may have ``status`` (302 or 303). A SQLite file has a table ``redirects``
+with the same columns. A file that cannot be read, or has a bad line, leaves the last good redirects in use.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import quote
+
+from maptr import url
+from maptr.ark import Ark
+from maptr.errors import ArkSyntaxError, ConfigError
+from maptr.files import stamp
+from maptr.gateway.site import Redirect
+
+log = logging.getLogger("maptr.gateway")
+
+MAX_REDIRECTS = 1_000_000  # some 500 bytes each
+STATUSES = ("302", "303")
+LOOK_EVERY = 1.0  # seconds between checks of the file's status
+
+_SQLITE = b"SQLite format 3\0"
+_COLUMNS = ("ark", "url", "status")
+
+
+class RedirectFile:
+    """The redirects of a file. ``trouble`` is the reason why its last content is not used. Raises ConfigError."""
+
+    def __init__(self, path: Path, *, allow_private: bool, clock: Callable[[], float]) -> None:
+        self.path = path
+        self.trouble = ""
+        self._allow_private = allow_private
+        self._clock = clock
+        self._stamp = stamp(path)
+        self._look_at = clock() + LOOK_EVERY
+        self.rules = read(path, allow_private=allow_private)
+
+    def refresh(self) -> Mapping[Ark, Redirect]:
+        """The redirects now. Reading a file takes long: for a thread."""
+        if self._clock() < self._look_at:
+            return self.rules
+        self._look_at = self._clock() + LOOK_EVERY
+        found = stamp(self.path)
+        if found != self._stamp:
+            self._stamp = found
+            try:
+                self.rules = read(self.path, allow_private=self._allow_private)
+                self.trouble = ""
+                log.info("%s read: %d redirects", self.path, len(self.rules))
+            except ConfigError as error:
+                self.trouble = str(error)
+                log.error("%s; the last good redirects stay", error)
+        return self.rules
+
+
+def read(path: Path, *, allow_private: bool = False) -> dict[Ark, Redirect]:
+    """The redirects in a file. Raises ConfigError that names the file and the line."""
+    try:
+        with path.open("rb") as file:
+            is_sqlite = file.read(len(_SQLITE)) == _SQLITE
+        rows = _sqlite(path) if is_sqlite else _csv(path)
+        rules: dict[Ark, Redirect] = {}
+        for number, (ark, target, status) in rows:
+            try:
+                parsed = Ark.parse(ark)
+                url.parse_allowed(target, allow_private=allow_private)
+                if status not in STATUSES:
+                    raise ValueError(f"the status {status} is not one of {', '.join(STATUSES)}")
+                if parsed in rules:
+                    raise ValueError(f"a second redirect of {parsed}")
+                if len(rules) == MAX_REDIRECTS:
+                    raise ValueError(f"more than {MAX_REDIRECTS} redirects")
+            except (ArkSyntaxError, ValueError) as error:
+                raise ConfigError(str(error), filename=str(path), line=number) from None
+            rules[parsed] = Redirect(target, int(status))
+        return rules
+    except OSError as error:
+        raise ConfigError(error.strerror or str(error), filename=str(path)) from None
+    except (sqlite3.Error, UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(str(error), filename=str(path)) from None
+
+
+Row = tuple[str, str, str]
+
+
+def _csv(path: Path) -> Iterable[tuple[int, Row]]:
+    reader = csv.DictReader(io.StringIO(path.read_text("utf-8-sig"), newline=""), strict=True)
+    if missing := {"ark", "url"} - set(reader.fieldnames or ()):
+        raise ConfigError(f"the first line has no column {min(missing)}", filename=str(path), line=1)
+    for row in reader:
+        yield reader.line_num, (row["ark"] or "", row["url"] or "", row.get("status") or STATUSES[0])
+
+
+def _sqlite(path: Path) -> Iterable[tuple[int, Row]]:
+    with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
+        columns = {name for (name,) in connection.execute("SELECT name FROM pragma_table_info('redirects')")}
+        status = "status" if "status" in columns else "NULL"
+        for ark, target, code in connection.execute(f"SELECT ark, url, {status} FROM redirects"):  # noqa: S608 - constants
+            yield 0, (str(ark), str(target), str(code or STATUSES[0]))

@@ -1,0 +1,155 @@
+"""Which response a request gets. Pure: where an ARK must be looked up, ``route`` returns it and what to do then.
+
+answer = route("GET", "/ark:12345/x6np1wh8k?info", {"accept": "*/*"}, site)
+if isinstance(answer, Lookup):
+    response = answer.respond(await cache.discover_async(answer.ark))
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from http import HTTPStatus
+from typing import NamedTuple
+from urllib.parse import parse_qs
+
+from maptr.ark import Ark
+from maptr.discovery import Discovery
+from maptr.errors import ArkSyntaxError
+from maptr.gateway import api, describe, doh, pages, resolve
+from maptr.gateway.message import Headers, Lines, Request, Response, text
+from maptr.gateway.resolve import failure
+from maptr.gateway.site import Site
+
+METHODS = ("GET", "HEAD", "OPTIONS", "POST")
+MAX_BODY = 65_536  # bytes of a POST: one DNS message, or one ARK of at most 8,192
+
+_LABEL = re.compile(r"(?i)(?:^|/|%2F)ark(?::|%3A)")
+# White space, dashes and invisible characters of a pasted ARK, as a browser sends them: no part of any ARK.
+_INERT = re.compile(
+    "(?i)%(?:0[9A-D]|1[C-F]|20)|%C2%(?:85|A0|AD)|%E1%9A%80|%E2%80%(?:8[0-9A-F]|9[0-5]|A[89A-F])|%E2%81%(?:9F|A[0-9])"
+    "|%E2%88%92|%E3%80%80|%EF%BB%BF|%EF%B9%(?:98|A3)|%EF%BC%8D"
+)
+
+# Every response may be read by scripts of other sites: nothing depends on who asks.
+_CORS: Headers = (("Access-Control-Allow-Origin", "*"),)
+_PREFLIGHT: Headers = (
+    ("Allow", ", ".join(METHODS)),
+    ("Access-Control-Allow-Methods", ", ".join(METHODS)),
+    ("Access-Control-Allow-Headers", "Accept, Content-Type"),
+    ("Access-Control-Max-Age", "86400"),
+)
+
+
+class Lookup(NamedTuple):
+    """An ARK to look up, and the response that its discovery makes."""
+
+    ark: Ark
+    respond: Callable[[Discovery], Response]
+
+
+Answer = Response | Lookup | Lines
+
+
+def route(
+    method: str,
+    raw_target: str,
+    headers: Mapping[str, str],
+    site: Site,
+    *,
+    body: bytes = b"",
+    now: float = 0.0,
+    client: str = "",
+) -> Answer:
+    """The response, the ARK to look up first, or the ARKs of a response in lines. ``now`` is wall-clock time.
+
+    ``raw_target`` is as received. ``client`` is the address of the client, for the rules of DNS.
+    """
+    if method not in METHODS:
+        return text(f"{method} is not allowed\n", HTTPStatus.METHOD_NOT_ALLOWED, (("Allow", ", ".join(METHODS)),))
+    request = Request(method, raw_target, headers, body, now, client)
+    answer = _route(request, site)
+    if isinstance(answer, Lookup):
+        respond = answer.respond
+        return answer._replace(respond=lambda found: _readable(respond(found), request))
+    if isinstance(answer, Lines):
+        return answer._replace(response=_readable(answer.response, request))
+    return _readable(answer, request)
+
+
+def _readable(response: Response, request: Request) -> Response:
+    if request.method not in ("GET", "HEAD"):
+        return response
+    return response._replace(headers=response.headers + _CORS)
+
+
+def _route(request: Request, site: Site) -> Answer:
+    path = request.path
+    if request.method == "OPTIONS":
+        return Response(HTTPStatus.NO_CONTENT, _PREFLIGHT)
+    if path.startswith("/ark:") or _LABEL.search(path):
+        return _resolve(request, request.target, site)
+    if path == doh.PATH:
+        return doh.respond(request, site)
+    if request.method == "POST":
+        return _resolve(request, _posted(request), site) if path == "/" else _not_found(request)
+    if path.startswith("/api/"):
+        return api.respond(request, site)
+    if path == "/health":
+        return text("ok\n", headers=(("Cache-Control", "no-store"),))
+    if path == "/ready":
+        return _ready(site)
+    if path == "/metrics" and site.metrics is not None:
+        return site.metrics()
+    if path == "/":
+        return _home(request, site)
+    return pages.respond(request, site) or _not_found(request)
+
+
+def _posted(request: Request) -> str:
+    """The ARK in the body of a POST: the field ``ark`` of a form, or the whole text."""
+    body = request.body.decode("utf-8", "replace")
+    if request.headers.get("content-type", "").lower().startswith("application/x-www-form-urlencoded"):
+        return next(iter(parse_qs(body, keep_blank_values=True, max_num_fields=20).get("ark", ())), "")
+    return body
+
+
+def _resolve(request: Request, received: str, site: Site) -> Answer:
+    """The response for an ARK in any text or target."""
+    if received.startswith("/ark:"):
+        received = received[1:]  # the text of an ARK that is read fastest
+    path, mark, query = received.partition("?")
+    try:
+        ark = Ark.parse(_INERT.sub("", path) + mark + query if "%" in path else received, bare=True)
+    except ArkSyntaxError as error:
+        return failure(request, HTTPStatus.BAD_REQUEST, str(error))
+    ark, wants = resolve.own_parameter(ark)
+    if site.redirects and (rule := site.redirects.get(ark)) is not None:
+        return resolve.single(request, ark, rule)
+    entry = site.table.get(f"{ark.naan}/{ark.name}" if ark.name else ark.naan)
+    if entry is not None and not ark.qualifier and wants != "list":  # a bare NAAN or shoulder
+        return describe.respond(request, ark, site, entry=entry, wants=wants)
+    return Lookup(ark, partial(resolve.answer, request, ark, site=site, wants=wants))
+
+
+def _home(request: Request, site: Site) -> Answer:
+    """The search page. A text with an ARK in it is looked up and explained, not followed."""
+    searched = request.parameter("q")
+    if not searched.strip():
+        return pages.home(request, site)
+    try:
+        ark = pages.searched(searched)
+    except ArkSyntaxError as error:
+        return pages.home(request, site, text=searched, error=str(error))
+    return Lookup(ark, lambda found: pages.home(request, site, text=searched, found=found))
+
+
+def _ready(site: Site) -> Response:
+    lines = "".join(f"{trouble}\n" for trouble in site.troubles)
+    status = HTTPStatus.SERVICE_UNAVAILABLE if lines else HTTPStatus.OK
+    return text(lines or "ready\n", status, (("Cache-Control", "no-store"),))
+
+
+def _not_found(request: Request) -> Response:
+    return failure(request, HTTPStatus.NOT_FOUND, "there is nothing here: an ARK starts with /ark:")

@@ -1,0 +1,238 @@
+"""``Service``: the gateway of a configuration, from its start to its end: sockets, state, and what keeps it current.
+
+A reload reads configuration, redirects and certificate again; if one is bad, everything stays as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+from maptr.cache import NATAB_ONLY
+from maptr.cache.cache import Cache
+from maptr.cache.probe_log import ProbeLog
+from maptr.choose import Chooser
+from maptr.config import Config
+from maptr.config.model import GatewayConfig
+from maptr.discovery import DiscoveryError
+from maptr.errors import ConfigError, reason_of
+from maptr.gateway.limits import Clients
+from maptr.gateway.metrics import Metrics
+from maptr.gateway.redirects import RedirectFile
+from maptr.gateway.server import HttpLimits, HttpServer
+from maptr.gateway.site import DriftReport, Site
+from maptr.protocol.address import Address
+from maptr.server import process
+from maptr.server.stream import Certificate
+
+log = logging.getLogger("maptr.gateway")
+
+REFRESH = 1.0  # seconds between two looks at the files of table and redirects
+PROBES_EVERY = 60.0  # seconds between two readings of the probes that maptr table probe keeps
+DNS_EVERY = 10.0  # seconds between two tests whether DNS answers
+PROBE_ARK = "ark:99999/maptr"  # of the NAAN for tests; any answer, also that there is none, shows that DNS answers
+
+
+class Service:
+    """The gateway. ``config`` is the configuration at the start, ``reread`` reads it again for a reload.
+
+    ``dns`` answers a DNS message for a client from the zones of the configuration; None without zones. ``chooser``
+    chooses among several mapping authorities.
+    Raises ConfigError for redirects or a certificate that cannot be used.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        cache: Cache,
+        *,
+        reread: Callable[[], Config] | None = None,
+        dns: Callable[[bytes, str], bytes | None] | None = None,
+        chooser: Chooser | None = None,
+        allow_private: bool = False,
+    ) -> None:
+        self.bound: list[Address] = []
+        self.site = Site(dns=dns)
+        self._config = config
+        self._cache = cache
+        self._reread = reread
+        self._allow_private = allow_private
+        self._metrics = Metrics()
+        self._redirects = self._read_redirects(config.gateway)
+        self._site_of(config.gateway)
+        settings = config.gateway
+        self._http = HttpServer(
+            cache,
+            lambda: self.site,
+            chooser=chooser,
+            limits=HttpLimits(settings.max_connections, settings.idle_timeout),
+            clients=Clients(settings.rate, settings.proxies, time.monotonic),
+            metrics=self._metrics,
+            tls=_tls(settings),
+        )
+        self._sockets: list[socket.socket] = []
+        self._stopping = asyncio.Event()
+        self._reloading = asyncio.Event()
+        self._dns_trouble = ""
+        self._asks_no_dns = getattr(cache.policy, "name", "") == NATAB_ONLY
+
+    def bind(self) -> None:
+        """Bind the sockets; ``bound`` then has the actual ports. Raises ConfigError."""
+        for address in self._config.gateway.listen:
+            family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+            try:
+                sock = socket.create_server((address.host, address.port), family=family, backlog=512)
+            except OSError as error:
+                for other in self._sockets:
+                    other.close()
+                raise self._config.error("gateway.listen", f"{address}: {error.strerror}") from None
+            sock.setblocking(False)
+            self._sockets.append(sock)
+            self.bound.append(Address(address.host, sock.getsockname()[1]))
+
+    @property
+    def urls(self) -> list[str]:
+        """Where the gateway can be reached."""
+        scheme = "http" if self._http.tls is None else "https"
+        return [f"{scheme}://{address}/" for address in self.bound]
+
+    async def run(self, *, signals: bool = False) -> None:
+        """Answer until ``stop``. ``signals``: handle SIGHUP, SIGTERM and SIGINT; for the main thread only."""
+        if not self.bound:
+            self.bind()
+        if signals:
+            self._handle_signals()
+        await self._refresh()
+        await self._http.start(self._sockets)
+        log.info("ready, serving on %s", ", ".join(self.urls))
+        process.notify(process.READY)
+        tasks = [asyncio.create_task(each) for each in self._background()]
+        try:
+            await self._stopping.wait()
+        finally:
+            process.notify(process.STOPPING)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._http.stop()
+        log.info("stopped")
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def reload(self) -> None:
+        """Request a reload."""
+        self._reloading.set()
+
+    def _handle_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in process.STOP_SIGNALS:
+            loop.add_signal_handler(number, self.stop)
+        loop.add_signal_handler(process.RELOAD_SIGNAL, self.reload)
+        process.unblock_signals()
+
+    def _background(self) -> list[Coroutine[Any, Any, None]]:
+        every = [(REFRESH, self._refresh), (PROBES_EVERY, self._read_probes)]
+        if not self._asks_no_dns:
+            every.append((DNS_EVERY, self._test_dns))
+            if self._config.gateway.drift_every:
+                every.append((float(self._config.gateway.drift_every), self._compare))
+        return [self._reload_on_request(), *(_repeat(seconds, do) for seconds, do in every)]
+
+    # ---- what keeps the site current
+
+    async def _refresh(self) -> None:
+        """Look at the files of table and redirects."""
+        state = await asyncio.to_thread(self._cache.table.current)
+        rules = await asyncio.to_thread(self._redirects.refresh) if self._redirects else {}
+        troubles = [f"table: {state.trouble}"] if state.trouble else []
+        if state.table is None and not state.trouble and self._asks_no_dns:
+            troubles.append("table: none")
+        troubles += [f"DNS: {self._dns_trouble}"] if self._dns_trouble else []
+        if self._redirects is not None and self._redirects.trouble:
+            troubles.append(f"redirects: {self._redirects.trouble}")
+        if state is not self.site.table_state or rules is not self.site.redirects or [*self.site.troubles] != troubles:
+            self.site = replace(self.site, table_state=state, redirects=rules, troubles=tuple(troubles))
+
+    async def _read_probes(self) -> None:
+        history = self._cache.history
+        if history is not None:
+            found = await asyncio.to_thread(ProbeLog(history, wall=time.time).all)
+            self.site = replace(self.site, liveness=found)
+
+    async def _test_dns(self) -> None:
+        try:
+            found = await self._cache.discover_async(PROBE_ARK, raise_on_none=False)
+            self._dns_trouble = found.reason if found.source == "natab" or found.stale else ""
+        except DiscoveryError as error:
+            self._dns_trouble = str(error)
+
+    async def _compare(self) -> None:
+        """Compare the table with DNS."""
+        if self.site.table:
+            verdicts = await asyncio.to_thread(lambda: [one for some in self._cache.drift_many() for one in some])
+            self.site = replace(self.site, drift=DriftReport(tuple(verdicts), time.time()))
+
+    # ---- reload
+
+    async def _reload_on_request(self) -> None:
+        while await self._reloading.wait():
+            self._reloading.clear()
+            process.notify(process.reloading())
+            await self._reload()
+            process.notify(process.READY)
+
+    async def _reload(self) -> None:
+        if self._reread is None:
+            return
+        try:
+            config = await asyncio.to_thread(self._reread)
+            redirects = await asyncio.to_thread(self._read_redirects, config.gateway)
+            tls = _tls(config.gateway)
+        except (ConfigError, OSError) as error:
+            log.error("not reloaded: %s", reason_of(error))
+            return
+        self._config, self._redirects = config, redirects
+        if self._http.tls is not None and tls is not None:
+            self._http.tls.load_cert_chain(str(config.gateway.certificate), str(config.gateway.key))
+        self._site_of(config.gateway)
+        await self._refresh()
+        log.info("reloaded")
+
+    def _site_of(self, settings: GatewayConfig) -> None:
+        self.site = replace(
+            self.site,
+            public_url=settings.public_url,
+            root=settings.root,
+            metadata=settings.metadata,
+            describes=settings.inflections == "describe",
+            metrics=lambda: self._metrics.page(lambda: self.site),
+        )
+
+    def _read_redirects(self, settings: GatewayConfig) -> RedirectFile | None:
+        if settings.redirects is None:
+            return None
+        return RedirectFile(settings.redirects, allow_private=self._allow_private, clock=time.monotonic)
+
+
+def _tls(settings: GatewayConfig) -> ssl.SSLContext | None:
+    """Raises ConfigError."""
+    if settings.certificate is None or settings.key is None:
+        return None
+    return Certificate(settings.certificate, settings.key, alpn="http/1.1").context
+
+
+async def _repeat(seconds: float, do: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Do something now and at an interval. A failure is logged."""
+    while True:
+        try:
+            await do()
+        except Exception:
+            log.exception("internal error")
+        await asyncio.sleep(seconds)
