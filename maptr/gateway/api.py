@@ -1,23 +1,291 @@
-"""The look-up API: discoveries, the table, and drift, as JSON."""
+"""The look-up API: discoveries, records of the table, and drift, as JSON. ``OPERATIONS`` describes all of it.
+
+A request is checked by the description of its operation, and the OpenAPI document is made from the same descriptions.
+The documents have the fields of the command line's (docs/json.md).
+"""
 
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import cache, partial
 from http import HTTPStatus
+from itertools import dropwhile, islice
+from typing import Any
+from urllib.parse import quote, unquote
 
-from maptr.discovery import Discovery
-from maptr.gateway.message import JSON_LINES, Lines, Request, Response, problem
+from maptr.ark import Ark
+from maptr.cache.probe_log import Liveness, places_of
+from maptr.discovery import Discovery, DiscoveryError
+from maptr.errors import ArkSyntaxError
+from maptr.gateway import openapi
+from maptr.gateway.message import (
+    JSON,
+    JSON_LINES,
+    Answer,
+    Headers,
+    Lines,
+    Lookup,
+    Request,
+    Response,
+    as_json,
+    preflight,
+    problem,
+)
+from maptr.gateway.openapi import NAAN, STRING, Operation, parameter, ref, refusal, reply
+from maptr.gateway.resolve import NONE_AGE, RETRY_AFTER, provenance
 from maptr.gateway.site import Site
+from maptr.registry import json_records
+from maptr.registry.table import Table
+
+SCHEMA = "maptr/1"
+METHODS = ("GET", "HEAD", "OPTIONS")
+BASE = "/api/v1/"
+
+MAX_ARKS = 100  # of one request; the longest ARKs also reach the limit of the target
+PAGE = 100  # records of a page, unless the request says otherwise
+MAX_PAGE = 1000  # some 600 bytes each
+MAX_AGE = 60  # seconds for which a client may keep a page of the table, or the drift
+
+_KEPT: Headers = (("Cache-Control", f"max-age={MAX_AGE}"),)
+_NOT_KEPT: Headers = (("Cache-Control", "no-store"),)
+_RETRY: Headers = (("Retry-After", str(RETRY_AFTER)), *_NOT_KEPT)
 
 
-def respond(request: Request, site: Site) -> Response | Lines:
-    if request.path == "/api/v1/discover":
-        arks = [value for name, value in request.parameters if name == "ark"]
-        return Lines(arks, _line, Response(HTTPStatus.OK, (("Content-Type", JSON_LINES),)))
-    return problem(HTTPStatus.NOT_FOUND, "no such resource")
+def respond(request: Request, site: Site) -> Answer:
+    """The answer to a request below ``/api/``."""
+    for operation in OPERATIONS:
+        found = operation.match(request.path.removeprefix(BASE)) if request.path.startswith(BASE) else None
+        if found is not None:
+            break
+    else:
+        return problem(HTTPStatus.NOT_FOUND, f"no such resource; {BASE}openapi.json describes those that exist")
+    if request.method == "OPTIONS":
+        return preflight(METHODS)
+    if request.method not in METHODS:
+        allow = (("Allow", ", ".join(METHODS)),)
+        return problem(HTTPStatus.METHOD_NOT_ALLOWED, f"the method {request.method} is not allowed", allow)
+    try:
+        given = operation.read(request.parameters)
+    except ValueError as error:
+        return problem(HTTPStatus.BAD_REQUEST, str(error))
+    return operation.respond(request, site, *map(unquote, found.groups()), **given)
 
 
-def _line(text: str, found: Discovery | Exception) -> bytes:
-    if isinstance(found, Exception):
-        return json.dumps({"ark": text, "error": str(found)}).encode() + b"\n"
-    return json.dumps(found.to_dict()).encode() + b"\n"
+# ---- discoveries
+
+
+def _discover(request: Request, site: Site, ark: list[str]) -> Answer:
+    """One discovery as a document, or several as lines."""
+    if len(ark) == 1:
+        try:
+            return Lookup(parsed := Ark.parse(ark[0]), partial(_discovered, request, parsed))
+        except ArkSyntaxError as error:
+            return problem(HTTPStatus.BAD_REQUEST, str(error))
+    headers = (("Content-Type", JSON_LINES), *_NOT_KEPT)
+    return Lines([_part(text, request.now) for text in ark], Response(HTTPStatus.OK, headers))
+
+
+def _discovered(request: Request, ark: Ark, found: Discovery) -> Response:
+    document = discovery(ark, found, request.now)
+    if found.candidates:
+        return as_json(document, headers=provenance(found, request.now))
+    return _nothing(document, found)
+
+
+def _nothing(document: Mapping[str, Any], found: Discovery) -> Response:
+    """The problem of a discovery without candidates."""
+    if found.complete:
+        headers = (("Cache-Control", f"max-age={NONE_AGE}"),)
+        return problem(HTTPStatus.NOT_FOUND, document["error"], headers, discovery=document)
+    return problem(HTTPStatus.SERVICE_UNAVAILABLE, document["error"], _RETRY, discovery=document)
+
+
+def _part(text: str, now: float) -> Lookup | Response:
+    """A line of a response: the document of a text, whose discovery has what ``maptr discover --json`` prints."""
+    try:
+        ark = Ark.parse(text)
+    except ArkSyntaxError as error:
+        shown = text.encode("utf-8", "replace").decode()
+        return _line({"schema": SCHEMA, "ark": shown, "candidates": [], "age": None, "error": str(error)})
+    return Lookup(ark, lambda found: _line(discovery(ark, found, now)))
+
+
+def _line(document: Mapping[str, Any]) -> Response:
+    return Response(HTTPStatus.OK, (), json.dumps(document).encode() + b"\n")
+
+
+def discovery(ark: Ark, found: Discovery, now: float) -> dict[str, Any]:
+    """A discovery as ``maptr discover --json`` prints it."""
+    error = None
+    try:
+        found.raise_for_none()
+    except DiscoveryError as none:
+        error = str(none)
+    age = found.age(now)
+    return {
+        "schema": SCHEMA,
+        **found.replace(ark=ark).to_dict(),
+        "age": None if age is None else round(age, 3),
+        "error": error,
+    }
+
+
+# ---- the table and drift
+
+
+def _naans(request: Request, site: Site, limit: int = PAGE, after: str = "") -> Response:
+    """A page of the table, in its order."""
+    if after and after not in site.table:
+        return problem(HTTPStatus.NOT_FOUND, f"the table has no record {after!r}: begin again without after")
+    rest: Iterator[str] = iter(site.table)
+    if after:
+        rest = islice(dropwhile(lambda key: key != after, rest), 1, None)
+    keys = list(islice(rest, limit + 1))
+    following = f"{BASE}naans?limit={limit}&after={quote(keys[limit - 1], safe='')}" if len(keys) > limit else None
+    document = {
+        "schema": SCHEMA,
+        "total": len(site.table),
+        "fetched": site.table_state.fetched,
+        "records": [json_records.write_record(site.table[key]) for key in keys[:limit]],
+        "next": following,
+    }
+    links = (("Link", f'<{following}>; rel="next"'),) if following else ()
+    return as_json(document, headers=(*links, *_KEPT))
+
+
+def _naan(request: Request, site: Site, naan: str) -> Answer:
+    """A NAAN: its records, what a discovery finds, drift and liveness."""
+    if not re.search(NAAN["pattern"], naan) or "\n" in naan:
+        return problem(HTTPStatus.BAD_REQUEST, "not a NAAN: one has betanumeric characters only, such as 12345")
+    ark = Ark.parse(f"ark:{naan}", bare=True)
+    return Lookup(ark, partial(_described, request, site, ark))
+
+
+def _described(request: Request, site: Site, ark: Ark, found: Discovery) -> Response:
+    entry, shoulders = site.table.get(ark.naan), site.table.shoulders(ark.naan)
+    document = discovery(ark, found, request.now)
+    if entry is None and not shoulders and not found.candidates:
+        return _nothing(document, found)
+    places = places_of(Table([*([entry] if entry else []), *shoulders]))
+    probed = [site.liveness[place] for place in places if place in site.liveness]
+    verdicts = [one for one in site.drift.verdicts if one.record.partition("/")[0] == ark.naan]
+    drift = {"at": site.drift.at, "records": [one.to_dict() for one in verdicts]}
+    return as_json(
+        {
+            "schema": SCHEMA,
+            "naan": ark.naan,
+            "entry": json_records.write_record(entry) if entry else None,
+            "shoulders": [json_records.write_record(each) for each in shoulders],
+            "discovery": document,
+            "drift": None if site.drift.at is None else drift,
+            "liveness": [_liveness(one, request.now) for one in probed],
+        },
+        headers=_KEPT,
+    )
+
+
+def _liveness(known: Liveness, now: float) -> dict[str, Any]:
+    return {**known.to_dict(), "suspect": known.is_suspect(now)}
+
+
+def _drift(request: Request, site: Site) -> Response:
+    """The last comparison of the table with DNS, as ``maptr table drift --json`` prints it."""
+    if site.drift.at is None:
+        return problem(HTTPStatus.SERVICE_UNAVAILABLE, "the table was not compared with DNS yet", _RETRY)
+    verdicts = site.drift.verdicts
+    counts = Counter(str(one.verdict) for one in verdicts)
+    silent = [one for one in site.liveness.values() if one.failures]
+    document = {
+        "schema": SCHEMA,
+        "at": site.drift.at,
+        "counts": dict(sorted(counts.items())),
+        "records": [one.to_dict() for one in verdicts if one.verdict not in ("same", "lossy")],
+        "silent": [_liveness(one, request.now) for one in silent],
+    }
+    return as_json(document, headers=_KEPT)
+
+
+def _openapi(request: Request, site: Site) -> Response:
+    return Response(HTTPStatus.OK, (("Content-Type", JSON), *_KEPT), _document())
+
+
+@cache
+def _document() -> bytes:
+    return as_json(openapi.document(BASE, OPERATIONS)).body
+
+
+# ---- the description
+
+_NOT_FOUND, _UNAVAILABLE = HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE
+_UNKNOWN = refusal("DNS did not answer, and nothing is kept or in the table", "Cache-Control", "Retry-After")
+
+OPERATIONS = (
+    Operation(
+        "discover",
+        "The mapping authorities of one ARK, or of several",
+        _discover,
+        {
+            HTTPStatus.OK: reply(
+                "the discovery of one ARK; for several, that of each on a line",
+                {JSON: ref("Discovery"), JSON_LINES: STRING},
+                "Cache-Control",
+                sometimes=("Expires", "Maptr-Source"),
+            ),
+            _NOT_FOUND: refusal("DNS or the table says that there is none", "Cache-Control"),
+            _UNAVAILABLE: _UNKNOWN,
+        },
+        [
+            parameter(
+                "ark",
+                {"type": "array", "items": STRING, "minItems": 1, "maxItems": MAX_ARKS},
+                "an ARK in any notation, such as ark:12345/x6np1wh8k; repeated for several",
+                required=True,
+            )
+        ],
+        "The lines are in the order of the request, and each is sent when it and those before it are known. For a text"
+        " that is not an ARK, one ARK alone gets 400; among several, its line has the error.",
+    ),
+    Operation(
+        "naans",
+        "The records of the table, page by page",
+        _naans,
+        {
+            HTTPStatus.OK: reply("a page", {JSON: ref("Records")}, "Cache-Control", sometimes=("Link",)),
+            _NOT_FOUND: refusal("the table does not have the record of after"),
+        },
+        [
+            parameter("limit", {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": PAGE}, "records"),
+            parameter("after", STRING, "the record before the page, such as 12345 or 12345/x6"),
+        ],
+    ),
+    Operation(
+        "naans/{naan}",
+        "A NAAN: its records, mapping authorities, drift and liveness",
+        _naan,
+        {
+            HTTPStatus.OK: reply("the NAAN", {JSON: ref("Naan")}, "Cache-Control"),
+            _NOT_FOUND: refusal("neither the table nor DNS has it", "Cache-Control"),
+            _UNAVAILABLE: _UNKNOWN,
+        },
+        [{"name": "naan", "in": "path", "required": True, "schema": NAAN, "description": "a NAAN, such as 12345"}],
+        "A record of the table is enough for 200; the field error of discovery says why there is no mapping authority.",
+    ),
+    Operation(
+        "drift",
+        "The last comparison of the table with DNS: the records that differ",
+        _drift,
+        {
+            HTTPStatus.OK: reply("the comparison", {JSON: ref("DriftReport")}, "Cache-Control"),
+            _UNAVAILABLE: refusal("they were not compared yet", "Cache-Control", "Retry-After"),
+        },
+    ),
+    Operation(
+        "openapi.json",
+        "This description",
+        _openapi,
+        {HTTPStatus.OK: reply("an OpenAPI document", {JSON: {"type": "object"}}, "Cache-Control")},
+    ),
+)

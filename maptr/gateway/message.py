@@ -9,6 +9,7 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
+from maptr.ark import Ark
 from maptr.discovery import Discovery
 
 HTML = "text/html; charset=utf-8"
@@ -68,15 +69,24 @@ class Response(NamedTuple):
         return next((value for known, value in self.headers if known.lower() == name.lower()), "")
 
 
-class Lines(NamedTuple):
-    """Texts with ARKs to look up, and what makes the line of the response for each, in the order in which they end.
+class Lookup(NamedTuple):
+    """An ARK to look up, and the response that its discovery makes."""
 
-    ``response`` has the status and the headers, without a body.
+    ark: Ark
+    respond: Callable[[Discovery], Response]
+
+
+class Lines(NamedTuple):
+    """A response in lines, sent in this order, each when it and those before it are known.
+
+    A line is the body of its part. ``response`` has the status and the headers of the whole.
     """
 
-    texts: Sequence[str]
-    line: Callable[[str, Discovery | Exception], bytes]
+    parts: Sequence[Lookup | Response]
     response: Response
+
+
+Answer = Response | Lookup | Lines
 
 
 def preferred(accept: str, offers: Iterable[str]) -> str:
@@ -120,3 +130,16 @@ def problem(status: HTTPStatus, detail: str, headers: Headers = (), **members: A
     """Problem details (RFC 9457). The type is about:blank, because the HTTP status says what kind it is."""
     value = {"title": status.phrase, "status": status.value, "detail": detail, **members}
     return as_json(value, status, headers, PROBLEM)
+
+
+def preflight(methods: Iterable[str]) -> Response:
+    """The response to OPTIONS: which methods there are, also for scripts of other sites."""
+    allowed = ", ".join(methods)
+    headers = (
+        ("Allow", allowed),
+        ("Access-Control-Allow-Methods", allowed),
+        ("Access-Control-Allow-Headers", "Accept, Content-Type"),
+        ("Access-Control-Max-Age", "86400"),
+        ("Access-Control-Allow-Origin", "*"),
+    )
+    return Response(HTTPStatus.NO_CONTENT, headers)

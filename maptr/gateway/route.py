@@ -8,17 +8,15 @@ if isinstance(answer, Lookup):
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from http import HTTPStatus
-from typing import NamedTuple
 from urllib.parse import parse_qs
 
 from maptr.ark import Ark
-from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError
 from maptr.gateway import api, describe, doh, pages, resolve
-from maptr.gateway.message import Headers, Lines, Request, Response, text
+from maptr.gateway.message import Answer, Headers, Lines, Lookup, Request, Response, preflight, text
 from maptr.gateway.resolve import failure
 from maptr.gateway.site import Site
 
@@ -34,22 +32,6 @@ _INERT = re.compile(
 
 # Every response may be read by scripts of other sites: nothing depends on who asks.
 _CORS: Headers = (("Access-Control-Allow-Origin", "*"),)
-_PREFLIGHT: Headers = (
-    ("Allow", ", ".join(METHODS)),
-    ("Access-Control-Allow-Methods", ", ".join(METHODS)),
-    ("Access-Control-Allow-Headers", "Accept, Content-Type"),
-    ("Access-Control-Max-Age", "86400"),
-)
-
-
-class Lookup(NamedTuple):
-    """An ARK to look up, and the response that its discovery makes."""
-
-    ark: Ark
-    respond: Callable[[Discovery], Response]
-
-
-Answer = Response | Lookup | Lines
 
 
 def route(
@@ -66,8 +48,6 @@ def route(
 
     ``raw_target`` is as received. ``client`` is the address of the client, for the rules of DNS.
     """
-    if method not in METHODS:
-        return text(f"{method} is not allowed\n", HTTPStatus.METHOD_NOT_ALLOWED, (("Allow", ", ".join(METHODS)),))
     request = Request(method, raw_target, headers, body, now, client)
     answer = _route(request, site)
     if isinstance(answer, Lookup):
@@ -86,16 +66,20 @@ def _readable(response: Response, request: Request) -> Response:
 
 def _route(request: Request, site: Site) -> Answer:
     path = request.path
+    has_label = path.startswith("/ark:") or _LABEL.search(path)
+    if path.startswith("/api/") and not has_label:
+        return api.respond(request, site)
+    if request.method not in METHODS:
+        headers = (("Allow", ", ".join(METHODS)),)
+        return text(f"{request.method} is not allowed\n", HTTPStatus.METHOD_NOT_ALLOWED, headers)
     if request.method == "OPTIONS":
-        return Response(HTTPStatus.NO_CONTENT, _PREFLIGHT)
-    if path.startswith("/ark:") or _LABEL.search(path):
+        return preflight(METHODS)
+    if has_label:
         return _resolve(request, request.target, site)
     if path == doh.PATH:
         return doh.respond(request, site)
     if request.method == "POST":
         return _resolve(request, _posted(request), site) if path == "/" else _not_found(request)
-    if path.startswith("/api/"):
-        return api.respond(request, site)
     if path == "/health":
         return text("ok\n", headers=(("Cache-Control", "no-store"),))
     if path == "/ready":

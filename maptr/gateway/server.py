@@ -12,7 +12,8 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -23,11 +24,10 @@ from maptr.cache.cache import Cache
 from maptr.cache.options import CacheOptions
 from maptr.choose import Chooser
 from maptr.discovery import Discovery, DiscoveryError
-from maptr.errors import MaptrError
 from maptr.gateway.limits import Clients
-from maptr.gateway.message import Lines, Response, problem, text
+from maptr.gateway.message import Lines, Lookup, Response, problem, text
 from maptr.gateway.metrics import Metrics
-from maptr.gateway.route import MAX_BODY, Lookup, route
+from maptr.gateway.route import MAX_BODY, route
 from maptr.gateway.site import Site
 
 log = logging.getLogger("maptr.gateway")
@@ -183,37 +183,37 @@ class HttpServer:
             return error.discovery
 
     async def _send_lines(self, request: web.BaseRequest, answer: Lines) -> web.StreamResponse:
-        """Look up many ARKs at a time, and send the line of each when it is known."""
+        """Look up many ARKs at a time, and send each line. An error or a slow client cuts the response off."""
         response = web.StreamResponse(status=answer.response.status, headers=list(answer.response.headers))
         await response.prepare(request)
-        if request.method != "HEAD":
-            async with asyncio.timeout(SEND_TIMEOUT):
-                async for line in self._lines(answer):
-                    await response.write(line)
-        await response.write_eof()
+        try:
+            if request.method != "HEAD":
+                async with asyncio.timeout(SEND_TIMEOUT), contextlib.aclosing(self._lines(answer)) as lines:
+                    async for line in lines:
+                        await response.write(line)
+            await response.write_eof()
+        except (TimeoutError, ConnectionError):
+            request.protocol.force_close()
+        except Exception:
+            log.exception("internal error, %s %s", request.method, request.raw_path)
+            request.protocol.force_close()
         return response
 
-    async def _lines(self, answer: Lines) -> AsyncIterator[bytes]:
-        async def one(word: str) -> bytes:
-            try:
-                found: Discovery | Exception = await self._discover(Ark.parse(word))
-            except MaptrError as error:
-                found = error
-            return answer.line(word, found)
+    async def _lines(self, answer: Lines) -> AsyncGenerator[bytes, None]:
+        async def one(part: Lookup | Response) -> bytes:
+            return (part if isinstance(part, Response) else part.respond(await self._discover(part.ark))).body
 
-        waiting = iter(answer.texts)
-        tasks = {asyncio.ensure_future(one(word)) for word in itertools.islice(waiting, AT_ONCE)}
+        waiting = iter(answer.parts)
+        tasks = deque(asyncio.ensure_future(one(part)) for part in itertools.islice(waiting, AT_ONCE))
         try:
             while tasks:
-                done, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    yield task.result()
-                tasks |= {asyncio.ensure_future(one(word)) for word in itertools.islice(waiting, len(done))}
+                yield await tasks[0]
+                tasks.popleft()
+                tasks += [asyncio.ensure_future(one(part)) for part in itertools.islice(waiting, 1)]
         finally:
             for task in tasks:
                 task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class _Refused(asyncio.Protocol):
