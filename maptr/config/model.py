@@ -214,6 +214,26 @@ def _base_url(text: str) -> str:
     return text.rstrip("/")
 
 
+TEMPLATE_VARIABLES = ("${pid}", "${inflection}")
+
+
+def _template(text: str) -> str:
+    """A URL with variables."""
+    if not text:
+        return ""
+    plain = text
+    for variable in TEMPLATE_VARIABLES:
+        plain = plain.replace(variable, "")
+    if unknown := re.search(r"\$\{[^}]*\}?", plain):
+        raise ValueError(f"{unknown[0]} is not one of {', '.join(TEMPLATE_VARIABLES)}")
+    if TEMPLATE_VARIABLES[0] not in text:
+        raise ValueError(f"has no {TEMPLATE_VARIABLES[0]}, which stands for the ARK")
+    if re.match(r"[^:]*://[^/?#]*\$", text):
+        raise ValueError("has a variable in its host")
+    url.parse(plain)
+    return text
+
+
 BOOLEAN = ValueType(
     lambda value: _of_type(value, bool), lambda text: {"true": True, "false": False}.get(text.lower(), text)
 )
@@ -449,7 +469,7 @@ class GatewayConfig:
     listen: tuple[Address, ...] = setting(_ADDRESSES, (Address("127.0.0.1", HTTP_PORT),))
     public_url: str = setting(TEXT.then(_base_url), "")  # where clients reach it
     root: str = setting(TEXT.then(_base_url), "")  # the resolver for ARKs without a mapping authority
-    metadata: str = setting(TEXT, "")  # the target of inflections, with ${pid} and ${inflection}
+    metadata: str = setting(TEXT.then(_template), "")  # the target of inflections, with ${pid} and ${inflection}
     inflections: str = setting(choice("forward", "describe"), "forward")
     redirects: Path | None = setting(PATH, None)  # CSV or SQLite: single ARKs
     drift_every: int = setting(DURATION, 3600)  # 0: never

@@ -30,7 +30,7 @@ Mistakes = Iterator[tuple[lines.KeyPath, str]]
 FILE_VARIABLE = "MAPTR_CONFIG"
 ENVIRONMENT = "MAPTR_"
 # Only variables with these prefixes are checked for wrong names: other programs may use the prefix MAPTR_.
-ENVIRONMENT_OURS = ("MAPTR_SERVE_", "MAPTR_TABLE_", "MAPTR_CLIENT_", "MAPTR_CACHE_")
+ENVIRONMENT_OURS = ("MAPTR_SERVE_", "MAPTR_TABLE_", "MAPTR_CLIENT_", "MAPTR_CACHE_", "MAPTR_GATEWAY_")
 MAX_FILE = 16 * 1024 * 1024  # bytes; a zone takes about 100
 MAX_SECRET = 4096  # bytes of a file with a secret
 
@@ -368,6 +368,7 @@ def _check(config: Config, document: Mapping[str, Any]) -> Mistakes:
     yield from _check_zones(config, document)
     yield from _check_table(config)
     yield from _check_servers(("client", "nameservers"), config.client.nameservers)
+    yield from _check_gateway(config.gateway)
 
 
 def _check_keys(config: Config) -> Mistakes:
@@ -440,6 +441,16 @@ def _check_table(config: Config) -> Mistakes:
         yield ("table", "cafile"), "has no effect: all sources are files"
     if table.url and not table.every:
         yield ("table", "every"), "must be more than 0"
+
+
+def _check_gateway(gateway: model.GatewayConfig) -> Mistakes:
+    if not gateway.listen:
+        yield ("gateway", "listen"), "is empty: the gateway needs an address"
+    for name, value, other in (("key", gateway.key, "certificate"), ("certificate", gateway.certificate, "key")):
+        if value is not None and getattr(gateway, other) is None:
+            yield ("gateway", name), f"needs gateway.{other} too"
+    if gateway.root and url.same_place(gateway.root) == url.same_place(gateway.public_url):
+        yield ("gateway", "root"), "is gateway.public_url: the gateway would redirect to itself"
 
 
 def _check_servers(path: lines.KeyPath, servers: Sequence[str]) -> Mistakes:

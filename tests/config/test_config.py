@@ -170,6 +170,33 @@ def test_file_then_environment_then_flags() -> None:
         ("[client]\nnameservers = ['']", "f:2: client.nameservers: '' is not a server"),
         ("[client]\nnameservers = ['quic://ns']", "f:2: client.nameservers: 'quic://ns' is not a server: write HOST, "),
         ("[client]\nnameservers = ['https://']", "f:2: client.nameservers: "),
+        ("[gateway]\nlisten = []", "f:2: gateway.listen: is empty: the gateway needs an address"),
+        ("[gateway]\nlisten = ['h:80']", "f:2: gateway.listen: 'h:80': the host must be an IP address"),
+        ("[gateway]\npublic_url = 'ark.example'", "f:2: gateway.public_url: not an absolute URL"),
+        ("[gateway]\npublic_url = 'https://a@h.example'", "f:2: gateway.public_url: user information in the URL"),
+        ("[gateway]\nroot = 'ftp://n2t.example'", "f:2: gateway.root: neither http nor https"),
+        ("[gateway]\nroot = 'https://h.example/?q='", "f:2: gateway.root: must be a URL without a query string"),
+        (
+            "[gateway]\npublic_url = 'https://h.example/'\nroot = 'https://H.example:443'",
+            "f:3: gateway.root: is gateway.public_url: the gateway would redirect to itself",
+        ),
+        ("[gateway]\nmetadata = 'https://h.example/${id}'", "f:2: gateway.metadata: ${id} is not one of ${pid}, "),
+        ("[gateway]\nmetadata = 'https://h.example/${pid}${'", "f:2: gateway.metadata: ${ is not one of ${pid}, "),
+        (
+            "[gateway]\nmetadata = 'https://h.example/'",
+            "f:2: gateway.metadata: has no ${pid}, which stands for the ARK",
+        ),
+        ("[gateway]\nmetadata = 'https://${pid}.example/'", "f:2: gateway.metadata: has a variable in its host"),
+        ("[gateway]\nmetadata = 'h.example/${pid}'", "f:2: gateway.metadata: not an absolute URL"),
+        ("[gateway]\ninflections = 'answer'", "f:2: gateway.inflections: must be one of forward, describe"),
+        ("[gateway]\ncertificate = 'c'", "f:2: gateway.certificate: needs gateway.key too"),
+        ("[gateway]\nkey = 'k'", "f:2: gateway.key: needs gateway.certificate too"),
+        ("[gateway]\nproxies = ['10.0.0.1/8']", "f:2: gateway.proxies: 10.0.0.1/8 has host bits set"),
+        ("[gateway]\nproxies = '10.0.0.0/8'", "f:2: gateway.proxies: must be an array, not a text"),
+        ("[gateway]\nrate = -1", "f:2: gateway.rate: must be from 0 to 1000000, not -1"),
+        ("[gateway]\nidle_timeout = 0", "f:2: gateway.idle_timeout: must be from 0.1 to 3600, not 0"),
+        ("[gateway]\ndrift_every = 'daily'", "f:2: gateway.drift_every: 'daily' is not a duration"),
+        ("[gateway]\npublicurl = ''", "f:2: gateway.publicurl: no such key; the nearest is gateway.public_url"),
     ],
 )
 def test_an_error_has_its_place(text: str, said: str) -> None:
@@ -237,6 +264,8 @@ nameservers = ["127.0.0.1:53", "udp://x", "192.0.2.1#53", "https://dns.example/d
         "[[zone]]\nname = 'a'\nfil = 'x'",
         "[[key]]\nname = 'a'\nsecret = 1",
         "[table]\nurl = 1\nmirrors = ['y']",
+        "[gateway]\ncertificate = 'c'\nkey = 1",
+        "[gateway]\ncertificat = 'c'\nkey = 'k'",
     ],
 )
 def test_the_consequences_of_an_error_are_not_reported(text: str) -> None:
@@ -249,6 +278,8 @@ def test_the_consequences_of_an_error_are_not_reported(text: str) -> None:
         ({"MAPTR_SERVE_LISTN": ""}, "MAPTR_SERVE_LISTN: no such setting; the nearest is MAPTR_SERVE_LISTEN"),
         ({"MAPTR_SERVE_WORKERS": "two"}, "MAPTR_SERVE_WORKERS: serve.workers: must be an integer, not a text"),
         ({"MAPTR_SERVE_COOKIES_REQUIRE": "1"}, "MAPTR_SERVE_COOKIES_REQUIRE: serve.cookies.require: must be true or"),
+        ({"MAPTR_GATEWAY_PROXY": ""}, "MAPTR_GATEWAY_PROXY: no such setting; the nearest is MAPTR_GATEWAY_PROXIES"),
+        ({"MAPTR_GATEWAY_ROOT": "n2t"}, "MAPTR_GATEWAY_ROOT: gateway.root: not an absolute URL"),
         ({"MAPTR_CACHE_POLIZY": ""}, "MAPTR_CACHE_POLIZY: no such setting; the nearest is MAPTR_CACHE_POLICY"),
         ({"MAPTR_TABLE_EVERY": "1y"}, "MAPTR_TABLE_EVERY: table.every: '1y' is not a duration such as 14d"),
         ({"MAPTR_SERVE_LISTEN": ""}, "MAPTR_SERVE_LISTEN: serve.listen: is empty"),
@@ -446,6 +477,31 @@ include = ["delegations.zone"]
     assert config.cache == CacheConfig(None, Path("/etc/cache.sqlite"), "natab-first", 0.3, 172_800, 0)
     (build,) = config.zones
     assert (build.table, build.include) == (Path("/etc/naans.json"), (Path("/etc/delegations.zone"),))
+
+
+def test_one_file_for_serve_and_gateway() -> None:
+    text = (
+        EXAMPLE
+        + """\
+[gateway]
+listen = ["127.0.0.1:8080", "[::1]:8080"]
+public_url = "https://ark.example.org/"
+root = "https://n2t.net"
+metadata = "https://about.example.org/?ark=${pid}&as=${inflection}"
+redirects = "single.csv"
+certificate = "tls.crt"
+key = "tls.key"
+drift_every = "1d"
+proxies = ["192.0.2.0/24", "::1"]
+"""
+    )
+    gateway = parse(text, directory=Path("/etc"), environment={"MAPTR_GATEWAY_RATE": "50"}).gateway
+    assert gateway.listen == (Address("127.0.0.1", 8080), Address("::1", 8080))
+    assert (gateway.public_url, gateway.root) == ("https://ark.example.org", "https://n2t.net")
+    assert gateway.metadata == "https://about.example.org/?ark=${pid}&as=${inflection}"
+    assert (gateway.redirects, gateway.certificate) == (Path("/etc/single.csv"), Path("/etc/tls.crt"))
+    assert (gateway.drift_every, gateway.rate) == (86_400, 50)
+    assert gateway.proxies == (read_network("192.0.2.0/24"), read_network("::1"))
 
 
 def test_the_defaults_for_cache_and_built_zones_are_those_of_the_library() -> None:

@@ -34,12 +34,12 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def bootstrap(repository: Path, interpreter: str | None) -> str:
+def bootstrap(repository: Path, interpreter: str | None, extra: str = "dev") -> str:
     """Run the script and return its standard error."""
     environment = {name: value for name, value in os.environ.items() if name != "MAPTR_PYTHON"}
     if interpreter is not None:
         environment["MAPTR_PYTHON"] = str(repository / interpreter)
-    command = [str(repository / "scripts" / "bootstrap"), "dev"]
+    command = [str(repository / "scripts" / "bootstrap"), extra]
     return subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, check=True).stderr
 
 
@@ -49,6 +49,13 @@ def test_the_environment_is_recreated_only_for_another_interpreter(repository: P
     assert "making .venv with new" in bootstrap(repository, "new")
     assert bootstrap(repository, "new") == ""
     assert bootstrap(repository, None) == ""
+
+
+def test_other_extras_are_installed_unless_dev_is(repository: Path) -> None:
+    assert "extras: metrics\n" in bootstrap(repository, "old", "metrics")
+    assert "extras: gateway metrics\n" in bootstrap(repository, None, "gateway")
+    assert "extras: dev gateway metrics\n" in bootstrap(repository, None)
+    assert bootstrap(repository, None, "doh") == ""
 
 
 def test_a_command_that_is_not_python_is_an_error(repository: Path) -> None:

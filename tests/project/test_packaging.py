@@ -10,7 +10,8 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))
-EXTRAS = {name: set(wants) for name, wants in PROJECT["project"]["optional-dependencies"].items() if name != "dev"}
+EXTRAS = {name: set(wants) for name, wants in PROJECT["project"]["optional-dependencies"].items()}
+DEV = EXTRAS.pop("dev")
 _WHEEL = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
 SHARED = {Path(source): Path(target) for source, target in _WHEEL.get("shared-data", {}).items()}
 PAGES = [Path("README.md"), Path("CHANGELOG.md"), Path("CONTRIBUTING.md")]
@@ -29,13 +30,20 @@ def test_extras_named_in_messages_and_pages_exist() -> None:
     texts += [(REPOSITORY / page).read_text("utf-8") for page in PAGES]
     wanted = {extra for text in texts for extra in re.findall(r"maptr\[(\w+)\]", text)}
     assert wanted <= set(EXTRAS)
-    assert wanted >= {"dnssec", "doh", "metrics"}
+    assert wanted >= {"dnssec", "doh", "gateway", "metrics"}
 
 
 def test_all_contains_every_extra() -> None:
     named = re.fullmatch(r"maptr\[(.*)\]", *EXTRAS["all"])
     assert named is not None
     assert set(named[1].split(",")) == set(EXTRAS) - {"all"}
+
+
+def test_dev_contains_what_every_extra_needs() -> None:
+    """So scripts/bootstrap installs no extra beside it."""
+    needed = {want for name, wants in EXTRAS.items() if name != "all" for want in wants}
+    features = {"dnspython[dnssec,doh]>=2.9": {"dnspython[dnssec]>=2.9", "dnspython[doh]>=2.9"}}
+    assert needed <= DEV.union(*(features.get(want, {want}) for want in DEV))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)

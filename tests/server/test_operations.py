@@ -28,6 +28,7 @@ from tests.support.server_process import PATIENCE, Site, address_of, zone_text
 REPOSITORY = Path(__file__).resolve().parents[2]
 CONFIGURATION = (REPOSITORY / "docs" / "configuration.md").read_text("utf-8")
 OPERATIONS = (REPOSITORY / "docs" / "operations.md").read_text("utf-8")
+GATEWAY = (REPOSITORY / "docs" / "gateway.md").read_text("utf-8")
 UNIT = REPOSITORY / "docs" / "maptr.service"
 
 
@@ -41,7 +42,7 @@ def test_every_key_is_on_its_page() -> None:
 
 
 def test_the_defaults_on_the_page_are_the_defaults() -> None:
-    tables = ("serve.", "table.", "client.", "cache.")
+    tables = ("serve.", "table.", "client.", "cache.", "gateway.")
     given = "".join(f"{key} = {value}\n" for key, value in KEYS.items() if value and key.startswith(tables))
     assert parse(given) == parse() == Config()
     zone = "".join(f"{key[5:]} = {value}\n" for key, value in KEYS.items() if value and key.startswith("zone."))
@@ -94,7 +95,11 @@ def messages() -> list[tuple[str, str]]:
     return found
 
 
-LINES = re.findall(r"^\| `([^`]+)` \| ", OPERATIONS.partition("## What the log says")[2], re.MULTILINE)
+LINES = [
+    line
+    for page in (OPERATIONS, GATEWAY)
+    for line in re.findall(r"^\| `([^`]+)` \| ", page.partition("## What the log says")[2], re.MULTILINE)
+]
 
 
 def as_pattern(message: str) -> str:
