@@ -1,25 +1,30 @@
-"""What the registry knows of a NAAN or a shoulder, as an ERC (ARK draft 5.1 to 5.3, 2002 draft 7.2 to 7.5).
+"""What the registry or DNS knows of a NAAN or a shoulder, as an ERC (ARK draft 5.1 to 5.3, 2002 draft 7.2 to 7.5).
 
 The gateway describes the record and never the object of an ARK, which it does not know.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from http import HTTPStatus
 from typing import Any
 
+from maptr import url
 from maptr.ark import Ark
 from maptr.discovery import Discovery
 from maptr.gateway import pages
-from maptr.gateway.message import HTML, JSON, TEXT, Headers, Request, Response, as_json, text
+from maptr.gateway.message import HTML, JSON, TEXT, Headers, Request, Response, as_json, kept, text
 from maptr.gateway.site import Site
-from maptr.nma.describe import Segment
+from maptr.nma.describe import KERNEL, Segment, normal_date
 from maptr.registry import anvl
 from maptr.registry.table import Entry
 
-THUMP = "0.6 200 OK"  # draft 5.1.1: version and status of the protocol
+STATUS = "0.6 200 OK"  # draft 5.1.1: version and status of THUMP
 UNKNOWN = "(:unkn) unknown"  # Kernel Metadata 9.3
+SECONDS = 300  # for which a client may keep a description
+
+_MIDNIGHT = re.compile(r"T00:00:00(?:\.0+)?(?:Z|\+00:00)?\Z")  # of a date in JSON
 
 
 def respond(
@@ -36,57 +41,98 @@ def respond(
     As plain text, as a page or as JSON. ``wants="hkmp"`` names the status header as the 2002 draft does.
     """
     entry = entry or site.entry(ark) or Entry(ark.naan)
-    urls = [candidate.url(ark, scheme=found.scheme) for candidate in found] if found is not None else []
-    erc = segments(entry, site, urls)
-    status = "HKMP-Status" if wants == "hkmp" else "THUMP-Status"
+    erc = segments(entry, site, found)
     headers: Headers = (
-        (status, THUMP),
+        ("HKMP-Status" if wants == "hkmp" else "THUMP-Status", STATUS),
         ("Link", f'</ark:{entry.key}>; rel="describes"'),
         ("Vary", "Accept"),
-        ("Cache-Control", "max-age=300"),
+        *kept(request.now, SECONDS),
     )
     kind = request.prefers(TEXT, HTML, JSON)
     if kind == HTML:
         return pages.description(request, ark, entry, erc, site, headers)
     if kind == JSON:
-        return as_json(to_dict(entry, erc), HTTPStatus.OK, headers)
-    return text(to_anvl(erc), HTTPStatus.OK, headers)
+        return as_json(to_dict(ark, entry, erc), HTTPStatus.OK, headers)
+    note = "" if _is_record(ark, entry) else f"# This describes {_what(entry)}, not {ark}.\n"
+    return text(f"{to_anvl(erc)}{note}", HTTPStatus.OK, headers)
 
 
-def segments(entry: Entry, site: Site, urls: list[str]) -> tuple[Segment, ...]:
+def segments(entry: Entry, site: Site, found: Discovery | None = None) -> tuple[Segment, ...]:
     """The ERC of a record, the support that its organisation promises, and where this is known from."""
-    what = f"shoulder ark:{entry.key}" if entry.shoulder else f"NAAN {entry.naan}"
-    where = [nma.where or nma.target for nma in entry.nmas] or urls
-    who = " (=) ".join(filter(None, (entry.who.name, entry.who.name_native, entry.who.acronym)))
-    policy = entry.policy
-    promise = ", ".join(filter(None, (policy.policy, policy.tenure and f"since {policy.tenure}")))
-    state = site.table_state
-    fetched = time.strftime("%Y%m%d%H%M%S", time.gmtime(state.fetched)) if state.fetched is not None else ""
-    source = "DNS" if not entry.nmas else "the NAAN registry"
+    who = " (=) ".join(filter(None, map(_known, (entry.who.name, entry.who.name_native, entry.who.acronym))))
+    policy, permanence = entry.policy, _known(entry.policy.policy)
+    where = [nma.where or nma.target for nma in entry.nmas] or _places(found)
     return (
-        _segment("erc", who, what, entry.when, "; ".join(where)),
-        _segment("erc-support", who, f"(:permanence) {promise}" if promise else "", policy.tenure, policy.url),
-        _segment("erc-from", source, f"record of {what}", fetched, site.public_url),
+        _segment("erc", who, _what(entry), _date(entry.when), "; ".join(where)),
+        _segment(
+            "erc-support",
+            who,
+            f"(:permanence) {permanence}" if permanence else "",
+            _date(_known(policy.tenure)),
+            _known(policy.url),
+        ),
+        _segment("erc-from", *_source(entry, site, found)),
     )
 
 
-def _segment(name: str, *values: str | None) -> Segment:
+def _source(entry: Entry, site: Site, found: Discovery | None) -> tuple[str, str, str, str]:
+    """The source of a description, what it has, when it said so, and where it is: a URL, also of DNS (RFC 4501)."""
+    if not entry.nmas and found:
+        owner = found[0].owner
+        return "DNS", f"NAPTR records of {owner}", _time(found.fetched), f"dns:{owner}?type=NAPTR"
+    state = site.table_state
+    where = state.origin if "://" in state.origin else ""  # a path says something about this machine only
+    return "NAAN registry", f"record of {_what(entry)}", _time(state.fetched), where
+
+
+def _places(found: Discovery | None) -> list[str]:
+    """The servers of the candidates, each once; their URLs are those of one ARK."""
+    urls = () if found is None else found.urls()
+    return list(dict.fromkeys(url.parse(where).place for where in urls))
+
+
+def _what(entry: Entry) -> str:
+    return f"shoulder ark:{entry.key}" if entry.shoulder else f"NAAN {entry.naan}"
+
+
+def _is_record(ark: Ark, entry: Entry) -> bool:
+    """True if the ARK is the NAAN or the shoulder of the record itself."""
+    return str(ark) == f"ark:{entry.key}"
+
+
+def _known(value: str | None) -> str:
+    """A value of the registry; "" for a code that says it is missing."""
+    return value if value and anvl.code_of(value) not in anvl.MISSING else ""
+
+
+def _date(when: str) -> str:
+    """A date as an ERC writes it (2002 draft 7.6), or the registry's own text."""
+    return normal_date(_MIDNIGHT.sub("", when)) or when
+
+
+def _time(at: float | None) -> str:
+    return "" if at is None else time.strftime("%Y%m%d%H%M%S", time.gmtime(at))
+
+
+def _segment(name: str, *values: str) -> Segment:
     """All four elements of the kernel, in their order; a missing value has a code for it."""
-    return Segment(name, tuple(zip(("who", "what", "when", "where"), (v or UNKNOWN for v in values), strict=True)))
+    plain = (" ".join(value.split()) or UNKNOWN for value in values)
+    return Segment(name, tuple(zip(KERNEL, plain, strict=True)))
 
 
 def to_anvl(erc: tuple[Segment, ...]) -> str:
     """The segments as ANVL, each value on one line."""
-    blocks = [
-        "".join(f"{line}\n" for line in (f"{segment.name}:", *(f"{k}: {anvl.encode(v)}" for k, v in segment.elements)))
-        for segment in erc
-    ]
-    return "".join(blocks)
+    lines: list[str] = []
+    for segment in erc:
+        lines += [f"{segment.name}:", *(f"{label}: {anvl.encode(value)}" for label, value in segment.elements)]
+    return "".join(f"{line}\n" for line in lines)
 
 
-def to_dict(entry: Entry, erc: tuple[Segment, ...]) -> dict[str, Any]:
+def to_dict(ark: Ark, entry: Entry, erc: tuple[Segment, ...]) -> dict[str, Any]:
+    """The description as JSON: ``ark`` is the one of the request, ``describes`` the NAAN or shoulder."""
     return {
         "schema": "maptr/1",
+        "ark": str(ark),
         "describes": f"ark:{entry.key}",
         "segments": {segment.name: dict(segment.elements) for segment in erc},
     }

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from email.utils import formatdate
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
@@ -21,6 +23,7 @@ LINKSET = "application/linkset+json"  # RFC 9264
 
 Headers = tuple[tuple[str, str], ...]
 
+MAX_AGE = 86_400  # seconds for which a client may keep a response, at most
 _MAX_RANGES = 50  # media ranges of one Accept header that are read
 _QUALITY = re.compile(r"(?i)q\s*=\s*([01](?:\.\d{0,3})?)\Z")
 
@@ -51,6 +54,13 @@ class Request(NamedTuple):
     def parameter(self, name: str) -> str:
         """The first value of a parameter; "" without one."""
         return next((value for known, value in self.parameters if known == name), "")
+
+    def names(self, kind: str) -> bool:
+        """True if the client asks for a media type by its name, not only with a wildcard."""
+        accept = self.headers.get("accept", "").lower()
+        return kind in accept and any(
+            pattern == kind and quality > 0 for pattern, quality in map(_media_range, accept.split(",")[:_MAX_RANGES])
+        )
 
     def prefers(self, *offers: str) -> str:
         """The offered media type that the client prefers; the first one if it accepts none of them."""
@@ -111,6 +121,17 @@ def _quality(offer: str, ranges: list[tuple[str, float]]) -> float:
             if kind == pattern:
                 return quality
     return 0.0
+
+
+def kept(now: float, seconds: int) -> Headers:
+    """How long a client may keep a response."""
+    seconds = max(0, min(seconds, MAX_AGE))
+    return ("Cache-Control", f"max-age={seconds}"), ("Expires", _date(int(now) + seconds))
+
+
+@lru_cache(maxsize=1024)
+def _date(time: int) -> str:
+    return formatdate(time, usegmt=True)
 
 
 def html(page: str, status: int = HTTPStatus.OK, headers: Headers = ()) -> Response:

@@ -46,7 +46,7 @@ def failure(
 
 
 def authorities(
-    request: Request, ark: Ark, found: Discovery, urls: list[str], site: Site, headers: Headers
+    request: Request, ark: Ark, found: Discovery | None, urls: list[str], site: Site, headers: Headers
 ) -> Response:
     """All mapping authorities of an ARK, best first."""
     return _page("authorities.html", headers=headers, ark=ark, urls=urls, found=found)

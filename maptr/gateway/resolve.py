@@ -6,23 +6,36 @@ ARK draft sections 2.1 (mapping authorities are replaceable, so no redirect is p
 from __future__ import annotations
 
 import re
-from email.utils import formatdate
+from collections.abc import Sequence
 from http import HTTPStatus
 
 from maptr.ark import Ark
 from maptr.discovery import Discovery
 from maptr.errors import printable
 from maptr.gateway import describe, pages
-from maptr.gateway.message import HTML, JSON, LINKSET, PROBLEM, TEXT, Headers, Request, Response, as_json, problem, text
+from maptr.gateway.message import (
+    HTML,
+    JSON,
+    LINKSET,
+    PROBLEM,
+    TEXT,
+    Headers,
+    Request,
+    Response,
+    as_json,
+    kept,
+    problem,
+    text,
+)
 from maptr.gateway.site import Redirect, Site
+from maptr.url import MAX_URL
 
 STATUSES = (HTTPStatus.FOUND, HTTPStatus.SEE_OTHER)  # what a record may ask for
-MAX_AGE = 86_400  # seconds for which a client may keep a redirect
 STALE_AGE = 30  # seconds; RFC 8767 section 4: the TTL of a stale answer
 NONE_AGE = 300  # seconds for which a client may keep that there is none
 RETRY_AFTER = 30  # seconds until a client should ask again where DNS did not answer
+MAX_ARK = MAX_URL - 512  # bytes, which leave room for the rest of its URL at a mapping authority
 
-LIST = ("maptr", "list")  # the parameter that asks for all mapping authorities
 _PARAMETER = re.compile(r"(?:^|&)maptr=(list|hkmp)(?=&|\Z)")
 
 
@@ -30,10 +43,11 @@ def own_parameter(ark: Ark) -> tuple[Ark, str]:
     """The ARK without the parameter ``maptr`` in its query string, and the value of that."""
     if "maptr=" not in ark.tail:
         return ark, ""
-    found = _PARAMETER.search(ark.tail[1:])
+    query = ark.tail[1:]
+    found = _PARAMETER.search(query)
     if found is None:
         return ark, ""
-    rest = (ark.tail[1:][: found.start()] + ark.tail[1:][found.end() :]).lstrip("&")
+    rest = (query[: found.start()] + query[found.end() :]).lstrip("&")
     return ark._replace(tail=f"?{rest}" if rest else ""), found[1]
 
 
@@ -41,33 +55,52 @@ def answer(request: Request, ark: Ark, found: Discovery, site: Site, wants: str 
     """The response to a request for an ARK. ``wants`` is its parameter ``maptr``."""
     if not found.candidates:
         return _none(request, ark, found, site) if found.complete else _unknown(request, ark, found)
-    if wants == "list" or LINKSET in request.headers.get("accept", ""):
-        return _list(request, ark, found, site)
-    best = site.ranked(found, request.now)[0]
-    target = best.url(ark, scheme=found.scheme)
-    if ark.inflection and site.metadata:
-        target = metadata_url(ark, site)
-    elif site.is_own(target) or (ark.inflection and (site.describes or site.is_suspect(best, found, request.now))):
-        return describe.respond(request, ark, site, found=found, wants=wants)
-    return redirect(request, ark, target, best.status, provenance(found, request.now))
+    headers = provenance(found, request.now)
+    ranked = site.ranked(found, request.now)
+    if wants_list(request, wants):
+        return authorities(request, ark, [one.url(ark, scheme=found.scheme) for one in ranked], site, headers, found)
+    host = request.headers.get("host", "")
+    if ark.inflection and site.metadata and not site.is_own(target := metadata_url(ark, site), host):
+        return redirect(request, ark, target, None, headers)
+    for best in ranked:
+        target = best.url(ark, scheme=found.scheme)
+        if site.is_own(target, host):
+            continue
+        if ark.inflection and (site.describes or site.is_suspect(best, found, request.now)):
+            break
+        return redirect(request, ark, target, best.status or site.status(ark, target), headers)
+    return describe.respond(request, ark, site, found=found, wants=wants)
+
+
+def wants_list(request: Request, wants: str) -> bool:
+    return wants == "list" or request.names(LINKSET)
 
 
 def metadata_url(ark: Ark, site: Site) -> str:
     """Where the configured target for descriptions sends an ARK."""
-    return site.metadata.replace("${pid}", ark.in_url).replace("${inflection}", ark.tail)
+    return site.metadata.replace("${pid}", _path(ark)).replace("${inflection}", ark.tail)
 
 
-def single(request: Request, ark: Ark, rule: Redirect) -> Response:
-    """The redirect of a single ARK, which has its own table."""
-    return redirect(request, ark, rule.url, rule.status, (("Maptr-Source", "redirects"), *_kept(request.now, NONE_AGE)))
+def single(request: Request, ark: Ark, rule: Redirect, site: Site, wants: str = "") -> Response:
+    """The redirect of a single ARK, which has its own table. An inflection or query string stays before a fragment."""
+    headers: Headers = (("Maptr-Source", "redirects"), *kept(request.now, NONE_AGE))
+    base, mark, fragment = rule.url.partition("#")
+    target = f"{base}{ark.tail}{mark}{fragment}"
+    if wants_list(request, wants):
+        return authorities(request, ark, [target], site, headers)
+    if site.is_own(target, request.headers.get("host", "")):
+        return describe.respond(request, ark, site, wants=wants)
+    return redirect(request, ark, target, rule.status, headers)
 
 
 def redirect(request: Request, ark: Ark, target: str, status: int | None, headers: Headers) -> Response:
     """A redirect that is not permanent. After a POST it is 303, so that the client goes on with a GET."""
+    if len(target) > MAX_URL:
+        return failure(request, HTTPStatus.REQUEST_URI_TOO_LONG, f"the URL of the ARK has more than {MAX_URL} bytes")
     code = status if status in STATUSES else HTTPStatus.FOUND
     if request.method == "POST":
         code = HTTPStatus.SEE_OTHER
-    label = str(ark) if ark.inflection is None else ark.in_url
+    label = _path(ark)
     link = f'</{label}?info>; rel="describedby", </{label}?maptr=list>; rel="linkset"; type="{LINKSET}"'
     given = (("Content-Type", TEXT), ("Location", target), ("Vary", "Accept"), ("Link", link), *headers)
     return Response(code, given, f"{target}\n".encode("ascii", "replace"))
@@ -89,36 +122,39 @@ def provenance(found: Discovery, now: float) -> Headers:
         plain = printable(found.reason).encode("ascii", "replace").decode().replace("\\", "\\\\").replace('"', '\\"')
         parts.append(f'reason="{plain}"')
     seconds = STALE_AGE if found.stale else 0 if found.expiration is None else int(found.expiration - now)
-    return ("Maptr-Source", ";".join(parts)), *_kept(now, seconds)
+    return ("Maptr-Source", ";".join(parts)), *kept(now, seconds)
 
 
-def _kept(now: float, seconds: int) -> Headers:
-    seconds = max(0, min(seconds, MAX_AGE))
-    return ("Cache-Control", f"max-age={seconds}"), ("Expires", formatdate(now + seconds, usegmt=True))
+def _path(ark: Ark) -> str:
+    """The ARK as the path of a URL; a bare NAAN without a slash (draft table 1)."""
+    return ark.in_url if ark.name else str(ark)
 
 
-def _list(request: Request, ark: Ark, found: Discovery, site: Site) -> Response:
+def authorities(
+    request: Request, ark: Ark, urls: Sequence[str], site: Site, headers: Headers, found: Discovery | None = None
+) -> Response:
     """All mapping authorities, best first (the "discriminated list" of draft 5.1), as a link set (RFC 9264)."""
-    urls = [candidate.url(ark, scheme=found.scheme) for candidate in site.ranked(found, request.now)]
-    headers = (("Vary", "Accept"), *provenance(found, request.now))
+    headers = (("Vary", "Accept"), *headers)
     kind = request.prefers(LINKSET, JSON, HTML, TEXT)
     if kind == HTML:
-        return pages.authorities(request, ark, found, urls, site, headers)
+        return pages.authorities(request, ark, found, list(urls), site, headers)
     if kind == TEXT:
         return text("".join(f"{where}\n" for where in urls), headers=headers)
-    anchor = f"{site.public_url}/{ark}" if site.public_url else f"/{ark}"
     links = [{"href": where} for where in urls]
-    return as_json({"linkset": [{"anchor": anchor, "alternate": links}]}, headers=headers, kind=kind)
+    value = {"linkset": [{"anchor": f"{site.public_url}/{_path(ark)}", "alternate": links}]}
+    return as_json(value, headers=headers, kind=kind)
 
 
 def _none(request: Request, ark: Ark, found: Discovery, site: Site) -> Response:
     """DNS or the table said that there is none: forward the ARK to ``root``, or say so."""
-    headers = (*provenance(found, request.now)[:1], *_kept(request.now, NONE_AGE))
+    headers = (*provenance(found, request.now)[:1], *kept(request.now, NONE_AGE))
     if site.root and not site.is_circular(ark):
-        return redirect(request, ark, f"{site.root}/{ark.in_url}{ark.tail}", None, headers)
+        return redirect(request, ark, f"{site.root}/{_path(ark)}{ark.tail}", None, headers)
     detail = str(_why(found))
     if ark.shared is not None and not ark.shared.resolves:
-        detail += f". NAAN {ark.naan} is shared by all organisations, for {ark.shared.meaning}"
+        detail += (
+            f". NAAN {ark.naan} is shared by all organisations, for {ark.shared.meaning}: its ARKs need not resolve"
+        )
     return failure(request, HTTPStatus.NOT_FOUND, detail, (("Vary", "Accept"), *headers), ark, found)
 
 

@@ -24,14 +24,15 @@ METHODS = ("GET", "HEAD", "OPTIONS", "POST")
 MAX_BODY = 65_536  # bytes of a POST: one DNS message, or one ARK of at most 8,192
 
 _LABEL = re.compile(r"(?i)(?:^|/|%2F)ark(?::|%3A)")
+_ORIGIN = re.compile(r"(?i)https?://[^/?]*")  # before the path in a request to a proxy (RFC 9112 3.2.2)
 # White space, dashes and invisible characters of a pasted ARK, as a browser sends them: no part of any ARK.
 _INERT = re.compile(
-    "(?i)%(?:0[9A-D]|1[C-F]|20)|%C2%(?:85|A0|AD)|%E1%9A%80|%E2%80%(?:8[0-9A-F]|9[0-5]|A[89A-F])|%E2%81%(?:9F|A[0-9])"
+    "(?i)%(?:0[9A-D]|1[C-F]|20|2D)|%C2%(?:85|A0|AD)|%E1%9A%80|%E2%80%(?:8[0-9A-F]|9[0-5]|A[89A-F])|%E2%81%(?:9F|A[0-9])"
     "|%E2%88%92|%E3%80%80|%EF%BB%BF|%EF%B9%(?:98|A3)|%EF%BC%8D"
 )
 
-# Every response may be read by scripts of other sites: nothing depends on who asks.
-_CORS: Headers = (("Access-Control-Allow-Origin", "*"),)
+# Scripts of other sites may read every response: nothing depends on who asks.
+_CORS: Headers = (("Access-Control-Allow-Origin", "*"), ("Access-Control-Expose-Headers", "*"))
 
 
 def route(
@@ -48,6 +49,8 @@ def route(
 
     ``raw_target`` is as received. ``client`` is the address of the client, for the rules of DNS.
     """
+    if raw_target[:1] != "/":
+        raw_target = "/" + _ORIGIN.sub("", raw_target, count=1).removeprefix("/")
     request = Request(method, raw_target, headers, body, now, client)
     answer = _route(request, site)
     if isinstance(answer, Lookup):
@@ -66,7 +69,7 @@ def _readable(response: Response, request: Request) -> Response:
 
 def _route(request: Request, site: Site) -> Answer:
     path = request.path
-    has_label = path.startswith("/ark:") or _LABEL.search(path)
+    has_label = path.startswith("/ark:") or _LABEL.search(_without_inert(path))
     if path.startswith("/api/") and not has_label:
         return api.respond(request, site)
     if request.method not in METHODS:
@@ -99,20 +102,26 @@ def _posted(request: Request) -> str:
     return body
 
 
+def _without_inert(path: str) -> str:
+    return _INERT.sub("", path) if "%" in path else path
+
+
 def _resolve(request: Request, received: str, site: Site) -> Answer:
     """The response for an ARK in any text or target."""
     if received.startswith("/ark:"):
         received = received[1:]  # the text of an ARK that is read fastest
     path, mark, query = received.partition("?")
     try:
-        ark = Ark.parse(_INERT.sub("", path) + mark + query if "%" in path else received, bare=True)
+        ark = Ark.parse(f"{_without_inert(path)}{mark}{query}" if "%" in path else received, bare=True)
     except ArkSyntaxError as error:
         return failure(request, HTTPStatus.BAD_REQUEST, str(error))
+    if len(ark.in_url) > resolve.MAX_ARK:
+        return failure(request, HTTPStatus.REQUEST_URI_TOO_LONG, f"an ARK of more than {resolve.MAX_ARK} bytes")
     ark, wants = resolve.own_parameter(ark)
     if site.redirects and (rule := site.redirects.get(ark)) is not None:
-        return resolve.single(request, ark, rule)
+        return resolve.single(request, ark, rule, site, wants)
     entry = site.table.get(f"{ark.naan}/{ark.name}" if ark.name else ark.naan)
-    if entry is not None and not ark.qualifier and wants != "list":  # a bare NAAN or shoulder
+    if entry is not None and not ark.qualifier and not resolve.wants_list(request, wants):  # a bare NAAN or shoulder
         return describe.respond(request, ark, site, entry=entry, wants=wants)
     return Lookup(ark, partial(resolve.answer, request, ark, site=site, wants=wants))
 

@@ -14,6 +14,7 @@ from maptr.discovery import Candidate, Discovery
 from maptr.gateway.message import Response
 from maptr.registry.followed_file import TableState
 from maptr.registry.table import Entry, Table
+from maptr.registry.target import DEFAULT_STATUS
 
 NO_TABLE = Table()
 
@@ -31,7 +32,7 @@ class Redirect:
     """The target of a single ARK (draft 3.4)."""
 
     url: str
-    status: int = 302
+    status: int = DEFAULT_STATUS
 
 
 @dataclass(frozen=True)
@@ -64,20 +65,34 @@ class Site:
         """The record that serves an ARK."""
         return self.table.lookup(ark)
 
-    @cached_property
-    def _own(self) -> str:
-        return _place(self.public_url)
+    def status(self, ark: Ark, target: str) -> int | None:
+        """The HTTP status that the record of an ARK wants for a target, if it is not the usual one. A NAPTR record has
+        no field for it."""
+        entry = self.entry(ark)
+        if entry is None:
+            return None
+        unusual = (nma for nma in entry.nmas if nma.status != DEFAULT_STATUS)
+        return next((nma.status for nma in unusual if nma.url(ark, entry.shoulder) == target), None)
 
-    def is_own(self, where: str) -> bool:
-        """True for a URL of the gateway itself."""
-        return bool(self.public_url) and _place(where).startswith(self._own)
+    def is_own(self, where: str, host: str) -> bool:
+        """True for a URL of the gateway itself: below ``public_url`` or, without one, an ARK at ``host``, to which the
+        client sent its request."""
+        if self.public_url:
+            return self._own_host in where.lower() and _is_below(where, self.public_url)
+        return host.lower() in where.lower() and _place(where).startswith(f"{_place(f'http://{host}')}ark:")
+
+    @cached_property
+    def _own_host(self) -> str:
+        return url.parse(self.public_url).host.text.lower().removesuffix(".")
 
     def is_circular(self, ark: Ark) -> bool:
-        """True if the record of an ARK names this gateway or ``root``, so that forwarding to ``root`` could loop."""
+        """True if forwarding an ARK to ``root`` could loop: ``root`` is this gateway, or the record of the ARK names
+        one of the two."""
         entry = self.entry(ark)
-        urls = entry.urls(ark) if entry is not None else []
-        bases = [_place(base) for base in (self.public_url, self.root) if base]
-        return any(_place(where).startswith(base) for where in urls for base in bases)
+        targets = entry.urls(ark) if entry is not None else []
+        return any(_is_below(where, self.root) for where in targets) or (
+            bool(self.public_url) and any(_is_below(where, self.public_url) for where in (self.root, *targets))
+        )
 
     def ranked(self, found: Discovery, now: float) -> list[Candidate]:
         """The candidates, with those that did not answer their last probes at the end."""
@@ -92,6 +107,17 @@ class Site:
         return known is not None and known.is_suspect(now)
 
 
+def _is_below(where: str, base: str) -> bool:
+    return f"{_place(where)}/".startswith(_place(f"{base}/"))
+
+
 def _place(text: str) -> str:
-    """A URL in the form that compares with its beginning."""
-    return url.same_place(f"{text}/")
+    """Host, port and path of a URL in the form that compares with its beginning. http and https are one place, because
+    a server may be reached by both. Other text is returned unchanged."""
+    try:
+        parsed = url.parse(text)
+    except ValueError:
+        return text
+    port = "" if parsed.port in (None, 80, 443) else f":{parsed.port}"
+    path = parsed.rest.replace("ark:/", "ark:") or "/"
+    return f"{parsed.host.in_url.lower().removesuffix('.')}{port}{path}"

@@ -41,6 +41,7 @@ class TableState:
     trouble: str = ""
     fetched: float | None = None
     digest: str = ""
+    origin: str = ""
 
     def __repr__(self) -> str:
         return "no table" if self.table is None else repr(self.table)
@@ -122,10 +123,11 @@ class WatchedTable:
             self._look_at, self._status = self._clock(), ()  # read it again at once
             raise TableError("the file changed while it was read", filename=str(self.path))
         digest = hashlib.sha256(content).hexdigest()
-        fetched = _confirmed_at(self.path, digest) or modified / 1e9
+        confirmed, origin = _confirmed(self.path, digest)
+        fetched = confirmed or modified / 1e9
         old = self._state.table
         if digest == self._state.digest:
-            return TableState(old, "", fetched, digest)
+            return TableState(old, "", fetched, digest, origin)
         bad: list[TableError] = []
         table = registry.read(content, filename=str(self.path), on_bad=bad.append, scheme=self._scheme)
         marked_end = _has_end(content)
@@ -140,7 +142,7 @@ class WatchedTable:
         if bad:
             log.warning("%s: %d bad records, the first: %s", self.path, len(bad), bad[0])
         self._marked_end = marked_end
-        return TableState(table, "", fetched, digest)
+        return TableState(table, "", fetched, digest, origin)
 
 
 def _trouble(error: MaptrError | OSError) -> str:
@@ -174,11 +176,13 @@ def read_pull_file(path: Path) -> dict[str, Any]:
     return {}
 
 
-def _confirmed_at(path: Path, digest: str) -> float | None:
-    """When the source last confirmed this content, according to the note; None if the note is about another content."""
+def _confirmed(path: Path, digest: str) -> tuple[float | None, str]:
+    """When the source last confirmed this content, and that source; None and "" if the note is for another content."""
     note = read_pull_file(path)
-    checked = note.get("checked")
-    return float(checked) if note.get("sha256") == digest and isinstance(checked, int | float) else None
+    if note.get("sha256") != digest:
+        return None, ""
+    checked, origin = note.get("checked"), note.get("source")
+    return float(checked) if isinstance(checked, int | float) else None, origin if isinstance(origin, str) else ""
 
 
 def table_source(

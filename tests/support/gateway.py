@@ -1,0 +1,52 @@
+"""Requests to the gateway without sockets: ``route``, with a cache over a scripted DNS where an ARK is looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from maptr.ark import Ark
+from maptr.discovery import Discovery, DiscoveryError
+from maptr.gateway.message import Lines, Lookup, Response
+from maptr.gateway.route import route
+from maptr.gateway.site import Site
+from maptr.registry.followed_file import TableSource, TableState
+from maptr.registry.table import Table
+from maptr.walk import Answer
+from tests.support.caching import Rig
+
+FETCHED = 1_699_999_000.0  # a thousand seconds before the wall clock of a Rig
+
+
+class Gateway:
+    """A gateway over a table and a scripted DNS. The settings are those of ``Site``."""
+
+    def __init__(
+        self,
+        table: Table | None = None,
+        answers: Mapping[str, Answer] | None = None,
+        *,
+        policy: str = "natab-only",
+        origin: str = "",
+        **settings: Any,
+    ) -> None:
+        source: TableSource = TableState(table, fetched=None if table is None else FETCHED, origin=origin)
+        self.rig = Rig(answers, source, policy)
+        self.site = Site(table_state=source.current(), **settings)
+
+    def discover(self, ark: Ark) -> Discovery:
+        try:
+            return self.rig.cache.discover(ark.resolution if ark.name else ark)
+        except DiscoveryError as error:
+            assert error.discovery is not None
+            return error.discovery
+
+    def ask(self, target: str, method: str = "GET", *, body: str = "", **headers: str) -> Response:
+        """The response to a request. Underscores in the names of headers stand for hyphens."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        answer = route(method, target, named, self.site, body=body.encode(), now=self.rig.wall(), client="192.0.2.1")
+        assert not isinstance(answer, Lines)
+        return answer.respond(self.discover(answer.ark)) if isinstance(answer, Lookup) else answer
+
+    def location(self, target: str, **headers: str) -> str:
+        return self.ask(target, **headers).header("location")
