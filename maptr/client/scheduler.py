@@ -176,6 +176,7 @@ class Scheduler(Generic[Token]):
     def tell(self, question: SharedQuestion[Token], answer: Answer) -> None:
         """The answer to a question that was taken, for every walk that waits for it."""
         key = question.key
+        del question.unanswered, question.drop  # they refer to the driver's question, which refers to this one
         size = len(answer.records) or 1
         if size > self._room:
             self._known.clear()

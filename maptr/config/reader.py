@@ -176,9 +176,10 @@ class _Reading:
             for part in above:
                 table = table.setdefault(part, {})
                 if not isinstance(table, dict):
-                    return  # the file has a value in place of a table, which is an error of its own
-            table[last] = value
-            self._outside[tuple(key.split("."))] = source
+                    break  # the file has a value in place of a table, which is an error of its own
+            else:
+                table[last] = value
+                self._outside[tuple(key.split("."))] = source
 
     def table(self, kind: type[Any], document: object, path: lines.KeyPath) -> Any:
         """A table as an object of its class. A wrong value gets its default; without a default, the table is WRONG."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import threading
 import time
@@ -44,6 +45,18 @@ def test_each_name_is_asked_once() -> None:
         assert len(server.queries) == 20
     assert [str(d.ark) for d in found] == [f"ark:{i % 20}/x{i}" for i in range(3000)]
     assert all(found)
+
+
+def test_a_run_leaves_nothing_to_the_garbage_collector() -> None:
+    with hostile(hosts({f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(200)})) as server:
+        found = discover_many((f"ark:{i}/x" for i in range(200)), nameservers=[server.name])
+        gc.collect()
+        gc.disable()
+        try:
+            assert all(found)
+            assert gc.collect() < 200
+        finally:
+            gc.enable()
 
 
 def test_lost_packets_are_sent_again() -> None:

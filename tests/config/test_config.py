@@ -290,6 +290,12 @@ def test_an_error_in_the_environment_names_the_variable(environment: dict[str, s
     assert str(error_of('[serve]\nlisten = ["192.0.2.1:53"]', environment=environment)).startswith(said)
 
 
+def test_a_value_in_place_of_a_table_hides_no_other_error() -> None:
+    environment = {"MAPTR_SERVE_TLS_CERTIFICATE": "x", "MAPTR_SERVE_WORKERS": "two"}
+    found = error_of("[serve]\ntls = 1", environment=environment)
+    assert [(error.line, error.key) for error in found.all] == [(0, "serve.workers"), (2, "serve.tls")]
+
+
 def test_the_error_for_a_file_named_by_the_environment_says_so(tmp_path: Path) -> None:
     missing = tmp_path / "none.toml"
     with pytest.raises(OSError, match=r"none\.toml") as caught:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -93,6 +94,19 @@ def test_unsupported_although_bind_accepts_it(field: bytes) -> None:
     with pytest.raises(RegexpError) as caught:
         Substitution.parse(field)
     assert not caught.value.refused
+
+
+@pytest.mark.parametrize(
+    "ere", [b"(((a{255}){255}){255})", b"(" * 60 + b"a" + b"){255}" * 60, b"(a|b){99}|" * 25 + b"c"]
+)
+def test_a_program_that_is_too_long_is_never_built(ere: bytes) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(RegexpError, match=str(MAX_PROGRAM)):
+            Expression.parse(ere)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("ere", [rb"((a*)*(a*)*b)", rb"^((a*)*(a*)*b){20}", rb"(a|aa)*$b", rb"(a?){60}a{60}b"])
