@@ -274,9 +274,12 @@ class _Parser:
     def alternatives(self, depth: int = 0) -> Program:
         """The program of an expression, or of a group ``depth`` groups deep."""
         branches = [self._branch(depth)]
+        size = len(branches[0])
         while self._peek() == 0x7C:  # |
             self.at += 1
-            branches.append(self._branch(depth))
+            branch = self._branch(depth)
+            size += len(branch) + 2  # with its SPLIT and JUMP
+            branches += [branch] if self._fits(size) else []
         return functools.reduce(lambda right, left: either(left, right), reversed(branches))
 
     def _branch(self, depth: int) -> Program:
