@@ -108,6 +108,11 @@ def preferred(accept: str, offers: Iterable[str]) -> str:
     return max(offers, key=lambda offer: _quality(offer.partition(";")[0], ranges))
 
 
+def accepts(accept: str, offer: str) -> bool:
+    """False if an Accept header excludes a media type."""
+    return not accept or _quality(offer, [_media_range(text) for text in accept.split(",")[:_MAX_RANGES]]) > 0
+
+
 def _media_range(text: str) -> tuple[str, float]:
     kind, *parameters = (part.strip() for part in text.split(";"))
     quality = next((float(found[1]) for part in parameters if (found := _QUALITY.match(part))), 1.0)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
+from maptr.answer.context import Context, Identity
 from maptr.cache import NATAB_ONLY
 from maptr.cache.cache import Cache
 from maptr.cache.probe_log import ProbeLog
@@ -27,9 +28,11 @@ from maptr.gateway.metrics import Metrics
 from maptr.gateway.redirects import RedirectFile
 from maptr.gateway.server import HttpLimits, HttpServer
 from maptr.gateway.site import DriftReport, Site
+from maptr.gateway.zones import ZoneFiles
 from maptr.protocol.address import Address
 from maptr.server import process
 from maptr.server.stream import Certificate
+from maptr.zone.snapshot import Snapshot
 
 log = logging.getLogger("maptr.gateway")
 
@@ -42,8 +45,8 @@ PROBE_ARK = "ark:99999/maptr"  # of the NAAN for tests; any answer, also that th
 class Service:
     """The gateway. ``config`` is the configuration at the start, ``reread`` reads it again for a reload.
 
-    ``dns`` answers a DNS message for a client from the zones of the configuration; None without zones. ``chooser``
-    chooses among several mapping authorities.
+    ``zones`` gives the zones for DNS over HTTPS if a server in this process has them; by default they are read from the
+    files of the configuration. ``chooser`` chooses among several mapping authorities.
     Raises ConfigError for redirects or a certificate that cannot be used.
     """
 
@@ -53,19 +56,22 @@ class Service:
         cache: Cache,
         *,
         reread: Callable[[], Config] | None = None,
-        dns: Callable[[bytes, str], bytes | None] | None = None,
+        zones: Callable[[], Snapshot] | None = None,
         chooser: Chooser | None = None,
         allow_private: bool = False,
     ) -> None:
         self.bound: list[Address] = []
-        self.site = Site(dns=dns)
+        self.site = Site()
         self._config = config
         self._cache = cache
         self._reread = reread
         self._allow_private = allow_private
         self._metrics = Metrics()
         self._redirects = self._read_redirects(config.gateway)
-        self._site_of(config.gateway)
+        self._reads_zones = zones is None
+        self._zone_files = ZoneFiles(config.zones if zones is None else ())
+        self._zones = zones or self._zone_files.refresh
+        self._site_of(config)
         settings = config.gateway
         self._http = HttpServer(
             cache,
@@ -151,14 +157,18 @@ class Service:
         """Look at the files of table and redirects."""
         state = await asyncio.to_thread(self._cache.table.current)
         rules = await asyncio.to_thread(self._redirects.refresh) if self._redirects else {}
+        zones = await asyncio.to_thread(self._zones)
         troubles = [f"table: {state.trouble}"] if state.trouble else []
         if state.table is None and not state.trouble and self._asks_no_dns:
             troubles.append("table: none")
         troubles += [f"DNS: {self._dns_trouble}"] if self._dns_trouble else []
         if self._redirects is not None and self._redirects.trouble:
             troubles.append(f"redirects: {self._redirects.trouble}")
-        if state is not self.site.table_state or rules is not self.site.redirects or [*self.site.troubles] != troubles:
-            self.site = replace(self.site, table_state=state, redirects=rules, troubles=tuple(troubles))
+        troubles += self._zone_files.troubles
+        now = self.site
+        same = state is now.table_state and rules is now.redirects and zones is now.zones
+        if not same or list(now.troubles) != troubles:
+            self.site = replace(now, table_state=state, redirects=rules, zones=zones, troubles=tuple(troubles))
 
     async def _read_probes(self) -> None:
         history = self._cache.history
@@ -201,17 +211,21 @@ class Service:
         self._config, self._redirects = config, redirects
         if self._http.tls is not None and tls is not None:
             self._http.tls.load_cert_chain(str(config.gateway.certificate), str(config.gateway.key))
-        self._site_of(config.gateway)
+        if self._reads_zones:
+            await asyncio.to_thread(self._zone_files.follow, config.zones)
+        self._site_of(config)
         await self._refresh()
         log.info("reloaded")
 
-    def _site_of(self, settings: GatewayConfig) -> None:
+    def _site_of(self, config: Config) -> None:
+        settings, serve = config.gateway, config.serve
         self.site = replace(
             self.site,
             public_url=settings.public_url,
             root=settings.root,
             metadata=settings.metadata,
             describes=settings.inflections == "describe",
+            dns_context=Context(Identity(serve.nsid, serve.version, serve.hostname)),
             metrics=lambda: self._metrics.page(lambda: self.site),
         )
 

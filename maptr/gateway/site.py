@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from maptr import url
+from maptr.answer.context import PLAIN, Context
 from maptr.ark import Ark
 from maptr.cache.drift import Drift
 from maptr.cache.probe_log import Liveness, place_in
@@ -15,6 +16,7 @@ from maptr.gateway.message import Response
 from maptr.registry.followed_file import TableState
 from maptr.registry.table import Entry, Table
 from maptr.registry.target import DEFAULT_STATUS
+from maptr.zone.snapshot import Snapshot
 
 NO_TABLE = Table()
 
@@ -41,8 +43,8 @@ class Site:
 
     ``public_url`` is where clients reach the gateway, ``root`` the resolver to which it forwards an ARK that has no
     mapping authority; both without a final slash, and "" for none. ``metadata`` is the target of inflections where it
-    differs from that of the object. ``describes``: the gateway answers every inflection itself. ``dns`` answers a DNS
-    message of a client; None without zones. ``troubles`` are the reasons why the gateway is not ready.
+    differs from that of the object. ``describes``: the gateway answers every inflection itself. ``zones``, if
+    there are any, and ``dns_context`` answer DNS over HTTPS. ``troubles`` are why the gateway is not ready.
     """
 
     public_url: str = ""
@@ -53,7 +55,8 @@ class Site:
     liveness: Mapping[str, Liveness] = field(default_factory=dict)
     drift: DriftReport = DriftReport()
     describes: bool = False
-    dns: Callable[[bytes, str], bytes | None] | None = None
+    zones: Snapshot | None = None
+    dns_context: Context = PLAIN
     metrics: Callable[[], Response] | None = None
     troubles: tuple[str, ...] = ()
 

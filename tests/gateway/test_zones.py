@@ -1,0 +1,102 @@
+"""The zones for DNS over HTTPS: read from files, followed, and kept where a file is bad."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from maptr.config import ZoneConfig
+from maptr.config.model import read_name
+from maptr.gateway.zones import ZoneFiles
+from maptr.server.state_folder import signed_path, write_signed
+
+NAME = read_name("example.")
+
+
+def text(serial: int, *lines: str) -> str:
+    return "\n".join([f"@ 60 SOA ns h {serial} 2 3 4 5", "@ 60 NS ns", "ns 60 A 192.0.2.1", *lines, ""])
+
+
+def write(path: Path, content: str) -> Path:
+    aside = path.with_suffix(".new")
+    aside.write_text(content)
+    aside.replace(path)
+    return path
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return write(tmp_path / "example.zone", text(1))
+
+
+def serial(zones: ZoneFiles) -> int | None:
+    snapshot = zones.refresh()
+    view = None if snapshot is None else snapshot.zones.get(NAME)
+    return None if view is None else view.serial
+
+
+def test_a_changed_file_is_read(file: Path) -> None:
+    zones = ZoneFiles([ZoneConfig(NAME, file)])
+    first = zones.refresh()
+    assert serial(zones) == 1
+    assert zones.refresh() is first
+    write(file, text(2))
+    assert serial(zones) == 2
+
+
+@pytest.mark.parametrize("content", ["@ 60 SOA", text(0), ""])
+def test_a_bad_file_leaves_the_version_before(file: Path, content: str) -> None:
+    zones = ZoneFiles([ZoneConfig(NAME, file)])
+    write(file, content)
+    assert serial(zones) == 1
+    [trouble] = zones.troubles
+    assert trouble.startswith("zone example.: ")
+    write(file, text(2))
+    assert serial(zones) == 2
+    assert not zones.troubles
+
+
+def test_a_missing_file_is_a_broken_zone_until_it_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "later.zone"
+    zones = ZoneFiles([ZoneConfig(NAME, path)])
+    assert zones.snapshot is not None
+    assert zones.snapshot.broken == {NAME}
+    assert "later.zone" in zones.troubles[0]
+    write(path, text(7))
+    assert serial(zones) == 7
+
+
+def test_a_reload_follows_other_zones(file: Path, tmp_path: Path) -> None:
+    zones = ZoneFiles()
+    assert zones.refresh() is None
+    zones.follow([ZoneConfig(NAME, file)])
+    assert serial(zones) == 1
+    other = ZoneConfig(read_name("other."), write(tmp_path / "other.zone", text(3)))
+    zones.follow([other])
+    assert zones.snapshot is not None
+    assert [*zones.snapshot.zones] == [other.name]
+    zones.follow([])
+    assert zones.refresh() is None
+
+
+def test_two_zones_of_one_file(file: Path) -> None:
+    zones = ZoneFiles([ZoneConfig(NAME, file), ZoneConfig(read_name("other."), file)])
+    assert zones.snapshot is not None
+    assert len(zones.snapshot.zones) == 2
+
+
+def test_nothing_is_built_or_signed(tmp_path: Path) -> None:
+    """A zone that the server builds and signs is read as it was published, and no file is made."""
+    keys, state, table = tmp_path / "keys", tmp_path / "state", tmp_path / "naans.json"
+    config = replace(ZoneConfig(NAME, tmp_path / "example.zone", keys=keys, table=table), state=state)
+    zones = ZoneFiles([config])
+    assert zones.troubles
+    assert not [*tmp_path.iterdir()]
+    state.mkdir()
+    write_signed(state, NAME, text(20), 10)
+    assert serial(zones) == 20
+    write_signed(state, NAME, text(19), 10)  # as after maptr reload --force
+    assert serial(zones) == 19
+    assert [*tmp_path.rglob("*.*")] == [signed_path(state, NAME)]
