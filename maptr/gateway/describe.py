@@ -116,7 +116,7 @@ def _time(at: float | None) -> str:
 
 def _segment(name: str, *values: str) -> Segment:
     """All four elements of the kernel, in their order; a missing value has a code for it."""
-    plain = (" ".join(value.split()) or UNKNOWN for value in values)
+    plain = (anvl.one_line(value) or UNKNOWN for value in values)
     return Segment(name, tuple(zip(KERNEL, plain, strict=True)))
 
 

@@ -1,7 +1,7 @@
 """Redirects of single ARKs (draft 3.4), from a CSV or SQLite file that is read again when it changes.
 
 A CSV has the columns ``ark`` and ``url``, and may have ``status`` (302 or 303). A SQLite file has a table ``redirects``
-with the same columns. A file that cannot be read, or has a bad line, leaves the last good redirects in use.
+with the same columns. A file that is gone, cannot be read or has a bad line leaves the last good redirects in use.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import csv
 import io
 import logging
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
@@ -26,9 +26,9 @@ log = logging.getLogger("maptr.gateway")
 MAX_REDIRECTS = 1_000_000  # some 500 bytes each
 STATUSES = ("302", "303")
 LOOK_EVERY = 1.0  # seconds between checks of the file's status
+READ_AGAIN = 60.0  # seconds until a file that could not be read is read again, even if its status has not changed
 
 _SQLITE = b"SQLite format 3\0"
-_COLUMNS = ("ark", "url", "status")
 
 
 class RedirectFile:
@@ -39,26 +39,34 @@ class RedirectFile:
         self.trouble = ""
         self._allow_private = allow_private
         self._clock = clock
-        self._stamp = stamp(path)
-        self._look_at = clock() + LOOK_EVERY
+        self._look_at = self._read_at = clock()
+        self._stamp = self._look()
         self.rules = read(path, allow_private=allow_private)
 
     def refresh(self) -> Mapping[Ark, Redirect]:
         """The redirects now. Reading a file takes long: for a thread."""
-        if self._clock() < self._look_at:
+        now = self._clock()
+        if now < self._look_at:
             return self.rules
-        self._look_at = self._clock() + LOOK_EVERY
-        found = stamp(self.path)
-        if found != self._stamp:
-            self._stamp = found
+        self._look_at = now + LOOK_EVERY
+        found = self._look()
+        if found != self._stamp or (self.trouble and now >= self._read_at):
+            self._stamp, self._read_at = found, now + READ_AGAIN
             try:
                 self.rules = read(self.path, allow_private=self._allow_private)
                 self.trouble = ""
                 log.info("%s read: %d redirects", self.path, len(self.rules))
             except ConfigError as error:
+                if str(error) != self.trouble:
+                    log.error("%s; the last good redirects stay", error)
                 self.trouble = str(error)
-                log.error("%s; the last good redirects stay", error)
         return self.rules
+
+    def _look(self) -> tuple[int, ...]:
+        try:
+            return stamp(self.path)
+        except OSError:
+            return ()
 
 
 def read(path: Path, *, allow_private: bool = False) -> dict[Ark, Redirect]:
@@ -84,24 +92,33 @@ def read(path: Path, *, allow_private: bool = False) -> dict[Ark, Redirect]:
         return rules
     except OSError as error:
         raise ConfigError(error.strerror or str(error), filename=str(path)) from None
-    except (sqlite3.Error, UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigError("not UTF-8", filename=str(path), line=line) from None
+    except sqlite3.Error as error:
         raise ConfigError(str(error), filename=str(path)) from None
 
 
 Row = tuple[str, str, str]
 
 
-def _csv(path: Path) -> Iterable[tuple[int, Row]]:
+def _csv(path: Path) -> Iterator[tuple[int, Row]]:
+    """The rows of a CSV, each with the number of its last line."""
     reader = csv.DictReader(io.StringIO(path.read_text("utf-8-sig"), newline=""), strict=True)
-    if missing := {"ark", "url"} - set(reader.fieldnames or ()):
-        raise ConfigError(f"the first line has no column {min(missing)}", filename=str(path), line=1)
-    for row in reader:
-        yield reader.line_num, (row["ark"] or "", row["url"] or "", row.get("status") or STATUSES[0])
+    try:
+        if missing := {"ark", "url"} - set(reader.fieldnames or ()):
+            raise ConfigError(f"the first line has no column {min(missing)}", filename=str(path), line=1)
+        for row in reader:
+            yield reader.line_num, (row["ark"] or "", row["url"] or "", row.get("status") or STATUSES[0])
+    except csv.Error as error:
+        raise ConfigError(str(error), filename=str(path), line=reader.line_num + 1) from None
 
 
-def _sqlite(path: Path) -> Iterable[tuple[int, Row]]:
+def _sqlite(path: Path) -> Iterator[tuple[int, Row]]:
+    """The rows of the table, each with its number."""
     with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
         columns = {name for (name,) in connection.execute("SELECT name FROM pragma_table_info('redirects')")}
         status = "status" if "status" in columns else "NULL"
-        for ark, target, code in connection.execute(f"SELECT ark, url, {status} FROM redirects"):  # noqa: S608 - constants
-            yield 0, (str(ark), str(target), str(code or STATUSES[0]))
+        rows = connection.execute(f"SELECT ark, url, {status} FROM redirects")  # noqa: S608 - constants
+        for number, (ark, target, code) in enumerate(rows, 1):
+            yield number, (str(ark), str(target), str(code or STATUSES[0]))

@@ -124,12 +124,16 @@ def decode(value: str) -> str:
 
 
 def encode(value: str) -> str:
-    """A value on one line, for an ERC: ``decode`` gives it back with white space as single spaces.
+    """A value on one line, for an ERC: ``decode`` gives back ``one_line`` of it.
 
     Never as pairs of hexadecimal digits (Kernel Metadata 9.5).
     """
-    plain = " ".join(value.split()).replace("%", "%pe").replace("|", "%vb")
-    return "".join(character for character in plain if character.isprintable())
+    return one_line(value).replace("%", "%pe").replace("|", "%vb")
+
+
+def one_line(value: str) -> str:
+    """A value without characters that cannot be printed, and with single spaces for white space."""
+    return " ".join(filter(None, ("".join(filter(str.isprintable, word)) for word in value.split())))
 
 
 def joined(label: str, parts: list[str]) -> str:

@@ -1,0 +1,227 @@
+"""From a discovery to a response: sources and their age, several authorities, own URLs, single redirects, none."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from maptr.ark import SHARED_NAANS, Ark
+from maptr.cache.probe_log import SUSPECT_AFTER, Liveness
+from maptr.gateway.site import Redirect
+from maptr.naptr.record import Naptr
+from maptr.protocol.names import parse
+from maptr.registry.table import Entry, Nma, Table
+from tests.support.caching import HOME, ONE_HOST, SILENT, host, said, table
+from tests.support.gateway import Gateway
+
+ARK = "/ark:12345/x1"
+TABLE = table(("12345", "natab.example"))
+
+
+def test_the_source_says_how_old_it_is_and_why_it_was_used() -> None:
+    gateway = Gateway(TABLE, dict(ONE_HOST), policy="dns-first")
+    assert gateway.ask(ARK).header("maptr-source") == "dns"
+    gateway.rig.pass_time(100)
+    kept = gateway.ask(ARK)
+    assert (kept.header("maptr-source"), kept.header("cache-control")) == ("memory;age=100", "max-age=200")
+    gateway.rig.dns.answers[HOME] = SILENT
+    gateway.rig.pass_time(1000)
+    stale = gateway.ask(ARK)
+    assert stale.header("location") == "https://h.example/ark:12345/x1"
+    assert stale.header("maptr-source").startswith('memory;stale;age=1100;reason="DNS does not say; ')
+    assert stale.header("cache-control") == "max-age=30"
+    gateway.rig.pass_time(100_000)
+    from_table = gateway.ask(ARK)
+    assert from_table.header("location") == "https://natab.example/ark:/12345/x1"
+    assert from_table.header("maptr-source") == 'natab;age=102100;reason="DNS: silent; the table has it"'
+    assert from_table.header("cache-control") == "max-age=300"
+
+
+def test_a_redirect_is_kept_for_a_day_at_most() -> None:
+    gateway = Gateway(answers={HOME: said(host("h.example"), ttl=604_800)}, policy="dns-only")
+    assert gateway.ask(ARK).header("cache-control") == "max-age=86400"
+
+
+def test_not_known_is_not_none() -> None:
+    """503 where nothing is known, 404 where DNS or the table said that there is none."""
+    silent = Gateway(answers={HOME: SILENT}, policy="dns-first", root="https://root.example").ask(ARK)
+    assert (silent.status, silent.header("retry-after"), silent.header("cache-control")) == (503, "30", "no-store")
+    assert "no mapping authority known for ark:12345/x1" in silent.body.decode()
+    none = Gateway(answers={}, policy="dns-first").ask(ARK)
+    assert (none.status, none.header("retry-after"), none.header("cache-control")) == (404, "", "max-age=300")
+
+
+@pytest.mark.parametrize("naan", SHARED_NAANS)
+def test_shared_naans(naan: str) -> None:
+    """Draft 2.3: 12345 and 99999 need not resolve. Their records redirect like any other."""
+    found = Gateway(table((naan, "h.example"))).ask(f"/ark:{naan}/x1")
+    assert found.header("location") == f"https://h.example/ark:/{naan}/x1"
+    none = Gateway(Table()).ask(f"/ark:{naan}/x1").body.decode()
+    assert ("need not resolve" in none) == (naan in ("12345", "99999"))
+
+
+# ---- several mapping authorities
+
+
+def liveness(*places: str, at: float = 1_700_000_000.0) -> dict[str, Liveness]:
+    return {place: Liveness(place, at, failures=SUSPECT_AFTER) for place in places}
+
+
+TWO = {HOME: said(host("a.example"), host("b.example", 1))}
+
+
+def test_authorities_that_do_not_answer_come_last() -> None:
+    assert Gateway(answers=TWO, policy="dns-only").location(ARK) == "https://a.example/ark:12345/x1"
+    dead = Gateway(answers=TWO, policy="dns-only", liveness=liveness("https://a.example"))
+    assert dead.location(ARK) == "https://b.example/ark:12345/x1"
+    listed = dead.ask(f"{ARK}?maptr=list", accept="text/plain").body.decode().split()
+    assert listed == ["https://b.example/ark:12345/x1", "https://a.example/ark:12345/x1"]
+    both = Gateway(answers=TWO, policy="dns-only", liveness=liveness("https://a.example", "https://b.example"))
+    assert both.location(ARK) == "https://a.example/ark:12345/x1"
+    old = Gateway(answers=TWO, policy="dns-only", liveness=liveness("https://a.example", at=0.0))
+    assert old.location(ARK) == "https://a.example/ark:12345/x1"
+
+
+def test_the_list_is_a_link_set() -> None:
+    """RFC 9264 4.2."""
+    gateway = Gateway(answers=TWO, policy="dns-only", public_url="https://gw.example")
+    (links,) = json.loads(gateway.ask(f"{ARK}?maptr=list").body)["linkset"]
+    assert links["anchor"] == "https://gw.example/ark:12345/x1"
+    assert [link["href"] for link in links["alternate"]] == [
+        "https://a.example/ark:12345/x1",
+        "https://b.example/ark:12345/x1",
+    ]
+
+
+def rule(target: str, status: int = 302) -> Table:
+    return Table([Entry("12345", nmas=(Nma(target, status=status),))])
+
+
+@pytest.mark.parametrize(("status", "sent"), [(302, 302), (303, 303), (301, 302), (308, 302), (307, 302), (200, 302)])
+@pytest.mark.parametrize("policy", ["natab-only", "dns-first"])
+def test_the_status_of_the_record(status: int, sent: int, policy: str) -> None:
+    """Draft 2.1: never a permanent one. A NAPTR record has no status, so that the record of the table has it."""
+    naptr = Naptr(0, 0, b"u", b"ark", rb"!^ark:/?(12345/.*)$!https://h.example/ark:/\1!", ())
+    gateway = Gateway(rule("https://h.example/ark:/${content}", status), {HOME: said(naptr)}, policy=policy)
+    found = gateway.ask(ARK)
+    assert (found.status, found.header("location")) == (sent, "https://h.example/ark:/12345/x1")
+
+
+# ---- the gateway's own URLs, and the root resolver
+
+OWN = [
+    "https://gw.example/${pid}",
+    "http://gw.example/${pid}",
+    "https://GW.example:443/ark:/${content}",
+    "https://gw.example./p/${pid}",
+]
+
+
+@pytest.mark.parametrize("target", OWN)
+@pytest.mark.parametrize("settings", [{"public_url": "https://gw.example"}, {}], ids=["public_url", "Host"])
+def test_the_gateway_never_redirects_to_itself(target: str, settings: dict[str, Any]) -> None:
+    """Draft 3.3: the record is described instead. Without a public URL, the request says where the gateway is."""
+    if not settings and "/p/" in target:
+        return  # another service of the same host
+    found = Gateway(rule(target), **settings).ask(ARK, host="gw.example")
+    assert (found.status, found.header("thump-status")) == (200, "0.6 200 OK")
+    assert "# This describes NAAN 12345, not ark:12345/x1." in found.body.decode()
+    assert Gateway(rule(target), **settings).ask(f"{ARK}?maptr=list", host="gw.example").status == 200
+
+
+@pytest.mark.parametrize(
+    "target", ["https://gw.example.org/${pid}", "https://gw.example:8443/${pid}", "https://other.example/gw.example/"]
+)
+def test_other_servers_are_not_the_gateway(target: str) -> None:
+    assert Gateway(rule(target), public_url="https://gw.example").ask(ARK, host="gw.example").status == 302
+    assert Gateway(rule(target)).ask(ARK, host="gw.example").status == 302
+    below = Gateway(rule("https://gw.example/arks/${pid}"), public_url="https://gw.example/ark")
+    assert below.ask(ARK).status == 302
+    assert Gateway(rule(target)).ask(ARK, host="x y/\x00").status == 302
+
+
+def test_the_next_authority_if_the_first_is_the_gateway() -> None:
+    assert Gateway(answers=TWO, policy="dns-only", public_url="https://a.example").location(ARK) == (
+        "https://b.example/ark:12345/x1"
+    )
+
+
+def test_the_root_resolver_gets_what_has_no_authority() -> None:
+    gateway = Gateway(TABLE, root="https://root.example/r")
+    assert gateway.location("/ark:/54321/x-1/c.v2?a=b") == "https://root.example/r/ark:54321/x1/c.v2?a=b"
+    assert gateway.location("/ark:54321/x1?info") == "https://root.example/r/ark:54321/x1?info"
+    assert gateway.location("/ark:54321") == "https://root.example/r/ark:54321"
+    assert gateway.ask("/ark:54321/x1").header("cache-control") == "max-age=300"
+
+
+@pytest.mark.parametrize(
+    ("target", "root"),
+    [
+        ("https://root.example/${pid}", "https://root.example"),
+        ("http://root.example/x", "https://root.example"),
+        ("https://gw.example/${pid}", "https://root.example"),
+        ("https://h.example/${pid}", "https://gw.example"),
+        ("https://h.example/${pid}", "http://gw.example/x"),
+    ],
+)
+def test_no_loop_by_way_of_the_root_resolver(target: str, root: str) -> None:
+    """DNS says none, and the table is too old to overrule it: the ARK is not sent to where it may come back from."""
+    gateway = Gateway(rule(target), {}, policy="dns-only", root=root, public_url="https://gw.example")
+    assert gateway.ask(ARK).status == 404
+
+
+# ---- descriptions instead of redirects
+
+
+def test_a_target_of_its_own_for_descriptions() -> None:
+    gateway = Gateway(TABLE, metadata="https://meta.example/?id=${pid}&as=${inflection}")
+    assert gateway.location(f"{ARK}?info") == "https://meta.example/?id=ark:12345/x1&as=?info"
+    assert gateway.location(f"{ARK}??") == "https://meta.example/?id=ark:12345/x1&as=??"
+    assert gateway.location(f"{ARK}?a=b") == "https://natab.example/ark:/12345/x1?a=b"
+    own = Gateway(TABLE, metadata="https://gw.example/${pid}${inflection}", public_url="https://gw.example")
+    assert own.location(f"{ARK}?info") == "https://natab.example/ark:/12345/x1?info"
+
+
+@pytest.mark.parametrize("tail", ["?info", "?", "??"])
+def test_inflections_of_authorities_that_do_not_speak_them(tail: str) -> None:
+    silent = Gateway(TABLE, describes=True)
+    assert silent.ask(f"{ARK}{tail}").header("thump-status") == "0.6 200 OK"
+    assert silent.ask(ARK).status == 302
+    dead = Gateway(TABLE, liveness=liveness("https://natab.example"))
+    assert dead.ask(f"{ARK}{tail}").header("thump-status") == "0.6 200 OK"
+    assert dead.ask(ARK).status == 302
+
+
+# ---- single ARKs
+
+
+def single(target: str = "https://one.example/1", status: int = 302, **settings: Any) -> Gateway:
+    return Gateway(TABLE, redirects={Ark.parse(ARK[1:]): Redirect(target, status)}, **settings)
+
+
+def test_single_redirects_go_before_all_rules() -> None:
+    """Draft 3.4."""
+    found = single(status=303).ask("/ark:/12345/x-1/")
+    assert (found.status, found.header("location")) == (303, "https://one.example/1")
+    assert (found.header("maptr-source"), found.header("cache-control")) == ("redirects", "max-age=300")
+    assert single().location("/ark:12345/x1/c2") == "https://natab.example/ark:/12345/x1/c2"
+    assert single().location("/ark:12345/x2") == "https://natab.example/ark:/12345/x2"
+
+
+def test_single_redirects_carry_inflection_and_query_string_along() -> None:
+    assert single().location(f"{ARK}?info") == "https://one.example/1?info"
+    assert single("https://one.example/1#top").location(f"{ARK}?a=b") == "https://one.example/1?a=b#top"
+    listed = single().ask(f"{ARK}?maptr=list", accept="text/plain")
+    assert listed.body == b"https://one.example/1\n"
+
+
+def test_a_single_redirect_to_the_gateway_is_described() -> None:
+    assert single("https://gw.example/x", public_url="https://gw.example").ask(ARK).status == 200
+
+
+def test_a_private_host_in_dns_is_no_authority() -> None:
+    for text in ("127.0.0.1", "10.0.0.1", "localhost", "169.254.1.1"):
+        naptr = Naptr(0, 0, b"h", b"ark", b"", parse(text))
+        assert Gateway(answers={HOME: said(naptr)}, policy="dns-only").ask(ARK).status == 404
