@@ -9,7 +9,7 @@ COMMANDS = {
     "ark": ("maptr.cli.ark", "ark", "Parse ARKs: normal form, shoulder, qualifier, check character."),
     "bulk": ("maptr.cli.bulk", "bulk", "Discover a file of ARKs, many at a time."),
     "info": ("maptr.cli.discover", "info", "Ask the mapping authority of each ARK for a description."),
-    "table": ("maptr.cli.table", "table", "Pull, check and convert the NAAN registry."),
+    "table": ("maptr.cli.table", "table", "Pull, check, convert and export the NAAN registry."),
     "zone": ("maptr.cli.zone", "zone", "Build the zone from the registry; check, compare and sign zones."),
     "serve": ("maptr.cli.serve", "serve", "Answer DNS queries from zone files."),
     "gateway": ("maptr.cli.gateway", "gateway", "Redirect ARKs to their mapping authorities, over HTTP."),

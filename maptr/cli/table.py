@@ -1,4 +1,4 @@
-"""``maptr table``: check and convert the NAAN registry; pull, drift and probe are in ``pull`` and ``drift``."""
+"""``maptr table``: check, convert and export the NAAN registry; pull, drift and probe are in ``pull`` and ``drift``."""
 
 from __future__ import annotations
 
@@ -24,9 +24,12 @@ from maptr.cli.options import (
     write,
 )
 from maptr.errors import TableError
+from maptr.registry import export as exporting
 from maptr.registry.table import Table
 from maptr.zone.finding import Finding, Severity
 from maptr.zone.lint import lint
+
+EXPORTS = (*exporting.FORMATS, "json", "natab")
 
 
 @click.group(
@@ -38,7 +41,7 @@ from maptr.zone.lint import lint
     },
 )
 def table() -> None:
-    """Pull, check and convert the NAAN registry.
+    """Pull, check, convert and export the NAAN registry.
 
     A registry is the public JSON (version 1 or 2), the ANVL text of the registry, a natab, or the prefixes file of the
     central resolver. The format is recognised by the content, not by the name of the file.
@@ -118,6 +121,41 @@ def convert(source: str, form: str, target: Path | None, overwrite: bool, scheme
       2  bad usage
       8  SOURCE cannot be read or is not a registry, or FILE cannot be written
     """
+    _rewrite(source, form, target, overwrite=overwrite, scheme=scheme)
+
+
+@table.command(short_help="Write a registry as configuration of another server.")
+@click.argument("source", type=click.Path(dir_okay=False, allow_dash=True))
+@click.option("--format", "form", type=click.Choice(EXPORTS), required=True, help="Format to write.")
+@output_option("Write to FILE, atomically.  [default: standard output]")
+@overwrite_option("Replace FILE even if it is not what maptr table export writes.")
+@options.NATAB_SCHEME_OPTION
+def export(source: str, form: str, target: Path | None, overwrite: bool, scheme: str) -> None:
+    """Write the registry in SOURCE (- for standard input) for a server or program other than maptr.
+
+    nginx, apache and caddy are files to include, which redirect each ARK as maptr gateway does from a table alone; the
+    comment at the top of each shows the lines around it. csv has one row for each mapping authority. json and natab
+    are those of maptr table convert.
+
+    What a format cannot hold is listed on standard error: "lost record: what; what". A server redirects to the first
+    mapping authority of a record. The ARKs of a record without a usable target are not redirected.
+
+    \b
+    Example:
+      maptr table export naans.json --format nginx -o /etc/nginx/ark.conf
+
+    \b
+    Exit codes:
+      0  written, even if something was lost
+      1  a record of SOURCE is bad; nothing is written
+      2  bad usage
+      8  SOURCE cannot be read or is not a registry, or FILE cannot be written
+    """
+    _rewrite(source, form, target, overwrite=overwrite, scheme=scheme)
+
+
+def _rewrite(source: str, form: str, target: Path | None, *, overwrite: bool, scheme: str) -> None:
+    """Write a registry in a format, and list what was lost."""
     refuse_input(target, [source])
     refuse_foreign(target, lambda content: _is_written(content, form), overwrite=overwrite)
     read, bad = read_table(source, scheme)
@@ -140,11 +178,15 @@ def convert(source: str, form: str, target: Path | None, overwrite: bool, scheme
 
 
 def _written(table: Table, form: str) -> tuple[str, list[registry.Loss]]:
-    return (registry.write_json(table), []) if form == "json" else registry.write_natab(table)
+    if form == "json":
+        return registry.write_json(table), []
+    return registry.write_natab(table) if form == "natab" else exporting.write(table, form)
 
 
 def _is_written(content: bytes, form: str) -> bool:
-    """Whether a file is exactly what ``convert`` writes for its table, so that nothing in it is lost."""
+    """Whether a file is exactly what these commands write for its table, so that nothing in it is lost."""
+    if form in exporting.FORMATS:
+        return exporting.is_written(content, form)
     try:
         return _written(registry.read(content), form)[0].encode() == content
     except TableError:

@@ -1,7 +1,9 @@
-"""``maptr table check`` and ``convert``: output, messages and exit codes."""
+"""``maptr table check``, ``convert`` and ``export``: output, messages and exit codes."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 from functools import partial
@@ -126,3 +128,34 @@ def test_only_what_convert_wrote_is_replaced(tmp_path: Path) -> None:
     assert run("convert", source, "--to", "natab", "-o", out, "--overwrite").exit_code == 0
     result = run("convert", source, "--to", "json", "-o", source, "--overwrite")
     assert (result.exit_code, "input and output are the same file" in result.stderr) == (2, True)
+
+
+def test_export_reads_back_and_lists_what_is_lost(tmp_path: Path) -> None:
+    source = ZONES / "sample.json"
+    table = registry.read(source.read_bytes())
+    assert registry.read(run("export", source, "--format", "json", code=0).stdout) == table
+    natab = run("export", source, "--format", "natab", code=0)
+    assert natab.stdout == (ZONES / "sample.natab").read_text("utf-8")
+    assert "lost 12345/x6: the whole record: natab has no shoulders" in natab.stderr.splitlines()
+    rows = list(csv.DictReader(io.StringIO(run("export", source, "--format", "csv", code=0).stdout)))
+    assert [row["target"] for row in rows] == [nma.target for entry in table.values() for nma in entry.nmas]
+    for form in ("nginx", "apache", "caddy"):
+        out = tmp_path / form
+        for _ in range(2):  # what maptr wrote is replaced
+            result = run("export", source, "--format", form, "-o", out, code=0, out="")
+        assert result.stderr == "lost 12025: the NMA https://foobar.example.net:8080/ark:/${content}\n"
+        assert run("export", source, "--format", form).stdout == out.read_text()
+        out.write_text(out.read_text() + "# mine\n")
+        assert "# mine" not in run("export", source, "--format", form, "-o", out, code=2).output
+        run("export", source, "--format", form, "-o", out, "--overwrite", code=0)
+        assert "# mine" not in out.read_text()
+
+
+def test_export_writes_nothing_when_a_record_is_bad_or_the_format_is_unknown(tmp_path: Path) -> None:
+    file = tmp_path / "out"
+    result = run("export", "-", "--format", "nginx", "-o", file, text=MIXED, code=1)
+    assert result.stderr.startswith("maptr: <stdin>: record aeiou: ")
+    run("export", "-", "--format", "lighttpd", "-o", file, text=CLEAN, code=2)
+    run("export", tmp_path / "none", "--format", "nginx", "-o", file, code=8)
+    run("export", ZONES / "sample.json", "--format", "nginx", "-o", tmp_path / "none" / "x", code=8)
+    assert not file.exists()

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from maptr.registry.table import Entry, Nma, Table
+from hypothesis import strategies as st
+
+from maptr.ark import BETANUMERIC
+from maptr.registry.table import Entry, NaanPolicy, Nma, Table, Who
 
 MAIN = "https://main.nlm.nih.gov/ark:/${content}"
 LONG = "https://x7.nlm.nih.gov/" + "x" * 230 + "/${content}"
@@ -31,3 +34,75 @@ def written(path: Path, table: Table) -> str:
     ]
     path.write_text(json.dumps({"data": data}))
     return str(path)
+
+
+# Text that means something in the configuration of a server, a shell or a spreadsheet.
+_IN_URLS = [
+    "${pid}",
+    "${suffix}",
+    "$1",
+    "$$",
+    "$maptr_naan",
+    "%1",
+    "%2F",
+    ";",
+    "#",
+    "'",
+    "()",
+    "[R=301]",
+    ",",
+    "*",
+    "?",
+]
+_ANYWHERE = [
+    *(
+        '"',
+        "\\",
+        "\n",
+        "\r\n",
+        "\0",
+        " ",
+        "\t",
+        "{",
+        "}",
+        "${maptr_tail}",
+        "{env.HOME}",
+        "%{ENV:PATH}",
+        "`",
+        "<script>",
+    ),
+    *(
+        '"; return 200; #',
+        '"\n}\nrespond 200\n#',
+        '"\nRedirect / http://evil.example/\n',
+        "=cmd|' /C calc'!A0",
+        "\u2028",
+        "é",
+    ),
+]
+
+
+@st.composite
+def hostile_tables(draw: st.DrawFn, *, shoulders: str = "0123456789bcxz=~*+@_$.%-ABZ") -> Table:
+    """A table with such text in every field; half of its targets are valid all the same."""
+    anything = st.lists(st.sampled_from(_IN_URLS + _ANYWHERE), max_size=4).map("".join)
+    rest = st.one_of(st.lists(st.sampled_from(_IN_URLS), max_size=8).map("".join), anything)
+    host = st.sampled_from(["a.example.org", "b.example.org:8443", 'c.example.org"', "10.0.0.1", "d.example.org\\"])
+    nma = st.builds(
+        Nma,
+        st.builds("https://{}/{}".format, host, rest),
+        anything,
+        st.sampled_from([302, 303, 301, 307]),
+        anything,
+    )
+    entries = st.builds(
+        Entry,
+        st.text(BETANUMERIC, min_size=1, max_size=63),
+        st.text(shoulders, max_size=63),
+        st.lists(nma, max_size=2).map(tuple),
+        st.builds(Who, anything, anything, anything),
+        anything,
+        st.builds(NaanPolicy, anything, anything, anything, anything),
+        st.dictionaries(st.sampled_from(["purpose", "more"]), anything),
+    )
+    return Table(draw(st.lists(entries, min_size=1, max_size=12, unique_by=lambda one: one.key)))

@@ -1,0 +1,280 @@
+"""The redirects of a table as configuration of nginx, Apache or Caddy, and its records as CSV.
+
+Each configuration matches the raw request target, as the gateway does: old and new label, any path or host before it,
+``%`` pairs untouched, longest shoulder first, and the inflection or query string appended to the URL. A hyphen is
+allowed anywhere in a shoulder, for it is no part of an ARK, but not in a NAAN. Every other request is left alone.
+
+Only NAANs, shoulders and targets are written: a NAAN is betanumeric, a shoulder has no quote, brace or white space, and
+``target.unusable`` refuses a target with any of them, with a control character, or with a backslash. What remains
+special to a server (``$``, ``%``) is escaped here. The first line has a checksum of the others, so that an edited file
+is not replaced unseen.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import astuple
+from itertools import groupby
+from typing import NamedTuple
+
+from maptr.registry.natab import Loss
+from maptr.registry.table import Entry, Table, normal_key
+from maptr.registry.target import DEFAULT_STATUS, template_parts, unusable
+
+SEE_OTHER = 303
+MAX_TOKEN = 4000  # bytes; nginx reads its configuration through a buffer of 4,096
+MAX_HASHED = 40  # characters of a NAAN in nginx's hash, whose buckets have 64 bytes by default
+
+COLUMNS = (
+    *("naan", "shoulder", "target", "status", "where", "acronym", "name", "name_native", "name_acronym"),
+    *("when", "orgtype", "policy", "tenure", "policy_url"),
+)
+
+_SEAL = "# Written by maptr table export. SHA-256 of the lines below: {}"
+
+# The request target up to its name, in the syntax that PCRE and RE2 share. No match for a character that no ARK has.
+_LABEL = "(?:/|%2F)ark(?::|%3A)(?:/|%2F)?"
+_NAAN = "[0-9a-z]+"
+_NAME = "[!$-;=@A-Z_a-z~]+"
+_TAIL = "(?:[?][!$-;=?-~]*)?"
+
+
+class Rule(NamedTuple):
+    """The redirect of one record. ``pieces`` are pairs of a literal text and what follows it: ``name``, ``suffix`` or
+    nothing. Without pieces, its ARKs are not redirected, also not by the rule of a shorter shoulder or of the NAAN."""
+
+    naan: str
+    shoulder: str
+    status: int = DEFAULT_STATUS
+    pieces: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def key(self) -> str:
+        return f"{self.naan}/{self.shoulder}" if self.shoulder else self.naan
+
+    def url(self, escape: Callable[[str], str], slots: dict[str, str]) -> str:
+        """The URL in a server's syntax, without the tail. ``slots`` are its notations of name and suffix."""
+        return "".join(escape(text) + slots.get(slot, "") for text, slot in self.pieces)
+
+    def pattern(self, rest: str) -> str:
+        """Matches a name that begins with the shoulder, then ``rest``."""
+        escaped = (character if character.isalnum() else f"[{character}]" for character in self.shoulder)
+        return f"^{''.join(f'-*{character}' for character in escaped)}{rest}$"
+
+
+def write(table: Table, form: str) -> tuple[str, list[Loss]]:
+    """The text of a format in FORMATS, and a Loss for everything that it cannot hold."""
+    if form == "csv":
+        return _csv(table)
+    losses: list[Loss] = []
+    rules = _rules(table, losses, MAX_TOKEN if form == "nginx" else None)
+    body = "".join(f"{line}\n" for line in _SERVERS[form](rules))
+    return f"{_SEAL.format(_checksum(body))}\n{body}", losses
+
+
+def is_written(content: bytes, form: str) -> bool:
+    """Whether a file is as ``write`` made it, so that nothing in it is lost when it is replaced."""
+    try:
+        text = content.decode()
+        if form == "csv":
+            first, *rows = csv.reader(io.StringIO(text, newline=""))
+            keys = all(len(row) == len(COLUMNS) and normal_key("/".join(filter(None, row[:2]))) for row in rows)
+            return keys and first == list(COLUMNS) and _csv_text([first, *rows]) == text
+    except (ValueError, csv.Error):  # not UTF-8, empty, or not CSV
+        return False
+    seal, _, body = text.partition("\n")
+    return seal == _SEAL.format(_checksum(body))
+
+
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _rules(table: Table, losses: list[Loss], max_token: int | None) -> dict[str, list[Rule]]:
+    """The rules of each NAAN in the order in which they match: longest shoulder first, then the NAAN."""
+    found: dict[str, list[Rule]] = {}
+    for naan in sorted({entry.naan for entry in table.values()}):
+        at_naan = table.get(naan)
+        for entry in (*table.shoulders(naan), *([at_naan] if at_naan else ())):
+            if "-" in entry.shoulder:
+                losses.append(Loss(entry.key, "the whole record: no ARK has a hyphen"))
+                continue
+            rule, lost = _rule(entry)
+            if max_token and len(rule.url(str, {"name": "${maptr_name}", "suffix": "${maptr_suffix}"})) > max_token:
+                rule, lost = Rule(entry.naan, entry.shoulder), f"the whole record: a target of over {max_token} bytes"
+            if lost:
+                losses.append(Loss(entry.key, lost))
+            if rule.pieces or rule.shoulder:
+                found.setdefault(naan, []).append(rule)
+    return found
+
+
+def _rule(entry: Entry) -> tuple[Rule, str]:
+    """The rule of a record and what it lacks of it ("" if nothing)."""
+    if not entry.nmas:
+        return Rule(entry.naan, entry.shoulder), "the whole record: no mapping authority"
+    nma, *others = entry.nmas
+    if trouble := unusable(nma.target):
+        return Rule(entry.naan, entry.shoulder), f"the whole record: {trouble[1]}"
+    fixed = {"pid": f"ark:{entry.naan}/", "content": f"{entry.naan}/", "prefix": entry.naan}
+    slots = {"pid": "name", "content": "name", "value": "name", "suffix": "suffix" if entry.shoulder else "name"}
+    pieces = tuple(
+        (text + fixed.get(variable, ""), slots.get(variable, "")) for text, variable in template_parts(nma.target)
+    )
+    status = SEE_OTHER if nma.status == SEE_OTHER else DEFAULT_STATUS
+    return Rule(entry.naan, entry.shoulder, status, pieces), "; ".join(f"the NMA {other.target}" for other in others)
+
+
+# ---- nginx
+
+
+def _nginx(rules: dict[str, list[Rule]]) -> Iterator[str]:
+    """Maps, each evaluated when its variable is used: the NAAN is found by a hash, its shoulders by patterns."""
+
+    def value(rule: Rule) -> str:
+        slots = {"name": "${maptr_name}", "suffix": "${maptr_suffix}"}
+        made = rule.url(lambda text: text.replace("$", "${maptr_dollar}"), slots)
+        return f'"{rule.status} {made}${{maptr_tail}}"' if made else '""'
+
+    yield from (
+        "#",
+        "# Redirects of ARKs for nginx. Include this file in the block http, and write in a block server:",
+        "#",
+        "#     if ($maptr_303) { return 303 $maptr_303; }",
+        "#     if ($maptr_302) { return 302 $maptr_302; }",
+        "",
+        'geo $maptr_dollar { default "$"; }',
+        "map $request_uri $maptr_naan {",
+        f'    "~*^[^?]*?{_LABEL}(?<maptr_found>{_NAAN})(?:/|%2F)(?<maptr_name>{_NAME})(?<maptr_tail>{_TAIL})$"'
+        " $maptr_found;",
+        "}",
+    )
+    for status in (DEFAULT_STATUS, SEE_OTHER):
+        yield f'map $maptr_target $maptr_{status} {{ "~^{status} (?<maptr_{status}_url>.+)$" $maptr_{status}_url; }}'
+    yield "map $maptr_naan $maptr_target {"
+    for number, (naan, its) in enumerate(rules.items()):
+        name = naan if len(naan) <= MAX_HASHED else f'"~*^{naan}$"'
+        yield f"    {name} {f'$maptr_at_{number}' if its[0].shoulder else value(its[0])};"
+    yield "}"
+    for number, its in enumerate(rules.values()):
+        if its[0].shoulder:
+            yield f"map $maptr_name $maptr_at_{number} {{"
+            for rule in its:
+                name = f'"~{rule.pattern("(?<maptr_suffix>.*)")}"' if rule.shoulder else "default"
+                yield f"    {name} {value(rule)};"
+            yield "}"
+
+
+# ---- Apache
+
+
+def _apache(rules: dict[str, list[Rule]]) -> Iterator[str]:
+    """Rules of mod_rewrite, one group for the NAANs with the same two first characters.
+
+    The ``?`` that ends each URL is not sent: it keeps Apache from reading a query string in the URL, which would drop
+    a single final ``?``. UnsafeAllow3F allows names with ``%3F``.
+    """
+    every = [rule for its in rules.values() for rule in its]
+    groups = [(start, list(group)) for start, group in groupby(every, lambda rule: rule.naan[:2])]
+    request = f"^\\S+ [^? ]*?{_LABEL}({_NAAN})(?:/|%2F)({_NAME})({_TAIL}) "
+    yield from (
+        "#",
+        "# Redirects of ARKs for Apache 2.4.60 or later with mod_rewrite. Include this file in a virtual host:",
+        "#",
+        "#     <VirtualHost *:80>",
+        "#         AllowEncodedSlashes NoDecode",
+        "#         Include FILE",
+        "#     </VirtualHost>",
+        "",
+        "RewriteEngine On",
+        f'RewriteCond "%{{THE_REQUEST}}" "{request}" [NC]',
+        'RewriteRule "^" "-" [E=MAPTR_NAAN:%1,E=MAPTR_NAME:%2,E=MAPTR_TAIL:%3]',
+        'RewriteCond "%{ENV:MAPTR_NAAN}" "^$"',
+        f'RewriteRule "^" "-" [S={len(every) + len(groups)}]',
+    )
+    for start, group in groups:
+        yield f'RewriteCond "%{{ENV:MAPTR_NAAN}}" "!^{start}" [NC]'
+        yield f'RewriteRule "^" "-" [S={len(group)}]'
+        for rule in group:
+            yield f'RewriteCond "%{{ENV:MAPTR_NAAN}}" "={rule.naan}" [NC]'
+            if rule.shoulder:
+                yield f'RewriteCond "%{{ENV:MAPTR_NAME}}" "{rule.pattern("(.*)")}"'
+            slots = {"name": "%{ENV:MAPTR_NAME}", "suffix": "%1"}
+            made = rule.url(lambda text: re.sub("[$%]", r"\\\g<0>", text), slots)
+            flags = f"R={rule.status},NE,L,UnsafeAllow3F" if made else "L"
+            yield f'RewriteRule "^" "{f"{made}%{{ENV:MAPTR_TAIL}}?" if made else "-"}" [{flags}]'
+
+
+# ---- Caddy
+
+
+def _caddy(rules: dict[str, list[Rule]]) -> Iterator[str]:
+    """A map from the ARK to its record, by patterns where the NAAN has shoulders or letters, and a map of each status
+    from the record to its URL."""
+    yield from (
+        "#",
+        "# Redirects of ARKs for Caddy. Import this file in a site:",
+        "#",
+        "#     ark.example.org {",
+        "#         import FILE",
+        "#         respond 404",
+        "#     }",
+        "",
+        "@maptr vars_regexp maptr {http.request.orig_uri}"
+        f' "(?i)^[^?]*?{_LABEL}({_NAAN})(?:/|%2F)({_NAME})({_TAIL})$"',
+        "route @maptr {",
+        "    map {re.maptr.1}/{re.maptr.2} {maptr_record} {maptr_suffix} {",
+    )
+    for naan, its in rules.items():
+        for rule in its:
+            if rule.shoulder:
+                pattern = rule.pattern("(.*)").replace("^", f"^(?i:{naan})/", 1)
+                yield f'        "~{pattern}" "{rule.key.replace("$", "$$")}" "${{1}}"'
+        if not naan.isdigit():
+            yield f'        "~^(?i:{naan})/" "{naan}" ""'
+    yield from ('        default "{re.maptr.1}" ""', "    }")
+    slots = {"name": "{re.maptr.2}", "suffix": "{maptr_suffix}"}
+    for status in (DEFAULT_STATUS, SEE_OTHER):
+        yield f"    map {{maptr_record}} {{maptr_{status}}} {{"
+        for rule in (rule for its in rules.values() for rule in its):
+            if rule.pieces and rule.status == status:
+                yield f'        "{rule.key}" "{rule.url(str, slots)}{{re.maptr.3}}"'
+        yield from ('        default ""', "    }")
+    for status in (DEFAULT_STATUS, SEE_OTHER):
+        yield f"    @maptr_{status} vars_regexp {{maptr_{status}}} ^http"
+        yield f"    redir @maptr_{status} {{maptr_{status}}} {status}"
+    yield "}"
+
+
+# ---- CSV
+
+
+def _csv(table: Table) -> tuple[str, list[Loss]]:
+    """One row for each mapping authority of a record; one with an empty target for a record without any."""
+    rows, losses = [list(COLUMNS)], []
+    for entry in table.values():
+        about = [*astuple(entry.who), entry.when, *astuple(entry.policy)]
+        nmas = [[nma.target, str(nma.status), nma.where, nma.acronym] for nma in entry.nmas] or [[""] * 4]
+        rows += [[entry.naan, entry.shoulder, *nma, *(value or "" for value in about)] for nma in nmas]
+        losses += [
+            Loss(entry.key, f"{name}: {value}") for name, value in entry.extra.items() if value not in (None, "")
+        ]
+    return _csv_text(rows), losses
+
+
+def _csv_text(rows: list[list[str]]) -> str:
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+_SERVERS: dict[str, Callable[[dict[str, list[Rule]]], Iterator[str]]] = {
+    "nginx": _nginx,
+    "apache": _apache,
+    "caddy": _caddy,
+}
+FORMATS = (*_SERVERS, "csv")

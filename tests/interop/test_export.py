@@ -1,0 +1,151 @@
+"""``maptr table export``: nginx, Apache and Caddy redirect every ARK as the table says."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from maptr import registry
+from maptr.ark import Ark
+from maptr.registry import export
+from maptr.registry.table import Entry, Nma, Table
+from maptr.registry.target import unusable
+from tests.support.entries import hostile_tables
+from tests.support.web_servers import WEB_SERVERS, Seen, WebServer
+
+# What follows the shoulder of a record, with an inflection or a query string.
+NAMES = (
+    "np1wh8k",
+    "np1/c3/s5.v7.xsl?info",
+    "%2F%2f%c3%A9%25/a//b/?a=b%20c&d=/e?f",
+    "UPPER.case~_@$*+=!'(),;:?",
+    "blade.%3F%23??",
+    "x" * 255,
+    "1%7e?q={x}|^`[]\\$1${maptr_name}%1",
+    "y/" * 1500 + "?" + "z=%41&" * 200,
+)
+PATHS = ("/ark:{}/{}", "/ark:/{}/{}", "/ARK:{}/{}", "/ark%3A{}%2F{}", "/r/other.example//ark%3a%2f{}/{}")
+# Every variable in every place, every character that a URL may have, and shoulders of special characters.
+FORMS = Table(
+    Entry(naan, shoulder, (Nma(f"https://h{number}.example.org{rest}", status=status),))
+    for number, (naan, shoulder, rest, status) in enumerate(
+        [
+            ("12345", "", "/ark:/${content}", 302),
+            ("12345", "x6", "/a?x=${suffix}&y=${value}", 303),
+            ("12345", "x60", "/${prefix}/${prefix}${suffix}${suffix}", 301),
+            ("12345", "x6=~*+@_$1.%2F", "/${pid}", 302),
+            ("12346", "x6$", ":8443/%2F$1$maptr_naan&%1%{ENV:X}/;#!'()*,[]@=~+?${pid}".replace("{ENV:X}", ""), 302),
+            ("302", "", "/${pid}?", 303),
+            ("303", "b1", "/fixed", 302),
+            ("b5072", "", "/${value}/$/%/$$/$0", 302),
+            ("c5072", "w4", "/${value}/%C3%A9/" + "${suffix}/" * 50, 302),
+            ("c5072", "", "/c", 303),
+            ("b" * 63, "k" * 62 + "1", "/${suffix}", 302),
+            ("b" * 62 + "c", "", "/${value}", 302),
+            ("77", "", "/" + "a" * 2000 + "/${value}", 302),
+        ]
+    )
+)
+
+
+def targets(table: Table) -> list[str]:
+    """Two ARKs of every record, with each name and each path in turn."""
+
+    def made() -> Iterator[str]:
+        for number, entry in enumerate(table.values()):
+            naan = entry.naan.upper() if number % 2 else entry.naan
+            for at in (number, number + len(NAMES) // 2):
+                yield PATHS[at % len(PATHS)].format(naan, entry.shoulder + NAMES[at % len(NAMES)])
+
+    return list(made())
+
+
+def expected(table: Table, target: str) -> Seen:
+    """The redirect that the table says. The tail is as received: a table's URL has ``%`` pairs for some characters."""
+    ark = Ark.parse(target)
+    entry = table.lookup(ark)
+    if entry is None or not entry.nmas or unusable(entry.nmas[0].target):
+        return Seen(404, None)
+    path, mark, query = target.partition("?")
+    nma = entry.nmas[0]
+    return Seen(303 if nma.status == 303 else 302, nma.url(Ark.parse(path), entry.shoulder) + mark + query)
+
+
+def check(server: type[WebServer], table: Table) -> None:
+    text, _ = export.write(table, server.name)
+    asked = targets(table)
+    with server(text) as running:
+        found = running.ask(asked)
+    wrong = [
+        (target, seen, wanted)
+        for target, seen in zip(asked, found, strict=True)
+        if seen != (wanted := expected(table, target))
+    ]
+    assert not wrong, wrong[:3]
+
+
+@pytest.fixture(params=WEB_SERVERS, ids=lambda server: server.name)
+def server(request: pytest.FixtureRequest) -> type[WebServer]:
+    kind: type[WebServer] = request.param
+    return kind
+
+
+def test_every_record_of_the_sample(server: type[WebServer], sample: Path) -> None:
+    check(server, registry.read(sample.read_bytes()))
+
+
+def test_every_form_of_a_target(server: type[WebServer]) -> None:
+    check(server, FORMS)
+
+
+@pytest.mark.parametrize("name", ["naan_records.json", "naan_records_2026-07-14.json.gz"])
+def test_every_record_of_the_registry(server: type[WebServer], real_data: Path, name: str) -> None:
+    data = (real_data / name).read_bytes()
+    check(server, registry.read(gzip.decompress(data) if name.endswith(".gz") else data, on_bad=lambda error: None))
+
+
+@given(table=hostile_tables())
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_hostile_text_is_refused_or_redirected_to(
+    server: type[WebServer], table: Table, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Every server's own check accepts the file."""
+    text, _ = export.write(table, server.name)
+    checked = server(text).checked(tmp_path_factory.mktemp(server.name))
+    assert checked.accepted, checked.output
+
+
+@given(table=hostile_tables(shoulders="0123bcxz=~*+@_$ABZ"))
+@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_hostile_targets_redirect_as_the_table_says(server: type[WebServer], table: Table) -> None:
+    check(server, table)
+
+
+def test_other_requests_are_left_alone(server: type[WebServer], sample: Path) -> None:
+    text, _ = export.write(registry.read(sample.read_bytes()), server.name)
+    others = [
+        "/",
+        "/index.html",
+        "/ark:12345",
+        "/ark:12345/",
+        "/ark:00000/x6",
+        "/ark:12-345/x6",
+        "/ark:/",
+        "/?ark:12345/x6np1",
+        "/x?y=/ark:12345/x6np1",
+        "/dark:12345/x6",
+        "/ark:12345x/x6",
+        '/ark:12345/x6"y',
+        "/ark:12345/x6<script>",
+    ]
+    with server(text) as running:
+        assert {(seen.status // 100, seen.location) for seen in running.ask(others)} == {(4, None)}
+        # A hyphen hides no shoulder, and HEAD equals GET.
+        hyphens = ["/ark:12345/-x-6-0-abc?", "/ark:12345/x-6np1"]
+        urls = ["https://x60.example.net/item/-abc?", "https://x6.example.net:8443/p/ark:/12345/x-6np1"]
+        for method in ("GET", "HEAD"):
+            assert running.ask(hyphens, method) == [Seen(302, url) for url in urls]

@@ -1,0 +1,114 @@
+"""Redirects of a table for other servers, and its records as CSV, as text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+
+import pytest
+from hypothesis import given, settings
+
+from maptr.registry import export
+from maptr.registry.table import Entry, NaanPolicy, Nma, Table, Who
+from tests.support.entries import LONG, MAIN, PRIVATE, entry, hostile_tables, tables
+
+_PART = r'[^"\\\s{}]'  # what a URL may have; the servers' own variables stand between such parts
+
+# Every line that a file may have. No text of a registry leaves its quotes.
+LINES = {
+    "nginx": [
+        r"#.*",
+        r"",
+        r"\}",
+        r'geo \$maptr_dollar \{ default "\$"; \}',
+        r"map \$request_uri \$maptr_naan \{",
+        r'    "~\*\^\[\^\?\]\*\?.*" \$maptr_found;',
+        r'map \$maptr_target \$maptr_30[23] \{ "~\^30[23] \(\?<maptr_30[23]_url>\.\+\)\$" \$maptr_30[23]_url; \}',
+        r"map \$maptr_(naan|name) \$maptr_(target|at_\d+) \{",
+        r'    ([0-9a-z]+|"~\*\^[0-9a-z]+\$") \$maptr_at_\d+;',
+        rf'    ([0-9a-z]+|"~[^"\\\s{{}}]+"|default) "(30[23] ({_PART}|\$\{{maptr_\w+\}})+)?";',
+    ],
+    "apache": [
+        r"#.*",
+        r"",
+        r"RewriteEngine On",
+        r'RewriteCond "%\{THE_REQUEST\}" ".*" \[NC\]',
+        r'RewriteCond "%\{ENV:MAPTR_(NAAN|NAME)\}" "[^"\s{}\\]+"( \[NC\])?',
+        r'RewriteRule "\^" "-" \[(S=\d+|L|E=MAPTR_NAAN:%1,E=MAPTR_NAME:%2,E=MAPTR_TAIL:%3)\]',
+        rf'RewriteRule "\^" "(?:(?![$%]){_PART}|\\[$%]|%1|%\{{ENV:\w+\}})+\?" \[R=30[23],NE,L,UnsafeAllow3F\]',
+    ],
+    "caddy": [
+        r"#.*",
+        r"",
+        r" *\}",
+        r'@maptr vars_regexp maptr \{http\.request\.orig_uri\} ".*"',
+        r"route @maptr \{",
+        r"    map \{re\.maptr\.1\}/\{re\.maptr\.2\} \{maptr_record\} \{maptr_suffix\} \{",
+        r"    map \{maptr_record\} \{maptr_30[23]\} \{",
+        r"    @maptr_30[23] vars_regexp \{maptr_30[23]\} \^http",
+        r"    redir @maptr_30[23] \{maptr_30[23]\} 30[23]",
+        r'        default "(\{re\.maptr\.1\})?"( "")?',
+        r'        "~[^"\\\s{}]+" "[^"\\\s{}]+" "(\$\{1\})?"',
+        rf'        "[^"\\\s{{}}]+" "({_PART}|\{{re\.maptr\.\d\}}|\{{maptr_suffix\}})+"',
+    ],
+}
+
+
+@pytest.mark.parametrize("form", LINES)
+@given(table=hostile_tables())
+@settings(max_examples=40)
+def test_no_text_of_a_registry_leaves_its_quotes(form: str, table: Table) -> None:
+    text, _ = export.write(table, form)
+    for line in text.split("\n"):
+        assert any(re.fullmatch(each, line) for each in LINES[form]), line
+
+
+@given(table=hostile_tables())
+@settings(max_examples=40)
+def test_csv_holds_every_field(table: Table) -> None:
+    text, losses = export.write(table, "csv")
+    header, *rows = csv.reader(io.StringIO(text, newline=""))
+    assert tuple(header) == export.COLUMNS
+    found: dict[str, Entry] = {}
+    for naan, shoulder, target, status, where, acronym, *about in rows:
+        nma = (Nma(target, where, int(status), acronym),) if target else ()
+        made = Entry(naan, shoulder, nma, Who(*about[:3]), about[3], NaanPolicy(*about[4:]))
+        before = found.get(made.key)
+        found[made.key] = made if before is None else Entry(naan, shoulder, before.nmas + nma, made.who, made.when)
+    assert {key: one.nmas for key, one in found.items()} == {key: one.nmas for key, one in table.items()}
+    assert [(one.who, one.when) for one in found.values()] == [(one.who, one.when) for one in table.values()]
+    assert len(losses) == sum(map(bool, (value for one in table.values() for value in one.extra.values())))
+
+
+def test_what_is_lost_is_listed() -> None:
+    table = tables(
+        entry("12345/x6", PRIVATE),
+        entry("12345/x-7", MAIN),
+        entry("12346", MAIN, LONG),
+        entry("12347"),
+        entry("12348", "https://h.example.org/${other}"),
+        entry("12349", "https://h.example.org/" + "x" * 4000),
+    )
+    for form in ("nginx", "apache", "caddy"):
+        text, losses = export.write(table, form)
+        assert [str(loss) for loss in losses[:5]] == [
+            "12345/x-7: the whole record: no ARK has a hyphen",
+            f"12345/x6: the whole record: 10.0.0.1 is not a public host: {PRIVATE}",
+            f"12346: the NMA {LONG}",
+            "12347: the whole record: no mapping authority",
+            "12348: the whole record: the target has the unknown variable ${other}: https://h.example.org/${other}",
+        ]
+        long = ["12349: the whole record: a target of over 4000 bytes"] if form == "nginx" else []
+        assert [str(loss) for loss in losses[5:]] == long
+        assert "10.0.0.1" not in text
+
+
+@pytest.mark.parametrize("form", export.FORMATS)
+def test_only_an_unedited_file_is_recognised(form: str) -> None:
+    text, _ = export.write(tables(entry("12345/x6", MAIN, LONG)), form)
+    assert export.is_written(text.encode(), form)
+    others = [b"", b"\xff", b"# mine\n", text.encode() + b"# mine\n", text.replace("x6", "x7", 1).encode() * 2]
+    if form != "csv":
+        others.append(text.replace("main", "evil").encode())
+    assert not any(export.is_written(other, form) for other in others)

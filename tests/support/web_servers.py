@@ -1,0 +1,128 @@
+"""nginx, Apache and Caddy with the redirects that ``maptr table export`` writes, used as its first comment says."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import re
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from string import Template
+from typing import ClassVar, NamedTuple
+
+from tests.support.peers import CONFIGURATIONS, Checked, Peer, PeerError, find, run
+from tests.support.waiting import until
+
+MODULES = Path("/usr/lib/apache2/modules")
+
+
+class Seen(NamedTuple):
+    """The status of a response and its Location, None without one."""
+
+    status: int
+    location: str | None
+
+
+class WebServer(Peer):
+    """A web server with an exported file, on a port of 127.0.0.1. Its name is that of the format."""
+
+    file: ClassVar[str]  # of its configuration
+    check: ClassVar[str]  # the arguments that only check the configuration
+
+    def __init__(self, exported: str) -> None:
+        super().__init__({})
+        self.exported = exported
+
+    @property
+    def usage(self) -> str:
+        """The lines around the file that its first comment shows, for this port and file."""
+        lines = [line[5:] for line in self.exported.splitlines() if line.startswith("#     ")]
+        return re.sub(r"\bFILE\b", str(self.directory / "exported"), "\n".join(lines))
+
+    def configure(self) -> list[str]:
+        self.directory.chmod(0o755)
+        (self.directory / "exported").write_text(self.exported)
+        (self.directory / "none").mkdir()
+        values: Mapping[str, object] = {
+            **{name: getattr(self, name) for name in ("host", "port", "directory", "settings", "usage")},
+            "include": self.directory / "exported",
+            "modules": MODULES,
+        }
+        (self.directory / self.file).write_text(Template((CONFIGURATIONS / self.file).read_text()).substitute(values))
+        return [find(self.commands[0]) or "", *self.words(self.arguments)]
+
+    def words(self, arguments: str) -> list[str]:
+        return [Template(word).substitute(directory=self.directory) for word in arguments.split()]
+
+    def checked(self, directory: Path) -> Checked:
+        """What the server's own check of the configuration says."""
+        self.directory = directory
+        self.configure()
+        return run(self.commands[0], *self.words(self.check), cwd=directory)
+
+    def start(self) -> WebServer:
+        try:
+            self.launch()
+            until(self._listens, self.log)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def _listens(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection((self.host, self.port), 1):
+            return True
+        if (code := self.process.poll()) is not None:
+            raise PeerError(f"{self.name} ended with code {code}\n{self.log()}")
+        return False
+
+    def ask(self, targets: list[str], method: str = "GET") -> list[Seen]:
+        """The responses to raw request targets, over one connection."""
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=30)
+        with contextlib.closing(connection):
+            return [self._ask(connection, method, target) for target in targets]
+
+    def _ask(self, connection: http.client.HTTPConnection, method: str, target: str) -> Seen:
+        connection.putrequest(method, target)
+        connection.endheaders()
+        response = connection.getresponse()
+        response.read()
+        return Seen(response.status, response.getheader("Location"))
+
+
+class Nginx(WebServer):
+    name = "nginx"
+    commands = ("nginx",)
+    file = "nginx.conf"
+    arguments = "-p $directory -e $directory/log -c $directory/nginx.conf"
+    check = arguments + " -t"
+    settings = "user root;" if os.geteuid() == 0 else ""
+
+
+class Apache(WebServer):
+    name = "apache"
+    commands = ("apache2",)
+    file = "apache.conf"
+    arguments = "-D FOREGROUND -f $directory/apache.conf"
+    check = "-t -f $directory/apache.conf"
+
+    @property
+    def usage(self) -> str:
+        return super().usage.replace("*:80", f"{self.host}:{self.port}")
+
+
+class Caddy(WebServer):
+    name = "caddy"
+    commands = ("caddy",)
+    file = "Caddyfile"
+    arguments = "run --adapter caddyfile --config $directory/Caddyfile"
+    check = "validate --adapter caddyfile --config $directory/Caddyfile"
+
+    @property
+    def usage(self) -> str:
+        return super().usage.replace("ark.example.org", f"http://{self.host}:{self.port}")
+
+
+WEB_SERVERS: tuple[type[WebServer], ...] = (Nginx, Apache, Caddy)
