@@ -147,6 +147,7 @@ HEADERS: dict[str, str] = {
     "Access-Control-Allow-Headers": "the request headers that scripts of any site may send",
     "Access-Control-Allow-Methods": "the methods that scripts of any site may use",
     "Access-Control-Allow-Origin": "always *",
+    "Access-Control-Expose-Headers": "the response headers that scripts of other sites may read",
     "Access-Control-Max-Age": "seconds for which the permission may be kept",
     "Allow": "the methods of the resource",
     "Cache-Control": "how long the response may be kept",
@@ -157,12 +158,15 @@ HEADERS: dict[str, str] = {
 }
 
 
+_READABLE = ("Access-Control-Allow-Origin", "Access-Control-Expose-Headers")
+
+
 class Reply(NamedTuple):
     """A response as the document describes it. ``headers`` are always there, those of ``sometimes`` not always."""
 
     description: str
     content: Mapping[str, Schema] = {}
-    headers: Sequence[str] = ("Access-Control-Allow-Origin",)
+    headers: Sequence[str] = ()
     sometimes: Sequence[str] = ()
 
     def described(self, *, body: bool) -> dict[str, Any]:
@@ -178,7 +182,7 @@ class Reply(NamedTuple):
 
 def reply(description: str, content: Mapping[str, Schema], *headers: str, sometimes: Sequence[str] = ()) -> Reply:
     """A response that scripts of other sites may read."""
-    return Reply(description, content, ("Access-Control-Allow-Origin", *headers), sometimes)
+    return Reply(description, content, (*_READABLE, *headers), sometimes)
 
 
 def refusal(description: str, *headers: str) -> Reply:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from maptr.ark import Ark
@@ -15,6 +17,7 @@ from maptr.registry.table import Table
 from maptr.walk import Answer
 from tests.support.caching import Rig
 
+NONE: Mapping[str, str] = MappingProxyType({})
 FETCHED = 1_699_999_000.0  # a thousand seconds before the wall clock of a Rig
 
 
@@ -43,10 +46,24 @@ class Gateway:
 
     def ask(self, target: str, method: str = "GET", *, body: str = "", **headers: str) -> Response:
         """The response to a request. Underscores in the names of headers stand for hyphens."""
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        answer = route(method, target, named, self.site, body=body.encode(), now=self.rig.wall(), client="192.0.2.1")
+        answer = self._route(target, method, body, headers)
         assert not isinstance(answer, Lines)
-        return answer.respond(self.discover(answer.ark)) if isinstance(answer, Lookup) else answer
+        return self._response(answer)
+
+    def lines(self, target: str) -> list[Any]:
+        """The documents of a response in lines."""
+        answer = self._route(target)
+        assert isinstance(answer, Lines)
+        return [json.loads(self._response(part).body) for part in answer.parts]
+
+    def _route(
+        self, target: str, method: str = "GET", body: str = "", headers: Mapping[str, str] = NONE
+    ) -> Response | Lookup | Lines:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return route(method, target, named, self.site, body=body.encode(), now=self.rig.wall(), client="192.0.2.1")
+
+    def _response(self, part: Lookup | Response) -> Response:
+        return part.respond(self.discover(part.ark)) if isinstance(part, Lookup) else part
 
     def location(self, target: str, **headers: str) -> str:
         return self.ask(target, **headers).header("location")

@@ -1,0 +1,312 @@
+"""The look-up API without sockets: its documents are those of the command line, and its description is true."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import jsonschema_rs
+import pytest
+
+from maptr.cache.drift import Drift, Verdict
+from maptr.cache.probe_log import Liveness
+from maptr.gateway.api import BASE, MAX_ARKS, MAX_PAGE, OPERATIONS
+from maptr.gateway.message import Response
+from maptr.gateway.site import DriftReport
+from maptr.registry import json_records
+from maptr.registry.table import Entry, Nma, Table, Who
+from tests.support import command_line
+from tests.support.caching import ONE_HOST, SILENT, host, said
+from tests.support.entries import written
+from tests.support.gateway import FETCHED, Gateway
+from tests.support.scripted import serving, zone
+
+TABLE = Table(
+    [
+        Entry("12345", "", (Nma("https://main.example/ark:/${content}"),), Who("Main", acronym="M")),
+        Entry("12345", "x6", (Nma("https://x6.example:8443/${suffix}"),), Who("Sixth")),
+        Entry("67890", "", (Nma("https://other.example/${content}"),), Who("Other")),
+        Entry("99999"),
+    ]
+)
+DRIFTED = (
+    Drift("12345", Verdict.SAME, "ark:12345/zzz"),
+    Drift("12345/x6", Verdict.MISSING, "ark:12345/x6zzz", ("https://x6.example:8443/zzz",), (), "DNS says none"),
+    Drift("123", Verdict.EXTRA, "ark:123/zzz"),
+)
+DEAD = Liveness("https://x6.example:8443", 1_699_999_900.0, None, 3, 1_699_000_000.0, "no answer")
+WELL = Liveness("https://main.example", 1_699_999_900.0, 1_699_999_900.0)
+
+
+def full(**settings: Any) -> Gateway:
+    return Gateway(
+        TABLE,
+        drift=DriftReport(DRIFTED, 1_699_999_950.0),
+        liveness={known.place: known for known in (DEAD, WELL)},
+        **settings,
+    )
+
+
+def get(gateway: Gateway, path: str, method: str = "GET", **parameters: Any) -> tuple[Response, Any]:
+    response = gateway.ask(BASE + path + (f"?{urlencode(parameters, doseq=True)}" if parameters else ""), method)
+    return response, json.loads(response.body) if response.body else None
+
+
+# ---- discoveries
+
+
+def test_one_ark() -> None:
+    response, document = get(Gateway(TABLE), "discover", ark="ark:12345/x6np?info")
+    assert (response.status, document["schema"], document["ark"]) == (200, "maptr/1", "ark:12345/x6np")
+    assert document["candidates"][0]["url"] == "https://x6.example:8443/np?info"
+    assert (document["source"], document["age"], document["error"]) == ("natab", 1000.0, None)
+    assert response.header("maptr-source").startswith("natab;age=1000")
+    assert response.header("cache-control").startswith("max-age=")
+
+
+def test_the_document_is_that_of_the_command_line() -> None:
+    """Field by field, but for what differs from one query to the next."""
+    records = {"12345.ark.arpa.": ['0 0 "h" "ark" "" h.example.']}
+    with serving(zone(records)) as port:
+        printed = command_line.run("discover", "ark:12345/x1", "ark:67890/x1", f"@127.0.0.1#{port}", "--json").stdout
+    gateway = Gateway(answers={"12345.ark.arpa.": said(host("h.example."))}, policy="dns-only")
+    found, none = gateway.lines(f"{BASE}discover?ark=ark:12345/x1&ark=ark:67890/x1")
+    for line, document in zip(printed.splitlines(), (found, none), strict=True):
+        expected = json.loads(line)
+        assert [*document] == [*expected]
+        same = ("schema", "ark", "complete", "security", "stale")
+        assert {name: document[name] for name in same} == {name: expected[name] for name in same}
+        assert [candidate["url"] for candidate in document["candidates"]] == [
+            candidate["url"] for candidate in expected["candidates"]
+        ]
+        assert (document["error"] is None) == (expected["error"] is None)
+
+
+@pytest.mark.parametrize(
+    ("gateway", "ark", "status", "reason"),
+    [
+        (Gateway(TABLE), "nonsense", 400, "no ark: label"),
+        (Gateway(TABLE), "", 400, "no ark: label"),
+        (Gateway(TABLE), "ark:12345", 400, "no name after the NAAN"),
+        (Gateway(TABLE), "ark:12345/" + "x" * 9000, 400, "longer than"),
+        (Gateway(TABLE), "ark:00000/x", 404, "no mapping authority for ark:00000/x"),
+        (Gateway(answers={"12345.ark.arpa.": SILENT}, policy="dns-only"), "ark:12345/x", 503, "no answer in time"),
+    ],
+)
+def test_problems_of_one_ark(gateway: Gateway, ark: str, status: int, reason: str) -> None:
+    response, document = get(gateway, "discover", ark=ark)
+    assert response.status == status
+    assert response.header("content-type") == "application/problem+json"
+    assert document["status"] == status
+    assert reason in document["detail"]
+    assert ("discovery" in document) == (status != 400)
+    assert bool(response.header("retry-after")) == (status == 503)
+    assert (response.header("cache-control") == "no-store") == (status == 503)
+
+
+def test_several_arks_are_lines_in_the_order_of_the_request() -> None:
+    gateway = Gateway(TABLE, ONE_HOST)
+    arks = ["ark:00000/x", "nonsense \udcff<b>", "ark:12345/x6np", "ark:00000/x"]
+    target = f"{BASE}discover?" + "&".join(f"ark={quote(ark, errors='surrogateescape')}" for ark in arks)
+    none, bad, found, again = gateway.lines(target)
+    assert [document["ark"] for document in (none, found, again)] == ["ark:00000/x", "ark:12345/x6np", "ark:00000/x"]
+    assert none["candidates"] == []
+    assert none["error"].startswith("no mapping authority")
+    assert found["candidates"][0]["url"] == "https://x6.example:8443/np"
+    assert {*bad} == {"schema", "ark", "candidates", "age", "error"}  # † of docs/json.md
+    assert json.dumps(bad, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ("", "the parameter ark is missing"),
+        ("?", "the parameter ark is missing"),
+        ("?arc=ark:12345/x", "unknown parameter 'arc': is it ark?"),
+        ("?ark=ark:12345/x&naan=1", "unknown parameter 'naan'"),
+        ("?" + "&".join(["ark=a"] * (MAX_ARKS + 1)), f"{MAX_ARKS + 1} times ark, {MAX_ARKS} at most"),
+    ],
+)
+def test_wrong_parameters(query: str, reason: str) -> None:
+    response = Gateway(TABLE).ask(f"{BASE}discover{query}")
+    assert response.status == 400
+    assert reason in json.loads(response.body)["detail"]
+
+
+def test_the_most_arks() -> None:
+    assert len(Gateway(TABLE).lines(f"{BASE}discover?" + "&".join(["ark=ark:12345/x"] * MAX_ARKS))) == MAX_ARKS
+
+
+# ---- the table
+
+
+def test_the_pages_have_every_record_once() -> None:
+    for limit in (1, 2, 3, 4, 5, MAX_PAGE):
+        found, target, gateway = [], f"{BASE}naans?limit={limit}", full()
+        while target:
+            response = gateway.ask(target)
+            page = json.loads(response.body)
+            assert (page["total"], page["fetched"]) == (4, FETCHED)
+            assert len(page["records"]) <= limit
+            found += page["records"]
+            assert (f'<{page["next"]}>; rel="next"' == response.header("link")) == bool(page["next"])
+            target = page["next"]
+        assert found == [json_records.write_record(entry) for entry in TABLE.values()]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "status", "reason"),
+    [
+        ({"limit": 0}, 400, "limit is not a number from 1 to 1000"),
+        ({"limit": MAX_PAGE + 1}, 400, "limit"),
+        ({"limit": "\u0661"}, 400, "limit"),
+        ({"limit": "1e1"}, 400, "limit"),
+        ({"limit": ""}, 400, "limit"),
+        ({"limit": [1, 2]}, 400, "given twice"),
+        ({"after": "no"}, 404, "begin again"),
+    ],
+)
+def test_wrong_pages(parameters: Mapping[str, Any], status: int, reason: str) -> None:
+    response, document = get(full(), "naans", **parameters)
+    assert response.status == status
+    assert reason in document["detail"]
+
+
+def test_a_naan() -> None:
+    _, document = get(full(), "naans/12345")
+    assert document["naan"] == "12345"
+    assert document["entry"] == json_records.write_record(TABLE["12345"])
+    assert document["shoulders"] == [json_records.write_record(TABLE["12345/x6"])]
+    assert document["discovery"]["candidates"][0]["host"] == "main.example"
+    assert document["drift"] == {"at": 1_699_999_950.0, "records": [one.to_dict() for one in DRIFTED[:2]]}
+    assert document["liveness"] == [{**WELL.to_dict(), "suspect": False}, {**DEAD.to_dict(), "suspect": True}]
+
+
+def test_a_naan_that_only_dns_has() -> None:
+    _, document = get(Gateway(answers=ONE_HOST, policy="dns-only"), "naans/12345")
+    assert (document["entry"], document["shoulders"], document["drift"]) == (None, [], None)
+    assert document["discovery"]["candidates"][0]["url"] == "https://h.example/ark:12345"
+
+
+@pytest.mark.parametrize(
+    ("gateway", "naan", "status"),
+    [
+        (full(), "99999", 200),  # a record without a mapping authority
+        (full(), "BCDFG", 404),
+        (full(), "00000", 404),
+        (full(), "abc", 400),
+        (full(), "12345%0A", 400),
+        (full(), "12345%2Fx6", 400),
+        (full(), "1" * 64, 400),
+        (full(), "%ff", 400),
+        (Gateway(answers={"00000.ark.arpa.": SILENT}, policy="dns-only"), "00000", 503),
+    ],
+)
+def test_naans(gateway: Gateway, naan: str, status: int) -> None:
+    assert get(gateway, f"naans/{naan}")[0].status == status
+
+
+def test_drift() -> None:
+    response, document = get(Gateway(TABLE), "drift")
+    assert (response.status, response.header("retry-after")) == (503, "30")
+    _, document = get(full(), "drift")
+    assert (document["at"], document["counts"]) == (1_699_999_950.0, {"extra": 1, "missing": 1, "same": 1})
+    assert document["records"] == [one.to_dict() for one in DRIFTED[1:]]
+    assert document["silent"] == [{**DEAD.to_dict(), "suspect": True}]
+
+
+def test_the_drift_is_that_of_the_command_line(tmp_path: Any) -> None:
+    with serving(zone({})) as port:
+        printed = command_line.run(
+            "table", "drift", "--table", written(tmp_path / "t.json", TABLE), f"@127.0.0.1#{port}", "--json"
+        )
+    expected = json.loads(printed.stdout)
+    _, document = get(full(), "drift")
+    assert {*document} - {"at"} == {*expected} - {"table"}
+    assert {*document["records"][0]} == {*expected["records"][0]}
+
+
+# ---- every operation
+
+PATHS = [operation.path.format(naan="12345") for operation in OPERATIONS]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_methods(path: str) -> None:
+    gateway, parameters = full(), {"ark": "ark:12345/x"} if path == "discover" else {}
+    whole, _ = get(gateway, path, **parameters)
+    head, _ = get(gateway, path, "HEAD", **parameters)
+    assert head == whole
+    assert whole.header("access-control-allow-origin") == "*"
+    for method in ("POST", "PUT", "DELETE", "PATCH", "TRACE", "QUERY"):
+        response, problem = get(gateway, path, method, **parameters)
+        assert (response.status, response.header("allow")) == (405, "GET, HEAD, OPTIONS")
+        assert problem["status"] == 405
+    options, _ = get(gateway, path, "OPTIONS")
+    assert (options.status, options.header("allow")) == (204, "GET, HEAD, OPTIONS")
+    assert options.header("access-control-allow-origin") == "*"
+
+
+@pytest.mark.parametrize("path", [*PATHS, "", "nothing", "discover/", "naans/", "naans/12345/x6", "../api"])
+def test_unknown_parameters_and_paths_are_problems(path: str) -> None:
+    response, document = get(full(), path, colour="red")
+    assert response.status == (400 if path in PATHS else 404)
+    assert response.header("content-type") == "application/problem+json"
+    assert document["title"]
+
+
+# ---- the description
+
+
+def description() -> Any:
+    return get(full(), "openapi.json")[1]
+
+
+def test_the_description_has_every_operation() -> None:
+    document = description()
+    assert document["openapi"] == "3.1.0"
+    assert [*document["paths"]] == [BASE + operation.path for operation in OPERATIONS]
+
+
+CASES: list[tuple[Gateway, str, str]] = [
+    (full(), "discover", "?ark=ark:12345/x6np"),
+    (full(), "discover", "?ark=ark:00000/x"),
+    (full(), "discover", "?ark=x"),
+    (Gateway(answers={"12345.ark.arpa.": SILENT}, policy="dns-only"), "discover", "?ark=ark:12345/x"),
+    (Gateway(answers=ONE_HOST, policy="dns-only"), "discover", "?ark=ark:12345/x"),
+    (full(), "naans", "?limit=2"),
+    (full(), "naans", "?after=99999"),
+    (full(), "naans", "?after=x"),
+    (full(), "naans/{naan}", "12345"),
+    (full(), "naans/{naan}", "00000"),
+    (full(), "naans/{naan}", "a"),
+    (Gateway(answers=ONE_HOST, policy="dns-only"), "naans/{naan}", "12345"),
+    (full(), "drift", ""),
+    (Gateway(), "drift", ""),
+    (Gateway(), "drift", "?a=b"),
+    (Gateway(), "openapi.json", ""),
+]
+
+
+@pytest.mark.parametrize(("gateway", "path", "rest"), CASES, ids=lambda value: value if isinstance(value, str) else "")
+def test_responses_are_as_described(gateway: Gateway, path: str, rest: str) -> None:
+    """Status, media type, body and headers, of which none is undescribed."""
+    document = description()
+    target = BASE + (path.replace("{naan}", rest) if "{" in path else path + rest)
+    response = gateway.ask(target)
+    described = document["paths"][BASE + path]["get"]["responses"][str(int(response.status))]
+    schema = described["content"][response.header("content-type")]["schema"]
+    jsonschema_rs.validator_for({**schema, "components": document["components"]}).validate(json.loads(response.body))
+    sent = {name for name, _ in response.headers} - {"Content-Type"}
+    always = {name for name, header in described["headers"].items() if header.get("required")}
+    assert always <= sent <= {*described["headers"]}
+
+
+def test_a_line_is_as_described() -> None:
+    document = description()
+    schema = {"$ref": "#/components/schemas/Discovery", "components": document["components"]}
+    found, none = full().lines(f"{BASE}discover?ark=ark:12345/x&ark=ark:00000/x")
+    for line in (found, none):
+        jsonschema_rs.validator_for(schema).validate(line)
