@@ -22,7 +22,7 @@ from maptr.cache.options import ArkLookup, CacheOptions, DnsClient, TrustSetting
 from maptr.cache.policy import Policy
 from maptr.cache.store import MAX_NAMES, LruDict, Store
 from maptr.client import call
-from maptr.discovery import Discovery
+from maptr.discovery import Discovery, DiscoveryError
 from maptr.protocol.names import fold
 from maptr.registry.followed_file import TableSource, WatchedTable, table_source
 from maptr.registry.table import Table
@@ -133,6 +133,14 @@ class Cache:
             await asyncio.to_thread(self.table.current)
         found, until = await self._tasks.run(self._engine.discover(lookup, self._policy(lookup), self.table))
         return await prefer_async(self._finish(text, lookup, found, until), lookup.chooser)
+
+    async def ask_async(self, ark: Ark | str | bytes) -> Discovery:
+        """What DNS says now. Kept answers and the table are not used, and nothing is kept or raised."""
+        lookup = self._client.lookup(ark, {})
+        try:
+            return await (self._ask_async or self._client.discover_async)(lookup.ark, **lookup.ask)
+        except DiscoveryError as error:
+            return error.discovery or Discovery(lookup.ark, complete=False, reason=str(error))
 
     def unasked(self, ark: Ark | str | bytes, **options: Unpack[CacheOptions]) -> Discovery | None:
         """The discovery from the table if the policy does not need DNS for it, else None.

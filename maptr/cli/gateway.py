@@ -86,7 +86,6 @@ def gateway(
     try:
         found = read()
         logstream.configure(logging.INFO, logstream.formatter(found.serve.log_format))
-        logging.getLogger("maptr.gateway.access").disabled = not found.gateway.access_log
         cache = lookup.make_cache(servers, given, found)
         chooser = lookup.chooser_of(given, found)
         service = Service(found, cache, reread=read, chooser=chooser, allow_private=allow_private)
@@ -95,5 +94,9 @@ def gateway(
         for each in error.all:
             output.talk(f"maptr: {each}")
         raise click.exceptions.Exit(output.EXIT_NONE) from None
-    with cache:
-        asyncio.run(service.run(signals=True))
+
+    async def run() -> None:
+        async with cache:
+            await service.run(signals=True)
+
+    asyncio.run(run())

@@ -57,12 +57,12 @@ def _is_journal() -> bool:
 
 class JsonFormatter(logging.Formatter):
     """One JSON object a line: ``time``, ``level``, ``logger``, ``message``, and where there is one, the ``rcode`` of a
-    query and ``error`` with a traceback."""
+    query, the ``members`` of a line, and ``error`` with a traceback."""
 
     converter = staticmethod(time.gmtime)
 
     def format(self, record: logging.LogRecord) -> str:
-        line = {
+        line: dict[str, object] = {
             "time": self.formatTime(record, TIME_FORMAT),
             "level": record.levelname.lower(),
             "logger": record.name,
@@ -70,6 +70,7 @@ class JsonFormatter(logging.Formatter):
         }
         if hasattr(record, "rcode"):
             line["rcode"] = record.rcode
+        line |= getattr(record, "members", {})
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return json.dumps(line)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from maptr.protocol.address import Network
 
 IPV6_PREFIX = 64  # bits: a client with one address of a link has all of them (RFC 4291 2.5.1)
 MAX_CLIENTS = 20_000  # remembered; the one whose last request is oldest is forgotten first
 BURST = 2  # seconds of its rate that a client may use at once
+MAX_HOPS = 32  # addresses of an X-Forwarded-For that are read, from its end
 
 
 class Clients:
@@ -22,50 +23,68 @@ class Clients:
         self._proxies = tuple(proxies)
         self._clock = clock
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, and when there were so many
-        self._known: OrderedDict[str, bool] = OrderedDict()
+        self._trusted: OrderedDict[str, bool] = OrderedDict()
 
-    def address(self, peer: str, headers: Mapping[str, str]) -> str:
-        """The address of the client: the last one in the way of the request that is not a proxy's."""
-        if not self._is_proxy(peer):
-            return peer
-        for hop in reversed(headers.get("x-forwarded-for", "").split(",")):
-            found = hop.strip()
-            if not _is_address(found):
+    def trusts(self, address: str) -> bool:
+        """True for the address of a proxy."""
+        known = self._trusted.get(address)
+        if known is None:
+            ip = _parsed(address)
+            known = ip is not None and any(ip in network for network in self._proxies)
+            self._trusted[address] = known
+            if len(self._trusted) > MAX_CLIENTS:
+                self._trusted.popitem(last=False)
+        return known
+
+    def address(self, peer: str, forwarded: str) -> str:
+        """The address of the client of a proxy: the last one in ``forwarded`` that is not a proxy's.
+
+        ``forwarded`` is the value of X-Forwarded-For; several headers are one list (RFC 9110 5.3). Anything that is not
+        an address ends the search: what comes before it cannot be believed.
+        """
+        for hop in reversed(forwarded.split(",")[-MAX_HOPS:]):
+            ip = _parsed(hop.strip())
+            if ip is None:
                 return peer
-            if not self._is_proxy(found):
-                return found
+            peer = str(ip)
+            if not self.trusts(peer):
+                return peer
         return peer
 
     def wait(self, client: str) -> float:
         """Take a token; the seconds until there is one, 0 if there was."""
-        if not self._rate or self._is_proxy(client):
+        if not self._rate or self.trusts(client):
             return 0.0
-        key, now = _network(client), self._clock()
-        tokens, at = self._left.pop(key, (self._rate * BURST, now))
-        tokens = min(self._rate * BURST, tokens + (now - at) * self._rate)
-        taken = 1.0 if tokens >= 1 else 0.0
-        self._left[key] = (tokens - taken, now)
+        tokens = self._tokens(key := _network(client))
+        if tokens >= 1:
+            self._keep(key, tokens - 1)
+            return 0.0
+        self._keep(key, tokens)
+        return (1 - tokens) / self._rate
+
+    def charge(self, client: str, tokens: int) -> None:
+        """Take tokens for a request that is answered in any case; there may be fewer than none afterwards."""
+        if self._rate and tokens and not self.trusts(client):
+            self._keep(key := _network(client), self._tokens(key) - tokens)
+
+    def _tokens(self, key: str) -> float:
+        full = self._rate * BURST
+        tokens, at = self._left.pop(key, (full, self._clock()))
+        return min(full, tokens + (self._clock() - at) * self._rate)
+
+    def _keep(self, key: str, tokens: float) -> None:
+        self._left[key] = (tokens, self._clock())
         if len(self._left) > MAX_CLIENTS:
             self._left.popitem(last=False)
-        return 0.0 if taken else (1 - tokens) / self._rate
-
-    def _is_proxy(self, address: str) -> bool:
-        known = self._known.get(address)
-        if known is None:
-            ip = ipaddress.ip_address(address) if _is_address(address) else None
-            known = ip is not None and any(ip in network for network in self._proxies)
-            self._known[address] = known
-            if len(self._known) > MAX_CLIENTS:
-                self._known.popitem(last=False)
-        return known
 
 
-def _is_address(text: str) -> bool:
+def _parsed(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address; an IPv4-mapped IPv6 address as IPv4 (RFC 4291 2.5.5.2)."""
     try:
-        ipaddress.ip_address(text)
+        found = ipaddress.ip_address(text)
     except ValueError:
-        return False
-    return True
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
 
 
 def _network(address: str) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable
 from http import HTTPStatus
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -12,7 +12,8 @@ from maptr import __version__
 from maptr.gateway.message import Response
 from maptr.gateway.site import Site
 
-KINDS = ("resolve", "api", "page", "dns", "operator")  # what a request is for, by its path
+MALFORMED = "malformed"  # the kind of a request that cannot be read
+KINDS = ("resolve", "api", "page", "dns", "operator", MALFORMED)  # what a request is for, by its path
 _OPERATOR = ("/health", "/ready", "/metrics")
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 
@@ -34,34 +35,39 @@ class Metrics:
     """The counters of one gateway."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
+        registry = self._registry = CollectorRegistry()
         self._requests = Counter(
-            "maptr_http_requests", "Requests by kind and status.", ["kind", "status"], registry=self._registry
+            "maptr_http_requests", "Requests by kind and status.", ["kind", "status"], registry=registry
         )
         self._seconds = Histogram(
-            "maptr_http_request_seconds", "Time to the response.", ["kind"], buckets=_BUCKETS, registry=self._registry
+            "maptr_http_request_seconds", "Time to the response.", ["kind"], buckets=_BUCKETS, registry=registry
         )
-        self.refused = Counter("maptr_http_connections_refused", "Connections over the limit.", registry=self._registry)
-        self._up = Gauge("maptr_ready", "1 while the gateway is ready.", registry=self._registry)
-        self._table = Gauge("maptr_table_records", "Records of the table.", registry=self._registry)
-        self._age = Gauge(
-            "maptr_table_age_seconds", "Seconds since the source confirmed the table.", registry=self._registry
+        # A child for each pair of labels, because finding it takes longer than counting.
+        self._counts = functools.cache(lambda kind, status: self._requests.labels(kind, str(status)).inc)
+        self._times = functools.cache(lambda kind: self._seconds.labels(kind).observe)
+        self.connections = Gauge("maptr_http_connections", "Open connections.", registry=registry)
+        self.refused = Counter("maptr_http_connections_refused", "Connections over the limit.", registry=registry)
+        self.shed = Counter(
+            "maptr_http_connections_shed", "Waiting connections closed to make room.", registry=registry
         )
-        build = Gauge("maptr_build_info", "Version of maptr; always 1.", ["version"], registry=self._registry)
+        self.reloads = Counter("maptr_gateway_reloads", "Reloads by their result.", ["result"], registry=registry)
+        self._ready = Gauge("maptr_gateway_ready", "1 while the gateway is ready.", registry=registry)
+        self._table = Gauge("maptr_table_records", "Records of the table.", registry=registry)
+        self._age = Gauge("maptr_table_age_seconds", "Seconds since the source confirmed the table.", registry=registry)
+        self._redirects = Gauge("maptr_redirects", "Redirects of single ARKs.", registry=registry)
+        build = Gauge("maptr_gateway_build_info", "Version of maptr; always 1.", ["version"], registry=registry)
         build.labels(__version__).set(1)
 
-    def count(self, target: str, status: int, seconds: float) -> None:
+    def count(self, kind: str, status: int, seconds: float) -> None:
         """Count a request."""
-        kind = kind_of(target)
-        self._requests.labels(kind, str(status)).inc()
-        self._seconds.labels(kind).observe(seconds)
+        self._counts(kind, status)()
+        self._times(kind)(seconds)
 
-    def page(self, site: Callable[[], Site]) -> Response:
+    def page(self, site: Site) -> Response:
         """The metrics as text."""
-        now = site()
-        self._up.set(not now.troubles)
-        self._table.set(len(now.table))
-        fetched = now.table_state.fetched
-        if fetched is not None:
-            self._age.set(time.time() - fetched)
+        self._ready.set(not site.troubles)
+        self._table.set(len(site.table))
+        self._redirects.set(len(site.redirects))
+        fetched = site.table_state.fetched
+        self._age.set(float("nan") if fetched is None else time.time() - fetched)
         return Response(HTTPStatus.OK, (("Content-Type", CONTENT_TYPE_LATEST),), generate_latest(self._registry))

@@ -1,6 +1,8 @@
-"""The HTTP server: sockets, limits, time and logs around ``route``, on aiohttp's low-level server.
+"""The HTTP server: connections, limits, time and logs around ``route``, on aiohttp's low-level server.
 
-aiohttp keeps the raw target, so that a final ``?`` is an inflection.
+aiohttp keeps the raw target, so that a final ``?`` is an inflection. A connection is *waiting* until it has sent a
+whole request, at its start and after each response. It is closed if that takes too long or if its client does not read;
+at the limit of connections, the one that waits for longest makes room.
 """
 
 from __future__ import annotations
@@ -9,47 +11,52 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import re
+import secrets
 import socket
 import ssl
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any, cast
 
-from aiohttp import web
+from aiohttp import HttpVersion10, HttpVersion11, hdrs, web
+from aiohttp.http_exceptions import LineTooLong
 
 from maptr.ark import Ark
 from maptr.cache.cache import Cache
 from maptr.cache.options import CacheOptions
 from maptr.choose import Chooser
+from maptr.config.model import GatewayConfig, TcpConfig
 from maptr.discovery import Discovery, DiscoveryError
+from maptr.errors import printable
 from maptr.gateway.limits import Clients
 from maptr.gateway.message import Lines, Lookup, Response, problem, text
-from maptr.gateway.metrics import Metrics
+from maptr.gateway.metrics import MALFORMED, Metrics, kind_of
 from maptr.gateway.route import MAX_BODY, route
 from maptr.gateway.site import Site
+from maptr.server.sockets import limits_within_descriptors
 
 log = logging.getLogger("maptr.gateway")
 access_log = logging.getLogger("maptr.gateway.access")
 
-MAX_TARGET = 16_384  # bytes: an ARK of 8,192 in a query string, where each octet may take three
-MAX_HEADERS = 16_384  # bytes of one header
+MAX_TARGET = 16_384  # bytes: an ARK of 8,192 in a query string, where many octets take three
+MAX_HEADER = 8190  # bytes of one header; aiohttp takes 128 of them
 BODY_TIMEOUT = 10.0  # seconds for the body of a POST
-SEND_TIMEOUT = 60.0  # seconds for a response in lines, which waits for DNS
-DRAIN_TIMEOUT = 5.0  # seconds for the requests under way when the server stops
-CHECK_INTERVAL = 1.0  # seconds between two checks for idle connections
+LINGER_TIMEOUT = 2.0  # seconds for which the rest of a refused body is read, so that the client reads the response
+QUIET_TIMEOUT = 0.5  # seconds for which a stopping server answers requests on open connections
+DRAIN_TIMEOUT = 10.0  # seconds for the requests under way when the server stops: longer than a lookup
+DRAIN_INTERVAL = 0.02  # seconds between two looks at them
+CHECK_INTERVAL = 1.0  # seconds between two checks for connections that wait for too long
+ACCEPT_AT_ONCE = 64  # connections accepted before others are answered
+ACCEPT_PAUSE = 1.0  # seconds without accepting when the process has no more file descriptors
+PIECE = 65_536  # bytes of a long response for which the client has the idle timeout to read
 AT_ONCE = 32  # ARKs of one request that are looked up at the same time
 
-SERVER = "maptr"
-
-
-@dataclass(frozen=True, slots=True)
-class HttpLimits:
-    """``idle_timeout``: seconds for the next request, or the rest of one, on an open connection."""
-
-    max_connections: int = 1000
-    idle_timeout: float = 15.0
+_FIXED = ((hdrs.SERVER, "maptr"), ("X-Content-Type-Options", "nosniff"))  # headers of every response
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}\Z")
+_ABSOLUTE = re.compile(r"(?i)https?://[^/?#]*")  # of a target in absolute form (RFC 9112 3.2.2)
 
 
 class HttpServer:
@@ -59,9 +66,8 @@ class HttpServer:
         self,
         cache: Cache,
         site: Callable[[], Site],
+        settings: GatewayConfig,
         *,
-        limits: HttpLimits,
-        clients: Clients,
         metrics: Metrics,
         chooser: Chooser | None = None,
         tls: ssl.SSLContext | None = None,
@@ -70,107 +76,215 @@ class HttpServer:
         self._options: CacheOptions = {} if chooser is None else {"chooser": chooser}
         self._cache = cache
         self._site = site
-        self._limits = limits
-        self._clients = clients
         self._metrics = metrics
-        self.tls = tls
+        self._start_id = secrets.token_hex(4)
         self._numbers = itertools.count(1)
-        self._servers: list[asyncio.Server] = []
-        self._busy: set[object] = set()  # connections with a request under way
-        self._active_at: dict[object, float] = {}
-        self._check: asyncio.TimerHandle | None = None
+        self._sockets: Sequence[socket.socket] = ()
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._open: set[Connection] = set()
+        self._waiting: dict[Connection, float] = {}  # since when, longest first
+        self._stopping = False
+        self.configure(settings, tls)
 
-    async def start(self, sockets: Sequence[socket.socket]) -> None:
-        self._http = web.Server(
-            self._handle,
-            access_log=None,
-            keepalive_timeout=self._limits.idle_timeout,
-            max_line_size=MAX_TARGET,
-            max_field_size=MAX_HEADERS,
-            lingering_time=0,
-        )
-        loop = asyncio.get_running_loop()
+    def configure(self, settings: GatewayConfig, tls: ssl.SSLContext | None) -> None:
+        """Use these settings from now on, and the certificate for new connections."""
+        self._settings = settings
+        self.tls = tls
+        self._clients = Clients(settings.rate, settings.proxies, time.monotonic)
+        limits = limits_within_descriptors(TcpConfig(settings.max_connections), len(settings.listen))
+        self._max_connections = limits.max_connections
+
+    def start(self, sockets: Sequence[socket.socket]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._manager = web.Server(self._handle)
+        self._sockets = sockets
         for sock in sockets:
-            self._servers.append(await loop.create_server(self._accept, sock=sock, ssl=self.tls))
-        self._close_idle()
+            self._listen(sock)
+        self._check_waiting()
 
     async def stop(self) -> None:
-        """Accept no more connections, and answer the requests under way."""
-        for server in self._servers:
-            server.close()
-        if self._check is not None:
-            self._check.cancel()
-        until = time.monotonic() + DRAIN_TIMEOUT
-        while self._busy and time.monotonic() < until:
-            await asyncio.sleep(0.02)
-        await self._http.shutdown(1.0)
+        """Accept no more connections, and answer the requests under way.
 
-    def _accept(self) -> asyncio.BaseProtocol:
-        if len(self._http.connections) >= self._limits.max_connections:
-            self._metrics.refused.inc()
-            return _Refused()
-        return self._http()
+        A client that sends a request on an open connection meanwhile gets its response, which closes the connection.
+        """
+        self._stopping = True
+        self._check.cancel()
+        for sock in self._sockets:
+            self._accept(sock)  # the connections that the kernel has accepted
+            self._loop.remove_reader(sock)
+            sock.close()
+        started = self._loop.time()
+        while (self._open or self._handshakes) and (passed := self._loop.time() - started) < DRAIN_TIMEOUT:
+            if passed > QUIET_TIMEOUT:
+                for connection in [each for each in self._waiting if not each.link.get_write_buffer_size()]:
+                    connection.link.abort()
+            await asyncio.sleep(DRAIN_INTERVAL)
+        for task in self._handshakes:
+            task.cancel()
+        for connection in self._open:
+            connection.link.abort()
+        await asyncio.gather(*self._handshakes, return_exceptions=True)
+        await self._manager.shutdown(1.0)
 
-    def _close_idle(self) -> None:
-        """Close the connections that sent no whole request for too long, now and at an interval."""
-        loop = asyncio.get_running_loop()
-        connections = self._http.connections
-        self._active_at = {each: self._active_at.get(each, loop.time()) for each in connections}
-        for connection in connections:
-            if connection not in self._busy and loop.time() - self._active_at[connection] > self._limits.idle_timeout:
-                connection.force_close()
-        self._check = loop.call_later(CHECK_INTERVAL, self._close_idle)
+    # ---- connections
+
+    @property
+    def connections(self) -> int:
+        """Open connections."""
+        return len(self._open) + len(self._handshakes)
+
+    def _listen(self, sock: socket.socket) -> None:
+        if not self._stopping:
+            self._loop.add_reader(sock, self._accept, sock)
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPT_AT_ONCE):
+            try:
+                sock, _ = listening.accept()
+            except (BlockingIOError, ConnectionError):
+                return  # closed before it was accepted
+            except OSError as error:
+                log.warning("no connection accepted for %g s: %s", ACCEPT_PAUSE, error.strerror or error)
+                self._make_room()
+                self._loop.remove_reader(listening)
+                self._loop.call_later(ACCEPT_PAUSE, self._listen, listening)
+                return
+            if self.connections >= self._max_connections and not self._make_room():
+                self._metrics.refused.inc()
+                sock.close()
+                continue
+            sock.setblocking(False)
+            task = self._loop.create_task(self._connect(sock))
+            self._handshakes.add(task)
+            task.add_done_callback(self._handshakes.discard)
+
+    def _make_room(self) -> bool:
+        """Close the connection that waits for longest; False if none waits."""
+        longest = next(iter(self._waiting), None)
+        if longest is not None:
+            self._metrics.shed.inc()
+            self.closed(longest)
+            longest.link.abort()
+        return longest is not None
+
+    async def _connect(self, sock: socket.socket) -> None:
+        """Start a connection, with TLS after the handshake."""
+        timeout = self._settings.idle_timeout if self.tls else None
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: Connection(self, self._manager, self._loop),
+                sock,
+                ssl=self.tls,
+                ssl_handshake_timeout=timeout,
+                ssl_shutdown_timeout=timeout,
+            )
+        except OSError:  # such as ssl.SSLError of a failed handshake
+            sock.close()
+
+    def opened(self, connection: Connection) -> None:
+        self._open.add(connection)
+        self._waiting[connection] = self._loop.time()
+        self._metrics.connections.inc()
+
+    def closed(self, connection: Connection) -> None:
+        """A second call does nothing."""
+        if connection in self._open:
+            self._open.remove(connection)
+            self._waiting.pop(connection, None)
+            self._metrics.connections.dec()
+
+    def _check_waiting(self) -> None:
+        """Close the connections that wait for too long, now and at an interval."""
+        limit = self._settings.idle_timeout
+        latest = self._loop.time() - limit
+        for connection in list(itertools.takewhile(lambda each: self._waiting[each] < latest, self._waiting)):
+            connection.link.abort()
+        self._check = self._loop.call_later(min(CHECK_INTERVAL, limit / 2), self._check_waiting)
+
+    # ---- requests
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         started = time.perf_counter()
-        connection = request.protocol
-        self._busy.add(connection)
-        status = 0
-        number = next(self._numbers)
-        client = self._clients.address(request.remote or "", request.headers)
+        connection = cast(Connection, request.protocol)
+        self._waiting.pop(connection, None)
+        client, number = request.remote or "", ""
+        if self._clients.trusts(client):
+            client = self._clients.address(client, ",".join(request.headers.getall(hdrs.X_FORWARDED_FOR, ())))
+            number = request.headers.get("X-Request-Id", "")
+        if not _REQUEST_ID.match(number):
+            number = self._next_id()
         try:
-            made = await self._respond(request, client)
-            status = made.status
-            made.headers["Server"] = SERVER
-            return made
+            answer = await self._answer(request, client)
+            response = answer.response if isinstance(answer, Lines) else answer
+            made = await self._send(request, connection, answer, self._headers(response, number))
         finally:
-            self._busy.discard(connection)
-            self._active_at[connection] = asyncio.get_running_loop().time()
-            took = time.perf_counter() - started
-            self._metrics.count(request.raw_path, status, took)
-            if access_log.isEnabledFor(logging.INFO):
-                access_log.info(
-                    "%s %s %s %d", client, request.method, request.raw_path, status, extra={"request": number}
-                )
+            if connection in self._open:
+                self._waiting[connection] = self._loop.time()
+        seconds = time.perf_counter() - started
+        self._metrics.count(kind_of(request.raw_path), response.status, seconds)
+        if self._settings.access_log:
+            self._log(client, request.method, request.raw_path, response.status, seconds, number)
+        return made
 
-    async def _respond(self, request: web.BaseRequest, client: str) -> web.StreamResponse:
+    def refuse(self, request: web.BaseRequest, status: int, error: BaseException | None) -> web.Response:
+        """The response to a request that aiohttp cannot read. It has no detail of the error."""
+        if isinstance(error, LineTooLong):
+            is_target = str(MAX_TARGET) in map(str, error.args)
+            status = HTTPStatus.REQUEST_URI_TOO_LONG if is_target else HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+        number, phrase = self._next_id(), HTTPStatus(status).phrase
+        response = text(f"{phrase.lower()}\n", status)
+        self._metrics.count(MALFORMED, status, 0.0)
+        if self._settings.access_log:
+            self._log(request.remote or "", "-", "-", status, 0.0, number)
+        made = web.Response(status=status, headers=self._headers(response, number), body=response.body)
+        made.force_close()
+        return made
+
+    async def _answer(self, request: web.BaseRequest, client: str) -> Response | Lines:
+        if not HttpVersion10 <= request.version <= HttpVersion11:
+            return text("HTTP/1.1 and HTTP/1.0 are spoken here\n", HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
         if (wait := self._clients.wait(client)) > 0:
             headers = (("Retry-After", str(int(wait) + 1)),)
-            return _http(text("too many requests\n", HTTPStatus.TOO_MANY_REQUESTS, headers))
+            return text("too many requests\n", HTTPStatus.TOO_MANY_REQUESTS, headers)
+        target = request.raw_path
+        if not target.startswith("/"):
+            target = _ABSOLUTE.sub("", target, count=1) or "/"
         try:
             body = await self._body(request) if request.method == "POST" else b""
-            site, now = self._site(), time.time()
-            answer = route(request.method, request.raw_path, request.headers, site, body=body, now=now, client=client)
+            answer = route(
+                request.method, target, request.headers, self._site(), body=body, now=time.time(), client=client
+            )
             if isinstance(answer, Lookup):
-                answer = answer.respond(await self._discover(answer.ark))
+                return answer.respond(await self._discover(answer.ark))
             if isinstance(answer, Lines):
-                return await self._send_lines(request, answer)
-            return _http(answer)
-        except web.HTTPException as error:
-            return _http(text(f"{error.reason}\n", error.status))
-        except (TimeoutError, ConnectionError):
-            return _http(text("the request took too long\n", HTTPStatus.REQUEST_TIMEOUT))
+                self._clients.charge(client, len(answer.parts))
+            return answer
+        except _BadBodyError as error:
+            return text(f"{error}\n", error.status)
         except Exception:
-            log.exception("internal error, %s %s", request.method, request.raw_path)
-            return _http(problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the log of the server has the reason"))
+            log.exception("internal error, %s %s", request.method, _shown(request.raw_path))
+            return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the log of the server has the reason")
 
     async def _body(self, request: web.BaseRequest) -> bytes:
+        if hdrs.CONTENT_ENCODING in request.headers:
+            raise _BadBodyError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the body must not be compressed")
+        if (request.content_length or 0) > MAX_BODY:
+            raise _BadBodyError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body has more than {MAX_BODY} bytes")
+        if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = bytearray()
-        async with asyncio.timeout(BODY_TIMEOUT):
-            async for chunk in request.content.iter_any():
-                body += chunk
-                if len(body) > MAX_BODY:
-                    raise web.HTTPRequestEntityTooLarge(MAX_BODY, len(body))
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT):
+                async for chunk in request.content.iter_any():
+                    body += chunk
+                    if len(body) > MAX_BODY:
+                        break
+        except TimeoutError:
+            raise _BadBodyError(HTTPStatus.REQUEST_TIMEOUT, "the request took too long") from None
+        except (web.RequestPayloadError, ConnectionError):
+            raise _BadBodyError(HTTPStatus.BAD_REQUEST, "the body cannot be read") from None
+        if len(body) > MAX_BODY:
+            raise _BadBodyError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body has more than {MAX_BODY} bytes")
         return bytes(body)
 
     async def _discover(self, ark: Ark) -> Discovery:
@@ -182,24 +296,50 @@ class HttpServer:
                 return Discovery(ark, complete=False, reason=str(error))
             return error.discovery
 
-    async def _send_lines(self, request: web.BaseRequest, answer: Lines) -> web.StreamResponse:
-        """Look up many ARKs at a time, and send each line. An error or a slow client cuts the response off."""
-        response = web.StreamResponse(status=answer.response.status, headers=list(answer.response.headers))
-        await response.prepare(request)
+    # ---- responses
+
+    def _headers(self, response: Response, number: str) -> list[tuple[str, str]]:
+        return [*response.headers, *_FIXED, ("X-Request-Id", number)]
+
+    async def _send(
+        self,
+        request: web.BaseRequest,
+        connection: Connection,
+        answer: Response | Lines,
+        headers: list[tuple[str, str]],
+    ) -> web.StreamResponse:
+        """Make a response, which aiohttp sends; send it if it is long or in lines."""
+        pieces: AsyncGenerator[bytes, None] | None = None
+        made: web.StreamResponse
+        if isinstance(answer, Lines):
+            made = web.StreamResponse(status=answer.response.status, headers=headers)
+            pieces = self._lines(answer)
+        elif len(answer.body) > PIECE:
+            made = web.StreamResponse(status=answer.status, headers=headers)
+            made.content_length = len(answer.body)
+            pieces = _pieces(answer.body)
+        else:
+            made = web.Response(status=answer.status, headers=headers, body=answer.body)
+        if self._stopping:
+            made.force_close()
         try:
-            if request.method != "HEAD":
-                async with asyncio.timeout(SEND_TIMEOUT), contextlib.aclosing(self._lines(answer)) as lines:
-                    async for line in lines:
-                        await response.write(line)
-            await response.write_eof()
-        except (TimeoutError, ConnectionError):
-            request.protocol.force_close()
-        except Exception:
-            log.exception("internal error, %s %s", request.method, request.raw_path)
-            request.protocol.force_close()
-        return response
+            await made.prepare(request)
+            if pieces is not None and request.method != hdrs.METH_HEAD:
+                async with contextlib.aclosing(pieces):
+                    async for piece in pieces:
+                        async with asyncio.timeout(self._settings.idle_timeout):
+                            await made.write(piece)
+        except ConnectionError:  # the client has gone
+            raise
+        except Exception as error:  # a part of the response may be sent: its end must be missing
+            if not isinstance(error, TimeoutError):
+                log.exception("internal error, %s %s", request.method, _shown(request.raw_path))
+            connection.link.abort()
+        return made
 
     async def _lines(self, answer: Lines) -> AsyncGenerator[bytes, None]:
+        """Look up many ARKs at a time, and give the line of each in their order."""
+
         async def one(part: Lookup | Response) -> bytes:
             return (part if isinstance(part, Response) else part.respond(await self._discover(part.ark))).body
 
@@ -215,14 +355,72 @@ class HttpServer:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    # ---- log
 
-class _Refused(asyncio.Protocol):
-    """A connection over the limit."""
+    def _next_id(self) -> str:
+        return f"{self._start_id}-{next(self._numbers)}"
+
+    def _log(self, client: str, method: str, target: str, status: int, seconds: float, number: str) -> None:
+        """A line of the access log; in JSON also as members."""
+        shown, took = _shown(target), round(seconds, 6)
+        members = {"client": client, "method": method, "target": shown, "status": status, "seconds": took, "id": number}
+        access_log.info(
+            '%s "%s %s" %d %.6f %s', client, method, shown, status, took, number, extra={"members": members}
+        )
+
+
+class Connection(web.RequestHandler):
+    """One connection, which reports its start and its end to the server."""
+
+    link: asyncio.Transport
+
+    def __init__(self, server: HttpServer, manager: web.Server, loop: asyncio.AbstractEventLoop) -> None:
+        self._server = server
+        super().__init__(
+            manager,
+            loop=loop,
+            access_log=None,  # type: ignore[arg-type]
+            max_line_size=MAX_TARGET,
+            max_field_size=MAX_HEADER,
+            lingering_time=LINGER_TIMEOUT,
+            auto_decompress=False,
+        )
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - for the type
-        transport.abort()
+        self.link = cast(asyncio.Transport, transport)
+        self._server.opened(self)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._server.closed(self)
+        super().connection_lost(exc)
+
+    def handle_error(
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> web.StreamResponse:
+        """Instead of aiohttp's pages and its log, which any client could fill."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("a part of the response is sent")
+        return self._server.refuse(request, status, exc)
+
+    def log_exception(self, *args: Any, **kw: Any) -> None:
+        log.error("internal error", exc_info=kw.get("exc_info", True))
 
 
-def _http(response: Response) -> web.Response:
-    return web.Response(status=response.status, headers=list(response.headers), body=response.body)
+class _BadBodyError(Exception):
+    """The body of a request is not accepted."""
+
+    def __init__(self, status: HTTPStatus, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+async def _pieces(body: bytes) -> AsyncGenerator[bytes, None]:
+    view = memoryview(body)
+    for start in range(0, len(body), PIECE):
+        yield view[start : start + PIECE]  # type: ignore[misc]
+
+
+def _shown(target: str) -> str:
+    """A target for the log: printable, in ASCII, without a quotation mark."""
+    return printable(target).replace('"', "%22").encode("ascii", "backslashreplace").decode()

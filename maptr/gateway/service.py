@@ -1,11 +1,13 @@
 """``Service``: the gateway of a configuration, from its start to its end: sockets, state, and what keeps it current.
 
-A reload reads configuration, redirects and certificate again; if one is bad, everything stays as it is.
+A reload reads ``[gateway]``, redirects and certificate again; if one is bad, everything stays as it is. Connections
+stay open. Sockets and cache are those of the start.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import ssl
@@ -21,16 +23,16 @@ from maptr.cache.probe_log import ProbeLog
 from maptr.choose import Chooser
 from maptr.config import Config
 from maptr.config.model import GatewayConfig
-from maptr.discovery import DiscoveryError
 from maptr.errors import ConfigError, reason_of
-from maptr.gateway.limits import Clients
 from maptr.gateway.metrics import Metrics
 from maptr.gateway.redirects import RedirectFile
-from maptr.gateway.server import HttpLimits, HttpServer
+from maptr.gateway.server import HttpServer
 from maptr.gateway.site import DriftReport, Site
 from maptr.gateway.zones import ZoneFiles
 from maptr.protocol.address import Address
 from maptr.server import process
+from maptr.server.process import in_thread
+from maptr.server.sockets import bound_at, explained, open_tcp
 from maptr.server.stream import Certificate
 from maptr.zone.snapshot import Snapshot
 
@@ -38,8 +40,9 @@ log = logging.getLogger("maptr.gateway")
 
 REFRESH = 1.0  # seconds between two looks at the files of table and redirects
 PROBES_EVERY = 60.0  # seconds between two readings of the probes that maptr table probe keeps
-DNS_EVERY = 10.0  # seconds between two tests whether DNS answers
-PROBE_ARK = "ark:99999/maptr"  # of the NAAN for tests; any answer, also that there is none, shows that DNS answers
+DNS_EVERY = 5.0  # seconds between two tests whether DNS answers
+FIRST_TEST = 1.0  # seconds that the start waits for the first of them
+TEST_ARK = "ark:99999/maptr"  # of the NAAN for tests; any answer, also that there is none, shows that DNS answers
 
 
 class Service:
@@ -72,35 +75,35 @@ class Service:
         self._zone_files = ZoneFiles(config.zones if zones is None else ())
         self._zones = zones or self._zone_files.refresh
         self._site_of(config)
-        settings = config.gateway
         self._http = HttpServer(
             cache,
             lambda: self.site,
+            config.gateway,
             chooser=chooser,
-            limits=HttpLimits(settings.max_connections, settings.idle_timeout),
-            clients=Clients(settings.rate, settings.proxies, time.monotonic),
             metrics=self._metrics,
-            tls=_tls(settings),
+            tls=_tls(config),
         )
         self._sockets: list[socket.socket] = []
         self._stopping = asyncio.Event()
         self._reloading = asyncio.Event()
-        self._dns_trouble = ""
         self._asks_no_dns = getattr(cache.policy, "name", "") == NATAB_ONLY
+        self._tested = asyncio.Event()  # whether DNS answers is known
+        self._dns_trouble = "not tested yet"
+        if self._asks_no_dns:
+            self._dns_trouble = ""
+            self._tested.set()
 
     def bind(self) -> None:
         """Bind the sockets; ``bound`` then has the actual ports. Raises ConfigError."""
-        for address in self._config.gateway.listen:
-            family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-            try:
-                sock = socket.create_server((address.host, address.port), family=family, backlog=512)
-            except OSError as error:
-                for other in self._sockets:
-                    other.close()
-                raise self._config.error("gateway.listen", f"{address}: {error.strerror}") from None
-            sock.setblocking(False)
-            self._sockets.append(sock)
-            self.bound.append(Address(address.host, sock.getsockname()[1]))
+        try:
+            for address in self._config.gateway.listen:
+                with explained(address, key="gateway.listen"):
+                    self._sockets.append(open_tcp(*address))
+                self.bound.append(bound_at(address, self._sockets[-1]))
+        except ConfigError as error:
+            for sock in self._sockets:
+                sock.close()
+            raise self._config.error(error.key, error.reason) from None
 
     @property
     def urls(self) -> list[str]:
@@ -115,11 +118,13 @@ class Service:
         if signals:
             self._handle_signals()
         await self._refresh()
-        await self._http.start(self._sockets)
-        log.info("ready, serving on %s", ", ".join(self.urls))
-        process.notify(process.READY)
         tasks = [asyncio.create_task(each) for each in self._background()]
         try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._tested.wait(), FIRST_TEST)
+            self._http.start(self._sockets)
+            log.info("ready, serving on %s", ", ".join(self.urls))
+            process.notify(process.READY)
             await self._stopping.wait()
         finally:
             process.notify(process.STOPPING)
@@ -155,15 +160,18 @@ class Service:
 
     async def _refresh(self) -> None:
         """Look at the files of table and redirects."""
-        state = await asyncio.to_thread(self._cache.table.current)
-        rules = await asyncio.to_thread(self._redirects.refresh) if self._redirects else {}
-        zones = await asyncio.to_thread(self._zones)
+        file = self._redirects
+        state = await in_thread(self._cache.table.current)
+        rules = await in_thread(file.refresh) if file is not None else {}
+        zones = await in_thread(self._zones)
+        if file is not self._redirects:  # a reload has looked at the new one meanwhile
+            return
         troubles = [f"table: {state.trouble}"] if state.trouble else []
         if state.table is None and not state.trouble and self._asks_no_dns:
             troubles.append("table: none")
         troubles += [f"DNS: {self._dns_trouble}"] if self._dns_trouble else []
-        if self._redirects is not None and self._redirects.trouble:
-            troubles.append(f"redirects: {self._redirects.trouble}")
+        if file is not None and file.trouble:
+            troubles.append(f"redirects: {file.trouble}")
         troubles += self._zone_files.troubles
         now = self.site
         same = state is now.table_state and rules is now.redirects and zones is now.zones
@@ -173,20 +181,21 @@ class Service:
     async def _read_probes(self) -> None:
         history = self._cache.history
         if history is not None:
-            found = await asyncio.to_thread(ProbeLog(history, wall=time.time).all)
+            found = await in_thread(ProbeLog(history, wall=time.time).all)
             self.site = replace(self.site, liveness=found)
 
     async def _test_dns(self) -> None:
-        try:
-            found = await self._cache.discover_async(PROBE_ARK, raise_on_none=False)
-            self._dns_trouble = found.reason if found.source == "natab" or found.stale else ""
-        except DiscoveryError as error:
-            self._dns_trouble = str(error)
+        found = await self._cache.ask_async(TEST_ARK)
+        # A DNS without the origin answers, but only a table can say where an ARK leads.
+        helps = found.complete or (found.advice() and self.site.table)
+        self._dns_trouble = "" if helps else found.advice() or found.reason or found.unsaid()
+        await self._refresh()
+        self._tested.set()
 
     async def _compare(self) -> None:
         """Compare the table with DNS."""
         if self.site.table:
-            verdicts = await asyncio.to_thread(lambda: [one for some in self._cache.drift_many() for one in some])
+            verdicts = await in_thread(lambda: [one for some in self._cache.drift_many() for one in some])
             self.site = replace(self.site, drift=DriftReport(tuple(verdicts), time.time()))
 
     # ---- reload
@@ -199,23 +208,29 @@ class Service:
             process.notify(process.READY)
 
     async def _reload(self) -> None:
-        if self._reread is None:
+        reread = self._reread
+        if reread is None:
             return
         try:
-            config = await asyncio.to_thread(self._reread)
-            redirects = await asyncio.to_thread(self._read_redirects, config.gateway)
-            tls = _tls(config.gateway)
+            config, redirects, tls = await in_thread(lambda: self._read(reread()))
         except (ConfigError, OSError) as error:
             log.error("not reloaded: %s", reason_of(error))
+            self._metrics.reloads.labels("refused").inc()
             return
+        if config.gateway.listen != self._config.gateway.listen:
+            log.warning("gateway.listen is as it was at the start: restart to change it")
         self._config, self._redirects = config, redirects
-        if self._http.tls is not None and tls is not None:
-            self._http.tls.load_cert_chain(str(config.gateway.certificate), str(config.gateway.key))
+        self._http.configure(config.gateway, tls)
         if self._reads_zones:
-            await asyncio.to_thread(self._zone_files.follow, config.zones)
+            await in_thread(lambda: self._zone_files.follow(config.zones))
         self._site_of(config)
         await self._refresh()
+        self._metrics.reloads.labels("done").inc()
         log.info("reloaded")
+
+    def _read(self, config: Config) -> tuple[Config, RedirectFile | None, ssl.SSLContext | None]:
+        """Read the files of a configuration. Raises ConfigError."""
+        return config, self._read_redirects(config.gateway), _tls(config)
 
     def _site_of(self, config: Config) -> None:
         settings, serve = config.gateway, config.serve
@@ -226,7 +241,7 @@ class Service:
             metadata=settings.metadata,
             describes=settings.inflections == "describe",
             dns_context=Context(Identity(serve.nsid, serve.version, serve.hostname)),
-            metrics=lambda: self._metrics.page(lambda: self.site),
+            metrics=lambda: self._metrics.page(self.site),
         )
 
     def _read_redirects(self, settings: GatewayConfig) -> RedirectFile | None:
@@ -235,11 +250,15 @@ class Service:
         return RedirectFile(settings.redirects, allow_private=self._allow_private, clock=time.monotonic)
 
 
-def _tls(settings: GatewayConfig) -> ssl.SSLContext | None:
+def _tls(config: Config) -> ssl.SSLContext | None:
     """Raises ConfigError."""
+    settings = config.gateway
     if settings.certificate is None or settings.key is None:
         return None
-    return Certificate(settings.certificate, settings.key, alpn="http/1.1").context
+    try:
+        return Certificate(settings.certificate, settings.key, alpn="http/1.1").context
+    except ConfigError as error:
+        raise config.error("gateway.certificate", error.reason) from None
 
 
 async def _repeat(seconds: float, do: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -1,0 +1,99 @@
+"""Who a client is behind proxies, and the limit of its rate."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+
+from maptr.gateway.limits import MAX_CLIENTS, Clients
+from tests.support.caching import Clock
+
+PROXIES = [ipaddress.ip_network(text) for text in ("127.0.0.0/8", "::1/128", "10.0.0.0/8")]
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "client"),
+    [
+        ("127.0.0.1", "192.0.2.1", "192.0.2.1"),
+        ("127.0.0.1", "198.51.100.7, 192.0.2.1", "192.0.2.1"),  # the first one is what the client claims
+        ("127.0.0.1", "198.51.100.7, 192.0.2.1, 10.0.0.2", "192.0.2.1"),  # two proxies
+        ("127.0.0.1", "10.0.0.3, 10.0.0.2", "10.0.0.3"),
+        ("127.0.0.1", "", "127.0.0.1"),
+        ("127.0.0.1", "unknown", "127.0.0.1"),
+        ("127.0.0.1", "192.0.2.1, unknown, 10.0.0.2", "10.0.0.2"),
+        ("127.0.0.1", "2001:db8::1", "2001:db8::1"),
+        ("127.0.0.1", "2001:DB8:0::1", "2001:db8::1"),
+        ("127.0.0.1", "::ffff:192.0.2.1", "192.0.2.1"),
+        ("127.0.0.1", "127.0.0.1," * 4000 + "192.0.2.1", "192.0.2.1"),
+        ("127.0.0.1", "192.0.2.1\x00", "127.0.0.1"),
+    ],
+)
+def test_the_client_is_the_last_address_that_is_not_a_proxy(peer: str, forwarded: str, client: str) -> None:
+    clients = Clients(1, PROXIES, Clock())
+    assert clients.trusts(peer)
+    assert clients.address(peer, forwarded) == client
+
+
+@pytest.mark.parametrize(
+    ("address", "trusted"),
+    [("127.9.9.9", True), ("::1", True), ("::ffff:10.1.1.1", True), ("192.0.2.1", False), ("", False), ("x", False)],
+)
+def test_proxies_are_known_by_their_network(address: str, trusted: bool) -> None:
+    assert Clients(1, PROXIES, Clock()).trusts(address) is trusted
+
+
+def test_a_client_may_use_two_seconds_of_its_rate_at_once_and_then_waits() -> None:
+    clock = Clock()
+    clients = Clients(2, (), clock)
+    assert [clients.wait("192.0.2.1") for _ in range(6)] == [0, 0, 0, 0, 0.5, 0.5]
+    assert clients.wait("192.0.2.2") == 0
+    clock.now += 0.5
+    assert [clients.wait("192.0.2.1") for _ in range(2)] == [0, 0.5]
+    clock.now += 3600
+    assert [clients.wait("192.0.2.1") for _ in range(5)] == [0, 0, 0, 0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "shared"),
+    [
+        ("2001:db8::1", "2001:db8::ffff:1", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("fe80::1%eth0", "fe80::2%eth1", True),
+        ("192.0.2.1", "192.0.2.2", False),
+    ],
+)
+def test_the_addresses_of_an_ipv6_link_are_one_client(first: str, second: str, shared: bool) -> None:
+    clients = Clients(1, (), Clock())
+    clients.charge(first, 2)
+    assert (clients.wait(second) > 0) is shared
+
+
+def test_a_request_for_many_arks_is_charged_for_each() -> None:
+    clock = Clock()
+    clients = Clients(10, (), clock)
+    assert clients.wait("192.0.2.1") == 0
+    clients.charge("192.0.2.1", 119)
+    assert clients.wait("192.0.2.1") == pytest.approx(10.1)
+    clock.now += 10.2
+    assert clients.wait("192.0.2.1") == 0
+
+
+def test_without_a_rate_and_for_proxies_there_is_no_limit() -> None:
+    clients = Clients(0, (), Clock())
+    clients.charge("192.0.2.1", 1000)
+    assert clients.wait("192.0.2.1") == 0
+    clients = Clients(1, PROXIES, Clock())
+    clients.charge("10.0.0.1", 1000)
+    assert clients.wait("10.0.0.1") == 0
+
+
+def test_the_client_whose_last_request_is_oldest_is_forgotten_first() -> None:
+    clients = Clients(1, (), Clock())
+    addresses = [str(ipaddress.ip_address(0x0A000000 + number)) for number in range(MAX_CLIENTS)]
+    for address in addresses:
+        clients.charge(address, 2)
+    assert clients.wait(addresses[0]) > 0  # now the newest
+    assert clients.wait("192.0.2.1") == 0
+    assert clients.wait(addresses[0]) > 0
+    assert clients.wait(addresses[1]) == 0

@@ -1,0 +1,630 @@
+"""The HTTP server on real sockets: what it keeps, what it refuses, and what it closes."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import logging
+import re
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from maptr.gateway import server
+from maptr.gateway.message import Response
+from maptr.gateway.route import MAX_BODY
+from maptr.server.stream import Certificate
+from tests.support.caching import Rig, host, said
+from tests.support.certificates import write_certificate
+from tests.support.http_gateway import TABLE, Gateway, HttpClient, gateway, get, request
+from tests.support.waiting import until
+
+TARGET = "/ark:12345/x1"
+LOCATION = "https://h.example/ark:12345/x1"
+BIG = 16 * 1024 * 1024  # bytes: more than the kernel and the transport hold
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Gateway]:
+    with gateway() as found:
+        yield found
+
+
+def big(found: Gateway) -> None:
+    """Let ``/metrics`` answer with ``BIG`` bytes."""
+    body = bytes(BIG)
+    found.change(metrics=lambda: Response(200, (("Content-Type", "text/plain"),), body))
+
+
+# ---- requests and responses
+
+
+@pytest.mark.parametrize("tail", ["", "?", "??", "?info", "?a=b&c=%20", "/c3/s5.v7.xsl?", "%7E%2f?"])
+def test_the_target_is_kept_as_received(shared: Gateway, tail: str) -> None:
+    reply = get(shared.port, TARGET + tail)
+    assert (reply.status, reply.headers["location"]) == (302, LOCATION + tail)
+
+
+@pytest.mark.parametrize(
+    "target", [TARGET, "/ark:12345", "/", "/health", "/nothing", "/api/v1/discover?ark=ark:12345/x1&ark=ark:12345/x2"]
+)
+def test_head_is_get_without_a_body(shared: Gateway, target: str) -> None:
+    with HttpClient(shared.port) as client:
+        whole = client.get(target)
+        head = client.get(target, method="HEAD")
+        assert client.get("/health").body == b"ok\n"  # nothing was left of a body
+    assert whole.body
+    differ = {"x-request-id", "date", "expires", "transfer-encoding"}
+    assert head.status == whole.status
+    assert {k: v for k, v in head.headers.items() if k not in differ} == {
+        k: v for k, v in whole.headers.items() if k not in differ
+    }
+
+
+def test_every_response_has_an_id_and_no_version(shared: Gateway) -> None:
+    targets: list[bytes | str] = [
+        "/health",
+        "/nothing",
+        TARGET,
+        "/ark:%zz",
+        b"/\xff",
+        "/" + "a" * 20_000,
+        "/api/v1/nothing",
+    ]
+    replies = [get(shared.port, target) for target in targets]
+    assert [reply.status for reply in replies] == [200, 404, 302, 400, 400, 414, 404]
+    for reply in replies:
+        assert reply.headers["server"] == "maptr"
+        assert reply.headers["x-content-type-options"] == "nosniff"
+        assert not re.search(r"aiohttp|python|\d\.\d+\.\d", str(reply).lower().replace("http/1.1", ""))
+    assert len({reply.headers["x-request-id"] for reply in replies}) == len(replies)
+
+
+def test_many_requests_use_one_connection(shared: Gateway) -> None:
+    with HttpClient(shared.port) as client:
+        for number in range(50):
+            assert client.get(f"/ark:12345/x{number}").headers["location"].endswith(f"x{number}")
+
+
+def test_pipelined_requests_are_answered_in_their_order(shared: Gateway) -> None:
+    with HttpClient(shared.port) as client:
+        targets = [f"/ark:12345/x{number}?" for number in range(200)]
+        client.send(b"".join(map(request, targets)))
+        assert [client.reply().headers["location"] for _ in targets] == [f"https://h.example{each}" for each in targets]
+
+
+def test_http_1_0_and_connection_close_end_the_connection(shared: Gateway) -> None:
+    with HttpClient(shared.port) as client:
+        assert client.send(b"GET /health HTTP/1.0\r\n\r\n").reply().body == b"ok\n"
+        assert client.ended()
+    with HttpClient(shared.port) as client:
+        assert client.get("/health", "Connection: close").headers["connection"] == "close"
+        assert client.ended()
+
+
+def test_a_target_in_absolute_form_is_its_path(shared: Gateway) -> None:
+    assert get(shared.port, "http://gateway.example/health").body == b"ok\n"
+    assert get(shared.port, f"HTTP://gateway.example:80{TARGET}?").headers["location"] == LOCATION + "?"
+    assert get(shared.port, "http://gateway.example").status == 200
+
+
+def test_a_posted_ark_is_found_after_100_continue(shared: Gateway) -> None:
+    with HttpClient(shared.port) as client:
+        client.send(request("/", "Expect: 100-continue", "Content-Length: 12", method="POST"))
+        assert client.reply().status == 100
+        reply = client.send(b"ark:12345/x1").reply()
+        assert (reply.status, reply.headers["location"]) == (303, LOCATION)
+
+
+# ---- hostile requests
+
+MALFORMED = {
+    "not UTF-8": request(b"/ark:12345/x\xff\xfe"),
+    "not ASCII": request("/ark:12345/é"),
+    "a control character": request(b"/ark:12345/x\x01"),
+    "a space": request("/ark:12345/x y"),
+    "no target": b"GET\r\n\r\n",
+    "no Host": b"GET / HTTP/1.1\r\n\r\n",
+    "two Hosts": request("/", "Host: a", "Host: b"),
+    "a method in lower case": request("/", method="get"),
+    "an unknown method": request("/", method="STEAL"),
+    "TLS on a port without it": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc",
+    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "NUL in a header": request("/", "X-Test: a\0b"),
+    "a folded header": request("/", "X-Test: a\r\n b"),
+    "a bare LF": b"GET / HTTP/1.1\nHost: a\n\n",
+    "a space before the colon": b"GET / HTTP/1.1\r\nHost : a\r\n\r\n",
+    "200 headers": request("/", *(f"X-{number}: 1" for number in range(200))),
+    "a length that is no number": request("/", "Content-Length: x"),
+    "a negative length": request("/", "Content-Length: -1"),
+    "two lengths": request("/", "Content-Length: 1", "Content-Length: 2"),
+    "a length and chunks": request("/", "Content-Length: 4", "Transfer-Encoding: chunked", method="POST")
+    + b"0\r\n\r\n",
+    "an unknown transfer encoding": request("/", "Transfer-Encoding: gzip", method="POST"),
+    "a bad chunk": request("/", "Transfer-Encoding: chunked", method="POST") + b"zz\r\n",
+    "a target without a path": request("h.example:80"),
+}
+
+
+@pytest.mark.parametrize("content", MALFORMED.values(), ids=MALFORMED)
+def test_a_malformed_request_is_refused_without_details(
+    shared: Gateway, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with HttpClient(shared.port) as client:
+        reply = client.send(content).reply()
+        assert (reply.status, reply.body) == (400, b"bad request\n")
+        assert reply.headers["content-type"] == "text/plain; charset=utf-8"
+        assert client.ended()
+    assert not caplog.records  # any client could fill the log
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        ("/%", 404),
+        ("/%zz", 404),
+        ("/%00", 404),
+        ("/ark:12345/%zz", 400),
+        ("/ark:", 400),
+        ("/ark:" + "a" * 70 + "/x", 400),
+        ("/ark:12345/" + "x" * 9000, 400),
+        ("/../../../etc/passwd", 404),
+        ("/templates/../../etc/passwd", 404),
+        ("/%2e%2e/%2e%2e/etc/passwd", 404),
+        ("/..%2f..%2fetc/passwd", 404),
+        ("/.well-known/x", 404),
+        ("/naan/%ff", 404),
+        ("/naan/../../etc/passwd", 404),
+        ("/?q=%ff%00", 200),
+        ("/?q=%3Cscript%3Ealert(1)%3C/script%3E", 200),
+        ("/?q=ark:12345/%3Cscript%3E", 200),
+        ("/dns-query?dns=%ff", 404),
+        ("/api/v1/discover", 400),
+        ("/api/v1/naans/%ff", 400),
+        ("/api/v1/nothing", 404),
+    ],
+)
+def test_a_hostile_target_is_answered_and_no_error_of_the_server(shared: Gateway, target: str, status: int) -> None:
+    reply = get(shared.port, target, "Accept: text/html")
+    assert reply.status == status
+    assert b"<script>alert" not in reply.body
+    assert b"root:" not in reply.body
+
+
+@pytest.mark.parametrize("pair", ["%0d%0a", "%0D%0ASet-Cookie:%20a=b", "%E5%98%8D%E5%98%8A", "%0a", "%00", "%7f"])
+@pytest.mark.parametrize("where", ["{}", "x{}1", "x1?{}", "x1?a={}", "x1?maptr=list&{}", "x1/{}/?info"])
+@pytest.mark.parametrize("accept", ["*/*", "application/linkset+json", "application/json"])
+def test_no_pair_of_a_target_becomes_a_header(shared: Gateway, pair: str, where: str, accept: str) -> None:
+    reply = get(shared.port, "/ark:12345/" + where.format(pair), f"Accept: {accept}")
+    assert reply.status in (200, 302, 400)
+    assert "set-cookie" not in reply.headers
+    assert set(reply.headers["location"]) <= set(map(chr, range(33, 127))) if reply.status == 302 else True
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        ["Accept: \xff\xfe"],
+        ["Accept: " + "a/b;q=0.5," * 700],
+        ["Accept: " + "," * 8000],
+        ["Accept: text/html;q=" + "9" * 4000],
+        ["Content-Type: \xff", "Origin: null"],
+        ["Upgrade: websocket", "Connection: upgrade"],
+        ["Range: bytes=0-1"],
+        ["If-Modified-Since: x"],
+        ["X-Forwarded-For: 10.0.0.1\xff"],
+    ],
+)
+def test_a_hostile_header_changes_nothing(shared: Gateway, headers: list[str]) -> None:
+    assert get(shared.port, TARGET, *headers).headers["location"] == LOCATION
+
+
+@pytest.mark.parametrize(("method", "status"), [("PUT", 405), ("DELETE", 405), ("TRACE", 405), ("OPTIONS", 204)])
+def test_other_methods(shared: Gateway, method: str, status: int) -> None:
+    reply = get(shared.port, TARGET, method=method)
+    assert (reply.status, reply.headers["allow"]) == (status, "GET, HEAD, OPTIONS, POST")
+    assert get(shared.port, "*", method="OPTIONS").status == 204
+    assert get(shared.port, "h.example:80", method="CONNECT").status == 405
+
+
+def test_a_failure_of_the_core_is_logged_and_has_no_details(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> Response:
+        raise RuntimeError("a secret")
+
+    with gateway() as found:
+        found.change(metrics=fail)
+        reply = get(found.port, "/metrics")
+        assert reply.status == 500
+        assert b"secret" not in reply.body
+        found.change(metrics=lambda: Response(200, (("X-Bad", "a\r\nb"),), b""))
+        with HttpClient(found.port) as client, pytest.raises((EOFError, ConnectionError)):
+            client.get("/metrics")
+        found.change(metrics=None)
+        assert get(found.port, "/health").status == 200
+    assert len(caplog.records) == 2
+    assert all("internal error, GET /metrics" in record.getMessage() for record in caplog.records)
+    caplog.clear()
+
+
+# ---- limits of size
+
+
+def test_a_target_has_a_limit(shared: Gateway) -> None:
+    longest = "/health?" + "a" * (server.MAX_TARGET - 8)
+    with HttpClient(shared.port) as client:
+        assert client.get(longest).status == 200
+        assert client.get(longest + "a").status == 414
+        assert client.ended()
+
+
+def test_a_header_has_a_limit(shared: Gateway) -> None:
+    with HttpClient(shared.port) as client:
+        assert client.get("/health", "X: " + "a" * (server.MAX_HEADER - 10)).status == 200
+        assert client.get("/health", "X: " + "a" * server.MAX_HEADER).status == 431
+        assert client.ended()
+
+
+def test_a_body_has_a_limit(shared: Gateway) -> None:
+    assert get(shared.port, "/", method="POST", body=b" " * MAX_BODY).status == 400  # as no ARK
+    chunks = b"8000\r\n" + b"a" * 0x8000 + b"\r\n"
+    for content in (
+        request("/", method="POST", body=b" " * (MAX_BODY + 1)),
+        request("/", method="POST", body=b" " * 1_000_000),
+        request("/", "Content-Length: 99999999999", method="POST"),
+        request("/", "Transfer-Encoding: chunked", method="POST") + chunks * 3,
+    ):
+        with HttpClient(shared.port) as client:
+            reply = client.send(content).reply()
+            assert (reply.status, reply.body) == (413, b"the body has more than 65536 bytes\n")
+
+
+def test_a_compressed_body_is_refused(shared: Gateway) -> None:
+    assert get(shared.port, "/", "Content-Encoding: gzip", method="POST", body=b"\x1f\x8b").status == 415
+
+
+# ---- limits of time and number
+
+
+def test_slow_headers_end_the_connection() -> None:
+    with gateway(idle_timeout=0.2) as found, HttpClient(found.port) as client, HttpClient(found.port) as second:
+        assert second.get("/health").status == 200
+        stop = threading.Event()
+
+        def drip() -> None:
+            for octet in b"GET /health HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 10_000:
+                try:
+                    client.send(bytes([octet]))
+                    second.send(bytes([octet]))
+                except OSError:
+                    return
+                if stop.wait(0.02):
+                    return
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        assert client.ended()
+        assert second.ended()
+        stop.set()
+        thread.join()
+
+
+def test_idle_connections_are_closed() -> None:
+    with gateway(idle_timeout=0.2) as found, HttpClient(found.port) as silent, HttpClient(found.port) as idle:
+        assert idle.get("/health").status == 200
+        assert silent.ended()
+        assert idle.ended()
+        assert found.http.connections == 0
+
+
+def test_a_slow_body_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "BODY_TIMEOUT", 0.1)
+    with gateway() as found, HttpClient(found.port) as client:
+        client.send(request("/", "Content-Length: 100", method="POST") + b"ark:")
+        assert client.reply().status == 408
+        assert client.ended()
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_body_is_forgotten() -> None:
+    with gateway() as found:
+        with HttpClient(found.port) as client:
+            client.send(request("/", "Content-Length: 100", method="POST") + b"ark:")
+            until(lambda: found.http.connections, "the connection")
+        until(lambda: not found.http.connections, "its end")
+
+
+@pytest.mark.parametrize("target", ["/metrics", "/health"])
+def test_a_client_that_does_not_read_is_disconnected(target: str) -> None:
+    """A long response, and many short ones for pipelined requests."""
+    with gateway(idle_timeout=0.3) as found:
+        big(found)
+        with HttpClient(found.port, receive_buffer=4096) as client:
+            client.send(request(target) if target == "/metrics" else request(target) * 100)
+            until(lambda: found.http.connections, "the connection")
+            client.sock.setblocking(False)
+            sent = 0
+            while target == "/health" and sent < 60_000:  # until the server reads no more
+                try:
+                    sent += client.sock.send(request(target) * 100)
+                except BlockingIOError:
+                    time.sleep(0.01)
+                except OSError:
+                    break
+            until(lambda: not found.http.connections, "its end")
+
+
+def test_a_client_that_reads_a_long_response_slowly_gets_it() -> None:
+    with gateway(idle_timeout=1.0) as found:
+        big(found)
+        with HttpClient(found.port, receive_buffer=65536) as client:
+            client.send(request("/metrics"))
+            time.sleep(0.2)
+            assert len(client.reply().body) == BIG
+            assert client.get("/health").status == 200
+        assert get(found.port, "/metrics", method="HEAD").headers["content-length"] == str(BIG)
+
+
+def test_at_the_limit_the_connection_that_waits_for_longest_makes_room() -> None:
+    rig = Rig({"12345.ark.arpa.": said(host("h.example."))})
+    with gateway(rig, max_connections=3) as found, HttpClient(found.port) as busy:
+        rig.dns.gate = threading.Event()
+        busy.send(request(TARGET))
+        until(lambda: rig.dns.calls, "the lookup")
+        with HttpClient(found.port) as first, HttpClient(found.port) as second:
+            assert first.get("/health").status == 200
+            assert second.get("/health").status == 200
+            assert first.get("/health").status == 200
+            with HttpClient(found.port) as third:
+                assert third.get("/health").status == 200
+                assert second.ended()
+                assert first.get("/health").status == 200
+        rig.dns.gate.set()
+        assert busy.reply().headers["location"] == LOCATION
+        assert found.metric("maptr_http_connections_shed_total") == 1
+        assert found.metric("maptr_http_connections") == 2
+
+
+def test_a_connection_is_refused_when_all_are_busy() -> None:
+    rig = Rig({"12345.ark.arpa.": said(host("h.example."))})
+    with gateway(rig, max_connections=1) as found, HttpClient(found.port) as busy:
+        rig.dns.gate = threading.Event()
+        busy.send(request(TARGET))
+        until(lambda: rig.dns.calls, "the lookup")
+        with HttpClient(found.port) as client:
+            assert client.ended()
+        rig.dns.gate.set()
+        assert busy.reply().headers["location"] == LOCATION
+        assert "maptr_http_connections_refused_total 1.0" in busy.get("/metrics").body.decode()
+
+
+# ---- the rate of a client
+
+
+def test_a_client_above_its_rate_gets_429() -> None:
+    with gateway(rate=2) as found, HttpClient(found.port) as client:
+        replies = [client.get("/health") for _ in range(30)]
+        assert {reply.status for reply in replies[:4]} == {200}
+        refused = [reply for reply in replies if reply.status == 429]
+        assert len(refused) > 10
+        assert {reply.headers["retry-after"] for reply in refused} == {"1"}
+        assert found.metric("maptr_nothing") == 0
+
+
+def test_x_forwarded_for_counts_from_proxies_only() -> None:
+    with gateway(rate=1) as found, HttpClient(found.port) as client:
+        statuses = [client.get("/health", f"X-Forwarded-For: 192.0.2.{number}").status for number in range(10)]
+        assert 429 in statuses
+        proxies = (ipaddress.ip_network("127.0.0.0/8"),)
+        found.configure(rate=1, proxies=proxies)
+        statuses = [client.get("/health", f"X-Forwarded-For: 192.0.2.{number}").status for number in range(10)]
+        assert set(statuses) == {200}
+        both = ("X-Forwarded-For: 203.0.113.{}", "X-Forwarded-For: 192.0.2.77")  # as HAProxy adds a header of its own
+        statuses = [client.get("/health", both[0].format(number), both[1]).status for number in range(10)]
+        assert 429 in statuses
+
+
+# ---- lookups
+
+
+def test_one_walk_serves_many_requests_for_the_same_name() -> None:
+    rig = Rig({"12345.ark.arpa.": said(host("h.example."))})
+    rig.dns.gate = threading.Event()
+    with gateway(rig) as found:
+        clients = [HttpClient(found.port).send(request(f"/ark:12345/x{number % 5}")) for number in range(50)]
+        until(lambda: found.http.connections == 50, "the connections")
+        until(lambda: rig.dns.calls, "the lookup")
+        rig.dns.gate.set()
+        assert [client.reply().headers["location"][-1] for client in clients] == [str(n % 5) for n in range(50)]
+        for client in clients:
+            client.sock.close()
+        assert rig.dns.questions == ["12345.ark.arpa."]
+
+
+def test_too_many_lookups_at_a_time_are_503_and_what_is_kept_is_answered() -> None:
+    rig = Rig({"12345.ark.arpa.": said(host("h.example."))}, natab=TABLE)
+    with gateway(rig) as found:
+        assert get(found.port, TARGET).status == 302
+        rig.dns.gate = threading.Event()
+        clients = [HttpClient(found.port).send(request(f"/ark:2{number:04}/x")) for number in range(300)]
+        refused = [client for client in clients[256:] if client.reply().status == 503]
+        assert len(refused) == 44
+        assert int(clients[-1].get("/ark:99998/x").headers["retry-after"]) > 0
+        assert get(found.port, TARGET).status == 302
+        rig.dns.gate.set()
+        assert {client.reply().status for client in clients[:256]} == {404}
+        for client in clients:
+            client.sock.close()
+
+
+def test_a_client_that_leaves_does_not_end_the_lookup_of_others() -> None:
+    rig = Rig({"12345.ark.arpa.": said(host("h.example."))})
+    rig.dns.gate = threading.Event()
+    with gateway(rig) as found, HttpClient(found.port) as other:
+        with HttpClient(found.port) as first:
+            first.send(request(TARGET))
+            until(lambda: rig.dns.calls, "the lookup")
+            other.send(request(TARGET))
+        time.sleep(0.05)
+        rig.dns.gate.set()
+        assert other.reply().headers["location"] == LOCATION
+        assert rig.dns.calls == 1
+
+
+def test_a_client_that_leaves_a_response_in_lines_leaves_no_task() -> None:
+    rig = Rig()
+    rig.dns.gate = threading.Event()
+    with gateway(rig) as found:
+        arks = "&".join(f"ark=ark:2{number:04}/x" for number in range(100))
+        with HttpClient(found.port) as client:
+            client.send(request(f"/api/v1/discover?{arks}"))
+            until(lambda: rig.dns.calls >= server.AT_ONCE, "the lookups")
+        rig.dns.gate.set()
+        until(lambda: not found.http.connections, "the end of the connection")
+        assert rig.dns.calls < 100
+
+
+def test_a_request_in_lines_is_charged_for_each_ark() -> None:
+    with gateway(rate=10) as found, HttpClient(found.port) as client:
+        arks = "&".join(f"ark=ark:12345/x{number}" for number in range(100))
+        reply = client.get(f"/api/v1/discover?{arks}")
+        assert len(reply.body.splitlines()) == 100
+        assert client.get("/health").status == 429
+
+
+# ---- stop
+
+
+def test_a_stop_answers_what_is_under_way_and_what_comes_on_open_connections() -> None:
+    rig = Rig({"12345.ark.arpa.": said(host("h.example."))})
+    rig.dns.gate = threading.Event()
+    with gateway(rig) as found:
+        under_way = HttpClient(found.port).send(request(TARGET))
+        opened = HttpClient(found.port)
+        assert opened.get("/health").status == 200
+        until(lambda: rig.dns.calls, "the lookup")
+        late = threading.Timer(0.2, rig.dns.gate.set)
+        late.start()
+        asks = threading.Timer(0.05, lambda: opened.send(request("/health")))
+        asks.start()
+    late.join()
+    asks.join()
+    for client, status in ((under_way, 302), (opened, 200)):
+        with client:
+            reply = client.reply()
+            assert (reply.status, reply.headers["connection"]) == (status, "close")
+            assert client.ended()
+    with pytest.raises(ConnectionError):
+        HttpClient(found.port)
+
+
+# ---- TLS
+
+
+def context(directory: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """A certificate's context for a server, and the one for its clients."""
+    directory.mkdir()
+    write_certificate(directory, name)
+    made = Certificate(directory / "tls.crt", directory / "tls.key", alpn="http/1.1").context
+    return made, ssl.create_default_context(cafile=str(directory / "tls.crt"))
+
+
+def test_a_new_certificate_is_for_new_connections(tmp_path: Path) -> None:
+    (first, trusts_first), (second, trusts_second) = context(tmp_path / "1", "a"), context(tmp_path / "2", "b")
+    with gateway(tls=first) as found, HttpClient(found.port, tls=trusts_first) as client:
+        assert client.get(TARGET + "?").headers["location"] == LOCATION + "?"
+        found.configure(second)
+        with HttpClient(found.port, tls=trusts_second) as other:
+            assert other.get(TARGET).headers["location"] == LOCATION
+        with pytest.raises(ssl.SSLError):
+            HttpClient(found.port, tls=trusts_first)
+        assert client.get(TARGET).headers["location"] == LOCATION
+
+
+def test_a_handshake_has_a_limit_of_time_and_number(tmp_path: Path) -> None:
+    tls, trusts = context(tmp_path / "1", "a")
+    with gateway(tls=tls, idle_timeout=0.3, max_connections=2) as found:
+        silent = [HttpClient(found.port) for _ in range(2)]
+        until(lambda: found.http.connections == 2, "the handshakes")
+        with HttpClient(found.port) as refused:
+            assert refused.ended()
+        for silent_one in silent:
+            with silent_one:
+                assert silent_one.ended()
+        with HttpClient(found.port, tls=trusts) as client:
+            assert client.get("/health").status == 200
+
+
+# ---- the log
+
+
+def lines_of(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if record.name == "maptr.gateway.access"]
+
+
+def test_the_access_log_has_the_id_of_the_response(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "maptr.gateway.access")
+    proxies = (ipaddress.ip_network("127.0.0.0/8"),)
+    with gateway(access_log=True, proxies=proxies) as found, HttpClient(found.port) as client:
+        reply = client.get(TARGET + "?", "X-Forwarded-For: 192.0.2.1")
+        until(lambda: lines_of(caplog), "the line")
+        number = reply.headers["x-request-id"]
+        pattern = rf'192\.0\.2\.1 "GET /ark:12345/x1\?" 302 \d\.\d+ {number}'
+        assert re.fullmatch(pattern, lines_of(caplog)[0].getMessage())
+        reply = client.get("/health", "X-Request-Id: proxys-own.7")
+        assert reply.headers["x-request-id"] == "proxys-own.7"
+        assert client.get("/health", "X-Request-Id: a b").headers["x-request-id"] != "a b"
+        found.configure(access_log=False)
+        assert client.get("/health", "X-Request-Id: proxys").headers["x-request-id"] != "proxys"
+        assert len(lines_of(caplog)) == 3
+
+
+def test_a_target_cannot_forge_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "maptr.gateway.access")
+    with gateway(access_log=True) as found:
+        get(found.port, '/%0a"\'<>\\" 200')
+        get(found.port, '/"200"')
+        get(found.port, b"/\xff")
+    assert [record.getMessage().split(" ", 1)[1].rsplit(" ", 2)[0] for record in lines_of(caplog)] == [
+        '"- -" 400',
+        '"GET /%22200%22" 404',
+        '"- -" 400',
+    ]
+
+
+def test_the_members_of_a_line_are_members_in_json(caplog: pytest.LogCaptureFixture) -> None:
+    from maptr.cli.logstream import JsonFormatter
+
+    caplog.set_level(logging.INFO, "maptr.gateway.access")
+    with gateway(access_log=True) as found:
+        get(found.port, "/health")
+    line = json.loads(JsonFormatter().format(lines_of(caplog)[0]))
+    assert line.keys() >= {
+        "time",
+        "level",
+        "logger",
+        "message",
+        "client",
+        "method",
+        "target",
+        "status",
+        "seconds",
+        "id",
+    }
+    assert (line["client"], line["method"], line["target"], line["status"]) == ("127.0.0.1", "GET", "/health", 200)
+
+
+def test_requests_are_counted_by_kind_and_status() -> None:
+    with gateway() as found:
+        for target in (TARGET, TARGET, "/nothing", "/api/v1/nothing", b"/\xff"):
+            get(found.port, target)
+        for labels, count in (
+            (("resolve", "302"), 2),
+            (("page", "404"), 1),
+            (("api", "404"), 1),
+            (("malformed", "400"), 1),
+        ):
+            assert found.metric("maptr_http_requests_total", kind=labels[0], status=labels[1]) == count
+        assert found.metric("maptr_http_request_seconds_count", kind="resolve") == 2

@@ -1,0 +1,200 @@
+"""The HTTP gateway on real sockets: in a thread of the test, or as a process; and clients that send what they like."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
+
+from maptr.config.model import GatewayConfig
+from maptr.gateway.metrics import Metrics
+from maptr.gateway.server import HttpServer
+from maptr.gateway.site import Site
+from maptr.registry.followed_file import TableState
+from maptr.server.sockets import open_tcp
+from tests.support.caching import ONE_HOST, Rig, table
+from tests.support.running import PATIENCE, Running
+
+TABLE = table(("12345", "t.example"))
+
+
+class Reply(NamedTuple):
+    """A response as it came. ``headers`` have their names in lower case; a repeated one has its last value."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class HttpClient:
+    """A connection on which a test sends bytes and reads responses."""
+
+    def __init__(self, port: int, *, tls: ssl.SSLContext | None = None, receive_buffer: int = 0) -> None:
+        self.sock = socket.socket()
+        if receive_buffer:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        self.sock.settimeout(PATIENCE)
+        try:
+            self.sock.connect(("127.0.0.1", port))
+            if tls is not None:
+                self.sock = tls.wrap_socket(self.sock, server_hostname="localhost")
+        except BaseException:
+            self.sock.close()
+            raise
+        self._held = bytearray()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.sock.close()
+
+    def send(self, content: bytes) -> Self:
+        self.sock.sendall(content)
+        return self
+
+    def get(self, target: bytes | str, *headers: str, method: str = "GET", body: bytes = b"") -> Reply:
+        """Send a request and read its response."""
+        self.send(request(target, *headers, method=method, body=body))
+        return self.reply(method)
+
+    def reply(self, method: str = "GET") -> Reply:
+        """The next response. Raises EOFError if the connection ends before its end."""
+        while b"\r\n\r\n" not in self._held:
+            self._read()
+        head, _, self._held = self._held.partition(b"\r\n\r\n")
+        first, *lines = head.decode("latin-1").split("\r\n")
+        assert first.startswith("HTTP/1."), first
+        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+        status = int(first.split(" ")[1])
+        if method == "HEAD" or status in (100, 204, 304):
+            return Reply(status, headers, b"")
+        if headers.get("transfer-encoding") == "chunked":
+            body = b""
+            while chunk := self._exactly(int(self._line(), 16)):
+                body += chunk
+                self._line()
+            self._line()
+            return Reply(status, headers, body)
+        return Reply(status, headers, self._exactly(int(headers["content-length"])))
+
+    def ended(self) -> bool:
+        """Wait until the server closes the connection; False if it sends something first."""
+        try:
+            return not self._held and self.sock.recv(1) == b""
+        except ConnectionError:
+            return True
+
+    def _line(self) -> bytes:
+        while b"\r\n" not in self._held:
+            self._read()
+        line, _, self._held = self._held.partition(b"\r\n")
+        return bytes(line)
+
+    def _exactly(self, size: int) -> bytes:
+        while len(self._held) < size:
+            self._read()
+        found = bytes(self._held[:size])
+        del self._held[:size]
+        return found
+
+    def _read(self) -> None:
+        part = self.sock.recv(65536)
+        if not part:
+            raise EOFError(f"the connection ended after {bytes(self._held[:200])!r}")
+        self._held += part
+
+
+def request(target: bytes | str, *headers: str, method: str = "GET", body: bytes = b"") -> bytes:
+    """A request. Without a Host among the headers it has one."""
+    raw = target if isinstance(target, bytes) else target.encode()
+    given = [each for each in headers if each]
+    if not any(each.lower().startswith("host:") for each in given):
+        given.append("Host: gateway.example")
+    if body:
+        given.append(f"Content-Length: {len(body)}")
+    lines = "".join(f"{each}\r\n" for each in given).encode("latin-1")
+    return method.encode() + b" " + raw + b" HTTP/1.1\r\n" + lines + b"\r\n" + body
+
+
+def get(port: int, target: bytes | str, *headers: str, method: str = "GET", body: bytes = b"") -> Reply:
+    """One request on a connection of its own."""
+    with HttpClient(port) as client:
+        return client.get(target, *headers, method=method, body=body)
+
+
+@dataclass
+class Gateway:
+    """A running ``HttpServer``, what it answers from, and what went wrong in its event loop."""
+
+    port: int
+    http: HttpServer
+    rig: Rig
+    running: Running
+    site: Site
+
+    def change(self, **changes: Any) -> None:
+        self.site = replace(self.site, **changes)
+
+    def configure(self, tls: ssl.SSLContext | None = None, **settings: Any) -> None:
+        self.running.call(lambda: self.http.configure(settings_of(**settings), tls))
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The value of a metric; 0 if there is none."""
+        wanted = {f'{key}="{value}"' for key, value in labels.items()}
+        page = get(self.port, "/metrics").body.decode()
+        for line in page.splitlines():
+            key, _, value = line.rpartition(" ")
+            found, _, rest = key.partition("{")
+            if found == name and wanted <= set(rest.rstrip("}").split(",")):
+                return float(value)
+        return 0.0
+
+
+def settings_of(**settings: Any) -> GatewayConfig:
+    """Settings without a limit of rate, unless it is given."""
+    return GatewayConfig(**{"rate": 0, "proxies": (), **settings})
+
+
+@contextlib.contextmanager
+def gateway(
+    rig: Rig | None = None, site: Site | None = None, tls: ssl.SSLContext | None = None, **settings: Any
+) -> Iterator[Gateway]:
+    """An HTTP server over a scripted DNS, by default with the table ``TABLE`` and one host in DNS.
+
+    At the end no task and no connection may be left, and no exception unhandled.
+    """
+    rig = rig or Rig(ONE_HOST, natab=TABLE)
+    metrics = Metrics()
+    start = site or Site(table_state=TableState(TABLE))
+    faults: list[Mapping[str, Any]] = []
+    running = Running()
+    running.loop.set_exception_handler(lambda _, context: faults.append(context))
+    http = HttpServer(rig.cache, lambda: found.site, settings_of(**settings), metrics=metrics, tls=tls)
+    sock = open_tcp("127.0.0.1", 0)
+    found = Gateway(sock.getsockname()[1], http, rig, running, start)
+    found.change(metrics=lambda: metrics.page(found.site))
+    on_loop(running, lambda: http.start([sock]))
+    try:
+        yield found
+    finally:
+        asyncio.run_coroutine_threadsafe(http.stop(), running.loop).result(2 * PATIENCE)
+        asyncio.run_coroutine_threadsafe(rig.cache.aclose(), running.loop).result(PATIENCE)
+        left = on_loop(running, lambda: [*map(str, asyncio.all_tasks() - {asyncio.current_task()})])
+        gc.collect()  # reports exceptions that were never retrieved
+        running.close()
+    assert (left, faults, http.connections) == ([], [], 0)
+
+
+def on_loop(running: Running, function: Callable[[], Any]) -> Any:
+    """Call a function in the event loop, and give its result."""
+
+    async def call() -> Any:
+        return function()
+
+    return asyncio.run_coroutine_threadsafe(call(), running.loop).result(PATIENCE)
