@@ -352,7 +352,6 @@ def _open_bits(status: os.stat_result) -> int:
 
 
 def _check(config: Config, document: Mapping[str, Any]) -> Mistakes:
-    """All mistakes of a configuration. ``document`` is the TOML, which shows the keys that were given."""
     serve = config.serve
     tls = serve.tls
     if not serve.listen and not tls.listen:

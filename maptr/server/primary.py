@@ -259,7 +259,6 @@ class SecondaryMonitor:
         return self._notified.get((origin, target))
 
     def observed(self, origin: Labels, target: NotifyTarget) -> Observed:
-        """What is known of the serial that a secondary has."""
         return self._observed.get((origin, target), Observed())
 
     async def stop(self) -> None:
@@ -329,7 +328,6 @@ class SecondaryMonitor:
 
 
 def _restart(tasks: Tasks, place: Place, work: Coroutine[None, None, None]) -> None:
-    """Replace the task of a place."""
     if place in tasks:
         tasks[place].cancel()
     tasks[place] = asyncio.get_running_loop().create_task(work)
