@@ -121,6 +121,8 @@ class Record(NamedTuple):
 
 
 class Sections(NamedTuple):
+    """The three sections of records, and their packet."""
+
     packet: bytes
     answer: list[Record]
     authority: list[Record]

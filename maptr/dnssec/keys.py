@@ -92,6 +92,7 @@ class ZoneKey:
 
     @property
     def dnskey(self) -> DNSKEY:
+        """The DNSKEY record."""
         flags = ZONE_KEY if self.role is Role.ZSK else ZONE_KEY | SECURE_ENTRY_POINT
         return self.private.public_key().to_dnskey(flags)
 
@@ -171,6 +172,8 @@ def require_cryptography() -> None:
 
 
 class KeyFile(NamedTuple):
+    """A key and its file."""
+
     path: Path
     key: ZoneKey
 

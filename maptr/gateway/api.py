@@ -242,6 +242,7 @@ OPERATIONS = (
                 "ark",
                 {"type": "array", "items": STRING, "minItems": 1, "maxItems": MAX_ARKS},
                 "an ARK in any notation, such as ark:12345/x6np1wh8k; repeated for several",
+                ["ark:12345/x6np1wh8k"],
                 required=True,
             )
         ],
@@ -257,8 +258,8 @@ OPERATIONS = (
             _NOT_FOUND: refusal("the table does not have the record of after"),
         },
         [
-            parameter("limit", {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": PAGE}, "records"),
-            parameter("after", STRING, "the record before the page, such as 12345 or 12345/x6"),
+            parameter("limit", {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": PAGE}, "records", 2),
+            parameter("after", STRING, "the record before the page, such as 12345 or 12345/x6", "12345"),
         ],
     ),
     Operation(
@@ -270,7 +271,7 @@ OPERATIONS = (
             _NOT_FOUND: refusal("neither the table nor DNS has it", "Cache-Control"),
             _UNAVAILABLE: _UNKNOWN,
         },
-        [{"name": "naan", "in": "path", "required": True, "schema": NAAN, "description": "a NAAN, such as 12345"}],
+        [parameter("naan", NAAN, "a NAAN, such as 12345", "12345", where="path", required=True)],
         "A record of the table is enough for 200; the field error of discovery says why there is no mapping authority.",
     ),
     Operation(

@@ -155,9 +155,12 @@ HEADERS: dict[str, str] = {
     "Link": "the next page (RFC 8288)",
     "Maptr-Source": "where the answer comes from: dns, memory, disk or natab",
     "Retry-After": "seconds until another request makes sense",
+    "X-Content-Type-Options": "always nosniff",
+    "X-Request-Id": "names the request in the access log",
 }
 
 
+EVERY = ("X-Content-Type-Options", "X-Request-Id")  # headers of every response, which the server adds
 _READABLE = ("Access-Control-Allow-Origin", "Access-Control-Expose-Headers")
 
 
@@ -171,7 +174,7 @@ class Reply(NamedTuple):
 
     def described(self, *, body: bool) -> dict[str, Any]:
         headers: dict[str, Schema] = {name: ref(name, "headers") for name in self.sometimes}
-        headers |= {name: {**_header(name), "required": True} for name in self.headers}
+        headers |= {name: {**_header(name), "required": True} for name in (*self.headers, *EVERY)}
         content = {kind: {"schema": schema} for kind, schema in self.content.items()}
         return {
             "description": self.description,
@@ -222,9 +225,12 @@ class Operation(NamedTuple):
         return {name: _read(name, values, known[name]["schema"]) for name, values in given.items()}
 
 
-def parameter(name: str, schema: Schema, description: str, *, required: bool = False) -> dict[str, Any]:
-    """A parameter of the query string."""
-    return {"name": name, "in": "query", "required": required, "schema": schema, "description": description}
+def parameter(
+    name: str, schema: Schema, description: str, example: Any, *, where: str = "query", required: bool = False
+) -> dict[str, Any]:
+    """A parameter of the query string, or of the path."""
+    values = {"required": required, "schema": schema, "description": description, "example": example}
+    return {"name": name, "in": where, **values}
 
 
 def _read(name: str, values: list[str], schema: Schema) -> Any:
@@ -268,7 +274,8 @@ def document(base: str, operations: Iterable[Operation]) -> dict[str, Any]:
         "info": {
             "title": "maptr gateway",
             "version": "1",
-            "description": "Look-up of ARKs and of the NAAN registry. Other methods than those described get 405.",
+            "description": "Look-up of ARKs and of the NAAN registry. Other methods than those described get 405."
+            " What cannot be read as a request, or is too long, gets 400, 414, 431 or 505 as plain text.",
         },
         "paths": {f"{base}{operation.path}": _path(operation) for operation in operations},
         "components": {"schemas": SCHEMAS, "headers": {name: _header(name) for name in HEADERS}},
@@ -277,18 +284,20 @@ def document(base: str, operations: Iterable[Operation]) -> dict[str, Any]:
 
 def _path(operation: Operation) -> dict[str, Any]:
     name = re.sub(r"\W+", " ", operation.path).title().replace(" ", "")
-    described = {"summary": operation.summary, "description": operation.description}
-    made: dict[str, Any] = {"parameters": [*operation.parameters]}
+    made: dict[str, Any] = {}
     for method in ("get", "head"):
         replies: dict[int, Reply] = {**operation.replies, **_ALWAYS}
         made[method] = {
-            **described,
+            "summary": operation.summary,
+            "description": operation.description,
             "operationId": method + name,
+            "parameters": operation.parameters,
             "responses": {str(int(code)): each.described(body=method == "get") for code, each in replies.items()},
         }
     too_many = _ALWAYS[HTTPStatus.TOO_MANY_REQUESTS]
     responses = {"204": _PREFLIGHT.described(body=False), "429": too_many.described(body=True)}
-    made["options"] = {"operationId": f"options{name}", "responses": responses}
+    in_path = [{**each, "schema": STRING} for each in operation.parameters if each["in"] == "path"]
+    made["options"] = {"operationId": f"options{name}", "parameters": in_path, "responses": responses}
     return made
 
 

@@ -53,7 +53,9 @@ class TableState:
 class TableSource(Protocol):
     """The source of a cache's table."""
 
-    def current(self) -> TableState: ...
+    def current(self) -> TableState:
+        """The state now."""
+        ...
 
 
 class WatchedTable:

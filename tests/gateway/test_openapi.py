@@ -1,0 +1,67 @@
+"""schemathesis over the OpenAPI document against a running gateway: every response is as described, and no status is
+5xx but the described 503."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from maptr import registry
+from maptr.cache.cache import Cache
+from tests.support.gateway_service import running_service
+from tests.support.http_gateway import get
+from tests.support.scripted import serving, zone
+from tests.support.waiting import until
+
+SAMPLE = Path(__file__).resolve().parents[2] / "zones" / "sample.json"
+RECORDS = {"12345.ark.arpa.": ['0 0 "h" "ark" "" h.example.']}
+SETTINGS = """\
+[checks]
+not_a_server_error.expected-statuses = ["2xx", "4xx", "503"]
+positive_data_acceptance.enabled = false  # most texts are not ARKs
+"""
+
+
+@contextmanager
+def gateway(policy: str) -> Iterator[int]:
+    """The port of a gateway with the sample; with DNS, after the first comparison."""
+    table = registry.read(SAMPLE.read_bytes())
+    with serving(zone(RECORDS)) as port:
+        cache = Cache(table, None, policy, nameservers=[f"127.0.0.1#{port}"])
+        with running_service(cache) as service:
+            http = service.bound[0].port
+            if policy != "natab-only":
+                until(lambda: get(http, "/api/v1/drift").status == 200, "no comparison")
+            yield http
+
+
+@pytest.mark.parametrize("policy", ["natab-only", "dns-only"])
+def test_every_operation(policy: str, tmp_path: Path) -> None:
+    settings = tmp_path / "schemathesis.toml"
+    settings.write_text(SETTINGS)
+    options = "--max-examples 15 --seed 1 --phases examples,coverage,fuzzing --warnings off --no-color"
+    with gateway(policy) as port:
+        location = f"http://127.0.0.1:{port}/api/v1/openapi.json"
+        command = [sys.executable, "-m", "schemathesis.cli", f"--config-file={settings}", "run", location]
+        done = subprocess.run(
+            [*command, *options.split()], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "14 selected" in done.stdout
+
+
+def test_the_headers_of_a_running_gateway_are_described() -> None:
+    """With those that the server adds; the other headers are HTTP's own."""
+    with gateway("dns-only") as port:
+        described = json.loads(get(port, "/api/v1/openapi.json").body)
+        names = {name.lower() for name in described["components"]["headers"]}
+        for path in ("discover?ark=ark:12345/x", "discover?ark=a&ark=b", "naans?limit=1", "drift", "nothing"):
+            reply = get(port, f"/api/v1/{path}")
+            own = {"content-type", "content-length", "transfer-encoding", "date", "server"}
+            assert {*reply.headers} - own <= names
