@@ -14,6 +14,7 @@ import pytest
 
 from scripts.benchmark import report, results
 from scripts.benchmark.loads import LOADS, ORIGIN, Load, ark_zone
+from tests.support.peers import require
 
 ROOT = Path(__file__).resolve().parents[2]
 needs_compiler = pytest.mark.skipif(
@@ -30,9 +31,12 @@ needs_compiler = pytest.mark.skipif(
         ("start", ["100 names", "maptr"]),
         ("client", ["== against maptr", "discover_many / dnspython", "event loop occupied by one response"]),
         ("cache", ["hit in memory", "hit on disk", "natab of 100 NAANs"]),
+        ("gateway", ["first redirect after", "the same answers by maptr", "at half load", "memory in MB"]),
     ],
 )
 def test_smoke(subject: str, shown: list[str]) -> None:
+    if subject == "gateway":
+        require("wrk")
     command = [sys.executable, "-m", f"scripts.benchmark.{subject}", "--smoke"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
     assert done.returncode == 0 or subject == "trials", done.stdout + done.stderr  # a busy machine loses queries
