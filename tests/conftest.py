@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests by what they need, for ``-m "not interop"``."""
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
-        if "interop" in item.path.relative_to(REPOSITORY).parts:
+        if {"interop", "browser"} & {*item.path.relative_to(REPOSITORY).parts}:
             item.add_marker(pytest.mark.interop)
         if "real_data" in fixtures:
             item.add_marker(pytest.mark.real_data)

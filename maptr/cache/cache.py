@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from maptr.cache.aio import AskAsync, TaskDriver
     from maptr.cache.disk import Disk
-    from maptr.cache.drift import Drift
+    from maptr.cache.drift import Drift, PastVerdict
     from maptr.client.validation.validator import TrustAnchors
 
 MAX_RECENT = 10_000  # discoveries that are handed out unchanged for a second
@@ -177,6 +177,16 @@ class Cache:
         log = None if self.history is None else VerdictLog(self.history)
         reconciler = Reconciler(self._engine, self._threads, self._client, log, self._ask_many)
         return reconciler.verdicts(self.table.current().table or Table(), naans)
+
+    def serial(self) -> int | None:
+        """The serial of the zone at the origin, asked from DNS now; None if DNS does not say."""
+        return None if self._ask_many is None else self._client.serial()
+
+    def drift_history(self) -> dict[str, list[PastVerdict]]:
+        """The verdicts of earlier comparisons by record, the latest first."""
+        from maptr.cache.drift import VerdictLog
+
+        return {} if self.history is None else VerdictLog(self.history).changes(self._client.view)
 
     async def drift_async(self, naan: str) -> list[Drift]:
         """``drift`` in a thread, awaited."""

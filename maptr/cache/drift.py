@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import compress, product
-from typing import Any
+from typing import Any, NamedTuple
 
 from maptr import url
 from maptr.ark import BETANUMERIC, Ark
@@ -103,6 +103,14 @@ class History:
 NO_HISTORY = History()
 
 
+class PastVerdict(NamedTuple):
+    """An earlier verdict on a record, from its first run at ``at`` (wall-clock time) until the next one."""
+
+    at: float
+    verdict: Verdict
+    reason: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class VerdictLog:
     """The verdicts of earlier runs in the cache's SQLite file, which also has the time and reason of each."""
@@ -152,6 +160,15 @@ class VerdictLog:
             history.table.append(tuple(json.loads(in_table)))
             history.dns.append(tuple(json.loads(in_dns)))
         return histories
+
+    def changes(self, view: str) -> dict[str, list[PastVerdict]]:
+        """The verdicts on each record that has any, the latest first; each as long as it did not change."""
+        query = "SELECT record, at, verdict, reason FROM verdict WHERE view = ? ORDER BY id DESC"
+        found: dict[str, list[PastVerdict]] = {}
+        for record, at, verdict, reason in self.disk.run(lambda c: c.execute(query, (view,)).fetchall()) or ():
+            if verdict in frozenset(Verdict):  # another release may have others
+                found.setdefault(record, []).append(PastVerdict(at, Verdict(verdict), reason))
+        return found
 
 
 @dataclass(frozen=True, slots=True)

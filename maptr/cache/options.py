@@ -180,6 +180,23 @@ class DnsClient:
             rate=self._rate,
         )
 
+    def serial(self) -> int | None:
+        """The serial of the zone at the origin, asked now; None if DNS does not say."""
+        import dns.exception  # late: dns.resolver doubles the start time of a command
+        import dns.name
+
+        from maptr.client.resolver import default_resolver, make_resolver
+
+        try:
+            servers = self.nameservers
+            resolver = make_resolver(servers, lifetime=self.lifetime) if servers else default_resolver()
+            origin = dns.name.Name((*self.settings.origin, b""))
+            answer = resolver.resolve(origin, "SOA", lifetime=self.lifetime, search=False)
+        except (dns.exception.DNSException, OSError):
+            return None
+        serial: int = answer[0].serial
+        return serial
+
     def _discover_one(self, ark: Ark) -> Discovery:
         """The discovery, incomplete if DNS did not say."""
         try:

@@ -7,6 +7,7 @@ import random
 import sys
 import time
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,11 +17,10 @@ from maptr import places
 from maptr.cache import DNS_ONLY
 from maptr.cache.cache import Cache
 from maptr.cache.disk import Disk
-from maptr.cache.page import is_page, render
 from maptr.cache.probe_log import ProbeLog, ProbeResult, place_in, places_of
 from maptr.cli import lookup, options, output
 from maptr.cli.options import overwrite_option, read_table, refuse_foreign, refuse_input, write
-from maptr.errors import ConfigError
+from maptr.errors import ConfigError, MissingExtra
 from maptr.nma.reachable import MIN_AGE, Prober
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def drift(
     Exit codes:
       0  the table and DNS agree
       1  a record differs
-      2  bad usage
+      2  bad usage, or --html without the extra maptr[gateway]
       8  FILE cannot be read or is not a registry, or the page or the history
          cannot be written
       9  DNS did not answer for a record
@@ -87,8 +87,12 @@ def drift(
     known = lookup.read_config(config)
     named = options.find_table(file, known)
     if page is not None:
+        if find_spec("jinja2") is None:
+            raise MissingExtra("--html needs the package jinja2: pip install 'maptr[gateway]'")
+        from maptr.gateway import pages  # late: an extra
+
         refuse_input(page, [named, history])
-        refuse_foreign(page, is_page, overwrite=overwrite)
+        refuse_foreign(page, pages.is_page, overwrite=overwrite)
     origin, servers = lookup.origin_of(origin, known), lookup.servers_of(servers, known)
     table, bad = read_table(named, lookup.scheme_of(None, known))
     for record in bad:
@@ -120,8 +124,12 @@ def drift(
     _report(found, named, everything, as_json, silent)
     if page is not None:
         asked = " ".join(f"@{server}" for server in servers) or "the system's resolver"
-        html = render(found, table=Path(named).name, asked=asked, origin=origin, silent=silent)
-        write(page, html)
+        write(
+            page,
+            pages.drift_file(
+                found, table=table, file=Path(named).name, asked=asked, origin=origin, now=time.time(), silent=silent
+            ),
+        )
     codes = {output.EXIT_NONE for one in found if one.verdict.is_drift}
     codes |= {output.EXIT_NO_ANSWER for one in found if one.verdict == "unknown"}
     sys.exit(max(codes, default=output.EXIT_OK))

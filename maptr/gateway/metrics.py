@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+import math
 import time
+from collections.abc import Mapping
 from http import HTTPStatus
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from maptr import __version__
 from maptr.gateway.message import Response
-from maptr.gateway.site import Site
+from maptr.gateway.site import Site, Traffic
 
 MALFORMED = "malformed"  # the kind of a request that cannot be read
 KINDS = ("resolve", "api", "page", "dns", "operator", MALFORMED)  # what a request is for, by its path
@@ -63,6 +65,22 @@ class Metrics:
         self._counts(kind, status)()
         self._times(kind)(seconds)
 
+    def traffic(self) -> Traffic:
+        """The redirects so far and their latency, from the buckets."""
+        redirects = sum(
+            sample.value
+            for metric in self._requests.collect()
+            for sample in metric.samples
+            if sample.name.endswith("_total") and sample.labels["status"] in ("302", "303")
+        )
+        buckets = {
+            float(sample.labels["le"]): sample.value
+            for metric in self._seconds.collect()
+            for sample in metric.samples
+            if sample.name.endswith("_bucket") and sample.labels["kind"] == "resolve"
+        }
+        return Traffic(int(redirects), _within(buckets, 0.5), _within(buckets, 0.99))
+
     def page(self, site: Site) -> Response:
         """The metrics as text."""
         self._ready.set(not site.troubles)
@@ -71,3 +89,9 @@ class Metrics:
         fetched = site.table_state.fetched
         self._age.set(float("nan") if fetched is None else time.time() - fetched)
         return Response(HTTPStatus.OK, (("Content-Type", CONTENT_TYPE_LATEST),), generate_latest(self._registry))
+
+
+def _within(buckets: Mapping[float, float], share: float) -> float | None:
+    """The bound in seconds below which this share of the requests is; None without one."""
+    wanted = share * buckets.get(math.inf, 0)
+    return next((bound for bound, count in sorted(buckets.items()) if 0 < wanted <= count and bound < math.inf), None)

@@ -1,64 +1,498 @@
-"""The pages, made from the templates beside this module: they work without scripts, and load nothing from elsewhere."""
+"""The pages, made from the templates beside this module: they work without scripts, and load nothing from elsewhere.
+
+``drift_file`` makes the one file of ``maptr table drift --html`` from the same templates. Texts of ARKs, of the
+registry and of DNS may be hostile and of any length: the templates escape all of them, and long ones are shortened, so
+that each page has less than 50 KB.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
-from typing import Any
+from importlib import resources
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
+from maptr import __version__, url
 from maptr.ark import Ark, find_arks
+from maptr.cache.drift import Drift, Verdict
+from maptr.cache.probe_log import Liveness, place_in
 from maptr.discovery import Discovery
+from maptr.errors import ArkSyntaxError
+from maptr.gateway import drawing
+from maptr.gateway.drawing import AGREES, MARKS, WORST_FIRST, naan_of, shorten
 from maptr.gateway.message import Headers, Request, Response, html
-from maptr.gateway.site import Site
+from maptr.gateway.site import DriftReport, Site
 from maptr.nma.describe import Segment
-from maptr.registry.table import Entry
+from maptr.registry.table import Entry, Nma, Table, normal_key
+from maptr.registry.target import UNKNOWN, example_url
 
 # Nothing but the pages' own style, images and forms.
 POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+_SAFE: Headers = (
+    ("Content-Security-Policy", POLICY),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+)
+_CSS = "text/css; charset=utf-8"
+_SVG = "image/svg+xml"
+_MARK = b'<meta name="generator" content="maptr">'
 
-_environment = Environment(loader=PackageLoader("maptr.gateway"), autoescape=True, undefined=StrictUndefined)
+ROOM = 22_000  # bytes of one list on a page
+MAX_SHOWN = 10  # deviating records on the first page, and changes of a record
+MAX_URLS = 4  # of one side of a record
+LONG, SHORT = 400, 120  # characters of a text
+
+MEANINGS = {
+    Verdict.DIFFERS: "Both sides have the record, and give different URLs.",
+    Verdict.UNPUBLISHED: "No zone can hold the shoulder, and DNS gives its ARKs the URLs of another record.",
+    Verdict.MISSING: "The table has the record, DNS says there is none.",
+    Verdict.EXTRA: "DNS has the record, the table does not.",
+    Verdict.STALE: "One side says what the other said earlier.",
+    Verdict.UNKNOWN: "DNS did not say.",
+    Verdict.LOSSY: "Equal as far as an h record or a natab can tell.",
+    Verdict.SAME: "Both sides give the same URLs.",
+}
+ORGANISATIONS = {"NP": "not for profit", "FP": "for profit"}
+PRACTICES = {
+    "NR": "no re-assignment: a published name keeps its object",
+    "OP": "opacity: names carry no meaning that people would recognise",
+    "CC": "check characters: names have one against errors of copying",
+}
+
+T = TypeVar("T")
+
+
+class Part(NamedTuple, Generic[T]):
+    """One page of a longer list, its number from 1, and that of the last one."""
+
+    items: Sequence[T]
+    number: int
+    last: int
+
+
+class Headline(NamedTuple):
+    """The verdict of the whole as a title, and a sentence that adds to it."""
+
+    title: str
+    detail: str
+
+
+class Fact(NamedTuple):
+    """The verdict on a record, and its organisation."""
+
+    drift: Drift
+    name: str
+
+
+# ---- texts
+
+
+def number(value: int) -> str:
+    return f"{value:,}"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def period(seconds: float) -> str:
+    """A time span in its largest unit."""
+    for size, unit in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
+        if seconds >= 2 * size or (seconds >= size and unit != "minute"):
+            return plural(int(seconds // size), unit)
+    return plural(max(0, int(seconds)), "second")
+
+
+def moment(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at))
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:g} ms"
+
+
+def is_link(text: str) -> bool:
+    """True for a URL to which a page may link."""
+    try:
+        url.parse(text)
+    except ValueError:
+        return False
+    return True
+
+
+_environment = Environment(
+    loader=PackageLoader("maptr.gateway"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_environment.filters |= {
+    "number": number,
+    "plural": plural,
+    "period": period,
+    "moment": moment,
+    "milliseconds": milliseconds,
+    "shorten": shorten,
+}
+_environment.tests["link"] = is_link
+_environment.globals |= {
+    "version": __version__,
+    "marks": MARKS,
+    "meanings": MEANINGS,
+    "agrees": AGREES,
+    "long": LONG,
+    "short": SHORT,
+    "max_urls": MAX_URLS,
+    "max_shown": MAX_SHOWN,
+    "square": drawing.SQUARE,
+}
+
+
+def _file(name: str) -> bytes:
+    return resources.files("maptr.gateway").joinpath("templates", name).read_bytes()
+
+
+# ---- the pages of the gateway
 
 
 def respond(request: Request, site: Site) -> Response | None:
     """The page at a path; None if there is none."""
+    path = request.path
+    if path == "/style.css":
+        return Response(HTTPStatus.OK, (("Content-Type", _CSS), ("Cache-Control", "max-age=86400")), _file("style.css"))
+    if path == "/icon.svg":
+        return Response(HTTPStatus.OK, (("Content-Type", _SVG), ("Cache-Control", "max-age=86400")), _file("icon.svg"))
+    if path == "/drift":
+        return _drift(request, site)
+    if path.startswith("/naan/"):
+        return _naan(request, site)
     return None
 
 
 def searched(text: str) -> Ark:
     """The ARK that a text is or holds. Raises ArkSyntaxError."""
     found = find_arks(text)
-    return found[0] if found else Ark.parse(text, bare=True)
+    is_inflected = text.strip().endswith("?") and len(text.split()) == 1  # in prose, it would end a sentence
+    return found[0] if found and not is_inflected else Ark.parse(text, bare=True)
 
 
-def home(request: Request, site: Site, *, text: str = "", found: Discovery | None = None, error: str = "") -> Response:
-    """The search page, with the result of a search if there was one."""
-    return _page("home.html", site=site, text=text, found=found, error=error)
+def home(
+    request: Request,
+    site: Site,
+    *,
+    ark: Ark | None = None,
+    answer: Response | None = None,
+    found: Discovery | None = None,
+    error: ArkSyntaxError | None = None,
+) -> Response:
+    """The first page. After a search: the ARK, the gateway's ``answer`` to a request for it, and the discovery that
+    led to it if one was made; or the ``error``, of which only what is about an ARK is shown."""
+    if ark is not None and answer is not None:
+        return _page("search.html", request, **_result(request, site, ark, answer, found))
+    problem = "" if error is None else str(error)
+    meant = re.search(r": is it '?(ark:[^']*)'?\?$", problem)
+    if problem.startswith("no ark: label"):
+        problem = "There is no ARK in this text."
+    return _page(
+        "home.html",
+        request,
+        site=site,
+        problem=problem,
+        meant=meant[1] if meant else "",
+        headline=_headline(site),
+        traffic=site.traffic() if site.traffic is not None else None,
+        naans=sum("/" not in key for key in site.table),
+        example=_example(site.table),
+        **_overview(site.drift, site.table),
+    )
+
+
+def _example(table: Table) -> str:
+    """An ARK to try: the first one that the registry has for tests, else the first NAAN."""
+    tests = (entry.extra.get("test_identifier") for entry in table.values())
+    arks = next((found for text in tests if isinstance(text, str) and (found := find_arks(text[:LONG]))), None)
+    return str(arks[0]) if arks else f"ark:{next(iter(table), '12345').partition('/')[0]}"
+
+
+def _result(request: Request, site: Site, ark: Ark, answer: Response, found: Discovery | None) -> dict[str, Any]:
+    target = answer.header("Location")
+    if target:
+        title = "goes to"
+    elif answer.status == HTTPStatus.OK:
+        title = "is described by this gateway"
+    elif answer.status == HTTPStatus.NOT_FOUND:
+        title = "has no mapping authority"
+    else:
+        title = "is not known at the moment"
+    return {
+        "site": site,
+        "ark": ark,
+        "target": target,
+        "title": title,
+        "answer": answer,
+        "phrase": HTTPStatus(answer.status).phrase,
+        "found": found,
+        "kept": int("".join(re.findall(r"max-age=(\d+)", answer.header("Cache-Control"))) or 0),
+        "others": [where for where in _urls(found, ark) if where != target],
+        "graph": None if found is None else drawing.walk(ark, found),
+        "entry": site.entry(ark),
+        "age": None if found is None else found.age(request.now),
+        "is_single": site.redirects.get(ark) is not None,
+    }
+
+
+def _urls(found: Discovery | None, ark: Ark) -> list[str]:
+    return [] if found is None else [candidate.url(ark, scheme=found.scheme) for candidate in found]
+
+
+def _headline(site: Site) -> Headline:
+    """The verdict of the whole as a title."""
+    if site.drift.at is not None:
+        return headline(site.drift.verdicts)
+    if site.table:
+        naans = sum("/" not in key for key in site.table)
+        return Headline(f"{plural(naans, 'NAAN')}, from a table", "The table was not compared with DNS.")
+    return Headline("Every ARK, by DNS", "There is no table.")
+
+
+def headline(verdicts: Sequence[Drift]) -> Headline:
+    """The verdict on all records as a title."""
+    records, counts = len(verdicts), Counter(one.verdict for one in verdicts)
+    drifting = sum(count for verdict, count in counts.items() if verdict.is_drift)
+    unknown = counts[Verdict.UNKNOWN]
+    silence = f"For {plural(unknown, 'record')} DNS did not say." if unknown else ""
+    if not records:
+        return Headline("There is nothing to compare", "")
+    if drifting:
+        return Headline(f"{drifting:,} of {plural(records, 'record')} deviate{'s' * (drifting == 1)}", silence)
+    if unknown:
+        return Headline("No record is known to deviate", silence)
+    return Headline("All records agree", f"The table and DNS give the same URLs for {plural(records, 'record')}.")
+
+
+def _overview(report: DriftReport, table: Table) -> dict[str, Any]:
+    """The map of a comparison, its counts, and its deviating records, worst first."""
+    worst = drawing.worst_of(report.verdicts)
+    return {
+        "report": report,
+        "map": drawing.drift_map(worst, partial(_name, table)) if worst else None,
+        "counts": Counter(one.verdict for one in report.verdicts),
+        "compared": len(worst),
+        "deviating": _facts(table, [one for one in report.verdicts if one.verdict not in AGREES]),
+    }
+
+
+def _facts(table: Table, verdicts: Iterable[Drift]) -> list[Fact]:
+    ordered = sorted(verdicts, key=lambda one: (WORST_FIRST.index(one.verdict), one.record))
+    return [Fact(one, _name(table, one.record)) for one in ordered]
+
+
+def _name(table: Table, record: str) -> str:
+    """The organisation of a record; that of the NAAN for a shoulder that the table does not have."""
+    entry = table.get(record) or table.get(naan_of(record))
+    return "" if entry is None else entry.who.name or entry.who.acronym or ""
+
+
+def _drift(request: Request, site: Site) -> Response:
+    """The map, and the records of one verdict, or all that deviate."""
+    report = site.drift
+    named = request.parameter("verdict")
+    verdict = next((one for one in Verdict if one == named), None)
+    shown = [one for one in report.verdicts if one.verdict is verdict or (not verdict and one.verdict not in AGREES)]
+    listed = _part(_facts(site.table, shown), _weight, _page_number(request))
+    return _page(
+        "drift.html",
+        request,
+        site=site,
+        headline=_headline(site),
+        verdict=verdict,
+        listed=listed,
+        shown=len(shown),
+        silent=_silent(site.liveness.values()),
+        **_overview(report, site.table),
+    )
+
+
+def _naan(request: Request, site: Site) -> Response | None:
+    """Everything about one NAAN: the record, what DNS says of it, and its past."""
+    naan = normal_key(request.path.removeprefix("/naan/"))
+    if not naan or "/" in naan:
+        return None
+    found = {one.record: one for one in site.drift.verdicts if naan_of(one.record) == naan}
+    entry = site.table.get(naan)
+    shared = Ark(naan, "").shared
+    shoulders = sorted(site.table.shoulders(naan), key=lambda one: one.shoulder)
+    if entry is None and not found and not shoulders and shared is None:
+        return None
+    entry = entry or Entry(naan)
+    facts = _facts(site.table, found.values())
+    return _page(
+        "naan.html",
+        request,
+        site=site,
+        naan=naan,
+        entry=entry,
+        shared=shared,
+        known=naan in site.table,
+        policy=_policy(entry),
+        authorities=[(nma, _liveness(nma, site)) for nma in entry.nmas],
+        shoulders=_part(shoulders, _entry_weight, _page_number(request)),
+        shoulder_count=len(shoulders),
+        found=found,
+        facts=_part([fact for fact in facts if fact.drift.record == naan or fact.drift.verdict not in AGREES], _weight),
+        report=site.drift,
+        history=site.drift.history.get(naan, ())[:MAX_SHOWN],
+    )
+
+
+def _liveness(nma: Nma, site: Site) -> Liveness | None:
+    place = place_in(example_url(nma.target))
+    return site.liveness.get(place) if place is not None else None
+
+
+def _silent(known: Iterable[Liveness]) -> list[Liveness]:
+    return [one for one in known if one.failures]
+
+
+class Policy(NamedTuple):
+    """The policy of an organisation in words."""
+
+    kind: str
+    practices: Sequence[tuple[str, str]]
+    tenure: str
+    url: str
+
+
+def _policy(entry: Entry) -> Policy:
+    policy = entry.policy
+    more = entry.extra.get("na_policy")
+    codes = more.get("policy") if isinstance(more, Mapping) else None  # version 2 of the registry has a list
+    if not isinstance(codes, list):
+        codes = [code.strip() for code in (policy.policy or "").split(",")]
+    known = [str(code) for code in codes if code and not str(code).startswith(UNKNOWN)]
+    practices = [(code[:SHORT], PRACTICES.get(code, "")) for code in known[:MAX_SHOWN]]
+    return Policy(ORGANISATIONS.get(policy.orgtype or "", ""), practices, policy.tenure or "", policy.url or "")
 
 
 def failure(
     request: Request, status: HTTPStatus, detail: str, headers: Headers, ark: Ark | None, found: Discovery | None
 ) -> Response:
     """An error, with the walk if an ARK was looked up."""
-    return _page("failure.html", status, headers, detail=detail, reason=status.phrase, ark=ark, found=found)
+    graph = drawing.walk(ark, found) if ark is not None and found is not None and found.trace else None
+    values = {"detail": detail, "status": status, "ark": ark, "found": found, "graph": graph}
+    return _page("failure.html", request, status, headers, **values)
 
 
 def authorities(
     request: Request, ark: Ark, found: Discovery | None, urls: list[str], site: Site, headers: Headers
 ) -> Response:
     """All mapping authorities of an ARK, best first."""
-    return _page("authorities.html", headers=headers, ark=ark, urls=urls, found=found)
+    graph = drawing.walk(ark, found) if found is not None and found.trace else None
+    listed = _part(urls, len)
+    return _page("authorities.html", request, HTTPStatus.OK, headers, ark=ark, listed=listed, found=found, graph=graph)
 
 
 def description(
     request: Request, ark: Ark, entry: Entry, erc: tuple[Segment, ...], site: Site, headers: Headers
 ) -> Response:
     """The description of a record."""
-    return _page("description.html", headers=headers, ark=ark, entry=entry, erc=erc)
+    known = entry.naan in site.table
+    return _page("description.html", request, HTTPStatus.OK, headers, ark=ark, entry=entry, erc=erc, known=known)
 
 
-def _page(name: str, status: int = HTTPStatus.OK, headers: Headers = (), **values: Any) -> Response:
-    made = _environment.get_template(name).render(**values)
-    return html(made, status, (("Content-Security-Policy", POLICY), *headers))
+def _page(
+    name: str, request: Request, status: int = HTTPStatus.OK, headers: Headers = (), /, **values: Any
+) -> Response:
+    made = _environment.get_template(name).render(now=request.now, **values)
+    return html(made, status, (*_SAFE, *headers))
+
+
+# ---- lists that are too long for one page
+
+
+def _page_number(request: Request) -> int:
+    text = request.parameter("page")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 5 else 1
+
+
+def _part(items: Sequence[T], weigh: Callable[[T], int], number: int = 1) -> Part[T]:
+    """The part of a list with this number, from 1; each has at most ROOM bytes, or one item."""
+    parts: list[list[T]] = [[]]
+    weight = 0
+    for item in items:
+        own = weigh(item)
+        if parts[-1] and weight + own > ROOM:
+            parts.append([])
+            weight = 0
+        parts[-1].append(item)
+        weight += own
+    number = min(max(1, number), len(parts))
+    return Part(parts[number - 1], number, len(parts))
+
+
+def _weight(fact: Fact) -> int:
+    """Bytes of a record in the list, about."""
+    one = fact.drift
+    if one.verdict in AGREES:
+        return 150 + _size(fact.name)
+    texts = [one.reason, one.probe, *one.table[:MAX_URLS], *one.dns[:MAX_URLS], *one.records[:MAX_URLS]]
+    return 700 + _size(fact.name) + sum(map(_size, texts))
+
+
+def _entry_weight(entry: Entry) -> int:
+    return 250 + _size(entry.who.name) + _size(entry.nmas[0].target if entry.nmas else "")
+
+
+def _size(text: str) -> int:
+    return len(escape(shorten(text, LONG)).encode("utf-8", "replace"))
+
+
+# ---- the one file of ``maptr table drift --html``
+
+
+def is_page(content: bytes) -> bool:
+    """True for the content of a file that ``drift_file`` made."""
+    return _MARK in content[:1000]
+
+
+def drift_file(
+    verdicts: Sequence[Drift],
+    *,
+    table: Table,
+    file: str,
+    asked: str,
+    origin: str,
+    now: float,
+    silent: Sequence[Liveness] = (),
+) -> str:
+    """A whole comparison as one page. ``file``, ``asked`` and ``origin`` are plain text that says what was compared.
+
+    ``silent`` are the mapping authorities that did not answer their last probe.
+    """
+    style = _file("style.css").decode()
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    report = DriftReport(verdicts, now)
+    return _environment.get_template("drift_file.html").render(
+        now=now,
+        style=Markup(style),  # noqa: S704 - our own file
+        style_hash=digest,
+        headline=headline(verdicts),
+        file=file,
+        asked=asked,
+        origin=origin,
+        silent=silent,
+        agreeing=_facts(table, [one for one in verdicts if one.verdict in AGREES]),
+        **_overview(report, table),
+    )

@@ -134,8 +134,17 @@ def _home(request: Request, site: Site) -> Answer:
     try:
         ark = pages.searched(searched)
     except ArkSyntaxError as error:
-        return pages.home(request, site, text=searched, error=str(error))
-    return Lookup(ark, lambda found: pages.home(request, site, text=searched, found=found))
+        return pages.home(request, site, error=error)
+    target = f"/{ark.in_url if ark.name else ark}{ark.tail}"
+    answer = _resolve(request._replace(target=target, headers={}), target, site)
+    if isinstance(answer, Response):
+        return pages.home(request, site, ark=ark, answer=answer)
+    if isinstance(answer, Lookup):
+        respond = answer.respond
+        return answer._replace(
+            respond=lambda found: pages.home(request, site, ark=ark, answer=respond(found), found=found)
+        )
+    return answer
 
 
 def _ready(site: Site) -> Response:

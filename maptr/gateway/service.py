@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import socket
 import ssl
@@ -195,8 +196,12 @@ class Service:
     async def _compare(self) -> None:
         """Compare the table with DNS."""
         if self.site.table:
-            verdicts = await in_thread(lambda: [one for some in self._cache.drift_many() for one in some])
-            self.site = replace(self.site, drift=DriftReport(tuple(verdicts), time.time()))
+            report = await in_thread(self._report)
+            self.site = replace(self.site, drift=report)
+
+    def _report(self) -> DriftReport:
+        verdicts = tuple(itertools.chain.from_iterable(self._cache.drift_many()))
+        return DriftReport(verdicts, time.time(), self._cache.serial(), self._cache.drift_history())
 
     # ---- reload
 
@@ -242,6 +247,7 @@ class Service:
             describes=settings.inflections == "describe",
             dns_context=Context(Identity(serve.nsid, serve.version, serve.hostname)),
             metrics=lambda: self._metrics.page(self.site),
+            traffic=self._metrics.traffic,
         )
 
     def _read_redirects(self, settings: GatewayConfig) -> RedirectFile | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from maptr import url
 from maptr.answer.context import PLAIN, Context
 from maptr.ark import Ark
-from maptr.cache.drift import Drift
+from maptr.cache.drift import Drift, PastVerdict
 from maptr.cache.probe_log import Liveness, place_in
 from maptr.discovery import Candidate, Discovery
 from maptr.gateway.message import Response
@@ -23,10 +24,25 @@ NO_TABLE = Table()
 
 @dataclass(frozen=True, slots=True)
 class DriftReport:
-    """The verdicts of the last comparison of table and DNS. ``at`` is its wall-clock time; None before the first."""
+    """The verdicts of the last comparison of table and DNS. ``at`` is its wall-clock time; None before the first.
+
+    ``serial`` is that of the zone at that time, if it is known. ``history`` has earlier verdicts by record, the latest
+    first.
+    """
 
     verdicts: Sequence[Drift] = ()
     at: float | None = None
+    serial: int | None = None
+    history: Mapping[str, Sequence[PastVerdict]] = field(default_factory=dict)
+
+
+class Traffic(NamedTuple):
+    """The redirects so far, and the seconds within which half of the responses to ARKs, and 99 % of them, were made;
+    None before the first, or if they took longer than the metrics distinguish."""
+
+    redirects: int
+    half: float | None
+    most: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +74,7 @@ class Site:
     zones: Snapshot | None = None
     dns_context: Context = PLAIN
     metrics: Callable[[], Response] | None = None
+    traffic: Callable[[], Traffic] | None = None
     troubles: tuple[str, ...] = ()
 
     @property

@@ -141,3 +141,8 @@ def test_the_history_of_verdicts_holds_changes_only(tmp_path: Path) -> None:
     assert rows == [(1000.0, "same", "why"), (1002.0, "missing", "why"), (1003.0, "differs", "why")]
     assert list(log.histories("")["12345"].dns) == [("b",), (), ("a",)]
     assert log.histories("another view") == {}
+    found = [(one.at, str(one.verdict), one.reason) for one in log.changes("")["12345"]]
+    assert found == rows[::-1]
+    assert log.changes("another view") == {}
+    disk.run(lambda connection: connection.execute("UPDATE verdict SET verdict = 'of another release' WHERE at = 1000"))
+    assert len(log.changes("")["12345"]) == 2

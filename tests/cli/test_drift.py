@@ -6,6 +6,8 @@ import json
 import sqlite3
 from pathlib import Path
 
+import pytest
+
 from maptr import registry
 from maptr.zone.build import build
 from tests.support import command_line
@@ -48,6 +50,15 @@ def test_the_sample_against_its_own_zone_and_against_another(sample: Path, tmp_p
         page = tmp_path / "page.html"
         assert run(*changed, "--html", page)[0] == 1
         assert 'href="#r-12025"' in page.read_text()
+
+
+def test_a_page_without_its_packages_is_refused_before_any_query(
+    sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("maptr.cli.drift.find_spec", lambda name: None)
+    code, out, err = run("--table", sample, "@192.0.2.1", "--html", tmp_path / "page.html")
+    assert (code, out) == (2, "")
+    assert "maptr[gateway]" in err
 
 
 def test_an_unusable_history_is_reported_before_any_query(sample: Path, tmp_path: Path) -> None:

@@ -1,0 +1,218 @@
+"""Drawings for the pages, as values of which the templates make SVG: the graph of a walk, and the map of drift."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
+
+from maptr.ark import Ark
+from maptr.cache.drift import Drift, Verdict
+from maptr.discovery import Discovery, Outcome, Reading, Step
+from maptr.naptr.record import Kind
+from maptr.protocol import names
+
+# The verdicts with their marks, worst first: a NAAN shows the worst of its records.
+MARKS = {
+    Verdict.DIFFERS: "≠",
+    Verdict.UNPUBLISHED: "×",
+    Verdict.MISSING: "−",
+    Verdict.EXTRA: "+",
+    Verdict.STALE: "…",
+    Verdict.UNKNOWN: "?",
+    Verdict.LOSSY: "≈",
+    Verdict.SAME: "=",
+}
+WORST_FIRST = tuple(MARKS)
+AGREES = (Verdict.SAME, Verdict.LOSSY)
+
+# ---- the walk
+
+WIDTH = 360  # units of the drawing, about one CSS pixel on a phone
+ROW, INDENT, LEFT, TOP = 46, 20, 14, 18
+MAX_ROWS = 24  # of a drawing; a hostile zone has room for 2,048 records
+TEXT_WIDTH, REMARK_WIDTH = 7.9, 6.7  # units of one character: 13 units of a monospaced font, 12 of another one
+STEP_REDIRECT = "redirect to "  # how the walk begins the reason of a record that leads to another name
+
+
+class Node(NamedTuple):
+    """One row of the graph: a point at (x, y), the line to it from the row above that it belongs to, and two texts.
+
+    ``kind`` is ark, query, chosen, found, redirect, skipped, failed or more.
+    """
+
+    kind: str
+    x: int
+    y: int
+    line: str
+    text: str
+    remark: str
+    whole: str
+
+
+class Graph(NamedTuple):
+    nodes: tuple[Node, ...]
+    height: int
+    width: int = WIDTH
+
+
+class _Row(NamedTuple):
+    kind: str
+    depth: int
+    above: int  # the number of the row that it belongs to
+    text: str
+    remark: str
+
+
+def walk(ark: Ark, found: Discovery) -> Graph:
+    """The graph of a discovery: the ARK, each query, each record, and where it leads, from the top down."""
+    rows = [_Row("ark", 0, 0, str(ark), "the ARK")]
+    steps = {names.to_text(step.name): step for step in reversed(found.trace) if step.depth}
+    chosen = found[0].target or found[0].host if found else ""
+    for step in found.trace:
+        if step.depth == 0:
+            rows += _rows(step, 0, 0, len(rows), steps, chosen, {names.to_text(step.name)})
+    if not found:
+        ending = "no mapping authority" if found.complete else "not known"
+        rows.append(_Row("failed", 0, 0, ending, found.reason or found.unsaid()))
+    if len(rows) > MAX_ROWS:
+        left = len(rows) - MAX_ROWS + 1
+        rows = [*rows[: MAX_ROWS - 1], _Row("more", 0, 0, f"and {left} more", "the list has them all")]
+    nodes = [_node(number, row, rows) for number, row in enumerate(rows)]
+    return Graph(tuple(nodes), TOP + len(rows) * ROW - ROW // 2 + 8)
+
+
+def _rows(
+    step: Step, depth: int, above: int, number: int, steps: Mapping[str, Step], chosen: str, seen: set[str]
+) -> Iterator[_Row]:
+    """The rows of a query and of what it leads to. ``number`` is that of the first one."""
+    is_table = step.server == "natab"
+    kind = "query" if step.outcome.said else "failed"
+    text = "table of NAANs" if is_table else f"{names.to_text(step.name)} {step.rdtype}"
+    yield _Row(kind, depth, above, text, _remark(step, is_table=is_table))
+    here = number
+    for reading in step.readings:
+        for kind, text, onward in _targets(reading, chosen):
+            number += 1
+            yield _Row(kind, depth + 1, here, text, _rank(reading))
+            if onward in steps and onward not in seen:
+                seen.add(onward)
+                below = list(_rows(steps[onward], depth + 1, number, number + 1, steps, chosen, seen))
+                yield from below
+                number += len(below)
+
+
+def _remark(step: Step, *, is_table: bool) -> str:
+    count = len(step.readings)
+    said = f"{count} record{'s' * (count != 1)}" if step.outcome is Outcome.ANSWER else step.outcome.value
+    parts = [said]
+    if not is_table:
+        parts += [f"{step.elapsed * 1000:.1f} ms"] if step.elapsed is not None else []
+        parts += [step.security] if step.security != "indeterminate" else []
+    return " · ".join(parts)
+
+
+def _rank(reading: Reading) -> str:
+    naptr = reading.naptr
+    flags = f"flag {naptr.flags.decode('ascii', 'replace')}" if naptr.flags else "no flag"
+    why = f" · {reading.reasons[-1]}" if reading.reasons and not reading.counted else ""
+    return f"order {naptr.order}, preference {naptr.preference}, {flags}{why}"
+
+
+def _targets(reading: Reading, chosen: str) -> Iterator[tuple[str, str, str]]:
+    """Kind, text and next name of each place to which a record leads."""
+    if not reading.counted:
+        yield "skipped", "does not count", ""
+        return
+    if reading.kind is Kind.REDIRECT:
+        made = reading.reasons[-1].removeprefix(STEP_REDIRECT).partition(", asked")[0]
+        yield "redirect", made, made
+        return
+    for reason in reading.reasons:
+        if reason.startswith("candidate "):
+            place = reason.removeprefix("candidate ")
+            is_chosen = place == chosen or (reading.kind is Kind.HOST and place.partition(":")[0] == chosen)
+            yield "chosen" if is_chosen else "found", place, ""
+
+
+def _node(number: int, row: _Row, rows: Sequence[_Row]) -> Node:
+    x, y = LEFT + row.depth * INDENT, TOP + number * ROW
+    above = rows[row.above]
+    from_x, from_y = LEFT + above.depth * INDENT, TOP + row.above * ROW
+    if number == 0:
+        line = ""
+    elif x == from_x:
+        line = f"M{x} {from_y}V{y}"
+    else:
+        line = f"M{from_x} {from_y}V{y - 9}q0 9 9 9H{x}"
+    room = WIDTH - x - 14
+    text = shorten(row.text, int(room / TEXT_WIDTH))
+    return Node(row.kind, x, y, line, text, shorten(row.remark, int(room / REMARK_WIDTH)), f"{row.text}: {row.remark}")
+
+
+def shorten(text: str, room: int) -> str:
+    """A text of at most ``room`` characters: the middle of a longer one is left out."""
+    if len(text) <= room:
+        return text
+    tail = room // 3
+    return f"{text[: room - tail - 1]}…{text[-tail:]}"
+
+
+# ---- the map of drift
+
+SQUARE, GAP = 10, 2  # units from one square to the next, and between them
+MAX_COLUMNS, MIN_COLUMNS = 72, 24
+MAX_LINKS = 60  # squares with a link and a name; of more, the list below the map has them
+
+
+class Square(NamedTuple):
+    """A NAAN that does not agree: its place on the map, its worst record, and the organisation."""
+
+    x: int
+    y: int
+    worst: Drift
+    name: str
+
+
+class Map(NamedTuple):
+    """One square for each NAAN. ``lines`` has, by verdict, the path of dashed lines that draws its squares."""
+
+    columns: int
+    rows: int
+    lines: dict[Verdict, str]
+    squares: tuple[Square, ...]
+
+
+def naan_of(record: str) -> str:
+    return record.partition("/")[0]
+
+
+def worst_of(verdicts: Sequence[Drift]) -> dict[str, Drift]:
+    """The worst record of each NAAN."""
+    worst: dict[str, Drift] = {}
+    for one in verdicts:
+        naan = naan_of(one.record)
+        known = worst.get(naan)
+        if known is None or WORST_FIRST.index(one.verdict) < WORST_FIRST.index(known.verdict):
+            worst[naan] = one
+    return worst
+
+
+def drift_map(worst: Mapping[str, Drift], name_of: Callable[[str], str]) -> Map:
+    """The map. ``name_of`` gives the organisation of a record."""
+    columns = min(MAX_COLUMNS, max(MIN_COLUMNS, math.ceil(math.sqrt(len(worst) * 2.8))))
+    drifts = list(worst.values())
+    lines: dict[Verdict, str] = {}
+    squares: list[Square] = []
+    for row, first in enumerate(range(0, len(drifts), columns)):
+        x, y = 0, row * SQUARE
+        for verdict, run in groupby(drifts[first : first + columns], key=attrgetter("verdict")):
+            ones = list(run)
+            lines[verdict] = f"{lines.get(verdict, '')}M{x} {y + SQUARE // 2}h{len(ones) * SQUARE - GAP}"
+            if verdict not in AGREES:
+                squares += [Square(x + number * SQUARE, y, one, name_of(one.record)) for number, one in enumerate(ones)]
+            x += len(ones) * SQUARE
+    rows = math.ceil(len(drifts) / columns)
+    return Map(columns, rows, lines, tuple(squares) if len(squares) <= MAX_LINKS else ())

@@ -1,0 +1,150 @@
+"""The page of ``maptr table drift --html`` in a real browser: its content, its links and its requests."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from maptr import registry
+from maptr.cache.drift import Drift, Verdict
+from maptr.gateway import pages
+from maptr.gateway.drawing import AGREES, MARKS
+from maptr.registry.table import Entry, Table, Who
+from maptr.zone.build import build
+from tests.support.browser import Chromium, contrast, distance, linear
+from tests.support.command_line import run
+from tests.support.peers import Maptr
+
+SAME = 1400
+HOSTILE = '"><img src=//e.example/x onerror=alert(1)><script>document.title=1</script>&<!--'
+URL = "https://resolver.example.org:8443/" + "a-path-without-a-space/" * 12
+NAPTR = r'10 10 "u" "ark" "!^ark:/?12345/(.*)$!https://resolver.example.org:8443/p/ark:/12345/\\1!" .'
+
+BADGES = """[...document.querySelectorAll('.legend .mark')].map(mark => {
+  const style = getComputedStyle(mark);
+  return {verdict: mark.parentElement.classList[1], text: mark.textContent, colour: style.backgroundColor,
+          ink: style.color};
+})"""
+LINKS = """[...document.querySelectorAll('.map a')].map(link => {
+  const box = link.getBoundingClientRect();
+  return {left: box.left, right: box.right, verdict: link.className.baseVal, href: link.href.baseVal,
+          label: link.getAttribute('aria-label')};
+})"""
+
+
+def verdicts_of(same: int) -> list[Drift]:
+    """Some records that agree, and one of each verdict with texts from a hostile DNS."""
+    verdicts = [Drift(str(10_000 + number), Verdict.SAME, "ark:10000/x") for number in range(same)]
+    return verdicts + [
+        Drift(f"9000{number}", verdict, "ark:90000/x", (URL, URL), (HOSTILE,), HOSTILE, (NAPTR, HOSTILE))
+        for number, verdict in enumerate(Verdict)
+    ]
+
+
+def file_of(verdicts: list[Drift]) -> str:
+    table = Table([Entry("90000", who=Who(HOSTILE))])
+    return pages.drift_file(verdicts, table=table, file=HOSTILE, asked=HOSTILE, origin="ark.arpa.", now=1.7e9)
+
+
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As many NAANs as the registry has."""
+    path = tmp_path_factory.mktemp("page") / "drift.html"
+    path.write_text(file_of(verdicts_of(SAME)), encoding="utf-8")
+    return path
+
+
+def test_every_link_of_the_map_shows_its_evidence(browser: Chromium, page_file: Path) -> None:
+    page = browser.open(page_file)
+    links = page.value(LINKS)
+    assert {link["verdict"] for link in links} == set(Verdict) - set(AGREES)
+    for link in links:
+        shown = page.value(f"""new Promise(done => {{
+            document.querySelector('.map a[href="{link["href"]}"]').dispatchEvent(new MouseEvent('click'));
+            setTimeout(() => {{
+                const target = document.querySelector(':target'), box = target.getBoundingClientRect();
+                done({{id: '#' + target.id, top: box.top, text: target.innerText}});
+            }}, 0);
+        }})""")
+        assert shown["id"] == link["href"]
+        naan = link["label"].split()[0]
+        assert naan in shown["text"]
+        assert link["verdict"] in shown["text"]
+        assert URL in shown["text"]
+        assert HOSTILE in shown["text"], "text from DNS is shown as text"
+
+
+def test_every_naan_is_a_square(browser: Chromium, page_file: Path) -> None:
+    page = browser.open(page_file)
+    runs = page.value("[...document.querySelectorAll('.map path')].map(path => path.getAttribute('d')).join('')")
+    assert sum((int(run.split("M")[0]) + 2) // 10 for run in runs.split("h")[1:]) == SAME + len(Verdict)
+    assert page.value("getComputedStyle(document.querySelector('.map path')).strokeDasharray") == "8px, 2px"
+
+
+def test_it_runs_no_script_and_sends_no_request(browser: Chromium, page_file: Path) -> None:
+    page = browser.open(page_file)
+    asked = [event["request"]["url"] for event in page.events("Network.requestWillBeSent")]
+    assert asked == [page_file.resolve().as_uri()]
+    assert page.value("document.scripts.length + document.images.length + document.styleSheets.length") == 1
+    assert page.value("getComputedStyle(document.body).backgroundColor") != "rgba(0, 0, 0, 0)", "its style is allowed"
+    assert page.value("document.title").startswith("5 of 1,408 records deviate")
+    assert page.troubles() == []
+
+
+@pytest.mark.parametrize("width", [320, 390, 1280])
+def test_it_fits_a_narrow_window(width: int, browser: Chromium, page_file: Path) -> None:
+    page = browser.open(page_file, width=width)
+    assert page.value("document.documentElement.scrollWidth") <= width, "no horizontal scrolling"
+    assert all(link["left"] >= 0 and link["right"] <= width for link in page.value(LINKS))
+    smallest = "Math.min(...[...document.querySelectorAll('p, li, dd, dt, code')]"
+    assert page.value(f"{smallest}.map(e => parseFloat(getComputedStyle(e).fontSize)))") >= 12
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_and_colours_have_enough_contrast_in_light_and_dark_mode(
+    dark: bool, browser: Chromium, page_file: Path
+) -> None:
+    page = browser.open(page_file, dark=dark)
+    ground = page.value("getComputedStyle(document.body).backgroundColor")
+    assert (max(linear(ground)) < 0.1) is dark
+    words = page.value("""[...document.querySelectorAll('h1, h2, p, dt, dd, code, b, .soft, article a')]
+        .map(e => getComputedStyle(e).color)""")
+    card = page.value("getComputedStyle(document.querySelector('article')).backgroundColor")
+    assert min(contrast(word, behind) for word in set(words) for behind in (ground, card)) >= 4.5, "WCAG 2.2, 1.4.3"
+    badges: list[dict[str, Any]] = page.value(BADGES)
+    drawn = {badge["verdict"]: badge["colour"] for badge in badges}
+    assert drawn.keys() == set(Verdict)
+    for badge in badges:
+        assert badge["text"] == MARKS[badge["verdict"]]
+        assert contrast(badge["ink"], badge["colour"]) >= 4.5, badge
+    for one, other in combinations(drawn, 2):
+        assert distance(drawn[one], drawn[other]) >= 10, (one, other)
+    for verdict, colour in drawn.items():
+        assert distance(colour, ground) >= 10, verdict
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_axe_has_no_serious_finding(dark: bool, browser: Chromium, tmp_path: Path) -> None:
+    path = tmp_path / "drift.html"  # short, because axe takes a minute for 1,400 records
+    path.write_text(file_of(verdicts_of(20)), encoding="utf-8")
+    assert browser.open(path, dark=dark).faults() == []
+
+
+def test_the_page_that_the_command_writes(browser: Chromium, sample: Path, tmp_path: Path) -> None:
+    table = registry.read(sample.read_bytes())
+    zone, other, made = tmp_path / "zone", tmp_path / "other.json", tmp_path / "drift.html"
+    zone.write_text(build(table, 1).text)
+    other.write_text(sample.read_text().replace("ark.nlm.example.org", "elsewhere.example.org"))
+    with Maptr({"ark.arpa.": zone}) as server:
+        assert run("table", "drift", "--table", other, f"@127.0.0.1#{server.port}", "--html", made).exit_code == 1
+    page = browser.open(made, width=390)
+    assert page.value("document.querySelector('h1').innerText") == f"1 of {len(table)} records deviates"
+    (link,) = page.value(LINKS)
+    assert link["label"] == "12025 US National Library of Medicine: differs"
+    page.value("location.hash = document.querySelector('.map a').href.baseVal")
+    text = page.value("document.querySelector(':target').innerText")
+    assert "https://elsewhere.example.org/" in text
+    assert "https://ark.nlm.example.org/" in text

@@ -1,0 +1,594 @@
+"""The pages without a browser: their structure, their sizes, and texts of people, registries and DNS that are hostile.
+
+``tests/browser`` looks at them with Chromium.
+"""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from itertools import count
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import pytest
+
+from maptr import __version__, registry
+from maptr.ark import Ark
+from maptr.cache.drift import Drift, PastVerdict, Verdict
+from maptr.cache.probe_log import Liveness
+from maptr.gateway import drawing, pages
+from maptr.gateway.message import Response
+from maptr.gateway.metrics import Metrics
+from maptr.gateway.site import DriftReport, Redirect, Traffic
+from maptr.registry.table import Entry, NaanPolicy, Nma, Table, Who
+from maptr.walk import Answer
+from tests.support.caching import HOME, SILENT, host, redirect, said
+from tests.support.caching import table as table_of
+from tests.support.gateway import Gateway
+
+NOW = 1_700_000_000.0
+MAX_PAGE = 50_000  # bytes
+VOID = {"meta", "link", "input", "br", "path", "circle", "rect"}  # without an end, or ended at once
+HOSTILE = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>{{ 7 * 7 }}&<!--"
+URL = "https://h.example/ark:/12345/x"
+
+
+class Page(HTMLParser):
+    """A page whose elements must be closed in order."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.texts: list[str] = []
+        self._open: list[str] = []
+        assert response.header("Content-Type") == "text/html; charset=utf-8"
+        assert len(response.body) < MAX_PAGE
+        self.source = response.body.decode()
+        self.feed(self.source)
+        self.close()
+        assert not self._open
+        self.text = " ".join(" ".join(self.texts).split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert len({name for name, _ in attrs}) == len(attrs), (tag, attrs)
+        self.tags.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self._open.pop() == tag, self.getpos()
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1] != "style":
+            self.texts.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str]]:
+        return [attributes for known, attributes in self.tags if known == tag]
+
+    def hrefs(self) -> list[str]:
+        return [attributes["href"] for attributes in self.all("a")]
+
+    def title(self) -> str:
+        found = re.search(r"<title>(.*?)</title>", self.source)
+        assert found is not None
+        return found[1]
+
+
+def sound(response: Response) -> Page:
+    """The page, which has the landmarks and headings of every page, and no script."""
+    page = Page(response)
+    assert len(page.all("h1")) == len(page.all("main")) == len(page.all("footer")) == 1
+    assert page.all("html") == [{"lang": "en"}]
+    assert page.hrefs()[0] == "#main"
+    assert page.all("main")[0]["id"] == "main"
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    pointers = [attributes.get(name) for _, attributes in page.tags for name in ("aria-labelledby", "for")]
+    assert set(filter(None, pointers)) <= set(ids)
+    assert not {"script", "img", "iframe", "object", "embed", "base", "style"} & {tag for tag, _ in page.tags}
+    assert not {name for _, attributes in page.tags for name in attributes if name.startswith("on") or name == "style"}
+    assert all(link["href"].startswith(("/style.css?", "/icon.svg")) for link in page.all("link"))
+    assert all(href.startswith(("#", "/", "?", "https://", "http://")) for href in page.hrefs())
+    assert "unsafe" not in response.header("Content-Security-Policy")
+    assert response.header("Content-Security-Policy").startswith("default-src 'none'; style-src 'self'")
+    assert response.header("X-Content-Type-Options") == "nosniff"
+    assert "alert(1)</script>" not in page.source
+    assert "49" not in page.title()
+    return page
+
+
+def drift(record: str, verdict: Verdict = Verdict.SAME, **fields: object) -> Drift:
+    return Drift(record, verdict, f"ark:{record}zzz", **fields)  # type: ignore[arg-type]
+
+
+def library(key: str = "12345", **fields: object) -> Entry:
+    naan, _, shoulder = key.partition("/")
+    values = {"who": Who("National Library", "Bibliothek", "NL"), "nmas": (Nma("https://h.example/ark:/${content}"),)}
+    return Entry(naan, shoulder, **{**values, **fields})  # type: ignore[arg-type]
+
+
+def show(target: str, *entries: Entry, answers: dict[str, Answer] | None = None, **settings: Any) -> Page:
+    policy = "natab-only" if answers is None else "dns-only"
+    gateway = Gateway(Table(entries) if entries else None, answers, policy=policy, **settings)
+    return sound(gateway.ask(target, accept="text/html"))
+
+
+# ---- the first page
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "title"),
+    [
+        ([], "There is nothing to compare"),
+        ([Verdict.SAME, Verdict.LOSSY], "All records agree"),
+        ([Verdict.SAME, Verdict.MISSING], "1 of 2 records deviates"),
+        ([Verdict.MISSING], "1 of 1 record deviates"),
+        ([Verdict.STALE, Verdict.EXTRA, Verdict.UNKNOWN, Verdict.SAME], "2 of 4 records deviate"),
+        ([Verdict.UNKNOWN, Verdict.SAME], "No record is known to deviate"),
+        ([Verdict.SAME] * 1862 + [Verdict.DIFFERS], "1 of 1,863 records deviates"),
+    ],
+)
+def test_the_title_is_the_verdict_of_the_whole(verdicts: list[Verdict], title: str) -> None:
+    report = DriftReport([drift(str(10_000 + n), one) for n, one in enumerate(verdicts)], NOW)
+    for target in ("/", "/drift"):
+        page = show(target, library(), drift=report)
+        assert page.title() == f"{title} – maptr"
+    assert title in page.text
+    assert ("DNS did not say" in page.text) is (Verdict.UNKNOWN in verdicts)
+
+
+def test_without_a_comparison_the_title_says_what_answers() -> None:
+    assert show("/").title() == "Every ARK, by DNS – maptr"
+    assert show("/", library(), library("12345/x6")).title() == "1 NAAN, from a table – maptr"
+    assert show("/drift").title() == "Every ARK, by DNS – maptr"
+
+
+def test_the_first_page_shows_the_state() -> None:
+    report = DriftReport([drift("12345", Verdict.MISSING)], NOW - 90, serial=2026112301)
+    traffic = Traffic(1234, 0.0005, None)
+    page = show("/", library(), drift=report, traffic=lambda: traffic, troubles=("table: <gone>",))
+    for text in ("Age of the table 16 minutes", "2026112301", "1,234", "0.5 ms", "over 5 s", "compared 90 seconds ago"):
+        assert text in page.text
+    assert "table: <gone>" in page.text
+    assert "National Library missing" in page.text.replace("− ", "")
+    assert "/naan/12345" in page.hrefs()
+    assert [one["name"] for one in page.all("input")] == ["q"]
+    assert show("/", traffic=lambda: Traffic(0, None, None)).text.count("within") == 0
+
+
+def test_the_example_is_an_ark_that_the_registry_has_for_tests() -> None:
+    entry = library(extra={"test_identifier": "see https://n2t.net/ark:/12345/b6 for it"})
+    assert f"/?q={quote('ark:12345/b6')}" in show("/", entry).hrefs()
+    assert f"/?q={quote('ark:12345')}" in show("/", library(extra={"test_identifier": ["x"]})).hrefs()
+
+
+# ---- a search
+
+
+def search(text: str) -> str:
+    return f"/?q={quote(text, safe='')}"
+
+
+def test_a_text_with_an_ark_in_it_is_explained() -> None:
+    page = show(search("(see https://n2t.net/ark:/12345/x6-np1, page 4)"), library())
+    assert page.title() == "ark:12345/x6np1 goes to – maptr"
+    assert "https://h.example/ark:/12345/x6np1" in page.hrefs()
+    assert "/ark:12345/x6np1" in page.hrefs(), "to follow"
+    assert "/naan/12345" in page.hrefs()
+    assert page.all("input")[0]["value"] == "ark:12345/x6np1"
+    assert "302 Found" in page.text
+    assert "The table answered" in page.text
+    (graph,) = [one for one in page.all("svg") if one["class"] == "walk"]
+    assert graph["role"] == "img"
+    assert "Graph of the walk" in graph["aria-label"]
+
+
+@pytest.mark.parametrize("tail", ["?info", "?", "??", "?a=1&b=2"])
+def test_inflections_and_query_strings_are_carried_along(tail: str) -> None:
+    page = show(search(f"ark:12345/x6np1{tail}"), library())
+    assert f"https://h.example/ark:/12345/x6np1{tail}" in page.hrefs()
+    assert f"/ark:12345/x6np1{tail}" in page.hrefs()
+
+
+def test_the_page_says_what_a_request_for_the_ark_would_get() -> None:
+    none = show(search("ark:12345/x"), answers={HOME: said()})
+    assert none.title() == "ark:12345/x has no mapping authority – maptr"
+    assert "404 Not Found" in none.text
+    silent = show(search("ark:12345/x"), answers={HOME: SILENT})
+    assert silent.title() == "ark:12345/x is not known at the moment – maptr"
+    assert "503 Service Unavailable" in silent.text
+    bare = show(search("12345 is at ark:12345"), library())
+    assert "There is no ARK in this text" in bare.text
+    described = show(search("ark:12345"), library())
+    assert described.title() == "ark:12345 is described by this gateway – maptr"
+    assert "/ark:12345" in described.hrefs()
+    single = show(
+        search("ark:12345/x"), library(), redirects={Ark.parse("ark:12345/x"): Redirect("https://one.example/")}
+    )
+    assert "https://one.example/" in single.hrefs()
+    assert "a redirect of its own" in single.text
+    forwarded = show(search("ark:12345/x"), answers={HOME: said()}, root="https://root.example")
+    assert "https://root.example/ark:12345/x" in forwarded.hrefs()
+
+
+def test_a_text_without_an_ark_is_not_reflected() -> None:
+    for text in ("hello", HOSTILE, "12345/x6np1", "x" * 5000):
+        page = show(search(text), library())
+        assert "There is no ARK in this text" in page.text
+        assert page.all("input")[0]["value"] == ""
+        assert page.all("input")[0]["aria-invalid"] == "true"
+    assert search("ark:12345/x6np1").replace("%2F", "/") in show(search("12345/x6np1"), library()).hrefs()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HOSTILE,
+        f"ark:12345/x{HOSTILE}",
+        f"ark:{HOSTILE}/x",
+        f"ark:12345/x?{HOSTILE}",
+        "ark:12345/x?'\"><svg onload=alert(1)>",
+        "ark:12345/" + "<" * 3000,
+        "ark:12345/x?" + "&" * 7000,
+        "ark:12345/" + "x" * 8000,
+        "ark:12345/x\r\nSet-Cookie: a=b",
+        "javascript:alert(1)//ark:12345/x",
+        "\x00\x1b[31m\ud800ark:12345/x".encode("utf-8", "replace").decode(),
+        "ark:12345/x?maptr=list",
+        "a%FFark:12345/%",
+    ],
+)
+def test_hostile_texts_are_escaped(text: str) -> None:
+    gateway = Gateway(Table([library()]))
+    for target in (
+        search(text),
+        f"/{text}".encode("ascii", "replace").decode(),
+        f"/naan/{quote(text)}",
+        f"/drift?verdict={quote(text)}",
+    ):
+        response = gateway.ask(target, accept="text/html")
+        if response.status not in (302, 303):
+            sound(response)
+
+
+# ---- the walk
+
+
+def rows(ark: str, answers: dict[str, Answer]) -> list[tuple[str, str]]:
+    gateway = Gateway(None, answers, policy="dns-only")
+    parsed = Ark.parse(ark)
+    return [(node.kind, node.text) for node in drawing.walk(parsed, gateway.discover(parsed)).nodes]
+
+
+def test_the_graph_has_each_query_and_each_record() -> None:
+    answers = {
+        HOME: said(redirect("spct.org."), host("h.example."), host("localhost.")),
+        "spct.org.": said(host("a.example.:8080.".replace(".:", "."))),
+    }
+    answers["spct.org."] = said(host("a.example."))
+    assert rows("ark:12345/x1", answers) == [
+        ("ark", "ark:12345/x1"),
+        ("query", "12345.ark.arpa. NAPTR"),
+        ("redirect", "spct.org."),
+        ("query", "spct.org. NAPTR"),
+        ("chosen", "a.example"),
+        ("found", "h.example"),
+        ("skipped", "does not count"),
+    ]
+
+
+def test_the_graph_ends_where_the_walk_ends() -> None:
+    assert rows("ark:12345/x1", {HOME: said()})[-1] == ("failed", "no mapping authority")
+    assert rows("ark:12345/x1", {HOME: SILENT})[1:] == [("failed", "12345.ark.arpa. NAPTR"), ("failed", "not known")]
+
+
+def test_a_loop_and_a_long_chain_are_drawn_once() -> None:
+    names = [f"n{number}.example." for number in range(12)]
+    chain = {HOME: said(redirect(names[0]))} | {
+        name: said(redirect(following)) for name, following in zip(names, [*names[1:], names[0]], strict=True)
+    }
+    drawn = rows("ark:12345/x1", chain)
+    assert len(drawn) <= drawing.MAX_ROWS
+    assert len({text for kind, text in drawn if kind == "query"}) == 9, "the first name and eight redirects"
+    loop = {HOME: said(redirect("a.example.")), "a.example.": said(redirect(HOME))}
+    assert [text for kind, text in rows("ark:12345/x1", loop) if kind == "query"] == [
+        "12345.ark.arpa. NAPTR",
+        "a.example. NAPTR",
+    ]
+
+
+def test_a_graph_of_many_records_is_cut_and_says_so() -> None:
+    many = {HOME: said(*(host(f"h{number}.example.", number) for number in range(60)))}
+    drawn = rows("ark:12345/x1", many)
+    assert len(drawn) == drawing.MAX_ROWS
+    assert drawn[-1] == ("more", "and 39 more")
+    page = show(search("ark:12345/x1"), answers=many)
+    assert "and 52 more records" in page.text
+
+
+# ---- drift
+
+
+def squares(drawn: drawing.Map) -> int:
+    """The squares that the lines of a map have."""
+    lengths = [int(length) for line in drawn.lines.values() for length in re.findall(r"h(\d+)", line)]
+    return sum((length + drawing.GAP) // drawing.SQUARE for length in lengths)
+
+
+@pytest.mark.parametrize("share", [0, 1, 7, 1863])
+def test_the_map_has_one_square_for_each_naan(share: int) -> None:
+    bad = [one for one in Verdict if one not in drawing.AGREES]
+    verdicts = [drift(f"{10_000 + n}", bad[n % len(bad)] if n < share else Verdict.SAME) for n in range(1863)]
+    verdicts += [drift("10000/x6", Verdict.DIFFERS), drift("11000/x6", Verdict.SAME)]
+    drawn = drawing.drift_map(drawing.worst_of(verdicts), lambda record: f"name of {record}")
+    assert squares(drawn) == 1863
+    assert drawn.rows * drawn.columns >= 1863
+    if share == 7:
+        assert [(one.worst.record, one.worst.verdict) for one in drawn.squares][:2] == [
+            ("10000/x6", Verdict.DIFFERS),
+            ("10001", verdicts[1].verdict),
+        ]
+        assert drawn.squares[0].name == "name of 10000/x6"
+
+
+def test_the_drift_page_lists_what_deviates_or_one_verdict() -> None:
+    verdicts = [
+        drift("12345", Verdict.DIFFERS, table=(URL,), dns=("https://other.example/",), records=('10 10 "u" "ark"',)),
+        drift("12345/x6", Verdict.UNKNOWN, reason="12345.ark.arpa. NAPTR: timeout"),
+        drift("20000"),
+    ]
+    silent = {"https://h.example": Liveness("https://h.example", NOW, failures=2, since=NOW, note="no <answer>")}
+    settings: dict[str, Any] = {"drift": DriftReport(verdicts, NOW, 7), "liveness": silent}
+    page = show("/drift", library(), **settings)
+    for text in (
+        "2 to look at",
+        URL,
+        "https://other.example/",
+        '10 10 "u" "ark"',
+        "NAPTR: timeout",
+        "no <answer>",
+        "serial 7",
+    ):
+        assert text in page.text
+    assert "20000" not in page.text
+    same = show("/drift?verdict=same", library(), **settings)
+    assert "20000" in same.text
+    assert "other.example" not in same.text
+    assert show("/drift?verdict=nothing", library(), **settings).text == page.text
+    assert "Nothing deviates" in show("/drift", library(), drift=DriftReport([drift("12345")], NOW)).text
+
+
+def test_long_lists_are_in_parts_that_have_every_record_once() -> None:
+    verdicts = [drift(f"{10_000 + n}") for n in range(1863)]
+    gateway = Gateway(Table([library()]), drift=DriftReport(verdicts, NOW))
+    seen: list[str] = []
+    for number in count(1):
+        page = sound(gateway.ask(f"/drift?verdict=same&page={number}", accept="text/html"))
+        seen += [href for href in page.hrefs() if href.startswith("/naan/")]
+        if f"?verdict=same&page={number + 1}" not in page.hrefs():
+            break
+    assert seen == [f"/naan/{10_000 + n}" for n in range(1863)]
+    for odd in ("0", "-1", "99999999999", "x", "²", ""):
+        sound(gateway.ask(f"/drift?page={quote(odd)}", accept="text/html"))
+
+
+# ---- a NAAN
+
+
+def test_the_page_of_a_naan_has_everything_that_is_known() -> None:
+    policy = NaanPolicy("NP", "NR, OP, XY", "2001", "https://policy.example/")
+    entries = [library(policy=policy, when="2005-07-17T00:00:00+00:00"), library("12345/x6", who=Who("A Shoulder"))]
+    verdicts = [
+        drift("12345", Verdict.MISSING, table=(URL,)),
+        drift("12345/x6", Verdict.DIFFERS, dns=("https://o.example/",)),
+    ]
+    history = {"12345": (PastVerdict(NOW - 60, Verdict.MISSING, "gone"), PastVerdict(NOW - 900, Verdict.SAME))}
+    place = "https://h.example"
+    page = show(
+        "/naan/12345",
+        *entries,
+        drift=DriftReport(verdicts, NOW, history=history),
+        liveness={place: Liveness(place, NOW - 120, failures=3, since=NOW - 900, note="no route")},
+    )
+    assert page.title() == "NAAN 12345: National Library – maptr"
+    for text in ("Bibliothek", "2005-07-17", "not for profit", "no re-assignment", "opacity", "XY", "tenure 2001"):
+        assert text in page.text
+    for text in (
+        "${content}",
+        "Silent at 3 probes, the last 2 minutes ago: no route",
+        "1 shoulder",
+        "A Shoulder",
+        "gone",
+    ):
+        assert text in page.text
+    for text in (URL, "https://o.example/", "2023-11-14 22:12 UTC", "2023-11-14 21:58 UTC"):
+        assert text in page.text
+    assert "https://policy.example/" in page.hrefs()
+
+
+def test_a_naan_that_only_dns_has_or_that_is_shared_has_a_page() -> None:
+    extra = DriftReport([drift("55555", Verdict.EXTRA, dns=("https://o.example/",))], NOW)
+    assert "https://o.example/" in show("/naan/55555", library(), drift=extra).text
+    assert "test, development and experiment" in show("/naan/99999", library()).text
+    assert show("/naan/ark:/12345", library()).title().startswith("NAAN 12345")
+
+
+@pytest.mark.parametrize(
+    "path", ["/naan/", "/naan/77777", "/naan/12345/x6", "/naan/!", "/naan/<b>", "/nothing", "/style"]
+)
+def test_other_paths_are_not_found(path: str) -> None:
+    response = Gateway(Table([library()])).ask(path, accept="text/html")
+    assert response.status == 404
+    sound(response)
+
+
+# ---- hostile registries, and sizes
+
+
+def hostile_site() -> Gateway:
+    """A table and a drift in which every text is hostile or long."""
+    long = HOSTILE * 200
+    who = Who(long, f"native {long}", long)
+    policy = NaanPolicy(long, f"NR, {long}", long, "javascript:alert(1)")
+    nmas = tuple(Nma(f"https://h{n}.example/{'x' * 2000}/${{content}}", long, acronym=long) for n in range(200))
+    extra = {"na_policy": {"policy": [long, 7, None]}, "test_identifier": long}
+    entry = Entry("12345", "", nmas, who, long, policy, extra)
+    shoulders = [Entry("12345", f"x{n}", nmas[:3], who, long, policy) for n in range(300)]
+    urls = tuple(f"https://h.example/{'&' * 3000}{n}" for n in range(64))
+    verdicts = [drift("12345", Verdict.DIFFERS, table=urls, dns=urls, reason=long, records=(long,) * 40)]
+    verdicts += [
+        drift(f"12345/x{n}", Verdict.DIFFERS, table=urls, dns=urls, reason=long, records=(long,) * 40)
+        for n in range(300)
+    ]
+    history = {"12345": tuple(PastVerdict(NOW - n, Verdict.DIFFERS, long) for n in range(50))}
+    places = [f"https://{n}.example" for n in range(500)]
+    silent = {place: Liveness(place, NOW, failures=4, since=NOW, note=long) for place in places}
+    report = DriftReport(verdicts, NOW, history=history)
+    return Gateway(Table([entry, *shoulders]), drift=report, liveness=silent, troubles=(long, long))
+
+
+HOSTILE_SITE = hostile_site()
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/",
+        "/drift",
+        "/drift?page=7",
+        "/naan/12345",
+        "/naan/12345?page=3",
+        search("ark:12345/x7np"),
+        "/ark:12345",
+        "/ark:12345/x7",
+        "/ark:12345/zz?maptr=list",
+        search("ark:12345"),
+        "/ark:99999/x",
+        "/ark:12345/x7np?maptr=list",
+    ],
+)
+def test_a_hostile_registry_is_shown_as_text_and_fits(target: str) -> None:
+    page = sound(HOSTILE_SITE.ask(target, accept="text/html"))
+    assert not any(href.startswith("javascript") for href in page.hrefs())
+
+
+@pytest.mark.parametrize("bad", [0.0, 0.002, 1.0])
+def test_pages_of_the_real_registry_fit(real_data: Path, bad: float) -> None:
+    table = registry.read((real_data / "naan_records.json").read_bytes())
+    verdicts = [
+        drift(key, Verdict.MISSING if n < bad * len(table) else Verdict.SAME, table=(URL,), dns=(URL,))
+        for n, key in enumerate(table)
+    ]
+    gateway = Gateway(table, drift=DriftReport(verdicts, NOW))
+    most = max(table.naans(), key=lambda naan: len(table.shoulders(naan)))
+    for target in (
+        "/",
+        "/drift",
+        "/drift?verdict=same",
+        "/drift?verdict=missing&page=9",
+        f"/naan/{most}",
+        "/naan/12148",
+    ):
+        sound(gateway.ask(target, accept="text/html"))
+
+
+# ---- other pages, and files
+
+
+def test_the_pages_of_an_error_a_description_and_the_authorities() -> None:
+    none = show("/ark:12345/x", answers={HOME: said()})
+    assert "Nobody serves this ARK" in none.text
+    assert "12345.ark.arpa." in none.text, "the walk"
+    assert "Nobody knows at the moment" in show("/ark:12345/x", answers={HOME: SILENT}).text
+    assert "This is not an ARK" in show("/ark:!/x").text
+    described = show("/ark:12345", library())
+    for text in ("who", "what", "when", "where", "Support", "Source", "National Library"):
+        assert text in described.text
+    assert "/naan/12345" in described.hrefs()
+    listed = show(
+        "/ark:12345/x?maptr=list", library(nmas=(Nma("https://a.example/${pid}"), Nma("https://b.example/${pid}")))
+    )
+    assert [href for href in listed.hrefs() if ".example" in href] == [
+        "https://a.example/ark:12345/x",
+        "https://b.example/ark:12345/x",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "start"), [("/style.css", "text/css", ":root"), ("/icon.svg", "image/svg+xml", "<svg")]
+)
+def test_style_and_icon_are_served(path: str, kind: str, start: str) -> None:
+    response = Gateway().ask(f"{path}?{__version__}")
+    assert response.status == 200
+    assert response.header("Content-Type").startswith(kind)
+    assert response.body.decode().startswith(start)
+    assert "url(" not in response.body.decode()
+    assert "@import" not in response.body.decode()
+    assert len(response.body) < MAX_PAGE
+
+
+def test_traffic_is_read_from_the_metrics() -> None:
+    metrics = Metrics()
+    assert metrics.traffic() == Traffic(0, None, None)
+    for status, seconds in [(302, 0.0004)] * 60 + [(303, 0.004)] * 39 + [(404, 0.9)]:
+        metrics.count("resolve", status, seconds)
+    metrics.count("page", 200, 9.0)
+    assert metrics.traffic() == Traffic(99, 0.0005, 0.005)
+    for _ in range(100):
+        metrics.count("resolve", 302, 90.0)
+    assert metrics.traffic() == Traffic(199, 1.0, None)
+
+
+# ---- the file of ``maptr table drift --html``
+
+
+def file_of(*verdicts: Drift, silent: tuple[Liveness, ...] = (), **texts: str) -> str:
+    named = {"file": "naans.json", "asked": "@192.0.2.1", "origin": "ark.arpa."} | texts
+    return pages.drift_file(verdicts, table=Table([library()]), now=NOW, silent=silent, **named)
+
+
+def test_the_file_has_date_version_and_its_own_style() -> None:
+    text = file_of(drift("12345"))
+    assert f"2023-11-14 22:13 UTC by maptr {__version__}" in re.sub("<.*?>", "", text)
+    assert "All records agree" in text
+    assert "National Library" in text
+    assert "<link" not in text
+    assert 'href="/' not in text
+    assert "<style>" in text
+    assert re.search(r"default-src 'none'; style-src 'sha256-[\w+/]{43}='", text)
+    assert pages.is_page(text.encode())
+    assert not pages.is_page(b"<html>")
+
+
+def test_every_deviating_square_of_the_file_links_to_its_evidence() -> None:
+    bad = [one for one in Verdict if one not in drawing.AGREES]
+    verdicts = [drift(f"2000{n}", one) for n, one in enumerate(bad)] + [drift("20000/x6.%2A", Verdict.DIFFERS)]
+    text = file_of(*verdicts)
+    ids = re.findall(r'id="(r-[^"]*)"', text)
+    assert ids == [
+        f"r-{one.record}"
+        for one in sorted(verdicts, key=lambda one: (drawing.WORST_FIRST.index(one.verdict), one.record))
+    ]
+    links = [unquote(link) for link in re.findall(r'href="#(r-[^"]*)"', text)]
+    assert len(links) == len(bad)
+    assert set(links) <= set(ids)
+
+
+def test_hostile_texts_of_the_file_are_escaped() -> None:
+    silent = Liveness("https://<b>.example", 1.0, failures=1, since=1.0, note="<silence>")
+    bad = drift("12345", Verdict.DIFFERS, table=(HOSTILE,), dns=(HOSTILE,), reason=HOSTILE, records=(HOSTILE,))
+    text = file_of(bad, silent=(silent,), file=HOSTILE, asked=HOSTILE, origin=HOSTILE)
+    assert "<script" not in text
+    assert "<img" not in text
+    assert "https://&lt;b&gt;.example" in text
+    assert "1 time: &lt;silence&gt;" in text
+    assert "There is nothing to compare" in file_of()
+
+
+def test_the_names_of_organisations_follow_the_record() -> None:
+    table = table_of(("12345", "h.example"))
+    assert pages.headline([]).title == "There is nothing to compare"
+    assert "12345" in pages.drift_file([drift("12345/x")], table=table, file="f", asked="a", origin="o", now=NOW)

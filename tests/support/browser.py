@@ -1,0 +1,184 @@
+"""Chromium, headless and controlled by its DevTools protocol, with axe-core; and the contrast of colours by WCAG."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import select
+import shutil
+import subprocess
+import tempfile
+from contextlib import suppress
+from importlib import resources
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from tests.support.peers import find, skip_or_fail
+from tests.support.waiting import until
+
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+MISSING = "browser: Chromium is not installed; run scripts/test as root on Debian"
+SECONDS = 60.0  # for one answer on a busy machine; usually milliseconds
+
+
+class Page(NamedTuple):
+    """A loaded page and its events."""
+
+    browser: Chromium
+    session: str
+
+    def value(self, expression: str) -> Any:
+        """The value of a JavaScript expression in the page."""
+        done = self.browser.call(
+            "Runtime.evaluate", self.session, expression=expression, returnByValue=True, awaitPromise=True
+        )
+        assert "exceptionDetails" not in done, done
+        return done["result"].get("value")
+
+    def wait(self, loads: int) -> None:
+        """Wait until so many documents have been loaded in this window."""
+        until(lambda: len(self.events("Page.loadEventFired")) >= loads, "the page is loaded", seconds=SECONDS)
+
+    def troubles(self) -> list[str]:
+        """What the browser reports: errors of scripts and of the network, refused styles, dialogs, and warnings."""
+        methods = (
+            "Log.entryAdded",
+            "Runtime.consoleAPICalled",
+            "Runtime.exceptionThrown",
+            "Page.javascriptDialogOpening",
+        )
+        return [json.dumps(event) for event in self.events(*methods)]
+
+    def faults(self) -> list[str]:
+        """The findings of axe-core that are serious or critical."""
+        axe = resources.files("axe_core_python").joinpath("axe.min.js").read_text("utf-8")
+        self.value(f"{axe}; 0")
+        found = self.value("axe.run().then(found => found.violations)")
+        return [
+            f"{one['id']}: {node['html'][:200]} {node['failureSummary']}"
+            for one in found
+            if one["impact"] in ("serious", "critical")
+            for node in one["nodes"]
+        ]
+
+    def events(self, *methods: str) -> list[dict[str, Any]]:
+        """The parameters of events of these methods, the earliest first."""
+        self.value("0")  # its answer comes after all earlier events
+        mine = (event for event in self.browser.events if event.get("sessionId") == self.session)
+        return [event["params"] for event in mine if event["method"] in methods]
+
+
+class Chromium:
+    """A headless Chromium with a temporary profile, controlled over a pipe by its DevTools protocol.
+
+    Messages are JSON, each ended by a NUL, on the descriptors 3 and 4 of the browser.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        self._numbers = count(1)
+        self._rest = b""
+
+    def __enter__(self) -> Self:
+        self._profile = tempfile.mkdtemp(prefix="maptr-chromium-")
+        command = [
+            next(filter(None, map(find, BROWSERS)), None) or skip_or_fail(MISSING),
+            "--headless",
+            "--remote-debugging-pipe",
+            "--no-sandbox",  # not available to root and in many containers; the pages are the tests' own
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--disable-background-networking",
+            f"--user-data-dir={self._profile}",
+            "about:blank",
+        ]
+        its_in, self._out = os.pipe()
+        self._in, its_out = os.pipe()
+        self._process = subprocess.Popen(
+            ["/bin/bash", "-c", f'exec "$@" 3<&{its_in} 4>&{its_out}', "bash", *command],
+            pass_fds=(its_in, its_out),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(its_in)
+        os.close(its_out)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._out)  # the browser exits when the pipe is closed
+        os.close(self._in)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(10)
+        self._process.kill()
+        self._process.wait()
+        shutil.rmtree(self._profile, ignore_errors=True)
+
+    def open(self, where: Path | str, *, width: int = 1280, dark: bool = False) -> Page:
+        """Load a file or a URL in a window of this width in CSS pixels."""
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Network", "Log", "Runtime"):
+            self.call(f"{domain}.enable", session)
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        self.call("Emulation.setDeviceMetricsOverride", session, **size)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", session, features=[scheme])
+        page = Page(self, session)
+        self.call("Page.navigate", session, url=where if isinstance(where, str) else where.resolve().as_uri())
+        page.wait(1)
+        return page
+
+    def call(self, method: str, session: str = "", **params: Any) -> dict[str, Any]:
+        """The result of one command."""
+        number = next(self._numbers)
+        message = {"id": number, "method": method, "params": params} | ({"sessionId": session} if session else {})
+        os.write(self._out, json.dumps(message).encode() + b"\0")
+        while (answer := self._read()).get("id") != number:
+            self.events.append(answer)
+        assert "error" not in answer, answer
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def _read(self) -> dict[str, Any]:
+        while b"\0" not in self._rest:
+            ready, _, _ = select.select([self._in], [], [], SECONDS)
+            assert ready, "the browser does not answer"
+            more = os.read(self._in, 1 << 20)
+            assert more, f"the browser exited with {self._process.poll()}"
+            self._rest += more
+        message, _, self._rest = self._rest.partition(b"\0")
+        answer: dict[str, Any] = json.loads(message)
+        return answer
+
+
+def linear(colour: str) -> list[float]:
+    """Red, green and blue of an sRGB colour in linear light."""
+    parts = (int(part) / 255 for part in re.findall(r"\d+", colour)[:3])
+    return [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+
+
+def contrast(one: str, other: str) -> float:
+    """WCAG 2.2, "contrast ratio"."""
+    light = sorted(0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in map(linear, (one, other)))
+    return (light[1] + 0.05) / (light[0] + 0.05)
+
+
+def distance(one: str, other: str) -> float:
+    """The difference of two colours by CIE 1976; 2.3 is just noticeable."""
+
+    def lab(colour: str) -> tuple[float, float, float]:
+        r, g, b = linear(colour)
+        x, y, z = (
+            (0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.9505,
+            0.2126 * r + 0.7152 * g + 0.0722 * b,
+            (0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.089,
+        )
+        fx, fy, fz = (t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116 for t in (x, y, z))
+        return 116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)
+
+    return math.dist(lab(one), lab(other))
