@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from functools import partial
 from http import HTTPStatus
-from urllib.parse import parse_qs
+from urllib.parse import parse_qsl
 
 from maptr.ark import Ark
 from maptr.errors import ArkSyntaxError
@@ -95,10 +95,10 @@ def _route(request: Request, site: Site) -> Answer:
 
 
 def _posted(request: Request) -> str:
-    """The ARK in the body of a POST: the field ``ark`` of a form, or the whole text."""
+    """The ARK in the body of a POST: the field ``ark`` of a form, or the whole text, which curl calls a form too."""
     body = request.body.decode("utf-8", "replace")
     if request.headers.get("content-type", "").lower().startswith("application/x-www-form-urlencoded"):
-        return next(iter(parse_qs(body, keep_blank_values=True, max_num_fields=20).get("ark", ())), "")
+        return dict(parse_qsl(body)).get("ark", body)
     return body
 
 

@@ -45,7 +45,14 @@ COMMAND_SECONDS = 180.0  # on a busy machine; usually a second or two
 DEMO_SECONDS = 300.0
 
 # Programs that a page may show and that may not be installed.
-PEER_COMMANDS = {"dig", "drill", "kdig", "ldns-verify-zone", *(command for peer in PEERS for command in peer.commands)}
+PEER_COMMANDS = {
+    "curl",
+    "dig",
+    "drill",
+    "kdig",
+    "ldns-verify-zone",
+    *(command for peer in PEERS for command in peer.commands),
+}
 
 # A command, which may have several lines, and its output.
 FORMS = {

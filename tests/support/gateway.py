@@ -31,9 +31,10 @@ class Gateway:
         *,
         policy: str = "natab-only",
         origin: str = "",
+        trouble: str = "",
         **settings: Any,
     ) -> None:
-        source: TableSource = TableState(table, fetched=None if table is None else FETCHED, origin=origin)
+        source: TableSource = TableState(table, trouble, fetched=None if table is None else FETCHED, origin=origin)
         self.rig = Rig(answers, source, policy)
         self.site = Site(table_state=source.current(), **settings)
 

@@ -1,0 +1,189 @@
+"""docs/gateway.md: each row of the conversation and of the faults over a real socket, and both proxies."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from maptr.registry.table import Table
+from tests.support.caching import HOME, ONE_HOST, SILENT, table
+from tests.support.gateway import Gateway
+from tests.support.gateway_process import GatewayProcess, Reply, request
+from tests.support.peers import require
+from tests.support.ports import HOST
+from tests.support.web_servers import Caddy, Nginx, WebServer
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGE = (REPOSITORY / "docs" / "gateway.md").read_text("utf-8")
+SINGLE = "ark,url,status\nark:12345/b6single,https://one.example.org/item/1,303\n"
+METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS")
+
+_SPAN = re.compile(r"`([^`]*)`")
+_HEADER = re.compile(r"([A-Z][A-Za-z-]+): (.*)")
+
+
+def rows(section: str) -> list[list[str]]:
+    """The cells of a table of the page."""
+    table = PAGE.partition(f"<!-- {section}: begin -->\n")[2].partition(f"<!-- {section}: end -->")[0]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+
+
+def block(language: str) -> str:
+    """The first block of the page in this language."""
+    return PAGE.partition(f"```{language}\n")[2].partition("```")[0]
+
+
+class Row(NamedTuple):
+    """A request and what its response must have: a status, headers, and texts in the body."""
+
+    method: str
+    target: str
+    sends: dict[str, str]
+    body: str | None
+    status: int
+    headers: dict[str, str]
+    texts: list[str]
+
+    @classmethod
+    def of(cls, cells: list[str]) -> Row:
+        request, *more = _SPAN.findall(cells[0])
+        method, target = request.split(" ")
+        sends = {found[1]: found[2] for text in more if (found := _HEADER.fullmatch(text))}
+        body = next((text for text in more if not _HEADER.fullmatch(text)), None)
+        expected = _SPAN.findall(cells[2])
+        headers = {found[1].lower(): found[2] for text in expected if (found := _HEADER.fullmatch(text))}
+        texts = [text for text in expected if not _HEADER.fullmatch(text) and text not in ("%", "root")]
+        return cls(method, target, sends, body, int(cells[1]), headers, texts)
+
+
+ROWS = [Row.of(cells) for cells in rows("conversation")]
+
+
+@pytest.fixture(scope="module")
+def configuration(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The configuration of the page, with its files."""
+    folder = tmp_path_factory.mktemp("gateway")
+    shutil.copytree(REPOSITORY / "zones", folder / "zones")
+    (folder / "redirects.csv").write_text(SINGLE)
+    (folder / "maptr.toml").write_text(block("toml"))
+    return folder / "maptr.toml"
+
+
+@pytest.fixture(scope="module")
+def gateway(configuration: Path) -> Iterator[GatewayProcess]:
+    with GatewayProcess(f"--config={configuration}") as running:
+        yield running
+
+
+def check(row: Row, ask: Callable[..., Reply]) -> None:
+    reply = ask(row.target, row.method, body=row.body, **row.sends)
+    assert reply.status == row.status, reply
+    # The rest of a TTL: the second request within a second gets the answer of the first.
+    headers = {name: re.sub(r"max-age=29\d", "max-age=300", value) for name, value in reply.headers.items()}
+    assert {name: headers.get(name) for name in row.headers} == row.headers
+    for text in row.texts:
+        assert text in reply.body
+    assert row.method != "HEAD" or not reply.body
+
+
+def ids(row: Row) -> str:
+    return f"{row.method} {row.target} {' '.join(row.sends.values())}".strip()
+
+
+def test_the_table_has_every_method_and_status() -> None:
+    assert {row.method for row in ROWS} == set(METHODS)
+    assert {row.status for row in ROWS} >= {200, 204, 302, 303, 400, 404, 405}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=ids)
+def test_conversation(row: Row, gateway: GatewayProcess) -> None:
+    check(row, gateway.ask)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=ids)
+def test_conversation_with_curl(row: Row, gateway: GatewayProcess) -> None:
+    check(row, gateway.curl)
+
+
+def test_head_equals_get(gateway: GatewayProcess) -> None:
+    for row in ROWS:
+        if row.method == "GET":
+            got, head = (gateway.ask(row.target, method, **row.sends) for method in ("GET", "HEAD"))
+            volatile = dict.fromkeys(("date", "expires", "maptr-source", "cache-control"), "")
+            assert (head.status, {**head.headers, **volatile}) == (got.status, {**got.headers, **volatile})
+            assert head.body == ""
+            assert "server" in got.headers
+
+
+# ---- behind other servers
+
+
+def snippet(server: WebServer, language: str, gateway: GatewayProcess) -> str:
+    """The configuration of the page for a web server in front of a gateway."""
+    text = block(language).replace("127.0.0.1:8080", f"{HOST}:{gateway.port}")
+    return text.replace("127.0.0.1:8081", f"{HOST}:{server.port}")
+
+
+class NginxProxy(Nginx):
+    usage = ""  # of an exported file
+
+    def __init__(self, gateway: GatewayProcess) -> None:
+        super().__init__("")
+        self.exported = snippet(self, "nginx", gateway)
+
+
+class CaddyProxy(Caddy):
+    usage = ""
+
+    def __init__(self, gateway: GatewayProcess) -> None:
+        super().__init__("")
+        self.usage = snippet(self, "caddy", gateway)
+
+
+@pytest.mark.parametrize("kind", [NginxProxy, CaddyProxy], ids=lambda kind: kind.name)
+def test_conversation_behind_a_proxy(kind: type[NginxProxy | CaddyProxy], gateway: GatewayProcess) -> None:
+    require(*kind.commands)
+    with kind(gateway) as proxy:
+        for row in ROWS:
+            if "%zz" in row.target:  # which they refuse themselves
+                continue
+            try:
+                check(row, partial(request, proxy.port))
+            except AssertionError as error:
+                raise AssertionError(f"{ids(row)}: {error}") from None
+
+
+# ---- faults
+
+HAS = table(("12345", "natab.example"))
+TABLES: dict[str, list[tuple[Table | None, str]]] = {
+    "any": [(HAS, ""), (Table(), ""), (None, "")],
+    "has it": [(HAS, "")],
+    "has it, its file is broken or gone": [(HAS, "the file does not exist")],
+    "has not": [(Table(), "")],
+    "missing": [(None, "the file does not exist")],
+}
+FAULTS = [(*cells, *state) for cells in rows("faults") for state in TABLES[cells[1]]]
+
+
+@pytest.mark.parametrize(("dns", "said_of_table", "status", "sources", "natab", "trouble"), FAULTS)
+def test_faults(dns: str, said_of_table: str, status: str, sources: str, natab: Table | None, trouble: str) -> None:
+    gateway = Gateway(natab, dict(ONE_HOST), policy="dns-first", trouble=trouble)
+    if dns == "says none":
+        gateway.rig.dns.answers.clear()
+    elif dns != "answers":
+        if "an older answer is kept" in dns:
+            gateway.ask("/ark:12345/x")
+            gateway.rig.pass_time(1000)
+        gateway.rig.dns.answers[HOME] = SILENT
+    for source in sources.replace("`", "").split(", then "):
+        response = gateway.ask("/ark:12345/x")
+        assert response.status == int(status)
+        assert response.header("maptr-source").startswith(source)
+        assert ("stale" in response.header("maptr-source").partition("reason")[0]) == ("stale" in source)
