@@ -55,7 +55,7 @@ def test_the_shell_completes_the_zones_of_the_configuration(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("maptr", "co"), {"completion"}),
+        (("maptr", "co"), {"completion", "config"}),
         (("maptr", "table", "p"), {"pull", "probe"}),
         (("maptr", "url", "--pol"), {"--policy"}),
         (("maptr", "url", "--policy", "natab-o"), {"natab-only"}),

@@ -42,7 +42,8 @@ CONFIGURATIONS = Path(__file__).parent / "configurations"
 START_SECONDS = 30.0  # until all zones are answered; less than one on an idle machine
 STOP_SECONDS = 20.0  # between the signal that ends a server and SIGKILL
 SOCKET_PATH = 80  # bytes for the directory of a Unix socket, whose path has at most 108 (unix(7))
-SEARCH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin", "/usr/local/sbin"))
+PROGRAM_FOLDERS = ("/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/lib/systemd", "/usr/local/lib/systemd")
+SEARCH = os.pathsep.join((os.environ.get("PATH", os.defpath), *PROGRAM_FOLDERS))
 STAMP = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ [A-Z]+ (?=maptr: )")  # time and level of a line of maptr's log
 
 
