@@ -72,6 +72,8 @@ def constant(dotted: str) -> float:
         ("server.md", "seconds between two looks at key folders", "maptr.server.signer.CHECK_INTERVAL"),
         ("server.md", "seconds until a zone that could not be signed", "maptr.server.signer.RETRY_FIRST"),
         ("server.md", "bytes of the registry", "maptr.registry.table.MAX_TABLE"),
+        ("gateway.md", "ARKs in one request", "maptr.gateway.api.MAX_ARKS"),
+        ("gateway.md", "records of a page by default", "maptr.gateway.api.PAGE"),
     ],
 )
 def test_limits(page: str, limit: str, name: str) -> None:
