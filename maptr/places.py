@@ -56,12 +56,10 @@ def control_sockets(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def there(path: str) -> bool:
-    """True if the file exists."""
     return os.path.exists(path)  # noqa: PTH110 - pathlib takes milliseconds to import
 
 
 def locked(path: str) -> bool:
-    """True if a process has locked the file."""
     import fcntl  # here, because Windows does not have it
 
     try:

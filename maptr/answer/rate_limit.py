@@ -33,8 +33,6 @@ EXEMPT = (read_network("127.0.0.0/8"), read_network("::1/128"))
 
 
 class Action(enum.Enum):
-    """What to do with a response."""
-
     SEND = "send"
     TRUNCATE = "truncate"  # a genuine client retries over TCP
     DROP = "drop"

@@ -44,8 +44,6 @@ _SHOULDER_RULE = re.compile(rb".\^\(?ark:/\?[0-9a-z]+/\(*((?:[A-Za-z0-9=~@_%-]|\
 
 
 class Verdict(enum.StrEnum):
-    """The result of comparing one record."""
-
     SAME = "same"  # the same URLs in the same order
     LOSSY = "lossy"  # equal as far as an h record, or natab, can tell
     MISSING = "missing"  # the table has it, DNS says there is none
@@ -76,7 +74,6 @@ class Drift:
     records: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """One printable line."""
         text = f"{self.verdict} {self.record}: {self.reason}" if self.reason else f"{self.verdict} {self.record}"
         return printable(text)
 

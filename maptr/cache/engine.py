@@ -208,7 +208,6 @@ class Engine:
     def _make(
         self, lookup: ArkLookup, choice: Choice, from_dns: Discovery | None, from_table: Discovery | None
     ) -> Discovery:
-        """The discovery that was chosen, with its reason and expiration."""
         reason = choice.reason
         if choice.take in (Take.NATAB, Take.NATAB_STALE) and from_table is not None:
             made = from_table.replace(stale=choice.take is Take.NATAB_STALE)

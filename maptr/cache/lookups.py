@@ -140,7 +140,6 @@ class CircuitBreakers:
         return breaker is not None and breaker.failures >= self._threshold
 
     def why(self, key: Hashable) -> str:
-        """The last failure."""
         breaker = self._breakers.get(key)
         return breaker.why if breaker is not None else ""
 

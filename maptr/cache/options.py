@@ -74,7 +74,6 @@ class ArkLookup:
 
     @property
     def key(self) -> Key:
-        """The view and the root name of the walk."""
         return self.view, fold((self.ark.naan.encode(), *self.settings.origin))
 
 
@@ -160,7 +159,6 @@ class DnsClient:
         return await discover_async(ark, **self._with_resolver(options))
 
     def discover_many(self, arks: list[Ark]) -> Iterator[Discovery]:
-        """The discovery of each ARK, in order."""
         if call.has_urls(self.nameservers):  # bulk.discover_many speaks UDP and TCP only
             for ark in arks[:1]:
                 self._with_resolver(self.lookup(ark, {}).ask)  # made once, before several threads need it

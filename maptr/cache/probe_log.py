@@ -111,7 +111,6 @@ class ProbeLog:
         return self._disk.run(write) is True
 
     def all(self) -> dict[str, Liveness]:
-        """The liveness of each server that was ever probed."""
         return self._read("")
 
     def is_suspect(self, where: url.Url) -> bool:

@@ -92,7 +92,6 @@ class Store:
         self._stale_limit = stale_limit
 
     def learn(self, view: str, discovery: Discovery) -> None:
-        """Keep every answer in the trace of a discovery."""
         now, wall = self.clock(), self._wall()
         for name, answer in answers_of(discovery):
             lifetime = min(answer.ttl or 0, _longest_lifetime(answer))
@@ -102,7 +101,6 @@ class Store:
                     self._disk.put(view, name, answer, wall, wall + lifetime)
 
     def fresh(self, lookup: ArkLookup) -> Replay:
-        """The walk over fresh answers."""
         return Replay(self, lookup).run()
 
     def any_age(self, lookup: ArkLookup, outcome: Outcome, note: str) -> Discovery:
@@ -112,7 +110,6 @@ class Store:
         return found
 
     def has_candidate(self, lookup: ArkLookup) -> bool:
-        """True if fresh and stale answers give a candidate."""
         if self.get(lookup.key, self.clock()) is None:
             return False
         return bool(self.any_age(lookup, Outcome.UNREACHABLE, "").candidates)
@@ -124,7 +121,6 @@ class Store:
         return replay(lookup.ark, lookup.settings, lambda name: said.get(name) or kept.answer(name))
 
     def forget(self, key: Key) -> None:
-        """Drop the answer for a name."""
         self._memory.drop(key)
         if self._disk is not None:
             self._disk.drop(*key)

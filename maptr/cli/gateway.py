@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections.abc import Callable
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import click
 
+from maptr.cache import NATAB_ONLY
 from maptr.cli import logstream, lookup, options, output
 from maptr.cli.lookup import LookupOptions
 from maptr.cli.options import Parsed
+from maptr.client.servers import check_server
 from maptr.config import Config
 from maptr.errors import ConfigError, MissingExtra
 from maptr.protocol.address import Address
 from maptr.protocol.numbers import HTTP_PORT
+from maptr.registry.followed_file import TableState, WatchedTable
 from maptr.server import process
+
+if TYPE_CHECKING:
+    from maptr.cache.cache import Cache
+    from maptr.gateway.service import Service
 
 PACKAGES = ("aiohttp", "jinja2", "prometheus_client")
 
@@ -36,6 +46,7 @@ PACKAGES = ("aiohttp", "jinja2", "prometheus_client")
 @options.CHOOSE_OPTION
 @click.option("--allow-private", is_flag=True, help="Redirect to hosts that are not public, too.")
 @options.CONFIG_OPTION
+@click.option("--check-config", is_flag=True, help="Read and check everything, print what would be served, and exit.")
 @process.signals_blocked()
 def gateway(
     words: tuple[str, ...],
@@ -46,6 +57,7 @@ def gateway(
     choose: str | None,
     allow_private: bool,
     config: str | None,
+    check_config: bool,
 ) -> None:
     """Redirect any ARK to its mapping authority, over HTTP.
 
@@ -63,40 +75,94 @@ def gateway(
 
     \b
     Exit codes:
-      0  stopped
-      1  the configuration is bad or an address cannot be bound
+      0  stopped; with --check-config: no errors
+      1  the configuration is bad or an address cannot be bound; with
+         --check-config: also a bad table
       2  bad usage, or the extra maptr[gateway] is not installed
       8  a file cannot be read
     """
-    if missing := [package for package in PACKAGES if find_spec(package) is None]:
-        raise MissingExtra(f"needs the package {missing[0]}: pip install 'maptr[gateway]'")
-    from maptr.gateway.service import Service  # late: an extra
-
+    if lacking := missing_extra():
+        raise MissingExtra(lacking)
     others, servers = lookup.split_servers(words)
     if others:
         raise click.UsageError(f"{others[0]!r} is not @SERVER")
-    flags = {"gateway.listen": (list(listen), "--listen")} if listen else {}
     given = LookupOptions(
         origin=origin, table=table, policy=policy, choose=choose, allow_private=allow_private, config=config
     )
+    flags = {"gateway.listen": (list(listen), "--listen")} if listen else {}
 
-    def read() -> Config:
-        return lookup.read_config(config, flags=flags) or Config()
+    def read(file: str | None) -> Config:
+        return lookup.read_config(file, flags=flags) or Config()
 
     try:
-        found = read()
-        logstream.configure(logging.INFO, logstream.formatter(found.serve.log_format))
-        cache = lookup.make_cache(servers, given, found)
-        chooser = lookup.chooser_of(given, found)
-        service = Service(found, cache, reread=read, chooser=chooser, allow_private=allow_private)
-        service.bind()
+        found = read(config)
+        if not check_config:
+            level = getattr(logging, found.serve.log_level.upper())
+            logstream.configure(level, logstream.formatter(found.serve.log_format))
+        cache = make_cache(servers, given, found)
+        service = make_service(found, cache, given, reread=lambda: read(found.filename or config))
+    except MissingExtra:
+        raise
     except ConfigError as error:
+        if all(each.filename.startswith("--") or not each.filename for each in error.all):
+            raise click.UsageError("; ".join(map(str, error.all))) from None
         for each in error.all:
             output.talk(f"maptr: {each}")
         raise click.exceptions.Exit(output.EXIT_NONE) from None
+    if check_config:
+        _check(found, cache)
+        return
+    try:
+        service.bind()
+    except ConfigError as error:
+        output.fail(str(error), output.EXIT_NONE)
 
     async def run() -> None:
         async with cache:
             await service.run(signals=True)
 
     asyncio.run(run())
+
+
+def missing_extra() -> str:
+    """The first package that is not installed, and how to install it; "" if there is none."""
+    lacking = next((package for package in PACKAGES if find_spec(package) is None), None)
+    return f"needs the package {lacking}: pip install 'maptr[gateway]'" if lacking else ""
+
+
+def make_cache(servers: list[str], given: LookupOptions, config: Config) -> Cache:
+    """The cache of the gateway. A table that the server pulls may appear later. Raises ConfigError."""
+    for server in servers:
+        try:
+            check_server(server)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+    cache = lookup.make_cache(servers, given, config)
+    has_table = given.table or lookup.table_of(config)
+    if getattr(cache.policy, "name", "") == NATAB_ONLY and not has_table:
+        cache.close()
+        reason = f"{NATAB_ONLY} needs a table: give --table FILE, or run maptr table pull --apply"
+        raise ConfigError(reason) if given.policy else config.error("cache.policy", reason)
+    if has_table and isinstance(cache.table, TableState):
+        cache.follow(WatchedTable(has_table, clock=time.monotonic, scheme=config.client.scheme))
+    return cache
+
+
+def make_service(config: Config, cache: Cache, given: LookupOptions, *, reread: Callable[[], Config]) -> Service:
+    """The gateway of a configuration. Raises ConfigError."""
+    from maptr.gateway.service import Service  # late: an extra
+
+    chooser = lookup.chooser_of(given, config)
+    return Service(config, cache, reread=reread, chooser=chooser, allow_private=given.allow_private)
+
+
+def _check(config: Config, cache: Cache) -> None:
+    """Print what would be served. A table that cannot be used is in the log, and ends the command."""
+    with cache:
+        state = cache.table.current()
+        if state.trouble:
+            raise click.exceptions.Exit(output.EXIT_NONE)
+        scheme = "http" if config.gateway.certificate is None else "https"
+        for address in config.gateway.listen:
+            output.data(f"listen {address} ({scheme})")
+        output.data("table none" if state.table is None else f"table {len(state.table)} records")

@@ -45,7 +45,6 @@ FILE_PATH = click.Path(dir_okay=False, path_type=Path)
 
 
 def file_option(*names: str, help: str, type: click.Path = PATH, metavar: str = "FILE") -> Callable[[Command], Command]:
-    """An option that names a file."""
     return click.option(*names, metavar=metavar, type=type, help=help)
 
 
@@ -210,7 +209,6 @@ def read_bytes(file: str) -> bytes:
 
 
 def read_text(file: str) -> str:
-    """The content of a file in UTF-8."""
     try:
         return read_bytes(file).decode()
     except UnicodeDecodeError as error:

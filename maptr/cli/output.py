@@ -114,7 +114,6 @@ def json_text(document: Mapping[str, Any], file: TextIO | None) -> str:
 
 
 def fail(message: str, code: int) -> NoReturn:
-    """Print an error and exit with the code."""
     talk(f"maptr: {message}")
     sys.exit(code)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -71,15 +71,11 @@ def sign(
     target: Path | None,
     overwrite: bool,
     origin: str | None,
-    lifetime: int,
-    inception: int,
-    refresh: int,
-    zonemd: bool,
     cds: str,
-    dnskey_ttl: int | None,
     force: bool,
     as_json: bool,
     at: int | None,
+    **options: Any,
 ) -> None:
     """Sign the zone in FILE with the keys in the folder KEYS, with NSEC.
 
@@ -107,7 +103,7 @@ def sign(
         raise click.UsageError("--json needs -o OUT: standard output has the zone")
     refuse_input(target, [file, *keys.glob("*.pem")])
     now = int(time.time()) if at is None else at
-    policy = SigningPolicy(lifetime, inception, refresh, zonemd, Children(cds), dnskey_ttl)
+    policy = SigningPolicy(cds=Children(cds), **options)
     signers = zonekeys.read_key_set(keys)
     findings, view, included = examine_zone(read_text(file), origin, file)
     zone = without_errors(view, findings, f"{file} was not signed: it has errors")

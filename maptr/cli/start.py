@@ -19,7 +19,6 @@ COMPLETION = "_MAPTR_COMPLETE"  # set by a shell that asks click for completions
 
 
 def run() -> None:
-    """The ``maptr`` command."""
     output.escape_missing_characters()
     try:
         with output.errors_end_the_command():

@@ -94,7 +94,6 @@ class Call:
 
     @property
     def left(self) -> float:
-        """Seconds until the deadline; negative after it."""
         return self._deadline - self.clock()
 
     def tell(self, questions: list[Question], answers: list[Answer]) -> None:

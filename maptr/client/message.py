@@ -121,8 +121,6 @@ class Record(NamedTuple):
 
 
 class Sections(NamedTuple):
-    """The three sections of records, and their packet."""
-
     packet: bytes
     answer: list[Record]
     authority: list[Record]

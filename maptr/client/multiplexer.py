@@ -38,15 +38,11 @@ Ready = Callable[[], object]
 
 
 class Waiter(Protocol):
-    """Calls back when a socket can be read or written."""
-
     def watch(self, sock: socket.socket, ready: Ready, *, write: bool = False) -> None: ...
     def unwatch(self, sock: socket.socket) -> None: ...
 
 
 class SelectorWaiter:
-    """Waits with ``selectors``."""
-
     def __init__(self) -> None:
         # For a few sockets, poll() takes half the time of epoll; Windows does not have it.
         self._selector = getattr(selectors, "PollSelector", selectors.DefaultSelector)()
@@ -82,7 +78,6 @@ class Pending:
         self.seconds = seconds
 
     def elapsed(self, now: float) -> float:
-        """Seconds since its first packet."""
         return 0.0 if self.started is None else now - self.started
 
 
@@ -131,7 +126,6 @@ class SocketPool:
         return chosen
 
     def read_all(self) -> None:
-        """Read what has come to any of them."""
         for one in [one for sockets in self._sockets.values() for one in sockets]:
             for _ in range(MAX_BURSTS):
                 if not one.pending or not self._read(one):
@@ -267,7 +261,6 @@ class Multiplexer:
 
     @property
     def waiting(self) -> int:
-        """How many questions are not sent yet."""
         return len(self._queue) + len(self._first)
 
     def tick(self) -> float | None:

@@ -43,7 +43,6 @@ class RunClock:
         return self._clock() - self._own
 
     def leave_out(self, seconds: float) -> None:
-        """Leave out so many seconds of computing."""
         self._own += seconds
 
 
@@ -265,7 +264,6 @@ class Scheduler(Generic[Token]):
             self._finish(active.token, walk)
 
     def _end(self, active: ActiveWalk[Token]) -> None:
-        """End a walk whose time is over, with what is known."""
         for key, question in active.open.items():
             shared = self._asked[key]
             active.walk.tell(question, shared.unanswered())

@@ -83,7 +83,6 @@ class Stub:
         return twin
 
     def exchange(self, name: Labels, rdtype: int = NAPTR) -> AnyExchange:
-        """A question, for a driver."""
         if self.validator is not None:
             return self.validator.exchange(name, self._with_dnssec, self._clock, rdtype)
         return Exchange(name, self.servers, self.randomness, rdtype=rdtype, trust_ad=self.trust_ad)
@@ -92,7 +91,6 @@ class Stub:
         return Exchange(name, self.servers, self.randomness, rdtype=rdtype, dnssec=True)
 
     def demote(self, server: Server) -> None:
-        """Ask this server last from now on."""
         if len(self.servers) > 1 and server in self.servers:
             self.servers = (*(other for other in self.servers if other != server), server)
 

@@ -352,7 +352,6 @@ def _open_bits(status: os.stat_result) -> int:
 
 
 def _check(config: Config, document: Mapping[str, Any]) -> Mistakes:
-    """All mistakes of a configuration. ``document`` is the TOML, which shows the keys that were given."""
     serve = config.serve
     tls = serve.tls
     if not serve.listen and not tls.listen:
@@ -447,6 +446,9 @@ def _check_table(config: Config) -> Mistakes:
 def _check_gateway(gateway: model.GatewayConfig) -> Mistakes:
     if not gateway.listen:
         yield ("gateway", "listen"), "is empty: the gateway needs an address"
+    for index, address in enumerate(gateway.listen):
+        if address.port and address in gateway.listen[:index]:
+            yield ("gateway", "listen", index), f"{address} is given twice"
     for name, value, other in (("key", gateway.key, "certificate"), ("certificate", gateway.certificate, "key")):
         if value is not None and getattr(gateway, other) is None:
             yield ("gateway", name), f"needs gateway.{other} too"

@@ -92,7 +92,6 @@ class ZoneKey:
 
     @property
     def dnskey(self) -> DNSKEY:
-        """The DNSKEY record."""
         flags = ZONE_KEY if self.role is Role.ZSK else ZONE_KEY | SECURE_ENTRY_POINT
         return self.private.public_key().to_dnskey(flags)
 
@@ -172,8 +171,6 @@ def require_cryptography() -> None:
 
 
 class KeyFile(NamedTuple):
-    """A key and its file."""
-
     path: Path
     key: ZoneKey
 

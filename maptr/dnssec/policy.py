@@ -26,14 +26,14 @@ class SigningPolicy:
     """How to sign. Times in seconds. Raises SigningError for times with which no signature could last."""
 
     lifetime: int = LIFETIME
-    inception_offset: int = INCEPTION_OFFSET
+    inception: int = INCEPTION_OFFSET
     refresh: int = REFRESH
     zonemd: bool = True
     cds: Children = Children.PUBLISH
     dnskey_ttl: int | None = None  # None: that of the SOA
 
     def __post_init__(self) -> None:
-        if self.lifetime <= self.refresh or self.refresh < 0 or self.inception_offset < 0:
+        if self.lifetime <= self.refresh or self.refresh < 0 or self.inception < 0:
             raise SigningError(
                 f"signatures that last {self.lifetime} s cannot be renewed {self.refresh} s before their end"
             )

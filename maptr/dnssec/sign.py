@@ -224,7 +224,7 @@ class _Signer:
         self._apex = apex
         self._policy, self._now = policy, now
         # 32 bits that wrap in 2106 (RFC 4034 3.1.5).
-        self._times = (now + policy.lifetime) % 2**32, (now - policy.inception_offset) % 2**32
+        self._times = (now + policy.lifetime) % 2**32, (now - policy.inception) % 2**32
         self._dnskey_signers = [(key, key.tag) for key in keys.dnskey_signers]
         self._zone_signers = [(key, key.tag) for key in keys.zone_signers]
         self._old = None if old is None else old.nodes

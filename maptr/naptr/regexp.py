@@ -231,7 +231,6 @@ class Expression(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of instructions."""
         return len(self.program)
 
     def match(self, text: bytes, budget: Budget) -> Groups | None:

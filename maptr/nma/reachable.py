@@ -46,8 +46,8 @@ ProbeFunction = Callable[[url.Url, float], None]
 class Reachable:
     """A chooser that takes the first candidate that answers, or the best candidate if none does. It is thread-safe.
 
-    ``schemes`` are tried in turn for a candidate without a scheme. ``probe`` is ``can_connect`` by default; ``info``
-    is another one. ``suspects`` tells which servers are likely down: their candidates are tried after the others.
+    ``schemes`` are tried in turn for a candidate without a scheme. ``probe`` is ``can_connect`` by default.
+    ``suspects`` tells which servers are likely down: their candidates are tried after the others.
     """
 
     waits: ClassVar[bool] = True  # ``discover_async`` calls it in a thread
@@ -177,19 +177,6 @@ def can_connect(*, allow_private: bool = False) -> ProbeFunction:
     def probe(where: url.Url, seconds: float) -> None:
         with http.connection(where, seconds=seconds, allow_private=allow_private):
             pass
-
-    return probe
-
-
-def info(*, allow_private: bool = False) -> ProbeFunction:
-    """A probe that succeeds if ``?info`` does not end in a server error (5xx)."""
-
-    def probe(where: url.Url, seconds: float) -> None:
-        port = f":{where.port}" if where.port is not None else ""
-        target = f"{where.scheme}://{where.host.in_url}{port}{where.rest.partition('?')[0]}?info"
-        page = http.get(target, seconds=seconds, allow_private=allow_private)
-        if page.status >= 500:
-            raise NmaError(f"{where.host.text}: HTTP status {page.status}")
 
     return probe
 

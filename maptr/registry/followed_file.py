@@ -53,9 +53,7 @@ class TableState:
 class TableSource(Protocol):
     """The source of a cache's table."""
 
-    def current(self) -> TableState:
-        """The state now."""
-        ...
+    def current(self) -> TableState: ...
 
 
 class WatchedTable:

@@ -25,8 +25,6 @@ _COMMENT = "trusted comment: "
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """An Ed25519 key, and the key ID in its signatures."""
-
     key_id: bytes
     key: bytes
 

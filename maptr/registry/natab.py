@@ -54,8 +54,6 @@ _PREAMBLE = """\
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Something in a record that natab has no room for."""
-
     record: str
     what: str
 

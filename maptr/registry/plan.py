@@ -76,7 +76,6 @@ class Plan:
         return "\n".join(lines) + "\n"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
         return {
             "added": [entry.key for entry in self.added],
             "changed": [{"record": old.key, "differences": list(differences(old, new))} for old, new in self.changed],

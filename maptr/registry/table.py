@@ -258,7 +258,6 @@ class TableBuilder:
             raise self.error(str(error), line=line, record=shown(text)) from None
 
     def error(self, reason: str, *, line: int = 0, record: str = "") -> TableError:
-        """A TableError about this file."""
         return TableError(reason, filename=self.filename, line=line, record=record)
 
     def refuse(self, error: TableError) -> None:
@@ -277,7 +276,6 @@ class TableBuilder:
                 raise self.error(f"not a registry: more than {most} {what}", line=1)
 
     def table(self, metadata: Mapping[str, Any] | None = None) -> Table:
-        """The table of the entries so far."""
         return Table(self._entries.values(), metadata=metadata, unread=self.unread)
 
     @property

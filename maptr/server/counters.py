@@ -47,11 +47,9 @@ class Counters:
     queries: dict[Transport, list[int]] = field(default_factory=lambda: {each: [0] * len(_NAMES) for each in Transport})
 
     def count(self, transport: Transport, reply: bytes | None) -> None:
-        """Count a query with its response."""
         self.queries[transport][SILENCE if reply is None else result(reply)] += 1
 
     def count_cookie(self, *, verified: bool) -> None:
-        """Count a client's cookie."""
         if verified:
             self.verified += 1
         else:
@@ -84,7 +82,6 @@ def rcode_text(code: int) -> str:
 
 
 def total(several: Iterable[Counters]) -> Counters:
-    """The sum of any number of counters."""
     result = Counters()
     for counters in several:
         for name in chain(*GROUPS.values()):

@@ -42,8 +42,6 @@ END = b"\r\n\r\n"  # of the headers
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """A response without its headers."""
-
     body: bytes
     status: HTTPStatus = HTTPStatus.OK
     content_type: str = "text/plain; charset=utf-8"

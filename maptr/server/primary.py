@@ -3,8 +3,7 @@
 A zone's journal is one file, written atomically. The zone file is authoritative: if its journal is damaged or does not
 lead to it, secondaries get one AXFR.
 
-Secondaries get a NOTIFY for each new serial, and SOA queries for the serial that they have; ``transfer/notify.py``
-makes and reads these messages.
+Secondaries get a NOTIFY (RFC 1996) for each new serial, and SOA queries for the serial that they have.
 """
 
 from __future__ import annotations
@@ -19,13 +18,30 @@ from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import dns.rcode
+from dnslib import DNSError, DNSHeader, DNSQuestion
+from dnslib.label import DNSLabel
+
+from maptr.answer.message import Message, MessageBuffer
 from maptr.config import Config, ZoneConfig
 from maptr.config.model import CatalogConfig
 from maptr.errors import JournalError
 from maptr.files import keep, name_for
 from maptr.protocol.address import Address
 from maptr.protocol.names import Labels, to_text
-from maptr.protocol.numbers import MAX_MESSAGE, NOERROR, NOTIMP
+from maptr.protocol.numbers import (
+    AA,
+    HEADER_SIZE,
+    IN,
+    MAX_MESSAGE,
+    NOERROR,
+    NOTIFY,
+    NOTIMP,
+    QUERY,
+    RCODE_BITS,
+    SOA,
+    TC,
+)
 from maptr.protocol.serial import is_newer
 from maptr.server.responder import ServerState
 from maptr.server.state import Clock
@@ -33,7 +49,6 @@ from maptr.transfer import tsig
 from maptr.transfer.acl import NotifyTarget, Secondaries, TsigKey, keyring
 from maptr.transfer.catalog import catalog_zone
 from maptr.transfer.journal import MAX_BYTES, Journal, decode, describe, encode
-from maptr.transfer.notify import is_truncated, make_notify, make_soa_query, read_response, read_serial
 from maptr.transfer.session import Access, Catalog
 from maptr.zone.diff import ZoneDiff
 from maptr.zone.snapshot import Snapshot, ZoneView
@@ -54,6 +69,7 @@ IF_DIFFERENT = 60.0
 IF_SAME = 3600.0
 QUERY_TIMEOUT = 5.0  # seconds for a response, by UDP and then by TCP
 AT_ONCE = 50  # secondaries asked or notified at the same time
+MAX_SOA_RECORDS = 100  # of a response: with NS records, their addresses and signatures
 
 Place = tuple[Labels, NotifyTarget]  # a zone and one of its secondaries
 Tasks = dict[Place, asyncio.Task[None]]
@@ -259,7 +275,6 @@ class SecondaryMonitor:
         return self._notified.get((origin, target))
 
     def observed(self, origin: Labels, target: NotifyTarget) -> Observed:
-        """What is known of the serial that a secondary has."""
         return self._observed.get((origin, target), Observed())
 
     async def stop(self) -> None:
@@ -325,11 +340,10 @@ class SecondaryMonitor:
         """The response to an SOA query. Raises OSError, TimeoutError and EOFError."""
         exchange = _Exchange(make_soa_query(origin, secrets.randbits(16)), key, self._clock)
         response = await exchange.by_udp(target.address, self._timeout)
-        return await exchange.by_tcp(target.address, self._timeout) if is_truncated(response) else response
+        return await exchange.by_tcp(target.address, self._timeout) if response[2] << 8 & TC else response
 
 
 def _restart(tasks: Tasks, place: Place, work: Coroutine[None, None, None]) -> None:
-    """Replace the task of a place."""
     if place in tasks:
         tasks[place].cancel()
     tasks[place] = asyncio.get_running_loop().create_task(work)
@@ -374,3 +388,59 @@ class _Exchange:
         if not self._fits(response):
             raise EOFError("a TCP response to another query, or without a valid signature")
         return response
+
+
+# ---- the messages
+
+
+def make_notify(view: ZoneView, message_id: int) -> bytes:
+    """A NOTIFY with AA set and the SOA record as a hint (RFC 1996 3.7)."""
+    buffer = MessageBuffer()
+    DNSHeader(message_id, NOTIFY << 11 | AA, 1, 1).pack(buffer)
+    buffer.put_question(DNSQuestion(DNSLabel(view.origin), SOA, IN), len(view.origin))
+    buffer.put_rrset(view.soa, MAX_MESSAGE)
+    return bytes(buffer.data)
+
+
+def read_response(request: bytes, packet: bytes) -> int | None:
+    """The rcode of the response to a request; None for any other packet."""
+    if len(packet) < HEADER_SIZE or packet[:2] != request[:2]:
+        return None
+    response, asked = Message.parse_header(packet), Message.parse_header(request)
+    if not response.header.qr or response.header.opcode != asked.header.opcode:
+        return None
+    try:
+        response.parse_question()
+        asked.parse_question()
+    except DNSError:
+        return None
+    # An error may have no question, such as BIND's FORMERR.
+    if response.questions and response.questions[0].qname != asked.questions[0].qname:
+        return None
+    rcode: int = response.header.rcode
+    return rcode
+
+
+def make_soa_query(origin: Labels, message_id: int) -> bytes:
+    """A query for a zone's SOA record, without recursion."""
+    buffer = MessageBuffer()
+    DNSHeader(message_id, QUERY << 11, 1).pack(buffer)
+    buffer.put_question(DNSQuestion(DNSLabel(origin), SOA, IN), len(origin))
+    return bytes(buffer.data)
+
+
+def read_serial(response: bytes) -> int | str:
+    """The serial in the response to ``make_soa_query``, or the reason why there is none."""
+    try:
+        message = Message.parse(response, MAX_SOA_RECORDS)
+    except DNSError as error:
+        return f"a malformed response: {error}"
+    rcode = int.from_bytes(response[2:4], "big") & RCODE_BITS
+    if rcode:
+        return dns.rcode.to_text(dns.rcode.Rcode.make(rcode))
+    if not message.header.aa:
+        return "a response without AA"
+    serials = [bytes(record.rdata.data[-20:-16]) for record in message.rr if record.rtype == SOA]
+    if len(serials) != 1 or len(serials[0]) != 4:
+        return "a response without SOA"
+    return int.from_bytes(serials[0], "big")

@@ -38,8 +38,6 @@ BLOCKED_AT_START = (RELOAD_SIGNAL, *USER_SIGNALS)
 
 
 class User(NamedTuple):
-    """A user of this system and the group to run as."""
-
     name: str
     uid: int
     gid: int

@@ -269,7 +269,6 @@ class Reloader:
                 process.notify(process.READY)
 
     def _pull(self) -> None:
-        """Pull the table now, and regularly from now on, if there is one."""
         if self.puller is not None:
             self.puller.wake()
         elif settings.has_table(self.config):

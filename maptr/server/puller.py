@@ -65,7 +65,6 @@ class DriftReport:
         return bool(self.deviating or self.error)
 
     def describe(self) -> dict[str, Any]:
-        """Plain values for JSON."""
         return {**asdict(self), "at": time_text(self.at), "deviating": list(self.deviating)}
 
 
@@ -117,7 +116,6 @@ class Puller:
                 pass
 
     async def pull_now(self) -> None:
-        """Pull, publish a changed table, and look for drift."""
         config = self._config()
         if config is None or config.table.file is None:
             self.state = PullState()

@@ -107,7 +107,6 @@ def context_of(config: Config, before: Context | None = None) -> Context:
 
 
 def responder_of(config: Config) -> Responder:
-    """The responder that a configuration asks for."""
     logged = config.serve.query_log
     return Responder(
         context_of(config),

@@ -42,7 +42,6 @@ def key_files(folder: Path) -> KeyFiles:
 
 
 def is_due(state: ZoneState, now: float) -> bool:
-    """Whether it is time to sign a zone."""
     keys, signed = state.zone.keys, state.signed or NEVER_SIGNED
     if keys is None or (state.view is None and signed.pending is None):
         return False

@@ -107,13 +107,10 @@ class ZoneResult(NamedTuple):
     warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
         return {**self._asdict(), "warnings": list(self.warnings)}
 
 
 class Served(NamedTuple):
-    """All zones at one moment."""
-
     states: Mapping[Labels, ZoneState]
 
     @property

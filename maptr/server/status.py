@@ -71,7 +71,6 @@ def describe_left_out(left_out: LeftOut) -> dict[str, Any]:
 def describe_secondary(
     state: ZoneState, now: float, target: NotifyTarget, notified: Notified | None, observed: Observed
 ) -> dict[str, Any]:
-    """What is known of a zone's secondary."""
     serial = None if state.view is None else state.view.serial
     at = None if notified is None else notified.at
     return {
@@ -89,7 +88,6 @@ def describe_secondary(
 
 
 def _signing(state: ZoneState) -> dict[str, Any] | None:
-    """The signing state of a zone that the server signs."""
     signed = state.signed
     if state.zone.keys is None or signed is None:
         return None

@@ -265,7 +265,6 @@ class Stream(asyncio.Protocol):
         self._writer.close()
 
     def _extend(self, seconds: float) -> None:
-        """Set the deadline to so many seconds from now."""
         self.deadline = min(self._loop.time() + seconds, self._reply_deadline)
 
 
@@ -413,7 +412,6 @@ class TcpListener:
         self._listen()
 
     async def stop(self) -> None:
-        """Accept no more connections."""
         if self._sock.fileno() != -1:
             self._loop.remove_reader(self._sock)
             self._sock.close()

@@ -128,8 +128,6 @@ def _peek(query: bytes) -> tuple[int, Labels]:
 
 @dataclass(frozen=True, slots=True)
 class _Transfer:
-    """A query for AXFR or IXFR."""
-
     checked: CheckedQuery
     snapshot: Snapshot
     access: Access

@@ -70,7 +70,6 @@ class Signer:
         return names + 10 + 16 + self.mac_size + len(self.other)
 
     def sign(self, message: bytes) -> bytes:
-        """The message with its TSIG record."""
         ident = int.from_bytes(message[:2], "big")
         names = self.key.name, self.algorithm
         record = TsigRecord(len(message), *names, self.time, self.fudge, b"", ident, self.error, self.other)

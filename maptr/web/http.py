@@ -259,7 +259,6 @@ def _mixed(addresses: list[str]) -> list[str]:
 
 
 def is_local(address: str) -> bool:
-    """True for an address that is not public."""
     plain = address.partition("%")[0]
     return url.parse_host(f"[{plain}]" if ":" in plain else plain).is_local
 

@@ -227,16 +227,12 @@ def check_rules(zone: ZoneView, owners: Iterable[Labels] | None = None, places: 
 
 
 class _Rule(NamedTuple):
-    """A NAPTR record and its owner."""
-
     owner: Labels
     rdata: bytes
     naptr: Naptr
 
 
 class _Rules:
-    """Checks the NAPTR records of one zone."""
-
     def __init__(self, zone: ZoneView, owners: Iterable[Labels] | None, places: Places) -> None:
         self.zone = zone
         self.places = places

@@ -62,7 +62,6 @@ class Change:
             yield f"owner {to_text(old.owner)} -> {to_text(new.owner)}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
         return {
             "change": {"+": "added", "-": "removed", "~": "changed"}[self.sign],
             "owner": to_text(self.rrset.owner),
@@ -85,7 +84,6 @@ class ZoneDiff:
 
     @classmethod
     def between(cls, old: ZoneView, new: ZoneView) -> ZoneDiff:
-        """The difference between two versions of one zone."""
         changes: list[Change] = []
         lost = 0
         for owner in sorted(map(from_wire, _changed_names(old.nodes, new.nodes)), key=lambda labels: labels[::-1]):
@@ -103,7 +101,6 @@ class ZoneDiff:
         return self.lost / self.size if self.size else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
         return {"changes": [change.to_dict() for change in self.changes], "names": self.size, "names_lost": self.lost}
 
 
@@ -154,7 +151,6 @@ def content_digest(zone: ZoneView) -> str:
 
 
 def with_serial(zone: ZoneView, serial: int) -> ZoneView:
-    """The same zone with another serial."""
     rdata = zone.soa.rdatas[0]
     rdatas = (rdata[: SERIAL.start] + serial.to_bytes(4, "big") + rdata[SERIAL.stop :],)
     soa = zone.soa._replace(rdatas=rdatas)

@@ -126,7 +126,6 @@ def split_records(records: bytes) -> list[bytes]:
 
 
 def rdatas_of(records: bytes) -> list[bytes]:
-    """The rdatas of the records of one RRset."""
     return [record[RECORD.size :] for record in split_records(records)]
 
 
@@ -160,7 +159,6 @@ def read_rrsets(owner: Labels, packed: bytes) -> Iterator[RRset]:
 
 
 def pack_record(rdtype: int, ttl: int, rdata: bytes) -> bytes:
-    """One record."""
     return RECORD.pack(TO_QUESTION, rdtype, IN, ttl, len(rdata)) + rdata
 
 

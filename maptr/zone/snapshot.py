@@ -204,7 +204,6 @@ class ZoneView(NamedTuple):
         return None if name in self.hashed else self.nodes.get(name)
 
     def longest_ttl(self) -> int:
-        """The longest TTL of any record, in seconds."""
         packed = self.nodes.pack_all().values()
         return max(ttl_of(records) for value in packed for _, records in split_rrsets(value))
 

@@ -58,7 +58,6 @@ def rdata_text(rdtype: int, octets: bytes) -> str:
 
 
 def _lines(owner: str, packed: bytes) -> list[str]:
-    """The records of one name."""
     found = []
     for rdtype, ttl, rdata in records_of(packed):
         if rdtype == RRSIG:

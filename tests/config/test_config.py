@@ -172,6 +172,10 @@ def test_file_then_environment_then_flags() -> None:
         ("[client]\nnameservers = ['https://']", "f:2: client.nameservers: "),
         ("[gateway]\nlisten = []", "f:2: gateway.listen: is empty: the gateway needs an address"),
         ("[gateway]\nlisten = ['h:80']", "f:2: gateway.listen: 'h:80': the host must be an IP address"),
+        (
+            "[gateway]\nlisten = ['127.0.0.1:0', '127.0.0.1:0', '127.0.0.1:80',\n'127.0.0.1:80']",
+            "f:3: gateway.listen: 127.0.0.1:80 is given twice",
+        ),
         ("[gateway]\npublic_url = 'ark.example'", "f:2: gateway.public_url: not an absolute URL"),
         ("[gateway]\npublic_url = 'https://a@h.example'", "f:2: gateway.public_url: user information in the URL"),
         ("[gateway]\nroot = 'ftp://n2t.example'", "f:2: gateway.root: neither http nor https"),

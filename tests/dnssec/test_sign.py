@@ -169,7 +169,7 @@ def test_cds_and_ds_are_for_the_active_keys(keys: dict[Role, ZoneKey]) -> None:
     assert sign_example(keys[Role.CSK], policy=SigningPolicy(cds=Children.NONE)).get_rdataset(ORIGIN, CDS) is None
 
 
-@pytest.mark.parametrize("times", [{"lifetime": 100, "refresh": 100}, {"refresh": -1}, {"inception_offset": -1}])
+@pytest.mark.parametrize("times", [{"lifetime": 100, "refresh": 100}, {"refresh": -1}, {"inception": -1}])
 def test_a_policy_with_impossible_times_is_refused(times: dict[str, int]) -> None:
     with pytest.raises(SigningError, match="cannot be renewed"):
         SigningPolicy(**times)  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from maptr.cache.probe_log import ProbeResult
 from maptr.choose import CHOOSERS, first
 from maptr.errors import NmaError
 from maptr.nma.describe import describe
-from maptr.nma.reachable import Own, Prober, Reachable, info, named
+from maptr.nma.reachable import Own, Prober, Reachable, named
 from tests.support.authority import discovery_at, erc
 from tests.support.caching import ARK, Clock, Rig, host, said
 from tests.support.certificates import write_certificate
@@ -65,9 +65,6 @@ def test_reachable_over_real_sockets() -> None:
         both = discovery_at(f"http://127.0.0.1:{free_port()}", sick.url, well.url)
         by_connection = Reachable(schemes=("http",), allow_private=True)
         assert by_connection(both).port == sick.port
-        by_info = Reachable(schemes=("http",), probe=info(allow_private=True))
-        assert by_info(both).port == well.port
-        assert well.asked == ["/ark:12345/x1?info"]
         assert Reachable(schemes=("http",))(both) == both[0]  # not public, so none is probed
 
 

@@ -33,7 +33,7 @@ from maptr.cache.probe_log import ProbeLog
 from maptr.choose import at_random, first, sticky, weighted
 from maptr.discovery import Step
 from maptr.nma.describe import Description, Segment, describe
-from maptr.nma.reachable import Reachable, info
+from maptr.nma.reachable import Reachable
 from maptr.walk import Settings
 
 
@@ -67,7 +67,7 @@ def choosing() -> list[Discovery]:
         pass
 
     rng = random.Random(1)
-    choosers = (first, sticky, at_random(rng), weighted(rng), Reachable(probe=info()), last)
+    choosers = (first, sticky, at_random(rng), weighted(rng), Reachable(), last)
     return [discover("ark:12345/x1", chooser=chooser, on_step=on_step) for chooser in choosers]
 
 

@@ -197,7 +197,6 @@ class AnswerValidator:
     # ---- the end
 
     def _add(self, what: Lookup, result: Resolved, security: str, note: str, ttl: int) -> None:
-        """Add the security and TTL of some of the data to those of the answer."""
         self._chain.link(what, result, security, note)
         self._found.add(security)
         self._ttl = min(self._ttl, ttl)

@@ -95,5 +95,4 @@ def rrset(
 
 
 def signatures(section: Sequence[dns.rrset.RRset], covered: dns.rrset.RRset) -> dns.rrset.RRset | None:
-    """The RRSIGs of an RRset."""
     return rrset(section, covered.name, RRSIG, covered.rdtype)

@@ -1,0 +1,236 @@
+"""The command line of ``maptr gateway``: its options, its configuration and table, and how each mistake is reported."""
+
+from __future__ import annotations
+
+import http.client
+import shutil
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.support.certificates import write_certificate
+from tests.support.command_line import home, run, run_process
+from tests.support.peers import Maptr
+from tests.support.scripted import serving, zone
+from tests.support.waiting import until
+
+__all__ = ["home"]
+
+ZONES = Path(__file__).resolve().parents[2] / "zones"
+SAMPLE = ZONES / "sample.json"
+ARK = "ark:12345/x60np1wh8k"
+URL = "https://x60.example.net/item/np1wh8k"
+PRIVATE = "12345:\n    127.0.0.1:8080  ACR\n"
+
+
+class Reply(NamedTuple):
+    status: int
+    location: str
+    source: str
+    text: str
+
+
+class Gateway(Maptr):
+    """``maptr gateway`` as a process."""
+
+    def configure(self) -> list[str]:
+        return [sys.executable, "-m", "maptr", "gateway", *self.options]
+
+    def ports(self) -> list[int]:
+        ready = self.wait_for("^maptr: ready, serving on (.*)$")[1]
+        return [int(url.strip("/").rpartition(":")[2]) for url in ready.split(", ")]
+
+    def get(self, target: str, port: int = 0) -> Reply:
+        connection = http.client.HTTPConnection("127.0.0.1", port or self.ports()[0], timeout=30)
+        connection.request("GET", target)
+        reply = connection.getresponse()
+        text = reply.read().decode()
+        connection.close()
+        return Reply(reply.status, reply.headers.get("Location", ""), reply.headers.get("Maptr-Source", ""), text)
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as found:
+        yield found
+
+
+def start(stack: ExitStack, *options: object) -> Gateway:
+    gateway = Gateway({}, "--listen", "127.0.0.1:0", *map(str, options))
+    stack.callback(gateway.stop)
+    gateway.launch()
+    return gateway
+
+
+# ---- options
+
+
+@pytest.mark.usefixtures("home")
+def test_a_table_alone_and_a_private_host(stack: ExitStack, tmp_path: Path) -> None:
+    table = tmp_path / "natab"
+    table.write_text(PRIVATE)
+    words = ("--table", table, "--policy", "natab-only", "--choose", "random", "--listen", "127.0.0.1:0")
+    gateway = start(stack, *words, "--allow-private")
+    first, second = gateway.ports()
+    assert first != second
+    for port in (first, second):
+        assert gateway.get("/ark:12345/x1", port).location == "https://127.0.0.1:8080/ark:/12345/x1"
+    assert [line for line in gateway.lines if "ready" not in line] == [], "one line when ready, none for a request"
+    assert gateway.stop() == 0
+    assert gateway.lines[-1] == "maptr: stopped"
+    assert "127.0.0.1 is not a public host" in start(stack, *words).get("/ark:12345/x1").text
+
+
+@pytest.mark.usefixtures("home")
+def test_dns_alone_at_another_origin(stack: ExitStack) -> None:
+    with serving(zone({"12345.ark.example.": ['0 0 "h" "ark" "" h.example.']})) as port:
+        gateway = start(stack, f"@127.0.0.1#{port}", "--origin", "ark.example")
+        assert gateway.get("/ark:12345/x1")[:3] == (302, "https://h.example/ark:12345/x1", "dns")
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(
+    ("options", "code", "why"),
+    [
+        (["ark:12345/x1"], 2, "'ark:12345/x1' is not @SERVER"),
+        (["--listen", "localhost:80"], 2, "the host must be an IP address"),
+        (["--listen", "127.0.0.1"], 2, "is not HOST:PORT"),
+        (["--table", "none"], 2, "'none' does not exist"),
+        (["--policy", "table-first"], 2, "'table-first' is not one of"),
+        (["--origin", "a..b"], 2, "origin: a..b is not a valid domain name: empty label"),
+        (["@127.0.0.1#x"], 2, "'127.0.0.1#x' is not a server"),
+        (["--policy", "natab-only"], 2, "natab-only needs a table: give --table FILE, or run maptr table pull --apply"),
+        (["--listen", "127.0.0.1:80", "--listen", "127.0.0.1:80"], 2, "127.0.0.1:80 is given twice"),
+        (["--config", "policy.toml"], 1, "maptr: policy.toml:3: cache.policy: natab-only needs a table"),
+        (["--config", "none.toml"], 8, "none.toml: No such file or directory"),
+        (["--config", "bad.toml"], 1, "maptr: bad.toml:2: gateway.rate: must be an integer, not a text"),
+        (["--config", "bad.toml"], 1, "maptr: bad.toml:3: gateway.rot: no such key; the nearest is gateway.root"),
+        (["--config", "redirects.toml"], 1, "maptr: single.csv:3: "),
+        (["--config", "no redirects.toml"], 1, "none.csv: No such file or directory"),
+        (["--config", "certificate.toml"], 1, "maptr: certificate.toml:2: gateway.certificate: none.crt"),
+        (["--config", "table.toml"], 1, "none.json: No such file or directory"),
+        (["--config", "twice.toml"], 1, "maptr: twice.toml:2: gateway.listen: 127.0.0.1:8080 is given twice"),
+    ],
+)
+def test_each_mistake_is_reported(options: list[str], code: int, why: str) -> None:
+    Path("single.csv").write_text("ark,url\nark:12345/x1,https://h.example/\nark:12345/x2,https://127.0.0.1/\n")
+    for name, text in {
+        "bad": "rate = 'many'\nrot = ''",
+        "redirects": "redirects = 'single.csv'",
+        "no redirects": "redirects = 'none.csv'",
+        "certificate": "certificate = 'none.crt'\nkey = 'none.key'",
+        "policy": "[cache]\npolicy = 'natab-only'",
+        "table": "[cache]\nnatab = 'none.json'",
+        "twice": "listen = ['127.0.0.1:8080', '127.0.0.1:8080']",
+    }.items():
+        Path(f"{name}.toml").write_text(f"[gateway]\n{text}\n")
+    result = run("gateway", "--check-config", *options, code=code, out="")
+    assert why in " ".join(result.stderr.replace("│", " ").split())
+
+
+@pytest.mark.usefixtures("home")
+def test_an_address_in_use(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run_process("gateway", "--listen", f"127.0.0.1:{port}", "--table", SAMPLE, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"127.0.0.1:{port}: " in done.stderr
+        (tmp_path / "maptr.toml").write_text(f"[gateway]\nlisten = ['127.0.0.1:{port}']\n")
+        done = run_process("gateway", "--table", SAMPLE, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"maptr: maptr.toml:2: gateway.listen: cannot listen on 127.0.0.1:{port}: Address" in done.stderr
+
+
+def test_a_table_that_is_not_a_registry(tmp_path: Path) -> None:
+    (tmp_path / "bad.txt").write_text("nothing of any format\n")
+    done = run_process("gateway", "--check-config", "--table", "bad.txt", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("maptr: bad.txt: not a registry: ")
+
+
+@pytest.mark.parametrize("package", ["aiohttp", "jinja2", "prometheus_client"])
+def test_without_the_extra_the_message_names_it(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    result = run("gateway", code=2, out="")
+    assert result.stderr.splitlines()[-1] == f"maptr: needs the package {package}: pip install 'maptr[gateway]'"
+
+
+# ---- configuration and table
+
+
+def listening(*words: object) -> str:
+    """What ``--check-config`` prints."""
+    return run("gateway", "--check-config", *words, code=0).stdout
+
+
+def test_the_configuration_is_found_as_by_other_commands(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert listening() == "listen 127.0.0.1:8080 (http)\ntable none\n"
+    user = home / "config" / "maptr" / "maptr.toml"
+    user.parent.mkdir(parents=True)
+    user.write_text('[gateway]\nlisten = ["127.0.0.1:8001"]\n')
+    assert "127.0.0.1:8001" in listening()
+    Path("maptr.toml").write_text('[gateway]\nlisten = ["127.0.0.1:8002"]\n')
+    assert "127.0.0.1:8002" in listening()
+    Path("named.toml").write_text('[gateway]\nlisten = ["127.0.0.1:8003"]\n')
+    monkeypatch.setenv("MAPTR_CONFIG", "named.toml")
+    assert "127.0.0.1:8003" in listening()
+    Path("other.toml").write_text('[gateway]\nlisten = ["127.0.0.1:8004"]\n')
+    assert "127.0.0.1:8004" in listening("--config", "other.toml")
+    monkeypatch.setenv("MAPTR_GATEWAY_LISTEN", "127.0.0.1:8005,[::1]:8005")
+    assert "listen 127.0.0.1:8005 (http)\nlisten [::1]:8005 (http)\n" in listening()
+    assert listening("--listen", "[::1]:8006").startswith("listen [::1]:8006 (http)\ntable")
+
+
+@pytest.mark.usefixtures("home")
+def test_one_file_for_serve_and_gateway(tmp_path: Path) -> None:
+    shutil.copy(ZONES / "ark.arpa.zone", "ark.arpa.zone")
+    write_certificate(Path())
+    Path("maptr.toml").write_text(
+        '[serve]\nlisten = ["127.0.0.1:5300"]\nlog_format = "json"\n'
+        '[[zone]]\nname = "ark.arpa"\nfile = "ark.arpa.zone"\n'
+        f'[table]\nfile = "{SAMPLE}"\n[client]\nnameservers = ["127.0.0.1#5300"]\n'
+        '[gateway]\nlisten = ["127.0.0.1:8443"]\ncertificate = "tls.crt"\nkey = "tls.key"\n'
+    )
+    assert "listen 127.0.0.1:5300 (udp, tcp)" in run("serve", "--check-config", code=0).stdout
+    assert listening() == "listen 127.0.0.1:8443 (https)\ntable 18 records\n"
+
+
+@pytest.mark.usefixtures("home")
+def test_the_table_of_table_pull_is_the_default() -> None:
+    run("table", "pull", SAMPLE, "--apply", code=0)
+    assert "table 18 records" in listening()
+    Path("natab").write_text(PRIVATE)
+    assert "table 1 records" in listening("--table", "natab")
+    assert "table 1 records" in listening("--table", "natab", "--policy", "natab-only")
+
+
+def test_a_table_that_is_pulled_later_is_used(home: Path, stack: ExitStack) -> None:
+    config = home / "maptr.toml"
+    config.write_text(f'[table]\nfile = "naans.json"\nurl = "{SAMPLE}"\n[cache]\npolicy = "natab-only"\n')
+    gateway = start(stack, "--config", config)
+    waiting = gateway.get("/ready")
+    assert (waiting.status, waiting.text) == (503, "table: the file does not exist\n")
+    assert gateway.get(f"/{ARK}").status == 503
+    run("table", "pull", "--config", config, "--apply", code=0)
+    until(lambda: gateway.get("/ready").status == 200, "a gateway with its table")
+    assert gateway.get(f"/{ARK}")[:2] == (302, URL)
+
+
+def test_a_reload_reads_the_same_file_again(home: Path, stack: ExitStack) -> None:
+    config = home / "maptr.toml"
+    base = f'[cache]\nnatab = "{SAMPLE}"\npolicy = "natab-only"\n[gateway]\n'
+    config.write_text(base)
+    gateway = start(stack, "--config", config)
+    assert gateway.get("/ark:00000/x1").status == 404
+    config.write_text(f'{base}root = "https://n2t.example"\n')
+    gateway.wait_for("^maptr: reloaded$", gateway.hang_up())
+    assert gateway.get("/ark:00000/x1").location == "https://n2t.example/ark:00000/x1"
+    for mend in (lambda: config.write_text(f"{base}rate = -1\n"), config.unlink):
+        mend()
+        gateway.wait_for("^maptr: not reloaded", gateway.hang_up())
+        assert gateway.get("/ark:00000/x1").location == "https://n2t.example/ark:00000/x1"
