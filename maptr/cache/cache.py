@@ -199,10 +199,13 @@ class Cache:
         self.table = table_source(natab, self._clock, self._client.settings.scheme)
         self._recent.clear()
 
-    def forget(self, naan: str) -> None:
-        """Drop the kept answer of DNS for a NAAN, for example because its record has just changed."""
-        name = fold((naan.lower().encode(), *self._client.settings.origin))
-        self._engine.store.forget((self._client.view, name))
+    def forget(self, naan: str | None = None) -> None:
+        """Drop the kept answer of DNS for a NAAN, for example because its record has changed; None: all answers."""
+        if naan is None:
+            self._engine.store.clear(self._client.view)
+        else:
+            name = fold((naan.lower().encode(), *self._client.settings.origin))
+            self._engine.store.forget((self._client.view, name))
         self._recent.clear()
 
     def close(self) -> None:

@@ -231,6 +231,9 @@ class Disk:
         key = (view, names.to_wire(name))
         self.run(lambda connection: connection.execute("DELETE FROM answer WHERE view = ? AND name = ?", key))
 
+    def clear(self, view: str) -> None:
+        self.run(lambda connection: connection.execute("DELETE FROM answer WHERE view = ?", (view,)))
+
     def _recover(self, error: sqlite3.Error, attempt: int) -> bool:
         """Handle an error. True if the operation is worth another try."""
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -125,6 +125,12 @@ class Store:
         if self._disk is not None:
             self._disk.drop(*key)
 
+    def clear(self, view: str) -> None:
+        """Drop everything in memory, and the answers of this view on disk."""
+        self._memory.clear()
+        if self._disk is not None:
+            self._disk.clear(view)
+
     def get(self, key: Key, now: float) -> CachedAnswer | None:
         """The answer for a name, the one from the disk if memory has no fresh one. None past the stale limit."""
         kept = self._memory.get(key)

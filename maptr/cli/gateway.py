@@ -26,6 +26,7 @@ from maptr.server import process
 if TYPE_CHECKING:
     from maptr.cache.cache import Cache
     from maptr.gateway.service import Service
+    from maptr.zone.snapshot import Snapshot
 
 PACKAGES = ("aiohttp", "jinja2", "prometheus_client")
 
@@ -148,12 +149,19 @@ def make_cache(servers: list[str], given: LookupOptions, config: Config) -> Cach
     return cache
 
 
-def make_service(config: Config, cache: Cache, given: LookupOptions, *, reread: Callable[[], Config]) -> Service:
+def make_service(
+    config: Config,
+    cache: Cache,
+    given: LookupOptions,
+    *,
+    reread: Callable[[], Config] | None = None,
+    zones: Callable[[], Snapshot] | None = None,
+) -> Service:
     """The gateway of a configuration. Raises ConfigError."""
     from maptr.gateway.service import Service  # late: an extra
 
     chooser = lookup.chooser_of(given, config)
-    return Service(config, cache, reread=reread, chooser=chooser, allow_private=given.allow_private)
+    return Service(config, cache, reread=reread, zones=zones, chooser=chooser, allow_private=given.allow_private)
 
 
 def _check(config: Config, cache: Cache) -> None:

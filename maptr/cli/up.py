@@ -1,4 +1,4 @@
-"""``maptr up``: pull the registry, build, check and serve its zone on loopback, and make maptr's commands ask there."""
+"""``maptr up``: pull the registry, serve its zone and a gateway on loopback, and make maptr's commands ask there."""
 
 from __future__ import annotations
 
@@ -17,25 +17,28 @@ from contextlib import ExitStack, contextmanager, suppress
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import click
 
 from maptr import config as configuration
 from maptr import places
-from maptr.cli import logstream, lookup, options, output
+from maptr.cli import gateway, logstream, lookup, options, output
 from maptr.cli.options import read_table
 from maptr.config import Config
 from maptr.errors import ConfigError, MaptrError, PullFailed
 from maptr.files import name_for, write_atomically
 from maptr.protocol.names import Labels, fold, to_text
-from maptr.protocol.numbers import SERVER_PORT
+from maptr.protocol.numbers import HTTP_PORT, SERVER_PORT
 from maptr.registry.pull import OFFICIAL, Demands, apply_pull, plan_pull
 from maptr.server import publisher, settings, state_folder
 from maptr.server.control import MAX_SOCKET_PATH
 from maptr.server.daemon import Daemon
-from maptr.server.state import Served, ZoneState
+from maptr.server.state import Served
 from maptr.zone.lint import publishable
+from maptr.zone.snapshot import Snapshot
+
+T = TypeVar("T")
 
 HOST = "127.0.0.1"
 FREE_PORTS = 3  # free ports to try if the default is taken
@@ -50,6 +53,11 @@ SAMPLE = Path(__file__).resolve().parent.parent / "sample.json"
 @click.argument("sources", nargs=-1, metavar="[URL|FILE]...", type=options.PATH)
 @click.option("--origin", metavar="NAME", help=f"Name of the zone.  [default: {lookup.ORIGIN}, or configured]")
 @click.option("--port", type=click.IntRange(1, 65535), help=f"Port on {HOST}.  [default: {SERVER_PORT}, or a free one]")
+@click.option(
+    "--http-port",
+    type=click.IntRange(1, 65535),
+    help=f"Port of the gateway on {HOST}.  [default: {HTTP_PORT}, or a free one]",
+)
 @options.CONFIG_OPTION
 @click.option("--offline", is_flag=True, help="Pull nothing; serve the table pulled before.")
 @click.option("--sample", is_flag=True, help="Pull nothing; serve a small sample of example organisations.")
@@ -58,6 +66,7 @@ def up(
     sources: tuple[str, ...],
     origin: str | None,
     port: int | None,
+    http_port: int | None,
     config: str | None,
     offline: bool,
     sample: bool,
@@ -69,7 +78,10 @@ def up(
     the public NAAN registry (https://cdluc3.github.io/naan_reg_priv/naan_records.json). If no source answers, the
     table pulled before is served.
 
-    Ctrl-C stops the server. The table stays and answers where DNS does not; maptr table pull keeps it up to date.
+    The gateway, with the same table and zone, is for a browser: open the URL that is printed. It needs the extra
+    maptr[gateway]; without it, DNS alone is served.
+
+    Ctrl-C stops both. The table stays and answers where DNS does not; maptr table pull keeps it up to date.
 
     \b
     Examples:
@@ -80,7 +92,7 @@ def up(
     \b
     Exit codes:
       0  stopped, or maptr up was running already
-      1  the zone cannot be served, the port is taken, or the configuration
+      1  the zone cannot be served, a port is taken, or the configuration
          is bad
       2  bad usage
       8  there is no registry, or a file cannot be read or written
@@ -94,7 +106,7 @@ def up(
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _only_one(Path(places.lock_file(os.environ))):
             registry = sample_registry() if sample else find_registry(sources, known, offline=offline, force=force)
-            _serve(registry, labels, folder, [port] if port else [SERVER_PORT, *_free_ports()], force=force)
+            _serve(registry, labels, folder, port, http_port, force=force)
     except ConfigError as error:
         output.fail(str(error), output.EXIT_NONE)
 
@@ -114,6 +126,8 @@ def _only_one(path: Path) -> Iterator[None]:
             with suppress(ConfigError, OSError):
                 running = configuration.load(Path(places.running_file(os.environ)))
                 where = f", on {', '.join(running.client.nameservers)}"
+                if "gateway.listen" in running.places:
+                    where += f" and http://{running.gateway.listen[0]}/"
             output.talk(f"maptr: it is up already{where}; try: maptr url ARK")
             sys.exit(output.EXIT_OK)
         yield
@@ -189,37 +203,78 @@ def _absolute(path: Path | None) -> str | None:
     return None if path is None else str(path.absolute())
 
 
-# ---- the zone, the server, the client
+# ---- the zone, the server, the gateway, the client
 
 
-def _serve(registry: Registry, origin: Labels, folder: Path, ports: list[int], *, force: bool) -> None:
+def _serve(
+    registry: Registry, origin: Labels, folder: Path, port: int | None, http_port: int | None, *, force: bool
+) -> None:
     file = Path(places.running_file(os.environ))
-    for last, port in enumerate(ports, 1):
-        text = _configuration(registry, origin, folder, port)
-        config = configuration.parse(text, filename=str(file), directory=file.parent)
-        served, state = _zone(config, force=force)
-        daemon = Daemon(config, served, reread=lambda: configuration.load(file))
-        try:
-            daemon.bind()
-            break
-        except ConfigError as error:
-            if last == len(ports):
-                output.fail(str(error), output.EXIT_NONE)
-            output.talk(f"serving   not on port {port}, which is taken")
+
+    def configured(port: int, http_port: int | None = None) -> tuple[str, Config]:
+        text = _configuration(registry, origin, folder, port, http_port)
+        return text, configuration.parse(text, filename=str(file), directory=file.parent)
+
+    def daemon_at(port: int) -> Daemon:
+        config = configured(port)[1]
+        daemon = Daemon(config, _zone(config, force=force), reread=lambda: configuration.load(file))
+        daemon.bind()
+        return daemon
+
+    def gateway_at(port: int) -> Gateway:
+        made = Gateway(configured(daemon.bound[0].port, port)[1], daemon)
+        made.service.bind()
+        return made
+
+    daemon = _on_free_port(daemon_at, port, SERVER_PORT)
+    logstream.configure(logging.WARNING)
+    http = None if gateway.missing_extra() else _on_free_port(gateway_at, http_port, HTTP_PORT)
 
     def begin() -> None:
-        write_atomically(file, text.encode())
-        _tell(daemon, state, registry, file)
+        bound = None if http is None else http.service.bound[0].port
+        write_atomically(file, configured(daemon.bound[0].port, bound)[0].encode())
+        _tell(daemon, http, registry, file)
 
-    logstream.configure(logging.WARNING)
     try:
-        asyncio.run(_run(daemon, begin))
+        asyncio.run(_run(daemon, http, begin))
     finally:
         file.unlink(missing_ok=True)
     output.talk(f"maptr: stopped; {registry.file} stays" if registry.kind == "registry" else "maptr: stopped")
 
 
-def _zone(config: Config, *, force: bool) -> tuple[Served, ZoneState]:
+def _on_free_port(make: Callable[[int], T], port: int | None, default: int) -> T:
+    """What ``make`` makes of the port, else of the default or a free one. Exits if the port is taken."""
+    ports = [port] if port else [default, *_free_ports()]
+    for number in ports:
+        try:
+            return make(number)
+        except ConfigError as error:
+            if number == ports[-1]:
+                output.fail(str(error), output.EXIT_NONE)
+            output.talk(f"serving   not on port {number}, which is taken")
+    raise AssertionError("no port")
+
+
+class Gateway:
+    """The gateway over the table and the zone of a server in this process."""
+
+    def __init__(self, config: Config, daemon: Daemon) -> None:
+        given = lookup.DEFAULTS
+        self.cache = gateway.make_cache([], given, config)
+        self.service = gateway.make_service(config, self.cache, given, zones=self._zones)
+        self._daemon = daemon
+        self._known: Snapshot | None = None
+
+    def _zones(self) -> Snapshot:
+        """The zones now. The answers that an earlier version gave are forgotten."""
+        zones = self._daemon.responder.state.snapshot
+        if zones is not self._known:
+            self._known = zones
+            self.cache.forget()
+        return zones
+
+
+def _zone(config: Config, *, force: bool) -> Served:
     """The zone built from the table; exits if it cannot be served."""
     state_folder.make(config)
     served = publisher.start(config.zones, clock=time.time)
@@ -235,11 +290,11 @@ def _zone(config: Config, *, force: bool) -> tuple[Served, ZoneState]:
     output.talk(f"          {state.zone.file}")
     if state.left_out and state.left_out.records:
         output.talk(f"          of its table {state.left_out}")
-    return served, state
+    return served
 
 
-def _configuration(registry: Registry, origin: Labels, folder: Path, port: int) -> str:
-    """The configuration of server and client, as TOML."""
+def _configuration(registry: Registry, origin: Labels, folder: Path, port: int, http_port: int | None) -> str:
+    """The configuration of server, client and gateway, as TOML."""
 
     def quoted(value: object) -> str:
         return json.dumps(str(value), ensure_ascii=False)
@@ -251,6 +306,7 @@ def _configuration(registry: Registry, origin: Labels, folder: Path, port: int) 
     if registry.kind == "registry":  # a pull must not replace the sample
         pulled = (f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in registry.pulled.items())
         table = f"[table]\nfile = {quoted(registry.file)}\n{''.join(pulled)}"
+    http = f'[gateway]\nlisten = ["{HOST}:{http_port}"]\n' if http_port else ""
     return f"""\
 # Written by maptr up, which removes it when it ends.
 [serve]
@@ -267,21 +323,28 @@ nameservers = ["{HOST}#{port}"]
 [cache]
 natab = {quoted(registry.file)}
 path = ""  # the server is on this machine
-"""
+{http}"""
 
 
-def _tell(daemon: Daemon, state: ZoneState, registry: Registry, file: Path) -> None:
+def _tell(daemon: Daemon, http: Gateway | None, registry: Registry, file: Path) -> None:
+    (zone,) = daemon.reloader.config.zones
     where = f"{daemon.bound[0].host} -p {daemon.bound[0].port}"
     naan = _example(registry.file)
     output.talk(f"serving   {daemon.bound[0]} (udp, tcp)")
+    output.talk(f"gateway   {gateway.missing_extra()}" if http is None else f"gateway   {http.service.urls[0]}")
     output.talk("client    all your maptr commands ask there until this ends")
     now = lookup.read_config(None)
     if now is not None and now.filename != str(file):
         output.talk(f"          but {now.filename} goes before it and names other servers")
-    output.talk("ready; try, in another shell (Ctrl-C here ends it):")
+    if http is not None:
+        output.talk("ready; open in a browser (Ctrl-C here ends it):")
+        output.data(f"  {http.service.urls[0]}")
+        output.talk("or try, in another shell:")
+    else:
+        output.talk("ready; try, in another shell (Ctrl-C here ends it):")
     output.data(f"  maptr url ark:{naan}/x1")
     output.data(f"  maptr discover --trace ark:{naan}/x1")
-    output.data(f"  dig +short NAPTR {naan}.{to_text(state.zone.name)} @{where}")
+    output.data(f"  dig +short NAPTR {naan}.{to_text(zone.name)} @{where}")
     if daemon.reloader.config.serve.control is not None:
         output.data(f"  maptr status --config {shlex.quote(str(file))}")
     sys.stdout.flush()
@@ -293,13 +356,23 @@ def _example(table: Path) -> str:
     return next((entry.naan for entry in usable.values() if entry.nmas and not entry.shoulder), "12345")
 
 
-async def _run(daemon: Daemon, begin: Callable[[], None]) -> None:
-    """Run the daemon until a signal; ``begin`` is called once no signal can end the process otherwise."""
+async def _run(daemon: Daemon, http: Gateway | None, begin: Callable[[], None]) -> None:
+    """Run both until a signal; ``begin`` is called once no signal can end the process otherwise.
+
+    The gateway ends first, because its last responses need the server.
+    """
     loop = asyncio.get_running_loop()
+    stop = daemon.stop if http is None else http.service.stop
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # SIGHUP: the terminal was closed
-        loop.add_signal_handler(number, daemon.stop)
+        loop.add_signal_handler(number, stop)
     begin()
-    await daemon.run()
+    serving = asyncio.create_task(daemon.run())
+    serving.add_done_callback(lambda _: stop())
+    if http is not None:
+        async with http.cache:
+            await http.service.run()
+        daemon.stop()
+    await serving
 
 
 def _free_ports() -> list[int]:

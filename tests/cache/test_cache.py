@@ -81,6 +81,20 @@ def test_calls_share_one_resolver_for_the_servers_of_the_cache() -> None:
         assert asyncio.run(cache.drift_async("12345")) == cache.drift("12345")
 
 
+def test_forgotten_answers_are_asked_for_again(tmp_path: Path) -> None:
+    other = "ark:23456/x1"
+    rig = Rig({**ONE_HOST, "23456.ark.arpa.": said(host("i.example."))}, path=tmp_path / "c")
+
+    def sources() -> list[str]:
+        return [rig.cache.discover(ark).source for ark in (ARK, other)]
+
+    assert (sources(), sources()) == (["dns", "dns"], ["memory", "memory"])
+    rig.cache.forget("12345")
+    assert (sources(), sources()) == (["dns", "memory"], ["memory", "memory"])
+    rig.cache.forget()
+    assert sources() == ["dns", "dns"]
+
+
 def test_require_secure_takes_neither_unvalidated_answers_nor_the_table() -> None:
     rig = Rig(ONE_HOST, table(("12345", "t.example"), ("1000", "t.example")))
     assert rig.cache.discover(ARK).security == "indeterminate"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import http.client
 import json
 import os
 import re
@@ -15,8 +17,10 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import dns.message
+import dns.query
 import pytest
 
 from maptr import places
@@ -61,6 +65,12 @@ class User:
         return run_process("url", *arks, cwd=self.home, env=self.environment).stdout.splitlines()
 
 
+class Reply(NamedTuple):
+    status: int
+    location: str
+    content: bytes
+
+
 class Up:
     """A running ``maptr up``, with its output so far."""
 
@@ -89,6 +99,22 @@ class Up:
         found = re.search(r"serving   127\.0\.0\.1:(\d+) \(udp, tcp\)", self.said)
         assert found is not None, self.said
         return int(found[1])
+
+    @property
+    def url(self) -> str:
+        """The gateway's URL, without the final slash."""
+        found = re.search(r"^  (http://127\.0\.0\.1:\d+)/$", self.said, re.MULTILINE)
+        assert found is not None, self.said
+        return found[1]
+
+    def get(self, target: str) -> Reply:
+        """A response of the gateway; a redirect is not followed."""
+        connection = http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=PATIENCE)
+        connection.request("GET", target)
+        reply = connection.getresponse()
+        found = Reply(reply.status, reply.headers.get("Location", ""), reply.read())
+        connection.close()
+        return found
 
     def end(self, number: int = signal.SIGINT) -> int:
         self.process.send_signal(number)
@@ -121,6 +147,33 @@ def test_the_sample_answers_every_command_until_it_ends(user: User) -> None:
     assert not user.running.exists()
     user.run("url", ARK, f"@127.0.0.1#{up.port}", code=9)
     assert not (user.data / "naans").exists()
+
+
+def test_the_gateway_serves_the_same_table_and_zone(user: User) -> None:
+    up = user.up("--sample").ready()
+    assert f"gateway   {up.url}/\n" in up.said
+    user.run("up", "--sample", said=f"on 127.0.0.1#{up.port} and {up.url}/; try")
+    assert up.get(f"/{ARK}")[:2] == (302, "https://ark.nlm.example.org/ark:/12025/x1")
+    assert up.get("/ark:12345?info").content.startswith(b"erc:")
+    assert b"<html" in up.get("/").content
+    until(lambda: up.get("/ready").content == b"ready\n", "a gateway that is ready")
+    query = dns.message.make_query("12025.ark.arpa.", "NAPTR", id=0)
+    question = base64.urlsafe_b64encode(query.to_wire()).rstrip(b"=").decode()
+    answer = dns.message.from_wire(up.get(f"/dns-query?dns={question}").content)
+    assert answer.answer == dns.query.udp(query, "127.0.0.1", PATIENCE, up.port).answer
+    assert up.end(signal.SIGTERM) == 0
+    with pytest.raises(ConnectionRefusedError):
+        up.get("/")
+
+
+def test_without_the_extra_dns_alone_is_served(user: User) -> None:
+    (user.home / "sitecustomize.py").write_text("import sys\nsys.modules['aiohttp'] = None\n")
+    user.environment["PYTHONPATH"] = os.pathsep.join([str(user.home), *(path for path in sys.path if path)])
+    up = user.up("--sample").ready()
+    assert "gateway   needs the package aiohttp: pip install 'maptr[gateway]'\n" in up.said
+    assert user.urls(ARK) == ["https://ark.nlm.example.org/ark:/12025/x1"]
+    user.run("up", "--sample", said=f"it is up already, on 127.0.0.1#{up.port}; try")
+    assert up.end() == 0
 
 
 def test_the_default_is_the_public_registry(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,9 +232,11 @@ def test_the_registry_is_pulled_and_served_and_the_table_stays(user: User) -> No
         assert f"pulled from {url}" in up.said
         assert user.urls("ark:10003/x1") == ["https://h.example.org/ark:/10003/x1"]
         assert json.loads(user.run("url", "--json", "ark:10003/x1").stdout)["source"] == "dns"
-        content = natab(*range(10000, 10011))
+        assert up.get("/ark:10000/x1").location == "https://h.example.org/ark:/10000/x1"
+        content = natab(*range(10000, 10011)).replace(b"h.example.org", b"i.example.org", 1)
         user.run("reload", "--config", str(user.running))
         until(lambda: user.urls("ark:10010/x1") == ["https://h.example.org/ark:/10010/x1"], "a pull by the reload")
+        until(lambda: "//i." in up.get("/ark:10000/x1").location, "a gateway that forgets the answer of the old zone")
         assert up.end() == 0
     assert "naans stays" in up.said
     user.environment["MAPTR_CLIENT_NAMESERVERS"] = f"127.0.0.1#{up.port}"
@@ -234,11 +289,14 @@ def test_a_killed_one_does_not_keep_the_next_from_starting(user: User) -> None:
     assert again.end() == 0
 
 
-def test_a_port_that_is_taken(user: User) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+@pytest.mark.parametrize(("option", "kind"), [("--port", socket.SOCK_DGRAM), ("--http-port", socket.SOCK_STREAM)])
+def test_a_port_that_is_taken(option: str, kind: int, user: User) -> None:
+    with socket.socket(socket.AF_INET, kind) as sock:
         sock.bind(("127.0.0.1", 0))
+        if kind == socket.SOCK_STREAM:
+            sock.listen()
         taken = sock.getsockname()[1]
-        user.run("up", "--sample", "--port", str(taken), code=1, said=f"127.0.0.1:{taken}")
+        user.run("up", "--sample", option, str(taken), code=1, said=f"127.0.0.1:{taken}")
     assert not user.running.exists()
 
 
@@ -250,7 +308,11 @@ def test_a_free_port_is_used_if_the_default_is_taken(user: User) -> None:
         up = user.up("--sample").ready()
     assert not ours or (f"not on port {PORT}, which is taken" in up.said and up.port != PORT)
     user.run("url", ARK, f"@127.0.0.1#{up.port}")
-    assert up.end() == 0
+    other = User(user.home / "other")
+    other.home.mkdir()
+    user.processes.append(second := other.up("--sample").ready())
+    assert (second.port != up.port, second.url != up.url) == (True, True), "the second gateway has a free port, too"
+    assert (second.end(), up.end()) == (0, 0)
 
 
 def test_a_configuration_with_precedence_is_named(user: User) -> None:
@@ -268,6 +330,7 @@ def test_in_an_archive_the_sample_is_served_from_a_copy(user: User) -> None:
     user.environment["PYTHONPATH"] = os.pathsep.join([archive, *(path for path in sys.path if path)])
     up = user.up("--sample").ready()
     assert user.urls("ark:12345/x60np1wh8k") == ["https://x60.example.net/item/np1wh8k"]
+    assert b"<html" in up.get("/").content
     assert up.end() == 0
     assert (user.data / "up" / "sample.json").exists()
 
