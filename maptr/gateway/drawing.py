@@ -25,7 +25,7 @@ MARKS = {
     Verdict.LOSSY: "≈",
     Verdict.SAME: "=",
 }
-WORST_FIRST = tuple(MARKS)
+RANKS = {verdict: rank for rank, verdict in enumerate(MARKS)}  # 0 is the worst
 AGREES = (Verdict.SAME, Verdict.LOSSY)
 
 # ---- the walk
@@ -195,7 +195,7 @@ def worst_of(verdicts: Sequence[Drift]) -> dict[str, Drift]:
     for one in verdicts:
         naan = naan_of(one.record)
         known = worst.get(naan)
-        if known is None or WORST_FIRST.index(one.verdict) < WORST_FIRST.index(known.verdict):
+        if known is None or RANKS[one.verdict] < RANKS[known.verdict]:
             worst[naan] = one
     return worst
 

@@ -13,7 +13,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from http import HTTPStatus
 from importlib import resources
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -28,7 +28,7 @@ from maptr.cache.probe_log import Liveness, place_in
 from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError
 from maptr.gateway import drawing
-from maptr.gateway.drawing import AGREES, MARKS, WORST_FIRST, naan_of, shorten
+from maptr.gateway.drawing import AGREES, MARKS, RANKS, naan_of, shorten
 from maptr.gateway.message import Headers, Request, Response, html
 from maptr.gateway.site import DriftReport, Site
 from maptr.nma.describe import Segment
@@ -282,8 +282,10 @@ def headline(verdicts: Sequence[Drift]) -> Headline:
     return Headline("All records agree", f"The table and DNS give the same URLs for {plural(records, 'record')}.")
 
 
+@lru_cache(maxsize=1)
 def _overview(report: DriftReport, table: Table) -> dict[str, Any]:
-    """The map of a comparison, its counts, and its deviating records, worst first."""
+    """The map of a comparison, its counts, and its deviating records, worst first. Making them takes milliseconds,
+    and they stay the same until the next comparison."""
     worst = drawing.worst_of(report.verdicts)
     return {
         "report": report,
@@ -295,7 +297,7 @@ def _overview(report: DriftReport, table: Table) -> dict[str, Any]:
 
 
 def _facts(table: Table, verdicts: Iterable[Drift]) -> list[Fact]:
-    ordered = sorted(verdicts, key=lambda one: (WORST_FIRST.index(one.verdict), one.record))
+    ordered = sorted(verdicts, key=lambda one: (RANKS[one.verdict], one.record))
     return [Fact(one, _name(table, one.record)) for one in ordered]
 
 

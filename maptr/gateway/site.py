@@ -22,7 +22,7 @@ from maptr.zone.snapshot import Snapshot
 NO_TABLE = Table()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DriftReport:
     """The verdicts of the last comparison of table and DNS. ``at`` is its wall-clock time; None before the first.
 

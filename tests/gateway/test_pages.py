@@ -569,8 +569,7 @@ def test_every_deviating_square_of_the_file_links_to_its_evidence() -> None:
     text = file_of(*verdicts)
     ids = re.findall(r'id="(r-[^"]*)"', text)
     assert ids == [
-        f"r-{one.record}"
-        for one in sorted(verdicts, key=lambda one: (drawing.WORST_FIRST.index(one.verdict), one.record))
+        f"r-{one.record}" for one in sorted(verdicts, key=lambda one: (drawing.RANKS[one.verdict], one.record))
     ]
     links = [unquote(link) for link in re.findall(r'href="#(r-[^"]*)"', text)]
     assert len(links) == len(bad)

@@ -1,0 +1,186 @@
+"""The pages of a running gateway in a real browser, between a real DNS server and a web server as mapping authority."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.parse import quote
+from urllib.request import urlopen
+
+import pytest
+
+from maptr import registry
+from maptr.cache.cache import Cache
+from maptr.cache.disk import Disk
+from maptr.cache.probe_log import Probe, ProbeLog, ProbeResult
+from maptr.gateway.service import Service
+from maptr.walk import Settings
+from maptr.zone.build import build
+from tests.support.browser import Chromium, Page
+from tests.support.gateway_service import running_service
+from tests.support.http_server import pages
+from tests.support.peers import Maptr
+from tests.support.waiting import until
+
+HOSTILE = '"><img src=//e.example/x onerror=alert(1)><script>document.title=1</script>&<!--'
+NAAN = "86420"  # its mapping authority runs here
+MISSING = "86421"  # in the table, and not in DNS
+WIDTHS = [390, 1280]
+TARGETS = {
+    "home": "/",
+    "search": "/?q=ark:12025/x6np1",
+    "without an ARK": f"/?q={quote(HOSTILE)}",
+    "drift": "/drift",
+    "those that agree": "/drift?verdict=same",
+    "NAAN": "/naan/12025",
+    "shoulders": "/naan/99999",
+    "hostile NAAN": f"/naan/{NAAN}",
+    "description": "/ark:12025",
+    "authorities": "/ark:12025/x6np1?maptr=list",
+}
+ERRORS = {"no page": "/nothing", "no ARK": f"/ark:{quote(HOSTILE)}", "no authority": "/ark:55555/x1"}
+
+
+@pytest.fixture(scope="module")
+def authority() -> Iterator[str]:
+    """A mapping authority, which serves every object as its target."""
+    with pages(
+        lambda target: (200, {"Content-Type": "text/html"}, f"<title>object {target}</title>".encode())
+    ) as server:
+        yield server.url
+
+
+@pytest.fixture(scope="module")
+def gateway(sample: Path, authority: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """The sample in DNS, and a table with two more records, one that differs, and an authority that was silent."""
+    folder = tmp_path_factory.mktemp("gateway")
+    zone, table = folder / "zone", folder / "naans.json"
+    zone.write_text(build(registry.read(sample.read_bytes()), 2026112301).text)
+    document = json.loads(sample.read_text().replace("ark.loc.example.org", "elsewhere.example.org"))
+    hosts = [record["target"]["url"].partition("/ark:")[0] for record in document["data"]]
+    for naan, base in ((NAAN, authority), (MISSING, "https://missing.example.org")):
+        target = {"url": f"{base}/ark:/${{content}}", "http_code": 302}
+        document["data"].append({"what": naan, "who": {"name": HOSTILE}, "target": target})
+    table.write_text(json.dumps(document))
+    history = Disk(folder / "history.sqlite", wall=lambda: 1_790_000_000.0)
+    probes = [Probe(hosts[0], 1_789_000_000.0 + n, ProbeResult.SILENT, HOSTILE) for n in range(3)]
+    assert ProbeLog(history, wall=lambda: 0.0).record(probes)
+    with ExitStack() as stack:
+        server = stack.enter_context(Maptr({"ark.arpa.": zone}))
+        cache = Cache(
+            table,
+            None,
+            "natab-first",
+            nameservers=[f"127.0.0.1#{server.port}"],
+            settings=Settings(allow_private=True),
+            history=history,
+        )
+        service = stack.enter_context(running_service(cache))
+        until(lambda: service.site.drift.at is not None, "table and DNS are compared")
+        yield service
+
+
+def at(gateway: Service, target: str) -> str:
+    return gateway.urls[0].removesuffix("/") + target
+
+
+def go(page: Page, script: str) -> None:
+    """Do something that loads another page, and wait for it."""
+    loads = len(page.events("Page.loadEventFired"))
+    page.value(f"setTimeout(() => {{{script}}}, 0); 0")
+    page.wait(loads + 1)
+
+
+def test_search_follow_and_read(browser: Chromium, gateway: Service, authority: str) -> None:
+    page = browser.open(at(gateway, "/"))
+    assert page.value("document.title") == f"2 of {len(gateway.site.drift.verdicts)} records deviate – maptr"
+    go(page, f"document.querySelector('#q').value = 'see ark:/{NAAN}/x6-np1, p. 4'; document.forms[0].requestSubmit()")
+    assert page.value("document.querySelector('h1').innerText") == f"ark:{NAAN}/x6np1 goes to"
+    assert page.value("document.querySelector('.target').innerText") == f"{authority}/ark:/{NAAN}/x6np1"
+    assert page.value("document.querySelector('.walk .chosen .name').textContent").startswith("http://127.0.0.1")
+    go(page, "document.querySelector('.button').click()")
+    assert page.value("document.title") == f"object /ark:/{NAAN}/x6np1"
+    assert page.value("location.href") == f"{authority}/ark:/{NAAN}/x6np1"
+    assert page.troubles() == []
+
+
+def test_from_the_map_to_a_naan_and_back(browser: Chromium, gateway: Service) -> None:
+    page = browser.open(at(gateway, "/"))
+    go(page, "location = document.querySelector('nav a[href=\"/drift\"]').href")
+    assert page.value("[...document.querySelectorAll('.record')].map(one => one.classList[1])") == [
+        "differs",
+        "missing",
+    ]
+    assert "2026112301" in page.value("document.querySelector('.lede').innerText")
+    go(page, "document.querySelector('.map a.differs').dispatchEvent(new MouseEvent('click'))")
+    assert page.value("location.pathname") == "/naan/12026"
+    text = page.value("document.body.innerText")
+    for expected in (
+        "US Library of Congress",
+        "https://elsewhere.example.org/",
+        "https://ark.loc.example.org/",
+        "differs",
+    ):
+        assert expected in text
+    assert page.value("document.querySelectorAll('.past li').length") == 1, "its first verdict"
+    go(page, "history.back()")
+    assert page.value("location.pathname") == "/drift"
+    assert page.troubles() == []
+
+
+def test_hostile_texts_of_the_registry_are_texts(browser: Chromium, gateway: Service) -> None:
+    for target in ("/", "/drift", f"/naan/{MISSING}", f"/?q=ark:{NAAN}/x1", f"/ark:{NAAN}"):
+        page = browser.open(at(gateway, target))
+        assert HOSTILE in page.value("document.body.textContent"), target
+        assert page.value("document.images.length + document.scripts.length") == 0
+        assert page.troubles() == []
+
+
+def test_the_keyboard_reaches_everything_and_its_place_is_seen(browser: Chromium, gateway: Service) -> None:
+    page = browser.open(at(gateway, "/"))
+    reached: list[str] = []
+    for _ in range(40):
+        for kind in ("keyDown", "keyUp"):
+            browser.call(
+                "Input.dispatchKeyEvent", page.session, type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9
+            )
+        seen = page.value("""(() => {
+            const one = document.activeElement, box = one.getBoundingClientRect();
+            const painted = getComputedStyle(one), square = one.querySelector('rect');
+            const marked = painted.outlineStyle !== 'none' || (square && getComputedStyle(square).stroke !== 'none');
+            return {what: one.tagName.toLowerCase() + ' ' + (one.getAttribute('href') || one.id), marked,
+                    inside: box.left >= 0 && box.width > 0};
+        })()""")
+        if reached and seen["what"] == reached[0]:
+            break
+        reached.append(seen["what"])
+        assert seen["what"].startswith("body") or (seen["marked"] and seen["inside"]), seen
+    assert reached[:5] == ["a #main", "a /", "a /", "a /drift", "input q"]
+    assert {"a /naan/12026", f"a /naan/{MISSING}", "a /drift", "a /metrics"} <= set(reached)
+
+
+@pytest.mark.parametrize("target", [*TARGETS.values(), *ERRORS.values()], ids=[*TARGETS, *ERRORS])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_each_page_fits_and_axe_has_no_serious_finding(
+    dark: bool, target: str, browser: Chromium, gateway: Service
+) -> None:
+    for width in WIDTHS:
+        page = browser.open(at(gateway, target), width=width, dark=dark)
+        assert page.value("document.documentElement.scrollWidth") <= width, "no horizontal scrolling"
+        asked = {event["request"]["url"] for event in page.events("Network.requestWillBeSent")}
+        assert all(url.startswith(gateway.urls[0]) for url in asked), asked
+        if target in TARGETS.values():
+            assert page.troubles() == []
+    assert page.faults() == []
+
+
+def test_each_page_is_small_and_works_without_scripts(gateway: Service) -> None:
+    for target in (*TARGETS.values(), "/style.css", "/icon.svg"):
+        with urlopen(at(gateway, target)) as response:
+            assert len(response.read()) < 50_000
+            if "text/html" in response.headers["Content-Type"]:
+                policy = response.headers["Content-Security-Policy"]
+                assert "default-src 'none'" in policy
+                assert "unsafe" not in policy
