@@ -140,7 +140,9 @@ class Cache:
         try:
             return await (self._ask_async or self._client.discover_async)(lookup.ark, **lookup.ask)
         except DiscoveryError as error:
-            return error.discovery or Discovery(lookup.ark, complete=False, reason=str(error))
+            if error.discovery is None:
+                return Discovery(lookup.ark, complete=False, reason=str(error))
+            return error.discovery
 
     def unasked(self, ark: Ark | str | bytes, **options: Unpack[CacheOptions]) -> Discovery | None:
         """The discovery from the table if the policy does not need DNS for it, else None.

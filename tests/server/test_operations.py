@@ -8,6 +8,7 @@ import resource
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -21,6 +22,8 @@ import tomli
 from maptr.config import Config, parse
 from maptr.config.model import all_keys
 from maptr.dnssec.keys import Algorithm, KeyState, Role, add_key
+from tests.support.certificates import write_certificate
+from tests.support.http_gateway import ConfiguredGateway, HttpClient
 from tests.support.load import Load
 from tests.support.peers import Maptr, find
 from tests.support.server_process import PATIENCE, Site, address_of, zone_text
@@ -30,6 +33,7 @@ CONFIGURATION = (REPOSITORY / "docs" / "configuration.md").read_text("utf-8")
 OPERATIONS = (REPOSITORY / "docs" / "operations.md").read_text("utf-8")
 GATEWAY = (REPOSITORY / "docs" / "gateway.md").read_text("utf-8")
 UNIT = REPOSITORY / "docs" / "maptr.service"
+UNITS = (UNIT, REPOSITORY / "docs" / "maptr-gateway.service")
 
 
 # --- configuration.md
@@ -118,12 +122,15 @@ def test_every_log_line_is_on_the_page_and_no_other() -> None:
 
 
 @pytest.mark.skipif(
-    find("systemd-analyze") is None, reason="systemd-analyze is not installed: docs/maptr.service is NOT checked"
+    find("systemd-analyze") is None, reason="systemd-analyze is not installed: the units in docs are NOT checked"
 )
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.stem)
 @pytest.mark.parametrize("check", ["verify", "security --offline=yes --threshold=20 --no-pager"])
-def test_systemd_accepts_the_unit_and_finds_it_more_restricted_than_others(check: str, tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit_and_finds_it_more_restricted_than_others(
+    path: Path, check: str, tmp_path: Path
+) -> None:
     """Debian's have named 9.6, knot 7.0, nsd 5.0, pdns 2.3."""
-    unit = shutil.copy(UNIT, tmp_path)
+    unit = shutil.copy(path, tmp_path)
     done = subprocess.run(
         ["systemd-analyze", *check.split(), unit], capture_output=True, text=True, timeout=60, check=False
     )
@@ -147,9 +154,16 @@ class Denied(Maptr):
         return [sys.executable, "-c", DENY, *super().configure()]
 
 
+class DeniedGateway(ConfiguredGateway):
+    """The same for the gateway."""
+
+    def configure(self) -> list[str]:
+        return [sys.executable, "-c", DENY, *super().configure()]
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="systemd's memory protection is Linux's")
-def test_the_server_runs_under_the_memory_protection_of_the_unit(sample: Path) -> None:
-    assert "MemoryDenyWriteExecute=yes" in UNIT.read_text()
+def test_the_servers_run_under_the_memory_protection_of_the_units(sample: Path, tmp_path: Path) -> None:
+    assert all("MemoryDenyWriteExecute=yes" in unit.read_text() for unit in UNITS)
     probe = subprocess.run([sys.executable, "-c", DENY, sys.executable, "-c", ""], stderr=subprocess.PIPE, text=True)
     if probe.returncode:
         pytest.skip(probe.stderr.strip())
@@ -157,6 +171,17 @@ def test_the_server_runs_under_the_memory_protection_of_the_unit(sample: Path) -
         query = dns.message.make_query("12345.ark.arpa", "NAPTR")
         for ask in (dns.query.udp, dns.query.tcp):
             assert ask(query, server.host, port=server.port, timeout=20).answer
+    write_certificate(tmp_path)
+    text = 'listen = ["127.0.0.1:0"]\ncertificate = "tls.crt"\nkey = "tls.key"\n'
+    (tmp_path / "maptr.toml").write_text(f'[gateway]\n{text}[cache]\npath = "cache.sqlite"\nnatab = "{sample}"\n')
+    gateway = DeniedGateway("--config", str(tmp_path / "maptr.toml"), "--policy", "natab-only")
+    trusts = ssl.create_default_context(cafile=str(tmp_path / "tls.crt"))
+    try:
+        with HttpClient(gateway.launch().ready(), tls=trusts) as client:
+            assert client.get("/ark:12345/x54xz321").status == 302
+            assert client.get("/", "Accept: text/html").status == 200
+    finally:
+        gateway.stop()
 
 
 # --- faults: each row of the table, and its tests

@@ -7,18 +7,23 @@ import contextlib
 import gc
 import socket
 import ssl
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
+from maptr.cache.cache import Cache
 from maptr.config.model import GatewayConfig
 from maptr.gateway.metrics import Metrics
 from maptr.gateway.server import HttpServer
+from maptr.gateway.service import Service
 from maptr.gateway.site import Site
 from maptr.registry.followed_file import TableState
 from maptr.server.sockets import open_tcp
 from tests.support.caching import ONE_HOST, Rig, table
+from tests.support.gateway_process import GatewayProcess
 from tests.support.running import PATIENCE, Running
+from tests.support.waiting import until
 
 TABLE = table(("12345", "t.example"))
 
@@ -189,6 +194,44 @@ def gateway(
         gc.collect()  # reports exceptions that were never retrieved
         running.close()
     assert (left, faults, http.connections) == ([], [], 0)
+
+
+@contextlib.contextmanager
+def serving(service: Service, cache: Cache) -> Iterator[Running]:
+    """Run a service; its ``bound`` has the port. At the end no task may be left, and no exception unhandled."""
+    faults: list[Mapping[str, Any]] = []
+    running = Running()
+    running.loop.set_exception_handler(lambda _, context: faults.append(context))
+    service.bind()
+    future = asyncio.run_coroutine_threadsafe(service.run(), running.loop)
+    try:
+        until(lambda: future.done() or _answers(service.bound[0].port), "the service answers")
+        yield running
+    finally:
+        running.call(service.stop)
+        future.result(2 * PATIENCE)
+        asyncio.run_coroutine_threadsafe(cache.aclose(), running.loop).result(PATIENCE)
+        left = on_loop(running, lambda: [*map(str, asyncio.all_tasks() - {asyncio.current_task()})])
+        gc.collect()
+        running.close()
+    assert (left, faults) == ([], [])
+
+
+def _answers(port: int) -> bool:
+    with contextlib.suppress(OSError, EOFError):
+        return get(port, "/health").status in (200, 429)
+    return False
+
+
+class ConfiguredGateway(GatewayProcess):
+    """``maptr gateway`` with the addresses of its configuration, or a free port."""
+
+    def configure(self) -> list[str]:
+        listen = [] if "--config" in self.options else ["--listen", "127.0.0.1:0"]
+        return [sys.executable, "-m", "maptr", "gateway", *listen, *self.options]
+
+    def ready(self) -> int:
+        return int(self.wait_for(r"^maptr: ready, serving on https?://127\.0\.0\.1:(\d+)/")[1])
 
 
 def on_loop(running: Running, function: Callable[[], Any]) -> Any:

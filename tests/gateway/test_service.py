@@ -1,0 +1,388 @@
+"""The gateway as a service: what it is ready for, reloads, signals, systemd, and the metrics of its page."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from maptr.cache.cache import Cache
+from maptr.config import parse
+from maptr.discovery import DiscoveryFailed, Outcome
+from maptr.errors import ConfigError
+from maptr.gateway import service
+from maptr.gateway.service import Service
+from maptr.registry import write_json
+from maptr.registry.table import Table
+from maptr.walk import Answer
+from tests.support.caching import ONE_HOST, SILENT, FakeDns, table
+from tests.support.certificates import write_certificate
+from tests.support.http_gateway import ConfiguredGateway, HttpClient, get, request, serving
+from tests.support.scripted import serving as dns_serving
+from tests.support.scripted import zone
+from tests.support.waiting import until
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGE = (REPOSITORY / "docs" / "gateway.md").read_text("utf-8")
+TABLE = table(("12345", "t.example"), ("54321", "u.example"))
+ONE = "ark,url\nark:12345/one,https://one.example/\n"
+TWO = "ark,url\nark:12345/one,https://two.example/\n"
+
+
+def write(path: Path, text: str) -> Path:
+    """Replace a file as a whole."""
+    beside = path.with_name(f"{path.name}.new")
+    beside.write_text(text)
+    return beside.replace(path)
+
+
+def write_table(path: Path, content: Table = TABLE) -> Path:
+    return write(path, write_json(content))
+
+
+# ---- ready
+
+
+@contextmanager
+def started(
+    directory: Path, dns: FakeDns | None = None, policy: str = "dns-first", *, natab: bool = True, **settings: str
+) -> Iterator[int]:
+    """The port of a service with a table file, over a scripted DNS."""
+    file = write_table(directory / "naans.json") if natab else None
+    dns = dns or FakeDns(ONE_HOST)
+    cache = Cache(file, policy=policy, ask=dns.ask, ask_async=dns.ask_async)
+    lines = "".join(f'{key} = "{value}"\n' for key, value in settings.items())
+    config = parse(f'[gateway]\nlisten = ["127.0.0.1:0"]\ndrift_every = 0\n{lines}')
+    made = Service(config, cache, allow_private=False)
+    with serving(made, cache):
+        yield made.bound[0].port
+
+
+def ready(port: int) -> tuple[int, str]:
+    reply = get(port, "/ready")
+    return reply.status, reply.body.decode()
+
+
+def test_ready_is_503_while_the_table_cannot_be_read(tmp_path: Path) -> None:
+    with started(tmp_path, policy="natab-only") as port:
+        assert ready(port) == (200, "ready\n")
+        write(tmp_path / "naans.json", "{")
+        until(lambda: ready(port)[0] == 503, "it is not ready")
+        assert ready(port)[1].startswith("table: ")
+        assert get(port, "/health").status == 200
+        assert get(port, "/ark:54321/x").headers["location"] == "https://u.example/ark:/54321/x"
+        write_table(tmp_path / "naans.json")
+        until(lambda: ready(port) == (200, "ready\n"), "it is ready")
+
+
+def test_ready_is_503_without_any_source(tmp_path: Path) -> None:
+    with started(tmp_path, policy="natab-only", natab=False) as port:
+        assert ready(port) == (503, "table: none\n")
+
+
+@pytest.mark.parametrize("policy", ["dns-first", "natab-first", "dns-only"])
+def test_ready_is_503_while_dns_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
+    """Kept answers and the table do not hide that."""
+    monkeypatch.setattr(service, "DNS_EVERY", 0.05)
+    dns = FakeDns(ONE_HOST)
+    with started(tmp_path, dns, policy) as port:
+        assert ready(port) == (200, "ready\n")
+        dns.answers["99999.ark.arpa."] = SILENT
+        until(lambda: ready(port) == (503, "DNS: 99999.ark.arpa. NAPTR: no answer in time (silence)\n"), "silence")
+        assert get(port, "/ark:12345/x").status == 302
+        del dns.answers["99999.ark.arpa."]
+        until(lambda: ready(port) == (200, "ready\n"), "it is ready")
+        dns.error = DiscoveryFailed("no server")
+        until(lambda: ready(port) == (503, "DNS: no server\n"), "no server")
+
+
+def test_a_dns_without_the_origin_needs_a_table(tmp_path: Path) -> None:
+    nowhere = FakeDns({name: Answer(Outcome.NXDOMAIN) for name in ("99999.ark.arpa.", "ark.arpa.")})
+    with started(tmp_path, nowhere) as port:
+        assert ready(port) == (200, "ready\n")
+    with started(tmp_path, nowhere, natab=False) as port:
+        assert ready(port)[0] == 503
+        assert ready(port)[1].startswith("DNS: ark.arpa is not delegated on the public Internet")
+
+
+def test_the_start_does_not_wait_long_for_a_silent_dns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "FIRST_TEST", 0.05)
+    dns = FakeDns(ONE_HOST)
+    dns.gate = threading.Event()
+    with started(tmp_path, dns) as port:
+        assert ready(port) == (503, "DNS: not tested yet\n")
+        dns.gate.set()
+        until(lambda: ready(port) == (200, "ready\n"), "it is ready")
+
+
+def test_ready_is_503_while_the_redirects_are_broken(tmp_path: Path) -> None:
+    file = write(tmp_path / "single.csv", ONE)
+    with started(tmp_path, redirects=str(file)) as port:
+        assert get(port, "/ark:12345/one").headers["location"] == "https://one.example/"
+        write(file, f"{TWO}ark:12345/two,javascript:alert(1)\n")
+        until(lambda: ready(port)[0] == 503, "it is not ready")
+        assert ready(port)[1].startswith(f"redirects: {file}:3: ")
+        assert get(port, "/ark:12345/one").headers["location"] == "https://one.example/"
+        write(file, TWO)
+        until(lambda: ready(port) == (200, "ready\n"), "it is ready")
+        assert get(port, "/ark:12345/one").headers["location"] == "https://two.example/"
+
+
+def test_a_stop_does_not_wait_for_a_comparison_with_dns(tmp_path: Path) -> None:
+    dns = FakeDns(ONE_HOST)
+    cache = Cache(write_table(tmp_path / "naans.json"), ask=dns.ask, ask_async=dns.ask_async)
+    made = Service(parse('[gateway]\nlisten = ["127.0.0.1:0"]\n'), cache)
+    with serving(made, cache):
+        dns.gate = threading.Event()
+    dns.gate.set()
+
+
+# ---- the metrics of the page
+
+
+def test_every_metric_is_on_the_page(tmp_path: Path) -> None:
+    with started(tmp_path) as port:
+        for target in ("/ark:12345/x", b"/\xff"):
+            get(port, target)
+        exposed = get(port, "/metrics").body.decode()
+    families = dict(re.findall(r"^# TYPE (\S+) (\S+)$", exposed, re.MULTILINE))
+    names = {name for name in families if not name.endswith("_created")}
+    rows = re.findall(r"^\| `(maptr_[a-z_]+)` \|([^|]*)\| [^|]+ \|$", PAGE, re.MULTILINE)
+    assert {name for name, _ in rows} == names
+    for name, labels in rows:
+        sample = "_count" if families[name] == "histogram" else ""
+        found = re.search(rf"^{name}{sample}(?:{{(.*)}})? ", exposed, re.MULTILINE)
+        if found is not None:
+            shown = [label.partition("=")[0] for label in (found[1] or "").split(",") if label]
+            assert re.findall(r"`(\w+)`", labels) == shown, name
+
+
+# ---- as a process
+
+
+class Site:
+    """A directory with a configuration, and the gateway that has it."""
+
+    def __init__(self, directory: Path, stack: ExitStack) -> None:
+        self.directory = directory
+        self.config = directory / "maptr.toml"
+        self.redirects = write(directory / "single.csv", ONE)
+        write_table(directory / "naans.json")
+        self._stack = stack
+        self._dns = stack.enter_context(dns_serving(zone({"12345.ark.arpa.": ['0 0 "h" "ark" "" h.example.']})))
+
+    def configure(self, more: str = "", *, first: str = "", rate: int = 0, listen: str = "127.0.0.1:0") -> None:
+        cache = '[cache]\nnatab = "naans.json"\npath = ""\n'
+        gateway = f'[gateway]\nlisten = ["{listen}"]\nredirects = "single.csv"\nrate = {rate}\n{more}'
+        write(self.config, first + gateway + cache)
+
+    def start(self, *options: str) -> int:
+        return self.launch(*options).ready()
+
+    def launch(self, *options: str) -> ConfiguredGateway:
+        servers = f"@127.0.0.1#{self._dns}"
+        self.server = ConfiguredGateway("--config", str(self.config), servers, *options)
+        self._stack.callback(self.server.stop)
+        self.server.launch()
+        return self.server
+
+    def reload(self, said: str = "^maptr: reloaded$") -> str:
+        return self.server.wait_for(said, self.server.hang_up())[0]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with ExitStack() as stack:
+        yield Site(tmp_path, stack)
+
+
+def test_a_reload_takes_the_settings_and_keeps_the_connections(site: Site) -> None:
+    site.configure()
+    port = site.start()
+    with HttpClient(port) as client:
+        assert client.get("/ark:12345/x").headers["location"] == "https://h.example/ark:12345/x"
+        assert client.get("/ark:77777/x").status == 404
+        site.configure('root = "https://n2t.example"\naccess_log = true\n')
+        site.reload()
+        assert client.get("/ark:77777/x").headers["location"] == "https://n2t.example/ark:77777/x"
+        site.server.wait_for(r'^maptr: 127\.0\.0\.1 "GET /ark:77777/x" 302 \d')
+        site.configure("proxies = []\n", rate=1)
+        site.reload()
+        assert 429 in {client.get("/health").status for _ in range(10)}
+        site.configure(listen="127.0.0.1:1")
+        site.reload("gateway.listen is as it was at the start: restart to change it")
+        assert client.get("/health").status == 200
+
+
+CERTIFICATE = 'certificate = "tls.crt"\nkey = "tls.key"\n'
+
+BAD: dict[str, tuple[Callable[[Site], object], str]] = {
+    "not TOML": (lambda site: write(site.config, "[gateway]\nlisten = [\n"), r"maptr\.toml:\d: "),
+    "an unknown key": (
+        lambda site: site.configure("rats = 1\n" + CERTIFICATE),
+        r"maptr\.toml:5: gateway\.rats: no such key",
+    ),
+    "a wrong value": (
+        lambda site: site.configure("max_connections = 0\n" + CERTIFICATE),
+        r"maptr\.toml:5: gateway\.max_connections: ",
+    ),
+    "no configuration": (lambda site: site.config.unlink(), r"maptr\.toml: No such file"),
+    "a bad redirect": (lambda site: write(site.redirects, f"{TWO}x,https://three.example/\n"), r"single\.csv:3: "),
+    "redirects to a private host": (
+        lambda site: write(site.redirects, f"{TWO}ark:1/x,http://127.0.0.1/\n"),
+        r"single\.csv:3: ",
+    ),
+    "no redirects": (lambda site: site.redirects.unlink(), r"single\.csv: No such file"),
+    "a bad certificate": (
+        lambda site: write(site.directory / "tls.crt", "x"),
+        r"maptr\.toml:5: gateway\.certificate: .*tls\.crt",
+    ),
+    "no key": (
+        lambda site: (site.directory / "tls.key").unlink(),
+        r"maptr\.toml:5: gateway\.certificate: .*tls\.key: No such file",
+    ),
+}
+
+
+@pytest.mark.parametrize(("spoil", "said"), BAD.values(), ids=BAD)
+def test_a_bad_reload_leaves_everything_as_it_is(site: Site, spoil: Callable[[Site], object], said: str) -> None:
+    write_certificate(site.directory)
+    trusts = ssl.create_default_context(cafile=str(site.directory / "tls.crt"))
+    site.configure(CERTIFICATE)
+    port = site.start()
+    with HttpClient(port, tls=trusts) as client:
+        spoil(site)
+        assert re.search(said, site.reload("^maptr: not reloaded: .*"))
+        assert client.get("/ark:12345/one").headers["location"] == "https://one.example/"
+        assert client.get("/ark:12345/x").headers["location"] == "https://h.example/ark:12345/x"
+        metrics = client.get("/metrics").body.decode()
+    assert 'maptr_gateway_reloads_total{result="refused"} 1.0' in metrics
+    with HttpClient(port, tls=trusts) as client:
+        assert client.get("/health").status == 200
+    write_certificate(site.directory, "other.example")
+    write(site.redirects, TWO)
+    site.configure(CERTIFICATE)
+    site.reload()
+    trusts = ssl.create_default_context(cafile=str(site.directory / "tls.crt"))
+    with HttpClient(port, tls=trusts) as client:
+        assert client.get("/ark:12345/one").headers["location"] == "https://two.example/"
+
+
+class Load:
+    """Clients that send requests on open connections without a pause, until the server says that it closes one."""
+
+    def __init__(self, port: int, count: int = 4) -> None:
+        self.answered = 0
+        self.faults: list[str] = []
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=(port, number)) for number in range(count)]
+
+    def __enter__(self) -> Load:
+        for thread in self._threads:
+            thread.start()
+        until(lambda: self.answered > 50 or self.faults, "the load")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, port: int, number: int) -> None:
+        try:
+            with HttpClient(port) as client:
+                while not self._stop.is_set():
+                    target = f"/ark:12345/{number}x{self.answered}?"
+                    reply = client.get(target)
+                    if reply.headers.get("location") != f"https://h.example{target}":
+                        self.faults.append(str(reply))
+                    self.answered += 1
+                    if reply.headers.get("connection") == "close":
+                        return
+        except (OSError, EOFError) as error:
+            self.faults.append(repr(error))
+
+
+def test_reloads_lose_no_request(site: Site) -> None:
+    site.configure()
+    port = site.start()
+    with Load(port) as load:
+        for number in range(10):
+            if number % 2:
+                write(site.config, "bad")
+                site.reload("not reloaded")
+            else:
+                site.configure()
+                site.reload()
+        before = load.answered
+        until(lambda: load.answered > before + 50 or load.faults, "more")
+    assert load.faults == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_under_load_loses_no_request(site: Site, number: int) -> None:
+    site.configure()
+    port = site.start()
+    with Load(port) as load:
+        assert site.server.stop(number) == 0
+    assert load.faults == []
+    assert site.server.lines[-1] == "maptr: stopped"
+    assert not [line for line in site.server.lines if "rror" in line or "Traceback" in line]
+    with pytest.raises(ConnectionError):
+        HttpClient(port)
+
+
+def test_systemd_is_told_of_each_state(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
+        name = f"\0maptr-test-{time.monotonic_ns()}"
+        notified.bind(name)
+        notified.settimeout(20)
+        monkeypatch.setenv("NOTIFY_SOCKET", f"@{name[1:]}")
+        site.configure()
+        port = site.start()
+        assert notified.recv(1000) == b"READY=1"
+        assert get(port, "/health").status == 200
+        site.reload()
+        assert notified.recv(1000).startswith(b"RELOADING=1\nMONOTONIC_USEC=")
+        assert notified.recv(1000) == b"READY=1"
+        assert site.server.stop() == 0
+        assert notified.recv(1000) == b"STOPPING=1"
+
+
+def test_the_log_in_json_has_the_members_of_each_request(site: Site) -> None:
+    site.configure("access_log = true\n", first='[serve]\nlog_format = "json"\n')
+    site.launch()
+    port = int(site.server.wait_for(r"http://127\.0\.0\.1:(\d+)/")[1])
+    reply = get(port, "/ark:12345/one?")
+    line = json.loads(site.server.wait_for(r'^.*"target".*$')[0])
+    assert (line["id"], line["target"], line["status"]) == (reply.headers["x-request-id"], "/ark:12345/one?", 302)
+
+
+def test_an_address_that_cannot_be_bound_is_an_error_with_its_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        text = f'[gateway]\nlisten = ["127.0.0.1:0", "127.0.0.1:{port}"]\n'
+        config = parse(text, filename="maptr.toml")
+        made = Service(config, Cache(TABLE, policy="natab-only"))
+        with pytest.raises(
+            ConfigError, match=rf"^maptr\.toml:2: gateway\.listen: cannot listen on 127\.0\.0\.1:{port}: "
+        ):
+            made.bind()
+
+
+def test_ipv6_and_several_addresses(tmp_path: Path) -> None:
+    cache = Cache(TABLE, policy="natab-only")
+    made = Service(parse('[gateway]\nlisten = ["127.0.0.1:0", "[::1]:0"]\n'), cache)
+    with serving(made, cache), socket.create_connection(("::1", made.bound[1].port), 8) as sock:
+        sock.sendall(request("/health", "Connection: close"))
+        assert sock.recv(1000).startswith(b"HTTP/1.1 200 OK")
+        assert made.urls[1] == f"http://[::1]:{made.bound[1].port}/"
