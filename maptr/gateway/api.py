@@ -38,7 +38,7 @@ from maptr.gateway.openapi import NAAN, STRING, Operation, parameter, ref, refus
 from maptr.gateway.resolve import NONE_AGE, RETRY_AFTER, provenance
 from maptr.gateway.site import Site
 from maptr.registry import json_records
-from maptr.registry.table import Table
+from maptr.registry.table import Table, shown
 
 SCHEMA = "maptr/1"
 METHODS = ("GET", "HEAD", "OPTIONS")
@@ -46,7 +46,7 @@ BASE = "/api/v1/"
 
 MAX_ARKS = 100  # of one request; the longest ARKs also reach the limit of the target
 PAGE = 100  # records of a page, unless the request says otherwise
-MAX_PAGE = 1000  # some 600 bytes each
+MAX_PAGE = 250  # some 600 bytes each; a page is made at once, while other requests wait
 MAX_AGE = 60  # seconds for which a client may keep a page of the table, or the drift
 
 _KEPT: Headers = (("Cache-Control", f"max-age={MAX_AGE}"),)
@@ -91,7 +91,7 @@ def _discover(request: Request, site: Site, ark: list[str]) -> Answer:
 def _discovered(request: Request, ark: Ark, found: Discovery) -> Response:
     document = discovery(ark, found, request.now)
     if found.candidates:
-        return as_json(document, headers=provenance(found, request.now))
+        return _json(document, provenance(found, request.now))
     return _nothing(document, found)
 
 
@@ -108,13 +108,14 @@ def _part(text: str, now: float) -> Lookup | Response:
     try:
         ark = Ark.parse(text)
     except ArkSyntaxError as error:
-        shown = text.encode("utf-8", "replace").decode()
-        return _line({"schema": SCHEMA, "ark": shown, "candidates": [], "age": None, "error": str(error)})
-    return Lookup(ark, lambda found: _line(discovery(ark, found, now)))
+        received = text.encode("utf-8", "replace").decode()
+        return _json({"schema": SCHEMA, "ark": received, "candidates": [], "age": None, "error": str(error)})
+    return Lookup(ark, lambda found: _json(discovery(ark, found, now)))
 
 
-def _line(document: Mapping[str, Any]) -> Response:
-    return Response(HTTPStatus.OK, (), json.dumps(document).encode() + b"\n")
+def _json(document: Mapping[str, Any], headers: Headers = ()) -> Response:
+    """A document on one line, which also is a line of a response in lines."""
+    return Response(HTTPStatus.OK, (("Content-Type", JSON), *headers), json.dumps(document).encode() + b"\n")
 
 
 def discovery(ark: Ark, found: Discovery, now: float) -> dict[str, Any]:
@@ -139,7 +140,7 @@ def discovery(ark: Ark, found: Discovery, now: float) -> dict[str, Any]:
 def _naans(request: Request, site: Site, limit: int = PAGE, after: str = "") -> Response:
     """A page of the table, in its order."""
     if after and after not in site.table:
-        return problem(HTTPStatus.NOT_FOUND, f"the table has no record {after!r}: begin again without after")
+        return problem(HTTPStatus.NOT_FOUND, f"the table has no record {shown(after)}: begin again without after")
     rest: Iterator[str] = iter(site.table)
     if after:
         rest = islice(dropwhile(lambda key: key != after, rest), 1, None)
@@ -153,7 +154,7 @@ def _naans(request: Request, site: Site, limit: int = PAGE, after: str = "") -> 
         "next": following,
     }
     links = (("Link", f'<{following}>; rel="next"'),) if following else ()
-    return as_json(document, headers=(*links, *_KEPT))
+    return _json(document, (*links, *_KEPT))
 
 
 def _naan(request: Request, site: Site, naan: str) -> Answer:
@@ -173,7 +174,7 @@ def _described(request: Request, site: Site, ark: Ark, found: Discovery) -> Resp
     probed = [site.liveness[place] for place in places if place in site.liveness]
     verdicts = [one for one in site.drift.verdicts if one.record.partition("/")[0] == ark.naan]
     drift = {"at": site.drift.at, "records": [one.to_dict() for one in verdicts]}
-    return as_json(
+    return _json(
         {
             "schema": SCHEMA,
             "naan": ark.naan,
@@ -183,7 +184,7 @@ def _described(request: Request, site: Site, ark: Ark, found: Discovery) -> Resp
             "drift": None if site.drift.at is None else drift,
             "liveness": [_liveness(one, request.now) for one in probed],
         },
-        headers=_KEPT,
+        _KEPT,
     )
 
 
@@ -205,7 +206,7 @@ def _drift(request: Request, site: Site) -> Response:
         "records": [one.to_dict() for one in verdicts if one.verdict not in ("same", "lossy")],
         "silent": [_liveness(one, request.now) for one in silent],
     }
-    return as_json(document, headers=_KEPT)
+    return _json(document, _KEPT)
 
 
 def _openapi(request: Request, site: Site) -> Response:

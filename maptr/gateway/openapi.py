@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from maptr.ark import BETANUMERIC, MAX_NAAN
 from maptr.errors import nearest
 from maptr.gateway.message import PROBLEM, TEXT, Answer
+from maptr.registry.table import shown
 
 Schema = dict[str, Any]
 
@@ -37,85 +38,67 @@ def ref(name: str, kind: str = "schemas") -> Schema:
     return {"$ref": f"#/components/{kind}/{name}"}
 
 
-def closed(**fields: Schema) -> Schema:
-    """An object with exactly these fields."""
+def closed(texts: str = "", **fields: Schema) -> Schema:
+    """An object with exactly these fields. ``texts`` are the names of those that are texts."""
+    fields = {**dict.fromkeys(texts.split(), STRING), **fields}
     return {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}
 
 
 _TIME = {"type": "number", "description": "seconds since 1970"}
+_NUMBER_OR_NULL, _INTEGER_OR_NULL, _TIME_OR_NULL = nullable(NUMBER), nullable(INTEGER), nullable(_TIME)
 _SCHEMA = {"const": "maptr/1"}
+_SOURCE = {"enum": ["dns", "memory", "disk", "natab"]}
+_SECURITY = {"enum": ["secure", "insecure", "indeterminate", "bogus"]}
+_NEXT = {**nullable(STRING), "description": "the path of the next page; null on the last one"}
 
 SCHEMAS: dict[str, Schema] = {
     "Candidate": closed(
-        url=STRING,
-        host=STRING,
-        port=nullable(INTEGER),
+        "url host owner source",
+        port=_INTEGER_OR_NULL,
         order=INTEGER,
         preference=INTEGER,
-        owner=STRING,
         ttl=INTEGER,
-        source=STRING,
-        status=nullable(INTEGER),
+        status=_INTEGER_OR_NULL,
     ),
-    "Reading": closed(record=STRING, kind=STRING, counted=BOOLEAN, reasons=array(STRING)),
-    "Link": closed(name=STRING, type=STRING, security=STRING, note=STRING, server=STRING, elapsed=nullable(NUMBER)),
+    "Reading": closed("record kind", counted=BOOLEAN, reasons=array(STRING)),
+    "Link": closed("name type note server", security=_SECURITY, elapsed=_NUMBER_OR_NULL),
     "Step": closed(
-        name=STRING,
-        type=STRING,
+        "name type outcome note server",
         depth=INTEGER,
-        outcome=STRING,
-        note=STRING,
-        ttl=nullable(INTEGER),
-        server=STRING,
-        elapsed=nullable(NUMBER),
+        ttl=_INTEGER_OR_NULL,
+        elapsed=_NUMBER_OR_NULL,
         records=array(ref("Reading")),
-        security=STRING,
+        security=_SECURITY,
         chain=array(ref("Link")),
     ),
     "Discovery": closed(
+        "ark reason",
         schema=_SCHEMA,
-        ark=STRING,
         complete=BOOLEAN,
-        source={"enum": ["dns", "memory", "disk", "natab"]},
-        security={"enum": ["secure", "insecure", "indeterminate", "bogus"]},
+        source=_SOURCE,
+        security=_SECURITY,
         stale=BOOLEAN,
-        reason=STRING,
-        fetched=nullable(_TIME),
-        ttl=nullable(INTEGER),
+        fetched=_TIME_OR_NULL,
+        ttl=_INTEGER_OR_NULL,
         candidates=array(ref("Candidate")),
         trace=array(ref("Step")),
-        age=nullable(NUMBER),
+        age=_NUMBER_OR_NULL,
         error=nullable(STRING),
     ),
     "Record": {
         "description": "a record of the NAAN registry, in the layout of its JSON, version 1",
         "type": "object",
-        "properties": {"what": STRING, "when": {}, "who": {}, "where": {}, "target": {}, "na_policy": {}},
+        "properties": {"what": STRING},
         "required": ["what", "where", "target", "when", "who", "na_policy", "rtype"],
     },
-    "Records": closed(
-        schema=_SCHEMA,
-        total=INTEGER,
-        fetched=nullable(_TIME),
-        records=array(ref("Record")),
-        next={**nullable(STRING), "description": "the next page; null: this is the last one"},
-    ),
-    "Drift": closed(
-        record=STRING,
-        verdict=STRING,
-        reason=STRING,
-        probe=STRING,
-        table=array(STRING),
-        dns=array(STRING),
-        records=array(STRING),
-    ),
+    "Records": closed(schema=_SCHEMA, total=INTEGER, fetched=_TIME_OR_NULL, records=array(ref("Record")), next=_NEXT),
+    "Drift": closed("record verdict reason probe", table=array(STRING), dns=array(STRING), records=array(STRING)),
     "Liveness": closed(
-        place=STRING,
+        "place note",
         at=_TIME,
-        answered_at=nullable(_TIME),
+        answered_at=_TIME_OR_NULL,
         failures=INTEGER,
-        since=nullable(_TIME),
-        note=STRING,
+        since=_TIME_OR_NULL,
         suspect=BOOLEAN,
     ),
     "DriftReport": closed(
@@ -126,8 +109,8 @@ SCHEMAS: dict[str, Schema] = {
         silent=array(ref("Liveness")),
     ),
     "Naan": closed(
+        "naan",
         schema=_SCHEMA,
-        naan=STRING,
         entry=nullable(ref("Record")),
         shoulders=array(ref("Record")),
         discovery=ref("Discovery"),
@@ -135,11 +118,9 @@ SCHEMAS: dict[str, Schema] = {
         liveness=array(ref("Liveness")),
     ),
     "Problem": {
-        "description": "problem details (RFC 9457); discovery, if one was made",
-        "type": "object",
-        "properties": {"title": STRING, "status": INTEGER, "detail": STRING, "discovery": ref("Discovery")},
-        "required": ["title", "status", "detail"],
-        "additionalProperties": False,
+        **closed("title detail", status=INTEGER, discovery=ref("Discovery")),
+        "description": "problem details (RFC 9457), with the discovery if one was made",
+        "required": ["title", "detail", "status"],
     },
 }
 
@@ -217,7 +198,7 @@ class Operation(NamedTuple):
         for name, value in pairs:
             if name not in known:
                 near = nearest(name, known, likeness=0.5)
-                raise ValueError(f"unknown parameter {name!r}" + (f": is it {near}?" if near else ""))
+                raise ValueError(f"unknown parameter {shown(name)}" + (f": is it {near}?" if near else ""))
             given.setdefault(name, []).append(value)
         for name, parameter in known.items():
             if parameter["required"] and name not in given:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 from pathlib import Path
 
+import dns.edns
+import dns.message
 import pytest
 
-from maptr.config import ZoneConfig
+from maptr.cache.cache import Cache
+from maptr.config import Config, ServeConfig, ZoneConfig
 from maptr.config.model import read_name
+from maptr.gateway.doh import PATH
 from maptr.gateway.zones import ZoneFiles
+from maptr.registry.table import Table
 from maptr.server.state_folder import signed_path, write_signed
+from tests.support.gateway_service import running_service
+from tests.support.http_gateway import get
+from tests.support.waiting import until
 
 NAME = read_name("example.")
 
@@ -100,3 +109,37 @@ def test_nothing_is_built_or_signed(tmp_path: Path) -> None:
     write_signed(state, NAME, text(19), 10)  # as after maptr reload --force
     assert serial(zones) == 19
     assert [*tmp_path.rglob("*.*")] == [signed_path(state, NAME)]
+
+
+def test_a_reload_of_the_gateway_follows_zones_and_identity(file: Path, tmp_path: Path) -> None:
+    """DNS over HTTPS begins with the zone, follows its file, and ends with it."""
+    configurations = iter(
+        [
+            Config(zones=(ZoneConfig(NAME, file),), serve=ServeConfig(nsid="one")),
+            Config(),
+        ]
+    )
+    nsid: list[dns.edns.Option] = [dns.edns.GenericOption(dns.edns.OptionType.NSID, b"")]
+    query = dns.message.make_query("example.", "SOA", options=nsid).to_wire()
+    target = f"{PATH}?dns={base64.urlsafe_b64encode(query).decode().rstrip('=')}"
+    cache = Cache(Table(), None, "natab-only")
+    with running_service(cache, reread=lambda: next(configurations)) as service:
+        port = service.bound[0].port
+
+        def answered() -> tuple[int, str]:
+            reply = get(port, target)
+            if reply.status != 200:
+                return 0, ""
+            message = dns.message.from_wire(reply.body)
+            return message.answer[0][0].serial, message.options[0].to_text()
+
+        assert get(port, target).status == 404
+        service.reload()
+        until(lambda: answered() == (1, "NSID one"), "no zone after the reload")
+        write(file, text(2))
+        until(lambda: answered()[0] == 2, "the changed file is not read")
+        write(file, "broken")
+        until(lambda: b"zone example.: " in get(port, "/ready").body, "/ready has no reason")
+        assert answered()[0] == 2
+        service.reload()
+        until(lambda: get(port, target).status == 404, "the zone stays")

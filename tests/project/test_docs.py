@@ -74,6 +74,7 @@ def constant(dotted: str) -> float:
         ("server.md", "bytes of the registry", "maptr.registry.table.MAX_TABLE"),
         ("gateway.md", "ARKs in one request", "maptr.gateway.api.MAX_ARKS"),
         ("gateway.md", "records of a page by default", "maptr.gateway.api.PAGE"),
+        ("gateway.md", "records of a page at most", "maptr.gateway.api.MAX_PAGE"),
     ],
 )
 def test_limits(page: str, limit: str, name: str) -> None:
