@@ -108,6 +108,11 @@ def root_name(ark: Ark, origin: Labels) -> Labels:
     return names.check((ark.naan.encode(), *origin))
 
 
+def undotted(origin: Labels) -> Labels | None:
+    """The origin if hosts without a final dot occur below it: ark.arpa, where the draft prints them."""
+    return ARK_ARPA if names.fold(origin) == ARK_ARPA else None
+
+
 class Walk:
     """One run of the algorithm: ``next()``, query, ``tell()``, until ``next()`` returns nothing; then ``result()``.
 
@@ -141,8 +146,7 @@ class Walk:
         self._open = [Question(root)]  # the questions of the current depth
         self._answers: dict[Labels, Answer] = {}
         self._asked = {names.fold(root)}
-        # Hosts without a final dot occur below ark.arpa, where the draft prints them.
-        self._undotted = ARK_ARPA if names.fold(settings.origin) == ARK_ARPA else None
+        self._undotted = undotted(settings.origin)
         self._found: list[_Found] = []
         self._budget = budget or Budget(settings.regexp_steps)
         self._records_left = settings.max_records

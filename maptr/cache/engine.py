@@ -10,6 +10,7 @@ import logging
 import random
 from collections.abc import Callable, Generator
 from dataclasses import replace
+from typing import NamedTuple
 
 import dns.exception
 
@@ -20,11 +21,12 @@ from maptr.cache.policy import Choice, Dns, Natab, Policy, Take
 from maptr.cache.store import LruDict, Store, replay
 from maptr.discovery import CLOCK_SLACK, Discovery, DiscoveryError, Outcome, Step
 from maptr.errors import printable
-from maptr.protocol.names import fold
+from maptr.naptr.record import Naptr, Rule, read
+from maptr.protocol.names import Labels, fold
 from maptr.registry.followed_file import TableSource, TableState
 from maptr.registry.table import Entry, Table
 from maptr.registry.target import unusable
-from maptr.walk import Answer, Settings, Walk
+from maptr.walk import Answer, Settings, Walk, undotted
 from maptr.zone.rules import records
 
 log = logging.getLogger("maptr.cache")
@@ -243,8 +245,16 @@ def _not_asked(lookup: ArkLookup, why: str) -> Discovery:
     return Discovery(lookup.ark, (), (step,), complete=False)
 
 
-_Rules = tuple[Answer, list[tuple[Entry, str]]]
-"""The rules of a NAAN as one answer, and its records, longest shoulder first, each with its fault or ""."""
+class _Rules(NamedTuple):
+    """The rules of a NAAN as one answer, their meanings, and its records, longest shoulder first, each with its fault
+    or ""."""
+
+    answer: Answer
+    meanings: dict[Naptr, Rule]
+    entries: list[tuple[Entry, str]]
+
+    def read(self, naptr: Naptr, **_: object) -> Rule:
+        return self.meanings[naptr]
 
 
 class TableReader:
@@ -257,7 +267,7 @@ class TableReader:
 
     def __init__(self) -> None:
         # One tuple, which is replaced as a whole: another thread may read another table at the same time.
-        self._kept: tuple[Table | None, LruDict[tuple[str, bool], _Rules]] = None, LruDict(MAX_RULES)
+        self._kept: tuple[Table | None, LruDict[tuple[str, bool, Labels], _Rules]] = None, LruDict(MAX_RULES)
 
     def read(self, ark: Ark, settings: Settings, state: TableState, *, too_old: bool) -> tuple[Natab, Discovery | None]:
         """What the table says, and its discovery if it has the ARK.
@@ -266,9 +276,9 @@ class TableReader:
         """
         if state.table is None:
             return Natab.MISSING, None
-        rules, entries = self._rules(ark.naan, settings, state.table)
+        rules = self._rules(ark.naan, settings, state.table)
         name = ark.resolution.partition("/")[2]
-        serving = [one for one in entries if name.startswith(one[0].shoulder)]  # the first one answers
+        serving = [one for one in rules.entries if name.startswith(one[0].shoulder)]  # the first one answers
         if state.trouble:
             natab = Natab.BROKEN_HAS if serving else Natab.BROKEN_HAS_NOT
         elif too_old:
@@ -280,7 +290,9 @@ class TableReader:
         entry, fault = serving[0]
         root = fold((ark.naan.encode(), *settings.origin))
         absent = Answer(Outcome.NXDOMAIN, ttl=TABLE_TTL, server="natab")
-        found = None if fault else replay(ark, settings, lambda name: rules if name == root else absent)
+        found = None
+        if not fault:
+            found = replay(ark, settings, lambda name: rules.answer if name == root else absent, reader=rules.read)
         if not found:
             fault = printable(fault or "none of its targets makes a URL of this ARK")
             reason = f"record {entry.key}: {fault if len(fault) <= MAX_REASON else fault[:MAX_REASON] + '...'}"
@@ -301,7 +313,7 @@ class TableReader:
         if table is not of:
             kept = LruDict(MAX_RULES)
             self._kept = table, kept
-        key = naan, settings.allow_private
+        key = naan, settings.allow_private, settings.origin
         if rules := kept.get(key):
             return rules
         whole = table.get(naan)
@@ -312,7 +324,8 @@ class TableReader:
         judged.sort(key=lambda one: -len(one[0].shoulder))
         usable = {entry.shoulder: entry for entry, fault in judged if not fault}
         made = records(usable.pop("", Entry(naan)), tuple(usable.values()))
-        rules = Answer(Outcome.ANSWER, tuple(made), TABLE_TTL, server="natab"), judged
+        meanings = {naptr: read(naptr, undotted=undotted(settings.origin)) for naptr in made}
+        rules = _Rules(Answer(Outcome.ANSWER, tuple(made), TABLE_TTL, server="natab"), meanings, judged)
         kept.put(key, rules)
         return rules
 

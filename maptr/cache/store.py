@@ -17,7 +17,7 @@ from maptr.discovery import CLOCK_SLACK, Discovery, Outcome
 from maptr.files import ForkLock
 from maptr.protocol import names
 from maptr.protocol.names import Labels
-from maptr.walk import Answer, Settings, Walk
+from maptr.walk import Answer, Reader, Settings, Walk
 
 if TYPE_CHECKING:
     from maptr.cache.disk import Disk
@@ -210,12 +210,14 @@ def answers_of(discovery: Discovery) -> Iterator[tuple[Labels, Answer]]:
         )
 
 
-def replay(ark: Ark, settings: Settings, answer: Callable[[Labels], Answer | None]) -> Discovery | None:
+def replay(
+    ark: Ark, settings: Settings, answer: Callable[[Labels], Answer | None], *, reader: Reader | None = None
+) -> Discovery | None:
     """The walk of an ARK over known answers; None as soon as ``answer`` has none for a name.
 
     Raises ValueError if NAAN and origin do not make a valid domain name.
     """
-    walk = Walk(ark, settings, origin_known=True)
+    walk = Walk(ark, settings, reader=reader, origin_known=True)
     while questions := walk.next():
         for question in questions:
             said = answer(names.fold(question.name))

@@ -7,6 +7,7 @@ with a note for everything unusual about it. ``RuleCache`` remembers rules. The 
 from __future__ import annotations
 
 import enum
+import functools
 import struct
 from collections import OrderedDict
 from typing import NamedTuple
@@ -20,6 +21,8 @@ from maptr.protocol.names import Labels
 SERVICE = b"ark"
 MAX_STRING = 255  # bytes of a character-string (RFC 1035 3.3)
 MAX_CACHED = 400_000  # instructions of regexps in a RuleCache, about 100 bytes each; a rule of maptr has up to 50
+
+MAX_CANONICAL = 10_000  # records whose canonical form is kept, about 300 bytes each
 
 _new = tuple.__new__  # half the time of a NamedTuple's own
 _unpack = struct.Struct("!HHB").unpack_from
@@ -73,6 +76,7 @@ class Naptr(NamedTuple):
             raise ValueError(f"more than {MAX_STRING} bytes in a character-string")
         return self._before_replacement() + names.to_wire(self.replacement)
 
+    @functools.lru_cache(MAX_CANONICAL)  # noqa: B019 - keeps records, which are values, and not many
     def canonical(self) -> bytes:
         """Rdata in canonical form (RFC 4034 sections 6.2 and 6.3): the replacement in lower case.
 
