@@ -1,10 +1,11 @@
-"""The real registry becomes a zone, real servers serve it, and every ARK finds its URL."""
+"""The real registry becomes a zone, real servers serve it, and every ARK finds its URL, by DNS and by HTTP."""
 
 from __future__ import annotations
 
 import gzip
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ from maptr.zone.finding import Severity
 from maptr.zone.lint import publishable
 from maptr.zone.rules import host_labels, needed_shoulders
 from tests.support.drivers import resolver_of
+from tests.support.gateway_process import GatewayProcess, ask
 from tests.support.peers import CHECKERS, PEERS, Maptr, Peer
 
 ORIGIN = "ark.arpa."
@@ -203,3 +205,64 @@ def test_a_client_that_knows_only_the_draft_finds_a_host_for_every_naan(server: 
         expected = [dns.name.Name((*labels, b"")) for nma in usable[naan].nmas if (labels := host_labels(nma))]
         assert [dns.name.from_text(host) for host in hosts] == expected
         assert hosts
+
+
+# ---- over HTTP
+
+
+@pytest.fixture(scope="module")
+def table_file(published: Registry, real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data = (real_data / published.file).read_bytes()
+    path = tmp_path_factory.mktemp("table") / "naans.json"
+    path.write_bytes(gzip.decompress(data) if published.file.endswith(".gz") else data)
+    return path
+
+
+def redirects(gateway: GatewayProcess, table: Table) -> tuple[dict[str, tuple[int, str]], set[str]]:
+    """The status and the Location of an ARK of each record, and the sources that the gateway names."""
+    found, sources = {}, set()
+    with closing(gateway.connect()) as connection:
+        for key in table:
+            naan, _, shoulder = key.partition("/")
+            reply = ask(connection, f"/https://n2t.net/ark:/{naan}/{shoulder}X9-b%7d/c.v1/?info")
+            found[key] = reply.status, reply.headers.get("location", "")
+            if reply.status in (302, 303):
+                sources.add(reply.headers["maptr-source"].partition(";")[0])
+    return found, sources
+
+
+def meant(table: Table, published: Registry, *, none: int, statuses: bool = True) -> dict[str, tuple[int, str]]:
+    """The redirects that the records mean. ``none`` is the status for those that no client can use. ``statuses``: those
+    of the records; a NAPTR record has none."""
+    return {
+        key: (none, "")
+        if key in published.left_out
+        else (entry.nmas[0].status if statuses else 302, entry.urls(probe(key))[0])
+        for key, entry in table.items()
+    }
+
+
+@pytest.mark.parametrize("published", REGISTRIES, indirect=True, ids=["2024", "2026"])
+def test_every_record_by_http_also_while_dns_or_the_table_is_gone(
+    published: Registry, table: Table, table_file: Path, zone_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAPTR_CACHE_PATH", "")  # each gateway starts without answers
+    with Maptr({ORIGIN: zone_file}) as server:
+        dns, natab = f"@{server.host}#{server.port}", f"--table={table_file}"
+        with GatewayProcess(dns, natab, "--policy", "dns-first") as gateway:
+            found, sources = redirects(gateway, table)
+            assert found == meant(table, published, none=404)
+            assert sources <= {"dns", "memory", "natab"}  # the table, if the server has no time
+            server.stop()
+            kept, sources = redirects(gateway, table)
+            assert sources <= {"memory", "natab"}
+            assert {key: one for key, one in kept.items() if key not in published.left_out} == {
+                key: one for key, one in found.items() if key not in published.left_out
+            }
+        with GatewayProcess(dns, natab, "--policy", "dns-first") as gateway:  # the table alone
+            assert redirects(gateway, table) == (meant(table, published, none=503), {"natab"})
+        server.start()
+        with GatewayProcess(dns, "--policy", "dns-first") as gateway:  # DNS alone
+            found, sources = redirects(gateway, table)
+            assert found == meant(table, published, none=404, statuses=False)
+            assert sources <= {"dns", "memory"}
