@@ -66,11 +66,15 @@ class _Row(NamedTuple):
     remark: str
 
 
-def walk(ark: Ark, found: Discovery) -> Graph:
-    """The graph of a discovery: the ARK, each query, each record, and where it leads, from the top down."""
+def walk(ark: Ark, found: Discovery, target: str = "") -> Graph:
+    """The graph of a discovery: the ARK, each query, each record, and where it leads, from the top down.
+
+    The chosen candidate is the one that makes the URL ``target``, else the first one.
+    """
     rows = [_Row("ark", 0, 0, str(ark), "the ARK")]
     steps = {names.to_text(step.name): step for step in reversed(found.trace) if step.depth}
-    chosen = found[0].target or found[0].host if found else ""
+    used = [one for one in found if target and one.url(ark, scheme=found.scheme) == target] or found[:1]
+    chosen = "".join(one.target or (one.host if one.port is None else f"{one.host}:{one.port}") for one in used[:1])
     for step in found.trace:
         if step.depth == 0:
             rows += _rows(step, 0, 0, len(rows), steps, chosen, {names.to_text(step.name)})
@@ -133,8 +137,7 @@ def _targets(reading: Reading, chosen: str) -> Iterator[tuple[str, str, str]]:
     for reason in reading.reasons:
         if reason.startswith("candidate "):
             place = reason.removeprefix("candidate ")
-            is_chosen = place == chosen or (reading.kind is Kind.HOST and place.partition(":")[0] == chosen)
-            yield "chosen" if is_chosen else "found", place, ""
+            yield "chosen" if place == chosen else "found", place, ""
 
 
 def _node(number: int, row: _Row, rows: Sequence[_Row]) -> Node:

@@ -118,6 +118,10 @@ def moment(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at))
 
 
+def rfc3339(at: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+
+
 def milliseconds(seconds: float) -> str:
     return f"{seconds * 1000:g} ms"
 
@@ -129,6 +133,11 @@ def is_link(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+@lru_cache
+def _file(name: str) -> bytes:
+    return resources.files("maptr.gateway").joinpath("templates", name).read_bytes()
 
 
 _environment = Environment(
@@ -143,12 +152,14 @@ _environment.filters |= {
     "plural": plural,
     "period": period,
     "moment": moment,
+    "rfc3339": rfc3339,
     "milliseconds": milliseconds,
     "shorten": shorten,
 }
 _environment.tests["link"] = is_link
 _environment.globals |= {
     "version": __version__,
+    "style_version": hashlib.sha256(_file("style.css")).hexdigest()[:12],
     "marks": MARKS,
     "meanings": MEANINGS,
     "agrees": AGREES,
@@ -158,10 +169,6 @@ _environment.globals |= {
     "max_shown": MAX_SHOWN,
     "square": drawing.SQUARE,
 }
-
-
-def _file(name: str) -> bytes:
-    return resources.files("maptr.gateway").joinpath("templates", name).read_bytes()
 
 
 # ---- the pages of the gateway
@@ -234,6 +241,8 @@ def _result(request: Request, site: Site, ark: Ark, answer: Response, found: Dis
         title = "is described by this gateway"
     elif answer.status == HTTPStatus.NOT_FOUND:
         title = "has no mapping authority"
+    elif answer.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        title = "is not looked up"
     else:
         title = "is not known at the moment"
     return {
@@ -246,7 +255,7 @@ def _result(request: Request, site: Site, ark: Ark, answer: Response, found: Dis
         "found": found,
         "kept": int("".join(re.findall(r"max-age=(\d+)", answer.header("Cache-Control"))) or 0),
         "others": [where for where in _urls(found, ark) if where != target],
-        "graph": None if found is None else drawing.walk(ark, found),
+        "graph": None if found is None else drawing.walk(ark, found, target),
         "entry": site.entry(ark),
         "age": None if found is None else found.age(request.now),
         "is_single": site.redirects.get(ark) is not None,
@@ -418,7 +427,8 @@ def _page(
     name: str, request: Request, status: int = HTTPStatus.OK, headers: Headers = (), /, **values: Any
 ) -> Response:
     made = _environment.get_template(name).render(now=request.now, **values)
-    return html(made, status, (*_SAFE, *headers))
+    kept = () if any(header == "Cache-Control" for header, _ in headers) else (("Cache-Control", "no-cache"),)
+    return html(made, status, (*_SAFE, *kept, *headers))
 
 
 # ---- lists that are too long for one page

@@ -132,7 +132,7 @@ def _home(request: Request, site: Site) -> Answer:
     if not searched.strip():
         return pages.home(request, site)
     try:
-        ark = pages.searched(searched)
+        ark, _ = resolve.own_parameter(pages.searched(searched))
     except ArkSyntaxError as error:
         return pages.home(request, site, error=error)
     target = f"/{ark.in_url if ark.name else ark}{ark.tail}"
@@ -142,7 +142,7 @@ def _home(request: Request, site: Site) -> Answer:
     if isinstance(answer, Lookup):
         respond = answer.respond
         return answer._replace(
-            respond=lambda found: pages.home(request, site, ark=ark, answer=respond(found), found=found)
+            respond=lambda found: pages.home(request, site, ark=answer.ark, answer=respond(found), found=found)
         )
     return answer
 
