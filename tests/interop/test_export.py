@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 
 from maptr import registry
 from maptr.ark import Ark
@@ -25,7 +25,7 @@ NAMES = (
     "UPPER.case~_@$*+=!'(),;:?",
     "blade.%3F%23??",
     "x" * 255,
-    "1%7e?q={x}|^`[]\\$1${maptr_name}%1",
+    "1%7e?q={x}|^`[]\\$1${maptr_name}%1%{ENV:PATH}{env.HOME}",
     "y/" * 1500 + "?" + "z=%41&" * 200,
 )
 PATHS = ("/ark:{}/{}", "/ark:/{}/{}", "/ARK:{}/{}", "/ark%3A{}%2F{}", "/r/other.example//ark%3a%2f{}/{}")
@@ -65,11 +65,14 @@ def targets(table: Table) -> list[str]:
 
 
 def expected(table: Table, target: str) -> Seen:
-    """The redirect that the table says. The tail is as received: a table's URL has ``%`` pairs for some characters."""
+    """The redirect that the table says; without one, the first digit of the status.
+
+    The tail is as received: in the table's own URL, some of its characters are ``%`` pairs.
+    """
     ark = Ark.parse(target)
     entry = table.lookup(ark)
     if entry is None or not entry.nmas or unusable(entry.nmas[0].target):
-        return Seen(404, None)
+        return Seen(4, None)
     path, mark, query = target.partition("?")
     nma = entry.nmas[0]
     return Seen(303 if nma.status == 303 else 302, nma.url(Ark.parse(path), entry.shoulder) + mark + query)
@@ -83,7 +86,7 @@ def check(server: type[WebServer], table: Table) -> None:
     wrong = [
         (target, seen, wanted)
         for target, seen in zip(asked, found, strict=True)
-        if seen != (wanted := expected(table, target))
+        if (seen if seen.location else Seen(seen.status // 100, None)) != (wanted := expected(table, target))
     ]
     assert not wrong, wrong[:3]
 
@@ -109,7 +112,7 @@ def test_every_record_of_the_registry(server: type[WebServer], real_data: Path, 
 
 
 @given(table=hostile_tables())
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, phases=[Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_hostile_text_is_refused_or_redirected_to(
     server: type[WebServer], table: Table, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -120,7 +123,7 @@ def test_hostile_text_is_refused_or_redirected_to(
 
 
 @given(table=hostile_tables(shoulders="0123bcxz=~*+@_$ABZ"))
-@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, phases=[Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_hostile_targets_redirect_as_the_table_says(server: type[WebServer], table: Table) -> None:
     check(server, table)
 
@@ -140,6 +143,7 @@ def test_other_requests_are_left_alone(server: type[WebServer], sample: Path) ->
         "/dark:12345/x6",
         "/ark:12345x/x6",
         '/ark:12345/x6"y',
+        "/ark:12345/x6" + "/ark:12345/x6" * 500 + "{",
         "/ark:12345/x6<script>",
     ]
     with server(text) as running:
