@@ -3,18 +3,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from maptr import registry
+from maptr.ark import Ark
 from maptr.cache.cache import Cache
+from maptr.discovery import Discovery
+from maptr.gateway.server import AT_ONCE
+from tests.support.caching import FakeDns, Rig, host, said
 from tests.support.gateway_service import running_service
+from tests.support.http_gateway import gateway as running_gateway
 from tests.support.http_gateway import get
 from tests.support.scripted import serving, zone
 from tests.support.waiting import until
@@ -65,3 +72,22 @@ def test_the_headers_of_a_running_gateway_are_described() -> None:
             reply = get(port, f"/api/v1/{path}")
             own = {"content-type", "content-length", "transfer-encoding", "date", "server"}
             assert {*reply.headers} - own <= names
+
+
+def test_lines_are_in_order_though_the_first_is_the_slowest() -> None:
+    """More than are looked up at a time; the first waits until all others of the first group were asked."""
+    dns, asked = FakeDns({"12345.ark.arpa.": said(host("h.example."))}), []
+
+    async def slow(ark: Ark, **options: Any) -> Discovery:
+        asked.append(ark.naan)
+        while ark.naan == "12345" and len(asked) < AT_ONCE:
+            await asyncio.sleep(0.001)
+        return await dns.ask_async(ark, **options)
+
+    rig = Rig(policy="dns-only", ask_async=slow)
+    arks = ["ark:12345/x", *(f"ark:{naan}/x" for naan in range(20000, 20000 + 2 * AT_ONCE)), "bad"]
+    with running_gateway(rig) as server:
+        reply = get(server.port, "/api/v1/discover?" + "&".join(f"ark={ark}" for ark in arks))
+    documents = [json.loads(line) for line in reply.body.splitlines()]
+    assert [document["ark"] for document in documents] == arks
+    assert [bool(document["candidates"]) for document in documents] == [True, *[False] * (len(arks) - 1)]
