@@ -1,5 +1,5 @@
-"""schemathesis over the OpenAPI document against a running gateway: every response is as described, and no status is
-5xx but the described 503."""
+"""The look-up API on real sockets. schemathesis compares every response with the OpenAPI document: no status is 5xx but
+the described 503."""
 
 from __future__ import annotations
 
