@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from http import HTTPStatus
 
 from maptr.ark import Ark
@@ -119,10 +120,16 @@ def provenance(found: Discovery, now: float) -> Headers:
     if age is not None and (found.stale or found.source != "dns"):
         parts.append(f"age={int(age)}")
     if found.reason and (found.stale or found.source == "natab"):
-        plain = printable(found.reason).encode("ascii", "replace").decode().replace("\\", "\\\\").replace('"', '\\"')
-        parts.append(f'reason="{plain}"')
+        parts.append(_reason(found.reason))
     seconds = STALE_AGE if found.stale else 0 if found.expiration is None else int(found.expiration - now)
     return ("Maptr-Source", ";".join(parts)), *kept(now, seconds)
+
+
+@lru_cache(maxsize=1024)
+def _reason(text: str) -> str:
+    """The parameter ``reason`` of a structured field: a string of ASCII (RFC 9651 4.1.6)."""
+    plain = printable(text).encode("ascii", "replace").decode()
+    return 'reason="{}"'.format(plain.replace("\\", "\\\\").replace('"', '\\"'))
 
 
 def _path(ark: Ark) -> str:
@@ -155,11 +162,11 @@ def _none(request: Request, ark: Ark, found: Discovery, site: Site) -> Response:
         detail += (
             f". NAAN {ark.naan} is shared by all organisations, for {ark.shared.meaning}: its ARKs need not resolve"
         )
-    return failure(request, HTTPStatus.NOT_FOUND, detail, (("Vary", "Accept"), *headers), ark, found)
+    return failure(request, HTTPStatus.NOT_FOUND, detail, headers, ark, found)
 
 
 def _unknown(request: Request, ark: Ark, found: Discovery) -> Response:
-    headers = (("Vary", "Accept"), ("Retry-After", str(RETRY_AFTER)), ("Cache-Control", "no-store"))
+    headers = (("Retry-After", str(RETRY_AFTER)), ("Cache-Control", "no-store"))
     return failure(request, HTTPStatus.SERVICE_UNAVAILABLE, str(_why(found)), headers, ark, found)
 
 
@@ -181,6 +188,7 @@ def failure(
     found: Discovery | None = None,
 ) -> Response:
     """An error as a page, as plain text or as problem details, whichever the client prefers."""
+    headers = (("Vary", "Accept"), *headers)
     kind = request.prefers(TEXT, HTML, PROBLEM, JSON)
     if kind == HTML:
         return pages.failure(request, status, detail, headers, ark, found)

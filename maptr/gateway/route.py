@@ -13,7 +13,7 @@ from functools import partial
 from http import HTTPStatus
 from urllib.parse import parse_qsl
 
-from maptr.ark import Ark
+from maptr.ark import Ark, find_arks
 from maptr.errors import ArkSyntaxError
 from maptr.gateway import api, describe, doh, pages, resolve
 from maptr.gateway.message import Answer, Headers, Lines, Lookup, Request, Response, preflight, text
@@ -25,6 +25,7 @@ MAX_BODY = 65_536  # bytes of a POST: one DNS message, or one ARK of at most 8,1
 
 _LABEL = re.compile(r"(?i)(?:^|/|%2F)ark(?::|%3A)")
 _ORIGIN = re.compile(r"(?i)https?://[^/?]*")  # before the path in a request to a proxy (RFC 9112 3.2.2)
+_OTHER = re.compile(r"(?i)/https?:/")  # the URL of another resolver, which may have the ARK in its query string
 # White space, dashes and invisible characters of a pasted ARK, as a browser sends them: no part of any ARK.
 _INERT = re.compile(
     "(?i)%(?:0[9A-D]|1[C-F]|20|2D)|%C2%(?:85|A0|AD)|%E1%9A%80|%E2%80%(?:8[0-9A-F]|9[0-5]|A[89A-F])|%E2%81%(?:9F|A[0-9])"
@@ -79,6 +80,8 @@ def _route(request: Request, site: Site) -> Answer:
         return preflight(METHODS)
     if has_label:
         return _resolve(request, request.target, site)
+    if _OTHER.match(path) and (found := find_arks(request.target)):
+        return _resolve(request, f"{found[0].resolution}{found[0].tail}", site)
     if path == doh.PATH:
         return doh.respond(request, site)
     if request.method == "POST":
