@@ -21,7 +21,8 @@ from maptr.discovery import Discovery
 from tests.support.command_line import run
 from tests.support.drivers import by_discover
 from tests.support.namespaces import environment
-from tests.support.peers import SEARCH, Maptr, Nsd, Peer, Unbound, bind_lock_file, find, require
+from tests.support.peers import SEARCH, Maptr, Nsd, Peer, Unbound, bind_lock_file, require
+from tests.support.peers import run as run_program
 from tests.support.signers import signed_zone
 
 ARKS = {
@@ -130,17 +131,34 @@ def test_a_signed_zone_is_validated_from_its_own_trust_anchor(
             assert {discovery.security for discovery in discoveries} == {"secure"}
 
 
+def test_a_name_below_one_that_the_resolver_denies_itself(
+    kind: Resolving, arpa: Arpa, sample: Path, tmp_path: Path
+) -> None:
+    """``home.arpa`` (RFC 8375) is a local zone of Unbound and an empty zone of BIND."""
+    run("zone", "build", sample, "--origin", "ark.home.arpa", "-o", tmp_path / "zone", code=0)
+    with Maptr({"ark.home.arpa.": tmp_path / "zone"}) as server:
+        settings = printed(kind.kind, server, "--origin", "ark.home.arpa")
+        with kind(arpa, settings) as resolver:
+            discoveries = found(resolver, origin="ark.home.arpa")
+            assert [discovery.url() for discovery in discoveries] == list(ARKS.values())
+
+
 def test_bind_asks_servers_on_port_53_without_recursion() -> None:
     text = run("config", "bind", "@192.0.2.7", "@2001:db8::1", code=0).stdout
     assert "type static-stub;\n    server-addresses { 192.0.2.7; 2001:db8::1; };" in text
-    checked = subprocess.run(
-        [find("named-checkconf") or "named-checkconf", "/dev/stdin"],
-        input=text,
-        text=True,
-        capture_output=True,
-        check=False,
-    )
-    assert checked.returncode == 0, checked.stdout
+
+
+def test_the_checkers_of_the_resolvers_accept_every_form(tmp_path: Path) -> None:
+    """With several servers, and both kinds of trust anchors."""
+    _, key = signed_zone("ark.arpa.", "")
+    anchors = f"ark.arpa. IN DNSKEY {key}\nark.arpa. IN DS 1 13 2 {'ab' * 32}\n. IN DS 2 13 2 {'cd' * 32}\n"
+    (tmp_path / "anchor").write_text(anchors)
+    for words in ((), ("@192.0.2.7", "@2001:db8::1"), ("@::1#5300", "@127.0.0.1", "@192.0.2.7#5353")):
+        for signed in ((), ("--trust-anchor", tmp_path / "anchor")):
+            for kind, checker in (("bind", "named-checkconf"), ("unbound", "unbound-checkconf")):
+                (tmp_path / kind).write_text(run("config", kind, *words, *signed, code=0).stdout)
+                checked = run_program(checker, tmp_path / kind)
+                assert checked.accepted, checked.output
 
 
 # The arguments: the settings, the zone, and the ARKs. A network that is only a loopback is none for systemd-resolved.
