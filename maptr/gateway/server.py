@@ -49,7 +49,7 @@ QUIET_TIMEOUT = 0.5  # seconds for which a stopping server answers requests on o
 DRAIN_TIMEOUT = 10.0  # seconds for the requests under way when the server stops: longer than a lookup
 DRAIN_INTERVAL = 0.02  # seconds between two looks at them
 CHECK_INTERVAL = 1.0  # seconds between two checks for connections that wait for too long
-ACCEPT_AT_ONCE = 64  # connections accepted before others are answered
+ACCEPT_AT_ONCE = 16  # connections accepted before others are answered, and before those that make room are closed
 ACCEPT_PAUSE = 1.0  # seconds without accepting when the process has no more file descriptors
 PIECE = 65_536  # bytes of a long response for which the client has the idle timeout to read
 AT_ONCE = 32  # ARKs of one request that are looked up at the same time
@@ -80,7 +80,7 @@ class HttpServer:
         self._start_id = secrets.token_hex(4)
         self._numbers = itertools.count(1)
         self._sockets: Sequence[socket.socket] = ()
-        self._handshakes: set[asyncio.Task[None]] = set()
+        self._handshakes: dict[asyncio.Task[None], socket.socket] = {}  # the oldest first
         self._open: set[Connection] = set()
         self._waiting: dict[Connection, float] = {}  # since when, longest first
         self._stopping = False
@@ -107,6 +107,8 @@ class HttpServer:
 
         A client that sends a request on an open connection meanwhile gets its response, which closes the connection.
         """
+        if not self._sockets:  # never started
+            return
         self._stopping = True
         self._check.cancel()
         for sock in self._sockets:
@@ -119,10 +121,10 @@ class HttpServer:
                 for connection in [each for each in self._waiting if not each.link.get_write_buffer_size()]:
                     connection.link.abort()
             await asyncio.sleep(DRAIN_INTERVAL)
-        for task in self._handshakes:
-            task.cancel()
         for connection in self._open:
             connection.link.abort()
+        for sock in self._handshakes.values():
+            _shut_down(sock)
         await asyncio.gather(*self._handshakes, return_exceptions=True)
         await self._manager.shutdown(1.0)
 
@@ -155,17 +157,20 @@ class HttpServer:
                 continue
             sock.setblocking(False)
             task = self._loop.create_task(self._connect(sock))
-            self._handshakes.add(task)
-            task.add_done_callback(self._handshakes.discard)
+            self._handshakes[task] = sock
+            task.add_done_callback(lambda task: self._handshakes.pop(task, None))
 
     def _make_room(self) -> bool:
-        """Close the connection that waits for longest; False if none waits."""
-        longest = next(iter(self._waiting), None)
-        if longest is not None:
-            self._metrics.shed.inc()
+        """Close the connection that waits for longest, or the oldest handshake; False if there is none."""
+        if longest := next(iter(self._waiting), None):
             self.closed(longest)
             longest.link.abort()
-        return longest is not None
+        elif task := next(iter(self._handshakes), None):
+            _shut_down(self._handshakes.pop(task))
+        else:
+            return False
+        self._metrics.shed.inc()
+        return True
 
     async def _connect(self, sock: socket.socket) -> None:
         """Start a connection, with TLS after the handshake."""
@@ -413,6 +418,12 @@ class _BadBodyError(Exception):
     def __init__(self, status: HTTPStatus, reason: str) -> None:
         super().__init__(reason)
         self.status = status
+
+
+def _shut_down(sock: socket.socket) -> None:
+    """End a TLS handshake: asyncio has no other clean way."""
+    with contextlib.suppress(OSError):  # the client has reset the connection
+        sock.shutdown(socket.SHUT_RDWR)
 
 
 async def _pieces(body: bytes) -> AsyncGenerator[bytes, None]:

@@ -162,9 +162,8 @@ class Service:
     async def _refresh(self) -> None:
         """Look at the files of table and redirects."""
         file = self._redirects
-        state = await in_thread(self._cache.table.current)
-        rules = await in_thread(file.refresh) if file is not None else {}
-        zones = await in_thread(self._zones)
+        table, zones_of = self._cache.table, self._zones
+        state, rules, zones = await in_thread(lambda: (table.current(), file.refresh() if file else {}, zones_of()))
         if file is not self._redirects:  # a reload has looked at the new one meanwhile
             return
         troubles = [f"table: {state.trouble}"] if state.trouble else []

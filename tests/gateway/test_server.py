@@ -107,6 +107,13 @@ def test_http_1_0_and_connection_close_end_the_connection(shared: Gateway) -> No
         assert client.ended()
 
 
+def test_other_versions_of_http_are_refused(shared: Gateway) -> None:
+    for version in (b"HTTP/2.0", b"HTTP/0.9"):
+        with HttpClient(shared.port) as client:
+            client.send(b"GET /health " + version + b"\r\nHost: a\r\n\r\n")
+            assert client.sock.recv(1000).startswith(version + b" 505 ")
+
+
 def test_a_target_in_absolute_form_is_its_path(shared: Gateway) -> None:
     assert get(shared.port, "http://gateway.example/health").body == b"ok\n"
     assert get(shared.port, f"HTTP://gateway.example:80{TARGET}?").headers["location"] == LOCATION + "?"
@@ -546,16 +553,28 @@ def test_a_new_certificate_is_for_new_connections(tmp_path: Path) -> None:
 
 def test_a_handshake_has_a_limit_of_time_and_number(tmp_path: Path) -> None:
     tls, trusts = context(tmp_path / "1", "a")
-    with gateway(tls=tls, idle_timeout=0.3, max_connections=2) as found:
-        silent = [HttpClient(found.port) for _ in range(2)]
-        until(lambda: found.http.connections == 2, "the handshakes")
-        with HttpClient(found.port) as refused:
-            assert refused.ended()
-        for silent_one in silent:
-            with silent_one:
-                assert silent_one.ended()
+    with gateway(tls=tls, idle_timeout=60, max_connections=2) as found:
+        with HttpClient(found.port) as first, HttpClient(found.port) as second:
+            until(lambda: found.http.connections == 2, "the handshakes")
+            with HttpClient(found.port, tls=trusts) as client:
+                assert client.get("/health").status == 200
+                assert first.ended()
+                found.configure(tls, idle_timeout=0.3, max_connections=2)
+                second.sock.close()
+        with HttpClient(found.port) as silent:
+            assert silent.ended()
         with HttpClient(found.port, tls=trusts) as client:
             assert client.get("/health").status == 200
+
+
+def test_a_stop_ends_a_handshake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "DRAIN_TIMEOUT", 0.1)
+    tls, _ = context(tmp_path / "1", "a")
+    with gateway(tls=tls, idle_timeout=60) as found:
+        client = HttpClient(found.port)
+        until(lambda: found.http.connections, "the handshake")
+    with client:
+        assert client.ended()
 
 
 # ---- the log
