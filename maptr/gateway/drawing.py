@@ -32,7 +32,7 @@ AGREES = (Verdict.SAME, Verdict.LOSSY)
 
 WIDTH = 360  # units of the drawing, about one CSS pixel on a phone
 ROW, INDENT, LEFT, TOP = 46, 20, 14, 18
-MAX_ROWS = 24  # of a drawing; a hostile zone has room for 2,048 records
+MAX_ROWS = 20  # of a drawing; a hostile zone has room for 2,048 records
 TEXT_WIDTH, REMARK_WIDTH = 7.9, 6.7  # units of one character: 13 units of a monospaced font, 12 of another one
 STEP_REDIRECT = "redirect to "  # how the walk begins the reason of a record that leads to another name
 

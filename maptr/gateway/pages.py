@@ -50,6 +50,8 @@ _MARK = b'<meta name="generator" content="maptr">'
 
 ROOM = 22_000  # bytes of one list on a page
 MAX_SHOWN = 10  # deviating records on the first page, and changes of a record
+MAX_LINK = 1_000  # characters of a URL or an ARK to which a page links
+STEPS_ROOM = 6_000  # bytes of the steps of a walk
 MAX_URLS = 4  # of one side of a record
 LONG, SHORT = 400, 120  # characters of a text
 
@@ -127,7 +129,9 @@ def milliseconds(seconds: float) -> str:
 
 
 def is_link(text: str) -> bool:
-    """True for a URL to which a page may link."""
+    """True for a URL to which a page may link, and that is not too long for it."""
+    if len(text) > MAX_LINK:
+        return False
     try:
         url.parse(text)
     except ValueError:
@@ -235,6 +239,7 @@ def _example(table: Table) -> str:
 
 def _result(request: Request, site: Site, ark: Ark, answer: Response, found: Discovery | None) -> dict[str, Any]:
     target = answer.header("Location")
+    text = f"{ark.in_url if ark.name else ark}{ark.tail}"
     if target:
         title = "goes to"
     elif answer.status == HTTPStatus.OK:
@@ -254,7 +259,10 @@ def _result(request: Request, site: Site, ark: Ark, answer: Response, found: Dis
         "phrase": HTTPStatus(answer.status).phrase,
         "found": found,
         "kept": int("".join(re.findall(r"max-age=(\d+)", answer.header("Cache-Control"))) or 0),
-        "others": [where for where in _urls(found, ark) if where != target],
+        "text": text,
+        "is_long": len(text) > MAX_LINK,
+        "others": _part([where for where in _urls(found, ark) if where != target], _url_weight, room=STEPS_ROOM),
+        "steps": _steps(found),
         "graph": None if found is None else drawing.walk(ark, found, target),
         "entry": site.entry(ark),
         "age": None if found is None else found.age(request.now),
@@ -288,7 +296,7 @@ def headline(verdicts: Sequence[Drift]) -> Headline:
         return Headline(f"{drifting:,} of {plural(records, 'record')} deviate{'s' * (drifting == 1)}", silence)
     if unknown:
         return Headline("No record is known to deviate", silence)
-    return Headline("All records agree", f"The table and DNS give the same URLs for {plural(records, 'record')}.")
+    return Headline("All records agree", f"Table and DNS lead to the same places for {plural(records, 'record')}.")
 
 
 @lru_cache(maxsize=1)
@@ -402,7 +410,7 @@ def failure(
 ) -> Response:
     """An error, with the walk if an ARK was looked up."""
     graph = drawing.walk(ark, found) if ark is not None and found is not None and found.trace else None
-    values = {"detail": detail, "status": status, "ark": ark, "found": found, "graph": graph}
+    values = {"detail": detail, "status": status, "ark": ark, "found": found, "graph": graph, "steps": _steps(found)}
     return _page("failure.html", request, status, headers, **values)
 
 
@@ -411,8 +419,8 @@ def authorities(
 ) -> Response:
     """All mapping authorities of an ARK, best first."""
     graph = drawing.walk(ark, found) if found is not None and found.trace else None
-    listed = _part(urls, len)
-    return _page("authorities.html", request, HTTPStatus.OK, headers, ark=ark, listed=listed, found=found, graph=graph)
+    values = {"ark": ark, "listed": _part(urls, _url_weight), "found": found, "graph": graph, "steps": _steps(found)}
+    return _page("authorities.html", request, HTTPStatus.OK, headers, **values)
 
 
 def description(
@@ -431,6 +439,45 @@ def _page(
     return html(made, status, (*_SAFE, *kept, *headers))
 
 
+class Record(NamedTuple):
+    """A record of a step, whether it counts, and why."""
+
+    text: str
+    counted: bool
+    why: str
+
+
+class QueryStep(NamedTuple):
+    """A query of a walk in words, and the records of its answer."""
+
+    text: str
+    records: list[Record]
+
+
+class Steps(NamedTuple):
+    """The steps of a walk that a page has room for, and the number of the records that it leaves out."""
+
+    steps: list[QueryStep]
+    left: int
+
+
+def _steps(found: Discovery | None) -> Steps:
+    steps: list[QueryStep] = []
+    room, left = STEPS_ROOM, 0
+    for step in found.trace if found is not None else ():
+        asked = shorten(str(step), LONG)
+        room -= 50 + _size(asked)
+        if room > 0:
+            steps.append(QueryStep(asked, []))
+        for reading in step.readings:
+            text, why = shorten(reading.naptr.to_text(), LONG), shorten("; ".join(reading.reasons), LONG)
+            room -= 80 + _size(text) + _size(why)
+            if room > 0:
+                steps[-1].records.append(Record(text, reading.counted, why))
+            left += room <= 0
+    return Steps(steps, left)
+
+
 # ---- lists that are too long for one page
 
 
@@ -439,13 +486,13 @@ def _page_number(request: Request) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 5 else 1
 
 
-def _part(items: Sequence[T], weigh: Callable[[T], int], number: int = 1) -> Part[T]:
-    """The part of a list with this number, from 1; each has at most ROOM bytes, or one item."""
+def _part(items: Sequence[T], weigh: Callable[[T], int], number: int = 1, *, room: int = ROOM) -> Part[T]:
+    """The part of a list with this number, from 1; each has at most ``room`` bytes, or one item."""
     parts: list[list[T]] = [[]]
     weight = 0
     for item in items:
         own = weigh(item)
-        if parts[-1] and weight + own > ROOM:
+        if parts[-1] and weight + own > room:
             parts.append([])
             weight = 0
         parts[-1].append(item)
@@ -461,6 +508,10 @@ def _weight(fact: Fact) -> int:
         return 150 + _size(fact.name)
     texts = [one.reason, one.probe, *one.table[:MAX_URLS], *one.dns[:MAX_URLS], *one.records[:MAX_URLS]]
     return 700 + _size(fact.name) + sum(map(_size, texts))
+
+
+def _url_weight(text: str) -> int:
+    return 100 + _size(text) + (len(escape(text)) if is_link(text) else 0)
 
 
 def _entry_weight(entry: Entry) -> int:
