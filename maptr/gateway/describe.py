@@ -24,7 +24,8 @@ STATUS = "0.6 200 OK"  # draft 5.1.1: version and status of THUMP
 UNKNOWN = "(:unkn) unknown"  # Kernel Metadata 9.3
 SECONDS = 300  # for which a client may keep a description
 
-_MIDNIGHT = re.compile(r"T00:00:00(?:\.0+)?(?:Z|\+00:00)?\Z")  # of a date in JSON
+# What follows a date, or a date and time, in JSON; midnight means that there is no time.
+_UTC = re.compile(r"(?:(?:T00:00:00|(?<=:\d\d))(?:\.\d+)?)?(?:Z|\+00:00)?\Z")
 
 
 def respond(
@@ -107,7 +108,7 @@ def _known(value: str | None) -> str:
 
 def _date(when: str) -> str:
     """A date as an ERC writes it (2002 draft 7.6), or the registry's own text."""
-    return normal_date(_MIDNIGHT.sub("", when)) or when
+    return normal_date(_UTC.sub("", when)) or when
 
 
 def _time(at: float | None) -> str:

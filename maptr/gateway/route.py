@@ -123,8 +123,8 @@ def _resolve(request: Request, received: str, site: Site) -> Answer:
     ark, wants = resolve.own_parameter(ark)
     if site.redirects and (rule := site.redirects.get(ark)) is not None:
         return resolve.single(request, ark, rule, site, wants)
-    entry = site.table.get(f"{ark.naan}/{ark.name}" if ark.name else ark.naan)
-    if entry is not None and not ark.qualifier and not resolve.wants_list(request, wants):  # a bare NAAN or shoulder
+    entry = site.table.get(ark.resolution.removeprefix("ark:").rstrip("/"))
+    if entry is not None and not resolve.wants_list(request, wants):  # a bare NAAN or shoulder
         return describe.respond(request, ark, site, entry=entry, wants=wants)
     return Lookup(ark, partial(resolve.answer, request, ark, site=site, wants=wants))
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from maptr import registry
 from maptr.ark import Ark
 from maptr.gateway.message import Response
 from maptr.nma.describe import KERNEL, Description, read
@@ -61,6 +65,23 @@ def test_the_path_of_a_local_source_is_not_shown() -> None:
     assert found.segments[2].code("where") == "unkn"
 
 
+@pytest.mark.parametrize(
+    ("when", "written"),
+    [
+        ("2001-03-08T00:00:00+00:00", "20010308"),
+        ("2026-01-23T20:56:20+00:00", "20260123205620"),
+        ("2026-01-23T20:56:20.123Z", "20260123205620"),
+        ("2001.03.08", "20010308"),
+        ("2001", "2001"),
+        ("2001-03-08T01:00:00+02:00", "2001-03-08T01:00:00+02:00"),
+        ("spring", "spring"),
+    ],
+)
+def test_dates(when: str, written: str) -> None:
+    """2002 draft 7.6; any other text is as the registry has it."""
+    assert description(Gateway(Table([entry(when=when)])).ask("/ark:12345")).segments[0].get("when") == written
+
+
 def test_what_is_not_known_has_a_code() -> None:
     """2002 draft 7.5."""
     unknown = entry(who=Who(""), policy=NaanPolicy(None, "(:unkn) unknown", "(:unav)", "(:unkn)"))
@@ -93,6 +114,24 @@ def test_the_object_is_not_described() -> None:
     assert (value["ark"], value["describes"]) == ("ark:12345/x1", "ark:12345")
     assert list(value["segments"]) == SEGMENTS
     assert all(list(elements) == list(KERNEL) for elements in value["segments"].values())
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("file", ["naan_records.json", "naan_records_2026-07-14.json.gz"])
+def test_every_record_of_the_registry_is_described(file: str, real_data: Path) -> None:
+    if not (real_data / file).exists():
+        pytest.skip(f"no {file} in {real_data}")
+    content = (real_data / file).read_bytes()
+    table = registry.read(gzip.decompress(content) if file.endswith(".gz") else content)
+    gateway = Gateway(table)
+    for key in table:
+        response = gateway.ask(f"/ark:/{key}")
+        assert (response.status, response.header("link")) == (200, f'</ark:{key}>; rel="describes"')
+        assert "# This describes" not in response.body.decode()
+        erc, support, _ = description(response, f"ark:{key}").segments
+        assert [tuple(label for label, _ in segment.elements) for segment in (erc, support)] == [KERNEL, KERNEL]
+        assert erc.get("what") == (f"shoulder ark:{key}" if "/" in key else f"NAAN {key}")
+        assert erc.date("when") or erc.code("when") == "unkn"
 
 
 PARTS = ("%", "%ex", "%{", " %}", "%7e", "|", ":", "#", "\n", "\t", "erc:", "who:", "(:unkn)", "\x85", "\x1b")
