@@ -159,7 +159,7 @@ def _naans(request: Request, site: Site, limit: int = PAGE, after: str = "") -> 
 
 def _naan(request: Request, site: Site, naan: str) -> Answer:
     """A NAAN: its records, what a discovery finds, drift and liveness."""
-    if not re.search(NAAN["pattern"], naan) or "\n" in naan:
+    if not re.fullmatch(NAAN["pattern"], naan):
         return problem(HTTPStatus.BAD_REQUEST, "not a NAAN: one has betanumeric characters only, such as 12345")
     ark = Ark.parse(f"ark:{naan}", bare=True)
     return Lookup(ark, partial(_described, request, site, ark))
@@ -184,7 +184,7 @@ def _described(request: Request, site: Site, ark: Ark, found: Discovery) -> Resp
             "drift": None if site.drift.at is None else drift,
             "liveness": [_liveness(one, request.now) for one in probed],
         },
-        _KEPT,
+        _KEPT if found.complete else _NOT_KEPT,
     )
 
 

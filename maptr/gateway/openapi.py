@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from maptr.ark import BETANUMERIC, MAX_NAAN
 from maptr.errors import nearest
-from maptr.gateway.message import PROBLEM, TEXT, Answer
+from maptr.gateway.message import PROBLEM, Answer
 from maptr.registry.table import shown
 
 Schema = dict[str, Any]
@@ -142,6 +142,7 @@ HEADERS: dict[str, str] = {
 
 
 EVERY = ("X-Content-Type-Options", "X-Request-Id")  # headers of every response, which the server adds
+_DETAILS = {PROBLEM: ref("Problem")}
 _READABLE = ("Access-Control-Allow-Origin", "Access-Control-Expose-Headers")
 
 
@@ -171,7 +172,7 @@ def reply(description: str, content: Mapping[str, Schema], *headers: str, someti
 
 def refusal(description: str, *headers: str) -> Reply:
     """An error as problem details."""
-    return reply(description, {PROBLEM: ref("Problem")}, *headers)
+    return reply(description, _DETAILS, *headers)
 
 
 class Operation(NamedTuple):
@@ -232,8 +233,8 @@ def _read(name: str, values: list[str], schema: Schema) -> Any:
 # Any request may get these.
 _ALWAYS: dict[int, Reply] = {
     HTTPStatus.BAD_REQUEST: refusal("a parameter is wrong, missing or unknown"),
-    HTTPStatus.TOO_MANY_REQUESTS: Reply("too many requests of one client", {TEXT: STRING}, ("Retry-After",)),
-    HTTPStatus.INTERNAL_SERVER_ERROR: Reply("an internal error", {PROBLEM: ref("Problem")}, ()),
+    HTTPStatus.TOO_MANY_REQUESTS: Reply("too many requests of one client", _DETAILS, ("Retry-After",)),
+    HTTPStatus.INTERNAL_SERVER_ERROR: Reply("an internal error", _DETAILS),
 }
 _PREFLIGHT = Reply(
     "which methods there are, also for scripts of other sites (CORS)",

@@ -250,6 +250,8 @@ class HttpServer:
             return text("HTTP/1.1 and HTTP/1.0 are spoken here\n", HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
         if (wait := self._clients.wait(client)) > 0:
             headers = (("Retry-After", str(int(wait) + 1)),)
+            if kind_of(request.raw_path) == "api":
+                return problem(HTTPStatus.TOO_MANY_REQUESTS, "too many requests", headers)
             return text("too many requests\n", HTTPStatus.TOO_MANY_REQUESTS, headers)
         target = request.raw_path
         if not target.startswith("/"):
