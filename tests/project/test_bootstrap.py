@@ -56,6 +56,7 @@ def test_other_extras_are_installed_unless_dev_is(repository: Path) -> None:
     assert "extras: gateway metrics\n" in bootstrap(repository, None, "gateway")
     assert "extras: dev gateway metrics\n" in bootstrap(repository, None)
     assert bootstrap(repository, None, "doh") == ""
+    assert "extras: bench dev gateway metrics\n" in bootstrap(repository, None, "bench")
 
 
 def test_a_command_that_is_not_python_is_an_error(repository: Path) -> None:

@@ -12,6 +12,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))
 EXTRAS = {name: set(wants) for name, wants in PROJECT["project"]["optional-dependencies"].items()}
 DEV = EXTRAS.pop("dev")
+EXTRAS.pop("bench")  # what scripts/bench compares maptr with
 _WHEEL = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
 SHARED = {Path(source): Path(target) for source, target in _WHEEL.get("shared-data", {}).items()}
 PAGES = [Path("README.md"), Path("CHANGELOG.md"), Path("CONTRIBUTING.md")]
