@@ -26,7 +26,7 @@ from maptr.registry.table import Entry, Table, normal_key
 from maptr.registry.target import DEFAULT_STATUS, template_parts, unusable
 
 SEE_OTHER = 303
-MAX_TOKEN = 4000  # bytes; nginx reads its configuration through a buffer of 4,096
+MAX_TOKEN = 4000  # bytes of a target with its variables; nginx reads its configuration through a buffer of 4,096
 MAX_HASHED = 40  # characters of a NAAN in nginx's hash, whose buckets have 64 bytes by default
 
 COLUMNS = (
@@ -72,10 +72,7 @@ def write(table: Table, form: str) -> tuple[str, list[Loss]]:
     if form == "csv":
         return _csv(table)
     losses: list[Loss] = []
-    rules = _rules(table, losses)
-    if form == "nginx":
-        _refuse_long(rules, losses)
-    body = "".join(f"{line}\n" for line in _SERVERS[form](rules))
+    body = "".join(f"{line}\n" for line in _SERVERS[form](_rules(table, losses)))
     return f"{_SEAL.format(_checksum(body))}\n{body}", losses
 
 
@@ -103,8 +100,8 @@ def _rules(table: Table, losses: list[Loss]) -> dict[str, list[Rule]]:
     for naan in sorted({entry.naan for entry in table.values()}):
         at_naan = table.get(naan)
         for entry in (*table.shoulders(naan), *([at_naan] if at_naan else ())):
-            if "-" in entry.shoulder:
-                losses.append(Loss(entry.key, "the whole record: no ARK has a hyphen"))
+            if "-" in entry.shoulder or normal_key(entry.key) != entry.key:
+                losses.append(Loss(entry.key, "the whole record: no ARK starts with this"))
                 continue
             rule, lost = _rule(entry)
             if lost:
@@ -126,8 +123,10 @@ def _rule(entry: Entry) -> tuple[Rule, str]:
     pieces = tuple(
         (text + fixed.get(variable, ""), slots.get(variable, "")) for text, variable in template_parts(nma.target)
     )
-    status = SEE_OTHER if nma.status == SEE_OTHER else DEFAULT_STATUS
-    return Rule(entry.naan, entry.shoulder, status, pieces), "; ".join(f"the NMA {other.target}" for other in others)
+    rule = Rule(entry.naan, entry.shoulder, SEE_OTHER if nma.status == SEE_OTHER else DEFAULT_STATUS, pieces)
+    if len(_nginx_value(rule)) > MAX_TOKEN:
+        return Rule(entry.naan, entry.shoulder), f"the whole record: a target of over {MAX_TOKEN} bytes"
+    return rule, "; ".join(f"the NMA {other.target}" for other in others)
 
 
 # ---- nginx
@@ -137,15 +136,6 @@ def _nginx_value(rule: Rule) -> str:
     slots = {"name": "${maptr_name}", "suffix": "${maptr_suffix}"}
     made = rule.url(lambda text: text.replace("$", "${maptr_dollar}"), slots)
     return f'"{rule.status} {made}${{maptr_tail}}"' if made else '""'
-
-
-def _refuse_long(rules: dict[str, list[Rule]], losses: list[Loss]) -> None:
-    """Replace rules that nginx cannot read by those without a redirect."""
-    for its in rules.values():
-        for at, rule in enumerate(its):
-            if len(_nginx_value(rule)) > MAX_TOKEN:
-                its[at] = Rule(rule.naan, rule.shoulder)
-                losses.append(Loss(rule.key, f"the whole record: over {MAX_TOKEN} bytes"))
 
 
 def _nginx(rules: dict[str, list[Rule]]) -> Iterator[str]:

@@ -89,18 +89,23 @@ def test_what_is_lost_is_listed() -> None:
         entry("12347"),
         entry("12348", "https://h.example.org/${other}"),
         entry("12349", "https://h.example.org/" + "x" * 4000),
+        entry("12350/x\n}", MAIN),
+        entry('12351"', MAIN),
     )
     for form in ("nginx", "apache", "caddy"):
         text, losses = export.write(table, form)
         assert [str(loss) for loss in losses[:5]] == [
-            "12345/x-7: the whole record: no ARK has a hyphen",
+            "12345/x-7: the whole record: no ARK starts with this",
             f"12345/x6: the whole record: 10.0.0.1 is not a public host: {PRIVATE}",
             f"12346: the NMA {LONG}",
             "12347: the whole record: no mapping authority",
             "12348: the whole record: the target has the unknown variable ${other}: https://h.example.org/${other}",
         ]
-        long = ["12349: the whole record: over 4000 bytes"] if form == "nginx" else []
-        assert [str(loss) for loss in losses[5:]] == long
+        assert [(loss.record, loss.what) for loss in losses[5:]] == [
+            ("12349", "the whole record: a target of over 4000 bytes"),
+            ("12350/x\n}", "the whole record: no ARK starts with this"),
+            ('12351"', "the whole record: no ARK starts with this"),
+        ]
         assert "10.0.0.1" not in text
 
 
