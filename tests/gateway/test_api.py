@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import jsonschema_rs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from maptr import registry
 from maptr.cache.drift import Drift, Verdict
 from maptr.cache.probe_log import Liveness
 from maptr.gateway.api import BASE, MAX_ARKS, MAX_PAGE, OPERATIONS
 from maptr.gateway.message import Response
 from maptr.gateway.openapi import EVERY
+from maptr.gateway.route import route
 from maptr.gateway.site import DriftReport
 from maptr.registry import json_records
 from maptr.registry.table import Entry, Nma, Table, Who
@@ -311,3 +317,39 @@ def test_a_line_is_as_described() -> None:
     found, none = full().lines(f"{BASE}discover?ark=ark:12345/x&ark=ark:00000/x")
     for line in (found, none):
         jsonschema_rs.validator_for(schema).validate(line)
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("name", ["naan_records.json", "naan_records_2024-06-21.json.gz"])
+def test_every_record_of_the_registry_is_as_described(name: str, real_data: Path) -> None:
+    """Page by page, and the document of every NAAN."""
+    content = (real_data / name).read_bytes()
+    content = gzip.decompress(content) if name.endswith(".gz") else content
+    table = registry.read(content, on_bad=lambda error: None)
+    gateway, schemas = Gateway(table), description()["components"]
+    pages = jsonschema_rs.validator_for({"$ref": "#/components/schemas/Records", "components": schemas})
+    naans = jsonschema_rs.validator_for({"$ref": "#/components/schemas/Naan", "components": schemas})
+    target, found = f"{BASE}naans?limit={MAX_PAGE}", 0
+    while target:
+        page = json.loads(gateway.ask(target).body)
+        pages.validate(page)
+        found += len(page["records"])
+        target = page["next"]
+    assert found == len(table)
+    for naan in table.naans():
+        naans.validate(get(gateway, f"naans/{naan}")[1])
+
+
+@given(st.text(max_size=30), st.text(max_size=60))
+def test_any_path_and_query_string(path: str, query: str) -> None:
+    """Characters as they are, and as pairs."""
+    for target in (f"{path}?{query}", f"{quote(path)}?{quote(query, safe='&=')}", f"discover?ark={quote(query)}"):
+        answer = route("GET", BASE + target, {}, full().site)
+        assert not isinstance(answer, Response) or answer.status < 500
+
+
+@given(st.lists(st.tuples(st.sampled_from(["ark", "limit", "after", "x"]), st.text(max_size=20)), max_size=4))
+def test_any_parameters(pairs: list[tuple[str, str]]) -> None:
+    for path in ("discover", "naans", "drift"):
+        answer = route("GET", f"{BASE}{path}?{urlencode(pairs)}", {}, full().site)
+        assert not isinstance(answer, Response) or answer.status in (200, 400, 404)
