@@ -1,14 +1,17 @@
-"""Two parts of scripts/demo: ARKs to show, and how much of the registry DNS answers as the registry says.
+"""Parts of scripts/demo: ARKs to show, how much of the registry DNS answers as the registry says, and a redirect.
 
 python scripts/demo_report.py examples REGISTRY
 python scripts/demo_report.py compare REGISTRY PORT
+python scripts/demo_report.py redirect URL
 """
 
 from __future__ import annotations
 
+import http.client
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from maptr import discover_at
 from maptr.ark import Ark
@@ -78,13 +81,26 @@ def report(table: Table, port: int) -> None:
         print(f"... and {len(differ) - NAMED} more")
 
 
+def redirect(url: str) -> None:
+    """Print the request, and the response that says where the ARK is."""
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.netloc, timeout=30)
+    connection.request("GET", parts.path)
+    response = connection.getresponse()
+    print(f"GET {url}\n{response.status} {response.reason}")
+    for name in ("Location", "Maptr-Source"):
+        print(f"{name}: {response.headers.get(name)}")
+
+
 def main(arguments: list[str]) -> None:
-    """Run one of the two parts."""
+    """Run one of the parts."""
     match arguments:
         case ["examples", registry]:
             print(*examples(load(registry)), sep="\n")
         case ["compare", registry, port]:
             report(load(registry), int(port))
+        case ["redirect", url]:
+            redirect(url)
         case _:
             sys.exit(__doc__)
 

@@ -21,7 +21,10 @@ TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PA
 MUTABLE = {"list", "dict", "set", "bytearray", "defaultdict", "deque", "Counter", "OrderedDict"}
 
 # Imported only by commands that need them (dns.resolver alone takes 70 ms).
-HEAVY = ("aiohttp", "asyncio", "dns.message", "dns.name", "dns.resolver", "dnslib", "prometheus_client", "rich", "ssl")
+HEAVY = (
+    *("aiohttp", "asyncio", "dns.message", "dns.name", "dns.resolver", "dnslib", "jinja2", "prometheus_client", "rich"),
+    "ssl",
+)
 COMMAND = "from maptr.cli.group import main\ntry:\n    main({})\nexcept SystemExit:\n    pass"
 
 
