@@ -63,6 +63,13 @@ class Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic
             self.fail(reason_of(error), param, ctx)
 
 
+class FormatChoice(click.Choice):  # type: ignore[type-arg,unused-ignore]
+    """Formats by name. click would apply the earlier names of options, of which natab is one, to them too."""
+
+    def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
+        return str(choice)
+
+
 def duration(least: int = 0) -> Parsed:
     """``14d``, ``36h`` or ``3600`` as seconds, at least ``least``."""
 

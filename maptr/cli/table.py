@@ -15,6 +15,7 @@ from maptr import registry
 from maptr.cli import options, output
 from maptr.cli.group import LazyGroup
 from maptr.cli.options import (
+    FormatChoice,
     input_name,
     output_option,
     overwrite_option,
@@ -99,7 +100,7 @@ def check(file: str, as_json: bool, strict: bool) -> None:
 
 @table.command(short_help="Write a registry in another format.")
 @click.argument("source", type=click.Path(dir_okay=False, allow_dash=True))
-@click.option("--to", "form", type=click.Choice(["json", "natab"]), required=True, help="Format to write.")
+@click.option("--to", "form", type=FormatChoice(["json", "natab"]), required=True, help="Format to write.")
 @output_option("Write to FILE, atomically.  [default: standard output]")
 @overwrite_option("Replace FILE even if it is not what maptr table convert writes.")
 @options.NATAB_SCHEME_OPTION
@@ -126,7 +127,7 @@ def convert(source: str, form: str, target: Path | None, overwrite: bool, scheme
 
 @table.command(short_help="Write a registry as configuration of another server.")
 @click.argument("source", type=click.Path(dir_okay=False, allow_dash=True))
-@click.option("--format", "form", type=click.Choice(EXPORTS), required=True, help="Format to write.")
+@click.option("--format", "form", type=FormatChoice(EXPORTS), required=True, help="Format to write.")
 @output_option("Write to FILE, atomically.  [default: standard output]")
 @overwrite_option("Replace FILE even if it is not what maptr table export writes.")
 @options.NATAB_SCHEME_OPTION
