@@ -354,7 +354,8 @@ def _naan(request: Request, site: Site) -> Response | None:
     shared = Ark(naan, "").shared
     shoulders = sorted(site.table.shoulders(naan), key=lambda one: one.shoulder)
     if entry is None and not found and not shoulders and shared is None:
-        return None
+        detail = f"NAAN {naan} is not in the table, and the last comparison did not find it in DNS"
+        return failure(request, HTTPStatus.NOT_FOUND, detail, (), None, None)
     entry = entry or Entry(naan)
     facts = _facts(site.table, found.values())
     return _page(

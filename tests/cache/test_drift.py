@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.ark import Ark
+from maptr.cache.cache import Cache
 from maptr.cache.disk import Disk
 from maptr.cache.drift import Drift, History, Verdict, VerdictLog, compare, probe_of, reconcile, said_shoulders
 from maptr.cache.store import replay
@@ -18,7 +20,7 @@ from maptr.naptr.record import Naptr
 from maptr.registry.table import Entry, Nma, Table
 from maptr.walk import Answer, Settings
 from maptr.zone.rules import records
-from tests.support.caching import Clock, host, said
+from tests.support.caching import Clock, Rig, host, said
 
 
 def entry(key: str, *targets: str, where: str = "") -> Entry:
@@ -146,3 +148,12 @@ def test_the_history_of_verdicts_holds_changes_only(tmp_path: Path) -> None:
     assert log.changes("another view") == {}
     disk.run(lambda connection: connection.execute("UPDATE verdict SET verdict = 'of another release' WHERE at = 1000"))
     assert len(log.changes("")["12345"]) == 2
+
+
+def test_the_serial_of_the_zone_is_asked(at: str, sample: Path) -> None:
+    (serial,) = re.findall(r"SOA \S+ \S+ (\d+)", sample.with_name("ark.arpa.zone").read_text())
+    with Cache(nameservers=[at.removeprefix("@")]) as cache:
+        assert cache.serial() == int(serial)
+    with Cache(nameservers=["127.0.0.1#9"], lifetime=0.2) as cache:
+        assert cache.serial() is None
+    assert Rig({}).cache.serial() is None, "its DNS is scripted"
