@@ -36,10 +36,12 @@ def respond(
     entry: Entry | None = None,
     found: Discovery | None = None,
     wants: str = "",
+    source: Headers = (),
 ) -> Response:
     """The description of the record that serves an ARK, or of what DNS says if the table has none.
 
-    As plain text, as a page or as JSON. ``wants="hkmp"`` names the status header as the 2002 draft does.
+    As plain text, as a page or as JSON. ``wants="hkmp"`` names the status header as the 2002 draft does. ``source`` is
+    the header that says where the answer is from.
     """
     entry = entry or site.entry(ark) or Entry(ark.naan)
     erc = segments(entry, site, found)
@@ -47,6 +49,7 @@ def respond(
         ("HKMP-Status" if wants == "hkmp" else "THUMP-Status", STATUS),
         ("Link", f'</ark:{entry.key}>; rel="describes"'),
         ("Vary", "Accept"),
+        *source,
         *kept(request.now, SECONDS),
     )
     kind = request.prefers(TEXT, HTML, JSON)

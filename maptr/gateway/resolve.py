@@ -70,7 +70,7 @@ def answer(request: Request, ark: Ark, found: Discovery, site: Site, wants: str 
         if ark.inflection and (site.describes or site.is_suspect(best, found, request.now)):
             break
         return redirect(request, ark, target, best.status or site.status(ark, target), headers)
-    return describe.respond(request, ark, site, found=found, wants=wants)
+    return describe.respond(request, ark, site, found=found, wants=wants, source=headers[:1])
 
 
 def wants_list(request: Request, wants: str) -> bool:
@@ -90,7 +90,7 @@ def single(request: Request, ark: Ark, rule: Redirect, site: Site, wants: str = 
     if wants_list(request, wants):
         return authorities(request, ark, [target], site, headers)
     if site.is_own(target, request.headers.get("host", "")):
-        return describe.respond(request, ark, site, wants=wants)
+        return describe.respond(request, ark, site, wants=wants, source=table_source(site, ark, request.now))
     return redirect(request, ark, target, rule.status, headers)
 
 
@@ -123,6 +123,13 @@ def provenance(found: Discovery, now: float) -> Headers:
         parts.append(_reason(found.reason))
     seconds = STALE_AGE if found.stale else 0 if found.expiration is None else int(found.expiration - now)
     return ("Maptr-Source", ";".join(parts)), *kept(now, seconds)
+
+
+def table_source(site: Site, ark: Ark, now: float) -> Headers:
+    """``Maptr-Source`` of an answer from the table without a discovery."""
+    state = site.table_state
+    stale, reason = bool(state.trouble), state.trouble
+    return provenance(Discovery(ark, source="natab", stale=stale, reason=reason, fetched=state.fetched), now)[:1]
 
 
 @lru_cache(maxsize=1024)

@@ -125,7 +125,8 @@ def _resolve(request: Request, received: str, site: Site) -> Answer:
         return resolve.single(request, ark, rule, site, wants)
     entry = site.table.get(ark.resolution.removeprefix("ark:").rstrip("/"))
     if entry is not None and not resolve.wants_list(request, wants):  # a bare NAAN or shoulder
-        return describe.respond(request, ark, site, entry=entry, wants=wants)
+        source = resolve.table_source(site, ark, request.now)
+        return describe.respond(request, ark, site, entry=entry, wants=wants, source=source)
     return Lookup(ark, partial(resolve.answer, request, ark, site=site, wants=wants))
 
 
@@ -139,7 +140,7 @@ def _home(request: Request, site: Site) -> Answer:
     except ArkSyntaxError as error:
         return pages.home(request, site, error=error)
     target = f"/{ark.in_url if ark.name else ark}{ark.tail}"
-    answer = _resolve(request._replace(target=target, headers={}), target, site)
+    answer = _resolve(request._replace(target=target, headers={"host": request.headers.get("host", "")}), target, site)
     if isinstance(answer, Response):
         return pages.home(request, site, ark=ark, answer=answer)
     if isinstance(answer, Lookup):

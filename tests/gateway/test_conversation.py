@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 import pytest
 
+from maptr.nma.describe import describe
 from maptr.registry.table import Table
+from tests.support.authority import discovery_at
 from tests.support.caching import HOME, ONE_HOST, SILENT, table
 from tests.support.gateway import Gateway
 from tests.support.gateway_process import GatewayProcess, Reply, request
@@ -119,6 +121,21 @@ def test_head_equals_get(gateway: GatewayProcess) -> None:
             assert (head.status, {**head.headers, **volatile}) == (got.status, {**got.headers, **volatile})
             assert head.body == ""
             assert "server" in got.headers
+
+
+def test_the_client_of_descriptions_reads_that_of_a_shoulder(gateway: GatewayProcess) -> None:
+    where = discovery_at(f"http://{HOST}:{gateway.port}")
+    found = describe("ark:12345/x60", discovery=where, allow_private=True)
+    assert (found.spoken, found.thump, found.note) == (True, "0.6 200 OK", "")
+    assert [segment.name for segment in found.segments] == ["erc", "erc-support", "erc-from"]
+    assert found.segments[0].get("what") == "shoulder ark:12345/x60"
+
+
+def test_the_chooser_of_the_command_line(tmp_path: Path) -> None:
+    zones = REPOSITORY / "zones"
+    with GatewayProcess(f"--table={zones / 'sample.json'}", "--policy", "natab-only", "--choose", "random") as gateway:
+        found = {gateway.ask("/ark:12025/b6").headers["location"].partition("/ark:")[0] for _ in range(40)}
+    assert found == {"https://ark.nlm.example.org", "https://foobar.example.net:8080"}
 
 
 # ---- behind other servers
