@@ -40,10 +40,12 @@ STEP_REDIRECT = "redirect to "  # how the walk begins the reason of a record tha
 class Node(NamedTuple):
     """One row of the graph: a point at (x, y), the line to it from the row above that it belongs to, and two texts.
 
-    ``kind`` is ark, query, chosen, found, redirect, skipped, failed or more.
+    ``kind`` is ark, query, chosen, found, redirect (to a name that was asked before), skipped, failed or more.
+    ``is_used``: it is on the way to the chosen mapping authority.
     """
 
     kind: str
+    is_used: bool
     x: int
     y: int
     line: str
@@ -73,8 +75,8 @@ def walk(ark: Ark, found: Discovery, target: str = "") -> Graph:
     """
     rows = [_Row("ark", 0, 0, str(ark), "the ARK")]
     steps = {names.to_text(step.name): step for step in reversed(found.trace) if step.depth}
-    used = [one for one in found if target and one.url(ark, scheme=found.scheme) == target] or found[:1]
-    chosen = "".join(one.target or (one.host if one.port is None else f"{one.host}:{one.port}") for one in used[:1])
+    best = [one for one in found if target and one.url(ark, scheme=found.scheme) == target] or found[:1]
+    chosen = "".join(one.target or (one.host if one.port is None else f"{one.host}:{one.port}") for one in best[:1])
     for step in found.trace:
         if step.depth == 0:
             rows += _rows(step, 0, 0, len(rows), steps, chosen, {names.to_text(step.name)})
@@ -84,45 +86,59 @@ def walk(ark: Ark, found: Discovery, target: str = "") -> Graph:
     if len(rows) > MAX_ROWS:
         left = len(rows) - MAX_ROWS + 1
         rows = [*rows[: MAX_ROWS - 1], _Row("more", 0, 0, f"and {left} more", "the list has them all")]
-    nodes = [_node(number, row, rows) for number, row in enumerate(rows)]
+    used = {0}
+    for number, row in enumerate(rows):
+        while row.kind == "chosen" and number not in used:
+            used.add(number)
+            number = rows[number].above
+    nodes = [_node(number, row, rows, number in used) for number, row in enumerate(rows)]
     return Graph(tuple(nodes), TOP + len(rows) * ROW - ROW // 2 + 8)
 
 
 def _rows(
-    step: Step, depth: int, above: int, number: int, steps: Mapping[str, Step], chosen: str, seen: set[str]
+    step: Step,
+    depth: int,
+    above: int,
+    number: int,
+    steps: Mapping[str, Step],
+    chosen: str,
+    seen: set[str],
+    by: str = "",
 ) -> Iterator[_Row]:
-    """The rows of a query and of what it leads to. ``number`` is that of the first one."""
+    """The rows of a query and of what it leads to. ``number`` is that of the first one, ``by`` the rank of the record
+    that led to the query."""
     is_table = step.server == "natab"
     kind = "query" if step.outcome.said else "failed"
     text = "table of NAANs" if is_table else f"{names.to_text(step.name)} {step.rdtype}"
-    yield _Row(kind, depth, above, text, _remark(step, is_table=is_table))
+    yield _Row(kind, depth, above, text, _remark(step, by, is_table=is_table))
     here = number
     for reading in step.readings:
         for kind, text, onward in _targets(reading, chosen):
-            number += 1
-            yield _Row(kind, depth + 1, here, text, _rank(reading))
+            below = [_Row(kind, depth + 1, here, text, _rank(reading))]
             if onward in steps and onward not in seen:
                 seen.add(onward)
-                below = list(_rows(steps[onward], depth + 1, number, number + 1, steps, chosen, seen))
-                yield from below
-                number += len(below)
+                below = [*_rows(steps[onward], depth + 1, here, number + 1, steps, chosen, seen, _rank(reading))]
+            yield from below
+            number += len(below)
 
 
-def _remark(step: Step, *, is_table: bool) -> str:
+def _remark(step: Step, by: str, *, is_table: bool) -> str:
     count = len(step.readings)
     said = f"{count} record{'s' * (count != 1)}" if step.outcome is Outcome.ANSWER else step.outcome.value
     parts = [said]
     if not is_table:
         parts += [f"{step.elapsed * 1000:.1f} ms"] if step.elapsed is not None else []
         parts += [step.security] if step.security != "indeterminate" else []
+        parts += [by] if by else []
     return " · ".join(parts)
 
 
 def _rank(reading: Reading) -> str:
+    if not reading.counted:
+        return "".join(reading.reasons[-1:])
     naptr = reading.naptr
-    flags = f"flag {naptr.flags.decode('ascii', 'replace')}" if naptr.flags else "no flag"
-    why = f" · {reading.reasons[-1]}" if reading.reasons and not reading.counted else ""
-    return f"order {naptr.order}, preference {naptr.preference}, {flags}{why}"
+    flags = f", flag {naptr.flags.decode('ascii', 'replace')}" if naptr.flags else ""
+    return f"order {naptr.order}, preference {naptr.preference}{flags}"
 
 
 def _targets(reading: Reading, chosen: str) -> Iterator[tuple[str, str, str]]:
@@ -140,7 +156,7 @@ def _targets(reading: Reading, chosen: str) -> Iterator[tuple[str, str, str]]:
             yield "chosen" if place == chosen else "found", place, ""
 
 
-def _node(number: int, row: _Row, rows: Sequence[_Row]) -> Node:
+def _node(number: int, row: _Row, rows: Sequence[_Row], is_used: bool) -> Node:
     x, y = LEFT + row.depth * INDENT, TOP + number * ROW
     above = rows[row.above]
     from_x, from_y = LEFT + above.depth * INDENT, TOP + row.above * ROW
@@ -152,7 +168,9 @@ def _node(number: int, row: _Row, rows: Sequence[_Row]) -> Node:
         line = f"M{from_x} {from_y}V{y - 9}q0 9 9 9H{x}"
     room = WIDTH - x - 14
     text = shorten(row.text, int(room / TEXT_WIDTH))
-    return Node(row.kind, x, y, line, text, shorten(row.remark, int(room / REMARK_WIDTH)), f"{row.text}: {row.remark}")
+    return Node(
+        row.kind, is_used, x, y, line, text, shorten(row.remark, int(room / REMARK_WIDTH)), f"{row.text}: {row.remark}"
+    )
 
 
 def shorten(text: str, room: int) -> str:
