@@ -19,6 +19,7 @@ from maptr.client.servers import check_server
 from maptr.config import Config
 from maptr.errors import ConfigError, MissingExtra
 from maptr.protocol.address import Address
+from maptr.protocol.names import to_text
 from maptr.protocol.numbers import HTTP_PORT
 from maptr.registry.followed_file import TableState, WatchedTable
 from maptr.server import process
@@ -71,8 +72,8 @@ def gateway(
 
     @SERVER asks this DNS server instead of the system's resolver.
 
-    SIGHUP reads the configuration, the redirects of single ARKs and the certificate again; the table is read again
-    when it changes. SIGTERM answers the requests under way and stops.
+    SIGHUP reads the configuration, the redirects of single ARKs, the certificate and the zones again; table and zones
+    are also read again when their files change. SIGTERM answers the requests under way and stops.
 
     \b
     Exit codes:
@@ -111,7 +112,7 @@ def gateway(
             output.talk(f"maptr: {each}")
         raise click.exceptions.Exit(output.EXIT_NONE) from None
     if check_config:
-        _check(found, cache)
+        _check(found, cache, service)
         return
     try:
         service.bind()
@@ -164,13 +165,16 @@ def make_service(
     return Service(config, cache, reread=reread, zones=zones, chooser=chooser, allow_private=given.allow_private)
 
 
-def _check(config: Config, cache: Cache) -> None:
-    """Print what would be served. A table that cannot be used is in the log, and ends the command."""
+def _check(config: Config, cache: Cache, service: Service) -> None:
+    """Print what would be served. A table or a zone that cannot be used is in the log, and ends the command."""
     with cache:
         state = cache.table.current()
-        if state.trouble:
+        zones = service.zone_files
+        if state.trouble or zones.troubles:
             raise click.exceptions.Exit(output.EXIT_NONE)
         scheme = "http" if config.gateway.certificate is None else "https"
         for address in config.gateway.listen:
             output.data(f"listen {address} ({scheme})")
         output.data("table none" if state.table is None else f"table {len(state.table)} records")
+        for origin, view in zones.snapshot.zones.items() if zones.snapshot is not None else ():
+            output.data(f"zone {to_text(origin)} serial {view.serial}")

@@ -50,7 +50,7 @@ class Service:
     """The gateway. ``config`` is the configuration at the start, ``reread`` reads it again for a reload.
 
     ``zones`` gives the zones for DNS over HTTPS if a server in this process has them; by default they are read from the
-    files of the configuration. ``chooser`` chooses among several mapping authorities.
+    files of the configuration (``zone_files``). ``chooser`` chooses among several mapping authorities.
     Raises ConfigError for redirects or a certificate that cannot be used.
     """
 
@@ -73,8 +73,8 @@ class Service:
         self._metrics = Metrics()
         self._redirects = self._read_redirects(config.gateway)
         self._reads_zones = zones is None
-        self._zone_files = ZoneFiles(config.zones if zones is None else ())
-        self._zones = zones or self._zone_files.refresh
+        self.zone_files = ZoneFiles(config.zones if zones is None else ())
+        self._zones = zones or self.zone_files.refresh
         self._site_of(config)
         self._http = HttpServer(
             cache,
@@ -172,7 +172,7 @@ class Service:
         troubles += [f"DNS: {self._dns_trouble}"] if self._dns_trouble else []
         if file is not None and file.trouble:
             troubles.append(f"redirects: {file.trouble}")
-        troubles += self._zone_files.troubles
+        troubles += self.zone_files.troubles
         now = self.site
         same = state is now.table_state and rules is now.redirects and zones is now.zones
         if not same or list(now.troubles) != troubles:
@@ -226,7 +226,7 @@ class Service:
         self._config, self._redirects = config, redirects
         self._http.configure(config.gateway, tls)
         if self._reads_zones:
-            await in_thread(lambda: self._zone_files.follow(config.zones))
+            await in_thread(lambda: self.zone_files.follow(config.zones))
         self._site_of(config)
         await self._refresh()
         self._metrics.reloads.labels("done").inc()

@@ -197,7 +197,11 @@ def test_one_file_for_serve_and_gateway(tmp_path: Path) -> None:
         '[gateway]\nlisten = ["127.0.0.1:8443"]\ncertificate = "tls.crt"\nkey = "tls.key"\n'
     )
     assert "listen 127.0.0.1:5300 (udp, tcp)" in run("serve", "--check-config", code=0).stdout
-    assert listening() == "listen 127.0.0.1:8443 (https)\ntable 18 records\n"
+    assert listening() == "listen 127.0.0.1:8443 (https)\ntable 18 records\nzone ark.arpa. serial 2026010101\n"
+    Path("ark.arpa.zone").write_text("@ 60 SOA")
+    done = run_process("gateway", "--check-config", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("maptr: zone ark.arpa. not loaded, queries get SERVFAIL: ark.arpa.zone:1: ")
 
 
 @pytest.mark.usefixtures("home")
