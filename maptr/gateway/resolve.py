@@ -162,8 +162,9 @@ def authorities(
 def _none(request: Request, ark: Ark, found: Discovery, site: Site) -> Response:
     """DNS or the table said that there is none: forward the ARK to ``root``, or say so."""
     headers = (*provenance(found, request.now)[:1], *kept(request.now, NONE_AGE))
-    if site.root and not site.is_circular(ark):
-        return redirect(request, ark, f"{site.root}/{_path(ark)}{ark.tail}", None, headers)
+    target, host = f"{site.root}/{_path(ark)}{ark.tail}", request.headers.get("host", "")
+    if site.root and not site.is_own(target, host) and not site.is_circular(ark, host):
+        return redirect(request, ark, target, None, headers)
     detail = str(_why(found))
     if ark.shared is not None and not ark.shared.resolves:
         detail += (

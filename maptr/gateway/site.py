@@ -99,20 +99,18 @@ class Site:
         client sent its request."""
         if self.public_url:
             return self._own_host in where.lower() and _is_below(where, self.public_url)
-        return host.lower() in where.lower() and _place(where).startswith(f"{_place(f'http://{host}')}ark:")
+        host = host.lower().removesuffix(":80").removesuffix(":443")
+        return host in where.lower() and _place(where).startswith(f"{_place(f'http://{host}')}ark:")
 
     @cached_property
     def _own_host(self) -> str:
         return url.parse(self.public_url).host.text.lower().removesuffix(".")
 
-    def is_circular(self, ark: Ark) -> bool:
-        """True if forwarding an ARK to ``root`` could loop: ``root`` is this gateway, or the record of the ARK names
-        one of the two."""
+    def is_circular(self, ark: Ark, host: str) -> bool:
+        """True if the record of an ARK names ``root`` or the gateway, so that forwarding it to ``root`` could loop."""
         entry = self.entry(ark)
         targets = entry.urls(ark) if entry is not None else []
-        return any(_is_below(where, self.root) for where in targets) or (
-            bool(self.public_url) and any(_is_below(where, self.public_url) for where in (self.root, *targets))
-        )
+        return any(_is_below(where, self.root) or self.is_own(where, host) for where in targets)
 
     def ranked(self, found: Discovery, now: float) -> list[Candidate]:
         """The candidates, with those that did not answer their last probes at the end."""

@@ -170,6 +170,9 @@ def test_no_loop_by_way_of_the_root_resolver(target: str, root: str) -> None:
     """DNS says none, and the table is too old to overrule it: the ARK is not sent to where it may come back from."""
     gateway = Gateway(rule(target), {}, policy="dns-only", root=root, public_url="https://gw.example")
     assert gateway.ask(ARK).status == 404
+    if "/x" not in root:  # which is not this gateway, but another service of its host
+        unnamed = Gateway(rule(target), {}, policy="dns-only", root=root)
+        assert unnamed.ask(ARK, host="GW.example:80").status == 404
 
 
 # ---- descriptions instead of redirects
