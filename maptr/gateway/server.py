@@ -56,7 +56,6 @@ AT_ONCE = 32  # ARKs of one request that are looked up at the same time
 
 _FIXED = ((hdrs.SERVER, "maptr"), ("X-Content-Type-Options", "nosniff"))  # headers of every response
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}\Z")
-_ABSOLUTE = re.compile(r"(?i)https?://[^/?#]*")  # of a target in absolute form (RFC 9112 3.2.2)
 
 
 class HttpServer:
@@ -249,18 +248,14 @@ class HttpServer:
         if not HttpVersion10 <= request.version <= HttpVersion11:
             return text("HTTP/1.1 and HTTP/1.0 are spoken here\n", HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
         if (wait := self._clients.wait(client)) > 0:
-            headers = (("Retry-After", str(int(wait) + 1)),)
+            retry = (("Retry-After", str(int(wait) + 1)),)
             if kind_of(request.raw_path) == "api":
-                return problem(HTTPStatus.TOO_MANY_REQUESTS, "too many requests", headers)
-            return text("too many requests\n", HTTPStatus.TOO_MANY_REQUESTS, headers)
-        target = request.raw_path
-        if not target.startswith("/"):
-            target = _ABSOLUTE.sub("", target, count=1) or "/"
+                return problem(HTTPStatus.TOO_MANY_REQUESTS, "too many requests", retry)
+            return text("too many requests\n", HTTPStatus.TOO_MANY_REQUESTS, retry)
+        method, target, headers = request.method, request.raw_path, request.headers
         try:
-            body = await self._body(request) if request.method == "POST" else b""
-            answer = route(
-                request.method, target, request.headers, self._site(), body=body, now=time.time(), client=client
-            )
+            body = await self._body(request) if method == "POST" else b""
+            answer = route(method, target, headers, self._site(), body=body, now=time.time(), client=client)
             if isinstance(answer, Lookup):
                 return answer.respond(await self._discover(answer.ark))
             if isinstance(answer, Lines):
@@ -269,7 +264,7 @@ class HttpServer:
         except _BadBodyError as error:
             return text(f"{error}\n", error.status)
         except Exception:
-            log.exception("internal error, %s %s", request.method, _shown(request.raw_path))
+            log.exception("internal error, %s %s", method, _shown(target))
             return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the log of the server has the reason")
 
     async def _body(self, request: web.BaseRequest) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import signal
@@ -27,6 +28,7 @@ from maptr.walk import Answer
 from tests.support.caching import ONE_HOST, SILENT, FakeDns, table
 from tests.support.certificates import write_certificate
 from tests.support.http_gateway import ConfiguredGateway, HttpClient, get, request, serving
+from tests.support.running import PATIENCE
 from tests.support.scripted import serving as dns_serving
 from tests.support.scripted import zone
 from tests.support.waiting import until
@@ -137,13 +139,28 @@ def test_ready_is_503_while_the_redirects_are_broken(tmp_path: Path) -> None:
         assert get(port, "/ark:12345/one").headers["location"] == "https://two.example/"
 
 
-def test_a_stop_does_not_wait_for_a_comparison_with_dns(tmp_path: Path) -> None:
+def test_a_stop_does_not_wait_for_a_comparison_with_dns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "FIRST_TEST", 0.05)
     dns = FakeDns(ONE_HOST)
+    dns.gate = threading.Event()
     cache = Cache(write_table(tmp_path / "naans.json"), ask=dns.ask, ask_async=dns.ask_async)
     made = Service(parse('[gateway]\nlisten = ["127.0.0.1:0"]\n'), cache)
-    with serving(made, cache):
-        dns.gate = threading.Event()
+    made.bind()
+
+    async def run() -> None:
+        running = asyncio.create_task(made.run())
+        await asyncio.to_thread(until, lambda: dns.calls > 1, "the comparison")
+        made.stop()
+        await running
+        await cache.aclose()
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()))
+    thread.start()
+    thread.join(PATIENCE)  # shorter than DNS is silent
+    ended = not thread.is_alive()
     dns.gate.set()
+    thread.join()
+    assert ended
 
 
 # ---- the metrics of the page
