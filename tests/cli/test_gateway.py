@@ -187,7 +187,7 @@ def test_the_configuration_is_found_as_by_other_commands(home: Path, monkeypatch
 
 
 @pytest.mark.usefixtures("home")
-def test_one_file_for_serve_and_gateway(tmp_path: Path) -> None:
+def test_one_file_for_serve_and_gateway() -> None:
     shutil.copy(ZONES / "ark.arpa.zone", "ark.arpa.zone")
     write_certificate(Path())
     Path("maptr.toml").write_text(
@@ -199,7 +199,7 @@ def test_one_file_for_serve_and_gateway(tmp_path: Path) -> None:
     assert "listen 127.0.0.1:5300 (udp, tcp)" in run("serve", "--check-config", code=0).stdout
     assert listening() == "listen 127.0.0.1:8443 (https)\ntable 18 records\nzone ark.arpa. serial 2026010101\n"
     Path("ark.arpa.zone").write_text("@ 60 SOA")
-    done = run_process("gateway", "--check-config", cwd=tmp_path)
+    done = run_process("gateway", "--check-config", cwd=Path.cwd())
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("maptr: zone ark.arpa. not loaded, queries get SERVFAIL: ark.arpa.zone:1: ")
 
