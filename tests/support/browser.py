@@ -10,6 +10,7 @@ import select
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
 from importlib import resources
 from itertools import count
@@ -40,7 +41,12 @@ class Page(NamedTuple):
 
     def wait(self, loads: int) -> None:
         """Wait until so many documents have been loaded in this window."""
-        until(lambda: len(self.events("Page.loadEventFired")) >= loads, "the page is loaded", seconds=SECONDS)
+
+        def is_loaded() -> bool:
+            self.browser.call("Browser.getVersion")  # a script would fail while one page replaces another
+            return self._count("Page.loadEventFired") >= loads
+
+        until(is_loaded, "the page is loaded", seconds=SECONDS)
 
     def troubles(self) -> list[str]:
         """What the browser reports: errors of scripts and of the network, refused styles, dialogs, and warnings."""
@@ -67,8 +73,13 @@ class Page(NamedTuple):
     def events(self, *methods: str) -> list[dict[str, Any]]:
         """The parameters of events of these methods, the earliest first."""
         self.value("0")  # its answer comes after all earlier events
-        mine = (event for event in self.browser.events if event.get("sessionId") == self.session)
-        return [event["params"] for event in mine if event["method"] in methods]
+        return [event["params"] for event in self._mine() if event["method"] in methods]
+
+    def _mine(self) -> Iterator[dict[str, Any]]:
+        return (event for event in self.browser.events if event.get("sessionId") == self.session)
+
+    def _count(self, method: str) -> int:
+        return sum(event["method"] == method for event in self._mine())
 
 
 class Chromium:
