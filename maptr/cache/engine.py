@@ -246,12 +246,17 @@ def _not_asked(lookup: ArkLookup, why: str) -> Discovery:
 
 
 class _Rules(NamedTuple):
-    """The rules of a NAAN as one answer, their meanings, and its records, longest shoulder first, each with its fault
-    or ""."""
+    """The rules of a NAAN, each with its shoulder, their meanings, and the records, longest shoulder first, each with
+    its fault or ""."""
 
-    answer: Answer
+    rules: list[tuple[str, Naptr]]
     meanings: dict[Naptr, Rule]
     entries: list[tuple[Entry, str]]
+
+    def answer(self, name: str) -> Answer:
+        """The rules that can be for a name: a NAAN may have hundreds of shoulders."""
+        found = [naptr for shoulder, naptr in self.rules if name.startswith(shoulder)]
+        return Answer(Outcome.ANSWER, found, TABLE_TTL, server="natab")
 
     def read(self, naptr: Naptr, **_: object) -> Rule:
         return self.meanings[naptr]
@@ -259,7 +264,7 @@ class _Rules(NamedTuple):
 
 class TableReader:
     """Discoveries from a table: the walk over the rules that a zone built from it has, except that a rule may be longer
-    than DNS can carry.
+    than DNS can carry, and that rules of other shoulders are left out.
 
     A record without a usable mapping authority gives no candidates, and no shorter shoulder of the same NAAN answers in
     its place, because where its ARKs lead is not known.
@@ -292,7 +297,8 @@ class TableReader:
         absent = Answer(Outcome.NXDOMAIN, ttl=TABLE_TTL, server="natab")
         found = None
         if not fault:
-            found = replay(ark, settings, lambda name: rules.answer if name == root else absent, reader=rules.read)
+            answer = rules.answer(name)
+            found = replay(ark, settings, lambda name: answer if name == root else absent, reader=rules.read)
         if not found:
             fault = printable(fault or "none of its targets makes a URL of this ARK")
             reason = f"record {entry.key}: {fault if len(fault) <= MAX_REASON else fault[:MAX_REASON] + '...'}"
@@ -324,8 +330,8 @@ class TableReader:
         judged.sort(key=lambda one: -len(one[0].shoulder))
         usable = {entry.shoulder: entry for entry, fault in judged if not fault}
         made = records(usable.pop("", Entry(naan)), tuple(usable.values()))
-        meanings = {naptr: read(naptr, undotted=undotted(settings.origin)) for naptr in made}
-        rules = _Rules(Answer(Outcome.ANSWER, tuple(made), TABLE_TTL, server="natab"), meanings, judged)
+        meanings = {naptr: read(naptr, undotted=undotted(settings.origin)) for _, naptr in made}
+        rules = _Rules(made, meanings, judged)
         kept.put(key, rules)
         return rules
 

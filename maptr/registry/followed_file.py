@@ -28,6 +28,7 @@ from maptr.registry.table import MAX_TABLE, Table
 log = logging.getLogger("maptr.cache")
 
 LOOK_EVERY = 1.0  # seconds between checks of the file's status
+LATEST = 253_402_300_799.0  # seconds since 1970: the last second of the year 9999, which a date can still show
 READ_EVERY = 60.0  # seconds after which the file is read even if its dates have not changed
 
 
@@ -180,7 +181,8 @@ def _confirmed(path: Path, digest: str) -> tuple[float | None, str]:
     if note.get("sha256") != digest:
         return None, ""
     checked, origin = note.get("checked"), note.get("source")
-    return float(checked) if isinstance(checked, int | float) else None, origin if isinstance(origin, str) else ""
+    fetched = float(checked) if isinstance(checked, int | float) and 0 <= checked <= LATEST else None
+    return fetched, origin if isinstance(origin, str) else ""
 
 
 def table_source(

@@ -30,15 +30,16 @@ _DELIMITERS = "!#~,;@%&=<"  # the last one is in no pattern and no URL
 _LABEL = re.compile(r"[a-z0-9]+\Z")
 
 
-def records(entry: Entry, shoulders: Sequence[Entry] = ()) -> list[Naptr]:
-    """All NAPTR records of a NAAN at one name: rules of the shoulders that need one, its own rules, its hosts.
+def records(entry: Entry, shoulders: Sequence[Entry] = ()) -> list[tuple[str, Naptr]]:
+    """All NAPTR records of a NAAN at one name, each with the shoulder that its ARKs have ("" for any): rules of the
+    shoulders that need one, its own rules, its hosts.
 
     For look-ups in a table without DNS: a regexp may be longer than DNS allows. ``records_by_name`` has the records of
     a zone. Raises ZoneError, with the record, for a target that makes no rule.
     """
     ordered, host_order = _orders(entry, shoulders)
-    rules = [naptr for one, order in ordered for naptr in _url_rules(one, order)]
-    return [*rules, *_host_rules(entry, host_order)]
+    rules = [(one.shoulder, naptr) for one, order in ordered for naptr in _url_rules(one, order)]
+    return [*rules, *(("", naptr) for naptr in _host_rules(entry, host_order))]
 
 
 def records_by_name(entry: Entry, shoulders: Sequence[Entry], origin: Labels) -> Iterator[tuple[Labels, Naptr]]:
@@ -103,13 +104,14 @@ def needed_shoulders(entry: Entry, shoulders: Iterable[Entry]) -> list[Entry]:
 
     These would be the targets of the longest needed shoulder that is a prefix of theirs, else of the NAAN.
     """
-    needed: list[Entry] = []
-    for shoulder in sorted(shoulders, key=lambda s: (len(s.shoulder), s.shoulder)):
-        around = [outer for outer in needed if shoulder.shoulder.startswith(outer.shoulder)]
-        inherited = around[-1] if around else entry
-        if _meanings(shoulder, shoulder.shoulder) != _meanings(inherited, shoulder.shoulder):
-            needed.append(shoulder)
-    return sorted(needed, key=lambda s: (-len(s.shoulder), s.shoulder))
+    needed = {"": entry}
+    for shoulder in sorted(shoulders, key=lambda s: len(s.shoulder)):
+        text = shoulder.shoulder
+        inherited = next(needed[text[:end]] for end in range(len(text) - 1, -1, -1) if text[:end] in needed)
+        if _meanings(shoulder, text) != _meanings(inherited, text):
+            needed[text] = shoulder
+    del needed[""]
+    return sorted(needed.values(), key=lambda s: (-len(s.shoulder), s.shoulder))
 
 
 def _meanings(entry: Entry, shoulder: str) -> list[str]:

@@ -19,8 +19,8 @@ from maptr.discovery import Discovery, Outcome
 from maptr.naptr.record import Naptr
 from maptr.registry.table import Entry, Nma, Table
 from maptr.walk import Answer, Settings
-from maptr.zone.rules import records
 from tests.support.caching import Clock, Rig, host, said
+from tests.support.entries import records
 
 
 def entry(key: str, *targets: str, where: str = "") -> Entry:
@@ -53,6 +53,8 @@ NATAB = entry("12345", "https://h.example:8443/ark:/${content}", where="h.exampl
 JSON = entry("12345", "https://h.example:8443/ark:/${content}", where="https://h.example:8443/ark:/${content}")
 PRIVATE = entry("12345", "http://10.0.0.1/ark:/${content}")
 A_B, B_A = (entry("12345", *(f"https://{host}.example/ark:/${{content}}" for host in order)) for order in ("ab", "ba"))
+
+
 HOSTS = [rule for rule in records(WHOLE) if rule.flags == b"h"]
 BOTH_SAME = {"12345": "same", "12345/x6": "same"}
 CASES: dict[str, tuple[list[Entry], Sequence[Naptr], dict[str, str]]] = {

@@ -43,6 +43,14 @@ def test_the_table_answers_what_its_entry_says_though_no_zone_can_hold_it(tmp_pa
     assert (result.exit_code, result.stdout) == (0, f"{made}\n")
 
 
+def test_a_naan_may_have_more_shoulders_than_a_walk_reads_records() -> None:
+    shoulders = [entry(f"12345/{n}", f"https://h{n}.nlm.nih.gov/${{suffix}}") for n in range(3000)]
+    found = cache_of(tables(*shoulders)).discover("ark:12345/2999a")
+    assert found.url() == "https://h2999.nlm.nih.gov/a"
+    assert found.complete
+    assert [candidate.host for candidate in found][:4] == [f"h{n}.nlm.nih.gov" for n in (2999, 299, 29, 2)]
+
+
 @pytest.mark.parametrize("target", [PRIVATE, "https:///x7/${content}", "https://x7.nlm.nih.gov/${what}", "https://x7/"])
 def test_an_unusable_entry_is_not_known_and_never_the_answer_of_its_naan(target: str) -> None:
     table = tables(entry("12345/x7", target))

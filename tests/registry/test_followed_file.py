@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import time
 from pathlib import Path
 
-from maptr.registry.followed_file import WatchedTable
+import pytest
+
+from maptr.registry.followed_file import WatchedTable, pull_file
 
 TEXT = "".join(f"{naan}:\n    h{naan}.example.org  ACR\n" for naan in range(10000, 10100)) + "#--- end of data ---\n"
 
@@ -56,3 +59,12 @@ def test_an_unchanged_table_is_not_parsed_again(tmp_path: Path) -> None:
     path.write_text(TEXT.replace("h10000", "i10000"))
     os.utime(path, (1, 1))  # older than the table that was read, but different
     assert watched.reload().table != first
+
+
+@pytest.mark.parametrize("checked", ["1e999", "-1e999", "NaN", "1e18", "-1", '"2026"', "null"])
+def test_a_note_with_an_impossible_time_is_not_used(tmp_path: Path, checked: str) -> None:
+    path = tmp_path / "natab"
+    path.write_text(TEXT)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    pull_file(path).write_text(f'{{"sha256": "{digest}", "checked": {checked}}}')
+    assert WatchedTable(path, clock=time.monotonic).current().fetched == path.stat().st_mtime_ns / 1e9

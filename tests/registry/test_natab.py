@@ -18,7 +18,7 @@ from maptr.discovery import Outcome
 from maptr.errors import TableError
 from maptr.registry.table import Entry, NaanPolicy, Nma, Table, Who
 from maptr.walk import Answer, Walk
-from maptr.zone import rules
+from tests.support.entries import records
 from tests.support.peers import find
 
 VECTORS_DIR = Path(__file__).resolve().parents[1] / "vectors"
@@ -123,7 +123,7 @@ def test_http_is_preserved_in_every_format(form: Callable[[Table], str]) -> None
     for _ in range(2):
         table = registry.read(form(table))
         assert table["12345"].nmas[0].target == "http://a.example.org/ark:/${content}"
-        ((labels,),) = [[rule.replacement for rule in rules.records(table["12345"]) if rule.flags == b"h"]]
+        ((labels,),) = [[rule.replacement for rule in records(table["12345"]) if rule.flags == b"h"]]
         assert labels == (b"a", b"example", b"org:80")
 
 
@@ -179,7 +179,7 @@ def test_records_of_the_drafts_natabs_give_the_same_urls(vector: dict[str, Any])
     """Also for a client that knows only ``h`` records."""
     table = registry.read(vector["text"])
     for naan, said in vector["entry"].items():
-        made = rules.records(table[naan])
+        made = records(table[naan])
         for kept in (made, [rule for rule in made if rule.flags == b"h"]):
             walk = Walk(Ark.parse(f"ark:{naan}/x1"))
             walk.tell(walk.next()[0], Answer(Outcome.ANSWER, tuple(kept), 60))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from hypothesis import strategies as st
 
 from maptr.ark import BETANUMERIC
+from maptr.naptr.record import Naptr
 from maptr.registry.table import Entry, NaanPolicy, Nma, Table, Who
+from maptr.zone import rules
 
 MAIN = "https://main.nlm.nih.gov/ark:/${content}"
 LONG = "https://x7.nlm.nih.gov/" + "x" * 230 + "/${content}"
@@ -19,6 +22,11 @@ REDIRECTED = "https://x8.nlm.nih.gov/" + "x" * 208 + "/${content}"  # fits only 
 def entry(key: str, *targets: str) -> Entry:
     naan, _, shoulder = key.partition("/")
     return Entry(naan, shoulder, tuple(Nma(target) for target in targets))
+
+
+def records(entry: Entry, shoulders: Sequence[Entry] = ()) -> list[Naptr]:
+    """All NAPTR records of a NAAN, as a look-up in a table reads them."""
+    return [naptr for _, naptr in rules.records(entry, shoulders)]
 
 
 def tables(*more: Entry) -> Table:

@@ -13,7 +13,8 @@ from maptr.naptr.automaton import Budget
 from maptr.naptr.regexp import Substitution
 from maptr.registry.table import Entry, Nma, Table
 from maptr.walk import Answer, Walk
-from maptr.zone.rules import needed_shoulders, records, regexp
+from maptr.zone.rules import needed_shoulders, regexp
+from tests.support.entries import records
 
 
 def entry(target: str, shoulder: str = "", *more: str, naan: str = "12345") -> Entry:
