@@ -22,6 +22,7 @@ from maptr.gateway.message import Response
 from maptr.gateway.route import MAX_BODY, route
 from maptr.gateway.site import Site
 from scripts.benchmark.odd import ODD
+from tests.fuzz.targets import read_corpus
 from tests.support.answers import PACKETS, SNAPSHOT, snapshot_of
 
 SITE = Site(zones=SNAPSHOT)
@@ -75,6 +76,13 @@ def test_odd_queries(kind: str) -> None:
     rng = random.Random(kind)
     for _ in range(20):
         check(ODD[kind](rng))
+
+
+@pytest.mark.parametrize("target", ["respond", "signed"])
+def test_the_corpus_of_the_fuzzer(target: str) -> None:
+    """The first byte of an input chooses the transport and the context."""
+    for data in read_corpus(target):
+        check(data[1:])
 
 
 @given(st.binary(max_size=600))
@@ -144,6 +152,12 @@ def test_without_zones_there_is_no_service() -> None:
 
 def test_scripts_of_other_sites_may_read() -> None:
     assert get(query("www.example.", "A")).header("access-control-allow-origin") == "*"
+
+
+def test_head_equals_get() -> None:
+    """The server leaves the body out."""
+    target = f"{PATH}?dns={encoded(query('www.example.', 'A'))}"
+    assert ask(target, "HEAD") == ask(target)
 
 
 @pytest.mark.parametrize(
