@@ -18,7 +18,7 @@ from urllib.parse import quote
 from maptr import url
 from maptr.ark import Ark
 from maptr.errors import ArkSyntaxError, ConfigError
-from maptr.files import stamp
+from maptr.files import read_whole, stamp
 from maptr.gateway.site import Redirect
 
 log = logging.getLogger("maptr.gateway")
@@ -72,9 +72,7 @@ class RedirectFile:
 def read(path: Path, *, allow_private: bool = False) -> dict[Ark, Redirect]:
     """The redirects in a file. Raises ConfigError that names the file and the line."""
     try:
-        with path.open("rb") as file:
-            is_sqlite = file.read(len(_SQLITE)) == _SQLITE
-        rows = _sqlite(path) if is_sqlite else _csv(path)
+        rows = _sqlite(path) if path.is_file() and _is_sqlite(path) else _csv(path)
         rules: dict[Ark, Redirect] = {}
         for number, (ark, target, status) in rows:
             try:
@@ -102,9 +100,14 @@ def read(path: Path, *, allow_private: bool = False) -> dict[Ark, Redirect]:
 Row = tuple[str, str, str]
 
 
+def _is_sqlite(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_SQLITE)) == _SQLITE
+
+
 def _csv(path: Path) -> Iterator[tuple[int, Row]]:
     """The rows of a CSV, each with the number of its last line."""
-    reader = csv.DictReader(io.StringIO(path.read_text("utf-8-sig"), newline=""), strict=True)
+    reader = csv.DictReader(io.StringIO(read_whole(path).decode("utf-8-sig"), newline=""), strict=True)
     try:
         if missing := {"ark", "url"} - set(reader.fieldnames or ()):
             raise ConfigError(f"the first line has no column {min(missing)}", filename=str(path), line=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from maptr.ark import Ark
 from maptr.errors import ConfigError
+from maptr.files import MAX_WHOLE
 from maptr.gateway.redirects import LOOK_EVERY, READ_AGAIN, RedirectFile, read
 from maptr.gateway.site import Redirect
 from tests.support.caching import Clock
@@ -61,7 +63,7 @@ def test_sqlite(tmp_path: Path) -> None:
         ("ark,url\nark:12345/x,http://127.0.0.1/\n", r"redirects:2: 127.0.0.1 is not a public host"),
         ("ark,url\nark:12345/x,javascript:alert(1)\n", r"redirects:2: not an absolute URL"),
         ("ark,url\nark:12345/x,https://u@h.example/\n", r"redirects:2: user information"),
-        ('ark,url\nark:12345/x,"https://h.example/\r\nX: y"\n', r"redirects:3: the character U\+000A"),
+        ('ark,url\nark:12345/x,"https://h.example/\r\nX: y"\n', r"redirects:3: the character U\+000D"),
         ("ark,url,status\nark:12345/x,https://h.example/,301\n", r"redirects:2: the status 301 is not one of 302, 303"),
         (
             "ark,url\nark:12345/x,https://h.example/\nark:12345/x-,https://h.example/\n",
@@ -87,6 +89,16 @@ def test_errors_of_sqlite(tmp_path: Path) -> None:
         read(path)
     with pytest.raises(ConfigError, match="No such file"):
         read(tmp_path / "gone")
+
+
+def test_a_pipe_and_a_file_that_is_too_large_are_refused(tmp_path: Path) -> None:
+    path = csv_file(tmp_path / "large", "ark,url\n")
+    os.truncate(path, MAX_WHOLE + 1)
+    with pytest.raises(ConfigError, match="large: Has more than"):
+        read(path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="pipe: Is not a regular file"):
+        read(tmp_path / "pipe")
 
 
 def test_a_private_host_only_if_it_is_allowed(tmp_path: Path) -> None:
