@@ -224,17 +224,8 @@ def home(
         meant=meant[1] if meant else "",
         headline=_headline(site),
         traffic=site.traffic() if site.traffic is not None else None,
-        naans=sum("/" not in key for key in site.table),
-        example=_example(site.table),
         **_overview(site.drift, site.table),
     )
-
-
-def _example(table: Table) -> str:
-    """An ARK to try: the first one that the registry has for tests, else the first NAAN."""
-    tests = (entry.extra.get("test_identifier") for entry in table.values())
-    arks = next((found for text in tests if isinstance(text, str) and (found := find_arks(text[:LONG]))), None)
-    return str(arks[0]) if arks else f"ark:{next(iter(table), '12345').partition('/')[0]}"
 
 
 def _result(request: Request, site: Site, ark: Ark, answer: Response, found: Discovery | None) -> dict[str, Any]:
@@ -279,8 +270,7 @@ def _headline(site: Site) -> Headline:
     if site.drift.at is not None:
         return headline(site.drift.verdicts)
     if site.table:
-        naans = sum("/" not in key for key in site.table)
-        return Headline(f"{plural(naans, 'NAAN')}, from a table", "The table was not compared with DNS.")
+        return Headline(f"{plural(site.naan_count, 'NAAN')}, from a table", "The table was not compared with DNS.")
     return Headline("Every ARK, by DNS", "There is no table.")
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from maptr import url
 from maptr.answer.context import PLAIN, Context
-from maptr.ark import Ark
+from maptr.ark import Ark, find_arks
 from maptr.cache.drift import Drift, PastVerdict
 from maptr.cache.probe_log import Liveness, place_in
 from maptr.discovery import Candidate, Discovery
@@ -20,6 +20,7 @@ from maptr.registry.target import DEFAULT_STATUS
 from maptr.zone.snapshot import Snapshot
 
 NO_TABLE = Table()
+MAX_EXAMPLE = 400  # characters of a record's text in which an ARK is searched
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,6 +106,17 @@ class Site:
     @cached_property
     def _own_host(self) -> str:
         return url.parse(self.public_url).host.text.lower().removesuffix(".")
+
+    @cached_property
+    def naan_count(self) -> int:
+        return len(self.table.naans())
+
+    @cached_property
+    def example(self) -> str:
+        """An ARK to try: the first one that the registry has for tests, else the first NAAN."""
+        tests = (entry.extra.get("test_identifier") for entry in self.table.values())
+        arks = next((found for text in tests if isinstance(text, str) and (found := find_arks(text[:MAX_EXAMPLE]))), [])
+        return str(arks[0]) if arks else f"ark:{next(iter(self.table), '12345').partition('/')[0]}"
 
     def is_circular(self, ark: Ark, host: str) -> bool:
         """True if the record of an ARK names ``root`` or the gateway, so that forwarding it to ``root`` could loop."""
