@@ -108,6 +108,19 @@ def _umask() -> int:
     return current
 
 
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[int]:
+    """Exclude other processes that lock the folder itself, which needs no file; its descriptor. Raises OSError."""
+    import fcntl  # here, because Windows does not have it
+
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield handle
+    finally:
+        os.close(handle)
+
+
 class ForkLock:
     """A ``threading.Lock`` with a free lock in each forked child. A fork may happen while it is held, so what it guards
     must be consistent at any moment."""

@@ -25,13 +25,11 @@ import dns.resolver
 
 from maptr import url
 from maptr.client.call import Call, Origins
-from maptr.client.message import EDE_BOGUS, read_soa
+from maptr.client.message import EDE_BOGUS, SentQuery, read_response
 from maptr.client.servers import find_servers
 from maptr.client.stub import make_validator
 from maptr.discovery import DiscoveryFailed, Outcome
 from maptr.errors import ConfigError, MissingExtra
-from maptr.naptr.record import Naptr
-from maptr.protocol import names
 from maptr.protocol.numbers import UDP_PAYLOAD
 from maptr.walk import Answer, Question
 
@@ -130,39 +128,32 @@ class _Lookup:
 
 def read_answer(answer: dns.resolver.Answer, elapsed: float, *, trust_ad: bool = False) -> Answer:
     """A resolver's answer as the walk's. A referral is a failure: its server does not serve the name."""
-    server = _server(answer)
-    response = answer.response
-    if response.flags & dns.flags.TC:
-        return Answer(Outcome.MALFORMED, note=TRUNCATED, server=server, elapsed=elapsed)
-    security = _security(response, trust_ad)
-    canonical = answer.canonical_name
-    note = f"through CNAME {names.to_text(canonical.labels[:-1])}" if canonical != answer.qname else ""
-    if answer.rrset is None:
-        if _is_referral(response, aliased=bool(note)):
-            why = f"{note}, without recursion" if note else "asked without recursion"
-            return Answer(Outcome.REFERRAL, note=why, server=server, elapsed=elapsed)
-        return Answer(Outcome.NODATA, (), read_soa(response)[0], note, server, elapsed, security)
-    records = [
-        Naptr(rdata.order, rdata.preference, rdata.flags, rdata.service, rdata.regexp, rdata.replacement.labels[:-1])
-        for rdata in answer.rrset
-        if rdata.rdtype == dns.rdatatype.NAPTR
-    ]
-    return Answer(Outcome.ANSWER, records, answer.chaining_result.minimum_ttl, note, server, elapsed, security)
+    return _read(answer.response, elapsed, trust_ad)._replace(server=_server(answer))
+
+
+def _read(message: dns.message.Message, elapsed: float, trust_ad: bool) -> Answer:
+    """What a message says, read as those of plain servers are."""
+    if message.flags & dns.flags.TC:
+        return Answer(Outcome.MALFORMED, note=TRUNCATED, elapsed=elapsed)
+    try:
+        (asked,) = message.question
+        query = SentQuery(asked.name.labels[:-1], b"", (asked.name.to_wire() or b"") + bytes(4), asked.rdtype)
+        said = read_response(query, message.wire or message.to_wire())
+    except ValueError as error:
+        return Answer(Outcome.MALFORMED, note=f"the response cannot be read: {error}", elapsed=elapsed)
+    note, security = said.note, "indeterminate"
+    if said.outcome is Outcome.REFERRAL:
+        note = f"{note}, without recursion" if note else "asked without recursion"
+    elif trust_ad:
+        security = "secure" if said.authentic else "insecure"
+    return Answer(said.outcome, said.records, said.ttl, note, "", elapsed, security, zone=said.zone)
 
 
 def read_error(error: Exception, elapsed: float, *, trust_ad: bool = False) -> Answer:
     """A resolver's exception as the walk's answer. Raises it again if it is not about DNS."""
     if isinstance(error, dns.resolver.NXDOMAIN):
         response = _nxdomain(error)
-        if response is None:
-            return Answer(Outcome.NXDOMAIN, elapsed=elapsed)
-        if response.flags & dns.flags.TC:
-            return Answer(Outcome.MALFORMED, note=TRUNCATED, elapsed=elapsed)
-        security = _security(response, trust_ad)
-        ttl, zone = read_soa(response)
-        if any(rrset.rdtype == dns.rdatatype.CNAME for rrset in response.answer):
-            zone = response.question[0].name.labels[:-1]
-        return Answer(Outcome.NXDOMAIN, (), ttl, elapsed=elapsed, security=security, zone=zone)
+        return Answer(Outcome.NXDOMAIN, elapsed=elapsed) if response is None else _read(response, elapsed, trust_ad)
     if isinstance(error, dns.resolver.YXDOMAIN):
         asked = error.kwargs.get("query")
         zone = asked.question[0].name.labels[:-1] if asked is not None else None  # the DNAME is at or above it
@@ -186,12 +177,6 @@ def _server(answer: dns.resolver.Answer) -> str:
     return f"{answer.nameserver}#{answer.port}"
 
 
-def _security(response: dns.message.Message, trust_ad: bool) -> str:
-    if not trust_ad:
-        return "indeterminate"
-    return "secure" if response.flags & dns.flags.AD else "insecure"
-
-
 def _is_bogus(response: object) -> bool:
     """Whether the resolver says that validation failed (RFC 8914)."""
     return isinstance(response, dns.message.Message) and any(
@@ -211,14 +196,6 @@ def _outcome(error: object, response: object) -> Outcome:
 def _failures(error: dns.exception.DNSException) -> str:
     told = [f"{server}: {what}" for server, _, _, what, _ in (error.kwargs or {}).get("errors") or []]
     return "; ".join(dict.fromkeys(told))[:NOTE_LENGTH]
-
-
-def _is_referral(response: dns.message.Message, *, aliased: bool) -> bool:
-    """Whether a server refers to others: by NS at a cut, or by a CNAME that leads out of its zones."""
-    kinds = {rrset.rdtype for rrset in response.authority}
-    if response.flags & dns.flags.RA or dns.rdatatype.SOA in kinds:
-        return False
-    return aliased or (dns.rdatatype.NS in kinds and not response.flags & dns.flags.AA)
 
 
 def default_resolver() -> dns.resolver.Resolver:
@@ -288,12 +265,10 @@ def _resolved(found: dns.resolver.Answer | Exception, elapsed: float) -> Resolve
         answer = read_error(found, elapsed)
         response = _nxdomain(found) if answer.outcome is Outcome.NXDOMAIN else None
         return Resolved(answer.outcome, response, answer.note, elapsed=elapsed)
-    if found.response.flags & dns.flags.TC:
-        return Resolved(Outcome.MALFORMED, None, TRUNCATED, _server(found), elapsed)
-    if found.rrset is None and _is_referral(found.response, aliased=False):
-        return Resolved(Outcome.REFERRAL, None, "asked without recursion", _server(found), elapsed)
-    outcome = Outcome.NODATA if found.rrset is None else Outcome.ANSWER
-    return Resolved(outcome, found.response, "", _server(found), elapsed)
+    answer = read_answer(found, elapsed)
+    if answer.outcome is Outcome.MALFORMED or (answer.outcome is Outcome.REFERRAL and not found.response.answer):
+        return Resolved(answer.outcome, None, answer.note, answer.server, elapsed)
+    return Resolved(answer.outcome, found.response, "", answer.server, elapsed)
 
 
 def _nxdomain(error: Exception) -> dns.message.Message | None:

@@ -11,12 +11,11 @@ decided by content and signature, never by file dates.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -25,7 +24,7 @@ from typing import Any
 
 from maptr import registry
 from maptr.errors import FetchError, ParserFailed, PullFailed, SignatureError, TableError, UnsafePlan
-from maptr.files import write_atomically
+from maptr.files import locked, write_atomically
 from maptr.registry import sandbox
 from maptr.registry.followed_file import pull_file, read_pull_file
 from maptr.registry.minisign import MAX_FILE, SUFFIX, PublicKey, verify
@@ -226,7 +225,7 @@ def apply_pull(pull: Pull, *, wall: Callable[[], float]) -> None:
     ``FILE.pull`` notes the source and the time. If the content has not changed, only this note is written. Raises
     OSError, and TableError if the file has changed since the plan was made; the file then stays.
     """
-    with _locked(pull.path.parent):
+    with locked(pull.path.parent):  # other processes that pull into the folder
         current = hashlib.sha256(pull.path.read_bytes()).hexdigest() if pull.path.exists() else ""
         sha256 = pull.before if pull.content is None else hashlib.sha256(pull.content).hexdigest()
         if current not in (pull.before, sha256):
@@ -238,17 +237,6 @@ def apply_pull(pull: Pull, *, wall: Callable[[], float]) -> None:
         known = {"source": pull.source, "sha256": sha256, "etag": pull.etag, "modified": pull.modified}
         note = known | {"checked": wall()} | ({} if pull.signed is None else {"signed": pull.signed})
         write_atomically(pull_file(pull.path), json.dumps(note, indent=1).encode() + b"\n")
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Exclude other processes that pull into a folder. The lock is on the folder itself and needs no file."""
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _last_good(path: Path) -> Table:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import logging
 import os
 import socket
 import stat
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from maptr.errors import ConfigError
+from maptr.files import locked
 from maptr.server.request_server import MAX_CONNECTIONS, RequestServer
 from maptr.server.sockets import explained
 
@@ -39,7 +39,10 @@ def bind(path: Path) -> socket.socket:
     check_path(path)
     with explained(path, key=KEY):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _locked(path.parent):
+        with locked(path.parent) as folder:  # of two servers that start at once, the second sees the first's socket
+            mode = os.fstat(folder).st_mode
+            if mode & 0o022 and not mode & stat.S_ISVTX:
+                raise _error(f"other users may write to {path.parent}, and could replace the socket")
             _remove_stale(path)
             return _bind(path)
 
@@ -48,20 +51,6 @@ def check_path(path: Path) -> None:
     """Raise ConfigError if a socket cannot have the path."""
     if len(os.fsencode(path)) > MAX_SOCKET_PATH:
         raise _error(f"{path} is longer than the {MAX_SOCKET_PATH} bytes that the path of a socket may have")
-
-
-@contextlib.contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Lock the directory: of two servers that start at once, the second sees the socket of the first."""
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        mode = os.fstat(handle).st_mode
-        if mode & 0o022 and not mode & stat.S_ISVTX:
-            raise _error(f"other users may write to {directory}, and could replace the socket")
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _remove_stale(path: Path) -> None:

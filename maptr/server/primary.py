@@ -17,6 +17,7 @@ import socket
 from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import dns.rcode
 from dnslib import DNSError, DNSHeader, DNSQuestion
@@ -188,19 +189,17 @@ class NotifyState(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Notified:
-    """``state`` since ``at``, in seconds since 1970; ``serial`` is the last one that the secondary acknowledged."""
+class SecondaryState:
+    """What is known of a secondary. Times are in seconds since 1970.
 
-    state: NotifyState
-    at: float
-    serial: int | None = None
+    ``notify`` is the state of the last NOTIFY, since the time ``since``; None if none was sent. ``acknowledged`` is the
+    last serial that the secondary acknowledged, ``serial`` the last one that it reported, at the time ``at``.
+    ``error`` is the reason why the last query failed, "" after a success.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """``serial`` is the last one that the secondary reported, ``at`` when, in seconds since 1970. ``error`` is the
-    reason why the last query failed, "" after a success."""
-
+    notify: NotifyState | None = None
+    since: float | None = None
+    acknowledged: int | None = None
     serial: int | None = None
     at: float | None = None
     error: str = ""
@@ -209,7 +208,7 @@ class Observed:
 class SecondaryMonitor:
     """Sends NOTIFY to secondaries until they acknowledge it, and asks them now and then for the serial that they have.
 
-    For the event loop's thread, except for ``secondaries``, ``notified`` and ``observed``. Times are in seconds.
+    For the event loop's thread, except for ``secondaries`` and ``state``. Times are in seconds.
     """
 
     def __init__(
@@ -223,8 +222,7 @@ class SecondaryMonitor:
         self._clock = clock
         self._notify_timeouts, self._if_different, self._timeout = tuple(notify_timeouts), if_different, timeout
         self._wanted: dict[Place, tuple[int, TsigKey | None]] = {}
-        self._notified: dict[Place, Notified] = {}
-        self._observed: dict[Place, Observed] = {}
+        self._states: dict[Place, SecondaryState] = {}
         self._notifying: Tasks = {}
         self._observing: Tasks = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
@@ -248,34 +246,29 @@ class SecondaryMonitor:
         if catalog is not None and (before is None or before.access.catalog is not catalog):
             self.notify(catalog.view, catalog.secondaries.notify, access.keys)
 
-    def secondaries(self, zone: ZoneConfig) -> list[tuple[NotifyTarget, Notified | None, Observed]]:
-        """Each secondary of a zone, with the state of its last NOTIFY and the serial that it reported."""
-        return [(target, self.notified(zone.name, target), self.observed(zone.name, target)) for target in zone.notify]
+    def secondaries(self, zone: ZoneConfig) -> list[tuple[NotifyTarget, SecondaryState]]:
+        return [(target, self.state(zone.name, target)) for target in zone.notify]
 
     def notify(self, view: ZoneView, targets: Iterable[NotifyTarget], keys: Mapping[Labels, TsigKey]) -> None:
         """Start sending, and return at once; a new serial replaces an earlier one that is still being sent. ``keys``
         has every key that a target names."""
         for target in targets:
-            self._note(view, target, NotifyState.PENDING)
+            self._note((view.origin, target), notify=NotifyState.PENDING, since=self._clock())
             sending = self._notify(view, target, None if target.key is None else keys[target.key])
             _restart(self._notifying, (view.origin, target), sending)
 
     def follow(self, wanted: Mapping[Place, tuple[int, TsigKey | None]]) -> None:
         """Ask these secondaries from now on, and no others; each has its expected serial and the key to sign with."""
         for place in self._wanted.keys() - wanted.keys():
-            self._observed.pop(place, None)
+            self._note(place, serial=None, at=None, error="")
             self._observing.pop(place).cancel()
         before, self._wanted = self._wanted, dict(wanted)
         for place in wanted:
             if before.get(place) != wanted[place]:
                 _restart(self._observing, place, self._observe(place, self._if_different))
 
-    def notified(self, origin: Labels, target: NotifyTarget) -> Notified | None:
-        """The state of NOTIFY for one secondary of a zone; None if it was never sent one."""
-        return self._notified.get((origin, target))
-
-    def observed(self, origin: Labels, target: NotifyTarget) -> Observed:
-        return self._observed.get((origin, target), Observed())
+    def state(self, origin: Labels, target: NotifyTarget) -> SecondaryState:
+        return self._states.get((origin, target), SecondaryState())
 
     async def stop(self) -> None:
         tasks = [*self._notifying.values(), *self._observing.values()]
@@ -283,14 +276,12 @@ class SecondaryMonitor:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _note(self, view: ZoneView, target: NotifyTarget, state: NotifyState) -> None:
-        known = self.notified(view.origin, target)
-        serial = view.serial if state is NotifyState.DONE else known.serial if known is not None else None
-        self._notified[view.origin, target] = Notified(state, self._clock(), serial)
+    def _note(self, place: Place, **changes: Any) -> None:
+        self._states[place] = replace(self.state(*place), **changes)
 
     async def _notify(self, view: ZoneView, target: NotifyTarget, key: TsigKey | None) -> None:
         what = f"NOTIFY of zone {to_text(view.origin)} serial {view.serial} to {target}"
-        reason = "no answer"
+        place, reason = (view.origin, target), "no answer"
         clock = asyncio.get_running_loop().time
         for timeout in self._notify_timeouts:
             started = clock()
@@ -304,8 +295,7 @@ class SecondaryMonitor:
                 reason = error.strerror or str(error)
             else:
                 if rcode == NOERROR:
-                    self._note(view, target, NotifyState.DONE)
-                    place = (view.origin, target)
+                    self._note(place, notify=NotifyState.DONE, since=self._clock(), acknowledged=view.serial)
                     if place in self._wanted:
                         _restart(self._observing, place, self._observe(place, AFTER_NOTIFY))
                     log.info("%s: done", what)
@@ -315,7 +305,7 @@ class SecondaryMonitor:
                     break
             # A refusal, or an ICMP error, came at once: the secondary may be about to start.
             await asyncio.sleep(max(0.0, started + timeout - clock()))
-        self._note(view, target, NotifyState.GIVEN_UP)
+        self._note(place, notify=NotifyState.GIVEN_UP, since=self._clock())
         log.warning("%s: given up, %s; the secondary will ask after its refresh time", what, reason)
 
     async def _observe(self, place: Place, pause: float) -> None:
@@ -331,9 +321,9 @@ class SecondaryMonitor:
                 except (OSError, EOFError) as error:
                     found = getattr(error, "strerror", None) or str(error)
             if isinstance(found, int):
-                self._observed[place] = Observed(found, self._clock())
+                self._note(place, serial=found, at=self._clock(), error="")
             else:
-                self._observed[place] = replace(self.observed(*place), error=found)
+                self._note(place, error=found)
             pause = IF_SAME if found == serial else self._if_different
 
     async def _query(self, origin: Labels, target: NotifyTarget, key: TsigKey | None) -> bytes:

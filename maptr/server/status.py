@@ -13,7 +13,7 @@ from typing import Any
 
 from maptr.dnssec.expiry import Signatures, SignatureState
 from maptr.protocol.names import to_text
-from maptr.server.primary import Notified, Observed
+from maptr.server.primary import SecondaryState
 from maptr.server.state import Clock, Served, ZoneState
 from maptr.transfer.acl import NotifyTarget
 from maptr.zone.lint import LeftOut
@@ -68,22 +68,19 @@ def describe_left_out(left_out: LeftOut) -> dict[str, Any]:
     }
 
 
-def describe_secondary(
-    state: ZoneState, now: float, target: NotifyTarget, notified: Notified | None, observed: Observed
-) -> dict[str, Any]:
+def describe_secondary(state: ZoneState, now: float, target: NotifyTarget, known: SecondaryState) -> dict[str, Any]:
     serial = None if state.view is None else state.view.serial
-    at = None if notified is None else notified.at
     return {
         "secondary": str(target),
-        "notify": None if notified is None else str(notified.state),
-        "since": time_text(at),
-        "age": age(at, now),
-        "serial": None if notified is None else notified.serial,
-        "observed_serial": observed.serial,
-        "observed": time_text(observed.at),
-        "observed_age": age(observed.at, now),
-        "lags": None if observed.serial is None or serial is None else observed.serial != serial,
-        "observed_error": observed.error,
+        "notify": known.notify and str(known.notify),
+        "since": time_text(known.since),
+        "age": age(known.since, now),
+        "serial": known.acknowledged,
+        "observed_serial": known.serial,
+        "observed": time_text(known.at),
+        "observed_age": age(known.at, now),
+        "lags": None if known.serial is None or serial is None else known.serial != serial,
+        "observed_error": known.error,
     }
 
 

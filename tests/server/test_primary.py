@@ -24,8 +24,8 @@ from maptr.protocol.address import Address
 from maptr.protocol.names import Labels, parse, to_wire
 from maptr.server.primary import (
     NotifyState,
-    Observed,
     SecondaryMonitor,
+    SecondaryState,
     access_of,
     make_notify,
     make_soa_query,
@@ -117,7 +117,7 @@ async def notifying(
     for serial in serials:
         monitor.notify(view_of(serial), [target], keyring(keys))
         await asyncio.sleep(0)
-    while (state := monitor.notified(EXAMPLE, target)) and state.state is NotifyState.PENDING:
+    while (state := monitor.state(EXAMPLE, target)) and state.notify is NotifyState.PENDING:
         await asyncio.sleep(0.01)
 
 
@@ -267,28 +267,28 @@ def soa(query: bytes, serial: int = 7, rcode: dns.rcode.Rcode = dns.rcode.NOERRO
     return reply.to_wire()
 
 
-def is_seen(observed: Observed) -> bool:
-    return observed != Observed()
+def is_seen(observed: SecondaryState) -> bool:
+    return observed != SecondaryState()
 
 
 def seen(
     secondary: Secondary,
-    until: Callable[[Observed], bool] = is_seen,
+    until: Callable[[SecondaryState], bool] = is_seen,
     *,
     key: TsigKey | None = None,
     timeout: float = 5.0,
-) -> Observed:
+) -> SecondaryState:
     """What is observed of a secondary that should have serial 7."""
 
-    async def run() -> Observed:
+    async def run() -> SecondaryState:
         monitor = SecondaryMonitor(lambda: NOW, if_different=0.02, timeout=timeout)
         async with secondary, asyncio.timeout(PATIENCE):
             target = target_of(secondary.port, key)
             monitor.follow({(EXAMPLE, target): (7, key)})
-            while not until(found := monitor.observed(EXAMPLE, target)):
+            while not until(found := monitor.state(EXAMPLE, target)):
                 await asyncio.sleep(0.005)
             monitor.follow({})
-            assert monitor.observed(EXAMPLE, target) == Observed(), "forgotten with the target"
+            assert monitor.state(EXAMPLE, target) == SecondaryState(), "forgotten with the target"
             await monitor.stop()
         return found
 
@@ -319,14 +319,14 @@ def test_the_serial_or_error_of_a_response(reply: bytes, said: int | str) -> Non
 
 def test_the_observed_serial_and_its_time() -> None:
     secondary = Secondary(lambda query: [soa(query)])
-    assert seen(secondary) == Observed(7, NOW, "")
+    assert seen(secondary) == SecondaryState(serial=7, at=NOW)
     assert secondary.asked == ["udp"], "and not again soon"
 
 
 def test_a_lagging_secondary_is_asked_until_it_has_the_serial() -> None:
     serials = iter([5, 5, 6])
     secondary = Secondary(lambda query: [soa(query, next(serials, 7))])
-    assert seen(secondary, lambda observed: observed.serial == 7) == Observed(7, NOW, "")
+    assert seen(secondary, lambda observed: observed.serial == 7) == SecondaryState(serial=7, at=NOW)
     assert len(secondary.asked) == 4
 
 
@@ -343,7 +343,7 @@ def test_the_last_observed_serial_stays_after_a_failure() -> None:
     serials = iter([5])
     secondary = Secondary(lambda query: [soa(query, serial) for serial in islice(serials, 1)])
     observed = seen(secondary, lambda observed: bool(observed.error), timeout=0.05)
-    assert observed == Observed(5, NOW, "no answer")
+    assert observed == SecondaryState(serial=5, at=NOW, error="no answer")
 
 
 def test_an_unreachable_secondary_is_an_error() -> None:
@@ -355,7 +355,7 @@ def test_an_unreachable_secondary_is_an_error() -> None:
         async def __aexit__(self, *_: object) -> None:
             pass
 
-    assert seen(Unreachable(lambda _: [])) == Observed(error="Connection refused")
+    assert seen(Unreachable(lambda _: [])) == SecondaryState(error="Connection refused")
 
 
 def test_rfc8945_an_soa_query_is_signed_if_there_is_a_key() -> None:
@@ -366,7 +366,7 @@ def test_rfc8945_an_soa_query_is_signed_if_there_is_a_key() -> None:
         keys.append(checked.key)
         return [checked.sign(soa(checked.query))]
 
-    assert seen(Secondary(signed), key=KEY) == Observed(7, NOW, "")
+    assert seen(Secondary(signed), key=KEY) == SecondaryState(serial=7, at=NOW)
     assert keys == [KEY.name]
     unsigned = Secondary(lambda query: [soa(tsig.check_query(query, keyring([KEY]), int(NOW)).query)])
     assert seen(unsigned, key=KEY, timeout=0.1).error == "no answer", "an unsigned answer is none"
