@@ -82,6 +82,12 @@ def parse_host(text: str) -> Host:
     raise ValueError("not a host name")
 
 
+def is_local(address: str) -> bool:
+    """True for an address that is not public; a zone (``%eth0``) does not count."""
+    plain = address.partition("%")[0]
+    return parse_host(f"[{plain}]" if ":" in plain else plain).is_local
+
+
 def _parse_ipv4(labels: list[str]) -> ipaddress.IPv4Address:
     """The address of one to four numbers, each decimal, octal (``0177``) or hexadecimal (``0x7f``)."""
     try:

@@ -269,8 +269,8 @@ def _no_response(attempt: Attempt) -> str:
 
 def usable_servers(asked: Server, addresses: Sequence[str]) -> list[Server]:
     """The servers at these addresses; local ones only if the server that named them is local."""
-    if not _is_local(asked.address):
-        addresses = [text for text in addresses if not _is_local(text)]
+    if not url.is_local(asked.address):
+        addresses = [text for text in addresses if not url.is_local(text)]
     return [Server(text, asked.port) for text in addresses]
 
 
@@ -287,7 +287,3 @@ def address_questions(referral: Referral, seeking: frozenset[Labels]) -> list[tu
         if not names.is_below(server, referral.cut) and names.fold(server) not in seeking
     ]
     return [(server, rdtype) for server in found[:MAX_ADDRESS_LOOKUPS] for rdtype in (A, AAAA)]
-
-
-def _is_local(address: str) -> bool:
-    return url.parse_host(f"[{address.partition('%')[0]}]" if ":" in address else address).is_local

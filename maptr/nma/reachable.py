@@ -233,7 +233,7 @@ class Prober:
         try:
             where = url.parse_allowed(place, allow_private=self._allow_private)
             addresses = self._look_up(where.host.text, where.port or http.PORTS[where.scheme], self._seconds)
-            if not self._allow_private and all(map(http.is_local, addresses)):
+            if not self._allow_private and all(map(url.is_local, addresses)):
                 raise ValueError(f"{addresses[0]} is not a public address")
             with self._turn(addresses[0]):
                 self._ask(where, self._seconds)

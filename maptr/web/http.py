@@ -196,7 +196,7 @@ def _get_file(
         with connection(
             where, seconds=seconds, connect_seconds=CONNECT_SECONDS, allow_private=not only_public, context=context
         ) as sock:
-            public = not is_local(sock.getpeername()[0])
+            public = not url.is_local(sock.getpeername()[0])
             with request(sock, where, {"Accept": ACCEPT_FILE, **known}) as response:
                 location = response.getheader("Location", "") if response.status in REDIRECTS else ""
                 fetched = None if location else _receive(source, response, etag, modified, max_bytes)
@@ -233,7 +233,7 @@ def connect(host: str, port: int, seconds: float, *, allow_private: bool) -> soc
     deadline = time.monotonic() + seconds
     failures = []
     addresses = look_up(host, port, seconds)
-    public = [text for text in addresses if allow_private or not is_local(text)]
+    public = [text for text in addresses if allow_private or not url.is_local(text)]
     if addresses and not public:
         raise NmaError(f"{host} is not asked: {addresses[0]} is not a public address")
     tried = _mixed(public)[:MAX_ADDRESSES]
@@ -256,11 +256,6 @@ def _mixed(addresses: list[str]) -> list[str]:
     first = [address for address in addresses if (":" in address) == (":" in addresses[0])]
     others = [address for address in addresses if address not in first]
     return [one for pair in zip_longest(first, others) for one in pair if one]
-
-
-def is_local(address: str) -> bool:
-    plain = address.partition("%")[0]
-    return url.parse_host(f"[{plain}]" if ":" in plain else plain).is_local
 
 
 def look_up(host: str, port: int, seconds: float) -> list[str]:

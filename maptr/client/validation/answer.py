@@ -23,7 +23,7 @@ from dns.rdataclass import IN
 from dns.rdatatype import CNAME, DNAME, NAPTR, RdataType
 
 from maptr.client.message import MAX_CHAIN, read_soa
-from maptr.client.validation import message as reading
+from maptr.client.validation import signed as reading
 from maptr.client.validation.chain import Chain, Lookup, Lookups, Resolved, Trust, Unknown
 from maptr.client.validation.denial import INSECURE, SECURE, denials, proofs
 from maptr.client.validation.signed import Bogus, WorkBudget, Zone, signers, verify

@@ -23,7 +23,7 @@ import dns.rcode
 import dns.rdatatype
 from dns.rdatatype import CNAME, DNAME, DNSKEY, DS, RdataType
 
-from maptr.client.validation import message as reading
+from maptr.client.validation import signed as reading
 from maptr.client.validation.denial import INSECURE, SECURE, proofs
 from maptr.client.validation.signed import SHA1, Bogus, Rdata, Spent, WorkBudget, Zone, is_usable, may_sign, verify
 from maptr.discovery import Link, Outcome

@@ -18,8 +18,7 @@ import dns.rrset
 from dns.rdataclass import IN
 from dns.rdatatype import CNAME, DNAME, DS, NS, NSEC, NSEC3, SOA, RdataType
 
-from maptr.client.validation.message import signatures
-from maptr.client.validation.signed import Bogus, Rdata, VerifiedRRset, WorkBudget, Zone, signers, verify
+from maptr.client.validation.signed import Bogus, Rdata, VerifiedRRset, WorkBudget, Zone, signatures, signers, verify
 from maptr.protocol.names import to_wire
 from maptr.zone.denial import SHA1, nsec3_hash
 

@@ -25,8 +25,7 @@ from dns.rdatatype import DNSKEY, DS
 from maptr.client.exchange import Attempt, Exchange
 from maptr.client.validation.answer import AnswerValidator
 from maptr.client.validation.chain import Resolved, Trust
-from maptr.client.validation.message import parse
-from maptr.client.validation.signed import Rdata, is_usable
+from maptr.client.validation.signed import Rdata, is_usable, parse
 from maptr.discovery import Outcome
 from maptr.errors import ConfigError, MissingExtra
 from maptr.protocol.names import Labels

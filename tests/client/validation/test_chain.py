@@ -34,8 +34,7 @@ from maptr.cli.group import main
 from maptr.client.validation import answer as answering
 from maptr.client.validation import chain, signed
 from maptr.client.validation.chain import Lookup, Resolved
-from maptr.client.validation.message import parse
-from maptr.client.validation.signed import MAX_CHECKS_RRSET, Bogus, VerifiedRRset, WorkBudget, Zone, verify
+from maptr.client.validation.signed import MAX_CHECKS_RRSET, Bogus, VerifiedRRset, WorkBudget, Zone, parse, verify
 from maptr.client.validation.validator import Validator, read_anchors, usable_anchors
 from maptr.discovery import Outcome
 from maptr.errors import ConfigError

@@ -14,7 +14,7 @@ import dns.rrset
 import pytest
 
 from maptr.client import message as wire
-from maptr.client.validation import message
+from maptr.client.validation import signed
 from maptr.discovery import Outcome
 from maptr.protocol import names
 from maptr.protocol.numbers import HEADER_SIZE, MAX_MESSAGE
@@ -86,7 +86,7 @@ def test_a_message_above_the_limits_is_refused(title: str, section: str) -> None
     records = full(HOSTILE[title]())
     packet = reply(QUERY.packet, records if section == "answer" else [], authority=records * (section == "authority"))
     with pytest.raises(ValueError, match=r"more than 256 RRsets|too many names"):
-        message.parse(packet)
+        signed.parse(packet)
 
 
 def test_a_message_of_a_resolver_is_limited_too() -> None:
@@ -108,15 +108,15 @@ def test_a_message_of_a_resolver_is_limited_too() -> None:
 
 def test_types_that_validation_does_not_need_are_not_parsed() -> None:
     records = full(fields(POINTER, NS, below(number)) for number in range(6000))
-    read = message.parse(reply(QUERY.packet, [], authority=records))
+    read = signed.parse(reply(QUERY.packet, [], authority=records))
     assert read.authority == []
-    assert message.parse(reply(QUERY.packet, [], additional=records)).additional == []
+    assert signed.parse(reply(QUERY.packet, [], additional=records)).additional == []
 
 
 def test_a_thousand_rules_are_within_the_limits() -> None:
     deep = "a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.ark.arpa."
     rules = [record(None, NAPTR, naptr(deep, preference=number)) for number in range(1000)]
-    assert len(message.parse(reply(QUERY.packet, rules)).answer[0]) == 1000
+    assert len(signed.parse(reply(QUERY.packet, rules)).answer[0]) == 1000
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_thousand_rules_are_within_the_limits() -> None:
 def test_messages_are_read_as_dnspython_reads_them(question: str) -> None:
     name, rdtype = question.split()
     octets = packet(Lookup(dns.name.from_text(name), dns.rdatatype.from_text(rdtype)))
-    ours, theirs = message.parse(octets), dns.message.from_wire(octets)
+    ours, theirs = signed.parse(octets), dns.message.from_wire(octets)
     assert (ours.flags, ours.rcode(), ours.id) == (theirs.flags, theirs.rcode(), theirs.id)
     assert ours.answer == theirs.answer
     wanted = [rrset for rrset in theirs.authority if rrset.rdtype != NS and rrset.covers != NS]
@@ -140,13 +140,13 @@ def test_messages_are_read_as_dnspython_reads_them(question: str) -> None:
 
 def test_the_extended_rcode_is_read() -> None:
     opt = b"\0" + struct.pack("!HHIH", 41, 1232, 1 << 24, 0)
-    assert message.parse(reply(QUERY.packet, [], additional=[opt])).rcode() == 16
+    assert signed.parse(reply(QUERY.packet, [], additional=[opt])).rcode() == 16
 
 
 @pytest.mark.parametrize("cut", [0, 11, HEADER_SIZE + 3, -1])
 def test_a_message_cut_short_or_with_two_questions_is_refused(cut: int) -> None:
     octets = reply(QUERY.packet, [record(None, NAPTR, naptr("h.example."))])
     with pytest.raises(ValueError, match=r"."):
-        message.parse(octets[:cut])
+        signed.parse(octets[:cut])
     with pytest.raises(ValueError, match="2 questions"):
-        message.parse(octets[:5] + b"\2" + octets[6:])
+        signed.parse(octets[:5] + b"\2" + octets[6:])
