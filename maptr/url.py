@@ -104,9 +104,7 @@ def _parse_ipv4(labels: list[str]) -> ipaddress.IPv4Address:
 
 # Networks of IANA's special-purpose registry (RFC 6890) that some versions of Python take for global: protocol
 # assignments and Teredo; 6to4 and its relays, which are withdrawn (RFC 7526); documentation (RFC 9637).
-_NOT_GLOBAL = tuple(
-    map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "2001::/23", "2002::/16", "3fff::/20"))
-)
+_SPECIAL = tuple(map(ipaddress.ip_network, ["192.0.0.0/24", "192.88.99.0/24", "2001::/23", "2002::/16", "3fff::/20"]))
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")  # RFC 3587 1
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # the last 32 bits are a global IPv4 address (RFC 6052 3.1)
 
@@ -122,7 +120,7 @@ def _is_global(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
             return _is_global(address.ipv4_mapped)
         if address not in _GLOBAL_UNICAST:
             return False
-    return address.is_global and not address.is_multicast and not any(address in network for network in _NOT_GLOBAL)
+    return address.is_global and not address.is_multicast and not any(address in network for network in _SPECIAL)
 
 
 def parse_port(text: str) -> int:

@@ -209,7 +209,7 @@ class Walk:
         return self._origin_known or (answer.zone is not None and names.is_below(answer.zone, self.settings.origin))
 
     def _read_answer(self, question: Question, answer: Answer, onward: dict[Labels, Question]) -> Step:
-        outcome, records, ttl, note, server, elapsed, security, links, _ = answer
+        outcome, records, ttl, note, server, took, security, links, _ = answer
         if security != self._security:
             self._security = max(self._security or security, security, key=SECURITY.index)
         if question.rdtype == SOA:  # any answer but NXDOMAIN means that the origin exists
@@ -238,9 +238,7 @@ class Walk:
             records, self._records_left = records[:left], 0
         readings = tuple([self._read_record(here, naptr, onward) for naptr in records])
         rdtype = "NAPTR" if question.rdtype == NAPTR else "SOA"
-        return Step(
-            question.name, question.depth, outcome, readings, note, ttl, server, elapsed, security, links, rdtype
-        )
+        return Step(question.name, question.depth, outcome, readings, note, ttl, server, took, security, links, rdtype)
 
     def _read_record(self, here: Question, naptr: Naptr, onward: dict[Labels, Question]) -> Reading:
         rule: Rule | None = None

@@ -258,12 +258,8 @@ class Reply(NamedTuple):
         """The same records after another question that ends there; None if the response may differ in more."""
         distance = end - self.question_end
         size = len(self.wire) + distance
-        if (
-            self.cut
-            or size > limit
-            or max(size, len(self.wire)) > MAX_POINTER
-            or end - numbers.HEADER_SIZE - 4 > MAX_NAME
-        ):
+        name_size = end - numbers.HEADER_SIZE - 4
+        if self.cut or size > limit or max(size, len(self.wire)) > MAX_POINTER or name_size > MAX_NAME:
             return None
         wire = bytearray(self.wire)
         for at in self.pointers:

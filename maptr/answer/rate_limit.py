@@ -13,7 +13,7 @@ import heapq
 import ipaddress
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from dataclasses import dataclass
 
 from maptr.protocol.address import Network, read_network
 
@@ -38,17 +38,12 @@ class Action(enum.Enum):
     DROP = "drop"
 
 
-class Tally(Protocol):
+@dataclass(slots=True)
+class Tally:
     """Counters of the responses that were not sent in full."""
 
-    dropped: int
-    truncated: int
-
-
-class _Tally:
-    def __init__(self) -> None:
-        self.dropped = 0
-        self.truncated = 0
+    dropped: int = 0
+    truncated: int = 0
 
 
 class RateLimiter:
@@ -72,7 +67,7 @@ class RateLimiter:
         exempt: tuple[Network, ...] = EXEMPT,
         table_size: int = TABLE_SIZE,
     ) -> None:
-        self.tally: Tally = _Tally()
+        self.tally = Tally()
         self._clock = clock
         self._slip, self._exempt, self._table_size = slip, exempt, table_size
         self._prefixes = {4: ipv4_prefix, 6: ipv6_prefix}

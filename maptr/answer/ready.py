@@ -77,6 +77,7 @@ MAX_ENCLOSERS = 1 << 14
 MAX_DENIALS = 1 << 16  # for all enclosers, gaps and lengths of questions together
 MAX_FORMS = 1 << 12
 
+Find = Callable[[bytes], bytes | None]
 _INERT = frozenset(rdtype.to_bytes(2, "big") for rdtype in INERT)
 
 
@@ -144,7 +145,7 @@ class Encloser:
     ``only_direct`` a referral for names one label below. ``records`` are theirs by gap and end of the question.
     """
 
-    find: Callable[[bytes], bytes | None]
+    find: Find
     others: frozenset[bytes]
     only_direct: bool = False
     answer: Template | None = None
@@ -350,9 +351,7 @@ class Ready:
             if shared.gap is not None:
                 self._share(shared, shared.gap(closer), reply)
 
-    def _encloser(
-        self, question: bytes, name: bytes, encloser: bytes, find: Callable[[bytes], bytes | None]
-    ) -> Encloser:
+    def _encloser(self, question: bytes, name: bytes, encloser: bytes, find: Find) -> Encloser:
         key = question[:HEADER] + encloser + question[HEADER + len(name) :]
         shared = self._enclosers.get(key)
         if shared is None:
@@ -427,7 +426,7 @@ def _is_only_inert(packed: bytes) -> bool:
     return packed[:2] in _INERT and len(packed) == RRSET.size + int.from_bytes(packed[4:8], "big")
 
 
-def _finder(zone: ZoneView) -> Callable[[bytes], bytes | None]:
+def _finder(zone: ZoneView) -> Find:
     """``PackedNodes.find``, without a check for text if all nodes are packed."""
     return zone.nodes.table.get if zone.nodes.packer is None else zone.nodes.find
 

@@ -19,29 +19,9 @@ from dnslib import DNSError
 from maptr.answer.context import MIN_PAYLOAD, PLAIN, Context, Transport
 from maptr.answer.lookup import LookupResult, find_zone, is_broken, look_up, look_up_chaos
 from maptr.answer.message import MAX_QUERY_RECORDS, Asked, Message, Query, Reply, lay_out
+from maptr.protocol import numbers
 from maptr.protocol.cookies import answer_cookie, packed_address
 from maptr.protocol.names import fold
-from maptr.protocol.numbers import (
-    ANY,
-    AXFR,
-    BADCOOKIE,
-    BADVERS,
-    CH,
-    FORMERR,
-    HEADER_SIZE,
-    IN,
-    IXFR,
-    NOERROR,
-    NOTAUTH,
-    NOTIFY,
-    NOTIMP,
-    QUERY,
-    REFUSED,
-    RRSIG,
-    SERVFAIL,
-    SOA,
-    UPDATE,
-)
 from maptr.zone.snapshot import Snapshot
 
 # Extended errors (RFC 8914 4.15, 4.19, 4.21, 4.22)
@@ -79,7 +59,7 @@ def make_reply(
     ``reserve`` bytes of the limit are left free for a signature. ``rcode``, if already decided, is the response to a
     well-formed query: an error, or NOERROR with AA for the start of a zone transfer.
     """
-    if len(query) < HEADER_SIZE or query[2] & 0x80:
+    if len(query) < numbers.HEADER_SIZE or query[2] & 0x80:
         return None  # a response to a response could start a loop
     asked = Query(Message.parse_header(query), transport, context, reserve=reserve)
     return (
@@ -94,18 +74,22 @@ def _check_question(asked: Query, rcode: int | None) -> Reply | None:
     """Check the opcode, and read the question."""
     message = asked.message
     opcode = message.header.opcode
-    if opcode not in (QUERY, NOTIFY, UPDATE):
-        return lay_out(asked, NOTIMP if rcode is None else rcode)
+    if opcode not in (numbers.QUERY, numbers.NOTIFY, numbers.UPDATE):
+        return lay_out(asked, numbers.NOTIMP if rcode is None else rcode)
     try:
         message.parse_question()
     except DNSError:
-        return lay_out(asked, FORMERR)
+        return lay_out(asked, numbers.FORMERR)
     if message.header.q > 1:
-        return lay_out(asked, FORMERR)  # RFC 9619: QDCOUNT is 1, or 0 to ask for a cookie
+        return lay_out(asked, numbers.FORMERR)  # RFC 9619: QDCOUNT is 1, or 0 to ask for a cookie
     question = message.questions[0] if message.questions else None
-    if opcode == UPDATE and (question is None or question.qtype != SOA or question.qclass != IN):
+    if opcode == numbers.UPDATE and (
+        question is None or question.qtype != numbers.SOA or question.qclass != numbers.IN
+    ):
         # The question of an UPDATE is a zone section (RFC 2136 2.3). dnspython cannot read responses with another one.
-        return lay_out(asked, NOTIMP if question is not None and question.qtype == SOA else FORMERR)
+        return lay_out(
+            asked, numbers.NOTIMP if question is not None and question.qtype == numbers.SOA else numbers.FORMERR
+        )
     asked.question = question
     return None
 
@@ -114,47 +98,47 @@ def _check_edns(asked: Query, rcode: int | None, client: str) -> Reply | None:
     """Read the records, of which only OPT matters, and verify the cookie."""
     message = asked.message
     header = message.header
-    if header.opcode == UPDATE and header.a + header.auth + header.ar > MAX_QUERY_RECORDS and rcode is None:
+    if header.opcode == numbers.UPDATE and header.a + header.auth + header.ar > MAX_QUERY_RECORDS and rcode is None:
         return None  # an UPDATE may have many records, and the response does not depend on them
     try:
         message.parse_records()
         opt = message.find_opt()
     except DNSError:
-        return lay_out(asked, FORMERR)
+        return lay_out(asked, numbers.FORMERR)
     if opt is None:
         return None
     asked.opt = opt
     if opt.edns_ver:
-        return lay_out(asked, BADVERS)  # RFC 6891 6.1.3
+        return lay_out(asked, numbers.BADVERS)  # RFC 6891 6.1.3
     try:
         asked.wanted = Asked.of(opt)
     except DNSError:
-        return lay_out(asked, FORMERR)
+        return lay_out(asked, numbers.FORMERR)
     cookies = asked.context.cookies
     if asked.wanted.cookie is not None and cookies.secrets:
         address, now = packed_address(client), asked.context.clock()
         answer = answer_cookie(asked.wanted.cookie, address, secrets=cookies.secrets, now=now)
         asked.cookie, asked.verified = answer.option, answer.verified
     if asked.cookie and cookies.required and asked.transport is Transport.UDP and not asked.verified:
-        return lay_out(asked, BADCOOKIE)  # RFC 7873 5.2.3 and 5.2.4
+        return lay_out(asked, numbers.BADCOOKIE)  # RFC 7873 5.2.3 and 5.2.4
     return None
 
 
 def _settle(asked: Query, rcode: int | None) -> Reply | None:
     """The response if it is the same for all names."""
     question, identity = asked.question, asked.context.identity
-    if rcode is not None and (rcode != NOERROR or question is not None):
-        return lay_out(asked, rcode, LookupResult(authoritative=rcode == NOERROR))
+    if rcode is not None and (rcode != numbers.NOERROR or question is not None):
+        return lay_out(asked, rcode, LookupResult(authoritative=rcode == numbers.NOERROR))
     if question is None:
-        return lay_out(asked, NOERROR if asked.cookie else FORMERR)  # RFC 7873 5.4
-    if asked.message.header.opcode != QUERY:
+        return lay_out(asked, numbers.NOERROR if asked.cookie else numbers.FORMERR)  # RFC 7873 5.4
+    if asked.message.header.opcode != numbers.QUERY:
         return None
-    if question.qclass not in (IN, CH):
-        return lay_out(asked, REFUSED, ede=EDE_NOT_SUPPORTED)
-    if question.qclass == IN and question.qtype in (AXFR, IXFR):
-        return lay_out(asked, REFUSED)  # ``maptr.transfer`` answers these where transfers are configured
-    if question.qclass == CH and not (identity.version or identity.hostname):
-        return lay_out(asked, REFUSED)
+    if question.qclass not in (numbers.IN, numbers.CH):
+        return lay_out(asked, numbers.REFUSED, ede=EDE_NOT_SUPPORTED)
+    if question.qclass == numbers.IN and question.qtype in (numbers.AXFR, numbers.IXFR):
+        return lay_out(asked, numbers.REFUSED)  # ``maptr.transfer`` answers these where transfers are configured
+    if question.qclass == numbers.CH and not (identity.version or identity.hostname):
+        return lay_out(asked, numbers.REFUSED)
     return None
 
 
@@ -164,24 +148,32 @@ def _answer(asked: Query, snapshot: Snapshot) -> Reply:
     assert question is not None  # noqa: S101 - ``_settle`` answers without one
     name, opcode = question.qname.label, asked.message.header.opcode
     folded = fold(name)
-    if opcode == UPDATE:
+    if opcode == numbers.UPDATE:
         # RFC 2136 3.1 and 3.3, with the rcodes of BIND. Zones change by their files only.
-        return lay_out(asked, REFUSED, ede=EDE_PROHIBITED) if folded in snapshot.zones else lay_out(asked, NOTAUTH)
-    if opcode == NOTIFY:
+        return (
+            lay_out(asked, numbers.REFUSED, ede=EDE_PROHIBITED)
+            if folded in snapshot.zones
+            else lay_out(asked, numbers.NOTAUTH)
+        )
+    if opcode == numbers.NOTIFY:
         # As the primary of its zones the server refuses NOTIFY (RFC 1996 3.11), as NSD and PowerDNS do.
-        return lay_out(asked, REFUSED if folded in snapshot.zones else NOTAUTH)
-    if question.qclass == CH:
+        return lay_out(asked, numbers.REFUSED if folded in snapshot.zones else numbers.NOTAUTH)
+    if question.qclass == numbers.CH:
         identity = look_up_chaos(name, question.qtype, asked.context.identity)
-        return lay_out(asked, REFUSED) if identity is None else lay_out(asked, NOERROR, identity)
+        return lay_out(asked, numbers.REFUSED) if identity is None else lay_out(asked, numbers.NOERROR, identity)
     zone = find_zone(snapshot, folded, question.qtype)
     if snapshot.broken and is_broken(snapshot, folded, question.qtype, zone):
-        return lay_out(asked, SERVFAIL, ede=EDE_NOT_READY)
+        return lay_out(asked, numbers.SERVFAIL, ede=EDE_NOT_READY)
     if zone is None:
-        return lay_out(asked, REFUSED, ede=EDE_NOT_AUTHORITATIVE)
-    minimal = question.qtype == ANY and asked.transport is Transport.UDP
+        return lay_out(asked, numbers.REFUSED, ede=EDE_NOT_AUTHORITATIVE)
+    minimal = question.qtype == numbers.ANY and asked.transport is Transport.UDP
     dnssec = asked.opt is not None and bool(asked.opt.edns_do)
     result = look_up(zone, name, question.qtype, minimal_any=minimal, dnssec=dnssec)
-    if asked.transport is not Transport.UDP or not result.answer or (question.qtype != RRSIG and folded != zone.origin):
+    if (
+        asked.transport is not Transport.UDP
+        or not result.answer
+        or (question.qtype != numbers.RRSIG and folded != zone.origin)
+    ):
         return lay_out(asked, result.rcode, result)
     # Answers at the apex and to type RRSIG amplify the most traffic, because they grow with the keys and signatures.
     # Without a valid cookie, the client's address may be forged, so they have the limit of a response without EDNS.

@@ -204,10 +204,8 @@ def answers_of(discovery: Discovery) -> Iterator[tuple[Labels, Answer]]:
         if step.outcome is Outcome.LIMIT or step.rdtype != "NAPTR" or (origin_unknown and step is discovery.trace[0]):
             continue
         records = tuple(reading.naptr for reading in step.readings)
-        yield (
-            names.fold(step.name),
-            Answer(step.outcome, records, step.ttl, step.note, step.server, security=step.security),
-        )
+        answer = Answer(step.outcome, records, step.ttl, step.note, step.server, security=step.security)
+        yield names.fold(step.name), answer
 
 
 def replay(

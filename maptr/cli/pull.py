@@ -194,10 +194,8 @@ def _report(found: Pull, form: str | None) -> None:
     for error in found.bad:
         output.talk(f"left out: {error}")
     if form == "json":
-        lines = found.plan.to_text().splitlines()
-        output.json_data(
-            {"source": found.source, "sha256": found.sha256, "plan": {**found.plan.to_dict(), "text": lines}}
-        )
+        shown = {**found.plan.to_dict(), "text": found.plan.to_text().splitlines()}
+        output.json_data({"source": found.source, "sha256": found.sha256, "plan": shown})
     elif form == "markdown":
         output.data(found.plan.to_markdown().rstrip("\n"))
     elif found.plan or found.plan.kept:

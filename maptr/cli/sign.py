@@ -8,19 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from maptr.cli import output
+from maptr.cli import options, output
 from maptr.cli.group import Group
-from maptr.cli.options import (
-    JSON_OPTION,
-    PATH,
-    duration,
-    output_option,
-    overwrite_option,
-    parse_name,
-    read_text,
-    refuse_input,
-    write,
-)
 from maptr.cli.zone import examine_zone, existing_zone, refuse_shrinkage, without_errors
 from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.policy import Children, SigningPolicy
@@ -37,14 +26,16 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("file", metavar="FILE", type=PATH)
+@click.argument("file", metavar="FILE", type=options.PATH)
 @click.argument("keys", metavar="KEYS", type=click.Path(path_type=Path))
-@output_option("Write the zone to OUT, atomically.  [default: standard output]", "OUT")
-@overwrite_option("Replace OUT even if it is not a zone of this name.")
+@options.output_option("Write the zone to OUT, atomically.  [default: standard output]", "OUT")
+@options.overwrite_option("Replace OUT even if it is not a zone of this name.")
 @click.option("--origin", metavar="NAME", help="Name of the zone.  [default: owner of the SOA]")
-@click.option("--lifetime", type=duration(), default="14d", help="How long signatures are valid.")
-@click.option("--inception", type=duration(), default="1h", help="How long ago their validity begins.")
-@click.option("--refresh", type=duration(), default="7d", help="How long before their end signatures are renewed.")
+@click.option("--lifetime", type=options.duration(), default="14d", help="How long signatures are valid.")
+@click.option("--inception", type=options.duration(), default="1h", help="How long ago their validity begins.")
+@click.option(
+    "--refresh", type=options.duration(), default="7d", help="How long before their end signatures are renewed."
+)
 @click.option("--zonemd/--no-zonemd", default=True, help="Whether to add a digest of the whole zone (RFC 8976).")
 @click.option(
     "--cds",
@@ -52,7 +43,9 @@ if TYPE_CHECKING:
     default="publish",
     help="CDS and CDNSKEY for the parent: publish the active keys, none, or delete the DS.",
 )
-@click.option("--dnskey-ttl", type=duration(), help="TTL of DNSKEY, CDS and CDNSKEY.  [default: that of the SOA]")
+@click.option(
+    "--dnskey-ttl", type=options.duration(), help="TTL of DNSKEY, CDS and CDNSKEY.  [default: that of the SOA]"
+)
 @click.option(
     "--force",
     is_flag=True,
@@ -75,7 +68,7 @@ def sign(
     force: bool,
     as_json: bool,
     at: int | None,
-    **options: Any,
+    **given: Any,
 ) -> None:
     """Sign the zone in FILE with the keys in the folder KEYS, with NSEC.
 
@@ -101,13 +94,13 @@ def sign(
     zonekeys.require_cryptography()
     if as_json and target is None:
         raise click.UsageError("--json needs -o OUT: standard output has the zone")
-    refuse_input(target, [file, *keys.glob("*.pem")])
+    options.refuse_input(target, [file, *keys.glob("*.pem")])
     now = int(time.time()) if at is None else at
-    policy = SigningPolicy(cds=Children(cds), **options)
+    policy = SigningPolicy(cds=Children(cds), **given)
     signers = zonekeys.read_key_set(keys)
-    findings, view, included = examine_zone(read_text(file), origin, file)
+    findings, view, included = examine_zone(options.read_text(file), origin, file)
     zone = without_errors(view, findings, f"{file} was not signed: it has errors")
-    refuse_input(target, [path for path, _ in included])
+    options.refuse_input(target, [path for path, _ in included])
     old = existing_zone(target, zone.origin, overwrite=overwrite)
     renewal = Renewal(signers, policy, now, force=force or not _holds(old, target))
     with output.progress("names signed") as update:
@@ -124,7 +117,7 @@ def sign(
         output.talk(f"unchanged: {target} keeps serial {signed.serial}, is good until {until}, due {_date(when)}")
     else:
         refuse_shrinkage(target, old, signed, force=force)
-        write(target, zonetext.to_text(signed))
+        options.write(target, zonetext.to_text(signed))
         output.talk(f"zone {name} serial {signed.serial} signed until {until} by {', '.join(used)}")
         output.talk(
             f"in a rollover, wait {longest} s (the longest TTL) after the last server has this serial before the next"
@@ -209,7 +202,7 @@ def add(folder: Path, role: str, algorithm: str, state: str | None) -> None:
 
 @keys.command("list")
 @_FOLDER
-@JSON_OPTION
+@options.JSON_OPTION
 def list_keys(folder: Path, as_json: bool) -> None:
     """List the keys in KEYS: tag, role, algorithm, state and file.
 
@@ -299,7 +292,7 @@ def ds(folder: Path, origin: str, dnskey: bool) -> None:
     entries = [file.key for file in zonekeys.read_keys(folder) if file.key.is_entry]
     if not entries:
         output.fail(f"{folder}: no active KSK or CSK", output.EXIT_NONE)
-    name = parse_name("ORIGIN", origin)
+    name = options.parse_name("ORIGIN", origin)
     for key in entries:
         rdtype, rdata = (DNSKEY, key.rdata) if dnskey else (DS, zonekeys.ds_rdata(name, key))
         shown = zonetext.rdata_text(rdtype, rdata)

@@ -12,18 +12,6 @@ import click
 from maptr.cli import options, output
 from maptr.cli.group import LazyGroup
 from maptr.cli.lookup import ORIGIN
-from maptr.cli.options import (
-    JSON_OPTION,
-    input_name,
-    output_option,
-    overwrite_option,
-    parse_name,
-    read_table,
-    read_text,
-    refuse_foreign,
-    refuse_input,
-    write,
-)
 from maptr.config import ZoneConfig
 from maptr.dnssec.expiry import signature_state
 from maptr.errors import ZoneError, reason_of
@@ -55,8 +43,8 @@ def zone() -> None:
 
 @zone.command()
 @click.argument("source", metavar="SOURCE", type=options.PATH)
-@output_option("Write the zone to FILE, atomically.  [default: standard output]")
-@overwrite_option("Replace FILE even if it is not a zone of this name.")
+@options.output_option("Write the zone to FILE, atomically.  [default: standard output]")
+@options.overwrite_option("Replace FILE even if it is not a zone of this name.")
 @click.option("--force", is_flag=True, help="Replace FILE even if more than 30 % of its names would be removed.")
 @click.option("--origin", default=ORIGIN, metavar="NAME", help="Name of the zone.")
 @click.option(
@@ -120,19 +108,19 @@ def build(
       2  bad usage
       8  SOURCE or an included file cannot be read, or FILE cannot be written
     """
-    refuse_input(target, [source, *include])
+    options.refuse_input(target, [source, *include])
     if as_json and target is None:
         raise click.UsageError("--json needs -o FILE: standard output has the zone")
-    labels = parse_name("--origin", origin)
+    labels = options.parse_name("--origin", origin)
     old = existing_zone(target, labels, overwrite=overwrite)
-    table, unread = read_table(source, scheme)
+    table, unread = options.read_table(source, scheme)
     try:
         settings = zones.ZoneSettings(
             origin=labels,
             servers=tuple(zones.NameServer.parse(text, labels) for text in ns),
-            contact=parse_name("--contact", contact),
+            contact=options.parse_name("--contact", contact),
             ttl=ttl,
-            include=tuple((file, read_text(file)) for file in include),
+            include=tuple((file, options.read_text(file)) for file in include),
         )
         before = zones.serial_of(_lines(target))
         number = next_serial(serial, time.time(), before[0] if before else None)
@@ -167,7 +155,7 @@ def build(
     )
     new = without_errors(new, findings, "the new zone has errors; nothing was written")
     refuse_shrinkage(target, old, new, force=force)
-    write(target, built.text)
+    options.write(target, built.text)
     if as_json:
         output.json_data({**report, "written": True})
     counts = f"{built.counts['naans']} NAANs, {built.counts['rules']} rules"
@@ -178,7 +166,7 @@ def build(
 @zone.command()
 @click.argument("file", metavar="FILE", type=options.PATH)
 @click.option("--origin", metavar="NAME", help=f"Name of the zone.  [default: owner of the SOA, else {ORIGIN}]")
-@JSON_OPTION
+@options.JSON_OPTION
 @click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
 def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
     """Check a zone FILE (- for standard input) as a server would load it and as a Maptr client would read it.
@@ -198,12 +186,12 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
       2  bad usage
       8  FILE cannot be read
     """
-    text = read_text(file)
+    text = options.read_text(file)
     findings, view, _ = examine_zone(text, origin, file)
     if view is not None and (found := signature_state(view, now := time.time())).is_alarm:
         owner = names.to_text(view.origin)
         text = signature_alarm(found, now)
-        findings.append(Finding(Severity.WARNING, "signatures", owner, text, file=input_name(file)))
+        findings.append(Finding(Severity.WARNING, "signatures", owner, text, file=options.input_name(file)))
     _report(findings, file, as_json)
     fatal = [f for f in findings if strict or f.severity is Severity.ERROR]
     sys.exit(output.EXIT_NONE if fatal else output.EXIT_OK)
@@ -213,7 +201,7 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
 @click.argument("old", metavar="OLD", type=options.PATH)
 @click.argument("new", metavar="NEW", type=options.PATH)
 @click.option("--origin", metavar="NAME", help="Name of the zone.  [default: owner of the SOA in OLD]")
-@JSON_OPTION
+@options.JSON_OPTION
 def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
     """Show what changes from zone file OLD to zone file NEW, one line for each RRset.
 
@@ -230,7 +218,7 @@ def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
       2  bad usage
       8  a file cannot be read or is not a zone
     """
-    origin = origin or soa_owner(read_text(old))
+    origin = origin or soa_owner(options.read_text(old))
     try:
         views = [read_zone(ZoneConfig.from_text(f"{origin}={file}")) for file in (old, new)]
     except ValueError as error:
@@ -271,9 +259,9 @@ def _lines(target: Path | None) -> list[str]:
 def examine_zone(text: str, origin: str | None, file: str) -> Examined:
     """The findings of ``zone.check`` for the text of a zone file and the files that it includes."""
     try:
-        return examine(text, origin=origin, filename=input_name(file))
+        return examine(text, origin=origin, filename=options.input_name(file))
     except OSError as error:
-        output.fail(f"{input_name(file)}: $INCLUDE: {reason_of(error)}", output.EXIT_UNREADABLE)
+        output.fail(f"{options.input_name(file)}: $INCLUDE: {reason_of(error)}", output.EXIT_UNREADABLE)
 
 
 def without_errors(view: ZoneView | None, findings: list[Finding], message: str) -> ZoneView:
@@ -292,7 +280,7 @@ def existing_zone(target: Path | None, origin: Labels, *, overwrite: bool) -> Zo
     if target is not None and target.is_file():
         with suppress(ZoneError, OSError):
             return read_zone_file(read_whole(target), fold(origin), target).view
-    refuse_foreign(target, lambda content: False, overwrite=overwrite)
+    options.refuse_foreign(target, lambda content: False, overwrite=overwrite)
     return None
 
 

@@ -128,9 +128,8 @@ async def _ask_once(
         async with asyncio.timeout(max(0.0, seconds)):
             locked = await lock.acquire()
     try:
-        return origins.recall(questions, trust) or origins.remember(
-            questions, trust, await lookups.ask_async(questions)
-        )
+        known = origins.recall(questions, trust)
+        return known or origins.remember(questions, trust, await lookups.ask_async(questions))
     finally:
         if locked:
             lock.release()

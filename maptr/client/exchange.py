@@ -190,9 +190,8 @@ class Exchange:
         ttl = None if response.ttl is None else min(response.ttl, self._ttl)
         note = response.note or self._through
         zone = self.name if self._through else response.zone
-        self.answer = Answer(
-            response.outcome, response.records, ttl, note, str(attempt.server), security=security, zone=zone
-        )
+        asked = str(attempt.server)
+        self.answer = Answer(response.outcome, response.records, ttl, note, asked, security=security, zone=zone)
 
     def _is_authentic(self, attempt: Attempt, response: Response) -> bool:
         """Whether a server that the caller trusts, and not one from a referral, says that its data is authentic."""

@@ -13,36 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from maptr.discovery import Outcome
 from maptr.naptr.record import Naptr
-from maptr.protocol import names
+from maptr.protocol import names, numbers
 from maptr.protocol.names import Labels, read_name
-from maptr.protocol.numbers import (
-    AA,
-    AAAA,
-    AD,
-    CD,
-    CNAME,
-    DO,
-    EDE,
-    FORMERR,
-    HEADER_SIZE,
-    IN,
-    MAX_TTL,
-    NAPTR,
-    NOERROR,
-    NOTIMP,
-    NS,
-    NXDOMAIN,
-    OPT,
-    RA,
-    RCODE_BITS,
-    RD,
-    REFUSED,
-    SERVFAIL,
-    SOA,
-    TC,
-    UDP_PAYLOAD,
-    A,
-)
 
 if TYPE_CHECKING:
     import dns.message
@@ -55,7 +27,9 @@ _new = tuple.__new__  # half the time of a NamedTuple's own
 
 # ---- queries
 
-_BARE = frozenset({FORMERR, SERVFAIL, NOTIMP, REFUSED})  # rcodes of responses that may lack the question
+_BARE = frozenset(
+    {numbers.FORMERR, numbers.SERVFAIL, numbers.NOTIMP, numbers.REFUSED}
+)  # rcodes of responses that may lack the question
 _LETTERS = bytes(65) + b"\x20" * 26 + bytes(6) + b"\x20" * 26 + bytes(133)  # by byte: the bit of its case
 
 
@@ -72,7 +46,7 @@ def make_query(
     name: Labels,
     randomness: bytes,
     *,
-    rdtype: int = NAPTR,
+    rdtype: int = numbers.NAPTR,
     mix: bool = True,
     edns: bool = True,
     ask_ad: bool = False,
@@ -88,18 +62,18 @@ def make_query(
     if mix:
         flips = int.from_bytes(wire.translate(_LETTERS), "big") & int.from_bytes(randomness[2 : 2 + len(wire)], "big")
         wire = (int.from_bytes(wire, "big") ^ flips).to_bytes(len(wire), "big")
-    question = wire + struct.pack("!HH", rdtype, IN)
-    header = struct.pack("!5H", RD | (CD if dnssec else AD if ask_ad else 0), 1, 0, 0, edns)
-    opt = struct.pack("!BHHIH", 0, OPT, UDP_PAYLOAD, DO if dnssec else 0, 0) if edns else b""
+    question = wire + struct.pack("!HH", rdtype, numbers.IN)
+    header = struct.pack("!5H", numbers.RD | (numbers.CD if dnssec else numbers.AD if ask_ad else 0), 1, 0, 0, edns)
+    opt = struct.pack("!BHHIH", 0, numbers.OPT, numbers.UDP_PAYLOAD, numbers.DO if dnssec else 0, 0) if edns else b""
     return _new(SentQuery, (name, b"%b%b%b%b" % (randomness[:2], header, question, opt), question, rdtype))
 
 
 def is_response_to(query: SentQuery, packet: bytes) -> bool:
     """Whether the packet is a response to the query: the same ID, and the question with the case that was sent."""
-    if len(packet) < HEADER_SIZE or packet[:2] != query.packet[:2] or packet[2] & 0xF8 != 0x80:
+    if len(packet) < numbers.HEADER_SIZE or packet[:2] != query.packet[:2] or packet[2] & 0xF8 != 0x80:
         return False
     if packet.startswith(b"\0\1", 4):
-        return packet.startswith(query.question, HEADER_SIZE)
+        return packet.startswith(query.question, numbers.HEADER_SIZE)
     return packet[4:6] == b"\0\0" and packet[3] & 15 in _BARE
 
 
@@ -107,7 +81,7 @@ def is_response_to(query: SentQuery, packet: bytes) -> bool:
 
 _unpack_header = struct.Struct("!6H").unpack_from
 _unpack_fixed = struct.Struct("!HHIH").unpack_from
-_QNAME_POINTER = struct.pack("!H", 0xC000 | HEADER_SIZE)  # to the question's name
+_QNAME_POINTER = struct.pack("!H", 0xC000 | numbers.HEADER_SIZE)  # to the question's name
 
 
 class Record(NamedTuple):
@@ -152,9 +126,9 @@ def read_sections(packet: bytes, at: int, counts: Iterable[int], qname: Labels) 
             at = start + length
             if at > end:
                 raise ValueError("rdata cut short")
-            if ttl > MAX_TTL and rdtype != OPT:
+            if ttl > numbers.MAX_TTL and rdtype != numbers.OPT:
                 ttl = 0
-            if rdclass == IN or rdtype == OPT:
+            if rdclass == numbers.IN or rdtype == numbers.OPT:
                 records.append(_new(Record, (owner, rdtype, ttl, start, at)))
     if at != end:
         raise ValueError("bytes after the last record")
@@ -171,20 +145,20 @@ def _whole_name(packet: bytes, start: int, end: int) -> Labels:
 
 def _addresses(packet: bytes, records: list[Record]) -> tuple[str, ...]:
     """The addresses of A and AAAA records as text, at most MAX_GLUE."""
-    families = {A: socket.AF_INET, AAAA: socket.AF_INET6}
+    families = {numbers.A: socket.AF_INET, numbers.AAAA: socket.AF_INET6}
     texts = [socket.inet_ntop(families[r.rdtype], packet[r.start : r.end]) for r in records[:MAX_GLUE]]
     return tuple(dict.fromkeys(texts))
 
 
 def read_soa(message: dns.message.Message) -> tuple[int | None, Labels | None]:
     """The seconds for which dnspython's negative answer may be cached (RFC 2308 5), and its zone; None without SOA."""
-    soa = next((rrset for rrset in message.authority if rrset.rdtype == SOA), None)
+    soa = next((rrset for rrset in message.authority if rrset.rdtype == numbers.SOA), None)
     return (None, None) if soa is None else (min(int(soa.ttl), int(soa[0].minimum)), soa.name.labels[:-1])
 
 
 def _read_negative(packet: bytes, authority: list[Record]) -> tuple[int | None, Labels | None]:
     """As ``read_soa``, of a packet."""
-    soa = next((record for record in authority if record.rdtype == SOA), None)
+    soa = next((record for record in authority if record.rdtype == numbers.SOA), None)
     if soa is None:
         return None, None
     if soa.end - soa.start < 22:
@@ -198,7 +172,7 @@ def _error_codes(packet: bytes, at: int, end: int) -> Iterator[int]:
         code, length = struct.unpack_from("!HH", packet, at)
         if at + 4 + length > end:
             raise ValueError("an EDNS option cut short")
-        if code == EDE and length >= 2:
+        if code == numbers.EDE and length >= 2:
             yield int.from_bytes(packet[at + 4 : at + 6], "big")
         at += 4 + length
 
@@ -237,24 +211,24 @@ class Response(NamedTuple):
 def read_response(query: SentQuery, packet: bytes) -> Response:
     """The response to a query (RFC 1034 5.3.3, without 4d). Raises ValueError."""
     _, flags, questions, *counts = _unpack_header(packet)
-    rcode = flags & RCODE_BITS
-    if flags & TC:
+    rcode = flags & numbers.RCODE_BITS
+    if flags & numbers.TC:
         return Response(rcode, truncated=True)
-    at = HEADER_SIZE + (len(query.question) if questions else 0)
+    at = numbers.HEADER_SIZE + (len(query.question) if questions else 0)
     try:
         sections = read_sections(packet, at, counts, query.name)
         bogus = False
         for _, rdtype, ttl, start, end in sections.additional:
-            if rdtype == OPT and (ttl >> 24 or start != end):
+            if rdtype == numbers.OPT and (ttl >> 24 or start != end):
                 rcode |= (ttl >> 24) << 4
                 bogus = any(code in EDE_BOGUS for code in _error_codes(packet, start, end))
-        authentic = bool(flags & AD)
-        if rcode == NXDOMAIN:
+        authentic = bool(flags & numbers.AD)
+        if rcode == numbers.NXDOMAIN:
             least, zone = _read_negative(packet, sections.authority)
-            if any(record.rdtype == CNAME for record in sections.answer):
+            if any(record.rdtype == numbers.CNAME for record in sections.answer):
                 zone = query.name  # there is an alias, and its target does not exist
             return Response(rcode, False, Outcome.NXDOMAIN, (), (), least, "", authentic, bogus, zone=zone)
-        if rcode != NOERROR:
+        if rcode != numbers.NOERROR:
             return Response(rcode, bogus=bogus)
         return _read_noerror(query, flags, sections, authentic)
     except (struct.error, IndexError):
@@ -269,26 +243,26 @@ def _read_noerror(query: SentQuery, flags: int, sections: Sections, authentic: b
         ttl = min(ttl, *[record.ttl for record in found])
         records: tuple[Naptr, ...] = ()
         addresses: tuple[str, ...] = ()
-        if query.rdtype == NAPTR:
+        if query.rdtype == numbers.NAPTR:
             records = tuple([Naptr.read(packet, start, end) for _, _, _, start, end in found])
-        elif query.rdtype in (A, AAAA):
+        elif query.rdtype in (numbers.A, numbers.AAAA):
             addresses = _addresses(packet, found)
-        return Response(NOERROR, False, Outcome.ANSWER, records, addresses, ttl, note, authentic)
-    if not flags & RA:
-        soa = any(record.rdtype == SOA for record in sections.authority)
-        cut = next((record.owner for record in sections.authority if record.rdtype == NS), None)
+        return Response(numbers.NOERROR, False, Outcome.ANSWER, records, addresses, ttl, note, authentic)
+    if not flags & numbers.RA:
+        soa = any(record.rdtype == numbers.SOA for record in sections.authority)
+        cut = next((record.owner for record in sections.authority if record.rdtype == numbers.NS), None)
         if chain and not soa:
-            return Response(NOERROR, False, Outcome.REFERRAL, (), (), ttl, note, authentic, alias=name)
-        if cut is not None and not soa and not flags & AA:
+            return Response(numbers.NOERROR, False, Outcome.REFERRAL, (), (), ttl, note, authentic, alias=name)
+        if cut is not None and not soa and not flags & numbers.AA:
             referral = _read_referral(cut, sections)
-            return Response(NOERROR, False, Outcome.REFERRAL, (), (), None, note, authentic, referral=referral)
+            return Response(numbers.NOERROR, False, Outcome.REFERRAL, (), (), None, note, authentic, referral=referral)
     least, _ = _read_negative(packet, sections.authority)
-    return Response(NOERROR, False, Outcome.NODATA, (), (), least, note, authentic)
+    return Response(numbers.NOERROR, False, Outcome.NODATA, (), (), least, note, authentic)
 
 
 def _follow_chain(query: SentQuery, sections: Sections) -> tuple[list[Record], Labels, int, int]:
     """The records at the end of the answer section's CNAMEs, the name there, how many CNAMEs, and their least TTL."""
-    name, wanted_type, chain, ttl = query.name, query.rdtype, 0, MAX_TTL
+    name, wanted_type, chain, ttl = query.name, query.rdtype, 0, numbers.MAX_TTL
     for owner, rdtype, *_ in sections.answer:
         if owner is not name or rdtype != wanted_type:
             break
@@ -300,7 +274,7 @@ def _follow_chain(query: SentQuery, sections: Sections) -> tuple[list[Record], L
     while True:
         here = [record for record, owner in zip(sections.answer, owners, strict=True) if owner == wanted]
         found = [record for record in here if record.rdtype == query.rdtype]
-        aliases = [record for record in here if record.rdtype == CNAME]
+        aliases = [record for record in here if record.rdtype == numbers.CNAME]
         if found or not aliases:
             return found, name, chain, ttl
         chain += 1
@@ -318,8 +292,8 @@ def _read_referral(cut: Labels, sections: Sections) -> Referral:
     servers = tuple(
         _whole_name(sections.packet, record.start, record.end)
         for record in sections.authority
-        if record.rdtype == NS and names.fold(record.owner) == names.fold(cut)
+        if record.rdtype == numbers.NS and names.fold(record.owner) == names.fold(cut)
     )
     listed = {names.fold(server) for server in servers}
-    glue = [r for r in sections.additional if r.rdtype in (A, AAAA) and names.fold(r.owner) in listed]
+    glue = [r for r in sections.additional if r.rdtype in (numbers.A, numbers.AAAA) and names.fold(r.owner) in listed]
     return Referral(cut, servers, _addresses(sections.packet, glue))

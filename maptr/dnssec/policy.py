@@ -34,9 +34,8 @@ class SigningPolicy:
 
     def __post_init__(self) -> None:
         if self.lifetime <= self.refresh or self.refresh < 0 or self.inception < 0:
-            raise SigningError(
-                f"signatures that last {self.lifetime} s cannot be renewed {self.refresh} s before their end"
-            )
+            reason = f"signatures that last {self.lifetime} s cannot be renewed {self.refresh} s before their end"
+            raise SigningError(reason)
 
     @property
     def keep(self) -> int:

@@ -24,19 +24,8 @@ from maptr.errors import SigningError
 from maptr.protocol.names import Labels, to_wire
 from maptr.protocol.numbers import CDNSKEY, CDS, DNAME, DNSKEY, DS, MADE_BY_SIGNERS, NS, NSEC, RRSIG, SOA, ZONEMD
 from maptr.protocol.serial import following_serial, is_newer
+from maptr.zone import rrset
 from maptr.zone.diff import ZoneDiff, stripped
-from maptr.zone.rrset import (
-    DELETE_CDNSKEY,
-    DELETE_CDS,
-    RRSIG_HEAD,
-    bitmap,
-    pack_record,
-    pack_rrsets,
-    rdatas_of,
-    split_records,
-    split_rrsets,
-    ttl_of,
-)
 from maptr.zone.snapshot import PackedNodes, ZoneView
 from maptr.zone.zonemd import SHA384, SIMPLE, canonical_rrset, zone_digest
 
@@ -96,7 +85,7 @@ class Renewal:
         for rdtype, rdatas in apex_records(zone.origin, self.keys, policy.cds).items():
             apex.rrsets[rdtype] = _records(rdtype, key_ttl, rdatas)
         signer = _Signer(self.keys, apex.name, policy, now, None if self.force else old)
-        bitmap_of = functools.cache(bitmap)  # most names have the same types
+        bitmap_of = functools.cache(rrset.bitmap)  # most names have the same types
         for count, owner in enumerate(owners):
             to_come = (ZONEMD,) if policy.zonemd and owner is apex else ()  # its digest is made last
             types = frozenset((*owner.rrsets, RRSIG, NSEC, *to_come))
@@ -126,13 +115,13 @@ def is_current(old: ZoneView, zone: ZoneView, keys: KeySet, policy: SigningPolic
         for rdtype, rdatas in apex_records(zone.origin, keys, policy.cds).items()
     }
     found = {
-        (name, rdtype): (ttl_of(records), frozenset(rdatas_of(records)))
+        (name, rdtype): (rrset.ttl_of(records), frozenset(rrset.rdatas_of(records)))
         for name in old.nodes.special
-        for rdtype, records in split_rrsets(old.nodes.read(name))
+        for rdtype, records in rrset.split_rrsets(old.nodes.read(name))
         if rdtype in MADE_BY_SIGNERS and rdtype not in (RRSIG, NSEC, ZONEMD)
     }
     apex = old.nodes[old.origin]
-    heads = map(RRSIG_HEAD.unpack_from, apex[RRSIG].rdatas if RRSIG in apex else ())
+    heads = map(rrset.RRSIG_HEAD.unpack_from, apex[RRSIG].rdatas if RRSIG in apex else ())
     signed = {(rdtype, algorithm, tag) for rdtype, algorithm, *_, tag in heads if rdtype in (SOA, DNSKEY)}
     signers = {SOA: keys.zone_signers, DNSKEY: keys.dnskey_signers}
     return (
@@ -157,7 +146,7 @@ def apex_records(origin: Labels, keys: KeySet, cds: Children) -> dict[int, list[
         found[CDS] = [ds_rdata(origin, key) for key in keys.entries]
         found[CDNSKEY] = [key.rdata for key in keys.entries]
     elif cds is Children.DELETE:
-        found[CDS], found[CDNSKEY] = [DELETE_CDS], [DELETE_CDNSKEY]
+        found[CDS], found[CDNSKEY] = [rrset.DELETE_CDS], [rrset.DELETE_CDNSKEY]
     return found
 
 
@@ -181,10 +170,10 @@ class _Owner:
 
     def packed(self) -> bytes:
         """All RRsets in order of type. The signatures are in order of the type they cover, with the least TTL of it."""
-        ttl = min(ttl_of(self.rrsets[rdtype]) for rdtype in self.signatures)
+        ttl = min(rrset.ttl_of(self.rrsets[rdtype]) for rdtype in self.signatures)
         rdatas = [rdata for _, made in sorted(self.signatures.items()) for rdata in made]
         rrsets = {**self.rrsets, **self.glue, RRSIG: _records(RRSIG, ttl, rdatas)}
-        return pack_rrsets(rrsets)
+        return rrset.pack_rrsets(rrsets)
 
 
 def _owners(zone: ZoneView) -> list[_Owner]:
@@ -196,7 +185,7 @@ def _owners(zone: ZoneView) -> list[_Owner]:
         packed = zone.nodes.read(name)
         if not packed or (top is not None and labels[: len(top)] == top):
             continue
-        rrsets = dict(split_rrsets(packed))
+        rrsets = dict(rrset.split_rrsets(packed))
         is_cut = name != apex and NS in rrsets
         glue = {rdtype: rrsets.pop(rdtype) for rdtype in list(rrsets) if is_cut and rdtype not in (NS, DS)}
         owners.append(_Owner(name, rrsets, glue, is_cut))
@@ -205,7 +194,7 @@ def _owners(zone: ZoneView) -> list[_Owner]:
 
 
 def _records(rdtype: int, ttl: int, rdatas: Iterable[bytes]) -> bytes:
-    return b"".join([pack_record(rdtype, ttl, rdata) for rdata in rdatas])
+    return b"".join([rrset.pack_record(rdtype, ttl, rdata) for rdata in rdatas])
 
 
 # ---- signatures
@@ -243,8 +232,8 @@ class _Signer:
             rdata = known.get((rdtype, key.algorithm.number, tag))
             if rdata is None:
                 data = data or canonical_rrset(owner, rdtype, records)
-                labels, ttl = count_labels(owner), ttl_of(records)
-                rdata = RRSIG_HEAD.pack(rdtype, key.algorithm.number, labels, ttl, *self._times, tag) + self._apex
+                labels, ttl = count_labels(owner), rrset.ttl_of(records)
+                rdata = rrset.RRSIG_HEAD.pack(rdtype, key.algorithm.number, labels, ttl, *self._times, tag) + self._apex
                 # Deterministic (RFC 6979): no signature depends on the quality of random numbers.
                 rdata += key.private.sign(rdata + data, deterministic=True)
             made.append(rdata)
@@ -252,19 +241,19 @@ class _Signer:
 
     def known(self, owner: bytes, rrsets: Mapping[int, bytes]) -> _Known:
         """The signatures over exactly these packed records that last long enough."""
-        before = {} if self._old is None else dict(split_rrsets(self._old.find(owner) or b""))
+        before = {} if self._old is None else dict(rrset.split_rrsets(self._old.find(owner) or b""))
         found: dict[tuple[int, int, int], bytes] = {}
-        for rdata in rdatas_of(before.get(RRSIG, b"")):
-            covered, algorithm, labels, ttl, *times, tag = RRSIG_HEAD.unpack_from(rdata)
+        for rdata in rrset.rdatas_of(before.get(RRSIG, b"")):
+            covered, algorithm, labels, ttl, *times, tag = rrset.RRSIG_HEAD.unpack_from(rdata)
             if (
                 (algorithm, tag) in self._same_keys
-                and rdata[RRSIG_HEAD.size : -SIGNATURE_SIZE] == self._apex
+                and rdata[rrset.RRSIG_HEAD.size : -SIGNATURE_SIZE] == self._apex
                 and covered in rrsets
                 and labels == count_labels(owner)
-                and ttl == ttl_of(rrsets[covered])
+                and ttl == rrset.ttl_of(rrsets[covered])
                 and self._lasts(*times)
                 and covered in before
-                and sorted(split_records(before[covered])) == sorted(split_records(rrsets[covered]))
+                and sorted(rrset.split_records(before[covered])) == sorted(rrset.split_records(rrsets[covered]))
             ):
                 found[covered, algorithm, tag] = rdata
         return found

@@ -121,9 +121,7 @@ def _close(prefix: _Prefix | None, builder: TableBuilder) -> None:
 def _entry(prefix: _Prefix, builder: TableBuilder) -> Entry:
     naan, shoulder = builder.key(prefix.key.rstrip("/"), line=prefix.line)
     fields = prefix.fields
-    name, redirect, when, policy = (
-        fields.pop(label, None) or "" for label in ("name", "redirect", "date", "na_policy")
-    )
+    name, redirect, when, policy = (fields.pop(key, None) or "" for key in ("name", "redirect", "date", "na_policy"))
     known = redirect and not redirect.startswith(UNKNOWN)
     nmas = (Nma(redirect_to_target(redirect), redirect, split_status(redirect)[0]),) if known else ()
     who, how = anvl.read_who(name, decode=str), anvl.read_policy(policy, decode=str)

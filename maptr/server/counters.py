@@ -10,6 +10,7 @@ from operator import add
 import dns.rcode
 
 from maptr.answer.context import Transport
+from maptr.answer.rate_limit import Tally
 from maptr.protocol.numbers import HEADER_SIZE
 
 # RFC 1035 4.1.1, RFC 2136 2.2 and RFC 6891 9. The header's four bits are 7 for YXRRSET, which maptr never sends, and
@@ -21,7 +22,7 @@ _NAMES = {**{code: f"RCODE{code}" for code in range(SILENCE)}, **RCODES, SILENCE
 
 
 @dataclass(slots=True)
-class Counters:
+class Counters(Tally):
     """Queries by transport and by the RCODE of their response, and other events, since the start."""
 
     # UDP in batches (``udp.py``): queries received, answered with a ready response, answered on the general path,
@@ -33,9 +34,6 @@ class Counters:
     overload: int = 0
     lost: int = 0
     calls: int = 0
-    # Responses that the rate limit dropped and truncated.
-    dropped: int = 0
-    truncated: int = 0
     # Cookies of clients: valid server cookies, and others, which get a new one (RFC 7873 5.2).
     verified: int = 0
     unverified: int = 0

@@ -194,9 +194,7 @@ def _zones(status: Status) -> Iterator[Family]:
     yield "zone_signatures", "1 for the state of the zone's signatures.", ["zone", "state"], states
     secondaries = [([zone["zone"], each["secondary"]], each) for zone in zones for each in zone["secondaries"]]
     text = "1 for the state of the NOTIFY for the last serial."
-    notify = [
-        ([*pair, str(state)], float(each["notify"] == state)) for pair, each in secondaries for state in NotifyState
-    ]
+    notify = [([*key, str(state)], float(one["notify"] == state)) for key, one in secondaries for state in NotifyState]
     yield "zone_notify", text, ["zone", "secondary", "state"], notify
     text = "The last serial whose NOTIFY the secondary acknowledged."
     known = [(pair, each["serial"]) for pair, each in secondaries if each["serial"] is not None]

@@ -38,7 +38,6 @@ from maptr.protocol.numbers import (
     NOERROR,
     NOTIFY,
     NOTIMP,
-    QUERY,
     RCODE_BITS,
     SOA,
     TC,
@@ -414,7 +413,7 @@ def read_response(request: bytes, packet: bytes) -> int | None:
 def make_soa_query(origin: Labels, message_id: int) -> bytes:
     """A query for a zone's SOA record, without recursion."""
     buffer = MessageBuffer()
-    DNSHeader(message_id, QUERY << 11, 1).pack(buffer)
+    DNSHeader(message_id, 0, 1).pack(buffer)
     buffer.put_question(DNSQuestion(DNSLabel(origin), SOA, IN), len(origin))
     return bytes(buffer.data)
 

@@ -66,7 +66,7 @@ def publish(
             unsigned = None if known.signed is None else known.signed.unsigned
             state = state._replace(signed=NEVER_SIGNED._replace(unsigned=unsigned))
         if only is None or only == zone.name:
-            state, result = _publish(zone, state, clock(), force, starting)
+            state, result = _publish(state, clock(), force, starting)
             results.append(result)
         states[zone.name] = state
     results += [ZoneResult(to_text(origin), "removed") for origin in current.states.keys() - states.keys()]
@@ -102,10 +102,9 @@ def log_results(results: Iterable[ZoneResult]) -> None:
                 log.info("zone %s removed", result.zone)
 
 
-def _publish(
-    zone: ZoneConfig, state: ZoneState, now: float, force: bool, starting: bool
-) -> tuple[ZoneState, ZoneResult]:
-    name, served, old = to_text(zone.name), state.view, state.unsigned_view()
+def _publish(state: ZoneState, now: float, force: bool, starting: bool) -> tuple[ZoneState, ZoneResult]:
+    zone, served, old = state.zone, state.view, state.unsigned_view()
+    name = to_text(zone.name)
     try:
         with candidate(zone, now, starting=starting) as (reading, left_out):
             checked = read_checked(reading)

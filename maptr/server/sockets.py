@@ -53,9 +53,7 @@ class Sockets:
             sock.close()
 
 
-def bind(
-    addresses: Sequence[Address], tls_addresses: Sequence[Address] = (), *, metrics: Address | None = None
-) -> Sockets:
+def bind(addresses: Sequence[Address], tls: Sequence[Address] = (), *, metrics: Address | None = None) -> Sockets:
     """Bind everything that may need root. Raises ConfigError, and then leaves nothing open."""
     sockets = Sockets()
     try:
@@ -63,7 +61,7 @@ def bind(
             udp, tcp = _bind_pair(address)
             sockets.udp.append(udp)
             sockets.tcp.append(tcp)
-        for address in tls_addresses:
+        for address in tls:
             with explained(address):
                 sockets.tls.append(open_tcp(*address))
         if metrics is not None:

@@ -31,14 +31,13 @@ from maptr.answer.ready import (
     NO_RESPONSE,
     RCODE_FIELD,
     RECORD,
-    SILENCE,
     Ready,
     kind_of,
     truncated,
 )
 from maptr.protocol.cookies import WHOLE_COOKIE
 from maptr.protocol.numbers import MAX_MESSAGE
-from maptr.server.counters import Counters, result
+from maptr.server.counters import SILENCE, Counters, result
 from maptr.server.process import in_thread
 from maptr.server.responder import Responder, cookie_of_ready
 from maptr.server.sockets import IP_PKTINFO, is_wildcard

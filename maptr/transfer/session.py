@@ -17,22 +17,8 @@ from dnslib.dns import RR
 from maptr.answer.context import Transport
 from maptr.answer.message import MAX_POINTER, Message, MessageBuffer
 from maptr.errors import ZoneError
+from maptr.protocol import numbers
 from maptr.protocol.names import Labels, fold, read_name, to_text
-from maptr.protocol.numbers import (
-    AA,
-    AXFR,
-    FORMERR,
-    HEADER_SIZE,
-    IN,
-    IXFR,
-    MAX_MESSAGE,
-    NOERROR,
-    NOTAUTH,
-    QUERY,
-    REFUSED,
-    SERVFAIL,
-    SOA,
-)
 from maptr.protocol.serial import is_newer
 from maptr.transfer.acl import Secondaries, TsigKey
 from maptr.transfer.journal import Journal
@@ -95,7 +81,7 @@ def exchange(
     client can cause these, so the caller limits them. Raises ZoneError in the middle of a transfer, for a record that
     is too large for a message; nothing else, for any bytes.
     """
-    if len(query) < HEADER_SIZE or query[2] & 0x80:
+    if len(query) < numbers.HEADER_SIZE or query[2] & 0x80:
         return
     checked = check_query(query, access.keys, now)
     if checked.error:
@@ -109,7 +95,7 @@ def exchange(
     def ask(rcode: int | None) -> bytes | None:
         return reply(checked.query, snapshot, reserve=checked.size, rcode=rcode, verified=checked.key is not None)
 
-    if checked.rcode is None and question_type in (AXFR, IXFR) and query[2] >> 3 & 15 == QUERY:
+    if checked.rcode is None and question_type in (numbers.AXFR, numbers.IXFR) and query[2] >> 3 & 15 == numbers.QUERY:
         yield from _Transfer(checked, snapshot, access, transport, client, note, note_refused).messages(ask)
         return
     message = ask(checked.rcode)
@@ -120,7 +106,7 @@ def exchange(
 def _peek(query: bytes) -> tuple[int, Labels]:
     """The type of the question and its folded name; 0 and the root for a malformed name."""
     try:
-        name, offset = read_name(query, HEADER_SIZE)
+        name, offset = read_name(query, numbers.HEADER_SIZE)
     except ValueError:
         return 0, ()
     return int.from_bytes(query[offset : offset + 2], "big"), fold(name)
@@ -139,10 +125,10 @@ class _Transfer:
     def messages(self, ask: Callable[[int | None], bytes | None]) -> Iterator[bytes]:
         rcode = self._refuse()
         if rcode is None:
-            template = ask(NOERROR)
+            template = ask(numbers.NOERROR)
             if template is None:
                 return
-            if not int.from_bytes(template[2:4], "big") & AA:  # an error: the query is malformed
+            if not int.from_bytes(template[2:4], "big") & numbers.AA:  # an error: the query is malformed
                 yield self.checked.sign(template)
                 return
             query = Message.parse(self.checked.query)
@@ -153,7 +139,7 @@ class _Transfer:
                 for message in messages(template, question, content, reserve=self.checked.size):
                     yield self.checked.sign(message)
                 return
-            rcode = FORMERR
+            rcode = numbers.FORMERR
         refusal = ask(rcode)
         if refusal is not None:
             yield self.checked.sign(refusal)
@@ -172,22 +158,22 @@ class _Transfer:
         if not query.questions:
             return None
         question = query.questions[0]
-        if question.qclass != IN or (question.qtype == AXFR and self.transport is Transport.UDP):
-            return REFUSED
+        if question.qclass != numbers.IN or (question.qtype == numbers.AXFR and self.transport is Transport.UDP):
+            return numbers.REFUSED
         origin = fold(question.qname.label)
         if origin not in self.snapshot.zones:
             if origin in self.snapshot.broken:
                 self.note_refused(lambda: f"{self._what(question)} refused: not loaded")
-                return SERVFAIL
+                return numbers.SERVFAIL
             self.note_refused(lambda: f"{self._what(question)} refused: not served here")
-            return NOTAUTH
+            return numbers.NOTAUTH
         if not self.access.secondaries_of(origin).allows(self.client, self.checked.key):
             self.note_refused(lambda: f"{self._what(question)} refused")
-            return REFUSED
+            return numbers.REFUSED
         return None
 
     def _what(self, question: DNSQuestion) -> str:
-        kind = "AXFR" if question.qtype == AXFR else "IXFR"
+        kind = "AXFR" if question.qtype == numbers.AXFR else "IXFR"
         key = "" if self.checked.key is None else f" key {to_text(self.checked.key)}"
         return f"{kind} of zone {to_text(fold(question.qname.label))} to {self.client}{key}"
 
@@ -195,7 +181,7 @@ class _Transfer:
         """The records to send; None for IXFR without a serial."""
         view = self.snapshot.zones[fold(question.qname.label)]
         what = self._what(question)
-        if question.qtype == AXFR:
+        if question.qtype == numbers.AXFR:
             self.note(f"{what}: serial {view.serial}")
             return axfr(view)
         if serial is None:
@@ -208,7 +194,7 @@ class _Transfer:
 
 
 def _is_soa(record: RR, question: DNSQuestion) -> bool:
-    return record.rtype == SOA and record.rname == question.qname and len(record.rdata.data) >= MIN_SOA
+    return record.rtype == numbers.SOA and record.rname == question.qname and len(record.rdata.data) >= MIN_SOA
 
 
 # ---- the records of a transfer, and their messages
@@ -241,9 +227,7 @@ def ixfr(view: ZoneView, journal: Journal | None, serial: int) -> Iterator[ZoneR
     yield soa
 
 
-def messages(
-    template: bytes, question: DNSQuestion, content: Iterable[ZoneRecord], *, reserve: int = 0
-) -> Iterator[bytes]:
+def messages(template: bytes, question: DNSQuestion, content: Iterable[ZoneRecord], *, reserve: int) -> Iterator[bytes]:
     """The messages of a transfer. Each has the header, question and OPT of ``template``, a response without records.
 
     ``reserve`` bytes are left for a signature. Raises ZoneError for a record that is too large for a message.
@@ -255,7 +239,7 @@ def messages(
         if writer.count:
             yield writer.message()
             writer = _Writer(template, question)
-        if not writer.add(record, MAX_MESSAGE - reserve):
+        if not writer.add(record, numbers.MAX_MESSAGE - reserve):
             where = f"{to_text(record.owner)} type {record.rdtype}"
             raise ZoneError(f"{where}: {len(record.rdata)} bytes of rdata are too many for a message")
     if writer.count:
@@ -267,8 +251,8 @@ class _Writer:
 
     def __init__(self, template: bytes, question: DNSQuestion) -> None:
         self.count = 0
-        self._buffer = MessageBuffer(template[:HEADER_SIZE])
-        self._buffer.offset = HEADER_SIZE
+        self._buffer = MessageBuffer(template[: numbers.HEADER_SIZE])
+        self._buffer.offset = numbers.HEADER_SIZE
         self._buffer.put_question(question, len(question.qname.label))
         self._tail = template[self._buffer.offset :]
 
@@ -276,7 +260,7 @@ class _Writer:
         """Append a record and return True, unless the message would exceed the limit."""
         buffer = self._buffer
         mark = buffer.offset
-        buffer.put_record(record.owner, record.rdtype, IN, record.ttl, record.rdata)
+        buffer.put_record(record.owner, record.rdtype, numbers.IN, record.ttl, record.rdata)
         if buffer.offset + len(self._tail) > limit:
             buffer.cut(mark)
             return False

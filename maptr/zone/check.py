@@ -20,18 +20,8 @@ from maptr.naptr.record import SERVICE, Kind, Naptr, quote, read
 from maptr.naptr.regexp import RegexpError, Substitution
 from maptr.protocol.names import ARK_ARPA, Labels, fold, from_wire, is_below, parse, to_text, to_wire, wire_length
 from maptr.protocol.numbers import AAAA, CNAME, DNAME, HEADER_SIZE, NAPTR, NS, UDP_PAYLOAD, A
+from maptr.zone import masterfile
 from maptr.zone.finding import NOT_LOADED, Finding, Severity, error, warning
-from maptr.zone.masterfile import (
-    MAX_GENERATED,
-    TOO_MANY_GENERATED,
-    Places,
-    absolute,
-    generated,
-    logical_lines,
-    read_master_file,
-    soa_owner,
-    type_and_rdata,
-)
 from maptr.zone.snapshot import ZoneView
 
 MAX_RRSET = 100  # records of one type at one name: BIND's max-records-per-type since 9.18.28
@@ -56,14 +46,14 @@ def examine(text: str, *, origin: str | None = None, filename: str = "") -> Exam
     Without ``origin``, the zone is that of its SOA: its owner, below $ORIGIN if relative, and ``ark.arpa.`` if there is
     no SOA. A text that is not a valid zone is a finding too. Raises OSError for a file that it includes.
     """
-    origin = origin or soa_owner(text)
-    places = Places()
+    origin = origin or masterfile.soa_owner(text)
+    places = masterfile.Places()
     loaded: list[Finding] = []
     view = None
     path = Path(filename or "<zone>")
     try:
         data = text.encode("utf-8", "replace")
-        view = read_master_file(path, data, fold(parse(origin)), places)
+        view = masterfile.read_master_file(path, data, fold(parse(origin)), places)
     except ZoneError as refused:
         file = "" if refused.filename == str(path) else refused.filename
         loaded.append(replace(Finding.of(refused), file=file))
@@ -82,7 +72,7 @@ def examine(text: str, *, origin: str | None = None, filename: str = "") -> Exam
     return Examined(named, view, places.included)
 
 
-def _placed(finding: Finding, places: Places) -> Finding:
+def _placed(finding: Finding, places: masterfile.Places) -> Finding:
     """The finding with file and line: those of the NS record it is about, or of the first record of the owner."""
     owner = fold(parse(finding.record))
     file, line = places.find(owner, NS, to_wire(parse(finding.value))) if finding.value else places.find(owner)
@@ -107,24 +97,26 @@ class _Text:
         yield from self._file(self._text, "", base, base)
 
     def _file(self, text: str, file: str, base: str, owner: str) -> Iterator[Finding]:
-        for line, leading, tokens in logical_lines(text):
+        for line, leading, tokens in masterfile.logical_lines(text):
             if not tokens:
                 continue
             directive = tokens[0].upper()
             if directive == "$ORIGIN" and len(tokens) > 1:
-                base = absolute(tokens[1], base)
+                base = masterfile.absolute(tokens[1], base)
             elif directive == "$INCLUDE":
-                inner = absolute(tokens[2], base) if len(tokens) > 2 else base
+                inner = masterfile.absolute(tokens[2], base) if len(tokens) > 2 else base
                 if (found := next(self._included, None)) is not None:
                     yield from self._file(found[1].decode("utf-8", "replace"), str(found[0]), inner, owner)
             elif directive.startswith("$"):
-                self._generated += generated(tokens[1]) if directive == "$GENERATE" and len(tokens) > 1 else 0
-                if self._generated > MAX_GENERATED:
-                    yield error("generated", "the file", TOO_MANY_GENERATED, tokens[1], line, file)
+                self._generated += (
+                    masterfile.generated(tokens[1]) if directive == "$GENERATE" and len(tokens) > 1 else 0
+                )
+                if self._generated > masterfile.MAX_GENERATED:
+                    yield error("generated", "the file", masterfile.TOO_MANY_GENERATED, tokens[1], line, file)
                     return
             else:
                 if not leading:
-                    owner = absolute(tokens[0], base)
+                    owner = masterfile.absolute(tokens[0], base)
                     yield from self._owner(tokens[0], owner, line, file)
                 yield from self._record(owner, tokens[0 if leading else 1 :], base, line, file)
 
@@ -136,7 +128,7 @@ class _Text:
             yield error("out-of-zone", owner, f"is not below {self._origin}", line=line, file=file)
 
     def _record(self, owner: str, tokens: list[str], base: str, line: int, file: str) -> Iterator[Finding]:
-        kind, fields = type_and_rdata(tokens)
+        kind, fields = masterfile.type_and_rdata(tokens)
         if kind in _SINGLETONS:
             if (owner.lower(), kind) in self._singletons:
                 reason = f"has a {kind} already, and may have one only"
@@ -159,10 +151,10 @@ class _Text:
         if replacement.endswith(".") or replacement == "@":
             return
         if "." in replacement:
-            reason = f"has no final dot: a server reads {absolute(replacement, base)}"
+            reason = f"has no final dot: a server reads {masterfile.absolute(replacement, base)}"
             yield error("relative-replacement", owner, reason, replacement, line, file)
         elif flags == "h":
-            reason = f"is relative: a server reads {absolute(replacement, base)}"
+            reason = f"is relative: a server reads {masterfile.absolute(replacement, base)}"
             yield warning("relative-replacement", owner, reason, replacement, line, file)
 
 
@@ -216,13 +208,15 @@ def _wildcard(zone: ZoneView, name: Labels) -> dict[int, object]:
 # ---- the rules
 
 
-def check_rules(zone: ZoneView, owners: Iterable[Labels] | None = None, places: Places | None = None) -> list[Finding]:
+def check_rules(
+    zone: ZoneView, owners: Iterable[Labels] | None = None, places: masterfile.Places | None = None
+) -> list[Finding]:
     """What is wrong with the NAPTR records, by owner, with file and line from ``places``.
 
     ``owners`` are the folded names to check, if the others are known to have no findings and not to lead to other names
     of the zone.
     """
-    found = set(_Rules(zone, owners, places or Places()).findings())
+    found = set(_Rules(zone, owners, places or masterfile.Places()).findings())
     return sorted(found, key=lambda f: (f.record, f.line, f.code, f.value))
 
 
@@ -233,7 +227,7 @@ class _Rule(NamedTuple):
 
 
 class _Rules:
-    def __init__(self, zone: ZoneView, owners: Iterable[Labels] | None, places: Places) -> None:
+    def __init__(self, zone: ZoneView, owners: Iterable[Labels] | None, places: masterfile.Places) -> None:
         self.zone = zone
         self.places = places
         self.origin = zone.origin
@@ -255,12 +249,10 @@ class _Rules:
         yield from self._owners()
         yield from self._sizes()
 
-    def _found(
-        self, made: Callable[..., Finding], code: str, at: _Rule | Labels, reason: str, value: str = ""
-    ) -> Finding:
+    def _found(self, made: Callable[..., Finding], code: str, at: _Rule | Labels, why: str, value: str = "") -> Finding:
         owner, rdata = (at.owner, at.rdata) if isinstance(at, _Rule) else (at, b"")
         file, line = self.places.find(fold(owner), NAPTR, rdata)
-        return made(code, to_text(owner), reason, value, line, file)
+        return made(code, to_text(owner), why, value, line, file)
 
     def _regexp(self, rule: _Rule) -> Iterator[Finding]:
         if not rule.naptr.regexp:

@@ -17,17 +17,8 @@ from itertools import chain
 from maptr import url
 from maptr.errors import TableError, printable
 from maptr.protocol.names import ARK_ARPA, Labels
+from maptr.registry import target
 from maptr.registry.table import Entry, Nma, Table, parse_key
-from maptr.registry.target import (
-    UNKNOWN,
-    authority,
-    example_url,
-    split_status,
-    template_parts,
-    unusable,
-    variables,
-    where_to_target,
-)
 from maptr.zone.finding import Finding, Severity, error, warning
 from maptr.zone.rules import unwritable
 
@@ -155,7 +146,7 @@ def _errors(entry: Entry, origin: Labels) -> Iterator[Finding]:
 
 def _fault(entry: Entry, nma: Nma, origin: Labels) -> tuple[str, str] | None:
     """Why the zone cannot hold an NMA, as a code and a reason; None if it can."""
-    if fault := unusable(nma.target):
+    if fault := target.unusable(nma.target):
         return fault
     reason = unwritable(entry, nma, origin)
     return ("rule-too-long", reason) if reason else None
@@ -166,9 +157,9 @@ def _nma_warnings(entry: Entry) -> Iterator[Finding]:
         if shouting := _upper_case(nma):
             yield warning("upper-case-host", entry.key, f"the host is in upper case: {shouting}", shouting)
         yield from _target_warnings(entry, nma)
-        if unusable(nma.target):
+        if target.unusable(nma.target):
             continue
-        host = url.parse(example_url(nma.target)).host
+        host = url.parse(target.example_url(nma.target)).host
         name = host.text.rstrip(".").lower()
         if host.address is not None:
             reason = f"{host.text} is an address, which changes more often than a name: {nma.target}"
@@ -185,10 +176,10 @@ def _nma_warnings(entry: Entry) -> Iterator[Finding]:
 
 def _target_warnings(entry: Entry, nma: Nma) -> Iterator[Finding]:
     """Warnings about the path of a target, usable or not."""
-    if not variables(nma.target):
+    if not target.variables(nma.target):
         reason = f"the target has no variable, so every ARK leads to {nma.target}"
         yield warning("no-variable", entry.key, reason, nma.target)
-    for literal, _ in template_parts(nma.target):
+    for literal, _ in target.template_parts(nma.target):
         for match in _ARK.finditer(literal):
             if match[1].lower() != entry.naan:
                 reason = f"the target contains another NAAN, probably a copied example: {match[0]}"
@@ -214,10 +205,10 @@ def _shoulder_warnings(entry: Entry, table: Table) -> Iterator[Finding]:
 
 def _bad_where(nma: Nma) -> str | None:
     """Why a ``where`` is not a URL; None if it is one, or is empty or unknown."""
-    if not nma.where or nma.where.startswith(UNKNOWN):
+    if not nma.where or nma.where.startswith(target.UNKNOWN):
         return None
     try:
-        url.parse(example_url(where_to_target(nma.where)))
+        url.parse(target.example_url(target.where_to_target(nma.where)))
     except ValueError as fault:
         return str(fault)
     return None
@@ -225,8 +216,8 @@ def _bad_where(nma: Nma) -> str | None:
 
 def _upper_case(nma: Nma) -> str | None:
     """The ``where`` or else the target if its host is not in lower case."""
-    for text in (split_status(nma.where)[1], nma.target):
-        host = authority(text)
+    for text in (target.split_status(nma.where)[1], nma.target):
+        host = target.authority(text)
         if "$" not in host and host != host.lower():
             return text
     return None

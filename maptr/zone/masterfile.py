@@ -286,15 +286,13 @@ class _Reader(dns.zonefile.Reader):
             if self._records_left < 0:
                 raise dns.exception.SyntaxError(TOO_MANY_GENERATED)  # type: ignore[no-untyped-call]
 
-    def check(
-        self, transaction: dns.transaction.Transaction, name: dns.name.Name, rdataset: dns.rdataset.Rdataset
-    ) -> None:
+    def check(self, writer: dns.transaction.Transaction, name: dns.name.Name, rdataset: dns.rdataset.Rdataset) -> None:
         """Add the place of the last record of an RRset, the one that was just read.
 
         Refuses a second SOA or CNAME, as BIND and NSD do; dnspython would replace the first.
         """
         if dns.rdatatype.is_singleton(rdataset.rdtype):
-            earlier = transaction.get(name, rdataset.rdtype, rdataset.covers)
+            earlier = writer.get(name, rdataset.rdtype, rdataset.covers)
             if earlier is not None and earlier != rdataset:
                 raise ValueError(f"a second {dns.rdatatype.to_text(rdataset.rdtype)} at {name}")
         owner = names.fold(name.labels[:-1])

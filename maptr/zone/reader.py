@@ -320,9 +320,8 @@ class _LineReader:
     def other(self, rdtype: int, text: str) -> bytes:
         """Of a type of which zones have few records: read by dnspython."""
         origin = dns.name.Name((*from_wire(self._origin), b""))
-        return (
-            dns.rdata.from_text("IN", dns.rdatatype.RdataType(rdtype), text, origin, relativize=False).to_wire() or b""
-        )
+        found = dns.rdata.from_text("IN", dns.rdatatype.RdataType(rdtype), text, origin, relativize=False)
+        return found.to_wire() or b""
 
 
 _PLAIN_TYPES = "A NS CNAME SOA MX TXT AAAA SRV NAPTR DNAME DS RRSIG NSEC DNSKEY CDS CDNSKEY ZONEMD"

@@ -114,7 +114,7 @@ def test_redirect_from_a_public_to_a_private_address_is_refused(
         assert (got.content, got.url) == (CONTENT, inside.replace("127.0.0.1", "localhost"))
         tried.clear()
         monkeypatch.setattr("maptr.web.http.look_up", lambda host, port, seconds: [ADDRESSES[host]])
-        monkeypatch.setattr("maptr.web.http.is_local", lambda address: address == ADDRESSES["localhost"])
+        monkeypatch.setattr("maptr.url.is_local", lambda address: address == ADDRESSES["localhost"])
         with pytest.raises(FetchError, match=r"localhost is not asked: 127\.0\.0\.2 is not a public address"):
             fetch(url)
         assert [address for address, _, _ in tried] == ["127.0.0.1"]

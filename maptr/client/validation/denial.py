@@ -182,12 +182,8 @@ class Nsec3Proofs:
         for record in records:
             digest = _digest(record.rrset.name, zone)
             for rdata in record.rrset:
-                if (
-                    digest is None
-                    or rdata.algorithm != SHA1
-                    or rdata.flags & ~OPT_OUT
-                    or len(rdata.next) != len(digest)
-                ):
+                known = rdata.algorithm == SHA1 and not rdata.flags & ~OPT_OUT
+                if digest is None or not known or len(rdata.next) != len(digest):
                     continue
                 first = links[0].rdata if links else rdata
                 if (rdata.salt, rdata.iterations) == (first.salt, first.iterations):
