@@ -24,9 +24,7 @@ SECRET = bytes.fromhex("e5e973e5a6b2a43f48e7dc849e37bfcf")
 
 
 def make_query(case: dict[str, Any]) -> dns.message.Message:
-    options: list[dns.edns.Option] = [
-        dns.edns.GenericOption(code, bytes.fromhex(data)) for code, data in case["options"]
-    ]
+    options: list[dns.edns.Option] = [dns.edns.GenericOption(code, bytes.fromhex(raw)) for code, raw in case["options"]]
     question = case.get("name", "www.example."), case.get("type", "A"), case.get("class", "IN")
     query = dns.message.make_query(*question, use_edns=case.get("version", 0), payload=1232, options=options)
     if not case.get("question", True):

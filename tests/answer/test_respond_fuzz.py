@@ -20,9 +20,7 @@ SEEDS = [bytes.fromhex(case["packet"]) for case in PACKETS["case"]] + [
     dns.message.make_query(case["name"], case["type"], use_edns=0, payload=1232).to_wire() for case in ANSWER["case"]
 ]
 SEEDS += [make_options_query(case).to_wire() for case in EDNS["case"]]
-LABELS = sorted(
-    {label for case in ANSWER["case"] for label in case["name"].removesuffix("example.").split(".") if label}
-)
+LABELS = sorted({label for one in ANSWER["case"] for label in one["name"].removesuffix("example.").split(".") if label})
 LABELS += ["*", "nope", "zzz", "a" * 63]
 transports = st.sampled_from(Transport)
 contexts = st.sampled_from(CONTEXTS)
@@ -35,9 +33,7 @@ def test_any_bytes(packet: bytes, transport: Transport) -> None:
 
 
 @given(st.lists(st.integers(0, 3), min_size=4, max_size=4), st.binary(max_size=300), octets, transports)
-def test_any_bytes_after_a_header_of_small_counts(
-    counts: list[int], body: bytes, flags: int, transport: Transport
-) -> None:
+def test_any_bytes_behind_small_counts(counts: list[int], body: bytes, flags: int, transport: Transport) -> None:
     check_respond(struct.pack("!6H", 7, flags & 0x7F00, *counts) + body, transport)
 
 

@@ -380,9 +380,7 @@ def test_a_file_that_is_held_is_opened_again_after_growing_pauses(tmp_path: Path
     file.close()
 
 
-def test_a_file_that_cannot_be_written_is_logged_once_a_minute(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_read_only_file_is_logged_once_a_minute(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     disk = disk_at(tmp_path / "c", clock=clock)
     disk.put("", NAME, ONE_HOST[HOME], 0.0, 1.0)

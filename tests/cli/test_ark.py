@@ -60,13 +60,8 @@ def test_as_json() -> None:
 
 def test_a_bare_naan() -> None:
     assert run("ark", "https://n2t.net/ark:/13030").stdout.splitlines()[0] == "ark:13030"
-    document = json.loads(run("ark", "--json", "ark:13030/").stdout)
-    assert (document["ark"], document["name"], document["shoulder"], document["check"]) == (
-        "ark:13030",
-        "",
-        None,
-        False,
-    )
+    shown = json.loads(run("ark", "--json", "ark:13030/").stdout)
+    assert (shown["ark"], shown["name"], shown["shoulder"], shown["check"]) == ("ark:13030", "", None, False)
 
 
 def test_a_bad_text_does_not_stop_the_others() -> None:

@@ -68,9 +68,7 @@ LOOKUP_OPTIONS = {
 @pytest.mark.parametrize("command", ["discover", "url", "bulk", "info"])
 def test_commands_that_look_up_arks_have_the_same_options(command: str) -> None:
     found = options(command)
-    assert {name: found[name].help for name in LOOKUP_OPTIONS} == {
-        name: options("url")[name].help for name in LOOKUP_OPTIONS
-    }
+    assert {key: found[key].help for key in LOOKUP_OPTIONS} == {key: options("url")[key].help for key in LOOKUP_OPTIONS}
     assert {"--timeout", "--json"} <= found.keys()
 
 

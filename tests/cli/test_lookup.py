@@ -272,9 +272,7 @@ def alive() -> Iterator[int]:
 def dns(alive: int) -> Iterator[str]:
     """A name server with a rule for a host that is down, followed by a rule for one that is up."""
     dead = free_port()
-    rules = [
-        rf'0 {order} "u" "ark" "!^(.*)$!http://127.0.0.1:{port}/\\1!" .' for order, port in enumerate((dead, alive))
-    ]
+    rules = [rf'0 {rank} "u" "ark" "!^(.*)$!http://127.0.0.1:{port}/\\1!" .' for rank, port in enumerate((dead, alive))]
     with serving(zone({"12345.ark.arpa.": rules})) as port:
         yield f"@127.0.0.1#{port}"
 

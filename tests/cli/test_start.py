@@ -26,9 +26,7 @@ from tests.support.command_line import run, run_process
         (("ark:00000/x1",), 1),
     ],
 )
-def test_the_same_output_as_with_click(
-    words: tuple[str, ...], code: int, at: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_same_output_as_click(words: tuple[str, ...], code: int, at: str, capsys: pytest.CaptureFixture[str]) -> None:
     line = [at, *words] if words[0].startswith("ark:") else [*words, at]
     assert start.answer(line, {}) == code
     direct = capsys.readouterr()
@@ -53,9 +51,7 @@ def test_the_same_output_as_with_click(
         ("nonsense",),
     ],
 )
-def test_other_command_lines_are_left_to_click_without_output(
-    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_command_lines_are_left_to_click(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert start.answer(words, {}) is None
     assert capsys.readouterr() == ("", "")
 

@@ -308,9 +308,7 @@ def test_a_discovery_is_immutable() -> None:
     assert pickle.loads(pickle.dumps(found)) == copy.deepcopy(found) == found
 
 
-def test_the_lookup_of_a_server_name_is_bounded_and_does_not_block_the_event_loop(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_looking_up_a_server_name_is_bounded_and_does_not_block_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     go = threading.Event()
 
     def slow(host: str, port: int, **_: object) -> list[Any]:

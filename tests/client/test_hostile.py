@@ -15,24 +15,10 @@ import pytest
 
 from maptr import Discovery, Stub, discover, discover_async, discover_many
 from maptr.discovery import Outcome
+from maptr.protocol.numbers import AA, CNAME, NAPTR, NS, TC, A
 from maptr.walk import MAX_CANDIDATES, MAX_QUESTIONS
 from tests.support.drivers import RESOLVER_DRIVERS, STUB_DRIVERS, Driver, by_cache, name_of
-from tests.support.hostile import (
-    AA,
-    CNAME,
-    NAPTR,
-    NS,
-    TC,
-    A,
-    Hostile,
-    Script,
-    hostile,
-    hosts,
-    naptr,
-    question,
-    record,
-    reply,
-)
+from tests.support.hostile import Hostile, Script, hostile, hosts, naptr, question, record, reply
 
 ARK = "ark:12345/x1"
 ROOT = "12345.ark.arpa."

@@ -87,13 +87,9 @@ def test_a_response_is_read_as_dnspython_reads_it(
     message = dns.message.make_response(dns.message.from_wire(asked.packet))
     message.flags |= (dns.flags.AA if aa else 0) | (dns.flags.RA if ra else 0)
     message.set_rcode(rcode)
-    for section, records in (
-        (message.answer, answer),
-        (message.authority, authority),
-        (message.additional, additional),
-    ):
+    for part, records in ((message.answer, answer), (message.authority, authority), (message.additional, additional)):
         for (owner, kind, text), ttl in records:
-            section.append(dns.rrset.from_text(owner, ttl, "IN", kind, text))
+            part.append(dns.rrset.from_text(owner, ttl, "IN", kind, text))
     packet = message.to_wire()
     assert wire.is_response_to(asked, packet)
     parsed = dns.message.from_wire(packet)

@@ -37,9 +37,7 @@ def server_of(sock: socket.socket) -> Server:
     return Server("127.0.0.1", sock.getsockname()[1])
 
 
-def test_rfc1035_4_2_2_a_response_in_pieces_is_complete_at_its_length(
-    listener: socket.socket, waiter: SelectorWaiter
-) -> None:
+def test_rfc1035_4_2_2_a_response_in_pieces_ends_at_its_length(listener: socket.socket, waiter: SelectorWaiter) -> None:
     came: list[bytes | OSError] = []
     with closing(TcpExchange(server_of(listener), b"query", waiter, came.append)):
         peer, _ = listener.accept()

@@ -19,9 +19,7 @@ def zone_file(vectors: Path) -> Path:
     return vectors / "peers.zone"
 
 
-def test_every_checker_accepts_a_good_zone_and_refuses_another_file(
-    checker: str, zone_file: Path, tmp_path: Path
-) -> None:
+def test_every_checker_accepts_a_good_zone_and_refuses_others(checker: str, zone_file: Path, tmp_path: Path) -> None:
     accepted, output = CHECKERS[checker](ORIGIN, zone_file)
     assert accepted, output
     path = tmp_path / "not a zone"

@@ -129,9 +129,7 @@ def test_shoulders_that_need_a_rule_and_naans_that_need_more_than_an_h_record(ta
 
 def test_the_records_left_out_are_those_without_a_usable_public_host(table: Table, published: Registry) -> None:
     _, errors = publishable(table)
-    found = {
-        finding.record: f"{finding.code}: {finding.reason.removesuffix(f': {finding.value}')}" for finding in errors
-    }
+    found = {one.record: f"{one.code}: {one.reason.removesuffix(f': {one.value}')}" for one in errors}
     assert found == published.left_out
 
 

@@ -99,9 +99,7 @@ def shape(wire: bytes, origin: str, payload: int) -> tuple[object, ...]:
     flags = dns.flags.to_text(reply.flags)
     if reply.flags & dns.flags.TC:
         return dns.rcode.to_text(reply.rcode()), flags, reply.ednsflags
-    answer, authority, additional = (
-        [*_records(section)] for section in (reply.answer, reply.authority, reply.additional)
-    )
+    answer, authority, additional = ([*_records(part)] for part in (reply.answer, reply.authority, reply.additional))
     apex = [record for record in authority if record.startswith((f"{origin} NS ", f"{origin} RRSIG NS "))]
     if answer and reply.flags & dns.flags.AA:
         authority = [record for record in authority if record not in apex]

@@ -110,9 +110,7 @@ TAMPERS: Mapping[str, Tamper] = {
 
 
 # NAANs that redirect to each of these and to some other names.
-NAANS = {
-    str(number): name for number, name in enumerate((*TAMPERS, "alias", "far", "aliasbad", "kid", "1.kid", "q.wild"))
-}
+NAANS = {str(nth): name for nth, name in enumerate((*TAMPERS, "alias", "far", "aliasbad", "kid", "1.kid", "q.wild"))}
 
 
 @dataclass

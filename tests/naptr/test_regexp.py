@@ -96,9 +96,7 @@ def test_unsupported_although_bind_accepts_it(field: bytes) -> None:
     assert not caught.value.refused
 
 
-@pytest.mark.parametrize(
-    "ere", [b"(((a{255}){255}){255})", b"(" * 60 + b"a" + b"){255}" * 60, b"(a|b){99}|" * 25 + b"c"]
-)
+@pytest.mark.parametrize("ere", [b"(((a{255}){255}){255})", b"(" * 60 + b"a" + b"){9}" * 60, b"(a|b){99}|" * 25 + b"c"])
 def test_a_program_that_is_too_long_is_never_built(ere: bytes) -> None:
     tracemalloc.start()
     try:

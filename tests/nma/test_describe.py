@@ -246,13 +246,11 @@ def test_records_of_the_drafts(case: dict[str, Any]) -> None:
     description = read(ARK, "", page)
     assert {s.name: [list(pair) for pair in s.elements] for s in description.segments} == case["segments"]
     assert description.thump == case.get("thump", "")
-    dates = [[segment["name"], date] for segment in description.to_dict()["segments"] for _, date in segment["dates"]]
+    dates = [[part["name"], date] for part in description.to_dict()["segments"] for _, date in part["dates"]]
     assert dates == case.get("dates", [])
-    assert [code for segment in description.to_dict()["segments"] for code in segment["codes"]] == case.get("codes", [])
-    for segment in description.segments:
-        assert [segment.code(label) for label, _ in case.get("codes", ())] == [
-            code for _, code in case.get("codes", ())
-        ]
+    assert [code for part in description.to_dict()["segments"] for code in part["codes"]] == case.get("codes", [])
+    for part in description.segments:
+        assert [part.code(label) for label, _ in case.get("codes", ())] == [code for _, code in case.get("codes", ())]
 
 
 @pytest.mark.parametrize("case", DRAFTS["date"], ids=lambda case: case["title"])

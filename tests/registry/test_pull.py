@@ -229,9 +229,7 @@ def test_a_broken_file_is_replaced_and_not_kept(content: bytes, target: Path) ->
     assert not (target.parent / "natab.2").exists()
 
 
-def test_a_failure_of_the_parser_does_not_make_a_file_broken(
-    target: Path, source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_parser_makes_no_file_broken(target: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("maptr.registry.sandbox.PROGRAM", "raise SystemExit(3)")
     with pytest.raises(ParserFailed, match=f"{target}: the process that reads it ended with status 3"):
         plan_pull(target, [str(source)])
@@ -325,9 +323,7 @@ def test_the_last_three_states_are_kept(target: Path) -> None:
     assert (note["checked"], note["etag"], note["sha256"]) == (1234.5, '"1"', hashlib.sha256(states[4]).hexdigest())
 
 
-def test_the_last_state_is_copied_if_it_cannot_be_linked(
-    target: Path, source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_state_is_copied_if_it_cannot_be_linked(target: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.link", Mock(side_effect=PermissionError(errno.EPERM, "Operation not permitted")))
     apply_pull(plan_pull(target, [str(source)]), wall=time.time)
     assert target.read_bytes() == NEW

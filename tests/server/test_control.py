@@ -106,9 +106,7 @@ def test_a_refused_zone_leaves_the_old_one(site: Site) -> None:
 
 
 @pytest.mark.parametrize(("text", "reason"), [("nonsense", ":1: "), (None, ": No such file or directory")])
-def test_a_bad_zone_at_the_start_is_servfail_while_the_others_are_served(
-    site: Site, text: str | None, reason: str
-) -> None:
+def test_a_bad_zone_at_the_start_is_servfail_while_others_are_served(site: Site, text: str | None, reason: str) -> None:
     if text is None:
         (site.directory / "a.test.zone").unlink()
     else:

@@ -188,7 +188,7 @@ def test_the_servers_run_under_the_memory_protection_of_the_units(sample: Path, 
 
 FAULTS = {
     "a zone file that cannot be read": "control.a_refused_zone_leaves_the_old_one",
-    "a zone file that is wrong": "control.a_bad_zone_at_the_start_is_servfail_while_the_others_are_served",
+    "a zone file that is wrong": "control.a_bad_zone_at_the_start_is_servfail_while_others_are_served",
     "a bad configuration at a reload": "control.a_bad_configuration_leaves_everything",
     "an address that is not there": "sockets.an_address_added_later_with_ip_nonlocal_bind",
     "a port that another server has": "sockets.an_address_in_use_is_an_error_that_names_it",

@@ -159,13 +159,11 @@ def test_check_config_builds_the_zone_in_a_temporary_folder(tmp_path: Path) -> N
     assert (code, "naans is not pulled yet" in said) == (0, True)
 
 
-@pytest.mark.parametrize(
-    ("key", "because"), [("none", "table.public_key: "), ("maptr.toml", "not a minisign public key")]
-)
-def test_errors_are_reported_before_the_start(tmp_path: Path, key: str, because: str) -> None:
+@pytest.mark.parametrize(("key", "why"), [("none", "table.public_key: "), ("maptr.toml", "not a minisign public key")])
+def test_errors_are_reported_before_the_start(tmp_path: Path, key: str, why: str) -> None:
     code, said = check(Site(tmp_path, f'[table]\nfile = "naans"\nurl = "x"\npublic_key = "{key}"\n'))
     assert code == 1
-    assert because in said
+    assert why in said
     assert "maptr.toml:" in said
 
 
@@ -363,9 +361,7 @@ where: https://cdlib.nlm.nih.gov
 """
 
 
-def test_missing_records_are_in_status_and_log_and_logged_daily(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_missing_records_are_in_status_and_are_logged_daily(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     site = Site(tmp_path)
     site.table.write_text(SHOULDER)
     site.start()

@@ -174,9 +174,7 @@ def cut(stream: bytes, places: list[int]) -> list[bytes]:
 
 
 @given(st.lists(packets, max_size=6), st.lists(st.integers(0, 2000), max_size=8), st.binary(max_size=1))
-def test_rfc7766_8_messages_in_any_pieces_are_answered_in_order(
-    queries: list[bytes], places: list[int], rest: bytes
-) -> None:
+def test_rfc7766_8_any_pieces_are_answered_in_order(queries: list[bytes], places: list[int], rest: bytes) -> None:
     expected = b"".join(framed(reply) for reply in map(answer, queries) if reply is not None)
     assert converse_over(cut(b"".join(map(framed, queries)) + rest, places), answer) == expected
 

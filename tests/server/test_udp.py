@@ -454,9 +454,7 @@ def test_an_unknown_edns_version_is_counted_as_badvers() -> None:
         (socket.SOL_SOCKET, 29, "00000000", None),
     ],
 )
-def test_rfc3542_the_address_is_kept_and_the_interface_is_not(
-    level: int, kind: int, arrived: str, leaves: str | None
-) -> None:
+def test_rfc3542_the_address_is_kept_not_the_interface(level: int, kind: int, arrived: str, leaves: str | None) -> None:
     expected = [] if leaves is None else [(level, kind, bytes.fromhex(leaves))]
     assert udp.reply_source([(level, kind, bytes.fromhex(arrived))]) == expected
 

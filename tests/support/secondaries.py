@@ -165,12 +165,9 @@ def serial_at(server: Peer) -> int | None:
     return reply.answer[0][0].serial if reply.answer else None
 
 
-def wait_for_serial(server: Peer, serial: int, log: Callable[[], str] = str) -> None:
-    """Wait until a server has the serial; else the test fails with its log, and another one."""
-    until(
-        lambda: serial_at(server) == serial,
-        lambda: f"{server.name} is at {serial_at(server)}\n{server.log()}\n{log()}",
-    )
+def wait_for_serial(peer: Peer, serial: int, log: Callable[[], str] = str) -> None:
+    """Wait until a peer has the serial; else the test fails with its log, and another one."""
+    until(lambda: serial_at(peer) == serial, lambda: f"{peer.name} is at {serial_at(peer)}\n{peer.log()}\n{log()}")
 
 
 def contents(server: Peer) -> dns.zone.Zone:

@@ -145,9 +145,7 @@ def test_silent_addresses_share_the_time_of_one(
     assert sum(timeout for _, _, timeout in tried) < 0.5
 
 
-def test_connecting_has_a_shorter_timeout_than_the_whole_fetch(
-    silent_port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_connecting_has_a_shorter_timeout_than_a_whole_fetch(silent_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("maptr.web.http.CONNECT_SECONDS", 0.2)
     with pytest.raises(FetchError, match=r"in time|timed out"):
         fetch(f"http://127.0.0.1:{silent_port}/", seconds=3600)

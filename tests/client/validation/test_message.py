@@ -96,9 +96,7 @@ def test_a_message_of_a_resolver_is_limited_too() -> None:
         if lookup.rdtype != NAPTR:
             return honest(lookup)
         heavy = dns.message.make_response(dns.message.make_query(lookup.name, lookup.rdtype))
-        heavy.authority = [
-            dns.rrset.from_text(f"n{number}.ark.arpa.", 60, "IN", "NSEC", ". A") for number in range(300)
-        ]
+        heavy.authority = [dns.rrset.from_text(f"n{nth}.ark.arpa.", 60, "IN", "NSEC", ". A") for nth in range(300)]
         return Resolved(Outcome.NODATA, heavy)
 
     answer = settle("1.ark.arpa.", ask)
