@@ -27,17 +27,7 @@ from maptr.zone import text as zonetext
 from maptr.zone.diff import ZoneDiff, stripped
 from maptr.zone.reader import read_plain
 from maptr.zone.snapshot import view_zone
-from tests.support.signing import (
-    NOW,
-    ORIGIN,
-    TEXT,
-    example_zone,
-    one_key,
-    random_view,
-    sign_example,
-    sign_zone,
-    to_zone,
-)
+from tests.support import signing
 
 ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519", reason="signing needs maptr[dnssec]")
 
@@ -47,13 +37,13 @@ def text_of(made: dns.zone.Zone) -> str:
 
 
 def tags(signed: dns.zone.Zone, owner: str, covered: dns.rdatatype.RdataType) -> set[int]:
-    found = signed.get_rdataset(dns.name.from_text(owner, ORIGIN), RRSIG, covered)
+    found = signed.get_rdataset(dns.name.from_text(owner, signing.ORIGIN), RRSIG, covered)
     return {rdata.key_tag for rdata in found or ()}
 
 
 def test_each_key_signs_the_rrsets_of_its_role(keys: dict[Role, ZoneKey]) -> None:
     ksk, zsk = keys[Role.KSK], keys[Role.ZSK]
-    signed = sign_example(ksk, zsk)
+    signed = signing.sign_example(ksk, zsk)
     for covered in (DNSKEY, CDS, CDNSKEY):
         assert tags(signed, "@", covered) == {ksk.tag}
     for owner, covered in (("@", SOA), ("@", NS), ("@", ZONEMD), ("ns1", A), ("a.b", TXT), ("*.w", MX), ("del", NSEC)):
@@ -62,24 +52,24 @@ def test_each_key_signs_the_rrsets_of_its_role(keys: dict[Role, ZoneKey]) -> Non
 
 @pytest.mark.parametrize("roles", [(Role.KSK, Role.ZSK), (Role.CSK,)], ids=["ksk and zsk", "csk"])
 def test_every_signature_verifies(keys: dict[Role, ZoneKey], roles: tuple[Role, ...]) -> None:
-    signed = sign_example(*(keys[role] for role in roles))
-    dnskeys = {ORIGIN: signed.get_rdataset(ORIGIN, DNSKEY)}
+    signed = signing.sign_example(*(keys[role] for role in roles))
+    dnskeys = {signing.ORIGIN: signed.get_rdataset(signing.ORIGIN, DNSKEY)}
     count = 0
     for name, rdataset in signed.iterate_rdatasets():
         signatures = signed.get_rdataset(name, RRSIG, rdataset.rdtype)
         if rdataset.rdtype != RRSIG and signatures:
-            dns.dnssec.validate((name, rdataset), (name, signatures), dnskeys, ORIGIN, NOW)  # type: ignore[arg-type]
+            dns.dnssec.validate((name, rdataset), (name, signatures), dnskeys, signing.ORIGIN, signing.NOW)  # type: ignore[arg-type]
             count += 1
     assert count == 19
-    soa, signature = ((ORIGIN, signed.find_rdataset(ORIGIN, *kind)) for kind in ((SOA,), (RRSIG, SOA)))
-    for late in (NOW - 3601, NOW + 14 * 86400 + 1):
+    soa, signature = ((signing.ORIGIN, signed.find_rdataset(signing.ORIGIN, *kind)) for kind in ((SOA,), (RRSIG, SOA)))
+    for late in (signing.NOW - 3601, signing.NOW + 14 * 86400 + 1):
         with pytest.raises(dns.exception.ValidationFailure):
-            dns.dnssec.validate(soa, signature, dnskeys, ORIGIN, late)  # type: ignore[arg-type]
+            dns.dnssec.validate(soa, signature, dnskeys, signing.ORIGIN, late)  # type: ignore[arg-type]
 
 
 def test_rfc4035_2_2_glue_and_delegations_are_not_signed(keys: dict[Role, ZoneKey]) -> None:
     """RFC 4035 2.2 and 2.3: glue has neither signature nor NSEC, and is no type of the cut's NSEC."""
-    signed = sign_example(keys[Role.CSK])
+    signed = signing.sign_example(keys[Role.CSK])
     assert tags(signed, "del", NS) == tags(signed, "del", A) == tags(signed, "ns.del", A) == tags(signed, "x.dname", A)
     assert tags(signed, "del", A) == set()
     nsec = signed.find_rdataset("del", NSEC)[0]
@@ -91,48 +81,51 @@ def test_rfc4035_2_2_glue_and_delegations_are_not_signed(keys: dict[Role, ZoneKe
 
 def test_rfc9077_3_nsec_has_the_ttl_of_a_negative_response(keys: dict[Role, ZoneKey]) -> None:
     """RFC 9077 3: the lesser of the SOA's TTL and its minimum."""
-    low = dns.zone.from_text(TEXT.replace("$TTL 3600", "$TTL 60"), relativize=False)
-    signed = sign_zone(low, [keys[Role.CSK]], now=NOW, serial=7)
+    low = dns.zone.from_text(signing.TEXT.replace("$TTL 3600", "$TTL 60"), relativize=False)
+    signed = signing.sign_zone(low, [keys[Role.CSK]], now=signing.NOW, serial=7)
     assert {rdataset.ttl for _, rdataset in signed.iterate_rdatasets(NSEC)} == {60}
-    assert {rdataset.ttl for _, rdataset in sign_example(keys[Role.CSK]).iterate_rdatasets(NSEC)} == {300}
+    assert {rdataset.ttl for _, rdataset in signing.sign_example(keys[Role.CSK]).iterate_rdatasets(NSEC)} == {300}
 
 
 def test_the_digest_is_of_the_whole_zone(keys: dict[Role, ZoneKey]) -> None:
     """RFC 8976, glue included; a change of one octet is found."""
-    signed = sign_example(keys[Role.CSK], serial=99)
+    signed = signing.sign_example(keys[Role.CSK], serial=99)
     signed.verify_digest()
-    assert signed.find_rdataset(ORIGIN, ZONEMD)[0].serial == 99
+    assert signed.find_rdataset(signing.ORIGIN, ZONEMD)[0].serial == 99
     signed.find_rdataset("ns.del", A, create=True).add(dns.rdata.from_text("IN", "A", "192.0.2.9"), 3600)
     with pytest.raises(dns.zone.DigestVerificationFailure):
         signed.verify_digest()
-    assert sign_example(keys[Role.CSK], policy=SigningPolicy(zonemd=False)).get_rdataset(ORIGIN, ZONEMD) is None
+    assert (
+        signing.sign_example(keys[Role.CSK], policy=SigningPolicy(zonemd=False)).get_rdataset(signing.ORIGIN, ZONEMD)
+        is None
+    )
 
 
 def test_signing_is_repeatable_and_leaves_its_input_unchanged(keys: dict[Role, ZoneKey]) -> None:
-    unsigned = example_zone()
+    unsigned = signing.example_zone()
     texts = {
-        text_of(sign_zone(unsigned, [keys[role] for role in roles], now=NOW, serial=8))
+        text_of(signing.sign_zone(unsigned, [keys[role] for role in roles], now=signing.NOW, serial=8))
         for roles in ((Role.KSK, Role.ZSK), (Role.ZSK, Role.KSK), (Role.KSK, Role.ZSK))
     }
     assert len(texts) == 1
-    assert unsigned == example_zone()
-    assert not unsigned.get_rdataset(ORIGIN, DNSKEY)
+    assert unsigned == signing.example_zone()
+    assert not unsigned.get_rdataset(signing.ORIGIN, DNSKEY)
 
 
 def test_signing_a_signed_zone_removes_the_records_of_old_keys(keys: dict[Role, ZoneKey]) -> None:
-    signed = sign_example(keys[Role.KSK], keys[Role.ZSK])
-    again = sign_zone(signed, [keys[Role.CSK]], now=NOW, serial=7)
-    assert text_of(again) == text_of(sign_example(keys[Role.CSK]))
+    signed = signing.sign_example(keys[Role.KSK], keys[Role.ZSK])
+    again = signing.sign_zone(signed, [keys[Role.CSK]], now=signing.NOW, serial=7)
+    assert text_of(again) == text_of(signing.sign_example(keys[Role.CSK]))
 
 
 @pytest.mark.parametrize(
     ("change", "current"),
     [
         ({}, True),
-        ({"text": TEXT.replace(" 7 ", " 8 ", 1)}, True),
-        ({"text": TEXT.replace("192.0.2.1", "192.0.2.9")}, False),
-        ({"text": TEXT.replace("192.0.2.3", "192.0.2.9")}, False),
-        ({"text": TEXT + "new A 192.0.2.1\n"}, False),
+        ({"text": signing.TEXT.replace(" 7 ", " 8 ", 1)}, True),
+        ({"text": signing.TEXT.replace("192.0.2.1", "192.0.2.9")}, False),
+        ({"text": signing.TEXT.replace("192.0.2.3", "192.0.2.9")}, False),
+        ({"text": signing.TEXT + "new A 192.0.2.1\n"}, False),
         ({"policy": SigningPolicy(zonemd=False)}, False),
         ({"policy": SigningPolicy(cds=Children.NONE)}, False),
         ({"policy": SigningPolicy(dnskey_ttl=60)}, False),
@@ -140,8 +133,8 @@ def test_signing_a_signed_zone_removes_the_records_of_old_keys(keys: dict[Role, 
 )
 def test_when_a_signed_zone_is_current(keys: dict[Role, ZoneKey], change: dict[str, object], current: bool) -> None:
     ksk, zsk = keys[Role.KSK], keys[Role.ZSK]
-    old = dns.zone.from_text(text_of(sign_example(ksk, zsk)), "example.", relativize=False)
-    now = dns.zone.from_text(str(change.get("text", TEXT)), relativize=False)
+    old = dns.zone.from_text(text_of(signing.sign_example(ksk, zsk)), "example.", relativize=False)
+    now = dns.zone.from_text(str(change.get("text", signing.TEXT)), relativize=False)
     policy = change.get("policy", SigningPolicy())
     assert isinstance(policy, SigningPolicy)
     assert is_current(view_zone(old), view_zone(now), KeySet((ksk, zsk)), policy) is current
@@ -150,7 +143,7 @@ def test_when_a_signed_zone_is_current(keys: dict[Role, ZoneKey], change: dict[s
 def test_other_keys_make_the_zone_outdated(keys: dict[Role, ZoneKey]) -> None:
     """A retired key still signs and is in DNSKEY, but not in CDS."""
     ksk, zsk, csk = (keys[role] for role in (Role.KSK, Role.ZSK, Role.CSK))
-    old, plain = view_zone(sign_example(ksk, zsk, csk)), view_zone(example_zone())
+    old, plain = view_zone(signing.sign_example(ksk, zsk, csk)), view_zone(signing.example_zone())
     assert is_current(old, plain, KeySet((ksk, zsk, csk)), SigningPolicy())
     retired, waiting = replace(ksk, state=KeyState.RETIRED), replace(csk, state=KeyState.PUBLISHED)
     for others in ((retired, zsk, csk), (ksk, zsk, waiting), (ksk, zsk)):
@@ -159,14 +152,17 @@ def test_other_keys_make_the_zone_outdated(keys: dict[Role, ZoneKey]) -> None:
 
 def test_cds_and_ds_are_for_the_active_keys(keys: dict[Role, ZoneKey]) -> None:
     old = replace(keys[Role.KSK], state=KeyState.RETIRED)
-    signed = sign_example(old, keys[Role.ZSK], keys[Role.CSK])
+    signed = signing.sign_example(old, keys[Role.ZSK], keys[Role.CSK])
     (entry,) = KeySet((old, keys[Role.ZSK], keys[Role.CSK])).entries
-    assert [rdata.to_wire() for rdata in signed.find_rdataset(ORIGIN, CDS)] == [ds_rdata((b"Example",), entry)]
-    assert len(signed.find_rdataset(ORIGIN, CDNSKEY)) == 1
+    assert [rdata.to_wire() for rdata in signed.find_rdataset(signing.ORIGIN, CDS)] == [ds_rdata((b"Example",), entry)]
+    assert len(signed.find_rdataset(signing.ORIGIN, CDNSKEY)) == 1
     assert tags(signed, "@", DNSKEY) == {old.tag, keys[Role.CSK].tag}
-    gone = sign_example(keys[Role.CSK], policy=SigningPolicy(cds=Children.DELETE))
-    assert gone.find_rdataset(ORIGIN, CDS)[0].to_text() == "0 0 0 00"
-    assert sign_example(keys[Role.CSK], policy=SigningPolicy(cds=Children.NONE)).get_rdataset(ORIGIN, CDS) is None
+    gone = signing.sign_example(keys[Role.CSK], policy=SigningPolicy(cds=Children.DELETE))
+    assert gone.find_rdataset(signing.ORIGIN, CDS)[0].to_text() == "0 0 0 00"
+    assert (
+        signing.sign_example(keys[Role.CSK], policy=SigningPolicy(cds=Children.NONE)).get_rdataset(signing.ORIGIN, CDS)
+        is None
+    )
 
 
 @pytest.mark.parametrize("times", [{"lifetime": 100, "refresh": 100}, {"refresh": -1}, {"inception": -1}])
@@ -179,10 +175,10 @@ def test_rfc4034_b_another_key_with_the_same_tag_keeps_no_signature(
     keys: dict[Role, ZoneKey], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signature is kept only if the key itself was in the zone: tags are not unique."""
-    old = sign_example(keys[Role.CSK])
+    old = signing.sign_example(keys[Role.CSK])
     other = replace(keys[Role.CSK], private=Algorithm.ED25519.private_class(ed25519.Ed25519PrivateKey.generate()))
     monkeypatch.setattr(ZoneKey, "tag", keys[Role.CSK].tag)
-    signed = sign_zone(example_zone(), [other], now=NOW + 60, serial=8, old=old)
+    signed = signing.sign_zone(signing.example_zone(), [other], now=signing.NOW + 60, serial=8, old=old)
     before, after = (
         {rdata for _, found in zone.iterate_rdatasets() if found.rdtype == RRSIG for rdata in found}
         for zone in (old, signed)
@@ -195,11 +191,11 @@ def test_rfc4034_b_another_key_with_the_same_tag_keeps_no_signature(
 @given(st.integers(0, 10_000), st.booleans())
 def test_dnspython_accepts_any_signed_zone(seed: int, zonemd: bool) -> None:
     """Signatures verify, exactly the authoritative RRsets are signed, the chain is closed, the digest is right."""
-    plain = random_view(seed)
-    view = Renewal(one_key(), SigningPolicy(zonemd=zonemd), NOW).renew(plain, None)
-    zone = to_zone(view)
-    dnskeys = {ORIGIN: zone.find_rdataset(ORIGIN, DNSKEY)}
-    cuts = [name for name in zone.nodes if name != ORIGIN and zone.get_rdataset(name, "NS")]
+    plain = signing.random_view(seed)
+    view = Renewal(signing.one_key(), SigningPolicy(zonemd=zonemd), signing.NOW).renew(plain, None)
+    zone = signing.to_zone(view)
+    dnskeys = {signing.ORIGIN: zone.find_rdataset(signing.ORIGIN, DNSKEY)}
+    cuts = [name for name in zone.nodes if name != signing.ORIGIN and zone.get_rdataset(name, "NS")]
     tops = [*cuts, *(name for name in zone.nodes if zone.get_rdataset(name, "DNAME"))]
     for name, rdataset in zone.iterate_rdatasets():
         if rdataset.rdtype == RRSIG:
@@ -209,13 +205,13 @@ def test_dnspython_accepts_any_signed_zone(seed: int, zonemd: bool) -> None:
         signatures = zone.get_rdataset(name, RRSIG, rdataset.rdtype)
         assert (signatures is None) is (below or glue), (name, rdataset)
         if signatures is not None:
-            dns.dnssec.validate((name, rdataset), (name, signatures), dnskeys, ORIGIN, NOW)  # type: ignore[arg-type]
+            dns.dnssec.validate((name, rdataset), (name, signatures), dnskeys, signing.ORIGIN, signing.NOW)  # type: ignore[arg-type]
     proving = sorted(name for name in zone.nodes if zone.get_rdataset(name, NSEC))
     assert proving == sorted(
         name for name in zone.nodes if not any(name != top and name.is_subdomain(top) for top in tops)
     )
     following = [zone.find_rdataset(name, NSEC)[0].next for name in proving]
-    assert following == [*proving[1:], ORIGIN]
+    assert following == [*proving[1:], signing.ORIGIN]
     for name in proving:
         types = {dns.rdatatype.to_text(rdataset.rdtype) for rdataset in zone.nodes[name]}
         said = set(zone.find_rdataset(name, NSEC)[0].to_text().split()[1:])
@@ -228,19 +224,19 @@ def test_dnspython_accepts_any_signed_zone(seed: int, zonemd: bool) -> None:
 @given(st.integers(0, 10_000))
 def test_a_signed_zone_is_read_back_from_its_text(seed: int) -> None:
     """The plain reader gives the same zone as dnspython, which is current, and whose signatures are kept."""
-    plain = random_view(seed)
-    view = Renewal(one_key(), SigningPolicy(), NOW).renew(plain, None)
+    plain = signing.random_view(seed)
+    view = Renewal(signing.one_key(), SigningPolicy(), signing.NOW).renew(plain, None)
     text = zonetext.to_text(view)
     slow = view_zone(dns.zone.from_text(text, "example.", relativize=False))
-    quick = read_plain(text.encode(), from_wire(ORIGIN.to_wire() or b""))
+    quick = read_plain(text.encode(), from_wire(signing.ORIGIN.to_wire() or b""))
     assert quick is not None
     back = quick.view
     assert back == slow
     assert (back.nodes.keys(), back.denial) == (view.nodes.keys(), view.denial)
     assert zonetext.to_text(back) == zonetext.to_text(slow) == text
     assert not ZoneDiff.between(back, view)
-    assert is_current(back, plain, one_key(), SigningPolicy())
+    assert is_current(back, plain, signing.one_key(), SigningPolicy())
     assert not ZoneDiff.between(stripped(back, plain.serial), plain)
-    again = Renewal(one_key(), SigningPolicy(), NOW + 60).sign(plain, back)
+    again = Renewal(signing.one_key(), SigningPolicy(), signing.NOW + 60).sign(plain, back)
     changed = {(change.rrset.owner, change.rrset.rdtype) for change in ZoneDiff.between(back, again).changes}
     assert {rdtype for _, rdtype in changed} == {6, 46, 63}, "SOA, ZONEMD and their signatures"

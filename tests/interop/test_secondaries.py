@@ -14,24 +14,10 @@ import pytest
 from maptr import registry
 from maptr.zone.build import build
 from maptr.zone.lint import publishable
+from tests.support import secondaries
 from tests.support.command_line import run as run_command
 from tests.support.moments import ever_touched, of_naans, states
 from tests.support.peers import HOST, Maptr, TlsMaptr, run
-from tests.support.secondaries import (
-    CATALOG,
-    ORIGIN,
-    SECONDARIES,
-    SECRET,
-    BindCatalogSecondary,
-    BindSecondary,
-    KnotCatalogSecondary,
-    KnotSecondary,
-    NsdSecondary,
-    Primary,
-    Secondary,
-    primary_of,
-    wait_for_serial,
-)
 from tests.support.waiting import until
 
 UPDATES = 130  # of the real registry
@@ -54,20 +40,20 @@ def zone_file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def primary(request: pytest.FixtureRequest, zone_file: Path) -> Iterator[Primary]:
+def primary(request: pytest.FixtureRequest, zone_file: Path) -> Iterator[secondaries.Primary]:
     """maptr and a secondary of the kind with which the test is parametrized, with serial 1."""
-    with primary_of(zone_file.parent, (request.param,), f"--catalog={CATALOG}") as running:
+    with secondaries.primary_of(zone_file.parent, (request.param,), f"--catalog={secondaries.CATALOG}") as running:
         running.wait_for(1)
         running.check()
         yield running
 
 
-def each(*kinds: type[Secondary]) -> pytest.MarkDecorator:
+def each(*kinds: type[secondaries.Secondary]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("primary", kinds, ids=[kind.name for kind in kinds], indirect=True)
 
 
-@each(*SECONDARIES)
-def test_a_secondary_follows_by_axfr_then_ixfr(primary: Primary) -> None:
+@each(*secondaries.SECONDARIES)
+def test_a_secondary_follows_by_axfr_then_ixfr(primary: secondaries.Primary) -> None:
     """Records added, changed, removed, a TTL changed, the case of a name, an RRset emptied, each after a NOTIFY.
 
     Then it is asleep while maptr makes three changes and is killed: the journal survives that.
@@ -102,13 +88,13 @@ def test_a_secondary_follows_by_axfr_then_ixfr(primary: Primary) -> None:
     assert "to 9" in primary.log()
 
 
-@each(KnotCatalogSecondary, BindCatalogSecondary)
-def test_rfc9432_a_catalog_is_all_that_a_secondary_needs(primary: Primary) -> None:
+@each(secondaries.KnotCatalogSecondary, secondaries.BindCatalogSecondary)
+def test_rfc9432_a_catalog_is_all_that_a_secondary_needs(primary: secondaries.Primary) -> None:
     """Knot and BIND find the zone in the catalog, and follow it."""
     primary.publish(zone_text(2, "new TXT hello\n"))
     primary.wait_for(2)
     primary.check()
-    assert f"AXFR of zone {CATALOG}" in primary.log()
+    assert f"AXFR of zone {secondaries.CATALOG}" in primary.log()
 
 
 def transfer(command: str, port: int, *arguments: str, key: str = "") -> str:
@@ -121,14 +107,14 @@ def transfer(command: str, port: int, *arguments: str, key: str = "") -> str:
 def test_transfer_tools_with_good_bad_and_no_keys(command: str, zone_file: Path) -> None:
     """Over TCP and over TLS (RFC 9103): the same messages on another stream."""
     algorithms = ("hmac-sha1", "hmac-sha224", "hmac-sha256", "hmac-sha384", "hmac-sha512")
-    keys = [f"--key={algorithm}={algorithm}:{SECRET}" for algorithm in algorithms]
+    keys = [f"--key={algorithm}={algorithm}:{secondaries.SECRET}" for algorithm in algorithms]
     rules = [f"--transfer=key:{algorithm}" for algorithm in algorithms]
-    with TlsMaptr({ORIGIN: zone_file}, *keys, *rules) as server:
+    with TlsMaptr({secondaries.ORIGIN: zone_file}, *keys, *rules) as server:
         zone_file.write_text(zone_text(2, "new TXT hello\n"))
         server.hang_up()
-        wait_for_serial(server, 2)
+        secondaries.wait_for_serial(server, 2)
         for algorithm in algorithms:
-            key = f"{algorithm}:{algorithm}:{SECRET}"
+            key = f"{algorithm}:{algorithm}:{secondaries.SECRET}"
             whole = transfer(command, server.port, "AXFR", key=key)
             assert whole.count("NAPTR") == 60
             assert whole.count("SOA") == 2
@@ -143,9 +129,9 @@ def test_transfer_tools_with_good_bad_and_no_keys(command: str, zone_file: Path)
                 assert "TSIG" in output or command == "kdig"
                 assert not re.search("BADSIG|erify|expected a TSIG", output), output
         assert transfer(command, server.tls_port, "+tls", "AXFR", key=key).count("NAPTR") == 60
-        wrong_secret = f"hmac-sha256:hmac-sha256:{SECRET.replace('d', 'e')}"
+        wrong_secret = f"hmac-sha256:hmac-sha256:{secondaries.SECRET.replace('d', 'e')}"
         assert "BADSIG" in transfer(command, server.port, "AXFR", key=wrong_secret).upper().replace("_", "")
-        assert "BADKEY" in transfer(command, server.port, "AXFR", key=f"hmac-sha256:other:{SECRET}").upper()
+        assert "BADKEY" in transfer(command, server.port, "AXFR", key=f"hmac-sha256:other:{secondaries.SECRET}").upper()
         none = transfer(command, server.port, "AXFR")
         assert "NAPTR" not in none
         assert "REFUSED" in none or "Transfer failed" in none
@@ -155,13 +141,15 @@ def test_transfer_tools_with_good_bad_and_no_keys(command: str, zone_file: Path)
 
 def test_dig_with_a_truncated_mac(zone_file: Path) -> None:
     """BIND's way of RFC 8945 5.2.2.1: ``hmac-sha256-128`` is hmac-sha256 on the wire, its MAC cut."""
-    keys = (f"--key=cut=hmac-sha256-128:{SECRET}", f"--key=full=hmac-sha256:{SECRET}")
-    with Maptr({ORIGIN: zone_file}, *keys, "--transfer=key:cut", "--transfer=key:full") as server:
-        assert transfer("dig", server.port, "AXFR", key=f"hmac-sha256-128:cut:{SECRET}").count("NAPTR") == 60
-        assert "BADTRUNC" in transfer("dig", server.port, "AXFR", key=f"hmac-sha256-128:full:{SECRET}")
+    keys = (f"--key=cut=hmac-sha256-128:{secondaries.SECRET}", f"--key=full=hmac-sha256:{secondaries.SECRET}")
+    with Maptr({secondaries.ORIGIN: zone_file}, *keys, "--transfer=key:cut", "--transfer=key:full") as server:
+        assert (
+            transfer("dig", server.port, "AXFR", key=f"hmac-sha256-128:cut:{secondaries.SECRET}").count("NAPTR") == 60
+        )
+        assert "BADTRUNC" in transfer("dig", server.port, "AXFR", key=f"hmac-sha256-128:full:{secondaries.SECRET}")
 
 
-def check_printed(primary: Primary, least: int) -> list[str]:
+def check_printed(primary: secondaries.Primary, least: int) -> list[str]:
     """All servers have the same records, as dig prints them: it takes a hundredth of dnspython's time."""
 
     def printed(port: int, key: str = "") -> list[str]:
@@ -169,7 +157,7 @@ def check_printed(primary: Primary, least: int) -> list[str]:
         lines = transfer("dig", port, "AXFR", *options, key=key).splitlines()
         return sorted(line.lower() for line in lines if "TSIG" not in line and not line.startswith(";"))
 
-    expected = printed(primary.server.port, f"hmac-sha256:xfr:{SECRET}")
+    expected = printed(primary.server.port, f"hmac-sha256:xfr:{secondaries.SECRET}")
     assert len(expected) > least
     for secondary in primary.secondaries:
         assert printed(secondary.port) == expected, secondary.name
@@ -182,13 +170,13 @@ def test_all_four_follow_a_signed_zone_and_status_shows_their_serials(zone_file:
     unsigned, keys, signed, control = map(zone_file.with_name, ("unsigned", "keys", "signed", "control"))
 
     def sign(text: str) -> str:
-        unsigned.write_text(f"$ORIGIN {ORIGIN}\n{text}")
+        unsigned.write_text(f"$ORIGIN {secondaries.ORIGIN}\n{text}")
         run_command("zone", "sign", unsigned, keys, "-o", signed, code=0)
         return signed.read_text()
 
     run_command("zone", "keys", "add", keys, code=0)
     zone_file.write_text(sign(zone_text(1)))
-    with primary_of(zone_file.parent, SECONDARIES, f"--control={control}") as primary:
+    with secondaries.primary_of(zone_file.parent, secondaries.SECONDARIES, f"--control={control}") as primary:
         for serial, extra in enumerate(["", "new TXT hello\nsub NS ns.sub\nns.sub A 192.0.2.2\n", ""], 1):
             if serial > 1:
                 primary.publish(sign(zone_text(serial, extra)))
@@ -198,14 +186,14 @@ def test_all_four_follow_a_signed_zone_and_status_shows_their_serials(zone_file:
             assert sum("\trrsig\t" in line for line in expected) > 120
             primary.check(zone_file)
         # PowerDNS takes a signed zone by AXFR each time.
-        assert primary.log().count("IXFR of zone") >= 2 * (len(SECONDARIES) - 1)
-        assert primary.log().count("NOTIFY of zone ark.arpa. serial 3 to") == len(SECONDARIES)
+        assert primary.log().count("IXFR of zone") >= 2 * (len(secondaries.SECONDARIES) - 1)
+        assert primary.log().count("NOTIFY of zone ark.arpa. serial 3 to") == len(secondaries.SECONDARIES)
 
         def observed() -> list[tuple[int, bool]]:
             shown = json.loads(run_command("status", f"--control={control}", "--json").stdout)
             return [(seen["observed_serial"], seen["lags"]) for seen in shown["zones"][0]["secondaries"]]
 
-        until(lambda: observed() == [(3, False)] * len(SECONDARIES), lambda: f"status shows {observed()}")
+        until(lambda: observed() == [(3, False)] * len(secondaries.SECONDARIES), lambda: f"status shows {observed()}")
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["naans that change", "whole registry"])
@@ -223,16 +211,20 @@ def test_all_four_follow_the_updates_of_the_real_registry(whole: bool, real_data
 
     (tmp_path / "ark.arpa.zone").write_text(text(0))
     config = tmp_path / "maptr.toml"  # without the checks of the zone, which have other tests and take half the time
-    config.write_text(f'[[zone]]\nname = "{ORIGIN}"\nfile = "ark.arpa.zone"\nlint = "off"\n')
-    with primary_of(tmp_path, SECONDARIES, f"--config={config}", "--control=") as primary:
+    config.write_text(f'[[zone]]\nname = "{secondaries.ORIGIN}"\nfile = "ark.arpa.zone"\nlint = "off"\n')
+    with secondaries.primary_of(tmp_path, secondaries.SECONDARIES, f"--config={config}", "--control=") as primary:
         primary.wait_for(2026112000)
         for number in range(1, steps + 1):
             primary.publish(text(number))
-            primary.wait_for(2026112000 + number, BindSecondary, KnotSecondary, NsdSecondary)
+            primary.wait_for(
+                2026112000 + number, secondaries.BindSecondary, secondaries.KnotSecondary, secondaries.NsdSecondary
+            )
         primary.wait_for(2026112000 + steps)
         check_printed(primary, 3800 if whole else 500)
         log = primary.log()
-        assert log.count("AXFR of zone ark.arpa.") == len(SECONDARIES) + 1, "the first ones, and that of dig"
+        assert log.count("AXFR of zone ark.arpa.") == len(secondaries.SECONDARIES) + 1, (
+            "the first ones, and that of dig"
+        )
         for number in range(steps):
             step = f"from serial {2026112000 + number} to {2026112000 + number + 1}"
             assert log.count(step) >= 3, step

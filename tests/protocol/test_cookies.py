@@ -12,16 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from siphashc import siphash
 
-from maptr.protocol.cookies import (
-    MAX_AGE,
-    MAX_AHEAD,
-    RENEW_AGE,
-    CookieSettings,
-    answer_cookie,
-    is_well_formed,
-    make_cookie,
-    packed_address,
-)
+from maptr.protocol import cookies
 
 VECTORS = tomllib.loads((Path(__file__).resolve().parents[1] / "vectors" / "cookies.toml").read_text(encoding="utf-8"))
 SECRET = bytes(range(16))
@@ -35,33 +26,36 @@ def test_siphash(case: dict[str, str]) -> None:
 @pytest.mark.parametrize("case", VECTORS["cookie"], ids=lambda case: case["title"])
 def test_cookie(case: dict[str, Any]) -> None:
     secrets = [bytes.fromhex(secret) for secret in case["secrets"]]
-    address = packed_address(case["client"])
-    answer = answer_cookie(bytes.fromhex(case["sent"]), address, secrets=secrets, now=case["now"])
+    address = cookies.packed_address(case["client"])
+    answer = cookies.answer_cookie(bytes.fromhex(case["sent"]), address, secrets=secrets, now=case["now"])
     assert answer.verified is case["valid"]
     if "reply" in case:
         assert answer.option.hex() == case["reply"]
-    again = answer_cookie(answer.option, address, secrets=secrets, now=case["now"])
+    again = cookies.answer_cookie(answer.option, address, secrets=secrets, now=case["now"])
     assert again.verified, "the cookie that the client received is valid"
     assert again.option == answer.option
 
 
 @given(
-    st.binary(min_size=8, max_size=8), st.ip_addresses(), st.integers(0, 0xFFFFFFFF), st.integers(-MAX_AHEAD, MAX_AGE)
+    st.binary(min_size=8, max_size=8),
+    st.ip_addresses(),
+    st.integers(0, 0xFFFFFFFF),
+    st.integers(-cookies.MAX_AHEAD, cookies.MAX_AGE),
 )
 def test_rfc1982_a_cookie_stays_valid_when_the_clock_overflows(
     client_cookie: bytes, address: ipaddress.IPv4Address | ipaddress.IPv6Address, made: int, age: int
 ) -> None:
-    cookie = make_cookie(client_cookie, address.packed, SECRET, made)
-    answer = answer_cookie(cookie, address.packed, secrets=[SECRET], now=made + age + 0x100000000)
+    cookie = cookies.make_cookie(client_cookie, address.packed, SECRET, made)
+    answer = cookies.answer_cookie(cookie, address.packed, secrets=[SECRET], now=made + age + 0x100000000)
     assert answer.verified
-    assert (answer.option == cookie) is (age < RENEW_AGE)
+    assert (answer.option == cookie) is (age < cookies.RENEW_AGE)
 
 
 @given(st.binary(max_size=50), st.binary(max_size=16), st.floats(0, 2**40))
 def test_random_bytes_neither_verify_nor_raise(option: bytes, address: bytes, now: float) -> None:
-    assert is_well_formed(option) is (len(option) in (8, *range(16, 41)))
-    if is_well_formed(option):
-        answer = answer_cookie(option, address, secrets=[SECRET], now=now)
+    assert cookies.is_well_formed(option) is (len(option) in (8, *range(16, 41)))
+    if cookies.is_well_formed(option):
+        answer = cookies.answer_cookie(option, address, secrets=[SECRET], now=now)
         assert not answer.verified
         assert answer.option[:8] == option[:8]
         assert len(answer.option) == 24
@@ -71,15 +65,19 @@ def test_rfc9018_4_1_another_version_does_not_verify_even_with_the_right_hash() 
     client_cookie, head = bytes(8), bytes((2, 0, 0, 0, 0, 0, 0, 0))
     address = ipaddress.ip_address("192.0.2.1")
     forged = client_cookie + head + siphash(SECRET, client_cookie + head + address.packed).to_bytes(8, "little")
-    assert not answer_cookie(forged, address.packed, secrets=[SECRET], now=0).verified
+    assert not cookies.answer_cookie(forged, address.packed, secrets=[SECRET], now=0).verified
 
 
 def test_an_ipv6_zone_is_not_part_of_the_address() -> None:
-    assert packed_address("fe80::1%eth0") == packed_address("fe80::1") == ipaddress.ip_address("fe80::1").packed
-    assert packed_address("") == packed_address("no address") == b""
+    assert (
+        cookies.packed_address("fe80::1%eth0")
+        == cookies.packed_address("fe80::1")
+        == ipaddress.ip_address("fe80::1").packed
+    )
+    assert cookies.packed_address("") == cookies.packed_address("no address") == b""
 
 
 @pytest.mark.parametrize("secrets", [(b"short",), (SECRET, SECRET, SECRET), (SECRET, b"")])
 def test_invalid_secrets(secrets: tuple[bytes, ...]) -> None:
     with pytest.raises(ValueError, match="secret"):
-        CookieSettings(secrets)
+        cookies.CookieSettings(secrets)

@@ -26,27 +26,9 @@ from maptr.protocol.address import Address
 from maptr.server.counters import Counters
 from maptr.server.daemon import Daemon
 from maptr.server.stream import ALPN, Certificate, Connections, Stream
+from tests.support import streams
 from tests.support.certificates import write_certificate
 from tests.support.running import PATIENCE, Running, answering, daemon_of
-from tests.support.streams import (
-    BIG,
-    BIG_FRAME,
-    FRAME,
-    QUERY,
-    SNAPSHOT,
-    Listening,
-    ask,
-    connect,
-    frame,
-    is_closed,
-    linger,
-    listening,
-    messages,
-    receive,
-    transferring,
-    wait_for,
-    wait_until_cut_off,
-)
 
 T = TypeVar("T")
 
@@ -58,7 +40,7 @@ def settings_in(directory: Path) -> TlsConfig:
 @contextlib.contextmanager
 def serving_tls(directory: Path) -> Iterator[tuple[int, Daemon, Running]]:
     """A daemon with DNS over TLS alone; its port."""
-    daemon = daemon_of(SNAPSHOT, tls=settings_in(directory))
+    daemon = daemon_of(streams.SNAPSHOT, tls=settings_in(directory))
     with answering(daemon) as running:
         yield daemon.tls_bound[0].port, daemon, running
 
@@ -85,15 +67,17 @@ def client_context(directory: Path, *alpn: str) -> ssl.SSLContext:
 
 def connect_tls(port: int, directory: Path, *alpn: str) -> ssl.SSLSocket:
     context = client_context(directory, *alpn)
-    return context.wrap_socket(connect(port), server_hostname="ns1.example", suppress_ragged_eofs=False)
+    return context.wrap_socket(streams.connect(port), server_hostname="ns1.example", suppress_ragged_eofs=False)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_rfc7858_a_query_over_tls(directory: Path, host: str) -> None:
-    daemon = daemon_of(SNAPSHOT, tls=replace(settings_in(directory), listen=(Address(host, 0),)))
+    daemon = daemon_of(streams.SNAPSHOT, tls=replace(settings_in(directory), listen=(Address(host, 0),)))
     with answering(daemon):
         context, (bound,) = client_context(directory), daemon.tls_bound
-        reply = dns.query.tls(QUERY, host, PATIENCE, bound.port, ssl_context=context, server_hostname="ns1.example")
+        reply = dns.query.tls(
+            streams.QUERY, host, PATIENCE, bound.port, ssl_context=context, server_hostname="ns1.example"
+        )
         assert len(reply.answer[0]) == 2
 
 
@@ -101,24 +85,24 @@ def test_rfc7858_3_1_alpn_is_dot_and_tls_is_1_3(port: int, directory: Path) -> N
     with connect_tls(port, directory, "h2", ALPN) as sock:
         assert sock.selected_alpn_protocol() == "dot"
         assert sock.version() == "TLSv1.3"
-        assert ask(sock).id == QUERY.id
+        assert streams.ask(sock).id == streams.QUERY.id
     with connect_tls(port, directory) as sock:
         assert sock.selected_alpn_protocol() is None
-        assert ask(sock).id == QUERY.id
+        assert streams.ask(sock).id == streams.QUERY.id
 
 
 def test_rfc9325_tls_1_2_is_spoken_and_1_1_is_not(port: int, directory: Path) -> None:
     context = client_context(directory)
     context.maximum_version = ssl.TLSVersion.TLSv1_2
-    with context.wrap_socket(connect(port), server_hostname="ns1.example") as sock:
+    with context.wrap_socket(streams.connect(port), server_hostname="ns1.example") as sock:
         assert sock.version() == "TLSv1.2"
-        assert ask(sock).id == QUERY.id
+        assert streams.ask(sock).id == streams.QUERY.id
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         context.minimum_version = ssl.TLSVersion.TLSv1
         context.maximum_version = ssl.TLSVersion.TLSv1_1
     context.set_ciphers("ALL:@SECLEVEL=0")
-    with connect(port) as plain, pytest.raises(OSError, match=r"(?i)alert|version|reset|EOF"):
+    with streams.connect(port) as plain, pytest.raises(OSError, match=r"(?i)alert|version|reset|EOF"):
         context.wrap_socket(plain, server_hostname="ns1.example")
 
 
@@ -132,7 +116,7 @@ def test_a_client_that_has_closed_its_side_gets_the_responses_of_one_turn(
     context.maximum_version = version
     coming, going = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = context.wrap_bio(coming, going, server_hostname="ns1.example")
-    with connect(port) as sock:
+    with streams.connect(port) as sock:
 
         def step(function: Callable[[], T]) -> T:
             while True:
@@ -146,8 +130,8 @@ def test_a_client_that_has_closed_its_side_gets_the_responses_of_one_turn(
 
         step(tls.do_handshake)
         for number in range(20):
-            tls.write(FRAME[:2] + number.to_bytes(2, "big") + FRAME[4:])
-        tls.write(BIG_FRAME)  # the last of the turn
+            tls.write(streams.FRAME[:2] + number.to_bytes(2, "big") + streams.FRAME[4:])
+        tls.write(streams.BIG_FRAME)  # the last of the turn
         if how != "FIN":
             with contextlib.suppress(ssl.SSLWantReadError):
                 tls.unwrap()
@@ -158,8 +142,8 @@ def test_a_client_that_has_closed_its_side_gets_the_responses_of_one_turn(
         with contextlib.suppress(ssl.SSLZeroReturnError, ssl.SSLEOFError):
             while octets := step(lambda: tls.read(65536)):
                 received += octets
-    ids = [int.from_bytes(message[:2], "big") for message in messages(received)]
-    assert ids == [*range(20), int.from_bytes(BIG[:2], "big")]
+    ids = [int.from_bytes(message[:2], "big") for message in streams.messages(received)]
+    assert ids == [*range(20), int.from_bytes(streams.BIG[:2], "big")]
 
 
 def test_rfc8467_responses_are_padded_and_have_keepalive(port: int, directory: Path) -> None:
@@ -167,40 +151,40 @@ def test_rfc8467_responses_are_padded_and_have_keepalive(port: int, directory: P
     options: list[dns.edns.Option] = [dns.edns.GenericOption(code, b"") for code in asked]
     query = dns.message.make_query("ns.ark.arpa.", "A", options=options)
     with connect_tls(port, directory) as sock:
-        sock.sendall(frame(query))
-        reply = receive(sock, int.from_bytes(receive(sock, 2), "big"))
+        sock.sendall(streams.frame(query))
+        reply = streams.receive(sock, int.from_bytes(streams.receive(sock, 2), "big"))
     assert len(reply) == 468
     assert [int(option.otype) for option in dns.message.from_wire(reply).options] == [11, 12]
 
 
 @pytest.mark.parametrize(
     "octets",
-    [FRAME, b"\x16\x03\x01", b"GET / HTTP/1.1\r\n\r\n", b"\0" * 100, b""],
+    [streams.FRAME, b"\x16\x03\x01", b"GET / HTTP/1.1\r\n\r\n", b"\0" * 100, b""],
     ids=["DNS over TCP", "half a record", "HTTP", "zeros", "nothing"],
 )
 def test_data_that_is_not_tls_ends_its_connection_only(port: int, directory: Path, octets: bytes) -> None:
-    with connect(port) as sock:
+    with streams.connect(port) as sock:
         sock.sendall(octets)
         sock.shutdown(socket.SHUT_WR)
         with contextlib.suppress(ConnectionError):
             while sock.recv(4096):  # an alert, then the end
                 pass
     with connect_tls(port, directory) as sock:
-        assert ask(sock).id == QUERY.id
+        assert streams.ask(sock).id == streams.QUERY.id
 
 
-def listening_tls(directory: Path, **limits: Any) -> contextlib.AbstractContextManager[Listening]:
-    return listening(Certificate(directory / "tls.crt", directory / "tls.key"), **limits)
+def listening_tls(directory: Path, **limits: Any) -> contextlib.AbstractContextManager[streams.Listening]:
+    return streams.listening(Certificate(directory / "tls.crt", directory / "tls.key"), **limits)
 
 
 def test_a_handshake_counts_as_a_connection(directory: Path) -> None:
     with listening_tls(directory, max_per_client=2) as server, contextlib.ExitStack() as stack:
-        *_, third = (stack.enter_context(connect(server.port)) for _ in range(3))
-        assert is_closed(third)
+        *_, third = (stack.enter_context(streams.connect(server.port)) for _ in range(3))
+        assert streams.is_closed(third)
     with listening_tls(directory, max_connections=2) as server, contextlib.ExitStack() as stack:
-        first, _ = (stack.enter_context(connect(server.port)) for _ in range(2))
-        assert ask(stack.enter_context(connect_tls(server.port, directory))).id == QUERY.id
-        assert is_closed(first)
+        first, _ = (stack.enter_context(streams.connect(server.port)) for _ in range(2))
+        assert streams.ask(stack.enter_context(connect_tls(server.port, directory))).id == streams.QUERY.id
+        assert streams.is_closed(first)
 
 
 def hello() -> bytes:
@@ -216,44 +200,44 @@ def test_a_connection_closed_in_its_handshake_leaves_nothing_behind(directory: P
     with listening_tls(directory, max_connections=2) as server, contextlib.ExitStack() as stack:
         socks = []
         for _ in range(40):
-            socks.append(stack.enter_context(connect(server.port)))
+            socks.append(stack.enter_context(streams.connect(server.port)))
             socks[-1].sendall(said)
-        wait_for(lambda: server.counters.accepted == 40)
+        streams.wait_for(lambda: server.counters.accepted == 40)
         for sock in socks[:-2]:
-            while not is_closed(sock):  # the server's part of the handshake
+            while not streams.is_closed(sock):  # the server's part of the handshake
                 pass
         assert (server.counters.open, server.counters.shed) == (2, 38)
         with connect_tls(server.port, directory) as secure:
-            assert ask(secure).id == QUERY.id
+            assert streams.ask(secure).id == streams.QUERY.id
 
 
 def test_a_slow_handshake_is_disconnected_at_its_time_limit(directory: Path) -> None:
     with listening_tls(directory, HANDSHAKE_TIMEOUT=1.0, max_per_client=100) as server, contextlib.ExitStack() as stack:
-        slow = [stack.enter_context(connect(server.port)) for _ in range(50)]
+        slow = [stack.enter_context(streams.connect(server.port)) for _ in range(50)]
         for octet in hello()[:-1]:
             for sock in slow:
                 with contextlib.suppress(OSError):
                     sock.sendall(bytes((octet,)))
         with connect_tls(server.port, directory) as other:
-            assert ask(other).id == QUERY.id
-        assert all(map(is_closed, slow))
-        wait_for(lambda: not server.counters.open)
+            assert streams.ask(other).id == streams.QUERY.id
+        assert all(map(streams.is_closed, slow))
+        streams.wait_for(lambda: not server.counters.open)
 
 
 def test_a_stop_ends_handshakes(directory: Path) -> None:
     with listening_tls(directory) as server, contextlib.ExitStack() as stack:
-        socks = [stack.enter_context(connect(server.port)) for _ in range(10)]
+        socks = [stack.enter_context(streams.connect(server.port)) for _ in range(10)]
         for sock in socks[:5]:
             sock.sendall(hello())
         begun = stack.enter_context(connect_tls(server.port, directory))
-        assert ask(begun).id == QUERY.id
-        wait_for(lambda: server.counters.accepted == 11)
+        assert streams.ask(begun).id == streams.QUERY.id
+        streams.wait_for(lambda: server.counters.accepted == 11)
         server.stop()
         assert server.counters.open == 0
         for sock in socks:
-            while not is_closed(sock):
+            while not streams.is_closed(sock):
                 pass
-        assert is_closed(begun)
+        assert streams.is_closed(begun)
 
 
 # --- both over TCP and over TLS
@@ -265,10 +249,12 @@ def secure(request: pytest.FixtureRequest) -> bool:
 
 
 @contextlib.contextmanager
-def dialled(directory: Path, secure: bool, **limits: Any) -> Iterator[tuple[Listening, Callable[[], socket.socket]]]:
+def dialled(
+    directory: Path, secure: bool, **limits: Any
+) -> Iterator[tuple[streams.Listening, Callable[[], socket.socket]]]:
     """A listener, and how to connect to it."""
-    with listening_tls(directory, **limits) if secure else listening(**limits) as server:
-        yield server, lambda: connect_tls(server.port, directory) if secure else connect(server.port)
+    with listening_tls(directory, **limits) if secure else streams.listening(**limits) as server:
+        yield server, lambda: connect_tls(server.port, directory) if secure else streams.connect(server.port)
 
 
 def test_a_slow_reader_costs_some_messages_and_is_disconnected(directory: Path, secure: bool) -> None:
@@ -277,21 +263,21 @@ def test_a_slow_reader_costs_some_messages_and_is_disconnected(directory: Path, 
     def dial() -> socket.socket:
         if secure:
             return connect_tls(daemon.tls_bound[0].port, directory)
-        return connect(daemon.bound[0].port)
+        return streams.connect(daemon.bound[0].port)
 
-    with transferring(settings_in(directory), WRITE_TIMEOUT=0.3) as daemon, dial() as slow:
-        slow.sendall(frame(dns.message.make_query("ark.arpa.", "AXFR")) * 1000)
+    with streams.transferring(settings_in(directory), WRITE_TIMEOUT=0.3) as daemon, dial() as slow:
+        slow.sendall(streams.frame(dns.message.make_query("ark.arpa.", "AXFR")) * 1000)
         tracemalloc.start()
         try:
             for _ in range(20):
                 with dial() as other:
-                    assert ask(other).id == QUERY.id
+                    assert streams.ask(other).id == streams.QUERY.id
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
         assert peak < 4 << 20
         with contextlib.suppress(ssl.SSLEOFError):
-            wait_until_cut_off(slow)
+            streams.wait_until_cut_off(slow)
 
 
 def test_a_closed_connection_leaves_no_reference_cycle(directory: Path, secure: bool) -> None:
@@ -305,37 +291,41 @@ def test_a_closed_connection_leaves_no_reference_cycle(directory: Path, secure: 
     try:
         before = open_ones()
         with dialled(directory, secure) as (_, dial):
-            for end in (lambda sock: sock.unwrap().close() if secure else None, linger, lambda sock: sock.send(b"\0")):
+            for end in (
+                lambda sock: sock.unwrap().close() if secure else None,
+                streams.linger,
+                lambda sock: sock.send(b"\0"),
+            ):
                 with dial() as sock:
-                    ask(sock)
+                    streams.ask(sock)
                     end(sock)
-            wait_for(lambda: open_ones() <= before)
+            streams.wait_for(lambda: open_ones() <= before)
     finally:
         gc.enable()
 
 
 def test_abandoned_connections_and_handshakes_leave_nothing_behind(directory: Path, secure: bool) -> None:
-    begun = hello() if secure else FRAME * 3
+    begun = hello() if secure else streams.FRAME * 3
     with dialled(directory, secure, max_per_client=1000, max_connections=1000) as (server, dial):
         for number in range(200):
-            with connect(server.port) as sock:
+            with streams.connect(server.port) as sock:
                 sock.sendall(begun[: number * len(begun) // 199])
                 if number % 3:
-                    linger(sock)
-        wait_for(lambda: (server.counters.accepted, server.counters.open) == (200, 0))
+                    streams.linger(sock)
+        streams.wait_for(lambda: (server.counters.accepted, server.counters.open) == (200, 0))
         with dial() as sock:
-            assert ask(sock).id == QUERY.id
+            assert streams.ask(sock).id == streams.QUERY.id
 
 
 def test_rfc7766_6_2_3_idle_connections_are_closed(directory: Path, secure: bool) -> None:
     """With close_notify (RFC 8446 6.1): otherwise the stream might have been truncated by an attacker."""
     with dialled(directory, secure, idle_timeout=0.2) as (_, dial), dial() as silent, dial() as trickling:
         with contextlib.suppress(OSError):
-            for octet in FRAME[:-1]:  # never silent for long, and never done
+            for octet in streams.FRAME[:-1]:  # never silent for long, and never done
                 trickling.sendall(bytes((octet,)))
                 time.sleep(0.02)
         assert silent.recv(1) == b""
-        assert is_closed(trickling)
+        assert streams.is_closed(trickling)
 
 
 def test_a_new_certificate_applies_to_new_connections_and_a_bad_one_to_none(
@@ -345,18 +335,18 @@ def test_a_new_certificate_applies_to_new_connections_and_a_bad_one_to_none(
 
     def reload_and_wait_for(text: str) -> None:
         running.call(daemon.reload)
-        wait_for(lambda: text in caplog.text)
+        streams.wait_for(lambda: text in caplog.text)
 
     def presented() -> bytes | None:
         with connect_tls(port, tmp_path) as sock:
-            assert ask(sock).id == QUERY.id
+            assert streams.ask(sock).id == streams.QUERY.id
             return sock.getpeercert(binary_form=True)
 
     write_certificate(tmp_path)
     with serving_tls(tmp_path) as (port, daemon, running):
         before = presented()
         with connect_tls(port, tmp_path) as early:
-            assert ask(early).id == QUERY.id
+            assert streams.ask(early).id == streams.QUERY.id
             write_certificate(tmp_path)
             reload_and_wait_for("certificate reloaded")
             after = presented()
@@ -366,7 +356,7 @@ def test_a_new_certificate_applies_to_new_connections_and_a_bad_one_to_none(
             reload_and_wait_for("certificate not reloaded, the old one stays: ")
             (tmp_path / "tls.crt").write_bytes(good)
             assert presented() == after
-            assert ask(early).id == QUERY.id, "open connections go on"
+            assert streams.ask(early).id == streams.QUERY.id, "open connections go on"
 
 
 @pytest.mark.parametrize("fault", ["no certificate", "no key", "nonsense", "another key", "encrypted"])

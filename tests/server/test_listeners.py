@@ -30,31 +30,13 @@ from maptr.server.sockets import Sockets, open_tcp
 from maptr.server.stock_resolver import MaptrResolver
 from maptr.server.stream import TURN_SIZE
 from maptr.transfer.session import Access
+from tests.support import streams
 from tests.support.running import PATIENCE, Running, daemon_of
-from tests.support.streams import (
-    BIG_FRAME,
-    FRAME,
-    QUERY,
-    SNAPSHOT,
-    WIRE,
-    ask,
-    connect,
-    frame,
-    is_closed,
-    linger,
-    listening,
-    receive,
-    receive_message,
-    responding,
-    serving,
-    transferring,
-    wait_for,
-)
 
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    with serving() as daemon:
+    with streams.serving() as daemon:
         yield daemon.bound[0].port
 
 
@@ -66,11 +48,11 @@ def test_udp_truncates_and_tcp_does_not(port: int) -> None:
 
 
 def test_several_addresses_of_both_families() -> None:
-    with serving(Address("127.0.0.1", 0), Address("::1", 0), Address("127.0.0.2", 0)) as daemon:
+    with streams.serving(Address("127.0.0.1", 0), Address("::1", 0), Address("127.0.0.2", 0)) as daemon:
         assert len(daemon.bound) == 3
         for address in daemon.bound:
             for ask in (dns.query.udp, dns.query.tcp):
-                assert ask(QUERY, address.host, PATIENCE, address.port).answer
+                assert ask(streams.QUERY, address.host, PATIENCE, address.port).answer
 
 
 @pytest.mark.parametrize("batched", [True, False])
@@ -82,7 +64,7 @@ def test_replies_leave_from_the_address_that_was_asked(
 ) -> None:
     if not batched:
         monkeypatch.setattr("maptr.server.udp.why_not", lambda: "for a test")
-    with serving(Address(host, 0)) as daemon, contextlib.ExitStack() as stack:
+    with streams.serving(Address(host, 0)) as daemon, contextlib.ExitStack() as stack:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         socks = [stack.enter_context(socket.socket(family, socket.SOCK_DGRAM)) for _ in asked]
         for sock, address in zip(socks, asked, strict=True):
@@ -90,8 +72,8 @@ def test_replies_leave_from_the_address_that_was_asked(
             sock.connect((address, daemon.bound[0].port))  # takes nothing from any other address
         for _ in range(3):
             for sock in socks:
-                sock.send(WIRE)
-            assert [sock.recv(65535)[:2] for sock in socks] == [WIRE[:2]] * len(asked)
+                sock.send(streams.WIRE)
+            assert [sock.recv(65535)[:2] for sock in socks] == [streams.WIRE[:2]] * len(asked)
 
 
 @pytest.mark.parametrize(("wanted", "advised"), [(53, True), (5300, False)])
@@ -103,46 +85,56 @@ def test_the_error_for_a_privileged_port_names_the_capability(
 
     monkeypatch.setattr("maptr.server.sockets.open_udp", refuse)
     with pytest.raises(ConfigError, match=rf"cannot listen on 127\.0\.0\.1:{wanted}: Permission denied") as caught:
-        daemon_of(SNAPSHOT, Address("127.0.0.1", wanted)).bind()
+        daemon_of(streams.SNAPSHOT, Address("127.0.0.1", wanted)).bind()
     assert ("CAP_NET_BIND_SERVICE" in str(caught.value)) is advised
 
 
 def test_a_client_with_too_many_connections_is_refused() -> None:
-    with listening(max_per_client=2) as server, connect(server.port) as one, connect(server.port) as two:
-        assert ask(one) == ask(two)
-        with connect(server.port) as three:
-            assert is_closed(three)
+    with (
+        streams.listening(max_per_client=2) as server,
+        streams.connect(server.port) as one,
+        streams.connect(server.port) as two,
+    ):
+        assert streams.ask(one) == streams.ask(two)
+        with streams.connect(server.port) as three:
+            assert streams.is_closed(three)
         one.close()
-        wait_for(lambda: server.counters.open == 1)
-        with connect(server.port) as four:
-            assert ask(four).id == QUERY.id
+        streams.wait_for(lambda: server.counters.open == 1)
+        with streams.connect(server.port) as four:
+            assert streams.ask(four).id == streams.QUERY.id
 
 
 def test_at_the_limit_the_longest_idle_connection_is_closed() -> None:
-    with listening(max_connections=2) as server, connect(server.port) as one, connect(server.port) as two:
+    with (
+        streams.listening(max_connections=2) as server,
+        streams.connect(server.port) as one,
+        streams.connect(server.port) as two,
+    ):
         for sock in (one, two, one):
-            ask(sock)
-        with connect(server.port) as three:
-            ask(three)
-            assert is_closed(two)
-            ask(one)
+            streams.ask(sock)
+        with streams.connect(server.port) as three:
+            streams.ask(three)
+            assert streams.is_closed(two)
+            streams.ask(one)
 
 
 def test_an_internal_error_drops_its_query_only_on_every_transport(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    responder = responding()
+    responder = streams.responding()
     with monkeypatch.context() as patch:
         patch.setattr("maptr.server.responder.make_reply", lambda *_args, **_kwargs: 1 // 0)
         for transport in Transport:
-            assert responder.answer(WIRE, transport, "127.0.0.1", Counters()) is None
-    assert WIRE.hex() in caplog.text
-    assert responder.answer(WIRE, Transport.UDP, "127.0.0.1", Counters())
+            assert responder.answer(streams.WIRE, transport, "127.0.0.1", Counters()) is None
+    assert streams.WIRE.hex() in caplog.text
+    assert responder.answer(streams.WIRE, Transport.UDP, "127.0.0.1", Counters())
 
 
 @pytest.mark.parametrize("over_tcp", [False, True])
 def test_under_dnslibs_stock_server(over_tcp: bool) -> None:
-    server = DNSServer(MaptrResolver(SNAPSHOT), "127.0.0.1", 0, tcp=over_tcp, logger=DNSLogger("-request,-reply"))
+    server = DNSServer(
+        MaptrResolver(streams.SNAPSHOT), "127.0.0.1", 0, tcp=over_tcp, logger=DNSLogger("-request,-reply")
+    )
     port = server.server.server_address[1]
     server.start_thread()
     try:
@@ -164,35 +156,35 @@ def test_under_dnslibs_stock_server(over_tcp: bool) -> None:
 
 
 def test_rfc5936_a_transfer_and_a_query_pipelined_after_it() -> None:
-    with transferring() as daemon, connect(daemon.bound[0].port) as sock:
-        sock.sendall(frame(dns.message.make_query("ark.arpa.", "AXFR")) + FRAME)
+    with streams.transferring() as daemon, streams.connect(daemon.bound[0].port) as sock:
+        sock.sendall(streams.frame(dns.message.make_query("ark.arpa.", "AXFR")) + streams.FRAME)
         records, soas = 0, 0
         while soas < 2:
-            message = receive_message(sock)
+            message = streams.receive_message(sock)
             records += sum(map(len, message.answer))
             soas += sum(len(rrset) for rrset in message.answer if rrset.rdtype == dns.rdatatype.SOA)
         assert records == 3004
-        assert receive_message(sock).id == QUERY.id
+        assert streams.receive_message(sock).id == streams.QUERY.id
 
 
 def test_a_transfer_continues_with_the_old_zone_after_a_reload() -> None:
     """The client reads no more than the first message before the zone is another one."""
-    with transferring() as daemon, connect(daemon.bound[0].port) as sock:
-        sock.sendall(frame(dns.message.make_query("ark.arpa.", "AXFR")))
-        records = sum(map(len, receive_message(sock).answer))
-        daemon.responder.swap(ServerState(SNAPSHOT, Access(), daemon.responder.context))
-        with connect(daemon.bound[0].port) as other:
-            ask(other)
+    with streams.transferring() as daemon, streams.connect(daemon.bound[0].port) as sock:
+        sock.sendall(streams.frame(dns.message.make_query("ark.arpa.", "AXFR")))
+        records = sum(map(len, streams.receive_message(sock).answer))
+        daemon.responder.swap(ServerState(streams.SNAPSHOT, Access(), daemon.responder.context))
+        with streams.connect(daemon.bound[0].port) as other:
+            streams.ask(other)
         while records < 3004:
-            records += sum(map(len, receive_message(sock).answer))
+            records += sum(map(len, streams.receive_message(sock).answer))
         assert records == 3004
 
 
 def test_queries_are_answered_while_a_zone_is_transferred() -> None:
-    with transferring() as daemon, connect(daemon.bound[0].port) as sock:
-        sock.sendall(frame(dns.message.make_query("ark.arpa.", "AXFR")) * 5)
+    with streams.transferring() as daemon, streams.connect(daemon.bound[0].port) as sock:
+        sock.sendall(streams.frame(dns.message.make_query("ark.arpa.", "AXFR")) * 5)
         for _ in range(20):
-            assert dns.query.udp(QUERY, "127.0.0.1", PATIENCE, daemon.bound[0].port).id == QUERY.id
+            assert dns.query.udp(streams.QUERY, "127.0.0.1", PATIENCE, daemon.bound[0].port).id == streams.QUERY.id
 
 
 class Endless(Responder):
@@ -221,15 +213,15 @@ def test_transfers_of_all_listeners_progress_evenly() -> None:
     ports = [sock.getsockname()[1] for sock in sockets.tcp]
     running.call(lambda: listeners.start(sockets))
     with contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(connect(ports[number == 5])) for number in range(6)]
+        clients = [stack.enter_context(streams.connect(ports[number == 5])) for number in range(6)]
         for sock in clients:
             sock.sendall(b"\0\x0c" + bytes(12))
-            receive(sock, 14)  # now the server has the connection
+            streams.receive(sock, 14)  # now the server has the connection
         running.call(released.wait)  # all transfers begin at the same time
         for number, sock in enumerate(clients):
             sock.sendall(b"\0\x0c" + bytes((number, 1)) + bytes(10))
         released.set()
-        wait_for(lambda: responder.when_one_has_ten is not None)
+        streams.wait_for(lambda: responder.when_one_has_ten is not None)
     assert responder.when_one_has_ten is not None
     assert min(responder.when_one_has_ten[number] for number in range(6)) >= 8
     asyncio.run_coroutine_threadsafe(listeners.stop(), running.loop).result(PATIENCE)
@@ -238,31 +230,31 @@ def test_transfers_of_all_listeners_progress_evenly() -> None:
 
 def test_queries_sent_before_the_connection_is_accepted_are_answered() -> None:
     """The kernel has all of it before the listener looks: query, two queries and the end of the stream, or half."""
-    with listening(start=False) as server, contextlib.ExitStack() as stack:
-        one, two, half, nothing, gone = (stack.enter_context(connect(server.port)) for _ in range(5))
-        one.sendall(FRAME)
-        two.sendall(FRAME + BIG_FRAME)
+    with streams.listening(start=False) as server, contextlib.ExitStack() as stack:
+        one, two, half, nothing, gone = (stack.enter_context(streams.connect(server.port)) for _ in range(5))
+        one.sendall(streams.FRAME)
+        two.sendall(streams.FRAME + streams.BIG_FRAME)
         two.shutdown(socket.SHUT_WR)
-        half.sendall(FRAME[:-1])
-        gone.sendall(FRAME)
-        linger(gone)
+        half.sendall(streams.FRAME[:-1])
+        gone.sendall(streams.FRAME)
+        streams.linger(gone)
         gone.close()
         server.start()
-        assert receive_message(one).id == QUERY.id
-        assert receive_message(two).id == QUERY.id
-        assert len(receive_message(two).answer[0]) == 250
-        assert is_closed(two)
-        wait_for(lambda: server.counters.open == 3)  # two has its end, and gone is gone
-        half.sendall(FRAME[-1:])
-        one.sendall(FRAME)
-        nothing.sendall(FRAME)
+        assert streams.receive_message(one).id == streams.QUERY.id
+        assert streams.receive_message(two).id == streams.QUERY.id
+        assert len(streams.receive_message(two).answer[0]) == 250
+        assert streams.is_closed(two)
+        streams.wait_for(lambda: server.counters.open == 3)  # two has its end, and gone is gone
+        half.sendall(streams.FRAME[-1:])
+        one.sendall(streams.FRAME)
+        nothing.sendall(streams.FRAME)
         for sock in (half, one, nothing):
-            assert receive_message(sock).id == QUERY.id
+            assert streams.receive_message(sock).id == streams.QUERY.id
 
 
 def test_a_flood_of_connections_stays_within_the_limits() -> None:
     """Of one client beyond its own: refused. Beyond all: the longest idle make room, and the last is answered."""
-    with listening(max_connections=20, max_per_client=15) as server, contextlib.ExitStack() as stack:
+    with streams.listening(max_connections=20, max_per_client=15) as server, contextlib.ExitStack() as stack:
         socks = [
             stack.enter_context(
                 socket.create_connection(("127.0.0.1", server.port), PATIENCE, (f"127.0.0.{client}", 0))
@@ -271,12 +263,12 @@ def test_a_flood_of_connections_stays_within_the_limits() -> None:
             for _ in range(30)
         ]
         counters = server.counters
-        wait_for(lambda: counters.accepted + counters.refused == 90)
+        streams.wait_for(lambda: counters.accepted + counters.refused == 90)
         # 15 of the first; 15 of the second, ten of the first making room; 15 of the third, and the rest of the first.
         assert (counters.accepted, counters.refused, counters.shed, counters.open) == (45, 45, 25, 20)
-        assert ask(socks[60]).id == QUERY.id
-        assert is_closed(socks[0])
-        assert is_closed(socks[-1])
+        assert streams.ask(socks[60]).id == streams.QUERY.id
+        assert streams.is_closed(socks[0])
+        assert streams.is_closed(socks[-1])
 
 
 @pytest.mark.parametrize("has_idle", [False, True])
@@ -286,33 +278,33 @@ def test_connections_wait_for_a_file_descriptor(
     """Until there is one, or by closing the connection that is idle for longest."""
     monkeypatch.setattr("maptr.server.stream.ACCEPT_PAUSE", 0.05)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with listening() as server, contextlib.ExitStack() as stack:
-        idle = [stack.enter_context(connect(server.port)) for _ in range(has_idle)]
+    with streams.listening() as server, contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(streams.connect(server.port)) for _ in range(has_idle)]
         for sock in idle:
-            ask(sock)
+            streams.ask(sock)
         later = stack.enter_context(socket.socket())
         later.settimeout(PATIENCE)
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (1, hard))
             later.connect(("127.0.0.1", server.port))
-            later.sendall(FRAME)
-            wait_for(lambda: caplog.text.count("no connection accepted for 0.05 s: Too many open files") >= 2)
-            assert all(map(is_closed, idle))
+            later.sendall(streams.FRAME)
+            streams.wait_for(lambda: caplog.text.count("no connection accepted for 0.05 s: Too many open files") >= 2)
+            assert all(map(streams.is_closed, idle))
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        assert receive_message(later).id == QUERY.id
+        assert streams.receive_message(later).id == streams.QUERY.id
     assert server.counters.shed == len(idle)
 
 
 def test_queries_are_answered_beside_five_hundred_idle_connections() -> None:
-    with listening(max_connections=600, max_per_client=600) as server, contextlib.ExitStack() as stack:
-        idle = [stack.enter_context(connect(server.port)) for _ in range(500)]
+    with streams.listening(max_connections=600, max_per_client=600) as server, contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(streams.connect(server.port)) for _ in range(500)]
         for _ in range(50):
-            with connect(server.port) as sock:
-                ask(sock)
+            with streams.connect(server.port) as sock:
+                streams.ask(sock)
         for sock in idle:
-            sock.sendall(FRAME)
+            sock.sendall(streams.FRAME)
         for sock in idle:
-            assert receive_message(sock).id == QUERY.id
+            assert streams.receive_message(sock).id == streams.QUERY.id
         assert server.counters.open >= 500
     assert (server.counters.shed, server.counters.refused) == (0, 0)

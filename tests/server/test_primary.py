@@ -22,16 +22,7 @@ from maptr.config import Config, ServeConfig, ZoneConfig
 from maptr.config.model import CatalogConfig
 from maptr.protocol.address import Address
 from maptr.protocol.names import Labels, parse, to_wire
-from maptr.server.primary import (
-    NotifyState,
-    SecondaryMonitor,
-    SecondaryState,
-    access_of,
-    make_notify,
-    make_soa_query,
-    read_response,
-    read_serial,
-)
+from maptr.server import primary
 from maptr.server.responder import ServerState
 from maptr.transfer import tsig
 from maptr.transfer.acl import AccessRule, NotifyTarget, TsigKey, keyring
@@ -113,16 +104,16 @@ def told(
 async def notifying(
     target: NotifyTarget, serials: tuple[int, ...], keys: list[TsigKey], timeouts: tuple[float, ...]
 ) -> None:
-    monitor = SecondaryMonitor(lambda: NOW, notify_timeouts=timeouts)
+    monitor = primary.SecondaryMonitor(lambda: NOW, notify_timeouts=timeouts)
     for serial in serials:
         monitor.notify(view_of(serial), [target], keyring(keys))
         await asyncio.sleep(0)
-    while (state := monitor.state(EXAMPLE, target)) and state.notify is NotifyState.PENDING:
+    while (state := monitor.state(EXAMPLE, target)) and state.notify is primary.NotifyState.PENDING:
         await asyncio.sleep(0.01)
 
 
 def test_rfc1996_3_7_the_request() -> None:
-    message = dns.message.from_wire(make_notify(view_of(7), 4711))
+    message = dns.message.from_wire(primary.make_notify(view_of(7), 4711))
     assert (message.id, message.opcode(), message.flags & ~0x7800) == (4711, dns.opcode.NOTIFY, dns.flags.AA)
     assert str(message.question[0]) == "example. IN SOA"
     assert message.answer[0].rdtype == dns.rdatatype.SOA
@@ -188,7 +179,7 @@ def test_an_icmp_error_is_a_failed_attempt(caplog: pytest.LogCaptureFixture) -> 
 
 def test_stop_ends_pending_notifications() -> None:
     async def run() -> None:
-        monitor = SecondaryMonitor(lambda: NOW)
+        monitor = primary.SecondaryMonitor(lambda: NOW)
         monitor.notify(view_of(1), [target_of(9)], {})
         await asyncio.sleep(0)
         await monitor.stop()
@@ -198,11 +189,11 @@ def test_stop_ends_pending_notifications() -> None:
 
 
 def test_malformed_responses_are_ignored() -> None:
-    request = make_notify(view_of(1), 1)
-    assert read_response(request, answer(request, 5)) == 5
-    assert read_response(request, request[:2] + b"\xa0\1" + b"\0" * 8) == 1, "an error may have no question"
+    request = primary.make_notify(view_of(1), 1)
+    assert primary.read_response(request, answer(request, 5)) == 5
+    assert primary.read_response(request, request[:2] + b"\xa0\1" + b"\0" * 8) == 1, "an error may have no question"
     for end in range(len(answer(request))):
-        read_response(request, answer(request)[:end])
+        primary.read_response(request, answer(request)[:end])
 
 
 def config_of(tmp_path: Path, *rules: str, catalog: Labels | None = None) -> Config:
@@ -214,7 +205,7 @@ def config_of(tmp_path: Path, *rules: str, catalog: Labels | None = None) -> Con
 
 def state_of(config: Config, *views: ZoneView, before: ServerState | None = None) -> ServerState:
     snapshot = Snapshot.of(views)
-    return ServerState(snapshot, access_of(config, snapshot, NOW, before), PLAIN)
+    return ServerState(snapshot, primary.access_of(config, snapshot, NOW, before), PLAIN)
 
 
 def test_a_reload_extends_the_journal_and_its_file(tmp_path: Path) -> None:
@@ -267,28 +258,28 @@ def soa(query: bytes, serial: int = 7, rcode: dns.rcode.Rcode = dns.rcode.NOERRO
     return reply.to_wire()
 
 
-def is_seen(observed: SecondaryState) -> bool:
-    return observed != SecondaryState()
+def is_seen(observed: primary.SecondaryState) -> bool:
+    return observed != primary.SecondaryState()
 
 
 def seen(
     secondary: Secondary,
-    until: Callable[[SecondaryState], bool] = is_seen,
+    until: Callable[[primary.SecondaryState], bool] = is_seen,
     *,
     key: TsigKey | None = None,
     timeout: float = 5.0,
-) -> SecondaryState:
+) -> primary.SecondaryState:
     """What is observed of a secondary that should have serial 7."""
 
-    async def run() -> SecondaryState:
-        monitor = SecondaryMonitor(lambda: NOW, if_different=0.02, timeout=timeout)
+    async def run() -> primary.SecondaryState:
+        monitor = primary.SecondaryMonitor(lambda: NOW, if_different=0.02, timeout=timeout)
         async with secondary, asyncio.timeout(PATIENCE):
             target = target_of(secondary.port, key)
             monitor.follow({(EXAMPLE, target): (7, key)})
             while not until(found := monitor.state(EXAMPLE, target)):
                 await asyncio.sleep(0.005)
             monitor.follow({})
-            assert monitor.state(EXAMPLE, target) == SecondaryState(), "forgotten with the target"
+            assert monitor.state(EXAMPLE, target) == primary.SecondaryState(), "forgotten with the target"
             await monitor.stop()
         return found
 
@@ -296,37 +287,40 @@ def seen(
 
 
 def test_rfc1035_3_3_13_the_query() -> None:
-    query = dns.message.from_wire(make_soa_query(EXAMPLE, 4711))
+    query = dns.message.from_wire(primary.make_soa_query(EXAMPLE, 4711))
     assert (query.id, int(query.flags), str(query.question[0])) == (4711, 0, "example. IN SOA")
 
 
 @pytest.mark.parametrize(
     ("reply", "said"),
     [
-        (soa(make_soa_query(EXAMPLE, 1), 0xFFFFFFFF), 0xFFFFFFFF),
-        (soa(make_soa_query(EXAMPLE, 1), rcode=dns.rcode.SERVFAIL), "SERVFAIL"),
-        (soa(make_soa_query(EXAMPLE, 1), flags=0), "a response without AA"),
-        (dns.message.make_response(dns.message.from_wire(make_soa_query(EXAMPLE, 1))).to_wire(), "a response without"),
-        (soa(make_soa_query(EXAMPLE, 1))[:-1], "a malformed response"),
+        (soa(primary.make_soa_query(EXAMPLE, 1), 0xFFFFFFFF), 0xFFFFFFFF),
+        (soa(primary.make_soa_query(EXAMPLE, 1), rcode=dns.rcode.SERVFAIL), "SERVFAIL"),
+        (soa(primary.make_soa_query(EXAMPLE, 1), flags=0), "a response without AA"),
+        (
+            dns.message.make_response(dns.message.from_wire(primary.make_soa_query(EXAMPLE, 1))).to_wire(),
+            "a response without",
+        ),
+        (soa(primary.make_soa_query(EXAMPLE, 1))[:-1], "a malformed response"),
     ],
 )
 def test_the_serial_or_error_of_a_response(reply: bytes, said: int | str) -> None:
-    found = read_serial(reply)
+    found = primary.read_serial(reply)
     assert found == said if isinstance(said, int) else str(found).startswith(said)
     for end in range(12, len(reply)):
-        read_serial(reply[:end])
+        primary.read_serial(reply[:end])
 
 
 def test_the_observed_serial_and_its_time() -> None:
     secondary = Secondary(lambda query: [soa(query)])
-    assert seen(secondary) == SecondaryState(serial=7, at=NOW)
+    assert seen(secondary) == primary.SecondaryState(serial=7, at=NOW)
     assert secondary.asked == ["udp"], "and not again soon"
 
 
 def test_a_lagging_secondary_is_asked_until_it_has_the_serial() -> None:
     serials = iter([5, 5, 6])
     secondary = Secondary(lambda query: [soa(query, next(serials, 7))])
-    assert seen(secondary, lambda observed: observed.serial == 7) == SecondaryState(serial=7, at=NOW)
+    assert seen(secondary, lambda observed: observed.serial == 7) == primary.SecondaryState(serial=7, at=NOW)
     assert len(secondary.asked) == 4
 
 
@@ -343,7 +337,7 @@ def test_the_last_observed_serial_stays_after_a_failure() -> None:
     serials = iter([5])
     secondary = Secondary(lambda query: [soa(query, serial) for serial in islice(serials, 1)])
     observed = seen(secondary, lambda observed: bool(observed.error), timeout=0.05)
-    assert observed == SecondaryState(serial=5, at=NOW, error="no answer")
+    assert observed == primary.SecondaryState(serial=5, at=NOW, error="no answer")
 
 
 def test_an_unreachable_secondary_is_an_error() -> None:
@@ -355,7 +349,7 @@ def test_an_unreachable_secondary_is_an_error() -> None:
         async def __aexit__(self, *_: object) -> None:
             pass
 
-    assert seen(Unreachable(lambda _: [])) == SecondaryState(error="Connection refused")
+    assert seen(Unreachable(lambda _: [])) == primary.SecondaryState(error="Connection refused")
 
 
 def test_rfc8945_an_soa_query_is_signed_if_there_is_a_key() -> None:
@@ -366,7 +360,7 @@ def test_rfc8945_an_soa_query_is_signed_if_there_is_a_key() -> None:
         keys.append(checked.key)
         return [checked.sign(soa(checked.query))]
 
-    assert seen(Secondary(signed), key=KEY) == SecondaryState(serial=7, at=NOW)
+    assert seen(Secondary(signed), key=KEY) == primary.SecondaryState(serial=7, at=NOW)
     assert keys == [KEY.name]
     unsigned = Secondary(lambda query: [soa(tsig.check_query(query, keyring([KEY]), int(NOW)).query)])
     assert seen(unsigned, key=KEY, timeout=0.1).error == "no answer", "an unsigned answer is none"
