@@ -67,12 +67,8 @@ class Reading(NamedTuple):
         return printable(f"{'+' if self.counted else '-'} {self.naptr}{reasons}")
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "record": self.naptr.to_text(),
-            "kind": self.kind.value,
-            "counted": self.counted,
-            "reasons": list(self.reasons),
-        }
+        record, reasons = self.naptr.to_text(), list(self.reasons)
+        return {"record": record, "kind": self.kind.value, "counted": self.counted, "reasons": reasons}
 
 
 class Link(NamedTuple):

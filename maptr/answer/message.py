@@ -225,12 +225,8 @@ class Asked(NamedTuple):
                 raise DNSError("cookie of a wrong length")
             options.setdefault(option.code, option.data)
         # As in BIND, NSD, Knot and PowerDNS, the data of NSID, keepalive and padding are ignored.
-        return cls(
-            numbers.NSID in options,
-            options.get(numbers.COOKIE),
-            numbers.KEEPALIVE in options,
-            numbers.PADDING in options,
-        )
+        nsid, cookie = numbers.NSID in options, options.get(numbers.COOKIE)
+        return cls(nsid, cookie, numbers.KEEPALIVE in options, numbers.PADDING in options)
 
 
 NOTHING_ASKED = Asked()

@@ -150,11 +150,9 @@ def _answer(asked: Query, snapshot: Snapshot) -> Reply:
     folded = fold(name)
     if opcode == numbers.UPDATE:
         # RFC 2136 3.1 and 3.3, with the rcodes of BIND. Zones change by their files only.
-        return (
-            lay_out(asked, numbers.REFUSED, ede=EDE_PROHIBITED)
-            if folded in snapshot.zones
-            else lay_out(asked, numbers.NOTAUTH)
-        )
+        if folded in snapshot.zones:
+            return lay_out(asked, numbers.REFUSED, ede=EDE_PROHIBITED)
+        return lay_out(asked, numbers.NOTAUTH)
     if opcode == numbers.NOTIFY:
         # As the primary of its zones the server refuses NOTIFY (RFC 1996 3.11), as NSD and PowerDNS do.
         return lay_out(asked, numbers.REFUSED if folded in snapshot.zones else numbers.NOTAUTH)
@@ -169,11 +167,8 @@ def _answer(asked: Query, snapshot: Snapshot) -> Reply:
     minimal = question.qtype == numbers.ANY and asked.transport is Transport.UDP
     dnssec = asked.opt is not None and bool(asked.opt.edns_do)
     result = look_up(zone, name, question.qtype, minimal_any=minimal, dnssec=dnssec)
-    if (
-        asked.transport is not Transport.UDP
-        or not result.answer
-        or (question.qtype != numbers.RRSIG and folded != zone.origin)
-    ):
+    amplifies = bool(result.answer) and (question.qtype == numbers.RRSIG or folded == zone.origin)
+    if asked.transport is not Transport.UDP or not amplifies:
         return lay_out(asked, result.rcode, result)
     # Answers at the apex and to type RRSIG amplify the most traffic, because they grow with the keys and signatures.
     # Without a valid cookie, the client's address may be forged, so they have the limit of a response without EDNS.

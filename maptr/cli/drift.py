@@ -172,9 +172,8 @@ def _report(found: list[Drift], table: str, everything: bool, as_json: bool, sil
             output.talk(f"neither side has anything for {one.record}")
     for place in silent:
         output.talk(f"silent {place.place}: {place.failures} in a row when last probed: {place.note}")
-    output.talk(
-        f"{len(found)} records: " + (", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items())) or "none")
-    )
+    told = ", ".join(f"{number} {verdict}" for verdict, number in sorted(counts.items()))
+    output.talk(f"{len(found)} records: {told or 'none'}")
 
 
 # ---- probe

@@ -124,9 +124,10 @@ CHOOSE_OPTION = click.option(
 CONFIG_OPTION = file_option(
     "--config", help="Configuration file (TOML).  [default: MAPTR_CONFIG, else ./maptr.toml, else the user's]"
 )
+_POSITIVE = click.FloatRange(0, min_open=True)
 RATE_OPTION = click.option(
     "--rate",
-    type=click.FloatRange(0, min_open=True),
+    type=_POSITIVE,
     metavar="N",
     help="Send at most N packets a second to each server.  [default: no limit]",
 )
@@ -135,13 +136,7 @@ JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 def timeout_option(default: float, help: str) -> Callable[[Command], Command]:
     """``--timeout``: seconds, more than 0."""
-    return click.option(
-        "--timeout",
-        default=default,
-        type=click.FloatRange(min=0, min_open=True),
-        metavar="SECONDS",
-        help=help,
-    )
+    return click.option("--timeout", default=default, type=_POSITIVE, metavar="SECONDS", help=help)
 
 
 def discovery_options(help: str, *, timeout: float = DEFAULTS.timeout) -> Callable[[Command], Command]:

@@ -121,15 +121,8 @@ def pull(
             places.make_parent(str(into))
     if act and not into.with_name(f"{into.name}.pull").exists():  # a damaged table that was pulled is replaced
         refuse_foreign(into, _is_registry, overwrite=overwrite)
-    plan = partial(
-        plan_pull,
-        into,
-        sources,
-        demands=_demands(sha256, public_key, signature),
-        cafile=cafile,
-        force=force,
-        seconds=timeout,
-    )
+    demands = _demands(sha256, public_key, signature)
+    plan = partial(plan_pull, into, sources, demands=demands, cafile=cafile, force=force, seconds=timeout)
     try:
         while True:
             code = _pull(plan, into, act=act, form=form, official=official)

@@ -280,9 +280,6 @@ def address_questions(referral: Referral, seeking: frozenset[Labels]) -> list[tu
     """
     if referral.addresses or len(seeking) >= MAX_LOOKUP_DEPTH:
         return []
-    found = [
-        server
-        for server in referral.servers
-        if not names.is_below(server, referral.cut) and names.fold(server) not in seeking
-    ]
+    outside = [server for server in referral.servers if not names.is_below(server, referral.cut)]
+    found = [server for server in outside if names.fold(server) not in seeking]
     return [(server, rdtype) for server in found[:MAX_ADDRESS_LOOKUPS] for rdtype in (A, AAAA)]

@@ -158,6 +158,4 @@ def is_below(labels: Labels, origin: Labels) -> bool:
     if not origin:
         return True
     above = labels[-len(origin) :]
-    return above == origin or (
-        above[-1:] != () and above[-1].lower() == origin[-1].lower() and fold(above) == fold(origin)
-    )
+    return above == origin or bool(above and above[-1].lower() == origin[-1].lower() and fold(above) == fold(origin))

@@ -72,15 +72,10 @@ class Nma:
 
     def url(self, ark: Ark, shoulder: str = "") -> str:
         """The target expanded for an ARK in its resolution form; an inflection or query string is appended."""
-        pid = ark.resolution.replace("#", "%23")  # as ``Ark.in_url``
+        pid = ark.in_url
         name = pid.partition("/")[2]
-        values = {
-            "content": f"{ark.naan}/{name}",
-            "value": name,
-            "pid": pid,
-            "prefix": ark.naan,
-            "suffix": name[len(shoulder) :],
-        }
+        values = {"content": f"{ark.naan}/{name}", "value": name, "pid": pid}
+        values |= {"prefix": ark.naan, "suffix": name[len(shoulder) :]}
         return expand(self.target, values) + ark.tail
 
 

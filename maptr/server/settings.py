@@ -108,11 +108,8 @@ def context_of(config: Config, before: Context | None = None) -> Context:
 
 def responder_of(config: Config) -> Responder:
     logged = config.serve.query_log
-    return Responder(
-        context_of(config),
-        rrl=config.serve.rrl,
-        query_log=QueryLog(logged.every, logged.rate) if logged.every else None,
-    )
+    query_log = QueryLog(logged.every, logged.rate) if logged.every else None
+    return Responder(context_of(config), rrl=config.serve.rrl, query_log=query_log)
 
 
 def has_table(config: Config) -> bool:

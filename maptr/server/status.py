@@ -61,11 +61,8 @@ def describe_zone(state: ZoneState, now: float) -> dict[str, Any]:
 
 def describe_left_out(left_out: LeftOut) -> dict[str, Any]:
     """The number of records that the zone lacks, and the first of their findings."""
-    return {
-        "records": len(left_out.records),
-        "findings": [finding.to_dict() for finding in left_out[:MAX_FINDINGS]],
-        "text": str(left_out),
-    }
+    findings = [finding.to_dict() for finding in left_out[:MAX_FINDINGS]]
+    return {"records": len(left_out.records), "findings": findings, "text": str(left_out)}
 
 
 def describe_secondary(state: ZoneState, now: float, target: NotifyTarget, known: SecondaryState) -> dict[str, Any]:

@@ -77,6 +77,9 @@ class ZoneSettings:
     include: tuple[tuple[str, str], ...] = ()
 
 
+PLAIN = ZoneSettings()
+
+
 @dataclass(frozen=True, slots=True)
 class Build:
     """The text of a zone, and the entries that are not in it: those left out, with the reason, and those delegated."""
@@ -88,15 +91,12 @@ class Build:
     counts: dict[str, int] = field(default_factory=dict)
 
 
-def build(
-    table: Table, serial: int, settings: ZoneSettings | None = None, *, unread: Iterable[TableError] = ()
-) -> Build:
+def build(table: Table, serial: int, settings: ZoneSettings = PLAIN, *, unread: Iterable[TableError] = ()) -> Build:
     """The zone of a table: for each NAAN, sorted, its NAPTR rules and TXT records with its names.
 
     Entries that cannot be published are left out and reported, as are those that could not be read, ``unread``.
     Raises ZoneError for settings that make no valid zone.
     """
-    settings = settings or ZoneSettings()
     origin = names.to_text(settings.origin)
     delegated = {name for file, text in settings.include for name in _delegations(file, text, origin)}
     lines = [*_header(serial, settings)]

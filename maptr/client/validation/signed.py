@@ -188,12 +188,8 @@ class VerifiedRRset:
 
 def may_sign(key: Rdata) -> bool:
     """Whether a DNSKEY may sign a zone, and its algorithm is supported."""
-    return bool(
-        key.flags & ZONE_KEY
-        and not key.flags & REVOKED
-        and key.protocol == DNSSEC_PROTOCOL
-        and key.algorithm in ALGORITHMS
-    )
+    for_zone = key.flags & ZONE_KEY and not key.flags & REVOKED
+    return bool(for_zone and key.protocol == DNSSEC_PROTOCOL and key.algorithm in ALGORITHMS)
 
 
 def is_usable(rdata: Rdata) -> bool:
