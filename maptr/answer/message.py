@@ -319,16 +319,9 @@ def lay_out(query: Query, rcode: int, result: LookupResult = NO_RECORDS, *, ede:
     counts[2] += query.opt is not None
     flags = _flags(query, rcode, result, truncated)
     buffer.update(0, "!6H", query.message.header.id, flags, query.question is not None, *counts)
-    return Reply(
-        bytes(buffer.data),
-        _kind(query, rcode, result),
-        query.verified,
-        question_end,
-        buffer.offset - opt_start,
-        query.cookie is not None,
-        cut,
-        pointers=tuple(buffer.pointers),
-    )
+    wire, pointers, has_cookie = bytes(buffer.data), tuple(buffer.pointers), query.cookie is not None
+    kind, opt_size = _kind(query, rcode, result), buffer.offset - opt_start
+    return Reply(wire, kind, query.verified, question_end, opt_size, has_cookie, cut, pointers=pointers)
 
 
 def _reply_options(query: Query, ede: int | None) -> list[EDNSOption]:

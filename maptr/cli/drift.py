@@ -156,14 +156,9 @@ def _report(found: list[Drift], table: str, everything: bool, as_json: bool, sil
     counts = Counter(str(one.verdict) for one in found)
     shown = [one for one in found if everything or one.verdict not in ("same", "lossy")]
     if as_json:
-        output.json_data(
-            {
-                "table": str(Path(table)),
-                "counts": dict(sorted(counts.items())),
-                "records": [one.to_dict() for one in shown],
-                "silent": [one.to_dict() for one in silent],
-            }
-        )
+        records, places = [one.to_dict() for one in shown], [one.to_dict() for one in silent]
+        by_verdict = dict(sorted(counts.items()))
+        output.json_data({"table": str(Path(table)), "counts": by_verdict, "records": records, "silent": places})
         return
     for one in shown:
         output.data(str(one))

@@ -53,13 +53,9 @@ class Validity:
         """None for a zone whose apex is not signed (RFC 4035 2.2). Reads every signature, so keep the result."""
         if RRSIG not in zone.nodes[zone.origin]:
             return None
-        found = {
-            rdata[8:16]
-            for name in zone.nodes.special
-            for rdtype, records in split_rrsets(zone.nodes.read(name))
-            if rdtype == RRSIG
-            for rdata in rdatas_of(records)
-        }
+        packed = (zone.nodes.read(name) for name in zone.nodes.special)
+        signatures = (records for each in packed for rdtype, records in split_rrsets(each) if rdtype == RRSIG)
+        found = {rdata[8:16] for records in signatures for rdata in rdatas_of(records)}
         times = [_TIMES.unpack(stamp) for stamp in found]
         begins = max(unwrap(inception, int(now)) for _, inception in times)
         return cls(begins, min(unwrap(expiration, int(now)) for expiration, _ in times))

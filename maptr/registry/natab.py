@@ -255,14 +255,9 @@ def _lost(entry: Entry) -> list[str]:
     acronym = entry.who.acronym or ""
     if acronym and acronym not in {_acronym(nma.acronym) or _acronym(acronym) for nma in entry.nmas}:
         lost.append(f"the acronym {acronym!r}")
-    fields = {
-        "native name": entry.who.name_native,
-        "when": entry.when,
-        "orgtype": entry.policy.orgtype,
-        "policy": entry.policy.policy,
-        "tenure": entry.policy.tenure,
-        **entry.extra,
-    }
+    policy = entry.policy
+    fields = {"native name": entry.who.name_native, "when": entry.when, "orgtype": policy.orgtype}
+    fields |= {"policy": policy.policy, "tenure": policy.tenure, **entry.extra}
     return lost + [f"{name}: {value}" for name, value in fields.items() if value not in (None, "")]
 
 

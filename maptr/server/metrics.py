@@ -185,12 +185,8 @@ def _zones(status: Status) -> Iterator[Family]:
         if finding["severity"] == "error"
     )
     yield "zone_record_left_out", text, ["zone", "record", "code"], [([*labels], 1.0) for labels in lacking]
-    states = [
-        ([zone["zone"], str(state)], float(zone["signatures"] == state))
-        for zone in zones
-        if zone["signatures"] is not None
-        for state in Signatures
-    ]
+    loaded = [zone for zone in zones if zone["signatures"] is not None]
+    states = [([one["zone"], str(state)], float(one["signatures"] == state)) for one in loaded for state in Signatures]
     yield "zone_signatures", "1 for the state of the zone's signatures.", ["zone", "state"], states
     secondaries = [([zone["zone"], each["secondary"]], each) for zone in zones for each in zone["secondaries"]]
     text = "1 for the state of the NOTIFY for the last serial."

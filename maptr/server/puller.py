@@ -154,13 +154,9 @@ class Puller:
         table = config.table
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            found = plan_pull(
-                file,
-                table.sources,
-                demands=settings.demands_of(config),
-                cafile=None if table.cafile is None else str(table.cafile),
-                read=parser.read,
-            )
+            cafile = None if table.cafile is None else str(table.cafile)
+            demands = settings.demands_of(config)
+            found = plan_pull(file, table.sources, demands=demands, cafile=cafile, read=parser.read)
             apply_pull(found, wall=self._clock)
         except (MaptrError, OSError) as error:
             if parser.is_stopped:

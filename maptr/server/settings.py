@@ -58,13 +58,9 @@ class Overrides(NamedTuple):
             keys[key.name] = key
         secondaries: dict[str, Any] = {"transfer": self.transfer} if self.transfer else {}
         secondaries |= {"notify": self.notify} if self.notify else {}
-        catalog = replace(config.serve.catalog, **secondaries)
-        return replace(
-            config,
-            serve=replace(config.serve, catalog=catalog),
-            keys=tuple(keys.values()),
-            zones=tuple(replace(zone, **secondaries) for zone in zones.values()),
-        )
+        serve = replace(config.serve, catalog=replace(config.serve.catalog, **secondaries))
+        changed = tuple(replace(zone, **secondaries) for zone in zones.values())
+        return replace(config, serve=serve, keys=tuple(keys.values()), zones=changed)
 
 
 def mistakes(config: Config) -> list[ConfigError]:

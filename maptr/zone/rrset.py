@@ -178,9 +178,5 @@ def pack_records(records: Iterable[bytes]) -> bytes:
 
 def pack_rrsets(rrsets: Mapping[int, bytes]) -> bytes:
     """The value of a name, from the records of each of its RRsets."""
-    return b"".join(
-        [
-            RRSET.pack(rdtype, len(split_records(rrsets[rdtype])), len(rrsets[rdtype])) + rrsets[rdtype]
-            for rdtype in sorted(rrsets)
-        ]
-    )
+    in_order = sorted(rrsets.items())
+    return b"".join([RRSET.pack(rdtype, len(split_records(some)), len(some)) + some for rdtype, some in in_order])
