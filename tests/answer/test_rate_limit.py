@@ -46,12 +46,7 @@ CASES: dict[str, tuple[float, dict[str, Any], Sequence[tuple[str, object]], list
     "a full table": (1, {"table_size": 100}, KINDS, [SEND] * 10 + [DROP, TRUNCATE] * 495),
     "loopback is exempt": (1, {}, [(client, 1) for client in EXEMPT] * 99, [SEND] * 495),
     "loopback is exempt for all kinds": (1, {}, [(client, n) for client in EXEMPT for n in range(99)], [SEND] * 495),
-    "the exempt networks are a setting": (
-        1,
-        OTHERS,
-        [("198.51.100.7", 1)] * 9 + [("::1", 1)] * 2,
-        [SEND] * 10 + [DROP],
-    ),
+    "exempt networks are a setting": (1, OTHERS, [("198.51.100.7", 1)] * 9 + [("::1", 1)] * 2, [SEND] * 10 + [DROP]),
     "no limit": (0, {}, ONE_KIND * 1000 + KINDS, [SEND] * 2000),
 }
 

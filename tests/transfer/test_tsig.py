@@ -174,13 +174,8 @@ def test_invalid_signatures_are_logged() -> None:
         SOA_QUERY,
     ):
         ask(query, [key()], note_refused=lambda line: notes.append(line()))
-    about = "query from 127.0.0.1 with an invalid signature: key"
-    assert notes == [
-        rf"{about} other\010. BADKEY",
-        f"{about} xfr. BADSIG",
-        f"{about} xfr. BADTIME",
-        f"{about} xfr. BADTRUNC",
-    ]
+    by = "query from 127.0.0.1 with an invalid signature: key"
+    assert notes == [rf"{by} other\010. BADKEY", f"{by} xfr. BADSIG", f"{by} xfr. BADTIME", f"{by} xfr. BADTRUNC"]
 
 
 @pytest.mark.parametrize("skew", [-1000, 1000, -301, 301, -300, 300])

@@ -61,13 +61,8 @@ def test_each_variable(target: str, shoulder: str, regexp: str) -> None:
 
 def test_several_nmas_keep_their_order() -> None:
     made = records(entry("https://a.example/${content}", "", "http://b.example:80/${value}", "https://A.example/"))
-    assert [(r.order, r.preference, r.flags) for r in made] == [
-        (10, 10, b"u"),
-        (10, 20, b"u"),
-        (10, 30, b"u"),
-        (100, 10, b"h"),
-        (100, 20, b"h"),
-    ]
+    u_rules = [(10, preference, b"u") for preference in (10, 20, 30)]
+    assert [(r.order, r.preference, r.flags) for r in made] == [*u_rules, (100, 10, b"h"), (100, 20, b"h")]
     assert [r.replacement for r in made if r.flags == b"h"] == [(b"a", b"example"), (b"b", b"example:80")]
 
 
