@@ -165,9 +165,9 @@ def read_config(
 
     for each in files or ():
         config = configuration.load(Path(each), environment=os.environ, flags=flags, secrets=False)
-        if file is not None or any(
-            key.startswith(("client.", "cache.", "table.", "gateway.")) for key in config.places
-        ):
+        if file or os.environ.get("MAPTR_CONFIG"):  # it is named
+            return config
+        if any(key.startswith(("client.", "cache.", "table.", "gateway.")) for key in config.places):
             return config
     return configuration.load(None, environment=os.environ, flags=flags, secrets=False)
 

@@ -250,7 +250,7 @@ def _on_free_port(make: Callable[[int], T], port: int | None, default: int) -> T
             return make(number)
         except ConfigError as error:
             if number == ports[-1]:
-                output.fail(str(error), output.EXIT_NONE)
+                output.fail(error.reason, output.EXIT_NONE)
             output.talk(f"serving   not on port {number}, which is taken")
     raise AssertionError("no port")
 

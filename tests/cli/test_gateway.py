@@ -49,7 +49,7 @@ class Gateway(Maptr):
         connection = http.client.HTTPConnection("127.0.0.1", port or self.ports()[0], timeout=30)
         connection.request("GET", target)
         reply = connection.getresponse()
-        text = reply.read().decode()
+        text = reply.read().decode(errors="replace")
         connection.close()
         return Reply(reply.status, reply.headers.get("Location", ""), reply.headers.get("Maptr-Source", ""), text)
 
@@ -202,6 +202,18 @@ def test_one_file_for_serve_and_gateway() -> None:
     done = run_process("gateway", "--check-config", cwd=Path.cwd())
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("maptr: zone ark.arpa. not loaded, queries get SERVFAIL: ark.arpa.zone:1: ")
+
+
+def test_a_named_configuration_needs_no_table_for_clients(home: Path, stack: ExitStack) -> None:
+    shutil.copy(ZONES / "ark.arpa.zone", home / "ark.arpa.zone")
+    config = home / "maptr.toml"
+    config.write_text('[serve]\nlog_format = "json"\n[[zone]]\nname = "ark.arpa"\nfile = "ark.arpa.zone"\n')
+    query = "AAABAAABAAAAAAAAA2FyawRhcnBhAAAGAAE"  # ark.arpa SOA
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MAPTR_CONFIG", str(config))
+        gateway = start(stack, "@127.0.0.1#9")
+    ready = gateway.wait_for(r'^{.*"message": "ready, serving on http://127\.0\.0\.1:(\d+)/"')
+    assert gateway.get(f"/dns-query?dns={query}", int(ready[1])).status == 200
 
 
 @pytest.mark.usefixtures("home")

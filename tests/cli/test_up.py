@@ -296,7 +296,7 @@ def test_a_port_that_is_taken(option: str, kind: int, user: User) -> None:
         if kind == socket.SOCK_STREAM:
             sock.listen()
         taken = sock.getsockname()[1]
-        user.run("up", "--sample", option, str(taken), code=1, said=f"127.0.0.1:{taken}")
+        user.run("up", "--sample", option, str(taken), code=1, said=f"maptr: cannot listen on 127.0.0.1:{taken}: ")
     assert not user.running.exists()
 
 
