@@ -42,7 +42,8 @@ log = logging.getLogger("maptr.gateway")
 access_log = logging.getLogger("maptr.gateway.access")
 
 MAX_TARGET = 16_384  # bytes: an ARK of 8,192 in a query string, where many octets take three
-MAX_HEADER = 8190  # bytes of one header; aiohttp takes 128 of them
+MAX_HEADER = 8190  # bytes of one header
+MAX_HEADERS = 100  # of a request, as many as Apache takes; aiohttp itself ends at 128, in early releases nowhere
 BODY_TIMEOUT = 10.0  # seconds for the body of a POST
 LINGER_TIMEOUT = 2.0  # seconds for which the rest of a refused body is read, so that the client reads the response
 QUIET_TIMEOUT = 0.5  # seconds for which a stopping server answers requests on open connections
@@ -95,7 +96,7 @@ class HttpServer:
 
     def start(self, sockets: Sequence[socket.socket]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._manager = web.Server(self._handle)
+        self._manager = web.Server(self._handle, handler_cancellation=True)  # when the client has gone
         self._sockets = sockets
         for sock in sockets:
             self._listen(sock)
@@ -247,6 +248,8 @@ class HttpServer:
     async def _answer(self, request: web.BaseRequest, client: str) -> Response | Lines:
         if not HttpVersion10 <= request.version <= HttpVersion11:
             return text("HTTP/1.1 and HTTP/1.0 are spoken here\n", HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
+        if len(request.headers) > MAX_HEADERS:
+            return text("too many headers\n", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         if (wait := self._clients.wait(client)) > 0:
             retry = (("Retry-After", str(int(wait) + 1)),)
             if kind_of(request.raw_path) == "api":

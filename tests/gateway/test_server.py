@@ -276,6 +276,14 @@ def test_a_header_has_a_limit(shared: Gateway) -> None:
         assert client.ended()
 
 
+def test_the_number_of_headers_has_a_limit(shared: Gateway) -> None:
+    with HttpClient(shared.port) as client:
+        headers = [f"X-{number}: 1" for number in range(server.MAX_HEADERS - 1)]  # and Host
+        assert client.get("/health", *headers).status == 200
+        assert client.get("/health", "X-More: 1", *headers).status == 431
+        assert client.get("/health").status == 200
+
+
 def test_a_body_has_a_limit(shared: Gateway) -> None:
     assert get(shared.port, "/", method="POST", body=b" " * MAX_BODY).status == 400  # as no ARK
     chunks = b"8000\r\n" + b"a" * 0x8000 + b"\r\n"
@@ -341,6 +349,13 @@ def test_a_client_that_leaves_in_the_middle_of_its_body_is_forgotten() -> None:
         with HttpClient(found.port) as client:
             client.send(request("/", "Content-Length: 100", method="POST") + b"ark:")
             until(lambda: found.http.connections, "the connection")
+        until(lambda: not found.http.connections, "its end")
+
+
+def test_a_client_that_leaves_after_its_body_was_refused_leaves_no_task() -> None:
+    with gateway() as found:
+        with HttpClient(found.port) as client:
+            assert client.get("/", "Content-Length: 99999999999", method="POST").status == 413
         until(lambda: not found.http.connections, "its end")
 
 

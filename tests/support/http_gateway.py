@@ -193,7 +193,9 @@ def gateway(
         left = on_loop(running, lambda: [*map(str, asyncio.all_tasks() - {asyncio.current_task()})])
         gc.collect()  # reports exceptions that were never retrieved
         running.close()
-    assert (left, faults, http.connections) == ([], [], 0)
+    assert not left, str(left)
+    assert not faults, str(faults)
+    assert not http.connections, str(http.connections)
 
 
 @contextlib.contextmanager
@@ -214,7 +216,8 @@ def serving(service: Service, cache: Cache) -> Iterator[Running]:
         left = on_loop(running, lambda: [*map(str, asyncio.all_tasks() - {asyncio.current_task()})])
         gc.collect()
         running.close()
-    assert (left, faults) == ([], [])
+    assert not left, str(left)
+    assert not faults, str(faults)
 
 
 def _answers(port: int) -> bool:
