@@ -37,6 +37,9 @@ needs_compiler = pytest.mark.skipif(
 def test_smoke(subject: str, shown: list[str]) -> None:
     if subject == "gateway":
         require("wrk")
+        pytest.importorskip(
+            "fastapi", reason="scripts/bench gateway: FastAPI is not installed: scripts/bootstrap bench"
+        )
     command = [sys.executable, "-m", f"scripts.benchmark.{subject}", "--smoke"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
     assert done.returncode == 0 or subject == "trials", done.stdout + done.stderr  # a busy machine loses queries
