@@ -34,7 +34,7 @@ REGISTRY = "naan_records_2026-07-14.json.gz"
 SERVER_CORE, GENERATOR_CORE = 0, 1
 CONNECTIONS = 32
 PAUSE = 10  # milliseconds between two requests of a connection at half load, on average
-SAMPLE = 300  # ARKs that all servers must answer equally
+SAMPLE = 5_000  # ARKs that all servers must answer equally, and that fill what they keep by NAAN
 START_SECONDS = 60.0
 LOADS = {"ARKs that are asked again and again": 2_000, "ARKs that are asked once": 50_000}  # more than a cache keeps
 TAILS = ("", "", "", "?info", "?a=b%20c&d", "/c3/s5.v7.xsl", "/c3?info")
@@ -207,7 +207,7 @@ def compare(running: Mapping[str, Gateway], paths: Sequence[str]) -> None:
         for path, ours, theirs in zip(paths, answers["maptr"], given, strict=True):
             if ours != theirs:
                 sys.exit(f"bench: {path}: maptr answers {ours}, {name} {theirs}")
-    print(f"{len(paths)} ARKs of the sample: the same answers by {', '.join(running)}")
+    print(f"{len(paths):,} ARKs of the sample: the same answers by {', '.join(running)}")
 
 
 def table_of(load: str, rounds: Mapping[str, Sequence[Round]]) -> Iterator[str]:
@@ -251,7 +251,7 @@ def main(arguments: Sequence[str]) -> int:
         contextlib.ExitStack() as stack,
     ):
         Gateway.table = write_table(Path(name))
-        paths = list(make_paths(read(Gateway.table), max(SAMPLE, *loads.values())))
+        paths = list(make_paths(read(Gateway.table), max(loads.values())))
         running: dict[str, Gateway] = {}
         for kind in kinds:
             server, took = start(kind, paths[0])
