@@ -96,8 +96,8 @@ class LogStream(logging.Handler):
         try:
             line = self._encoded(record)
             if lost:
-                text = f"{lost} lines of the log lost: there was no room for them"
-                report = logging.LogRecord("maptr.serve", logging.WARNING, "", 0, text, (), None)
+                log_line = f"{lost} lines of the log lost: there was no room for them"
+                report = logging.LogRecord("maptr.serve", logging.WARNING, "", 0, log_line, (), None)
                 line = self._encoded(report) + line
         except Exception:
             self.handleError(record)
