@@ -80,7 +80,7 @@ class HttpServer:
         self._start_id = secrets.token_hex(4)
         self._numbers = itertools.count(1)
         self._sockets: Sequence[socket.socket] = ()
-        self._handshakes: dict[asyncio.Task[None], socket.socket] = {}  # the oldest first
+        self._handshakes: dict[asyncio.Task[None] | None, socket.socket] = {}  # the oldest first
         self._open: set[Connection] = set()
         self._waiting: dict[Connection, float] = {}  # since when, longest first
         self._stopping = False
@@ -125,7 +125,7 @@ class HttpServer:
             connection.link.abort()
         for sock in self._handshakes.values():
             _shut_down(sock)
-        await asyncio.gather(*self._handshakes, return_exceptions=True)
+        await asyncio.gather(*filter(None, self._handshakes), return_exceptions=True)
         await self._manager.shutdown(1.0)
 
     # ---- connections
@@ -174,10 +174,10 @@ class HttpServer:
 
     async def _connect(self, sock: socket.socket) -> None:
         """Start a connection, with TLS after the handshake."""
-        timeout = self._settings.idle_timeout if self.tls else None
+        task, timeout = asyncio.current_task(), self._settings.idle_timeout if self.tls else None
         try:
             await self._loop.connect_accepted_socket(
-                lambda: Connection(self, self._manager, self._loop),
+                lambda: Connection(self, self._manager, self._loop, task),
                 sock,
                 ssl=self.tls,
                 ssl_handshake_timeout=timeout,
@@ -187,6 +187,7 @@ class HttpServer:
             sock.close()
 
     def opened(self, connection: Connection) -> None:
+        self._handshakes.pop(connection.handshake, None)  # its task ends later, and would be counted too
         self._open.add(connection)
         self._waiting[connection] = self._loop.time()
         self._metrics.connections.inc()
@@ -379,8 +380,15 @@ class Connection(web.RequestHandler):
 
     link: asyncio.Transport
 
-    def __init__(self, server: HttpServer, manager: web.Server, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        server: HttpServer,
+        manager: web.Server,
+        loop: asyncio.AbstractEventLoop,
+        handshake: asyncio.Task[None] | None,
+    ) -> None:
         self._server = server
+        self.handshake = handshake
         super().__init__(
             manager,
             loop=loop,

@@ -410,6 +410,23 @@ def test_at_the_limit_the_connection_that_waits_for_longest_makes_room() -> None
         assert found.metric("maptr_http_connections") == 2
 
 
+def test_a_new_connection_is_counted_once() -> None:
+    with gateway() as found:
+        counts: list[int] = []
+        is_over = threading.Event()
+
+        def count() -> None:
+            counts.append(found.http.connections)
+            if not is_over.is_set():
+                found.running.loop.call_soon(count)
+
+        found.running.loop.call_soon_threadsafe(count)
+        with HttpClient(found.port) as client:
+            assert client.get("/health").status == 200
+        is_over.set()
+        assert max(counts) == 1
+
+
 def test_a_connection_is_refused_when_all_are_busy() -> None:
     rig = Rig({"12345.ark.arpa.": said(host("h.example."))})
     with gateway(rig, max_connections=1) as found, HttpClient(found.port) as busy:
