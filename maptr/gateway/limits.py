@@ -6,9 +6,8 @@ import ipaddress
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
-from maptr.protocol.address import Network
+from maptr.protocol.address import Network, client_of
 
-IPV6_PREFIX = 64  # bits: a client with one address of a link has all of them (RFC 4291 2.5.1)
 MAX_CLIENTS = 20_000  # remembered; the one whose last request is oldest is forgotten first
 BURST = 2  # seconds of its rate that a client may use at once
 MAX_HOPS = 32  # addresses of an X-Forwarded-For that are read, from its end
@@ -55,7 +54,7 @@ class Clients:
         """Take a token; the seconds until there is one, 0 if there was."""
         if not self._rate or self.trusts(client):
             return 0.0
-        tokens = self._tokens(key := _network(client))
+        tokens = self._tokens(key := client_of(client))
         if tokens >= 1:
             self._keep(key, tokens - 1)
             return 0.0
@@ -65,7 +64,7 @@ class Clients:
     def charge(self, client: str, tokens: int) -> None:
         """Take tokens for a request that is answered in any case; there may be fewer than none afterwards."""
         if self._rate and tokens and not self.trusts(client):
-            self._keep(key := _network(client), self._tokens(key) - tokens)
+            self._keep(key := client_of(client), self._tokens(key) - tokens)
 
     def _tokens(self, key: str) -> float:
         full = self._rate * BURST
@@ -85,9 +84,3 @@ def _parsed(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     except ValueError:
         return None
     return getattr(found, "ipv4_mapped", None) or found
-
-
-def _network(address: str) -> str:
-    if ":" not in address:
-        return address
-    return str(ipaddress.IPv6Network((address.partition("%")[0], IPV6_PREFIX), strict=False))

@@ -35,6 +35,16 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+CLIENT_IPV6_PREFIX = 64  # bits: a client with one address of a link has all of them (RFC 4291 2.5.1)
+
+
+def client_of(address: str) -> str:
+    """What counts as one client: an IPv4 address, or the network of an IPv6 link."""
+    if ":" not in address:
+        return address
+    return str(ipaddress.IPv6Network((address.partition("%")[0], CLIENT_IPV6_PREFIX), strict=False))
+
+
 def read_network(text: str) -> Network:
     """An address or a prefix (``192.0.2.0/24``). Raises ValueError, also for a prefix with host bits."""
     try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import math
 import socket
@@ -23,6 +22,7 @@ from typing import cast
 from maptr.answer.context import Transport
 from maptr.config.model import TcpConfig
 from maptr.errors import ConfigError, ZoneError
+from maptr.protocol.address import client_of
 from maptr.server.counters import Counters
 
 log = logging.getLogger("maptr.serve")
@@ -37,7 +37,6 @@ SEND_BUFFER = 128 * 1024  # bytes of responses that a slow client has not read: 
 MAX_TURN = 32  # queries answered in one turn; one takes a tenth of a millisecond on the general path
 TURN_SIZE = 16 * 1024  # bytes of responses in one turn: a message of a transfer
 TURNS_TIME = 0.005  # seconds of turns before the event loop looks for new data; a transfer's message takes some of it
-CLIENT_IPV6_PREFIX = 64  # bits: a client with one address of a link has all of them (RFC 4291 2.5.1)
 ACCEPT_AT_ONCE = 4  # connections accepted before the event loop continues, which notices those that have ended
 ACCEPT_PAUSE = 1.0  # seconds to wait if the system has no more file descriptors, as asyncio's own servers do
 CHECKS = 10  # for connections past their deadline, in the time of the shortest limit
@@ -286,7 +285,7 @@ class Connections:
 
     def admit(self, stream: Stream, address: str) -> bool:
         """Count a new connection; False if its client has too many."""
-        client = _client(address)
+        client = client_of(address)
         if self._per_client[client] >= self.limits.max_per_client:
             self._counters.refused += 1
             return False
@@ -339,13 +338,6 @@ class Connections:
         for stream in tuple(self._open):
             stream.check_deadline(loop.time())
         self._timer = loop.call_later(self._check_interval, self._check_deadlines) if self._open else None
-
-
-def _client(address: str) -> str:
-    """What counts as one client: an IPv4 address, or the network of an IPv6 link."""
-    if ":" not in address:
-        return address
-    return str(ipaddress.IPv6Network((address.partition("%")[0], CLIENT_IPV6_PREFIX), strict=False))
 
 
 class Certificate:
