@@ -11,10 +11,11 @@ import stat
 import sys
 import time
 from array import array
+from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from itertools import islice
 from pathlib import Path
 from shutil import copyfileobj
@@ -27,7 +28,7 @@ from maptr.ark import MAX_TEXT, Ark, Profile
 from maptr.cli import lookup, options, output
 from maptr.cli.lookup import LookupOptions
 from maptr.cli.options import output_option, overwrite_option, refuse_input
-from maptr.client.call import as_ark, prefer
+from maptr.client.call import as_ark, has_urls, prefer
 from maptr.discovery import Discovery, DiscoveryError, NoMappingAuthority
 from maptr.errors import ArkSyntaxError, printable
 
@@ -46,6 +47,7 @@ MAX_HELD = 100_000  # rows; with more, the first are written out of order
 PART = 2_000  # lines read at a time if the table answers some, because no DNS reply is read meanwhile
 PARTIAL = ".partial"  # suffix of the rows that will replace OUT
 MAX_LINE = 1 << 31  # number of a line
+MAX_ROW = 1 << 16  # bytes of a line of CSV; the rest of a longer one is left out
 _HEADER = ",".join(COLUMNS).encode() + b"\n"
 _DOCUMENT = json.dumps({"schema": output.SCHEMA}).encode()[:-1]
 
@@ -68,16 +70,23 @@ Exit codes:
 @click.option("--resume", is_flag=True, help="Keep the rows in OUT and add those of the other lines.")
 @overwrite_option("Replace OUT once all rows are written.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document a line instead of CSV.")
+@click.option(
+    "--column",
+    metavar="NAME|NUMBER",
+    help="Read FILE as CSV, or TSV, and take the ARKs from this column: a name in its first line, or a number from 1 "
+    "if it has no such line.",
+)
 @click.option("--unordered", is_flag=True, help="Write rows as they are ready, not in the order of FILE.")
 @click.option("--concurrency", default=256, type=click.IntRange(1, 10_000), help="Queries in flight at most.")
 @options.RATE_OPTION
 @options.discovery_options("Limit for each ARK, from its first query on.")
 def bulk(
-    words: tuple[str, ...],
+    words: Sequence[str],
     target: Path | None,
     resume: bool,
     overwrite: bool,
     as_json: bool,
+    column: str | None,
     unordered: bool,
     concurrency: int,
     rate: float | None,
@@ -86,7 +95,8 @@ def bulk(
     """Discover every ARK of FILE, which has one a line; - or no FILE is standard input.
 
     Writes a row for each line: line, status (found, none, unknown, bad), ark, url and note. A line that is not an ARK
-    has the status bad. Empty lines are skipped. Each name is queried once, even if many ARKs share it.
+    has the status bad. Blank lines and comments (#) are skipped and counted. Each name is queried once, even if many
+    ARKs share it.
 
     @SERVER names the servers to ask: plain DNS only, not @tls:// or @https://. Without @SERVER, a pulled table or a
     configured cache answers what DNS does not, by the policy, and the note says so. Answers are not cached.
@@ -98,8 +108,10 @@ def bulk(
     Examples:
       maptr bulk arks.txt @127.0.0.1#5300 -o urls.csv
       maptr bulk arks.txt @127.0.0.1#5300 -o urls.csv --resume
+      maptr bulk collection.csv --column identifier @127.0.0.1#5300 -o urls.csv
       cut -f1 list.tsv | maptr bulk --json @127.0.0.1#5300
     """
+    words, asked_for = lookup.with_plus(words, LookupOptions(**given))
     named, servers = lookup.split_servers(words)
     if len(named) > 1:
         raise click.UsageError("give at most one FILE")
@@ -108,7 +120,6 @@ def bulk(
         raise click.UsageError("--resume and --overwrite need -o OUT")
     if resume and overwrite:
         raise click.UsageError("--resume and --overwrite exclude each other")
-    asked_for = LookupOptions(**given)
     refuse_input(target, [source_name, asked_for.table, asked_for.trust_anchor, asked_for.config])
     if target is not None and target.is_file() and not (resume or overwrite):
         raise click.UsageError(f"{target}: exists: --resume continues it, --overwrite replaces it")
@@ -120,9 +131,10 @@ def bulk(
         engine = _engine(servers, asked_for, config, cache, concurrency=concurrency, rate=rate)
         try:
             source = stack.enter_context(open_input(source_name, twice=resume))
+            lines = Lines(source, column)
             kept = None
             if resume and target is not None:
-                kept = kept_rows(target, source, as_json=as_json, profile=asked_for.profile)
+                kept = kept_rows(target, lines, as_json=as_json, profile=asked_for.profile)
             sink = stack.enter_context(_sink(target, kept, overwrite=overwrite))
             hidden = target is None and sys.stdout.isatty()  # the rows go to the same terminal
             update = stack.enter_context(output.progress("ARKs", _size(source), hidden=hidden))
@@ -130,9 +142,9 @@ def bulk(
             chooser = lookup.chooser_of(asked_for, config)
             rows = Rows(write, cache, ordered=not unordered, require=asked_for.require, chooser=chooser)
             stack.callback(rows.close)
-            for lines in read_arks(source, kept or KeptRows(), rows, update, asked_for.profile):
-                unasked = ((number, Discovery(ark, (), (), complete=False)) for number, ark in lines)  # no resolver
-                for number, discovery in engine.run(lines, ordered=not unordered) if engine else unasked:
+            for arks in read_arks(lines.read(update), kept or KeptRows(), rows, asked_for.profile):
+                unasked = ((number, Discovery(ark, (), (), complete=False)) for number, ark in arks)  # no resolver
+                for number, discovery in engine.run(arks, ordered=not unordered) if engine else unasked:
                     rows.found(number, discovery)
                 rows.write()
             rows.write(wait=True)
@@ -148,13 +160,14 @@ def bulk(
             raise
     counts = rows.counts
     table = f", {counts['table']} from the table" if counts["table"] else ""
-    output.talk(
-        f"maptr: {sum(counts[status] for status in (FOUND, NONE, UNKNOWN, BAD))} lines: {counts[FOUND]} found, "
+    skipped = f", {counts['skipped']} blank lines and comments skipped" if counts["skipped"] else ""
+    asked_for.note(
+        f"{sum(counts[status] for status in (FOUND, NONE, UNKNOWN, BAD))} lines: {counts[FOUND]} found, "
         f"{counts[NONE]} none, {counts[UNKNOWN]} unknown, {counts[BAD]} bad; "
-        f"{engine.questions if engine else 0} names asked{table}"
+        f"{engine.questions if engine else 0} names asked{table}{skipped}"
     )
     if rows.advice:
-        output.talk(f"maptr: {rows.advice}")
+        asked_for.note(rows.advice)
     if counts[UNKNOWN]:
         sys.exit(output.EXIT_NO_ANSWER)
     sys.exit(output.EXIT_NONE if counts[NONE] or counts[BAD] else output.EXIT_OK)
@@ -172,8 +185,8 @@ def _engine(
     """The engine that asks DNS; None without a server to ask if a table may answer. Raises as ``Bulk`` does."""
     from maptr.client.bulk import Bulk
 
-    servers = lookup.servers_of(servers, config)
-    if url := next((server for server in servers if "://" in server), None):
+    servers = lookup.servers_of(servers, config, given)
+    if url := next((server for server in servers if has_urls([server])), None):
         raise click.UsageError(f"@{url}: maptr bulk supports plain DNS servers only")
     try:
         return Bulk(
@@ -247,28 +260,73 @@ def open_input(name: str, *, twice: bool = False) -> Iterator[IO[bytes]]:
             yield copy
 
 
-def read_lines(source: IO[bytes], update: Callable[..., object] = lambda *, advance: None) -> Iterator[bytes]:
-    """The lines of a file, each cut at the greatest length of an ARK, so that memory is bounded.
+class Lines:
+    """The lines of a file by number, each as the text of an ARK: the whole line or, of CSV and TSV, one column.
 
-    ``update`` is called as that of ``output.progress``, with bytes.
+    A record of CSV is one line. Raises UsageError for a ``column`` that the header, the first line, does not have.
     """
-    while line := source.readline(MAX_TEXT + 2):
-        rest, size = line, len(line)
-        while rest and not rest.endswith(b"\n"):
-            rest = source.readline(MAX_TEXT)
-            size += len(rest)
-        update(advance=size)
-        yield line
+
+    def __init__(self, source: IO[bytes], column: str | None) -> None:
+        self._source = source
+        self._limit = MAX_TEXT + 2 if column is None else MAX_ROW
+        self._before = 0  # lines of the header, and above it
+        self._column: int | None = None
+        self._delimiter = ""  # known from the first line on
+        if column is not None and column.isascii() and column.isdigit() and int(column):
+            self._column = int(column) - 1
+        elif column is not None:
+            header = b"#"
+            while header and is_skipped(header):
+                header = self._next_line()
+                self._before += 1
+            names = self._cells(header)
+            if column not in names:
+                raise click.UsageError(f"--column: there is no {column!r} in the first line: {', '.join(names)}")
+            self._column = names.index(column)
+        self._start = source.tell() if source.seekable() else 0
+
+    def read(self, update: Callable[..., object] = lambda *, advance: None) -> Iterator[tuple[int, bytes]]:
+        """Number and text of each line, in bounded memory. ``update`` is called as that of ``output.progress``."""
+        number = self._before
+        while line := self._next_line():
+            rest, size = line, len(line)
+            while rest and not rest.endswith(b"\n"):
+                rest = self._source.readline(self._limit)
+                size += len(rest)
+            update(advance=size)
+            number += 1
+            if self._column is not None and not is_skipped(line):
+                with suppress(csv.Error):  # the line has the status bad
+                    cell = self._cells(line)[self._column : self._column + 1]
+                    line = "".join(cell).encode("utf-8", "surrogateescape")
+            yield number, line
+
+    def rewind(self) -> None:
+        self._source.seek(self._start)
+
+    def _next_line(self) -> bytes:
+        return self._source.readline(self._limit).removeprefix(BOM_UTF8)
+
+    def _cells(self, line: bytes) -> list[str]:
+        """The cells of a line; the first line tells TSV from CSV. Raises csv.Error."""
+        text = line.decode("utf-8", "surrogateescape").rstrip("\r\n")
+        self._delimiter = self._delimiter or ("\t" if "\t" in text else ",")
+        return next(csv.reader([text], delimiter=self._delimiter), [])
+
+
+def is_skipped(line: bytes) -> bool:
+    """Whether a line is blank or a comment."""
+    return not line.strip() or line.lstrip().startswith(b"#")
 
 
 def read_arks(
-    source: IO[bytes], done: Container[int], rows: Rows, update: Callable[..., object], profile: Profile
+    lines: Iterable[tuple[int, bytes]], done: Container[int], rows: Rows, profile: Profile
 ) -> Iterator[Iterator[tuple[int, Ark]]]:
     """The ARKs of the input that DNS is to be asked for, with their line numbers, in one or several parts.
 
     Lines in ``done`` are left out. Lines that are not ARKs, and those that the table answers, go to ``rows``.
     """
-    lines = enumerate(read_lines(source, update), 1)
+    lines = iter(lines)
     if not rows.uses_table:
         yield _unanswered(lines, done, rows, profile)
         return
@@ -280,7 +338,10 @@ def _unanswered(
     lines: Iterable[tuple[int, bytes]], done: Container[int], rows: Rows, profile: Profile
 ) -> Iterator[tuple[int, Ark]]:
     for number, line in lines:
-        if not line.strip() or number in done:
+        if is_skipped(line):
+            rows.counts["skipped"] += 1
+            continue
+        if number in done:
             continue
         try:
             ark = as_ark(line, profile)
@@ -444,8 +505,8 @@ class KeptRows:
         return next((number for number in range(len(self._rows) - 1, 0, -1) if self._rows[number]), 0)
 
 
-def kept_rows(target: Path, source: IO[bytes], *, as_json: bool, profile: Profile) -> KeptRows:
-    """The rows in ``target`` for the lines of ``source``, which is rewound.
+def kept_rows(target: Path, lines: Lines, *, as_json: bool, profile: Profile) -> KeptRows:
+    """The rows in ``target`` for the lines of the input, which is rewound.
 
     Raises UsageError if ``target`` was not written by maptr bulk in this format from this input; OSError.
     """
@@ -460,9 +521,8 @@ def kept_rows(target: Path, source: IO[bytes], *, as_json: bool, profile: Profil
                 raise _not_ours(target, record, f"line {number} has another row already")
             kept.add(number, ark)
         kept.whole = file.tell()
-    start = source.tell()
     last = 0
-    for last, line in enumerate(read_lines(source), 1):
+    for last, line in lines.read():
         ark = ark_text(line, profile)
         if last in kept and not kept.fits(last, ark if as_json else csv_text(ark)):
             raise click.UsageError(
@@ -470,7 +530,7 @@ def kept_rows(target: Path, source: IO[bytes], *, as_json: bool, profile: Profil
             )
     if kept.last() > last:
         raise click.UsageError(f"{target}: has a row of line {kept.last()}, but the input has {last} lines")
-    source.seek(start)
+    lines.rewind()
     return kept
 
 

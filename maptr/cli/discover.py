@@ -27,6 +27,7 @@ The greatest of these if there are several ARKs.
 def _common(command: Any) -> Any:
     for decorate in (
         click.option("--json", "as_json", is_flag=True, help="Print one JSON document for each ARK, with its trace."),
+        options.VERBOSE_OPTION,
         options.discovery_options("Limit for one whole discovery."),
         click.argument("arks", nargs=-1, required=True, metavar="ARK... [@SERVER[#PORT]]..."),
     ):
@@ -37,8 +38,7 @@ def _common(command: Any) -> Any:
 @click.command(epilog=_EXIT_CODES)
 @_common
 @click.option("--short", is_flag=True, help="Print URLs only, best first.")
-@click.option("--trace", is_flag=True, help="Show every query, record and reason on stderr.")
-def discover(arks: tuple[str, ...], short: bool, trace: bool, **given: Any) -> None:
+def discover(arks: tuple[str, ...], short: bool, **given: Any) -> None:
     """Find the mapping authorities of each ARK.
 
     Prints the candidates, best first, one a line: URL, order, preference, and the owner name of the record.
@@ -57,7 +57,7 @@ def discover(arks: tuple[str, ...], short: bool, trace: bool, **given: Any) -> N
     """
     asked_for = LookupOptions(**given)
     found, client = lookup.arks_and_client(arks, asked_for)
-    sys.exit(lookup.show_discoveries(found, client, asked_for, short=short, trace=trace))
+    sys.exit(lookup.show_discoveries(found, client, asked_for, short=short))
 
 
 @click.command(epilog=_EXIT_CODES)
@@ -89,6 +89,7 @@ The greatest of these if there are several ARKs.
 )
 @click.argument("words", nargs=-1, required=True, metavar="ARK... [@SERVER[#PORT]]...")
 @click.option("--older", is_flag=True, help="Also try ? and ?? if ?info is not understood.")
+@options.VERBOSE_OPTION
 @options.discovery_options("Limit for one discovery, and again for the request to the authority.", timeout=10.0)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document for each ARK.")
 def info(words: tuple[str, ...], older: bool, **given: Any) -> None:
@@ -112,7 +113,7 @@ def info(words: tuple[str, ...], older: bool, **given: Any) -> None:
                 raise ark.error
             described = describe(
                 ark,
-                discovery=client.ask(ark),
+                discovery=client.ask(ark, on_step=lookup.show_step if asked_for.verbose else None),
                 inflections=(ark.inflection,) if ark.inflection else inflections,
                 seconds=asked_for.timeout,
                 allow_private=asked_for.allow_private,
@@ -133,6 +134,6 @@ def info(words: tuple[str, ...], older: bool, **given: Any) -> None:
         elif described.spoken:
             output.data(described.to_text())
             thump = f", THUMP status {described.thump}" if described.thump else ""
-            output.talk(f"maptr: from {described.url}: HTTP status {described.status}{thump}")
+            asked_for.note(f"from {described.url}: HTTP status {described.status}{thump}")
     client.close()
     sys.exit(max(codes))

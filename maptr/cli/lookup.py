@@ -17,11 +17,12 @@ from maptr import places
 from maptr.ark import Ark, Profile
 from maptr.cli import output
 from maptr.client import call
-from maptr.client.servers import is_address
+from maptr.client.servers import TCP, find_servers, is_address, system_servers
 from maptr.client.stub import Stub, make_validator
 from maptr.client.sync import discover
-from maptr.discovery import Discovery, DiscoveryError, NoMappingAuthority, Step
+from maptr.discovery import Discovery, DiscoveryError, DiscoveryFailed, NoMappingAuthority, Step
 from maptr.errors import ArkSyntaxError, ConfigError, MaptrError
+from maptr.protocol.numbers import PORT
 from maptr.walk import Settings
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ SOURCES = {"dns": "DNS", "memory": "memory", "disk": "the cache on disk", "natab
 class LookupOptions(NamedTuple):
     """The options that all commands share which look up ARKs, with their defaults.
 
-    ``origin``, ``scheme``, ``table``, ``policy`` and ``choose`` are None where the configuration decides.
+    ``origin``, ``scheme``, ``table``, ``policy`` and ``choose`` are None where the configuration decides. ``family``
+    (4 or 6), ``port`` and ``tcp`` are how plain servers are asked; None is the usual way. ``verbose`` shows the trace
+    on stderr, ``quiet`` only errors.
     """
 
     origin: str | None = None
@@ -54,6 +57,16 @@ class LookupOptions(NamedTuple):
     scheme: str | None = None
     profile: Profile = "current"
     choose: str | None = None
+    family: int | None = None
+    port: int | None = None
+    tcp: bool = False
+    verbose: bool = False
+    quiet: bool = False
+
+    def note(self, text: str) -> None:
+        """Print a message that is not an error."""
+        if not self.quiet:
+            output.talk(f"maptr: {text}")
 
 
 DEFAULTS = LookupOptions()
@@ -83,6 +96,12 @@ class Client(NamedTuple):
             self.cache.close()
 
 
+def with_plus(words: Sequence[str], options: LookupOptions) -> tuple[list[str], LookupOptions]:
+    """The arguments without dig's ``+tcp``, and the options with it."""
+    others = [word for word in words if word != "+tcp"]
+    return others, options if len(others) == len(words) else options._replace(tcp=True)
+
+
 def split_servers(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """The arguments that are not ``@SERVER``, and the servers without their mark."""
     others = [word for word in words if not word.startswith("@")]
@@ -95,6 +114,7 @@ def arks_and_client(words: Sequence[str], options: LookupOptions) -> tuple[list[
     Raises ConfigError without an ARK, ArkSyntaxError if no argument is an ARK or one is a server without ``@``, and
     what ``client_of`` raises.
     """
+    words, options = with_plus(words, options)
     texts, servers = split_servers(words)
     arks = [_parse(text, options.profile) for text in texts]
     if not arks:
@@ -128,7 +148,7 @@ def client_of(servers: list[str], options: LookupOptions) -> Client:
 
 def _dns(servers: list[str], options: LookupOptions, config: Config | None) -> Callable[..., Discovery]:
     """Asks DNS with the stub resolver; servers that are URLs need dnspython's resolvers."""
-    servers = servers_of(servers, config)
+    servers = servers_of(servers, config, options)
     given = {**walk_options(options, config), "require": options.require, "chooser": chooser_of(options, config)}
     call.with_origin(None, given["origin"])
     if call.has_urls(servers):
@@ -199,9 +219,26 @@ def origin_of(given: str | None, config: Config | None) -> str:
     return to_text(config.client.origin)
 
 
-def servers_of(given: list[str], config: Config | None) -> list[str]:
-    """The servers of the command line, else of the configuration; empty for those of the system."""
-    return given or (list(config.client.nameservers) if config is not None else [])
+def servers_of(given: list[str], config: Config | None, options: LookupOptions = DEFAULTS) -> list[str]:
+    """The servers of the command line, else of the configuration; empty for those of the system.
+
+    Raises ConfigError for a server that cannot be asked as the options want, DiscoveryFailed if no server is left.
+    """
+    servers = given or (list(config.client.nameservers) if config is not None else [])
+    if (options.family, options.port, options.tcp) == (None, None, False):
+        return servers
+    servers = servers or system_servers()
+    if call.has_urls(servers):
+        raise ConfigError("-4, -6, -p and +tcp are for plain servers, not for tls:// and https://")
+    try:
+        found = [each for text in servers for each in find_servers(text, options.port or PORT, options.timeout)]
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    mark = TCP if options.tcp else ""
+    wanted = [f"{mark}{each}" for each in found if options.family in (None, 6 if ":" in each.address else 4)]
+    if not wanted:
+        raise DiscoveryFailed(f"no server has an IPv{options.family} address: {', '.join(servers)}")
+    return wanted
 
 
 def chooser_of(given: LookupOptions, config: Config | None) -> Chooser | None:
@@ -258,12 +295,11 @@ def make_cache(servers: list[str], given: LookupOptions, config: Config | None) 
 
     from maptr.cache import DNS_FIRST
     from maptr.cache.cache import Cache
-    from maptr.client.servers import system_servers
 
     natab = given.table or table_of(config)
     pulled = config is not None and config.table.url and natab == str(config.table.file) and natab != given.table
     if natab is not None and pulled and not places.there(natab):
-        output.talk(f"maptr: {natab}: not there yet; maptr table pull --apply gets it")
+        given.note(f"{natab}: not there yet; maptr table pull --apply gets it")
         natab = None
     options: dict[str, Any] = {}
     policy = given.policy or (config.cache.policy if config is not None else DNS_FIRST)
@@ -274,7 +310,7 @@ def make_cache(servers: list[str], given: LookupOptions, config: Config | None) 
             "table_limit": config.cache.table_limit or None,
         }
     try:
-        servers = servers_of(servers, config) or system_servers()
+        servers = servers_of(servers, config, given) or system_servers()
     except DiscoveryError as error:
         failure = error
 
@@ -322,15 +358,13 @@ def show_urls(arks: Sequence[Argument], client: Client, options: LookupOptions) 
             output.json_data({"ark": str(ark), "url": made, **fields, "error": str(error) if error else None})
             return
         if made and found and (found.source == "natab" or found.stale):
-            _show_source(found)
+            _show_source(found, options)
         output.data(made or "")
 
-    return _answer(arks, client, show)
+    return _answer(arks, client, show, options)
 
 
-def show_discoveries(
-    arks: Sequence[Argument], client: Client, options: LookupOptions, *, short: bool = False, trace: bool = False
-) -> int:
+def show_discoveries(arks: Sequence[Argument], client: Client, options: LookupOptions, *, short: bool = False) -> int:
     """Print the candidates of each ARK, best first; the exit code."""
 
     def show(ark: Argument, found: Discovery | None, error: MaptrError | None) -> None:
@@ -341,15 +375,16 @@ def show_discoveries(
             output.json_data({**document, "age": age_of(found), "error": str(error) if error else None})
         elif found and error is None:
             if client.cache is not None:
-                _show_source(found)
+                _show_source(found, options)
             output.data("\n".join(found.urls()) if short else found.to_text())
 
-    return _answer(arks, client, show, trace=trace and not options.as_json)
+    return _answer(arks, client, show, options)
 
 
-def _answer(arks: Sequence[Argument], client: Client, show: Callable[..., None], *, trace: bool = False) -> int:
+def _answer(arks: Sequence[Argument], client: Client, show: Callable[..., None], options: LookupOptions) -> int:
     """Look up each ARK and show its discovery or error; the exit code."""
     code, advice = output.EXIT_OK, ""
+    trace = options.verbose and not options.as_json
     try:
         for answered, ark in enumerate(arks):
             found: Discovery | None = None
@@ -358,10 +393,10 @@ def _answer(arks: Sequence[Argument], client: Client, show: Callable[..., None],
                 if isinstance(ark, NotArk):
                     raise ark.error
                 for note in ark.notes if trace else ():
-                    output.talk(f"maptr: {ark}: {note}")
-                found = client.ask(ark, on_step=_show_step if trace else None)
+                    options.note(f"{ark}: {note}")
+                found = client.ask(ark, on_step=show_step if trace else None)
                 if not found.complete and found.source == "dns":
-                    output.talk(f"maptr: {ark}: this may not be all: {found.unsaid()}")
+                    options.note(f"{ark}: this may not be all: {found.unsaid()}")
             except KeyboardInterrupt:
                 output.interrupted(answers_kept(answered, len(arks)))
             except ArkSyntaxError as raised:
@@ -374,7 +409,7 @@ def _answer(arks: Sequence[Argument], client: Client, show: Callable[..., None],
                 code = max(code, code_of(error))
                 output.talk(f"maptr: {error}")
         if advice:
-            output.talk(f"maptr: {advice}")
+            options.note(advice)
     finally:
         client.close()
     return code
@@ -400,8 +435,8 @@ def code_of(error: MaptrError) -> int:
 # ---- where an answer comes from
 
 
-def _show_source(found: Discovery) -> None:
-    output.talk(f"maptr: {found.ark}: {provenance(found, time.time())}")
+def _show_source(found: Discovery, options: LookupOptions) -> None:
+    options.note(f"{found.ark}: {provenance(found, time.time())}")
 
 
 def provenance(found: Discovery, now: float) -> str:
@@ -428,7 +463,7 @@ def duration_text(seconds: float) -> str:
 # ---- the trace
 
 
-def _show_step(step: Step) -> None:
+def show_step(step: Step) -> None:
     """``? name NAPTR`` with the outcome, ``+`` for records that count, ``-`` for those that do not, and ``=`` for the
     links of the chain of trust."""
     indent = "  " * step.depth

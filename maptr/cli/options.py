@@ -25,6 +25,7 @@ from maptr.cli.lookup import DEFAULTS, ORIGIN
 from maptr.errors import TableError, reason_of
 from maptr.files import read_whole, write_atomically
 from maptr.protocol import names
+from maptr.protocol.numbers import PORT
 
 if TYPE_CHECKING:
     from maptr.config import Config
@@ -131,6 +132,9 @@ RATE_OPTION = click.option(
     metavar="N",
     help="Send at most N packets a second to each server.  [default: no limit]",
 )
+VERBOSE_OPTION = click.option(
+    "-v", "--verbose", "--trace", is_flag=True, help="Show every query, record and reason on stderr."
+)
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
@@ -160,6 +164,13 @@ def discovery_options(help: str, *, timeout: float = DEFAULTS.timeout) -> Callab
         CHOOSE_OPTION,
         SCHEME_OPTION,
         PROFILE_OPTION,
+        click.option("-4", "family", flag_value=4, type=int, help="Ask DNS servers at IPv4 addresses only."),
+        click.option("-6", "family", flag_value=6, type=int, help="Ask DNS servers at IPv6 addresses only."),
+        click.option(
+            "-p", "--port", type=click.IntRange(1, 65535), help=f"Port of servers without #PORT.  [default: {PORT}]"
+        ),
+        click.option("--tcp", is_flag=True, help="Ask DNS servers by TCP; +tcp is the same."),
+        click.option("-q", "--quiet", is_flag=True, help="Print only errors on stderr."),
         CONFIG_OPTION,
     )
 

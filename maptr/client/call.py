@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from weakref import WeakKeyDictionary
 
 from maptr.ark import Ark, Profile
+from maptr.client.servers import TCP
 from maptr.discovery import Discovery, Step
 from maptr.errors import ConfigError
 from maptr.protocol import names
@@ -159,7 +160,7 @@ def listed(nameservers: Iterable[str]) -> list[str]:
 
 def has_urls(nameservers: Iterable[str] | None) -> bool:
     """Whether some of the servers are asked by TLS or HTTPS, which is left to dnspython."""
-    return any("://" in text for text in nameservers or ())
+    return any("://" in text and not text.startswith(TCP) for text in nameservers or ())
 
 
 def prefer(discovery: Discovery, chooser: Chooser | None) -> Discovery:

@@ -121,7 +121,7 @@ class Exchange:
             ask_ad=self._trust_ad,
             dnssec=self._dnssec,
         )
-        return Attempt(server, query, self._tcp, FIRST_SECONDS * 2**self._round, self)
+        return Attempt(server, query, self._tcp or server.tcp, FIRST_SECONDS * 2**self._round, self)
 
     def receive(self, attempt: Attempt, packet: bytes) -> bool:
         """Process what came back; False if it is not a response to this attempt, and the driver has to wait on."""
@@ -270,7 +270,7 @@ def usable_servers(asked: Server, addresses: Sequence[str]) -> list[Server]:
     """The servers at these addresses; local ones only if the server that named them is local."""
     if not url.is_local(asked.address):
         addresses = [text for text in addresses if not url.is_local(text)]
-    return [Server(text, asked.port) for text in addresses]
+    return [Server(text, asked.port, asked.tcp) for text in addresses]
 
 
 def address_questions(referral: Referral, seeking: frozenset[Labels]) -> list[tuple[Labels, int]]:

@@ -90,7 +90,7 @@ class UdpSocket:
     def __init__(self, server: Server) -> None:
         self.sock = socket.socket(_family(server), socket.SOCK_DGRAM)
         try:
-            self.sock.connect(server)
+            self.sock.connect(server.place)
         except BaseException:
             self.sock.close()
             raise
@@ -159,7 +159,7 @@ class TcpExchange:
         self._waiter, self._done = waiter, done
         self._sock = socket.socket(_family(server), socket.SOCK_STREAM)
         self._sock.setblocking(False)
-        code = self._sock.connect_ex(server)
+        code = self._sock.connect_ex(server.place)
         if code not in (0, errno.EINPROGRESS):
             self._sock.close()
             raise OSError(code, "cannot connect")

@@ -218,13 +218,20 @@ def make_resolver(nameservers: Iterable[str], *, lifetime: float | None = None) 
     return made
 
 
+class _TcpNameserver(dns.nameserver.Do53Nameserver):
+    def is_always_max_size(self) -> bool:
+        """True: dnspython then asks by TCP."""
+        return True
+
+
 def _nameservers(text: str, lifetime: float | None) -> list[dns.nameserver.Nameserver]:
     scheme, mark, rest = text.partition("://")
-    if mark and scheme not in ("tls", "https"):
+    if mark and scheme not in ("tcp", "tls", "https"):
         raise ConfigError(f"{text!r} is not a server: write HOST, tls://HOST or https://HOST/PATH", key="nameservers")
     try:
-        if not mark:
-            return [dns.nameserver.Do53Nameserver(*server) for server in find_servers(text, seconds=lifetime)]
+        if not mark or scheme == "tcp":
+            kind = _TcpNameserver if mark else dns.nameserver.Do53Nameserver
+            return [kind(*server.place) for server in find_servers(text, seconds=lifetime)]
         if scheme == "tls":
             host = rest.partition("#")[0]
             found = find_servers(rest, DOT_PORT, lifetime)

@@ -13,22 +13,33 @@ from maptr.protocol.numbers import PORT
 RESOLV_CONF = "/etc/resolv.conf"
 MAX_SYSTEM_SERVERS = 3  # MAXNS of resolv.conf(5)
 MAX_ADDRESSES = 8  # of one server given by name
+TCP = "tcp://"  # before a server that is asked by TCP only
 
 Found = list[tuple[Any, ...]]  # the result of ``getaddrinfo``
 
 
 class Server(NamedTuple):
-    """The address and port of a DNS server."""
+    """The address and port of a DNS server, and whether it is asked by TCP only."""
 
     address: str
     port: int = PORT
+    tcp: bool = False
 
     def __str__(self) -> str:
         return f"{self.address}#{self.port}"
 
+    @property
+    def place(self) -> tuple[str, int]:
+        """The address and port, as sockets take them."""
+        return self.address, self.port
+
 
 def read_server(text: str, port: int = PORT) -> tuple[str, int]:
-    """The host and port of ``address``, ``name``, or either with ``#port``, without a lookup. Raises ValueError."""
+    """The host and port of ``address``, ``name``, or either with ``#port``, without a lookup. Raises ValueError.
+
+    ``tcp://`` may stand before it.
+    """
+    text = text.removeprefix(TCP)
     host, mark, number = text.partition("#")
     if mark:
         port = int(number) if number.isascii() and number.isdigit() and len(number) <= 5 else 0
@@ -51,7 +62,7 @@ def _hint(text: str) -> str:
 def check_server(text: str) -> None:
     """Raises ValueError for a text that ``nameservers`` does not accept: neither a server, ``tls://`` nor ``https://``."""
     scheme, mark, rest = text.partition("://")
-    if not mark:
+    if not mark or scheme == "tcp":
         read_server(text)
     elif scheme == "tls":
         read_server(rest)
@@ -78,15 +89,17 @@ def find_servers(text: str, port: int = PORT, seconds: float | None = None) -> l
     a bad port or host.
     """
     host, port = read_server(text, port)
+    tcp = text.startswith(TCP)
     if is_address(host):
-        return [Server(host, port)]
+        return [Server(host, port, tcp)]
     try:
         found = _look_up(host, port, seconds)
     except TimeoutError:
         raise DiscoveryTimeout(f"no address for the server {host} in time") from None
     except (OSError, UnicodeError) as error:
         raise DiscoveryFailed(f"no address for the server {host}: {reason_of(error)}") from None
-    return [Server(address, port) for address in dict.fromkeys(str(entry[4][0]) for entry in found)][:MAX_ADDRESSES]
+    addresses = dict.fromkeys(str(entry[4][0]) for entry in found)
+    return [Server(address, port, tcp) for address in addresses][:MAX_ADDRESSES]
 
 
 def _look_up(host: str, port: int, seconds: float | None) -> Found:

@@ -39,6 +39,52 @@ def test_csv_of_a_file(server: Hostile, tmp_path: Path) -> None:
     assert "2 found, 1 none, 0 unknown, 1 bad" in result.stderr
 
 
+COLLECTION = (
+    "\ufeff# exported in November\n"
+    "id,title,ark\n"
+    "\n"
+    '1,"A, b",ark:1/x1\n'
+    "# a note\n"
+    "2,no ARK,\n"
+    '3,"""three""",nonsense\n'
+    '4,four,"https://n2t.net/ark:/2/x2?info"\n'
+    "5,five\n"
+    "6,six\x00,ark:1/x6\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "expected"),
+    [
+        (COLLECTION, "ark", {4: "found", 7: "bad", 8: "found", 10: "found"}),
+        (COLLECTION.replace(",", "\t"), "ark", {4: "found", 7: "bad", 8: "found", 10: "found"}),
+        ("ark:1/x1,one\nark:2/x,two\n", "1", {1: "found", 2: "found"}),
+        ("one\tark:1/x1\ntwo\tark:4/x\n", "2", {1: "found", 2: "none"}),
+    ],
+)
+def test_a_column_of_csv_or_tsv(
+    text: str, column: str, expected: dict[int, str], server: Hostile, tmp_path: Path
+) -> None:
+    source, out = tmp_path / "in.csv", tmp_path / "out.csv"
+    source.write_text(text)
+    result = run(str(source), "--column", column, f"@{server.name}", "-o", str(out))
+    rows = {int(row["line"]): row["status"] for row in csv.DictReader(out.read_text().splitlines())}
+    assert rows == expected
+    if text is COLLECTION:
+        assert "4 blank lines and comments skipped" in result.stderr
+    whole = out.read_text()
+    out.write_text(whole[: len(whole) // 2])
+    run("--column", column, f"@{server.name}", "-o", str(out), "--resume", text=text)
+    assert out.read_text() == whole
+
+
+@pytest.mark.parametrize("column", ["arks", "0", ""])
+def test_a_column_that_is_not_there(column: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    run("--column", column, "@127.0.0.1", "-o", str(out), text="id,ark\n", code=2, said="in the first line: id, ark")
+    assert not out.exists()
+
+
 def test_a_run_resumes_after_its_last_complete_row(server: Hostile, tmp_path: Path) -> None:
     text = "".join(f"ark:{1 + i % 3}/x{i}\n" for i in range(50)) + "ark:1/x" + "y" * 9000 + "\nark:1/last\n"
     for flag, out in (("--json", tmp_path / "o.jsonl"), ("--concurrency=9", tmp_path / "o.csv")):

@@ -68,6 +68,58 @@ def test_trace_goes_to_stderr_with_a_reason_for_every_record(at: str) -> None:
     assert "candidate https://ark.example.org/ark:/12345/x54" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "server", "transport"),
+    [
+        ((), "@HOST#PORT", "udp"),
+        (("-p", "PORT"), "@HOST", "udp"),
+        (("-p", "1"), "@HOST#PORT", "udp"),
+        (("+tcp",), "@HOST#PORT", "tcp"),
+        (("--tcp", "-p", "PORT"), "@HOST", "tcp"),
+        ((), "@tcp://HOST#PORT", "tcp"),
+        (("-4",), "@HOST#PORT", "udp"),
+    ],
+)
+@pytest.mark.parametrize("command", ["url", "bulk"])
+def test_options_of_dig(command: str, words: tuple[str, ...], server: str, transport: str) -> None:
+    asked: list[str] = []
+    answers = hosts({"12345.ark.arpa.": [naptr("h.example.")]})
+
+    def answer(query: bytes, how: str) -> list[bytes]:
+        asked.append(how)
+        return answers(query, how)
+
+    with hostile(answer) as running:
+        host, _, port = running.name.partition("#")
+        line = [word.replace("HOST", host).replace("PORT", port) for word in (*words, server)]
+        given = {"text": "ark:12345/x1\n"} if command == "bulk" else {}
+        shown = run(command, *([] if command == "bulk" else ["ark:12345/x1"]), *line, code=0, **given)
+    assert "https://h.example/ark:12345/x1" in shown.stdout
+    assert asked == [transport]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "reason"),
+    [
+        (("-4", "@::1"), 9, "no server has an IPv4 address: ::1"),
+        (("-6", "@127.0.0.1"), 9, "no server has an IPv6 address: 127.0.0.1"),
+        (("+tcp", "@tls://127.0.0.1"), 2, "-4, -6, -p and +tcp are for plain servers, not for tls:// and https://"),
+        (("-p", "0", "@127.0.0.1"), 2, "0 is not in the range"),
+        (("--tcp", "@127.0.0.1:53"), 2, "is it 127.0.0.1#53?"),
+    ],
+)
+def test_options_of_dig_that_leave_no_server(words: tuple[str, ...], code: int, reason: str) -> None:
+    assert reason in run("url", "ark:12345/x1", *words, code=code).stderr
+
+
+def test_quiet_prints_errors_only(at: str) -> None:
+    table = ("--table", str(ZONES / "sample.json"), "--policy", "natab-only")
+    assert "from the table" in run("url", "ark:12345/x1", *table).stderr
+    assert run("url", "-q", "ark:12345/x1", *table).stderr == ""
+    assert "no mapping authority" in run("url", "-q", GONE, at, code=1).stderr
+    assert run("url", "-v", "ark:12345/x54", at).stderr.startswith("? 12345.ark.arpa. NAPTR: answer, 4 records")
+
+
 def test_json_is_one_document_for_each_ark(at: str) -> None:
     result = run("discover", "--json", "ark:12345/x54", GONE, at)
     first, second = (json.loads(line) for line in result.stdout.splitlines())
