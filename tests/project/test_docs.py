@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from maptr.cli import output
+from tests.support.peers import find, require
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCS = REPOSITORY / "docs"
@@ -87,7 +88,17 @@ def test_exit_codes() -> None:
     assert {int(code) for code in rows("maptr.md") if code.isdigit()} == codes
 
 
-def test_the_picture_of_the_rooms_is_up_to_date() -> None:
-    command = [sys.executable, "scripts/architecture", "--check"]
+@pytest.mark.parametrize("script", ["architecture", "man"])
+def test_what_scripts_made_is_up_to_date(script: str) -> None:
+    command = [sys.executable, f"scripts/{script}", "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=REPOSITORY)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.interop
+def test_man_pages_are_well_formed() -> None:
+    pages = sorted(map(str, (DOCS / "man").iterdir()))
+    require("mandoc")
+    done = subprocess.run([str(find("mandoc")), "-T", "lint", "-W", "warning", *pages], capture_output=True, text=True)
+    # The date is left out, so that a page changes only with its content.
+    assert [line for line in done.stdout.splitlines() if "missing date" not in line] == []
