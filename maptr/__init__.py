@@ -1,6 +1,21 @@
 """maptr finds the server that resolves an ARK by DNS, and serves the DNS zone that makes this possible.
 
-``__all__`` has the public names. They are imported on first use, so that ``import maptr`` is fast.
+    from maptr import discover
+    print(discover("ark:12345/x6np1wh8k").url())
+
+The public names are these; help() of each has its arguments, errors and an example:
+
+discovery   discover, discover_at, discover_many, and discover_async, discover_at_async, discover_many_async
+            Cache (answers while DNS is down), Stub (DNS servers to ask), Validator (DNSSEC), Settings
+results     Discovery, Candidate
+choosers    sticky, at_random, weighted, Reachable, Own
+ARKs        Ark, find_arks
+tables      Table, Entry
+errors      MaptrError, and under it ArkSyntaxError, ConfigError, DiscoveryError (NoMappingAuthority, DiscoveryFailed,
+            DiscoveryTimeout), TableError, UnsafePlan, ZoneError
+
+The folders are inner rooms, which may change with any release; docs/architecture.md describes them. Public names are
+imported on first use, so that ``import maptr`` is fast.
 """
 
 from __future__ import annotations
@@ -11,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from maptr.ark import Ark, find_arks
     from maptr.cache.cache import Cache
+    from maptr.choose import at_random, sticky, weighted
     from maptr.client.aio import discover_async, discover_at_async
     from maptr.client.bulk import discover_many, discover_many_async
     from maptr.client.stub import Stub
@@ -25,13 +41,16 @@ if TYPE_CHECKING:
         NoMappingAuthority,
     )
     from maptr.errors import ArkSyntaxError, ConfigError, MaptrError, TableError, UnsafePlan, ZoneError
+    from maptr.nma.reachable import Own, Reachable
     from maptr.registry.table import Entry, Table
+    from maptr.walk import Settings
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "maptr.ark": "Ark find_arks",
     "maptr.cache.cache": "Cache",
+    "maptr.choose": "at_random sticky weighted",
     "maptr.client.aio": "discover_async discover_at_async",
     "maptr.client.bulk": "discover_many discover_many_async",
     "maptr.client.stub": "Stub",
@@ -39,7 +58,9 @@ _HOMES = {
     "maptr.client.validation.validator": "Validator",
     "maptr.discovery": "Candidate Discovery DiscoveryError DiscoveryFailed DiscoveryTimeout NoMappingAuthority",
     "maptr.errors": "ArkSyntaxError ConfigError MaptrError TableError UnsafePlan ZoneError",
+    "maptr.nma.reachable": "Own Reachable",
     "maptr.registry.table": "Entry Table",
+    "maptr.walk": "Settings",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
@@ -56,12 +77,16 @@ __all__ = [
     "Entry",
     "MaptrError",
     "NoMappingAuthority",
+    "Own",
+    "Reachable",
+    "Settings",
     "Stub",
     "Table",
     "TableError",
     "UnsafePlan",
     "Validator",
     "ZoneError",
+    "at_random",
     "discover",
     "discover_async",
     "discover_at",
@@ -69,6 +94,8 @@ __all__ = [
     "discover_many",
     "discover_many_async",
     "find_arks",
+    "sticky",
+    "weighted",
 ]
 
 

@@ -26,7 +26,12 @@ def first(discovery: Discovery) -> Candidate:
 
 
 def at_random(rng: random.Random) -> Chooser:
-    """A random candidate. The same seed gives the same choices."""
+    """A random candidate. The same seed gives the same choices.
+
+    >>> import random
+    >>> discover("ark:12345/x1", nameservers=[server], chooser=at_random(random.Random(7)))[0].host
+    'ark.example.org'
+    """
 
     def choose(discovery: Discovery) -> Candidate:
         return rng.choice(discovery.best)
@@ -35,7 +40,12 @@ def at_random(rng: random.Random) -> Chooser:
 
 
 def weighted(rng: random.Random) -> Chooser:
-    """A random candidate with the weight 1 / (1 + preference)."""
+    """A random candidate with the weight 1 / (1 + preference).
+
+    >>> import random
+    >>> discover("ark:12345/x1", nameservers=[server], chooser=weighted(random.Random()))[0].preference
+    0
+    """
 
     def choose(discovery: Discovery) -> Candidate:
         best = discovery.best

@@ -43,6 +43,9 @@ class Settings(NamedTuple):
 
     ``scheme`` is the scheme for ``h`` candidates and for the hosts of a natab, but port 80 means http.
     ``allow_private`` allows rules that lead to hosts that are not public.
+
+    >>> discover("ark:12345/x1", nameservers=[server], settings=Settings(scheme="http")).url()
+    'http://ark.example.org/ark:12345/x1'
     """
 
     origin: Labels = ARK_ARPA

@@ -23,7 +23,8 @@ AnyExchange: TypeAlias = "Exchange | ValidatedExchange"
 class Stub:
     """Queries the given servers, in order; those that do not respond go to the end of the order.
 
-    ``nameservers`` are addresses or names (or one, as text), each with ``#port`` unless it is ``port``. With
+    ``nameservers`` are addresses or names (or one, as text), each with ``#port`` unless it is ``port``; one with
+    ``tcp://`` before it is asked by TCP only. With
     ``trust_ad`` the AD bit of these servers is trusted: only for a validating resolver that you run, reached over
     loopback or another secure channel (RFC 6840 5.8); with ``trust_anchors`` every answer is validated from these (see
     ``Validator``). ``lifetime`` bounds the lookup of names, in seconds. ``randomness`` returns so many random bytes, by
@@ -33,7 +34,7 @@ class Stub:
     bad port, ConfigError for bad anchors.
 
     >>> Stub(["192.0.2.1", "2001:db8::1#5300"]).servers
-    (Server(address='192.0.2.1', port=53), Server(address='2001:db8::1', port=5300))
+    (Server(address='192.0.2.1', port=53, tcp=False), Server(address='2001:db8::1', port=5300, tcp=False))
     """
 
     def __init__(

@@ -48,6 +48,10 @@ class Reachable:
 
     ``schemes`` are tried in turn for a candidate without a scheme. ``probe`` is ``can_connect`` by default.
     ``suspects`` tells which servers are likely down: their candidates are tried after the others.
+
+    >>> chooser = Reachable(seconds=0.1)
+    >>> discover("ark:12345/x1", nameservers=[server], chooser=chooser)[0].host
+    'ark.example.org'
     """
 
     waits: ClassVar[bool] = True  # ``discover_async`` calls it in a thread
@@ -118,6 +122,10 @@ class Own(Reachable):
     ``https://example.org/ark:12345/x1`` was received with ``https://example.org/``. If a candidate has that host, it is
     taken. If none has, a new candidate with the ``source`` ``ark`` is made, which neither DNS nor a table confirms;
     ``found_only`` prevents this. ``options`` are those of Reachable.
+
+    >>> received = "https://ark.example.org/ark:12345/x1"
+    >>> discover(received, nameservers=[server], chooser=Own(found_only=True, seconds=0.1))[0].host
+    'ark.example.org'
     """
 
     def __init__(self, *, found_only: bool = False, allow_private: bool = False, **options: Any) -> None:

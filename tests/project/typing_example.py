@@ -19,22 +19,25 @@ from maptr import (
     Discovery,
     DiscoveryFailed,
     NoMappingAuthority,
+    Reachable,
+    Settings,
     Stub,
     Validator,
+    at_random,
     discover,
     discover_async,
     discover_at,
     discover_at_async,
     discover_many,
     discover_many_async,
+    sticky,
+    weighted,
 )
 from maptr.cache.disk import Disk
 from maptr.cache.probe_log import ProbeLog
-from maptr.choose import at_random, first, sticky, weighted
+from maptr.choose import first
 from maptr.discovery import Step
 from maptr.nma.describe import Description, Segment, describe
-from maptr.nma.reachable import Reachable
-from maptr.walk import Settings
 
 
 def one() -> str:
