@@ -161,13 +161,13 @@ def bulk(
     counts = rows.counts
     table = f", {counts['table']} from the table" if counts["table"] else ""
     skipped = f", {counts['skipped']} blank lines and comments skipped" if counts["skipped"] else ""
-    asked_for.note(
+    asked_for.inform(
         f"{sum(counts[status] for status in (FOUND, NONE, UNKNOWN, BAD))} lines: {counts[FOUND]} found, "
         f"{counts[NONE]} none, {counts[UNKNOWN]} unknown, {counts[BAD]} bad; "
         f"{engine.questions if engine else 0} names asked{table}{skipped}"
     )
     if rows.advice:
-        asked_for.note(rows.advice)
+        asked_for.inform(rows.advice)
     if counts[UNKNOWN]:
         sys.exit(output.EXIT_NO_ANSWER)
     sys.exit(output.EXIT_NONE if counts[NONE] or counts[BAD] else output.EXIT_OK)

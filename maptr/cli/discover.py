@@ -134,6 +134,6 @@ def info(words: tuple[str, ...], older: bool, **given: Any) -> None:
         elif described.spoken:
             output.data(described.to_text())
             thump = f", THUMP status {described.thump}" if described.thump else ""
-            asked_for.note(f"from {described.url}: HTTP status {described.status}{thump}")
+            asked_for.inform(f"from {described.url}: HTTP status {described.status}{thump}")
     client.close()
     sys.exit(max(codes))

@@ -63,7 +63,7 @@ class LookupOptions(NamedTuple):
     verbose: bool = False
     quiet: bool = False
 
-    def note(self, text: str) -> None:
+    def inform(self, text: str) -> None:
         """Print a message that is not an error."""
         if not self.quiet:
             output.talk(f"maptr: {text}")
@@ -299,7 +299,7 @@ def make_cache(servers: list[str], given: LookupOptions, config: Config | None) 
     natab = given.table or table_of(config)
     pulled = config is not None and config.table.url and natab == str(config.table.file) and natab != given.table
     if natab is not None and pulled and not places.there(natab):
-        given.note(f"{natab}: not there yet; maptr table pull --apply gets it")
+        given.inform(f"{natab}: not there yet; maptr table pull --apply gets it")
         natab = None
     options: dict[str, Any] = {}
     policy = given.policy or (config.cache.policy if config is not None else DNS_FIRST)
@@ -393,10 +393,10 @@ def _answer(arks: Sequence[Argument], client: Client, show: Callable[..., None],
                 if isinstance(ark, NotArk):
                     raise ark.error
                 for note in ark.notes if trace else ():
-                    options.note(f"{ark}: {note}")
+                    options.inform(f"{ark}: {note}")
                 found = client.ask(ark, on_step=show_step if trace else None)
                 if not found.complete and found.source == "dns":
-                    options.note(f"{ark}: this may not be all: {found.unsaid()}")
+                    options.inform(f"{ark}: this may not be all: {found.unsaid()}")
             except KeyboardInterrupt:
                 output.interrupted(answers_kept(answered, len(arks)))
             except ArkSyntaxError as raised:
@@ -409,7 +409,7 @@ def _answer(arks: Sequence[Argument], client: Client, show: Callable[..., None],
                 code = max(code, code_of(error))
                 output.talk(f"maptr: {error}")
         if advice:
-            options.note(advice)
+            options.inform(advice)
     finally:
         client.close()
     return code
@@ -436,7 +436,7 @@ def code_of(error: MaptrError) -> int:
 
 
 def _show_source(found: Discovery, options: LookupOptions) -> None:
-    options.note(f"{found.ark}: {provenance(found, time.time())}")
+    options.inform(f"{found.ark}: {provenance(found, time.time())}")
 
 
 def provenance(found: Discovery, now: float) -> str:
