@@ -18,6 +18,9 @@ SHARED = {Path(source): Path(target) for source, target in _WHEEL.get("shared-da
 PAGES = [Path("README.md"), Path("CHANGELOG.md"), Path("CONTRIBUTING.md")]
 PAGES += sorted(path.relative_to(REPOSITORY) for path in (REPOSITORY / "docs").glob("*.md"))
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+PICTURE = re.compile(r"!\[(?P<text>[^]]+)\]\((?P<path>[^)]+\.png)\)")
+SCRIPTS = sorted(path.name for path in (REPOSITORY / "scripts").iterdir() if path.is_file() and not path.suffix)
+MAX_PICTURE = 100_000  # bytes; the picture is in every clone and wheel
 
 
 def test_the_readme_lists_the_extras() -> None:
@@ -54,6 +57,19 @@ def test_linked_pages_are_installed(page: Path) -> None:
         path = (REPOSITORY / page.parent / target).resolve().relative_to(REPOSITORY)
         assert (REPOSITORY / path).exists(), target
         assert _installed(path) == Path("share/doc/maptr") / path, target
+
+
+def test_the_picture_of_the_readme_is_a_small_file_with_a_text_for_those_who_do_not_see_it() -> None:
+    (picture,) = PICTURE.finditer((REPOSITORY / "README.md").read_text("utf-8"))
+    data = (REPOSITORY / picture["path"]).read_bytes()
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    assert len(data) < MAX_PICTURE
+    assert len(picture["text"].split()) > 5
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=str)
+def test_every_script_is_documented(script: str) -> None:
+    assert re.search(rf"[`/]{script}\b", (REPOSITORY / "CONTRIBUTING.md").read_text("utf-8"))
 
 
 def _installed(path: Path) -> Path | None:
