@@ -1,15 +1,18 @@
-"""The pages give the limits, defaults and exit codes that the code has, and the picture shows its imports."""
+"""The pages give the limits, defaults, exit codes and public names that the code has, and the picture its imports."""
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
+import maptr
 from maptr.cli import output
 from tests.support.peers import find, require
 
@@ -31,27 +34,23 @@ def constant(dotted: str) -> float:
 @pytest.mark.parametrize(
     ("page", "limit", "name"),
     [
-        ("maptr.md", "redirects on one path", "maptr.walk.MAX_DEPTH"),
-        ("maptr.md", "queries in one walk", "maptr.walk.MAX_QUESTIONS"),
-        ("maptr.md", "candidates kept", "maptr.walk.MAX_CANDIDATES"),
-        ("maptr.md", "records read in one walk", "maptr.walk.MAX_RECORDS"),
-        ("maptr.md", "steps of compiling and matching", "maptr.discovery.REGEXP_STEPS"),
-        ("maptr.md", "seconds for one walk", "maptr.client.call.LIFETIME"),
-        ("maptr.md", "bytes of a UDP response", "maptr.protocol.numbers.UDP_PAYLOAD"),
-        ("maptr.md", "bytes of a regexp field", "maptr.naptr.record.MAX_STRING"),
-        ("maptr.md", "bytes of a URL", "maptr.url.MAX_URL"),
-        ("maptr.md", "characters of an ARK", "maptr.ark.MAX_TEXT"),
-        ("maptr.md", "referrals followed", "maptr.client.exchange.MAX_REFERRALS"),
-        ("maptr.md", "seconds of the TTL of a zone's records", "maptr.zone.build.TTL"),
-        ("maptr.md", "seconds of the TTL of its negative", "maptr.zone.build.MINIMUM"),
-        ("maptr.md", "records at one name", "maptr.zone.check.MAX_RRSET"),
-        ("maptr.md", "records of a registry", "maptr.registry.table.MAX_ENTRIES"),
-        ("maptr.md", "bytes of a registry", "maptr.registry.table.MAX_TABLE"),
-        ("maptr.md", "share of a table", "maptr.registry.plan.REMOVAL_LIMIT"),
-        ("maptr.md", "seconds in which a pulled registry", "maptr.registry.sandbox.SECONDS"),
-        ("maptr.md", "bytes of memory for parsing", "maptr.registry.sandbox.MEMORY"),
-        ("maptr.md", "signature checks", "maptr.client.validation.signed.MAX_CHECKS"),
-        ("maptr.md", "NSEC3 iterations", "maptr.client.validation.denial.INSECURE_ITERATIONS"),
+        ("reference.md", "redirects on one path", "maptr.walk.MAX_DEPTH"),
+        ("reference.md", "queries in one walk", "maptr.walk.MAX_QUESTIONS"),
+        ("reference.md", "candidates kept", "maptr.walk.MAX_CANDIDATES"),
+        ("reference.md", "records read in one walk", "maptr.walk.MAX_RECORDS"),
+        ("reference.md", "seconds for one walk", "maptr.client.call.LIFETIME"),
+        ("reference.md", "bytes of a UDP response", "maptr.protocol.numbers.UDP_PAYLOAD"),
+        ("reference.md", "bytes of a regexp field", "maptr.naptr.record.MAX_STRING"),
+        ("reference.md", "bytes of a URL", "maptr.url.MAX_URL"),
+        ("reference.md", "characters of an ARK", "maptr.ark.MAX_TEXT"),
+        ("reference.md", "referrals followed", "maptr.client.exchange.MAX_REFERRALS"),
+        ("reference.md", "seconds of the TTL of a zone's records", "maptr.zone.build.TTL"),
+        ("reference.md", "seconds of the TTL of its negative", "maptr.zone.build.MINIMUM"),
+        ("reference.md", "records at one name", "maptr.zone.check.MAX_RRSET"),
+        ("reference.md", "records of a registry", "maptr.registry.table.MAX_ENTRIES"),
+        ("reference.md", "bytes of a registry", "maptr.registry.table.MAX_TABLE"),
+        ("reference.md", "share of a table", "maptr.registry.plan.REMOVAL_LIMIT"),
+        ("reference.md", "NSEC3 iterations", "maptr.client.validation.denial.INSECURE_ITERATIONS"),
         ("server.md", "bytes of a UDP response", "maptr.protocol.numbers.UDP_PAYLOAD"),
         ("server.md", "bytes each of NSID", "maptr.answer.context.MAX_IDENTITY"),
         ("server.md", "records in a query", "maptr.answer.message.MAX_QUERY_RECORDS"),
@@ -85,7 +84,15 @@ def test_limits(page: str, limit: str, name: str) -> None:
 
 def test_exit_codes() -> None:
     codes = {value for name, value in vars(output).items() if name.startswith("EXIT_")}
-    assert {int(code) for code in rows("maptr.md") if code.isdigit()} == codes
+    assert {int(code) for code in rows("reference.md") if code.isdigit()} == codes
+
+
+def test_every_public_name_is_used_in_a_program_of_the_library_page() -> None:
+    """``test_readme`` runs these programs."""
+    programs = re.findall(r"^```python\n(.*?)^```$", (DOCS / "library.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    nodes = chain.from_iterable(ast.walk(ast.parse(program)) for program in programs)
+    used = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    assert set(maptr.__all__) - used == set()
 
 
 @pytest.mark.parametrize("script", ["architecture", "man"])

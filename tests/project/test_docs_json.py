@@ -1,4 +1,7 @@
-"""docs/json.md documents exactly the JSON fields that the commands print."""
+"""docs/reference.md documents exactly the JSON fields that the commands print.
+
+A table has a row for each object of a document. In its second cell, what stands in backticks are fields.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,21 @@ from tests.support.server_process import Site, site
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ZONES = REPOSITORY / "zones"
-PAGE = (REPOSITORY / "docs" / "json.md").read_text()
+PAGE = (REPOSITORY / "docs" / "reference.md").read_text("utf-8")
+
+
+def fields(text: str) -> dict[str, str]:
+    """The paths of the fields in a section, each with its mark, if it has one."""
+    found = {}
+    for place, cell in re.findall(r"^\| (the document|`[a-z_.\[\]]+`) \| (.*) \|$", text, re.MULTILINE):
+        inside = "" if place == "the document" else place.strip("`") + "."
+        found.update({inside + name: mark for name, mark in re.findall(r"`([a-z0-9_]+)`(†?)", cell)})
+    return found
+
+
 SECTIONS = {
-    title: re.findall(r"^\| `([a-z0-9_.\[\]]+)` \|(.*) \|$", text, re.MULTILINE)
-    for title, text in re.findall(r"^## `maptr ([^`]+)`\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    title: fields(text)
+    for title, text in re.findall(r"^### `maptr ([^`]+)`\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL)
 }
 RECORDS = {"12345.ark.arpa.": ['0 0 "h" "ark" "" h.example.']}
 BY_NAME = {"status": ("queries",), "table drift": ("counts",)}  # objects whose keys are data
@@ -39,7 +53,7 @@ __all__ = ["site"]
 
 def documented(command: str) -> set[str]:
     """The paths in the section of a command, with their parents."""
-    prefixes = (accumulate(path.split("."), "{}.{}".format) for path, _ in SECTIONS[command])
+    prefixes = (accumulate(path.split("."), "{}.{}".format) for path in SECTIONS[command])
     return {prefix.removesuffix("[]") for prefix in chain.from_iterable(prefixes)}
 
 
@@ -92,7 +106,7 @@ def test_lookup_commands() -> None:
 def test_fields_without_a_name_server(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("maptr.client.servers.system_servers", list)
     [document] = run(command, "ark:12345/x1", "--json")
-    marked = {path for path, text in SECTIONS[command] if text.endswith("†")} or documented(command)
+    marked = {path for path, mark in SECTIONS[command].items() if mark} or documented(command)
     assert marked <= document.keys()
 
 
@@ -151,4 +165,4 @@ def test_status_and_reload(site: Site) -> None:
     assert printed("status", status) <= documented("status")
     assert missing == {path for path in documented("status") if path.startswith("zones[].signing.")}
     keys = ZoneResult("a.", "refused").to_dict().keys()
-    assert keys == {path.partition(".")[2] for path, _ in SECTIONS["reload"][1:]}
+    assert keys == {path.partition(".")[2] for path in SECTIONS["reload"] if "." in path}

@@ -19,7 +19,7 @@ from maptr.zone import rules
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 VECTORS = tomllib.loads((REPOSITORY / "tests" / "vectors" / "registry_where.toml").read_text("utf-8"))["vector"]
-PAGE = (REPOSITORY / "docs" / "maptr.md").read_text("utf-8")
+PAGE = (REPOSITORY / "docs" / "wire-format.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["title"])
