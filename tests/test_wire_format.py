@@ -29,7 +29,7 @@ VECTORS: dict[str, list[dict[str, Any]]] = tomllib.loads((DOCS / "wire-format.to
 EACH = [vector for kind in VECTORS.values() for vector in kind]
 
 
-def vectors(kind: str) -> Any:
+def vectors(kind: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("vector", VECTORS[kind], ids=lambda vector: vector["title"])
 
 
@@ -54,7 +54,9 @@ def test_text(vector: dict[str, Any]) -> None:
     assert (ark.resolution, ark.tail) == (vector["resolution"], vector["tail"])
 
 
-def look_up(records: dict[str, Any], ark: str, *, origin: str = "ark.arpa.", soa: str = "") -> tuple[Discovery, list[str]]:
+def look_up(
+    records: dict[str, Any], ark: str, *, origin: str = "ark.arpa.", soa: str = ""
+) -> tuple[Discovery, list[str]]:
     """The discovery of an ARK at a server that has these records, and the names that were queried for NAPTR."""
     asked: list[str] = []
     zone = dns.name.from_text(soa or origin)

@@ -1,7 +1,7 @@
 """The look-up API: discoveries, records of the table, and drift, as JSON. ``OPERATIONS`` describes all of it.
 
 A request is checked by the description of its operation, and the OpenAPI document is made from the same descriptions.
-The documents have the fields of the command line's (docs/json.md).
+The documents have the fields of the command line's (docs/reference.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Operations of an HTTP API as values, from which requests are checked and the OpenAPI 3.1 document is made.
 
-The schemas are those of docs/json.md and of the NAAN registry.
+The schemas are those of docs/reference.md and of the NAAN registry.
 """
 
 from __future__ import annotations

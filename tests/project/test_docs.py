@@ -18,6 +18,7 @@ from tests.support.peers import find, require
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCS = REPOSITORY / "docs"
+PAGES = [*sorted(DOCS.glob("*.md")), *sorted(REPOSITORY.glob("*.md"))]
 
 
 def rows(page: str) -> dict[str, str]:
@@ -85,6 +86,26 @@ def test_limits(page: str, limit: str, name: str) -> None:
 def test_exit_codes() -> None:
     codes = {value for name, value in vars(output).items() if name.startswith("EXIT_")}
     assert {int(code) for code in rows("reference.md") if code.isdigit()} == codes
+
+
+def anchors(page: Path) -> set[str]:
+    """What links to the headings of a page end in, as GitHub makes it."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text("utf-8")):
+        path, _, heading = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not heading or heading in anchors(target), link
+
+
+def test_the_index_has_every_page() -> None:
+    linked = set(re.findall(r"\]\(([^)#]+\.md)\)", (DOCS / "README.md").read_text("utf-8")))
+    assert {page.name for page in DOCS.glob("*.md")} - {"README.md"} <= linked
 
 
 def test_every_public_name_is_used_in_a_program_of_the_library_page() -> None:
