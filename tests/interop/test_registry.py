@@ -127,6 +127,15 @@ def test_shoulders_that_need_a_rule_and_naans_that_need_more_than_an_h_record(ta
     assert sum(bare.fullmatch(table[naan].nmas[0].target) is None for naan in table.naans()) == 587
 
 
+@pytest.mark.parametrize("published", REGISTRIES[1:], indirect=True, ids=["2026"])
+def test_naans_that_no_h_record_can_express(table: Table) -> None:
+    """docs/wire-format.md: those whose target is not only a host; an http target has an h record with port 80."""
+    bare = re.compile(r"https?://[^/]+/ark:/?\$\{content\}")
+    assert sum(bare.fullmatch(table[naan].nmas[0].target) is None for naan in table.naans()) == 468
+    page = (Path(__file__).resolve().parents[2] / "docs" / "wire-format.md").read_text("utf-8")
+    assert "468 of 1,863" in " ".join(page.split())
+
+
 def test_the_records_left_out_are_those_without_a_usable_public_host(table: Table, published: Registry) -> None:
     _, errors = publishable(table)
     found = {one.record: f"{one.code}: {one.reason.removesuffix(f': {one.value}')}" for one in errors}
