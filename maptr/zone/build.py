@@ -11,21 +11,27 @@ from dataclasses import dataclass, field
 
 import dns.exception
 import dns.name
+import dns.rdataclass
 import dns.rdatatype
+import dns.tokenizer
+import dns.zone
 import dns.zonefile
 
 from maptr.errors import TableError, ZoneError
 from maptr.naptr.record import MAX_STRING, quote
 from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA, Labels
+from maptr.protocol.numbers import NS
 from maptr.registry.table import Entry, Table
 from maptr.zone.lint import LeftOut, publishable
 from maptr.zone.masterfile import BYTE_ORDER_MARK, MARK_REFUSED
+from maptr.zone.reader import plain_records
 from maptr.zone.rules import records_by_name
 
 TTL = 86400  # of every record, in seconds
 REFRESH, RETRY, EXPIRE = 3600, 900, 1209600  # SOA timers: an hour, a quarter, two weeks
 MINIMUM = 300  # TTL of negative responses (RFC 2308 5): a NAAN that was registered today is found within minutes
+_NS = NS.to_bytes(2, "big")
 MAX_WHO = 4 * MAX_STRING  # bytes of a name or acronym, its key included
 
 
@@ -156,14 +162,23 @@ def _delegations(file: str, text: str, origin: str) -> Iterator[Labels]:
     """The folded names that included records delegate (NS, not at the origin)."""
     if text.startswith(BYTE_ORDER_MARK):
         raise ZoneError(MARK_REFUSED, filename=file, line=1)
+    root = names.fold(names.parse(origin))
+    if (plain := plain_records(text.encode(), root, TTL)) is not None:
+        owners = {owner for owner, records in plain.items() if any(record[2:4] == _NS for record in records)}
+        yield from map(names.from_wire, owners - {names.to_wire(root)})
+        return
     apex = dns.name.from_text(origin)
-    try:
-        rrsets = dns.zonefile.read_rrsets(text, rdclass=None, origin=apex, relativize=False, default_ttl=TTL)
-    except (dns.exception.DNSException, ValueError) as error:
-        raise ZoneError(f"cannot be included: {error}", filename=file) from None
-    for rrset in rrsets:
-        if rrset.rdtype == dns.rdatatype.NS and rrset.name != apex:
-            yield names.fold(rrset.name.labels[:-1])
+    zone = dns.zone.Zone(dns.name.root, relativize=False)  # zone build checks later whether all records are in the zone
+    with zone.writer(replacement=True) as transaction:
+        reader = dns.zonefile.Reader(dns.tokenizer.Tokenizer(text), dns.rdataclass.IN, transaction)
+        reader.current_origin, reader.default_ttl, reader.default_ttl_known = apex, TTL, True
+        try:
+            reader.read()
+        except (dns.exception.DNSException, ValueError) as error:
+            raise ZoneError(f"cannot be included: {error}", filename=file) from None
+    for name, node in zone.nodes.items():
+        if name != apex and node.get_rdataset(dns.rdataclass.IN, dns.rdatatype.NS):
+            yield names.fold(name.labels[:-1])
 
 
 def serial_of(lines: Iterable[str]) -> tuple[int, list[str]] | None:

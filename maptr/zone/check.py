@@ -8,6 +8,7 @@ what every name server would report, and ``check_rules`` looks at each NAPTR rec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from maptr.protocol.names import ARK_ARPA, Labels, fold, from_wire, is_below, pa
 from maptr.protocol.numbers import AAAA, CNAME, DNAME, HEADER_SIZE, NAPTR, NS, UDP_PAYLOAD, A
 from maptr.zone import masterfile
 from maptr.zone.finding import NOT_LOADED, Finding, Severity, error, warning
+from maptr.zone.reader import read_plain
 from maptr.zone.snapshot import ZoneView
 
 MAX_RRSET = 100  # records of one type at one name: BIND's max-records-per-type since 9.18.28
@@ -47,6 +49,8 @@ def examine(text: str, *, origin: str | None = None, filename: str = "") -> Exam
     no SOA. A text that is not a valid zone is a finding too. Raises OSError for a file that it includes.
     """
     origin = origin or masterfile.soa_owner(text)
+    if (good := _without_findings(text, origin)) is not None:
+        return Examined([], good, [])
     places = masterfile.Places()
     loaded: list[Finding] = []
     view = None
@@ -70,6 +74,15 @@ def examine(text: str, *, origin: str | None = None, filename: str = "") -> Exam
     named = [one if one.file == str(path) else replace(one, file=one.file or filename) for one in set(findings)]
     named.sort(key=lambda f: (f.line == 0, f.file != filename, f.file, f.line, f.record, f.code, f.value))
     return Examined(named, view, places.included)
+
+
+def _without_findings(text: str, origin: str) -> ZoneView | None:
+    """The zone of a plain text (``reader.py``) without findings; None for a text that must be read with its places."""
+    with suppress(ValueError):
+        plain = read_plain(text.encode("utf-8", "replace"), fold(parse(origin)))
+        if plain and not check_rules(plain.view, plain.doubtful) and not any(check_integrity(plain.view)):
+            return plain.view
+    return None
 
 
 def _placed(finding: Finding, places: masterfile.Places) -> Finding:

@@ -118,6 +118,14 @@ def test_included_records_are_merged_and_delegations_win() -> None:
     assert not [f for f in examine(built.text).findings if f.severity is Severity.ERROR]
 
 
+@pytest.mark.parametrize("comment", ["", " ; a comment, so that dnspython reads it"])
+def test_every_delegation_of_an_include_is_found(comment: str) -> None:
+    lines = "12345 NS ns.other.example.", "$ORIGIN 12026.ark.arpa.", "@ IN NS ns", "ns IN A 192.0.2.1", "x IN TXT t"
+    include = "".join(f"{line}{comment}\n" for line in lines)
+    table = tables(*(entry(naan, "https://h.example/${content}") for naan in ("12026", "12027")))
+    assert build(table, 1, ZoneSettings(include=(("extra.zone", include),))).delegated == ("12026", "12345")
+
+
 def test_a_bad_include_names_its_file() -> None:
     with pytest.raises(ZoneError, match=r"extra\.zone: cannot be included"):
         build(TABLE, 1, ZoneSettings(include=(("extra.zone", "12345 IN NS"),)))

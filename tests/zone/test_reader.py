@@ -16,7 +16,7 @@ from maptr.config import ZoneConfig
 from maptr.errors import ZoneError
 from maptr.protocol.names import from_wire
 from maptr.server.zone_file import read_zone
-from maptr.zone.check import check_integrity, check_rules
+from maptr.zone.check import check_integrity, check_rules, examine
 from maptr.zone.masterfile import Places, read_master_file
 from maptr.zone.reader import ZoneFile, read_plain, read_zone_file
 from maptr.zone.snapshot import INERT, PackedNodes, is_text, view_zone
@@ -133,7 +133,8 @@ def lines(draw: st.DrawFn) -> str:
     if kind == "txt":
         return f'{owner} IN TXT "{pick(12, TEXTS)}"'
     if kind == "redirect":
-        return f'{owner} IN NAPTR {numbers} "" "ark" "" {draw(st.sampled_from(["12345", "b1", "x.test.", "b9"]))}'
+        target = draw(st.sampled_from(["12345.ark.arpa.", "b1.ark.arpa.", "x.test.", "b9.ark.arpa."]))
+        return f'{owner} IN NAPTR {numbers} "" "ark" "" {target}'
     if kind == "upper":
         return f'{owner} IN NAPTR {numbers} "H" "ARK" "" {host}.'
     return f"{owner} IN {'NS ns1' if kind == 'ns' else 'A 192.0.2.1'}"
@@ -150,6 +151,8 @@ def assert_same_as_dnspython(text: str) -> None:
     assert plain is not None
     assert sorted(map(str, check_integrity(plain.view))) == sorted(map(str, check_integrity(other)))
     assert check_rules(plain.view, plain.doubtful) == check_rules(other)
+    through_dnspython = text.replace("1209600 300\n", "1209600 300 ; SOA\n", 1)
+    assert examine(text).findings == examine(through_dnspython).findings
     nodes = plain.view.nodes
     inert = {name for name, node in other.nodes.items() if INERT.issuperset(node) and name[:1] != (b"*",)}
     assert other.nodes.keys() - inert == set(map(from_wire, nodes.special))
@@ -204,7 +207,7 @@ def test_lines_of_the_zone_writer_are_a_block() -> None:
         ("12345 IN NS ns1",),
         tuple(f'12345 IN TXT "{letter * 200}"' for letter in "abcdef"),
         ("$TTL 61", '12345 IN TXT "x"'),
-        ("$ORIGIN 12345.ark.arpa.", "x IN A 192.0.2.1"),
+        ("$ORIGIN 12345.ark.arpa.", "@ IN A 192.0.2.1"),
     ],
 )
 def test_a_name_with_lines_outside_its_block_is_read_line_by_line(others: tuple[str, ...]) -> None:
@@ -215,6 +218,14 @@ def test_a_name_with_lines_outside_its_block_is_read_line_by_line(others: tuple[
         same(plain, text, "ark.arpa.")
     else:
         assert "$TTL 61" in others or GOOD[1] in others  # two TTLs in one RRset; a record twice
+
+
+def test_lines_after_the_blocks_may_have_another_origin_and_ttl() -> None:
+    """As the records that ``zone build --include`` adds have."""
+    lines = *GOOD, "; from sub.zone", "$ORIGIN sub.ark.arpa.", "$TTL 61", "x IN NS ns.example."
+    plain = block_zone(*lines)
+    assert (len(texts(plain.view.nodes)), plain.doubtful) == (1, frozenset())
+    same(plain, ARK_HEAD + "".join(f"{line}\n" for line in lines), "ark.arpa.")
 
 
 def test_threads_may_read_a_block_at_once() -> None:
