@@ -36,6 +36,7 @@ _NMA = f"(?ai){_SLASH}(?=ark{_COLON})"
 _STRUCTURE = "([/.])[/.]+"
 _PERCENT = "(?s)%(..?|$)"
 _NEVER = r'[^\x21-\x7e]|[<>"\\^`{|}\[\]]'  # RFC 3986 2: only as % pairs
+_CONTROL = r"[\x00-\x1f\x7f]"
 _SHOULDER = f"[{BETANUMERIC[10:]}]*[0-9]"
 _AROUND = (  # pairs of brackets and quotes that may enclose a pasted ARK
     "() <> [] {} \"\" '' `` \u201c\u201d \u201d\u201d \u201e\u201c \u201e\u201d \u2018\u2019 \u201a\u2018 \u201a\u2019 "
@@ -320,7 +321,7 @@ def _check_name(rest: str) -> None:
 
 def _check_tail(tail: str) -> str:
     """The tail with % pairs for bytes that are not allowed in a URL, as for an IRI (RFC 3987 3.1)."""
-    if any(ord(character) < 0x20 or ord(character) == 0x7F for character in tail):
+    if re.search(_CONTROL, tail):
         raise ArkSyntaxError("a control character in the query string")
     return re.sub(_NEVER, _pairs, tail)
 

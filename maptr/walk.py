@@ -221,7 +221,7 @@ class Walk:
                 outcome = Outcome.NO_ORIGIN
         elif outcome is Outcome.ANSWER and not records:
             outcome = Outcome.NODATA
-        sane = None if ttl is None else ttl if 0 <= ttl <= MAX_TTL else 0
+        sane = None if ttl is None else ttl if ttl <= MAX_TTL else 0
         if not outcome.said:
             self._complete = False
         elif sane is not None and (self._ttl is None or sane < self._ttl):

@@ -48,11 +48,11 @@ def redirect(name: str, order: int = 0, preference: int = 0) -> Naptr:
     return Naptr(order, preference, b"", b"ark", b"", names.parse(name))
 
 
-def answer(dns: Dns, question: Question, ttls: dict[Labels, int] | None = None) -> Answer:
+def answer(dns: Dns, question: Question, ttls: dict[Labels, int] | None = None, soa: Labels | None = None) -> Answer:
     said = dns.get(names.fold(question.name), Outcome.NXDOMAIN)
     ttl = (ttls or {}).get(names.fold(question.name), 60)
     if isinstance(said, Outcome):
-        return Answer(said, zone=question.name)
+        return Answer(said, zone=question.name if soa is None else soa)
     return Answer(Outcome.ANSWER, said, ttl)
 
 
@@ -62,6 +62,7 @@ def run(
     settings: Settings | None = None,
     order: Callable[[list[Any]], None] = lambda _: None,
     ttls: dict[Labels, int] | None = None,
+    soa: Labels | None = None,
 ) -> Discovery:
     walk = Walk(ark, settings)
     asked: list[Labels] = []
@@ -70,7 +71,7 @@ def run(
         for question in questions:
             assert names.fold(question.name) not in asked
             asked.append(names.fold(question.name))
-            walk.tell(question, answer(dns, question, ttls))
+            walk.tell(question, answer(dns, question, ttls, soa))
     assert walk.over
     return walk.result()
 
@@ -90,7 +91,8 @@ def test_vector(case: dict[str, Any]) -> None:
     }
     ttls = {names.fold(names.parse(name)): ttl for name, ttl in case.get("ttls", {}).items()}
     settings = Settings(origin=names.parse(case.get("origin", "ark.arpa.")), scheme=case.get("scheme", "https"))
-    discovery = run(Ark.parse(case["ark"]), table, settings, ttls=ttls)
+    soa = names.parse(case["soa"]) if "soa" in case else None
+    discovery = run(Ark.parse(case["ark"]), table, settings, ttls=ttls, soa=soa)
     assert discovery.urls() == case["urls"]
     assert discovery.complete is case.get("complete", True)
     if "asked" in case:
@@ -101,13 +103,14 @@ def test_vector(case: dict[str, Any]) -> None:
         assert discovery.ttl == case["ttl"]
     if "best" in case:
         assert len(discovery.best) == case["best"]
-    reasons = [reason for step in discovery.trace for reading in step.readings for reason in reading.reasons]
+    readings = [reading for step in discovery.trace for reading in step.readings]
+    reasons = [reason for reading in readings for reason in reading.reasons]
     for note in case.get("notes", ()):
         assert any(note in reason for reason in reasons), (note, reasons)
-    for step in discovery.trace:
-        for reading in step.readings:
-            assert reading.reasons, "every record on the trace has a reason"
-            assert not (reading.counted and reading.kind is Kind.OTHER)
+    assert all(reading.reasons and all(reading.reasons) for reading in readings), "every record has a reason"
+    assert not any(reading.counted and reading.kind is Kind.OTHER for reading in readings)
+    counted = {reading.naptr[:2] for reading in readings if reading.counted and "candidate" in str(reading)}
+    assert {(candidate.order, candidate.preference) for candidate in discovery} <= counted
 
 
 def test_the_longest_ark_has_urls_at_several_hosts() -> None:
@@ -192,6 +195,43 @@ def test_records_are_read_to_the_limit_in_canonical_order() -> None:
     assert [candidate.order for candidate in discovery] == list(range(30))
     assert not discovery.complete
     assert discovery.trace[0].note == "30 of 40 records read: 30 in one walk at most"
+    assert told(ARK, *records, settings=Settings(max_records=40)).result().complete
+
+
+def test_the_best_candidates_are_kept_to_the_limit() -> None:
+    records = [host(i, 0, f"h{i}.example") for i in range(5)]
+    discovery = told(ARK, *records, settings=Settings(max_candidates=4)).result()
+    assert [candidate.order for candidate in discovery] == [0, 1, 2, 3]
+    assert (discovery.complete, discovery.ttl) == (False, None)
+    assert discovery.trace[-1].note == "5 candidates found, the best 4 kept"
+    assert told(ARK, *records, settings=Settings(max_candidates=5)).result().complete
+
+
+def test_the_limit_of_records_is_for_the_whole_walk() -> None:
+    nodes = [names.parse(f"n{i}.example") for i in range(3)]
+    dns: Dns = {ROOT: [redirect(f"n{i}.example") for i in range(3)]}
+    dns |= {node: [host(0, 0, f"h{i}.example"), host(0, 1, f"i{i}.example")] for i, node in enumerate(nodes)}
+    found = run(ARK, dns, Settings(max_records=6))
+    assert [candidate.host for candidate in found] == ["h0.example", "h1.example", "i0.example"]
+    assert [step.note for step in found.trace] == [
+        *("", "", "1 of 2 records read: 6 in one walk at most", "0 of 2 records read: 6 in one walk at most")
+    ]
+    assert not found.complete
+    assert run(ARK, dns, Settings(max_records=9)).complete
+
+
+def test_rfc4033_5_a_discovery_has_the_worst_state_of_its_answers() -> None:
+    for first, second, worst in (
+        ("secure", "secure", "secure"),
+        ("secure", "insecure", "insecure"),
+        ("indeterminate", "secure", "indeterminate"),
+        ("secure", "bogus", "bogus"),
+    ):
+        walk = Walk(ARK)
+        walk.tell(walk.next()[0], Answer(Outcome.ANSWER, [redirect("a.example")], 60, security=first))
+        walk.tell(walk.next()[0], Answer(Outcome.ANSWER, [host(0, 0, "h.example")], 60, security=second))
+        found = walk.result()
+        assert (found.security, [step.security for step in found.trace]) == (worst, [first, second])
 
 
 def test_open_questions_at_the_end_are_timeouts() -> None:

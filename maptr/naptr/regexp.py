@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import functools
 import re
+import string
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -169,7 +170,7 @@ class Prefix(NamedTuple):
     @property
     def size(self) -> int:
         """The memory it takes, in instructions of a program."""
-        return 1 + sum(map(len, self.prefixes)) // 10
+        return sum(map(len, self.prefixes)) // 10
 
     def match(self, text: bytes, budget: Budget) -> Groups | None:
         """Positions by slot, as ``Expression.match`` returns them, or None. Raises BudgetSpent."""
@@ -183,22 +184,22 @@ class Prefix(NamedTuple):
 
 # ---- Every other expression
 
-_CLASSES = {
-    b"alnum": bytes(c for c in range(128) if chr(c).isalnum()),
-    b"alpha": bytes(c for c in range(128) if chr(c).isalpha()),
-    b"blank": b" \t",
-    b"cntrl": bytes([*range(32), 127]),
-    b"digit": b"0123456789",
-    b"graph": bytes(range(33, 127)),
-    b"lower": bytes(range(97, 123)),
-    b"print": bytes(range(32, 127)),
-    b"punct": bytes(c for c in range(33, 127) if not chr(c).isalnum()),
-    b"space": b" \t\n\v\f\r",
-    b"upper": bytes(range(65, 91)),
-    b"xdigit": b"0123456789ABCDEFabcdef",
+_VISIBLE = string.ascii_letters + string.digits + string.punctuation
+_CLASSES = {  # in the POSIX locale
+    b"alnum": string.ascii_letters + string.digits,
+    b"alpha": string.ascii_letters,
+    b"blank": " \t",
+    b"cntrl": "".join(map(chr, (*range(32), 127))),
+    b"digit": string.digits,
+    b"graph": _VISIBLE,
+    b"lower": string.ascii_lowercase,
+    b"print": _VISIBLE + " ",
+    b"punct": string.punctuation,
+    b"space": string.whitespace,
+    b"upper": string.ascii_uppercase,
+    b"xdigit": string.hexdigits,
 }
 
-_DIGITS = frozenset(b"%d" % digit for digit in range(10))
 _NAMED = frozenset(b".=:")
 _REPEATS = frozenset(b"*+?")
 _ANCHORS = frozenset(b"^$")
@@ -311,7 +312,7 @@ class _Parser:
         if octet in _REPEATS:
             self.at += 1
             return {0x2A: (0, None), 0x2B: (1, None), 0x3F: (0, 1)}[octet]
-        if octet != 0x7B or self.ere[self.at + 1 : self.at + 2] not in _DIGITS:
+        if octet != 0x7B or not self.ere[self.at + 1 : self.at + 2].isdigit():
             return None
         end = self.ere.find(b"}", self.at)
         low, comma, high = self.ere[self.at + 1 : max(end, self.at + 1)].partition(b",")
@@ -326,7 +327,7 @@ class _Parser:
 
     def _atom(self, depth: int) -> Program:
         octet = self._next("an atom")
-        if octet in _REPEATS or (octet == 0x7B and self.ere[self.at : self.at + 1] in _DIGITS):
+        if octet in _REPEATS or (octet == 0x7B and self.ere[self.at : self.at + 1].isdigit()):
             raise RegexpError("a repeat of nothing")
         if octet == 0x28:
             return self._group(depth)
@@ -403,4 +404,4 @@ class _Parser:
             return frozenset()
         if name not in _CLASSES:
             raise RegexpError(f"no character class [:{name.decode('ascii', 'replace')}:]")
-        return frozenset(_CLASSES[name])
+        return frozenset(_CLASSES[name].encode())

@@ -13,6 +13,7 @@ import dns.rrset
 import pytest
 
 from maptr.answer.context import Context, Transport
+from maptr.answer.lookup import MAX_CHAIN
 from maptr.answer.message import Message, MessageBuffer
 from maptr.answer.respond import respond
 from maptr.protocol.cookies import CookieSettings
@@ -181,6 +182,40 @@ def test_rfc1034_the_closest_zone_answers_and_the_parent_has_ds() -> None:
     reply = ask("sub.example.", "DS", both)
     assert [rrset.rdtype for rrset in reply.answer] == [dns.rdatatype.DS]
     assert reply.flags & dns.flags.AA
+
+
+@pytest.mark.parametrize(
+    ("name", "rdtype", "rcode"),
+    [
+        ("sub.example.", "A", "SERVFAIL"),
+        ("www.SUB.example.", "A", "SERVFAIL"),
+        ("www.sub.example.", "DS", "SERVFAIL"),
+        ("sub.example.", "DS", "NOERROR"),  # RFC 4035 3.1.4.1: the parent's
+        ("www.example.", "A", "NOERROR"),
+        ("nope.example.", "A", "NXDOMAIN"),
+        ("other.test.", "A", "SERVFAIL"),
+        ("other.test.", "DS", "SERVFAIL"),
+        ("a.child.other.test.", "A", "NXDOMAIN"),
+        ("b.other.test.", "A", "SERVFAIL"),
+        ("test.", "A", "REFUSED"),
+    ],
+)
+def test_rfc8914_4_15_names_of_a_zone_that_could_not_be_loaded_are_not_ready(
+    name: str, rdtype: str, rcode: str
+) -> None:
+    loaded = snapshot_of(ANSWER["zone"], (APEX, "child.other.test."))
+    snapshot = loaded._replace(broken=frozenset({(b"sub", b"example"), (b"other", b"test")}))
+    reply = ask(name, rdtype, snapshot, payload=1232)
+    assert dns.rcode.to_text(reply.rcode()) == rcode
+    reasons = [option.code for option in reply.options if isinstance(option, dns.edns.EDEOption)]
+    assert (dns.edns.EDECode.NOT_READY in reasons) is (rcode == "SERVFAIL")
+
+
+def test_a_long_chain_of_aliases_is_followed_to_the_limit() -> None:
+    """The client asks again at the last target (RFC 1034 5.3.3)."""
+    chain = "".join(f"c{number} CNAME c{number + 1}\n" for number in range(MAX_CHAIN + 5))
+    reply = ask("c0.example.", "A", snapshot_of(APEX + chain), transport=Transport.TCP)
+    assert (reply.rcode(), len(reply.answer), reply.authority) == (dns.rcode.NOERROR, MAX_CHAIN, [])
 
 
 def test_without_zones_everything_is_refused() -> None:

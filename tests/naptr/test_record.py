@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.naptr.automaton import Budget, BudgetSpent
-from maptr.naptr.record import Kind, Naptr, RuleCache, read
+from maptr.naptr.record import Kind, Naptr, RuleCache, quote, read
 
 strings = st.binary(max_size=255)
 naptrs = st.builds(
@@ -31,6 +31,14 @@ def test_dnspython_reads_wire_and_text_alike(naptr: Naptr) -> None:
     assert parsed.to_wire() == wire
     assert Naptr.from_wire(wire) == naptr
     assert parsed.to_digestable() == naptr.canonical()
+    assert naptr.to_text().isascii()
+    assert naptr.to_text().isprintable()
+
+
+def test_rfc1035_5_1_a_character_string_is_quoted_and_escaped() -> None:
+    assert quote(b"a b!") == '"a b!"'
+    assert quote(b'"') == r'"\""'
+    assert quote(b' \\"~\x1f\x7f\xff') == r'" \\\"~\031\127\255"'
 
 
 @given(st.binary(max_size=60))
@@ -91,6 +99,14 @@ def test_a_cached_rule_can_spend_the_budget() -> None:
     rules(rule(12345), undotted=None, budget=Budget(STEPS))
     with pytest.raises(BudgetSpent):
         rules(rule(12345), undotted=None, budget=Budget(price(rule(12345)) - 1))
+
+
+def test_a_long_program_takes_the_place_of_many_short_rules() -> None:
+    rules = RuleCache(max_size=300)
+    short = [rules(rule(number), undotted=None, budget=Budget(STEPS)) for number in range(10000, 10010)]
+    assert rules(short[0].naptr, undotted=None, budget=Budget(STEPS)) is short[0]
+    rules(rule(0)._replace(regexp=b"!(a|b){40}!x!"), undotted=None, budget=Budget(STEPS))
+    assert rules(short[0].naptr, undotted=None, budget=Budget(STEPS)) is not short[0]
 
 
 def test_a_record_below_two_origins_is_two_rules() -> None:

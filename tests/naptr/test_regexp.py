@@ -43,10 +43,62 @@ def substitute(field: bytes, text: bytes) -> bytes | None:
         (rb"!a\!b!x\!\\!", b"a!b", b"x!\\"),
         (rb"#a!b#x#", b"a!b", b"x"),
         (rb"!()!x!", b"a", b"xa"),
+        (rb"!a.B!x!i", b"Axb", b"x"),
+        (rb"!a{,2}!x!", b"a{,2}", b"x"),  # a bound begins with a digit
+        (rb"!a{0}b!x!", b"ab", b"ax"),
+        (rb"!(a){0,2}b!x!", b"aaab", b"ax"),
+        (rb"!b$!x!", b"bab", b"bax"),
+        (rb"!(a|b|c)d!<\1>!", b"cd", b"<c>"),
+        (rb"!(((((((((z)))))))))y!\9\1\\!", b"zy", b"zz\\"),
+        (rb"!^(a*)(b*)(.*)$!\3-\2-\1!", b"aabc", b"c-b-aa"),  # not of the usual shape
     ],
 )
 def test_substitution(field: bytes, text: bytes, result: bytes | None) -> None:
     assert substitute(field, text) == result
+
+
+SPACES = b" \t\n\v\f\r"
+VISIBLE = bytes(range(0x21, 0x7F))
+LETTERS = bytes(octet for octet in VISIBLE if chr(octet).isalpha())
+DIGITS = b"0123456789"
+BRACKETS = {
+    b"[[:alnum:]]": LETTERS + DIGITS,
+    b"[[:alpha:]]": LETTERS,
+    b"[[:blank:]]": b" \t",
+    b"[[:cntrl:]]": bytes({*range(0x80)} - {*VISIBLE, 0x20}),
+    b"[[:digit:]]": DIGITS,
+    b"[[:graph:]]": VISIBLE,
+    b"[[:lower:]]": LETTERS.lower(),
+    b"[[:print:]]": VISIBLE + b" ",
+    b"[[:punct:]]": bytes({*VISIBLE} - {*LETTERS, *DIGITS}),
+    b"[[:space:]]": SPACES,
+    b"[[:upper:]]": LETTERS.upper(),
+    b"[[:xdigit:]]": DIGITS + b"abcdefABCDEF",
+    b"[^[:space:]]": bytes({*range(0x100)} - {*SPACES}),
+    b"[[:digit:]-]": DIGITS + b"-",
+    b"[[:digit:]a-c]": DIGITS + b"abc",
+    b"[a-cx[:digit:]]": DIGITS + b"abcx",
+    b"[-a]": b"-a",
+    b"[a-]": b"-a",
+    b"[+--]": b"+,-",
+    b"[--/]": b"-./",
+    b"[]-a]": b"]^_`a",
+    b"[]^-]": b"]^-",
+    b"[^]-]": bytes({*range(0x100)} - {*b"]-"}),
+    b"[^-a]": bytes({*range(0x100)} - {*b"-a"}),
+    b"[[]": b"[",
+    rb"[\]": b"\\",  # a backslash is no escape
+    b"[.*^$]": b".*^$",
+    b"[a-a]": b"a",
+    b".": bytes(range(0x100)),
+}
+
+
+@pytest.mark.parametrize("ere", BRACKETS)
+def test_posix_9_3_5_a_bracket_expression_matches_its_bytes(ere: bytes) -> None:
+    expression = Expression.parse(b"^" + ere + b"$")
+    matched = bytes(octet for octet in range(0x100) if expression.match(bytes((octet,)), Budget(PLENTY)) is not None)
+    assert set(matched) == set(BRACKETS[ere])
 
 
 REFUSED = {
@@ -57,17 +109,23 @@ REFUSED = {
     "cannot delimit": [b"1a1b1", b"iaibi", b"\\a\\b\\"],
     "flag": [b"!a!b!x"],
     "NUL": [b"!a\0!b!"],
-    "ends inside": [b"!a\\", b"![a!b!"],
+    "ends inside": [b"!a\\", b"![a!b!", b"![!b!", b"![]!b!", b"![^]!b!", b"![a-!b!", b"![[:alpha!b!", b"![[.a.]!b!"],
     "repeat of a repeat": [b"!a**!b!", b"!^*!b!"],
-    "repeat of nothing": [b"!*a!b!", b"!{1}!b!"],
-    "empty alternative": [b"!a|!b!", b"!(|a)!b!"],
+    "repeat of nothing": [b"!*a!b!", b"!{1}!b!", b"!a|*b!x!", b"!(+a)!b!"],
+    "empty alternative": [b"!a|!b!", b"!(|a)!b!", b"!|a!b!", b"!a||b!x!"],
     "open group": [b"!(a!b!"],
-    "out of order": [b"![b-a]!b!"],
-    "bad range": [b"![a-b-c]!b!"],
+    "out of order": [b"![b-a]!b!", b"![a--]!b!"],
+    "bad range": [b"![a-b-c]!b!", b"![a-b-]!b!"],
+    "class as the end of a range": [b"![a-[:digit:]]!b!", b"![a-[=b=]]!x!"],
+    "empty collating element": [b"![[..]]!b!", b"![[==]]!b!"],
     "no character class": [b"![[:foo:]]!b!"],
-    "bad bound": [b"!a{2,1}!b!", b"!a{256}!b!", b"!a{1!b!"],
-    "back-reference to no group": [rb"!\1!b!"],
-    "asks for group 1": [rb"!a!\1!"],
+    "bad bound": [
+        *(b"!a{2,1}!b!", b"!a{256}!b!", b"!a{1!b!", b"!a{1,256}!b!", b"!a{1,2!b!", b"!a{1x}!b!", b"!a{1,x}!b!"),
+        b"!a{256,}!b!",
+    ],
+    "back-reference to no group": [rb"!\1!b!", rb"!(a)\2!b!", rb"!\1(a)!b!"],
+    "asks for group 1": [rb"!a!\1!", rb"!^a.*!\1!"],
+    "asks for group 2": [rb"!(a)!\1\2!", rb"!^a(.*)!\2!"],
     r"\0": [rb"!(a)!\0!"],
 }
 
@@ -83,7 +141,12 @@ DEEP = b"!" + b"(" * 100 + b")" * 100 + b"!x!"
 
 
 @pytest.mark.parametrize(
-    "field", [rb"!(a)\1!x!", b"![[.a.]]!x!", b"![[=a=]]!x!", b"!a)!x!", b"!(a{255}){255}!x!", DEEP]
+    "field",
+    [
+        *(rb"!(a)\1!x!", rb"!(((((((((a)))))))))\9!x!", b"![[.a.]]!x!", b"![[=a=]]!x!", b"![a-[.b.]]!x!"),
+        *(b"![[:digit:]-z]!x!", b"![[.a.]-z]!x!", b"!a)!x!", b"!(a{255}){255}!x!", b"!" + b"a{255}" * 8 + b"!x!"),
+        *(b"!" + b"|".join([b"a{255}"] * 8) + b"!x!", DEEP),
+    ],
 )
 def test_unsupported_although_bind_accepts_it(field: bytes) -> None:
     with pytest.raises(RegexpError) as caught:
@@ -111,6 +174,19 @@ def test_a_hostile_pattern_costs_at_most_program_times_text(ere: bytes) -> None:
     assert PLENTY - budget.steps <= (expression.size + 2) * (len(text) + 1)
 
 
+def test_a_budget_is_spent_to_its_last_step_and_charges_the_shared_one() -> None:
+    """The shared budget does not pay for steps that a cache saved."""
+    shared = Budget(10)
+    budget = Budget(6, shared)
+    budget.spend(4)
+    budget.spend(2, taken=False)
+    assert (budget.steps, shared.steps) == (0, 6)
+    with pytest.raises(BudgetSpent):
+        budget.spend(1)
+    with pytest.raises(BudgetSpent):
+        Budget(100, shared).spend(7)
+
+
 def test_a_spent_budget_is_not_a_mismatch() -> None:
     with pytest.raises(BudgetSpent):
         Substitution.parse(b"!(a*)*b!x!").apply(b"a" * 1000, Budget(500))
@@ -120,6 +196,8 @@ def test_a_result_has_a_limit() -> None:
     field = b"!(.*)!" + rb"\1" * 60 + b"!"
     with pytest.raises(ValueError, match=str(MAX_RESULT)):
         Substitution.parse(field).apply(b"a" * 255, Budget(PLENTY))
+    doubled = Substitution.parse(rb"!^(.*)$!\1\1!")
+    assert doubled.apply(b"a" * (MAX_RESULT // 2), Budget(PLENTY)) == b"a" * MAX_RESULT
 
 
 @given(st.binary(max_size=300) | st.text(alphabet="!ab()[]|*+?{}12,^$\\.:-ix", max_size=40).map(str.encode))
