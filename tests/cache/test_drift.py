@@ -13,14 +13,25 @@ from hypothesis import strategies as st
 from maptr.ark import Ark
 from maptr.cache.cache import Cache
 from maptr.cache.disk import Disk
-from maptr.cache.drift import Drift, History, Verdict, VerdictLog, compare, probe_of, reconcile, said_shoulders
+from maptr.cache.drift import (
+    MAX_STATES,
+    Drift,
+    History,
+    Verdict,
+    VerdictLog,
+    compare,
+    probe_of,
+    reconcile,
+    said_shoulders,
+)
 from maptr.cache.store import replay
 from maptr.discovery import Discovery, Outcome
 from maptr.naptr.record import Naptr
 from maptr.registry.table import Entry, Nma, Table
 from maptr.walk import Answer, Settings
-from tests.support.caching import Clock, Rig, host, said
+from tests.support.caching import Clock, Rig, host, redirect, said
 from tests.support.entries import records
+from tests.support.hostile import hostile, hosts, reply
 
 
 def entry(key: str, *targets: str, where: str = "") -> Entry:
@@ -52,6 +63,7 @@ LIKE = entry("12345/x6", "https://h.example:8443/p/ark:/${content}")
 NATAB = entry("12345", "https://h.example:8443/ark:/${content}", where="h.example:8443")
 JSON = entry("12345", "https://h.example:8443/ark:/${content}", where="https://h.example:8443/ark:/${content}")
 PRIVATE = entry("12345", "http://10.0.0.1/ark:/${content}")
+HIDDEN = entry("12345/x6", "http://10.0.0.1/${content}")
 A_B, B_A = (entry("12345", *(f"https://{host}.example/ark:/${{content}}" for host in order)) for order in ("ab", "ba"))
 
 
@@ -74,6 +86,25 @@ CASES: dict[str, tuple[list[Entry], Sequence[Naptr], dict[str, str]]] = {
     "such a record with another in DNS": ([PRIVATE], [host("h.example.")], {"12345": "differs"}),
     "two mapping authorities": ([A_B], records(A_B), {"12345": "same"}),
     "two in another order": ([A_B], records(B_A), {"12345": "differs"}),
+    "scheme and host in upper case": (
+        [entry("12345", "HTTPS://H.Example:8443/p/ark:/${content}")],
+        records(WHOLE),
+        {"12345": "same"},
+    ),
+    "a path in upper case": ([entry("12345", "https://h.example:8443/P/ark:/${content}")], HOSTS, {"12345": "lossy"}),
+    "such a path in a u rule": (
+        [entry("12345", "https://h.example:8443/P/ark:/${content}")],
+        records(WHOLE),
+        {"12345": "differs"},
+    ),
+    "another port": ([NATAB], [host("h.example.")], {"12345": "differs"}),
+    "neither side": ([], [], {"12345": "same"}),
+    "a NAAN and a shoulder, only in DNS": ([], records(WHOLE, [X6]), {"12345": "extra", "12345/x6": "extra"}),
+    "a shoulder that cannot be published": (
+        [WHOLE, HIDDEN],
+        records(WHOLE),
+        {"12345": "same", "12345/x6": "unpublished"},
+    ),
 }
 
 
@@ -82,11 +113,61 @@ def test_verdicts(entries: list[Entry], rules: Sequence[Naptr], expected: dict[s
     assert verdicts(Table(entries), dns_of(*rules)) == expected
 
 
+REASONS: dict[str, tuple[Entry | None, Sequence[Naptr], str]] = {
+    "h records alone": (WHOLE, HOSTS, "DNS says no more than the hosts"),
+    "a natab": (NATAB, records(WHOLE), "the table says no more than the hosts"),
+    "two in another order": (A_B, records(B_A), "the same URLs in another order"),
+    "another host": (
+        WHOLE,
+        [host("other.example.")],
+        "the table gives https://h.example:8443/p/ark:/12345/zzz, DNS https://other.example/ark:12345/zzz",
+    ),
+    "only in the table": (WHOLE, [], "the table gives https://h.example:8443/p/ark:/12345/zzz, DNS says none"),
+    "only in DNS": (None, HOSTS, "DNS gives https://h.example:8443/ark:12345/zzz, the table has no such record"),
+    "no side": (None, [], "neither side has it"),
+    "a private host": (PRIVATE, [], "the table's record has no URL that can be published"),
+    "a private host and another": (PRIVATE, HOSTS, "the table gives nothing, DNS https://h.example:8443/ark:12345/zzz"),
+}
+
+
+@pytest.mark.parametrize(("entry", "rules", "reason"), REASONS.values(), ids=REASONS)
+def test_a_verdict_has_a_reason(entry: Entry | None, rules: Sequence[Naptr], reason: str) -> None:
+    probe = probe_of("12345", "", ())
+    drift = compare("12345", entry, probe, dns_of(*rules)(probe))
+    assert drift.reason == reason
+    assert str(drift) == f"{drift.verdict} 12345: {reason}"
+    assert drift.verdict.is_drift is (drift.verdict not in ("same", "lossy"))
+
+
 @pytest.mark.parametrize("outcome", [Outcome.TIMEOUT, Outcome.SERVFAIL, Outcome.REFUSED, Outcome.UNREACHABLE])
-def test_if_dns_did_not_say_the_verdict_is_unknown(outcome: Outcome) -> None:
-    found = verdicts(Table([WHOLE, X6]), dns_of(outcome=outcome))
-    assert set(found.values()) == {"unknown"}
+@pytest.mark.parametrize("entries", [[WHOLE, X6], [X6]], ids=["NAAN and shoulder", "shoulder"])
+def test_if_dns_did_not_say_the_verdict_is_unknown(outcome: Outcome, entries: list[Entry]) -> None:
+    found = list(reconcile("12345", Table(entries), dns_of(outcome=outcome), {}))
+    assert [(drift.record, drift.verdict) for drift in found] == [("12345", "unknown"), ("12345/x6", "unknown")]
+    assert {drift.reason for drift in found} == {f"12345.ark.arpa.: {outcome.value}"}
     assert not Verdict.UNKNOWN.is_drift
+
+
+def test_an_answer_that_may_not_be_all_is_unknown() -> None:
+    probe = probe_of("12345", "", ())
+    found = dns_of(*records(WHOLE))(probe).replace(complete=False)
+    drift = compare("12345", WHOLE, probe, found)
+    assert (drift.verdict, drift.reason) == ("unknown", "the walk was cut short")
+    found = dns_of(*records(WHOLE, [X6]))(probe).replace(complete=False)
+    assert set(verdicts(Table([WHOLE]), lambda ark: found.replace(ark=ark)).values()) == {"unknown"}
+
+
+def test_records_behind_a_redirect_are_not_those_of_the_naan() -> None:
+    answers = {(b"12345", b"ark", b"arpa"): said(redirect("next.example")), (b"next", b"example"): said(*records(X6))}
+
+    def discover(ark: Ark) -> Discovery:
+        found = replay(ark, Settings(), answers.get)
+        assert found is not None
+        return found
+
+    assert said_shoulders(discover(probe_of("12345", "", ()))) == set()
+    (drift,) = reconcile("12345", Table([WHOLE]), discover, {})
+    assert drift.records == ('0 0 "" "ark" "" next.example.',)
 
 
 def test_an_older_state_of_the_other_side_is_stale() -> None:
@@ -97,6 +178,36 @@ def test_an_older_state_of_the_other_side_is_stale() -> None:
     assert verdicts(Table([old]), dns_of(*records(WHOLE)), {"12345": History(dns=[was])}) == {"12345": "stale"}
     assert verdicts(Table(), dns_of(*records(old)), {"12345": History(table=[was])}) == {"12345": "stale"}
     assert verdicts(Table([WHOLE]), dns_of(*records(WHOLE)), {"12345": History(table=[was])}) == {"12345": "same"}
+
+
+def test_an_older_state_of_a_shoulder_that_cannot_be_published_is_not_stale() -> None:
+    probe = probe_of("12345", "x6", ())
+    was = {"12345/x6": History(table=[WHOLE.urls(probe)], dns=[WHOLE.urls(probe)])}
+    found = verdicts(Table([WHOLE, HIDDEN]), dns_of(*records(WHOLE)), was)
+    assert found == {"12345": "same", "12345/x6": "unpublished"}
+
+
+def test_a_silent_server_is_asked_once_about_a_naan_and_a_kept_answer_not_again() -> None:
+    table = Table([WHOLE, X6, entry("12345/b2", "https://b2.example/${suffix}")])
+    with hostile(lambda query, transport: [reply(query, rcode=2)]) as server:
+        with Cache(table, nameservers=[server.name]) as cache:
+            (found,) = cache.drift_many(["12345"])
+            silent = len(server.queries)
+            assert {drift.verdict for drift in found} == {"unknown"}
+            assert len(found) == 3
+        server.queries.clear()
+        with Cache(Table([WHOLE]), nameservers=[server.name]) as cache:
+            list(cache.drift_many(["12345"]))
+            assert len(server.queries) == silent
+        server.script = hosts(
+            {"12345.ark.arpa.": [rule.to_wire() for rule in records(WHOLE, list(table.shoulders("12345")))]}
+        )
+        with Cache(table, nameservers=[server.name]) as cache:
+            server.queries.clear()
+            for _ in range(2):
+                (found,) = cache.drift_many(["12345"])
+                assert {drift.verdict for drift in found} == {"same"}
+            assert len(server.queries) == 1
 
 
 def test_a_verdict_has_the_evidence_of_both_sides_and_prints_on_one_line() -> None:
@@ -150,6 +261,10 @@ def test_the_history_of_verdicts_holds_changes_only(tmp_path: Path) -> None:
     assert log.changes("another view") == {}
     disk.run(lambda connection: connection.execute("UPDATE verdict SET verdict = 'of another release' WHERE at = 1000"))
     assert len(log.changes("")["12345"]) == 2
+    for number in range(2 * MAX_STATES):
+        log.record("", [Drift("12345", Verdict.DIFFERS, "p", (str(number),))])
+    kept = log.histories("")["12345"].table
+    assert kept == [(str(number),) for number in reversed(range(MAX_STATES, 2 * MAX_STATES))]
 
 
 def test_the_serial_of_the_zone_is_asked(at: str, sample: Path) -> None:
