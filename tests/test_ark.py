@@ -205,6 +205,18 @@ def test_a_long_text_is_read_in_linear_time(piece: str) -> None:
     find_arks("ark:12345/x" + piece * 50_000 + " ark:12345/y")
 
 
+def test_an_ark_in_prose_that_is_too_long_does_not_hide_the_next_one() -> None:
+    longest = "ark:12345/" + "x" * (MAX_TEXT - 10)
+    assert [str(ark) for ark in find_arks(f"{longest} {longest}x ark:12345/y")] == [longest, "ark:12345/y"]
+
+
+@pytest.mark.parametrize("text", ["x" * 2000, "ark:" + "!" * 2000 + "/x", "ark:12345/x%" + "\u1234" * 2000])
+def test_a_message_is_short_whatever_was_received(text: str) -> None:
+    with pytest.raises(ArkSyntaxError) as caught:
+        Ark.parse(text)
+    assert len(str(caught.value)) < 200
+
+
 # ---- the shortcut for ARKs in normal form
 
 BLANKS = " " * 300  # stripped, and too long for the shortcut

@@ -19,6 +19,7 @@ from maptr.discovery import Discovery, DiscoveryError, DiscoveryFailed, Discover
 from maptr.naptr.record import Kind, Naptr
 from maptr.protocol import names
 from maptr.protocol.names import Labels
+from maptr.protocol.numbers import SOA
 from maptr.walk import MAX_DEPTH, MAX_QUESTIONS, Answer, Question, Settings, Walk
 
 FOLDER = Path(__file__).parent / "vectors"
@@ -178,7 +179,9 @@ def test_a_spent_regexp_budget_makes_the_walk_incomplete() -> None:
     discovery = run(ark, {ROOT: [*rules, host(9, 9, "a.example.")]})
     assert not discovery.complete
     assert [c.host for c in discovery] == ["a.example"]
-    assert any("regexp steps" in reason for step in discovery.trace for r in step.readings for reason in r.reasons)
+    unread = [reading for reading in discovery.trace[0].readings if "regexp steps" in str(reading)]
+    assert unread
+    assert not any(reading.counted for reading in unread)
 
 
 def test_compiling_regexps_spends_the_budget() -> None:
@@ -196,6 +199,9 @@ def test_records_are_read_to_the_limit_in_canonical_order() -> None:
     assert not discovery.complete
     assert discovery.trace[0].note == "30 of 40 records read: 30 in one walk at most"
     assert told(ARK, *records, settings=Settings(max_records=40)).result().complete
+    walk = Walk(ARK, Settings(max_records=30))
+    walk.tell(walk.next()[0], Answer(Outcome.ANSWER, records, note="cut short"))
+    assert walk.result().trace[0].note == "cut short; 30 of 40 records read: 30 in one walk at most"
 
 
 def test_the_best_candidates_are_kept_to_the_limit() -> None:
@@ -243,6 +249,30 @@ def test_open_questions_at_the_end_are_timeouts() -> None:
     assert [step.outcome for step in discovery.trace] == [Outcome.ANSWER] * 2 + [Outcome.TIMEOUT] * 2
     assert [c.host for c in discovery] == ["h.example"]
     assert (discovery.complete, discovery.ttl) == (False, None)
+
+
+def test_a_walk_is_over_after_its_last_answer_and_expires_with_the_shortest_ttl() -> None:
+    walk = told(ARK, redirect("a.example."), ttl=60)
+    assert not walk.over
+    walk.tell(walk.next()[0], Answer(Outcome.ANSWER, [host(0, 0, "h.example.")], 300))
+    assert walk.over
+    assert (walk.result().expiration, walk.result(1000.0).expiration) == (None, 1060.0)
+    assert told(ARK, redirect("a.example.")).result(1000.0).expiration is None, "not all is known"
+
+
+def test_a_walk_knows_whether_the_ark_itself_was_read() -> None:
+    """If not, every ARK of the NAAN has these candidates."""
+    assert not told(ARK, host(0, 0, "h.example")).ark_read
+    assert not told(ARK, redirect("a.example"), naptr('0 0 "u" "ark" "!(!x!" .')).ark_read
+    assert told(ARK, host(0, 0, "h.example"), naptr(RULES["rest"])).ark_read
+
+
+def test_an_origin_that_is_known_to_exist_is_not_asked_for() -> None:
+    for known in (True, False):
+        walk = Walk(ARK, origin_known=known)
+        walk.tell(walk.next()[0], Answer(Outcome.NXDOMAIN, ttl=60, zone=()))
+        assert walk.over is known
+        assert [question.rdtype for question in walk.next()] == ([] if known else [SOA])
 
 
 def test_private_hosts_and_another_scheme_are_settings() -> None:

@@ -178,15 +178,9 @@ class _Lookup:
         return target
 
     def _addresses(self, hosts: Iterable[Labels]) -> list[RRset]:
-        """The address RRsets of the hosts, each once, without those in the answer."""
-        present = {(fold(rrset.owner), rrset.rdtype) for rrset in self.result.answer}
-        found: dict[tuple[Labels, int], RRset] = {}
-        for host in hosts:
-            node = self._host(host)
-            for rdtype in (A, AAAA):
-                if rdtype in node and (host, rdtype) not in present:
-                    found[host, rdtype] = node[rdtype]
-        return list(found.values())
+        """The address RRsets of the hosts, each once. The answer has none of them: an address ends its chain."""
+        nodes = [self._host(host) for host in dict.fromkeys(hosts)]
+        return [node[rdtype] for node in nodes for rdtype in (A, AAAA) if rdtype in node]
 
     def _host(self, host: Labels) -> Node:
         """The records of a host, glue included; if the host does not exist, the addresses of the wildcard."""

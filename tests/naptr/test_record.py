@@ -63,6 +63,26 @@ def test_rdata_that_is_compressed_cut_short_or_too_long_is_refused() -> None:
         Naptr.from_wire(wire + b"\0")
 
 
+def test_rfc3597_4_a_compressed_name_is_read_in_a_message_alone() -> None:
+    message = b"\x01h\x07example\0" + b"\0\1\0\2\1h\3ark\0\1a\xc0\0" + b"tail"
+    assert Naptr.read(message, 11, 26) == Naptr(1, 2, b"h", b"ark", b"", (b"a", b"h", b"example"))
+    for end in (24, 25, 27):
+        with pytest.raises(ValueError):
+            Naptr.read(message, 11, end)
+    root = b"\0\1\0\2\0\0\0\0"
+    assert Naptr.read(root, 0, len(root)) == Naptr(1, 2, b"", b"", b"", ())
+
+
+def test_rfc1035_3_3_a_character_string_has_255_bytes_at_most() -> None:
+    for field in ("flags", "service", "regexp"):
+        longest = Naptr(0, 0, b"", b"", b"", ())._replace(**{field: b"x" * 255})
+        assert Naptr.from_wire(longest.to_wire()) == longest
+        longer = longest._replace(**{field: b"x" * 256})
+        with pytest.raises(ValueError, match="255"):
+            longer.to_wire()
+        assert longer.canonical() != longest.canonical()
+
+
 @given(naptrs)
 def test_a_record_of_no_use_has_a_reason(naptr: Naptr) -> None:
     rule = read(naptr, undotted=(b"ark", b"arpa"))
