@@ -177,12 +177,14 @@ def test_an_older_state_of_the_other_side_is_stale() -> None:
     assert verdicts(Table([WHOLE]), dns_of(*records(old)), {"12345": History(table=[was])}) == {"12345": "stale"}
     assert verdicts(Table([old]), dns_of(*records(WHOLE)), {"12345": History(dns=[was])}) == {"12345": "stale"}
     assert verdicts(Table(), dns_of(*records(old)), {"12345": History(table=[was])}) == {"12345": "stale"}
-    assert verdicts(Table([WHOLE]), dns_of(*records(WHOLE)), {"12345": History(table=[was])}) == {"12345": "same"}
+    now = (*WHOLE.urls(probe),)
+    for history in (History(table=[was]), History(table=[now, was, now], dns=[now, was, now])):
+        assert verdicts(Table([WHOLE]), dns_of(*records(WHOLE)), {"12345": history}) == {"12345": "same"}
 
 
 def test_an_older_state_of_a_shoulder_that_cannot_be_published_is_not_stale() -> None:
     probe = probe_of("12345", "x6", ())
-    was = {"12345/x6": History(table=[WHOLE.urls(probe)], dns=[WHOLE.urls(probe)])}
+    was = {"12345/x6": History(table=[(*WHOLE.urls(probe),)], dns=[(*WHOLE.urls(probe),)])}
     found = verdicts(Table([WHOLE, HIDDEN]), dns_of(*records(WHOLE)), was)
     assert found == {"12345": "same", "12345/x6": "unpublished"}
 

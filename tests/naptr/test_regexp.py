@@ -44,6 +44,7 @@ def substitute(field: bytes, text: bytes) -> bytes | None:
         (rb"#a!b#x#", b"a!b", b"x"),
         (rb"!()!x!", b"a", b"xa"),
         (rb"!a.B!x!i", b"Axb", b"x"),
+        (rb"!b!!", b"abc", b"ac"),
         (rb"!a{,2}!x!", b"a{,2}", b"x"),  # a bound begins with a digit
         (rb"!a{0}b!x!", b"ab", b"ax"),
         (rb"!(a){0,2}b!x!", b"aaab", b"ax"),
