@@ -38,15 +38,15 @@ def first_answer(kind: type[Peer], zone: Path) -> Start:
     started = time.perf_counter()
     try:
         peer.launch()
-        _ask_until_answered(peer)
+        ask_until_answered(peer)
         return Start((time.perf_counter() - started) * 1e3, servers.cpu_seconds(peer) * 1e3)
     finally:
         peer.stop()
 
 
-def _ask_until_answered(peer: Peer) -> None:
+def ask_until_answered(peer: Peer, seconds: float = 60) -> None:
     wire = ask(below(b"%d" % FIRST_NAAN), NAPTR, opt())
-    deadline = time.perf_counter() + 60
+    deadline = time.perf_counter() + seconds
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.connect((HOST, peer.port))
         sock.settimeout(INTERVAL)

@@ -1,0 +1,287 @@
+"""A zone with many NAANs, half of them delegated: building, serving, transfers, changes and signing.
+
+CPU times, sizes and memory. Half of the NAANs are in the registry; the other half are delegated to the servers of their
+organisations: two NS records each, a DS for half of them, and addresses in the zone for a fifth. The tables at the end
+are the model of ``model.py``, with the measured costs.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from scripts.benchmark import model, results, servers
+from scripts.benchmark.loads import FIRST_NAAN, ORIGIN
+from scripts.benchmark.odd import AXFR, IXFR, NONE, SOA, ask
+from scripts.benchmark.start import ask_until_answered
+from tests.support.peers import HOST, Maptr, Nsd, Peer, find
+from tests.support.secondaries import KEY, KnotSecondary, NsdSecondary
+
+SIZES = (100_000, 1_000_000)
+SIGNED = 100_000  # the largest zone that is signed; the model has the others
+QUERY_US = 5.06  # CPU time of a query with 100,000 names, results/server.txt
+SOA_TIMERS = struct.pack("!IIII", 3600, 900, 1209600, 300)  # of ``zone build``: the end of a transfer
+SECONDS = 1800  # for one server to have a zone
+
+
+class Figures(NamedTuple):
+    """What is measured of one size. CPU times in seconds, memory in MB, sizes in MB where no unit is named."""
+
+    names: int
+    registry: float = 0.0
+    delegations: float = 0.0
+    build_cpu: float = 0.0
+    build_memory: float = 0.0
+    zone: float = 0.0
+    records: int = 0
+    start_cpu: float = 0.0
+    memory: float = 0.0
+    nsd_start_cpu: float = 0.0
+    nsd_memory: float = 0.0
+    axfr: float = 0.0
+    axfr_cpu: float = 0.0
+    secondaries: tuple[tuple[str, float, float], ...] = ()  # name, CPU time to take the zone, memory
+    reload_cpu: float = 0.0
+    reload_memory: float = 0.0  # the most while it reloads
+    ixfr_bytes: int = 0
+    sign_cpu: float = 0.0
+    sign_again_cpu: float = 0.0
+    signed_zone: float = 0.0
+    signatures: int = 0
+
+
+class Spent(NamedTuple):
+    """The CPU time in seconds and the most memory in MB of a command."""
+
+    cpu: float
+    memory: float
+
+
+def command(*words: object) -> Spent:
+    command_line = [sys.executable, "-m", "maptr", *map(str, words)]
+    process = subprocess.Popen(command_line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    said = process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        sys.exit(f"bench: maptr {' '.join(map(str, words))} exits {process.returncode}\n{said}")
+    return Spent(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+
+
+def write_registry(path: Path, names: int) -> None:
+    """The registry, a natab: every second NAAN."""
+    with path.open("w") as file:
+        for naan in range(FIRST_NAAN, FIRST_NAAN + names, 2):
+            file.write(f"#\n# Institution {naan}\n{naan}:\n    resolver{naan}.example.org    I{naan}\n")
+
+
+def write_delegations(path: Path, names: int) -> None:
+    """The records of the other NAANs."""
+    rng = random.Random(0)
+    with path.open("w") as file:
+        for number, naan in enumerate(range(FIRST_NAAN + 1, FIRST_NAAN + names, 2)):
+            zone = naan if number % 5 == 0 else f"institution{naan}.example."
+            file.writelines(f"{naan} IN NS ns{server}.{zone}\n" for server in (1, 2))
+            if number % 5 == 0:
+                file.writelines(f"ns{server}.{naan} IN A 192.0.2.{server}\n" for server in (1, 2))
+            if number % 2 == 0:
+                file.write(f"{naan} IN DS {rng.randrange(1 << 16)} 13 2 {rng.randbytes(32).hex()}\n")
+
+
+def size(path: Path) -> float:
+    return path.stat().st_size / 1e6
+
+
+def peak(peer: Peer) -> float:
+    """The most memory of the server's process so far, in MB."""
+    status = Path(f"/proc/{peer.process.pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+def transfer(port: int, rdtype: int, serial: int = 0) -> tuple[int, int]:
+    """The bytes and the records of a transfer."""
+    authority = b"\xc0\x0c" + struct.pack("!HHIH", SOA, 1, 0, 22) + bytes(2) + struct.pack("!I", serial) + bytes(16)
+    query = ask((b"ark", b"arpa"), rdtype, *([authority] if rdtype == IXFR else []), counts=(0, int(rdtype == IXFR), 0))
+    total = records = 0
+    with socket.create_connection((HOST, port), timeout=SECONDS) as connection, connection.makefile("rb") as stream:
+        connection.sendall(len(query).to_bytes(2, "big") + query)
+        message = b""
+        while not message.endswith(SOA_TIMERS):
+            length = stream.read(2)
+            message = stream.read(int.from_bytes(length, "big"))
+            if len(length) < 2 or message[3] & 15:
+                sys.exit("bench: the transfer was refused or broken off")
+            total += 2 + len(message)
+            records += int.from_bytes(message[6:8], "big")
+    return total, records
+
+
+def serial_at(port: int) -> int:
+    """The serial that a server has; -1 if it does not answer with the zone."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(1)
+        sock.connect((HOST, port))
+        try:
+            sock.send(ask((b"ark", b"arpa"), SOA, counts=NONE))
+            reply = sock.recv(4096)
+        except OSError:
+            return -1
+    at = reply.find(SOA_TIMERS)
+    return int.from_bytes(reply[at - 4 : at], "big") if at > 0 else -1
+
+
+def wait_for(peer: Peer, condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        if time.monotonic() > deadline or peer.process.poll() is not None:
+            sys.exit(f"bench: {peer.name} has no zone\n{peer.log()}")
+        time.sleep(0.05)
+
+
+def started(peer: Peer) -> Spent:
+    """Wait for the first answer of a launched server."""
+    ask_until_answered(peer, SECONDS)
+    return Spent(servers.cpu_seconds(peer), servers.memory(peer))
+
+
+def measure(names: int, folder: Path) -> Figures:
+    registry, delegations, zone = folder / "natab", folder / "delegations.zone", folder / "ark.zone"
+    write_registry(registry, names)
+    write_delegations(delegations, names)
+    words = ("zone", "build", registry, "--include", delegations, "-o", zone, "--ns", "ns1=192.0.2.1")
+    built = command(*words, "--serial", 1)
+    figures = Figures(names, size(registry), size(delegations), built.cpu, built.memory, size(zone))
+    figures = served(figures, zone, lambda: command(*words, "--serial", 2, "--force"), registry)
+    if find("nsd"):
+        with ExitStack() as stack:
+            nsd = Nsd({ORIGIN: zone})
+            stack.callback(nsd.stop)
+            spent = started(nsd.launch())
+            figures = figures._replace(nsd_start_cpu=spent.cpu, nsd_memory=spent.memory)
+    return signed(figures, zone) if names <= SIGNED else figures
+
+
+def served(figures: Figures, zone: Path, build_again: Callable[[], object], registry: Path) -> Figures:
+    """A primary with its secondaries, before and after the change of one NAAN."""
+    with ExitStack() as stack:
+        primary = Maptr({ORIGIN: zone}, KEY, "--transfer=key:xfr", f"--transfer={HOST}")
+        stack.callback(primary.stop)
+        spent = started(primary.launch())
+        before = servers.cpu_seconds(primary)
+        total, records = transfer(primary.port, AXFR)
+        figures = figures._replace(
+            start_cpu=spent.cpu,
+            memory=spent.memory,
+            axfr=total / 1e6,
+            records=records - 1,
+            axfr_cpu=servers.cpu_seconds(primary) - before,
+        )
+        taken = []
+        for kind in (NsdSecondary, KnotSecondary):
+            if find(kind.commands[0]):
+                secondary = kind(primary.port)
+                stack.callback(secondary.stop)
+                secondary.launch()
+                wait_for(secondary, lambda: serial_at(secondary.port) == 1)  # noqa: B023 - called at once
+                taken.append((kind.name, servers.cpu_seconds(secondary), servers.memory(secondary)))
+                secondary.stop()
+        registry.write_text(registry.read_text().replace(f"resolver{FIRST_NAAN}.", "elsewhere.", 1))
+        build_again()
+        before = servers.cpu_seconds(primary)
+        primary.process.send_signal(signal.SIGHUP)
+        wait_for(primary, lambda: serial_at(primary.port) == 2)
+        spent_cpu = servers.cpu_seconds(primary) - before
+        most = peak(primary)
+        changed, _ = transfer(primary.port, IXFR, 1)
+        return figures._replace(secondaries=tuple(taken), reload_cpu=spent_cpu, reload_memory=most, ixfr_bytes=changed)
+
+
+def signed(figures: Figures, zone: Path) -> Figures:
+    keys, target = zone.with_name("keys"), zone.with_name("ark.signed")
+    command("zone", "keys", "add", keys)
+    first = command("zone", "sign", zone, keys, "-o", target)
+    count = target.read_text().count(" RRSIG ")
+    again = command("zone", "sign", zone, keys, "-o", target)
+    return figures._replace(sign_cpu=first.cpu, sign_again_cpu=again.cpu, signed_zone=size(target), signatures=count)
+
+
+def table(found: Sequence[Figures]) -> Iterator[str]:
+    """The figures, a column for each size, and the last column for a million NAANs by the model."""
+    largest = found[-1]
+    yield f"{'names, half of them delegated':44}" + "".join(f"{each.names:>12,}" for each in found)
+
+    def line(title: str, *values: float, digits: int = 0) -> str:
+        return f"{title:44}" + "".join(f"{value:12,.{digits}f}" for value in values)
+
+    for title, field, digits in (
+        ("records of the zone", "records", 0),
+        ("registry, MB", "registry", 1),
+        ("delegations, MB", "delegations", 1),
+        ("zone file, MB", "zone", 1),
+        ("maptr zone build, CPU s", "build_cpu", 1),
+        ("maptr zone build, most memory, MB", "build_memory", 0),
+        ("maptr serve, CPU s to the first answer", "start_cpu", 1),
+        ("maptr serve, memory, MB (PSS)", "memory", 0),
+        ("nsd, CPU s to the first answer", "nsd_start_cpu", 1),
+        ("nsd, memory, MB (PSS)", "nsd_memory", 0),
+        ("AXFR, MB", "axfr", 1),
+        ("AXFR, CPU s of maptr", "axfr_cpu", 1),
+        ("reload after one change, CPU s", "reload_cpu", 1),
+        ("reload after one change, most memory, MB", "reload_memory", 0),
+        ("IXFR of one change, bytes", "ixfr_bytes", 0),
+        ("maptr zone sign, CPU s", "sign_cpu", 1),
+        ("maptr zone sign again without a change, CPU s", "sign_again_cpu", 1),
+        ("signatures", "signatures", 0),
+        ("signed zone file, MB", "signed_zone", 1),
+    ):
+        yield line(title, *(getattr(each, field) for each in found), digits=digits)
+    for number, (name, _, _) in enumerate(largest.secondaries):
+        yield line(f"{name} as secondary, CPU s", *(each.secondaries[number][1] for each in found), digits=1)
+        yield line(f"{name} as secondary, memory, MB (PSS)", *(each.secondaries[number][2] for each in found))
+    first = found[0]
+    if first.sign_cpu:
+        yield ""
+        wanted = largest.names
+        yield f"by the model, in proportion to {first.names:,} names, for {wanted:,} names:"
+        yield f"  maptr zone sign: {model.scaled(first.sign_cpu, first.names, wanted):,.0f} s of CPU"
+        yield f"  signed zone file: {model.scaled(first.signed_zone, first.names, wanted):,.0f} MB"
+    megabytes = largest.axfr
+    yield f"  AXFR of {megabytes:,.0f} MB at 100 Mbit/s: {model.seconds_to_send(megabytes * 1e6):,.0f} s"
+    changes = largest.names * model.CHANGED
+    yield f"  IXFR for {changes:,.0f} changed NAANs a day: {changes * largest.ixfr_bytes / 1e6:,.2f} MB"
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = results.parser("scale", __doc__, rounds=1)
+    parser.add_argument(
+        "--names", type=int, action="append", help="NAANs of the zone; repeatable (default 100000, 1000000)"
+    )
+    parser.add_argument("--model", action="store_true", help="print only the model of the traffic")
+    options = parser.parse_args(arguments)
+    sizes = [100] if options.smoke else options.names or SIZES
+    with results.reported("scale", save=options.save):
+        if not options.model:
+            found = []
+            for names in sizes:
+                with tempfile.TemporaryDirectory(prefix="maptr-bench-") as folder:
+                    found.append(measure(names, Path(folder)))
+                print(found[-1], file=sys.stderr)  # in case a larger zone fails
+            print("\n".join(table(found)), end="\n\n", flush=True)
+        print("\n".join(model.table(QUERY_US)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
