@@ -12,7 +12,7 @@ import dns.message
 import dns.zone
 import pytest
 
-from scripts.benchmark import report, results
+from scripts.benchmark import model, report, results
 from scripts.benchmark.loads import LOADS, ORIGIN, Load, ark_zone
 from tests.support.peers import require
 
@@ -31,6 +31,7 @@ needs_compiler = pytest.mark.skipif(
         ("start", ["100 names", "maptr"]),
         ("client", ["== against maptr", "discover_many / dnspython", "event loop occupied by one response"]),
         ("cache", ["hit in memory", "hit on disk", "natab of 100 NAANs"]),
+        ("scale", ["records of the zone", "maptr zone build, CPU s", "IXFR of one change", "queries/s"]),
         ("gateway", ["first redirect after", "the same answers by maptr", "at half load", "memory in MB"]),
     ],
 )
@@ -66,6 +67,22 @@ def test_report_computes_ratios_per_round() -> None:
     }
     assert report.ratio(rounds["maptr"], rounds["nsd"]) == "0.75 [0.50-1.00]"
     assert "no figures" in "\n".join(report.table(LOADS[0], rounds))
+
+
+def test_the_model_counts_every_name_and_all_lookups() -> None:
+    for naans in (1, 2, 1_100, 1_000_000):
+        groups = list(model.shares(naans))
+        assert sum(count for count, _ in groups) == naans
+        assert sum(count * share for count, share in groups) == pytest.approx(1)
+
+
+def test_a_cache_asks_once_for_each_ttl_and_pause() -> None:
+    one = model.Traffic("one name", 1, 0.5)  # a lookup each two seconds
+    assert model.misses(one, 8, caches=1) == pytest.approx(1 / (8 + 2))
+    assert model.cached(one, 8, caches=1) == pytest.approx(8 / (8 + 2))
+    assert model.misses(one, 0, caches=10) == pytest.approx(0.5), "without caching, all lookups"
+    many = model.Traffic("many names", 1_000, 100.0)
+    assert model.misses(many, 60, caches=1) < model.misses(many, 60, caches=10) < model.misses(many, 6, caches=10) < 100
 
 
 def test_a_result_is_kept_as_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
