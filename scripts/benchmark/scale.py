@@ -21,6 +21,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+from maptr.files import write_atomically
 from scripts.benchmark import model, results, servers
 from scripts.benchmark.loads import FIRST_NAAN, ORIGIN
 from scripts.benchmark.odd import AXFR, IXFR, NONE, SOA, ask
@@ -160,10 +161,10 @@ def measure(names: int, folder: Path) -> Figures:
     registry, delegations, zone = folder / "natab", folder / "delegations.zone", folder / "ark.zone"
     write_registry(registry, names)
     write_delegations(delegations, names)
-    words = ("zone", "build", registry, "--include", delegations, "-o", zone, "--ns", "ns1=192.0.2.1")
-    built = command(*words, "--serial", 1)
+    words = ("zone", "build", registry, "--include", delegations, "-o", zone, "--ns", "ns1=192.0.2.1", "--serial", 1)
+    built = command(*words)
     figures = Figures(names, size(registry), size(delegations), built.cpu, built.memory, size(zone))
-    figures = served(figures, zone, lambda: command(*words, "--serial", 2, "--force"), registry)
+    figures = served(figures, zone)
     if find("nsd"):
         with ExitStack() as stack:
             nsd = Nsd({ORIGIN: zone})
@@ -173,7 +174,7 @@ def measure(names: int, folder: Path) -> Figures:
     return signed(figures, zone) if names <= SIGNED else figures
 
 
-def served(figures: Figures, zone: Path, build_again: Callable[[], object], registry: Path) -> Figures:
+def served(figures: Figures, zone: Path) -> Figures:
     """A primary with its secondaries, before and after the change of one NAAN."""
     with ExitStack() as stack:
         primary = Maptr({ORIGIN: zone}, KEY, "--transfer=key:xfr", f"--transfer={HOST}")
@@ -197,8 +198,8 @@ def served(figures: Figures, zone: Path, build_again: Callable[[], object], regi
                 wait_for(secondary, lambda: serial_at(secondary.port) == 1)  # noqa: B023 - called at once
                 taken.append((kind.name, servers.cpu_seconds(secondary), servers.memory(secondary)))
                 secondary.stop()
-        registry.write_text(registry.read_text().replace(f"resolver{FIRST_NAAN}.", "elsewhere.", 1))
-        build_again()
+        text = zone.read_text().replace(f"resolver{FIRST_NAAN}.", "elsewhere.").replace(" 1 3600 ", " 2 3600 ", 1)
+        write_atomically(zone, text.encode())
         before = servers.cpu_seconds(primary)
         primary.process.send_signal(signal.SIGHUP)
         wait_for(primary, lambda: serial_at(primary.port) == 2)
