@@ -151,7 +151,7 @@ def keys() -> None:
     """Manage the keys of a zone, which are the files in its key folder.
 
     A rollover adds a key, changes the states of keys from published to active to retired, and removes the old key; the
-    zone is signed after each step. docs/dnssec.md has the steps and how long to wait between them.
+    zone is signed after each step. docs/admin.md has the steps and how long to wait between them.
     """
 
 

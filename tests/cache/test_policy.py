@@ -1,4 +1,4 @@
-"""What a cache answers for each policy and each state of DNS and table, as docs/cache.md prints it.
+"""What a cache answers for each policy and each state of DNS and table, as docs/operator.md prints it.
 
 ``python -m tests.cache.test_policy`` writes the tables of the page again.
 """
@@ -12,7 +12,7 @@ from maptr.discovery import Discovery, DiscoveryFailed, NoMappingAuthority
 from maptr.registry.followed_file import WatchedTable
 from tests.support.caching import ARK, HOME, SILENT, Clock, Rig, host, said
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "cache.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "operator.md"
 BEGIN, END = "<!-- policies: begin -->\n", "<!-- policies: end -->\n"
 
 DNS = ("answers", "says none", "silent", "silent, older answer kept", "bogus")
@@ -71,21 +71,30 @@ def observe(policy: str, dns: str, natab: str, directory: Path) -> str:
     return outcome if len(rig.dns.questions) > before else f"{outcome}, unasked"
 
 
+def merged(lines: dict[str, list[str]]) -> dict[str, list[str]]:
+    """The lines of a table, those with the same cells as one, which has all their names."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for name, cells in lines.items():
+        names.setdefault(tuple(cells), []).append(name)
+    return {"; ".join(same) if len(names) > 1 else "any": list(cells) for cells, same in names.items()}
+
+
 def render(directory: Path) -> str:
-    """The tables of the page, one for each policy."""
+    """The tables of the page, one for each policy, in which rows and columns that are the same are merged."""
     parts = []
-    number = 0
     for policy in POLICIES:
-        parts.append(f"**{policy}**\n\n| DNS | " + " | ".join(f"natab {state}" for state in NATAB) + " |")
-        parts[-1] += "\n|" + "---|" * (len(NATAB) + 1) + "\n"
-        for dns in DNS:
-            cells = []
-            for natab in NATAB:
-                number += 1
-                place = directory / str(number)
+        columns: dict[str, list[str]] = {}
+        for natab in NATAB:
+            columns[natab] = []
+            for dns in DNS:
+                place = directory / f"{policy} {natab} {dns}"
                 place.mkdir()
-                cells.append(observe(policy, dns, natab, place))
-            parts[-1] += f"| {dns} | " + " | ".join(cells) + " |\n"
+                columns[natab].append(observe(policy, dns, natab, place))
+        columns = merged(columns)
+        rows = merged({dns: [cells[number] for cells in columns.values()] for number, dns in enumerate(DNS)})
+        parts.append(f"**{policy}**\n\n| DNS | " + " | ".join(f"table: {state}" for state in columns) + " |")
+        parts[-1] += "\n|" + "---|" * (len(columns) + 1) + "\n"
+        parts[-1] += "".join(f"| {dns} | " + " | ".join(cells) + " |\n" for dns, cells in rows.items())
     return "\n".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""docs/gateway.md: each row of the conversation and of the faults over a real socket, and both proxies."""
+"""docs/operator.md: each row of the conversation and of the faults over a real socket, and both proxies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.ports import HOST
 from tests.support.web_servers import Caddy, Nginx, WebServer
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PAGE = (REPOSITORY / "docs" / "gateway.md").read_text("utf-8")
+PAGE = (REPOSITORY / "docs" / "operator.md").read_text("utf-8")
 SINGLE = "ark,url,status\nark:12345/b6single,https://one.example.org/item/1,303\n"
 METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS")
 
@@ -38,7 +38,8 @@ def rows(section: str) -> list[list[str]]:
 
 def block(language: str) -> str:
     """The first block of the page in this language."""
-    return PAGE.partition(f"```{language}\n")[2].partition("```")[0]
+    (first, *_) = re.findall(rf"^```{language}\b.*\n((?:.*\n)*?)```$", PAGE, re.MULTILINE)
+    return str(first)
 
 
 class Row(NamedTuple):

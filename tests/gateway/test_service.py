@@ -34,7 +34,7 @@ from tests.support.scripted import zone
 from tests.support.waiting import until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PAGE = (REPOSITORY / "docs" / "gateway.md").read_text("utf-8")
+PAGE = (REPOSITORY / "docs" / "log-and-metrics.md").read_text("utf-8").partition("## Metrics of maptr gateway")[2]
 TABLE = table(("12345", "t.example"), ("54321", "u.example"))
 ONE = "ark,url\nark:12345/one,https://one.example/\n"
 TWO = "ark,url\nark:12345/one,https://two.example/\n"

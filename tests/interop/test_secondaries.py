@@ -1,4 +1,4 @@
-"""BIND, NSD, Knot and PowerDNS as secondaries of maptr: AXFR, IXFR, NOTIFY and TSIG, as in docs/transfers.md."""
+"""BIND, NSD, Knot and PowerDNS as secondaries of maptr: AXFR, IXFR, NOTIFY and TSIG, as in docs/admin.md."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Zones signed by maptr: ldns, BIND, Knot and NSD read them, and Unbound validates the responses of maptr.
 
-A key rollover follows the steps of docs/dnssec.md, and Unbound validates at every step.
+A key rollover follows the steps of docs/admin.md, and Unbound validates at every step.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def verify(program: str, path: Path) -> Checked:
 
 
 def check_verified(path: Path, *, two_csks: bool = False) -> None:
-    """All verifiers accept the zone. kzonecheck 3.2 refuses two signing keys with the SEP flag (docs/dnssec.md)."""
+    """All verifiers accept the zone. kzonecheck 3.2 refuses two signing keys with the SEP flag (docs/admin.md)."""
     verified = {program: verify(program, path) for program in VERIFIERS if not (two_csks and program == "kzonecheck")}
     assert {program: said.output for program, said in verified.items() if not said.accepted} == {}
 
@@ -201,7 +201,7 @@ def test_signed_zones_are_transferred_whole_and_unbound_validates_the_answers(wo
     assert insecure <= (unproved | {"99999 DS", "wildalias TXT", "q.old TXT"} if "opt-out" in way else set())
 
 
-# ---- rollovers, by the steps of docs/dnssec.md
+# ---- rollovers, by the steps of docs/admin.md
 
 
 def caches_hold(before: dns.zone.Zone, after: dns.zone.Zone) -> None:

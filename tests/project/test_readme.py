@@ -2,8 +2,8 @@
 
 Conventions:
 
-* Fenced blocks marked ``sh``, ``console`` and ``python`` are run; others are not, nor is a block directly below an
-  HTML comment that starts with ``not run:`` and has the reason.
+* Fenced blocks marked ``sh``, ``console`` and ``python`` are run, and one marked ``toml FILE`` is written to FILE; others
+  are not, nor is a block directly below an HTML comment that starts with ``not run:`` and has the reason.
 * A page is one session in a temporary directory with a copy of ``zones/``. The project's commands are first on the
   PATH. Each command has its own shell: ``cd`` and ``export`` have no effect on the next one.
 * One command a line, longer ones with a backslash at the end; ``#`` starts a comment. In ``console`` blocks
@@ -75,17 +75,20 @@ class DocumentedCommandFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A shell command or a Python program."""
+    """A shell command, a Python program, or a file to write."""
 
     line: int
     text: str
     language: str = "sh"
     code: int = 0
     output: tuple[str, ...] | None = None  # the lines on the page; None if it shows none
+    file: str = ""
 
     @property
     def word(self) -> str:
         """The name of the program."""
+        if self.file:
+            return ""
         return "python" if self.language == "python" else self.text.split()[0]
 
 
@@ -104,6 +107,8 @@ def commands(markdown: str) -> list[Command]:
                 language = ""
             elif (before, language) == ("python", "text"):
                 found[-1] = replace(found[-1], output=tuple(token.content.splitlines()))
+            elif language.startswith("toml "):
+                found.append(Command(start + 2, token.content, "toml", file=language.split()[1]))
             elif language in FORMS:
                 found += _block(language, token.content, start + 2)
         before = language or token.content.strip()
@@ -169,6 +174,9 @@ class Session(ExitStack):
         if command.word in ("cd", "export"):
             return f"each command has its own shell, so {command.word} has no effect", -1
         text = PORT.sub(lambda match: self.ports[match[0]], command.text)
+        if command.file:
+            (self.directory / command.file).write_text(text)
+            return "", 0
         if command.language == "sh" and text.endswith("&"):
             return self._serve(text.removesuffix("&"))
         shell = ["bash", "-o", "pipefail"] if command.language == "sh" else [sys.executable, "-W", "error"]
@@ -217,9 +225,10 @@ def test_commands_are_run(vectors: Path, tmp_path: Path) -> None:
     found = commands((vectors / "commands.md").read_text())
     with Session(tmp_path) as session:
         outputs = [session.run(command) for command in found]
-    assert [command.line for command in found] == [5, 6, 7, 9, 10, 14, 16, 22, 44]
+    assert [command.line for command in found] == [5, 6, 7, 9, 10, 14, 16, 22, 44, 48]
     assert [command.output for command in found if command.output is not None] == [("one",), ("two",), ("yes",)]
-    assert outputs == ["", "", "", "", "#no comment\n", "one\n", "two", "yes\n", ""]
+    assert outputs == ["", "", "", "", "#no comment\n", "one\n", "two", "yes\n", "", ""]
+    assert (tmp_path / "one.toml").read_text() == f"port = {session.ports['5300']}\n"
 
 
 def test_a_server_is_started_on_a_free_port_and_stopped(tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_signatures_in_their_first_half_are_kept_when_others_are_due(site: Site)
 
 
 def test_keys_that_are_added_changed_and_removed(site: Site) -> None:
-    """A rollover is what happens in the folder, and nothing else (docs/dnssec.md)."""
+    """A rollover is what happens in the folder, and nothing else (docs/admin.md)."""
     old = zonekeys.read_keys(site.keys)[0].key
     new = zonekeys.add_key(site.keys, Role.CSK, Algorithm.ECDSAP256SHA256, KeyState.PUBLISHED).key
     assert site.look() == "signed"

@@ -1,4 +1,4 @@
-"""Real servers as secondaries of maptr, configured with the lines shown in docs/transfers.md.
+"""Real servers as secondaries of maptr, configured with the lines shown in docs/admin.md.
 
 A test adds only a temporary directory, a port, one process, no control channel, and permission to transfer the zone.
 """
@@ -20,7 +20,7 @@ import dns.zone
 from tests.support.peers import HOST, Bind, Knot, Maptr, Nsd, Peer, PeerError, PowerDns, run, skip_or_fail
 from tests.support.waiting import until
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "transfers.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "admin.md"
 SECRET = "dGhpcyBpcyBhIHRlc3Qga2V5LCBrbm93biB0byBhbGwhISE="  # 32 bytes
 KEY = f"--key=xfr=hmac-sha256:{SECRET}"
 ORIGIN = "ark.arpa."
@@ -43,10 +43,13 @@ class Secondary(Peer):
 
     def documented(self, language: str = "") -> str:
         """The code block of the page in this language, with the addresses and the secret of the test."""
-        language = language or self.snippet
-        (block,) = re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+        block = self.block(language or self.snippet)
         text = block.replace("192.0.2.1", self.host).replace("SECRET", SECRET)
         return re.sub(r"\b5300\b", str(self.primary_port), text)
+
+    def block(self, language: str) -> str:
+        (block,) = re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+        return str(block)
 
 
 class NsdSecondary(Secondary, Nsd):
@@ -73,6 +76,10 @@ class KnotCatalogSecondary(KnotSecondary):
 
     snippet = "knot-catalog"
 
+    def block(self, language: str) -> str:
+        """The block in place of the section ``zone`` of that without a catalog, as the page says."""
+        return super().block("knot").partition("zone:\n")[0] + super().block(language)
+
 
 class BindSecondary(Secondary, Bind):
     snippet = "bind"
@@ -90,6 +97,10 @@ class BindCatalogSecondary(BindSecondary):
     """Configured with the catalog zone only, in which it finds the zone."""
 
     snippet = "bind-catalog"
+
+    def block(self, language: str) -> str:
+        """The block in place of the zone of that without a catalog, as the page says."""
+        return super().block("bind").partition('zone "')[0] + super().block(language)
 
 
 class PowerDnsSecondary(Secondary, PowerDns):
