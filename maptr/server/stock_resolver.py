@@ -19,7 +19,16 @@ from maptr.zone.snapshot import Snapshot
 
 
 class MaptrResolver(BaseResolver):  # type: ignore[misc] # dnslib has no types
-    """Answers from ``snapshot``, which may be replaced at any time."""
+    """Answers from ``snapshot``, which may be replaced at any time.
+
+    >>> import dns.zone
+    >>> from dnslib.server import DNSServer
+    >>> zone = dns.zone.from_text("@ SOA ns hostmaster 1 1 1 1 1\\n@ NS ns", "example.", relativize=False)
+    >>> stock = DNSServer(MaptrResolver(Snapshot.from_zones([zone])), address="127.0.0.1", port=0)
+    >>> stock.start_thread()
+    >>> stock.stop()
+    >>> stock.server.server_close()
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot

@@ -2,8 +2,8 @@
 
 Conventions:
 
-* Fenced blocks marked ``sh``, ``console`` and ``python`` are run, and one marked ``toml FILE`` is written to FILE; others
-  are not, nor is a block directly below an HTML comment that starts with ``not run:`` and has the reason.
+* Fenced blocks marked ``sh``, ``console`` and ``python`` are run, and one marked ``toml FILE`` is written to FILE.
+  Others are not, nor is a block directly below an HTML comment that starts with ``not run:`` and has the reason.
 * A page is one session in a temporary directory with a copy of ``zones/``. The project's commands are first on the
   PATH. Each command has its own shell: ``cd`` and ``export`` have no effect on the next one.
 * One command a line, longer ones with a backslash at the end; ``#`` starts a comment. In ``console`` blocks
