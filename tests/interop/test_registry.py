@@ -32,6 +32,7 @@ from tests.support.gateway_process import GatewayProcess, ask
 from tests.support.peers import CHECKERS, PEERS, Maptr, Peer
 
 ORIGIN = "ark.arpa."
+REPOSITORY = Path(__file__).resolve().parents[2]
 SERIAL = 2026112001
 
 
@@ -119,7 +120,6 @@ def test_the_size_of_the_registry(table: Table, published: Registry) -> None:
 
 @pytest.mark.parametrize("published", REGISTRIES[:1], indirect=True, ids=["2024"])
 def test_shoulders_that_need_a_rule_and_naans_that_need_more_than_an_h_record(table: Table) -> None:
-    """README: the NAANs whose target is not only https and a host."""
     needed = {naan: needed_shoulders(table[naan], table.shoulders(naan)) for naan in table.naans()}
     assert sum(map(len, needed.values())) == 45
     assert sum(map(bool, needed.values())) == 17
@@ -129,11 +129,11 @@ def test_shoulders_that_need_a_rule_and_naans_that_need_more_than_an_h_record(ta
 
 @pytest.mark.parametrize("published", REGISTRIES[1:], indirect=True, ids=["2026"])
 def test_naans_that_no_h_record_can_express(table: Table) -> None:
-    """docs/wire-format.md: those whose target is not only a host; an http target has an h record with port 80."""
+    """The figure of two pages: those whose target is not only a host. An http target has an h record with port 80."""
     bare = re.compile(r"https?://[^/]+/ark:/?\$\{content\}")
     assert sum(bare.fullmatch(table[naan].nmas[0].target) is None for naan in table.naans()) == 468
-    page = (Path(__file__).resolve().parents[2] / "docs" / "wire-format.md").read_text("utf-8")
-    assert "468 of 1,863" in " ".join(page.split())
+    for page in ("README.md", "docs/wire-format.md"):
+        assert "468 of 1,863" in " ".join((REPOSITORY / page).read_text("utf-8").split())
 
 
 def test_the_records_left_out_are_those_without_a_usable_public_host(table: Table, published: Registry) -> None:
