@@ -157,6 +157,14 @@ def test_an_answer_that_may_not_be_all_is_unknown() -> None:
     assert set(verdicts(Table([WHOLE]), lambda ark: found.replace(ark=ark)).values()) == {"unknown"}
 
 
+def test_a_stale_answer_says_nothing_of_the_present() -> None:
+    rig = Rig({"12345.ark.arpa.": said(*records(WHOLE))}, Table([WHOLE]))
+    assert [drift.verdict for drift in rig.cache.drift("12345")] == ["same"]
+    rig.pass_time(1000)
+    rig.dns.answers["12345.ark.arpa."] = Answer(Outcome.TIMEOUT)
+    assert [drift.verdict for drift in rig.cache.drift("12345")] == ["unknown"]
+
+
 def test_records_behind_a_redirect_are_not_those_of_the_naan() -> None:
     answers = {(b"12345", b"ark", b"arpa"): said(redirect("next.example")), (b"next", b"example"): said(*records(X6))}
 
