@@ -30,7 +30,7 @@ from tests.support.peers import HOST, Maptr, Nsd, Peer, find
 from tests.support.secondaries import KEY, KnotSecondary, NsdSecondary
 
 SIZES = (100_000, 1_000_000)
-SIGNED = 100_000  # the largest zone that is signed; the model has the others
+WHOLE = 100_000  # the largest zone that is signed and transferred to secondaries; the model has the others
 QUERY_US = 5.06  # CPU time of a query with 100,000 names, results/server.txt
 SOA_TIMERS = struct.pack("!IIII", 3600, 900, 1209600, 300)  # of ``zone build``: the end of a transfer
 SECONDS = 1800  # for one server to have a zone
@@ -171,7 +171,7 @@ def measure(names: int, folder: Path) -> Figures:
             stack.callback(nsd.stop)
             spent = started(nsd.launch())
             figures = figures._replace(nsd_start_cpu=spent.cpu, nsd_memory=spent.memory)
-    return signed(figures, zone) if names <= SIGNED else figures
+    return signed(figures, zone) if names <= WHOLE else figures
 
 
 def served(figures: Figures, zone: Path) -> Figures:
@@ -191,7 +191,7 @@ def served(figures: Figures, zone: Path) -> Figures:
         )
         taken = []
         for kind in (NsdSecondary, KnotSecondary):
-            if find(kind.commands[0]):
+            if figures.names <= WHOLE and find(kind.commands[0]):
                 secondary = kind(primary.port)
                 stack.callback(secondary.stop)
                 secondary.launch()
@@ -218,50 +218,47 @@ def signed(figures: Figures, zone: Path) -> Figures:
     return figures._replace(sign_cpu=first.cpu, sign_again_cpu=again.cpu, signed_zone=size(target), signatures=count)
 
 
+ROWS = (
+    ("records of the zone", "records", 0),
+    ("registry (natab), MB", "registry", 1),
+    ("delegations, MB", "delegations", 1),
+    ("zone file, MB", "zone", 1),
+    ("maptr zone build, CPU s", "build_cpu", 1),
+    ("maptr zone build, most memory, MB", "build_memory", 0),
+    ("maptr serve, CPU s to the first answer", "start_cpu", 1),
+    ("maptr serve, memory, MB (PSS)", "memory", 0),
+    ("nsd, CPU s to the first answer", "nsd_start_cpu", 1),
+    ("nsd, memory, MB (PSS)", "nsd_memory", 0),
+    ("AXFR, MB", "axfr", 1),
+    ("AXFR, CPU s of maptr", "axfr_cpu", 1),
+    ("reload after one change, CPU s", "reload_cpu", 1),
+    ("reload after one change, most memory, MB", "reload_memory", 0),
+    ("IXFR of one change, bytes", "ixfr_bytes", 0),
+    ("maptr zone sign, CPU s", "sign_cpu", 1),
+    ("maptr zone sign again, no change, CPU s", "sign_again_cpu", 1),
+    ("signatures", "signatures", 0),
+    ("signed zone file, MB", "signed_zone", 1),
+)
+
+
 def table(found: Sequence[Figures]) -> Iterator[str]:
-    """The figures, a column for each size, and the last column for a million NAANs by the model."""
-    largest = found[-1]
-    yield f"{'names, half of them delegated':44}" + "".join(f"{each.names:>12,}" for each in found)
-
-    def line(title: str, *values: float, digits: int = 0) -> str:
-        return f"{title:44}" + "".join(f"{value:12,.{digits}f}" for value in values)
-
-    for title, field, digits in (
-        ("records of the zone", "records", 0),
-        ("registry, MB", "registry", 1),
-        ("delegations, MB", "delegations", 1),
-        ("zone file, MB", "zone", 1),
-        ("maptr zone build, CPU s", "build_cpu", 1),
-        ("maptr zone build, most memory, MB", "build_memory", 0),
-        ("maptr serve, CPU s to the first answer", "start_cpu", 1),
-        ("maptr serve, memory, MB (PSS)", "memory", 0),
-        ("nsd, CPU s to the first answer", "nsd_start_cpu", 1),
-        ("nsd, memory, MB (PSS)", "nsd_memory", 0),
-        ("AXFR, MB", "axfr", 1),
-        ("AXFR, CPU s of maptr", "axfr_cpu", 1),
-        ("reload after one change, CPU s", "reload_cpu", 1),
-        ("reload after one change, most memory, MB", "reload_memory", 0),
-        ("IXFR of one change, bytes", "ixfr_bytes", 0),
-        ("maptr zone sign, CPU s", "sign_cpu", 1),
-        ("maptr zone sign again without a change, CPU s", "sign_again_cpu", 1),
-        ("signatures", "signatures", 0),
-        ("signed zone file, MB", "signed_zone", 1),
-    ):
-        yield line(title, *(getattr(each, field) for each in found), digits=digits)
-    for number, (name, _, _) in enumerate(largest.secondaries):
-        yield line(f"{name} as secondary, CPU s", *(each.secondaries[number][1] for each in found), digits=1)
-        yield line(f"{name} as secondary, memory, MB (PSS)", *(each.secondaries[number][2] for each in found))
-    first = found[0]
-    if first.sign_cpu:
-        yield ""
-        wanted = largest.names
-        yield f"by the model, in proportion to {first.names:,} names, for {wanted:,} names:"
-        yield f"  maptr zone sign: {model.scaled(first.sign_cpu, first.names, wanted):,.0f} s of CPU"
-        yield f"  signed zone file: {model.scaled(first.signed_zone, first.names, wanted):,.0f} MB"
-    megabytes = largest.axfr
-    yield f"  AXFR of {megabytes:,.0f} MB at 100 Mbit/s: {model.seconds_to_send(megabytes * 1e6):,.0f} s"
-    changes = largest.names * model.CHANGED
-    yield f"  IXFR for {changes:,.0f} changed NAANs a day: {changes * largest.ixfr_bytes / 1e6:,.2f} MB"
+    """The figures, a column for each size; then what the model makes of the first for the largest."""
+    yield f"{'NAANs, half of them delegated':44}" + "".join(f"{each.names:>12,}" for each in found)
+    for title, field, digits in ROWS:
+        values = [getattr(each, field) for each in found]
+        yield f"{title:44}" + "".join(f"{value:12,.{digits}f}" if value else f"{'-':>12}" for value in values)
+    for name, cpu, memory in found[0].secondaries:
+        yield f"{f'{name} as secondary, CPU s to have the zone':44}{cpu:12,.1f}"
+        yield f"{f'{name} as secondary, memory, MB (PSS)':44}{memory:12,.0f}"
+    yield ""
+    first, largest = found[0], found[-1]
+    yield f"by the model, from {first.names:,} to {largest.names:,} NAANs"
+    for title, field, digits in ROWS:
+        if field != "ixfr_bytes" and (value := getattr(first, field)):
+            yield f"{title:44}{model.scaled(value, first.names, largest.names):12,.{digits}f}"
+    megabytes, changes = largest.axfr, largest.names * model.CHANGED
+    yield f"{'AXFR at 100 Mbit/s, s':44}{model.seconds_to_send(megabytes * 1e6):12,.1f}"
+    yield f"{f'IXFR of {changes:,.0f} changes a day, MB':44}{changes * largest.ixfr_bytes / 1e6:12,.2f}"
 
 
 def main(arguments: Sequence[str]) -> int:
