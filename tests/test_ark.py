@@ -18,6 +18,7 @@ from maptr.ark import (
     SHARED_NAANS,
     Ark,
     Profile,
+    check_character,
     find_arks,
 )
 from maptr.errors import ArkSyntaxError, ConfigError
@@ -92,11 +93,30 @@ def test_other_types_are_a_type_error(given: Any, profile: Profile) -> None:
 
 
 def test_shared_naans_have_their_meaning() -> None:
-    assert set(SHARED_NAANS) == {"12345", "99152", "99166", "99999"}
-    shared = Ark.parse("ark:99152/p0x").shared
-    assert shared is not None
-    assert shared.long_term
+    """Draft section 2.3, table 2: whether their ARKs resolve, and are meant for the long term."""
+    assert {naan: (shared.resolves, shared.long_term) for naan, shared in SHARED_NAANS.items()} == {
+        "12345": (None, False),
+        "99152": (True, True),
+        "99166": (True, True),
+        "99999": (None, False),
+    }
+    assert Ark.parse("ark:99152/p0x").shared == SHARED_NAANS["99152"]
     assert Ark.parse("ark:13030/tf5").shared is None
+
+
+@pytest.mark.parametrize(
+    ("tail", "inflection", "query"),
+    [("", None, None), ("?", "?", None), ("??", "??", None), ("?info", "?info", None), ("?a=1", None, "a=1")],
+)
+def test_a_tail_is_an_inflection_or_a_query_string(tail: str, inflection: str | None, query: str | None) -> None:
+    ark = Ark.parse(f"ark:12345/x1{tail}")
+    assert (ark.inflection, ark.query) == (inflection, query)
+
+
+def test_a_name_of_one_character_has_no_check_character() -> None:
+    right = check_character("13030/x")
+    assert Ark.parse(f"ark:13030/x{right}").check()
+    assert not any(Ark.parse(f"ark:13030/{one}").check() for one in BETANUMERIC)
 
 
 def test_an_unknown_profile_is_refused() -> None:

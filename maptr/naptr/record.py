@@ -48,8 +48,6 @@ class Naptr(NamedTuple):
         service_at = start + 5 + size
         regexp_at = service_at + 1 + packet[service_at]
         name_at = regexp_at + 1 + packet[regexp_at]
-        if name_at >= end:
-            raise ValueError("NAPTR rdata cut short")
         flags = packet[start + 5 : service_at]
         service = packet[service_at + 1 : regexp_at]
         regexp = packet[regexp_at + 1 : name_at]

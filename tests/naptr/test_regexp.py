@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.naptr.automaton import Budget, BudgetSpent
-from maptr.naptr.regexp import MAX_PROGRAM, MAX_RESULT, Expression, Prefix, RegexpError, Substitution, escape
+from maptr.naptr.regexp import MAX_DEPTH, MAX_PROGRAM, MAX_RESULT, Expression, Prefix, RegexpError, Substitution, escape
 
 PLENTY = 10_000_000
 PLENTIFUL = Budget(10**12)
@@ -45,6 +45,7 @@ def substitute(field: bytes, text: bytes) -> bytes | None:
         (rb"!()!x!", b"a", b"xa"),
         (rb"!a.B!x!i", b"Axb", b"x"),
         (rb"!b!!", b"abc", b"ac"),
+        (b"!" + b"(" * MAX_DEPTH + b"b" + b")" * MAX_DEPTH + b"!x!", b"abc", b"axc"),
         (rb"!a{,2}!x!", b"a{,2}", b"x"),  # a bound begins with a digit
         (rb"!a{0}b!x!", b"ab", b"ax"),
         (rb"!(a){0,2}b!x!", b"aaab", b"ax"),
@@ -138,7 +139,7 @@ def test_refused_as_bind_does(reason: str, field: bytes) -> None:
     assert caught.value.refused
 
 
-DEEP = b"!" + b"(" * 100 + b")" * 100 + b"!x!"
+DEEP = b"!" + b"(" * (MAX_DEPTH + 1) + b")" * (MAX_DEPTH + 1) + b"!x!"
 
 
 @pytest.mark.parametrize(
