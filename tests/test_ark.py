@@ -56,10 +56,12 @@ def test_vector(case: dict[str, Any]) -> None:
     }
     for name, expected in ((NOTHING_ELSE if "resolution" in case else {}) | case).items():
         assert parts.get(name, expected) == expected, name
+    assert ark != ark._replace(name=f"{ark.name}1")
     others = [ark, *(Ark.parse(text, profile=profile, bare=bare) for text in case.get("other", ()))]
     assert len(set(others)) == len(others)
     for text in case.get("same", ()):
-        assert Ark.parse(text, profile=profile, bare=bare) == ark, text
+        again = Ark.parse(text, profile=profile, bare=bare)
+        assert (again == ark, again != ark) == (True, False), text
 
 
 def test_a_check_character_finds_a_wrong_character_and_two_swapped() -> None:
