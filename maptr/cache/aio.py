@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 
-from maptr.cache.lookups import Finish, PendingLookup, Steps
+from maptr.cache.lookups import AskAsync, Finish, PendingLookup, Steps
 from maptr.discovery import Discovery
-
-AskAsync = Callable[..., Awaitable[Discovery]]
 
 
 class TaskDriver:

@@ -7,21 +7,20 @@ lookup continues, and the next caller finds its answer.
 from __future__ import annotations
 
 import os
-import random
-import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Literal, Self
 
 from maptr import places
-from maptr.ark import Ark
+from maptr.ark import Ark, Profile
 from maptr.cache import DNS_FIRST, PATIENCE, STALE_LIMIT
 from maptr.cache import policy as policies
 from maptr.cache.engine import Engine
-from maptr.cache.lookups import Ask, ThreadDriver
-from maptr.cache.options import ArkLookup, CacheOptions, DnsClient, TrustSettings
+from maptr.cache.lookups import ThreadDriver, World
+from maptr.cache.options import NO_OPTIONS, ArkLookup, CallOptions, DnsClient, TrustSettings
 from maptr.cache.policy import Policy
 from maptr.cache.store import MAX_NAMES, LruDict, Store
 from maptr.client import call
+from maptr.client.call import StepHook
 from maptr.discovery import Discovery, DiscoveryError
 from maptr.protocol.names import fold
 from maptr.registry.followed_file import TableSource, WatchedTable, table_source
@@ -29,11 +28,15 @@ from maptr.registry.table import Table
 from maptr.walk import Settings
 
 if TYPE_CHECKING:
+    import dns.asyncresolver
     import dns.name
+    import dns.resolver
 
-    from maptr.cache.aio import AskAsync, TaskDriver
+    from maptr.cache.aio import TaskDriver
     from maptr.cache.disk import Disk
     from maptr.cache.drift import Drift, PastVerdict
+    from maptr.choose import Chooser
+    from maptr.client.stub import Stub
     from maptr.client.validation.validator import TrustAnchors
 
 MAX_RECENT = 10_000  # discoveries that are handed out unchanged for a second
@@ -49,7 +52,7 @@ class Cache:
     for which an answer may be given while DNS does not answer (RFC 8767). ``table_limit``: seconds after which a table
     that its source has not confirmed is stale; None for never. ``history``: the SQLite file of drift verdicts, by
     default ``path``. ``size``: names kept in memory. ``rate``: packets a second to one server in ``drift_many``; None
-    for no limit. ``ask`` and ``ask_async`` replace the DNS client. Raises ConfigError.
+    for no limit. Raises ConfigError.
 
     >>> with Cache(nameservers=[server]) as cache:
     ...     [cache.discover(f"ark:12345/x{i}").source for i in range(3)]
@@ -57,6 +60,8 @@ class Cache:
 
     Use ``async with`` if ``discover_async`` is used.
     """
+
+    _world = World()
 
     def __init__(
         self,
@@ -77,12 +82,8 @@ class Cache:
         history: str | os.PathLike[str] | Disk | None = None,
         size: int = MAX_NAMES,
         rate: float | None = None,
-        ask: Ask | None = None,
-        ask_async: AskAsync | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
-        rng: random.Random | None = None,
     ) -> None:
+        ask, self._ask_async, clock, wall, rng = self._world
         self.policy: Policy = policies.named(policy)
         trust = TrustSettings(trust_ad, trust_anchors)
         self._client = DnsClient(nameservers, origin, lifetime, settings, trust=trust, require=require, rate=rate)
@@ -91,34 +92,91 @@ class Cache:
         self.disk: Disk | None = _disk(path, wall)
         self.history: Disk | None = _disk(history, wall) or self.disk
         store = Store(size, self.disk, clock=clock, wall=wall, stale_limit=stale_limit)
-        self._engine = Engine(
-            store, patience=patience, table_limit=table_limit, clock=clock, wall=wall, rng=rng or random.Random()
-        )
+        self._engine = Engine(store, patience=patience, table_limit=table_limit, clock=clock, wall=wall, rng=rng)
         self._ask_many = self._client.discover_many if ask is None else None
         self._threads = ThreadDriver(ask or self._client.discover, self._engine.finish)
-        self._ask_async = ask_async
         self._tasks: TaskDriver | None = None
         # Discoveries by the text of their ARK, with the time until which they may be handed out unchanged. A discovery
         # made of kept answers takes ten times as long as the budget of a hit in memory.
         self._recent: LruDict[str, tuple[float, Discovery]] = LruDict(MAX_RECENT)
 
-    def discover(self, ark: Ark | str | bytes, **options: Unpack[CacheOptions]) -> Discovery:
+    def discover(
+        self,
+        ark: Ark | str | bytes,
+        *,
+        resolver: Stub | dns.resolver.Resolver | None = None,
+        nameservers: Iterable[str] | None = None,
+        origin: str | dns.name.Name | None = None,
+        lifetime: float | None = None,
+        raise_on_none: bool = True,
+        chooser: Chooser | None = None,
+        on_step: StepHook | None = None,
+        settings: Settings | None = None,
+        trust_ad: bool | None = None,
+        trust_anchors: TrustAnchors | None = None,
+        require: Literal["secure"] | None = None,
+        profile: Profile = "current",
+    ) -> Discovery:
         """``maptr.discover`` from the source that the policy chooses; the defaults of the options are the cache's own.
 
         The discovery has its ``source`` (dns, memory, disk, natab), its ``age``, ``stale`` and ``reason``. Raises what
         ``maptr.discover`` raises; NoMappingAuthority only if a source that may deny an ARK did so. With
         ``require="secure"`` the table is not used, because it has no signatures.
         """
-        text = ark if isinstance(ark, str) and not options else None
+        options = (
+            resolver,
+            nameservers,
+            origin,
+            lifetime,
+            raise_on_none,
+            chooser,
+            on_step,
+            settings,
+            trust_ad,
+            trust_anchors,
+            require,
+            profile,
+        )
+        text = ark if isinstance(ark, str) and options == NO_OPTIONS else None
         if text is not None and (recent := self._recent.get(text)) and recent[0] > self._clock():
             return recent[1]
-        lookup = self._client.lookup(ark, options)
+        lookup = self._client.lookup(ark, CallOptions(*options))
         found, until = self._threads.run(self._engine.discover(lookup, self._policy(lookup), self.table))
         return call.prefer(self._finish(text, lookup, found, until), lookup.chooser)
 
-    async def discover_async(self, ark: Ark | str | bytes, **options: Unpack[CacheOptions]) -> Discovery:
+    async def discover_async(
+        self,
+        ark: Ark | str | bytes,
+        *,
+        resolver: Stub | dns.asyncresolver.Resolver | None = None,
+        nameservers: Iterable[str] | None = None,
+        origin: str | dns.name.Name | None = None,
+        lifetime: float | None = None,
+        raise_on_none: bool = True,
+        chooser: Chooser | None = None,
+        on_step: StepHook | None = None,
+        settings: Settings | None = None,
+        trust_ad: bool | None = None,
+        trust_anchors: TrustAnchors | None = None,
+        require: Literal["secure"] | None = None,
+        profile: Profile = "current",
+    ) -> Discovery:
         """``discover``, awaited. Cancelling it does not cancel the DNS lookup, which other callers may wait for."""
-        text = ark if isinstance(ark, str) and not options else None
+        options = (
+            resolver,
+            nameservers,
+            origin,
+            lifetime,
+            raise_on_none,
+            chooser,
+            on_step,
+            settings,
+            trust_ad,
+            trust_anchors,
+            require,
+            profile,
+        )
+        text = ark if isinstance(ark, str) and options == NO_OPTIONS else None
         if text is not None and (recent := self._recent.get(text)) and recent[0] > self._clock():
             return recent[1]
         import asyncio  # here and in aclose: it doubles the start time of a program that does not await
@@ -126,7 +184,7 @@ class Cache:
         from maptr.cache.aio import TaskDriver
         from maptr.client.aio import prefer_async
 
-        lookup = self._client.lookup(ark, options)
+        lookup = self._client.lookup(ark, CallOptions(*options))
         if self._tasks is None:
             self._tasks = TaskDriver(self._ask_async or self._client.discover_async, self._engine.finish)
         if isinstance(self.table, WatchedTable) and not self.table.is_read:
@@ -136,7 +194,7 @@ class Cache:
 
     async def ask_async(self, ark: Ark | str | bytes) -> Discovery:
         """What DNS says now. Kept answers and the table are not used, and nothing is kept or raised."""
-        lookup = self._client.lookup(ark, {})
+        lookup = self._client.lookup(ark)
         try:
             return await (self._ask_async or self._client.discover_async)(lookup.ark, **lookup.ask)
         except DiscoveryError as error:
@@ -144,20 +202,49 @@ class Cache:
                 return Discovery(lookup.ark, complete=False, reason=str(error))
             return error.discovery
 
-    def unasked(self, ark: Ark | str | bytes, **options: Unpack[CacheOptions]) -> Discovery | None:
+    def unasked(
+        self,
+        ark: Ark | str | bytes,
+        *,
+        origin: str | dns.name.Name | None = None,
+        settings: Settings | None = None,
+        require: Literal["secure"] | None = None,
+        profile: Profile = "current",
+    ) -> Discovery | None:
         """The discovery from the table if the policy does not need DNS for it, else None.
 
-        Raises ArkSyntaxError. A discovery without candidates is returned, not raised.
+        Raises ArkSyntaxError and ConfigError. A discovery without candidates is returned, not raised.
         """
+        options = CallOptions(origin=origin, settings=settings, require=require, profile=profile)
         lookup = self._client.lookup(ark, options)
         return self._engine.without_dns(lookup, self._policy(lookup), self.table)
 
-    def judge(self, found: Discovery, **options: Unpack[CacheOptions]) -> Discovery:
+    def judge(
+        self,
+        found: Discovery,
+        *,
+        resolver: Stub | dns.asyncresolver.Resolver | dns.resolver.Resolver | None = None,
+        nameservers: Iterable[str] | None = None,
+        origin: str | dns.name.Name | None = None,
+        settings: Settings | None = None,
+        trust_ad: bool | None = None,
+        trust_anchors: TrustAnchors | None = None,
+        require: Literal["secure"] | None = None,
+    ) -> Discovery:
         """What the policy makes of a discovery that was made without the cache, for example by ``discover_many``.
 
         The result is that discovery, the table's, or one from older answers, as ``discover`` would choose. Sends no
-        query, keeps nothing, raises nothing. ``options`` are those with which the discovery was made.
+        query, and keeps nothing. The options are those with which the discovery was made. Raises ConfigError for these.
         """
+        options = CallOptions(
+            resolver,
+            nameservers,
+            origin,
+            settings=settings,
+            trust_ad=trust_ad,
+            trust_anchors=trust_anchors,
+            require=require,
+        )
         lookup = self._client.lookup(found.ark, options)
         return self._engine.judge(lookup, self._policy(lookup), self.table, found)
 
@@ -254,6 +341,11 @@ class Cache:
         if text is not None and found.candidates and until > self._clock():
             self._recent.put(text, (until, found if found.source != "dns" else found.replace(source="memory")))
         return found
+
+
+def cache_class(world: World) -> type[Cache]:
+    """``Cache`` with other clocks or another DNS client, for tests and for programs that must not ask DNS."""
+    return type("Cache", (Cache,), {"_world": world})
 
 
 def _disk(path: str | os.PathLike[str] | Disk | None, wall: Callable[[], float]) -> Disk | None:

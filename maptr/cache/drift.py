@@ -203,7 +203,7 @@ class Reconciler:
             yield from ((naan, None) for naan in naans)
             return
         probes = [probe_of(naan, "", [entry.shoulder for entry in table.shoulders(naan)]) for naan in naans]
-        missing = [self.engine.store.fresh(self.client.lookup(probe, {})).found is None for probe in probes]
+        missing = [self.engine.store.fresh(self.client.lookup(probe)).found is None for probe in probes]
         answers = iter(self.ask_many(list(compress(probes, missing))))
         for naan, is_missing in zip(naans, missing, strict=True):
             answer = next(answers, None) if is_missing else None
@@ -219,7 +219,7 @@ class Reconciler:
         """
         if asked is not None and (ark.resolution == asked.ark.resolution or not asked.complete):
             return asked.replace(ark=ark)
-        lookup = self.client.lookup(ark, {})
+        lookup = self.client.lookup(ark)
         found, _ = self.driver.run(self.engine.discover(lookup, DnsOnly(), TableState()))
         return found.replace(complete=False) if found.stale else found
 

@@ -11,9 +11,11 @@ import concurrent.futures
 import os
 import random
 import threading
-from collections.abc import Callable, Generator, Hashable
+import time
+from collections.abc import Awaitable, Callable, Generator, Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from maptr.cache.options import ArkLookup, Key
 from maptr.discovery import Discovery
@@ -175,8 +177,19 @@ class Wait:
 
 Steps = Generator[Wait, None, tuple[Discovery, float]]
 Ask = Callable[..., Discovery]
+AskAsync = Callable[..., Awaitable[Discovery]]
 Finish = Callable[[PendingLookup, Discovery | BaseException | None], None]
 """Receives the result of a lookup: its discovery, the exception that it raised, or None if it was cancelled."""
+
+
+class World(NamedTuple):
+    """What a cache takes from outside: the clocks, randomness, and a DNS client in place of the one of its options."""
+
+    ask: Ask | None = None
+    ask_async: AskAsync | None = None
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+    rng: random.Random = random.Random()
 
 
 @dataclass(frozen=True, slots=True)

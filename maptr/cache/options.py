@@ -1,7 +1,4 @@
-"""The options of a cache and of each call of its ``discover``, and the DNS client that they describe.
-
-``CacheOptions`` types the options of ``discover`` and of ``discover_async``.
-"""
+"""The options of a cache and of each call of its ``discover``, and the DNS client that they describe."""
 
 from __future__ import annotations
 
@@ -9,9 +6,9 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from maptr.ark import Ark
+from maptr.ark import Ark, Profile
 from maptr.client import call, sync
 from maptr.client.call import StepHook, with_origin
 from maptr.client.stub import Stub, make_validator
@@ -32,11 +29,25 @@ Key = tuple[str, Labels]
 """A view and a case-folded name. The view is a text that names the servers asked and how DNSSEC was checked."""
 
 
-class CacheOptions(call.CallOptions, total=False):
-    """The options of ``maptr.discover``; the default of each is the cache's own."""
+class CallOptions(NamedTuple):
+    """The options of one call of ``Cache.discover``. None: the cache's own. ``trust_ad`` and ``trust_anchors`` replace
+    the cache's trust together."""
 
-    resolver: Any
-    nameservers: Iterable[str] | None
+    resolver: Any = None
+    nameservers: Iterable[str] | None = None
+    origin: str | dns.name.Name | None = None
+    lifetime: float | None = None
+    raise_on_none: bool = True
+    chooser: Chooser | None = None
+    on_step: StepHook | None = None
+    settings: Settings | None = None
+    trust_ad: bool | None = None
+    trust_anchors: TrustAnchors | None = None
+    require: Literal["secure"] | None = None
+    profile: Profile = "current"
+
+
+NO_OPTIONS = CallOptions()
 
 
 class TrustSettings:
@@ -106,17 +117,14 @@ class DnsClient:
         self._rate = rate
         self._resolver: Stub | dns.resolver.Resolver | None = None
 
-    def lookup(self, ark: Ark | str | bytes, options: CacheOptions) -> ArkLookup:
-        """Raises ArkSyntaxError, ConfigError, and TypeError for an unknown option."""
-        if unknown := options.keys() - CacheOptions.__annotations__.keys():
-            raise TypeError(f"discover() has no option {', '.join(sorted(unknown))}")
-        parsed = call.as_ark(ark, options.get("profile", "current"))
-        given = {name: value for name, value in options.items() if value is not None}
-        origin: Any = given.get("origin", self.origin)
+    def lookup(self, ark: Ark | str | bytes, options: CallOptions = NO_OPTIONS) -> ArkLookup:
+        """Raises ArkSyntaxError and ConfigError."""
+        parsed = call.as_ark(ark, options.profile)
+        origin = self.origin if options.origin is None else options.origin
         settings = self.settings
-        if "origin" in given or "settings" in given:
-            settings = with_origin(options.get("settings") or settings, origin)
-        lifetime = call.seconds(options.get("lifetime")) if "lifetime" in given else self.lifetime
+        if options.origin is not None or options.settings is not None:
+            settings = with_origin(options.settings or settings, origin)
+        lifetime = self.lifetime if options.lifetime is None else call.seconds(options.lifetime)
         ask = {"origin": origin, "lifetime": lifetime, "settings": settings, "raise_on_none": False}
         return ArkLookup(
             parsed,
@@ -124,19 +132,19 @@ class DnsClient:
             self._add_servers(options, ask),
             lifetime,
             ask,
-            call.required(options.get("require")) or self.require,
-            options.get("raise_on_none", True),
-            options.get("chooser"),
-            options.get("on_step"),
+            call.required(options.require) or self.require,
+            options.raise_on_none,
+            options.chooser,
+            options.on_step,
         )
 
-    def _add_servers(self, options: CacheOptions, ask: dict[str, Any]) -> str:
+    def _add_servers(self, options: CallOptions, ask: dict[str, Any]) -> str:
         """Add servers and trust to ``ask``, and return the view."""
-        resolver, nameservers = options.get("resolver"), options.get("nameservers")
+        resolver, nameservers = options.resolver, options.nameservers
         call.check_resolver(resolver, nameservers)
         trust = self.trust
-        if "trust_ad" in options or "trust_anchors" in options:
-            trust = TrustSettings(options.get("trust_ad", False), options.get("trust_anchors"))
+        if options.trust_ad is not None or options.trust_anchors is not None:
+            trust = TrustSettings(options.trust_ad or False, options.trust_anchors)
         ask |= trust.ask
         if resolver is not None:
             ask["resolver"] = resolver
@@ -161,7 +169,7 @@ class DnsClient:
     def discover_many(self, arks: list[Ark]) -> Iterator[Discovery]:
         if call.has_urls(self.nameservers):  # bulk.discover_many speaks UDP and TCP only
             for ark in arks[:1]:
-                self._with_resolver(self.lookup(ark, {}).ask)  # made once, before several threads need it
+                self._with_resolver(self.lookup(ark).ask)  # made once, before several threads need it
             with ThreadPoolExecutor(THREADS) as pool:
                 yield from pool.map(self._discover_one, arks)
             return
@@ -198,7 +206,7 @@ class DnsClient:
     def _discover_one(self, ark: Ark) -> Discovery:
         """The discovery, incomplete if DNS did not say."""
         try:
-            return self.discover(ark, **self.lookup(ark, {}).ask)
+            return self.discover(ark, **self.lookup(ark).ask)
         except DiscoveryError as error:
             if error.discovery is None:
                 raise

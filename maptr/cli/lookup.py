@@ -294,7 +294,8 @@ def make_cache(servers: list[str], given: LookupOptions, config: Config | None) 
     import logging
 
     from maptr.cache import DNS_FIRST
-    from maptr.cache.cache import Cache
+    from maptr.cache.cache import cache_class
+    from maptr.cache.lookups import World
 
     natab = given.table or table_of(config)
     pulled = config is not None and config.table.url and natab == str(config.table.file) and natab != given.table
@@ -302,6 +303,7 @@ def make_cache(servers: list[str], given: LookupOptions, config: Config | None) 
         given.inform(f"{natab}: not there yet; maptr table pull --apply gets it")
         natab = None
     options: dict[str, Any] = {}
+    world = World()
     policy = given.policy or (config.cache.policy if config is not None else DNS_FIRST)
     if config is not None:
         options = {
@@ -317,9 +319,9 @@ def make_cache(servers: list[str], given: LookupOptions, config: Config | None) 
         def ask(ark: object, **options: object) -> Discovery:
             raise failure
 
-        servers, options["ask"] = [], ask  # the table may have the answer
+        servers, world = [], World(ask)  # the table may have the answer
     logging.basicConfig(level=logging.WARNING, format=output.LOG_FORMAT)
-    return Cache(
+    return cache_class(world)(
         natab,
         cache_file(config),
         policy,

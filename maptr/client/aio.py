@@ -6,10 +6,10 @@ import asyncio
 import socket
 from collections.abc import Iterable
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Literal
 
-from maptr.ark import Ark
-from maptr.client.call import Call, CallOptions, listed, prefer
+from maptr.ark import Ark, Profile
+from maptr.client.call import Call, StepHook, at_port, listed, prefer
 from maptr.client.multiplexer import Ready
 from maptr.client.servers import is_address
 from maptr.client.stub import Stub
@@ -17,14 +17,16 @@ from maptr.client.sync import StubLookups, resolver_for
 from maptr.discovery import Discovery
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import SOA
-from maptr.walk import Answer, Question
+from maptr.walk import Answer, Question, Settings
 
 if TYPE_CHECKING:
     import dns.asyncresolver
+    import dns.name
     import dns.resolver
 
     from maptr.choose import Chooser
     from maptr.client.resolver import DnspythonLookups
+    from maptr.client.validation.validator import TrustAnchors
 
 
 async def discover_async(
@@ -32,7 +34,16 @@ async def discover_async(
     *,
     resolver: dns.asyncresolver.Resolver | Stub | None = None,
     nameservers: Iterable[str] | None = None,
-    **options: Unpack[CallOptions],
+    origin: str | dns.name.Name = "ark.arpa.",
+    lifetime: float | None = None,
+    raise_on_none: bool = True,
+    chooser: Chooser | None = None,
+    on_step: StepHook | None = None,
+    settings: Settings | None = None,
+    trust_ad: bool = False,
+    trust_anchors: TrustAnchors | None = None,
+    require: Literal["secure"] | None = None,
+    profile: Profile = "current",
 ) -> Discovery:
     """``discover``, awaited: same arguments, same discovery, same errors.
 
@@ -42,7 +53,43 @@ async def discover_async(
     >>> asyncio.run(discover_async("ark:12345/x6np1wh8k", nameservers=[server])).url()
     'https://ark.example.org/ark:12345/x6np1wh8k'
     """
-    run = Call(ark, **options)
+    call = Call(
+        ark, origin, lifetime, raise_on_none, chooser, on_step, settings, trust_ad, trust_anchors, require, profile
+    )
+    return await discover_with_async(call, resolver, nameservers)
+
+
+async def discover_at_async(
+    where: str,
+    ark: Ark | str | bytes,
+    *,
+    port: int = 53,
+    origin: str | dns.name.Name = "ark.arpa.",
+    lifetime: float | None = None,
+    raise_on_none: bool = True,
+    chooser: Chooser | None = None,
+    on_step: StepHook | None = None,
+    settings: Settings | None = None,
+    trust_ad: bool = False,
+    trust_anchors: TrustAnchors | None = None,
+    require: Literal["secure"] | None = None,
+    profile: Profile = "current",
+) -> Discovery:
+    """``discover_at``, awaited: same arguments, same discovery, same errors.
+
+    >>> asyncio.run(discover_at_async(host, "ark:12345/x6np1wh8k", port=port)).complete
+    True
+    """
+    call = Call(
+        ark, origin, lifetime, raise_on_none, chooser, on_step, settings, trust_ad, trust_anchors, require, profile
+    )
+    return await discover_with_async(call, None, at_port(where, port))
+
+
+async def discover_with_async(
+    run: Call, resolver: dns.asyncresolver.Resolver | Stub | None, nameservers: Iterable[str] | None
+) -> Discovery:
+    """``sync.discover_with``, awaited."""
     given: Stub | dns.asyncresolver.Resolver | dns.resolver.Resolver | None
     nameservers = None if nameservers is None else listed(nameservers)
     if all(is_address(text.partition("#")[0]) for text in nameservers or ()):
@@ -61,17 +108,6 @@ async def discover_async(
         asking = _ask_once(lookups, questions, run.left) if is_origin else lookups.ask_async(questions)
         run.tell(questions, await asking)
     return await prefer_async(run.finish(), run.chooser)
-
-
-async def discover_at_async(
-    where: str, ark: Ark | str | bytes, *, port: int = 53, **options: Unpack[CallOptions]
-) -> Discovery:
-    """``discover_at``, awaited.
-
-    >>> asyncio.run(discover_at_async(host, "ark:12345/x6np1wh8k", port=port)).complete
-    True
-    """
-    return await discover_async(ark, nameservers=[where if "#" in where else f"{where}#{port}"], **options)
 
 
 async def prefer_async(discovery: Discovery, chooser: Chooser | None) -> Discovery:

@@ -7,20 +7,29 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Hashable, Iterable, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Hashable,
+    Iterable,
+    Iterator,
+)
 from contextlib import aclosing, closing
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Generic, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from maptr.ark import MAX_NAAN, Ark, Profile
 from maptr.client import call
-from maptr.client.aio import LoopWaiter, discover_async
-from maptr.client.call import Clock
+from maptr.client.aio import LoopWaiter, discover_with_async
+from maptr.client.call import Call, Clock
 from maptr.client.multiplexer import CONCURRENCY, Multiplexer, SelectorWaiter, Waiter
 from maptr.client.scheduler import RunClock, Scheduler
 from maptr.client.stub import Stub, make_validator
-from maptr.client.sync import discover, make_stub
+from maptr.client.sync import discover_with, make_stub
 from maptr.discovery import Discovery, DiscoveryFailed
 from maptr.errors import ConfigError
 from maptr.protocol import names
@@ -40,63 +49,56 @@ INTAKE = 64  # ARKs taken from the stream before the sockets are read
 Token = TypeVar("Token", bound=Hashable)
 
 
-class BulkOptions(call.CommonOptions, total=False):
-    """The options of ``discover_many``, except the ARKs, the servers and the order."""
-
-    concurrency: int
-    rate: float | None
-
-
 def discover_many(
     arks: Iterable[Ark | str | bytes],
     *,
     nameservers: Iterable[str] | None = None,
     resolver: Stub | dns.resolver.Resolver | None = None,
-    ordered: bool = True,
+    origin: str | dns.name.Name = "ark.arpa.",
+    lifetime: float | None = None,
+    settings: Settings | None = None,
+    concurrency: int | None = None,
+    rate: float | None = None,
+    trust_ad: bool = False,
+    trust_anchors: TrustAnchors | None = None,
     profile: Profile = "current",
-    **options: Unpack[BulkOptions],
+    ordered: bool = True,
 ) -> Generator[Discovery, None, None]:
     """A discovery for each ARK; an empty one if there is no candidate, not ``complete`` if DNS did not say.
 
-    Queries ``nameservers``, by default the system's, without dnspython. A dnspython ``resolver``, and ``nameservers``
-    by TLS or HTTPS, are asked one question at a time. Without ``ordered``, discoveries come as they are ready. Options:
-    ``origin``, ``profile``, ``settings``, ``trust_ad`` and ``trust_anchors`` as for ``discover``; ``lifetime`` bounds
-    each walk, in seconds from the first packet of its first question; ``concurrency`` is the number of questions
-    outstanding (default 256), ``rate`` that of packets a second to each server.
+    ``nameservers``, by default the system's, are queried without dnspython. A dnspython ``resolver``, and
+    ``nameservers`` by TLS or HTTPS, are asked one question at a time. ``origin``, ``settings``, ``trust_ad``,
+    ``trust_anchors`` and ``profile`` are those of ``discover``. ``lifetime`` bounds each walk, in seconds from the
+    first packet of its first question (default 5). ``concurrency`` is the number of questions outstanding (default
+    256), ``rate`` that of packets a second to each server. Discoveries come in the order of the ARKs, or, without
+    ``ordered``, as soon as they are ready. Closing the generator closes every socket.
 
-    Raises ArkSyntaxError for an invalid ARK, TypeError for a single ARK, ConfigError, and DiscoveryFailed for a server
-    without address.
+    Raises TypeError for a single ARK; while it runs, ArkSyntaxError for an invalid one, ConfigError as ``discover``
+    does, and DiscoveryFailed for a server without address.
 
     >>> [found.url() for found in discover_many(["ark:12345/x1", "ark:12345/x2"], nameservers=[server])]
     ['https://ark.example.org/ark:12345/x1', 'https://ark.example.org/ark:12345/x2']
     """
     _refuse_one(arks)
     nameservers = None if nameservers is None else call.listed(nameservers)
-    parsed = (call.as_ark(ark, profile) for ark in arks)
-    asked = resolver or _dnspython_resolver(nameservers)
-    if asked is None or isinstance(asked, Stub):
-        bulk = Bulk(nameservers=nameservers, stub=asked, **options)
-        for _, discovery in bulk.run(((None, ark) for ark in parsed), ordered=ordered):
-            yield discovery
-        return
-    each = _each_options(options, resolver, nameservers)
-    for ark in parsed:
-        try:
-            yield discover(ark, resolver=asked, **each)
-        except DiscoveryFailed as failed:
-            if failed.discovery is None:
-                raise
-            yield failed.discovery
+    many = _Many(nameservers, resolver, origin, lifetime, settings, concurrency, rate, trust_ad, trust_anchors)
+    return _discover_many(many, (call.as_ark(ark, profile) for ark in arks), ordered)
 
 
-async def discover_many_async(
+def discover_many_async(
     arks: Iterable[Ark | str | bytes] | AsyncIterable[Ark | str | bytes],
     *,
     nameservers: Iterable[str] | None = None,
     resolver: Stub | dns.asyncresolver.Resolver | None = None,
-    ordered: bool = True,
+    origin: str | dns.name.Name = "ark.arpa.",
+    lifetime: float | None = None,
+    settings: Settings | None = None,
+    concurrency: int | None = None,
+    rate: float | None = None,
+    trust_ad: bool = False,
+    trust_anchors: TrustAnchors | None = None,
     profile: Profile = "current",
-    **options: Unpack[BulkOptions],
+    ordered: bool = True,
 ) -> AsyncGenerator[Discovery, None]:
     """``discover_many``, awaited: same options, same discoveries, same errors. ``arks`` may be an async iterable.
 
@@ -109,21 +111,80 @@ async def discover_many_async(
     """
     _refuse_one(arks)
     nameservers = None if nameservers is None else call.listed(nameservers)
-    asked: Stub | dns.asyncresolver.Resolver | dns.resolver.Resolver | None = resolver
-    asked = asked or await asyncio.to_thread(_dnspython_resolver, nameservers)  # both threads look up names
+    many = _Many(nameservers, resolver, origin, lifetime, settings, concurrency, rate, trust_ad, trust_anchors)
+    return _discover_many_async(many, _parsed(arks, profile), ordered)
+
+
+class _Many(NamedTuple):
+    """The options of ``discover_many``, except those about its ARKs."""
+
+    nameservers: Iterable[str] | None
+    resolver: Stub | dns.asyncresolver.Resolver | dns.resolver.Resolver | None
+    origin: str | dns.name.Name
+    lifetime: float | None
+    settings: Settings | None
+    concurrency: int | None
+    rate: float | None
+    trust_ad: bool
+    trust_anchors: TrustAnchors | None
+
+    def bulk(self, stub: Stub | None) -> Bulk:
+        """Raises as ``Bulk`` does."""
+        options = self._asdict()
+        del options["resolver"]
+        return Bulk(stub=stub, **options)
+
+    def calls(self) -> Callable[[Ark], Call]:
+        """A function that makes the call for one ARK at a dnspython resolver. Raises ConfigError."""
+        call.check_resolver(self.resolver, self.nameservers)
+        if self.concurrency is not None or self.rate is not None:
+            raise ConfigError("a dnspython resolver is asked one question at a time: concurrency and rate do not apply")
+        return partial(
+            Call,
+            origin=self.origin,
+            lifetime=self.lifetime,
+            raise_on_none=False,
+            settings=self.settings,
+            trust_ad=self.trust_ad,
+            trust_anchors=make_validator(
+                self.trust_anchors, self.trust_ad
+            ),  # keys validated for one ARK serve the next
+        )
+
+
+def _discover_many(many: _Many, arks: Iterable[Ark], ordered: bool) -> Generator[Discovery, None, None]:
+    asked: Any = many.resolver or _dnspython_resolver(many.nameservers)
     if asked is None or isinstance(asked, Stub):
-        bulk = await asyncio.to_thread(Bulk, nameservers=nameservers, stub=asked, **options)
-        async with aclosing(bulk.run_async(_parsed(arks, profile), ordered=ordered)) as running:
+        for _, discovery in many.bulk(asked).run(((None, ark) for ark in arks), ordered=ordered):
+            yield discovery
+        return
+    make_call = many.calls()
+    for ark in arks:
+        try:
+            yield discover_with(make_call(ark), asked, None)
+        except DiscoveryFailed as failed:
+            if failed.discovery is None:
+                raise
+            yield failed.discovery
+
+
+async def _discover_many_async(
+    many: _Many, arks: AsyncIterator[tuple[None, Ark]], ordered: bool
+) -> AsyncGenerator[Discovery, None]:
+    asked: Any = many.resolver or await asyncio.to_thread(_dnspython_resolver, many.nameservers)
+    if asked is None or isinstance(asked, Stub):
+        bulk = await asyncio.to_thread(many.bulk, asked)  # in a thread, because it looks up names
+        async with aclosing(bulk.run_async(arks, ordered=ordered)) as running:
             async for _, discovery in running:
                 yield discovery
         return
-    each = _each_options(options, resolver, nameservers)
+    make_call = many.calls()
     from maptr.client.resolver import as_async  # imported already, with the resolver
 
     asked = as_async(asked)
-    async for _, ark in _parsed(arks, profile):
+    async for _, ark in arks:
         try:
-            yield await discover_async(ark, resolver=asked, **each)
+            yield await discover_with_async(make_call(ark), asked, None)
         except DiscoveryFailed as failed:
             if failed.discovery is None:
                 raise
@@ -147,7 +208,7 @@ async def _parsed(
             yield None, call.as_ark(ark, profile)
 
 
-def _dnspython_resolver(nameservers: list[str] | None) -> dns.resolver.Resolver | None:
+def _dnspython_resolver(nameservers: Iterable[str] | None) -> dns.resolver.Resolver | None:
     """A caching resolver for servers of which some are URLs; None for plain servers."""
     if not call.has_urls(nameservers):
         return None
@@ -158,17 +219,6 @@ def _dnspython_resolver(nameservers: list[str] | None) -> dns.resolver.Resolver 
     made = make_resolver(nameservers or ())
     made.cache = dns.resolver.LRUCache()
     return made
-
-
-def _each_options(options: BulkOptions, resolver: object, nameservers: list[str] | None) -> call.CallOptions:
-    """The options of a run with a dnspython resolver, for each of its discoveries. Raises ConfigError."""
-    call.check_resolver(resolver, nameservers)
-    if {"concurrency", "rate"} & options.keys():
-        raise ConfigError("a dnspython resolver is asked one question at a time: concurrency and rate do not apply")
-    each: call.CallOptions = {"raise_on_none": False, **options}  # type: ignore[typeddict-item]
-    # Keys validated for one ARK serve the next.
-    each["trust_anchors"] = make_validator(options.get("trust_anchors"), options.get("trust_ad", False))
-    return each
 
 
 class Bulk:
@@ -182,14 +232,15 @@ class Bulk:
         origin: str | dns.name.Name = "ark.arpa.",
         lifetime: float | None = None,
         settings: Settings | None = None,
-        concurrency: int = CONCURRENCY,
+        concurrency: int | None = None,
         rate: float | None = None,
         trust_ad: bool = False,
         trust_anchors: TrustAnchors | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         call.check_resolver(stub, nameservers)
-        if concurrency < 1:
+        self.concurrency = CONCURRENCY if concurrency is None else concurrency
+        if self.concurrency < 1:
             raise ConfigError("must be at least 1", key="concurrency")
         if rate is not None and not rate > 0:
             raise ConfigError("must be more than 0", key="rate")
@@ -204,11 +255,12 @@ class Bulk:
         self.settings = call.with_origin(settings, origin)
         if names.wire_length(self.settings.origin) + MAX_NAAN + 1 > names.MAX_NAME:
             raise ConfigError(f"{origin} is too long for a NAAN below it", key="origin")
-        self.concurrency = concurrency
         self.rate = rate
         self.clock = clock
 
-    def run(self, arks: Iterable[tuple[Token, Ark]], *, ordered: bool = True) -> Iterator[tuple[Token, Discovery]]:
+    def run(
+        self, arks: Iterable[tuple[Token, Ark]], *, ordered: bool = True
+    ) -> Generator[tuple[Token, Discovery], None, None]:
         """Each token with its discovery. Closing the generator closes every socket."""
         waiter = SelectorWaiter()
         with closing(waiter), closing(_Run[Token](self, waiter, ordered)) as run:

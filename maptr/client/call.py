@@ -1,6 +1,6 @@
 """One call of ``discover``: the walk, its deadline, its hook and its result, shared by the sync and async drivers.
 
-Also the options of the public functions, and a short-lived cache of the SOA answers of origins.
+Also a short-lived cache of the SOA answers of origins.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from _thread import allocate_lock
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary
 
 from maptr.ark import Ark, Profile
@@ -33,39 +33,12 @@ StepHook = Callable[[Step], None]
 Clock = Callable[[], float]
 
 
-class CommonOptions(TypedDict, total=False):
-    """The options that ``discover`` and ``discover_many`` share."""
-
-    origin: str | dns.name.Name
-    lifetime: float | None
-    settings: Settings | None
-    trust_ad: bool
-    trust_anchors: TrustAnchors | None
-    clock: Clock
-
-
-class WalkOptions(CommonOptions, total=False):
-    """The options of a walk and of the trust in its answers; ``discover`` explains each."""
-
-    on_step: StepHook | None
-    require: Literal["secure"] | None
-    profile: Profile
-
-
-class CallOptions(WalkOptions, total=False):
-    """The options of every form of ``discover``, except the ARK and the servers."""
-
-    raise_on_none: bool
-    chooser: Chooser | None
-
-
 class Call:
-    """A walk in progress, with its deadline and its hook."""
+    """A walk in progress, with its deadline and its hook. Its options are those of every form of ``discover``."""
 
     def __init__(
         self,
         ark: Ark | str | bytes,
-        *,
         origin: str | dns.name.Name = "ark.arpa.",
         lifetime: float | None = None,
         raise_on_none: bool = True,
@@ -76,6 +49,7 @@ class Call:
         trust_anchors: TrustAnchors | None = None,
         require: Literal["secure"] | None = None,
         profile: Profile = "current",
+        *,
         clock: Clock = time.monotonic,
     ) -> None:
         parsed = as_ark(ark, profile)
@@ -156,6 +130,11 @@ def check_resolver(resolver: object, nameservers: object) -> None:
 def listed(nameservers: Iterable[str]) -> list[str]:
     """The servers as a list; a single text is one server."""
     return [nameservers] if isinstance(nameservers, str) else list(nameservers)
+
+
+def at_port(where: str, port: int) -> list[str]:
+    """One server as a list, at this port unless it names one."""
+    return [where if "#" in where else f"{where}#{port}"]
 
 
 def has_urls(nameservers: Iterable[str] | None) -> bool:

@@ -9,6 +9,7 @@ A query over TCP has a connection of its own.
 from __future__ import annotations
 
 import errno
+import os
 import selectors
 import socket
 import time
@@ -345,7 +346,7 @@ class Multiplexer:
         packet = attempt.query.packet
         ident = packet[:2]
         while ident in used.pending:
-            ident = self._stub.randomness(2)
+            ident = os.urandom(2)
         if ident != packet[:2]:
             packet = ident + packet[2:]
             pending.attempt = attempt._replace(query=attempt.query._replace(packet=packet))

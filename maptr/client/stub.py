@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 from maptr.client.call import Origins, listed
-from maptr.client.exchange import Exchange, RandomBytes
+from maptr.client.exchange import Exchange
 from maptr.client.servers import Server, find_servers, system_servers
 from maptr.errors import ConfigError
 from maptr.protocol.names import Labels
@@ -27,8 +27,8 @@ class Stub:
     ``tcp://`` before it is asked by TCP only. With
     ``trust_ad`` the AD bit of these servers is trusted: only for a validating resolver that you run, reached over
     loopback or another secure channel (RFC 6840 5.8); with ``trust_anchors`` every answer is validated from these (see
-    ``Validator``). ``lifetime`` bounds the lookup of names, in seconds. ``randomness`` returns so many random bytes, by
-    default the operating system's. Threads may share a stub.
+    ``Validator``). ``lifetime`` bounds the lookup of names, in seconds. Threads may share a stub, and it
+    serves many calls: it remembers which servers do not respond, and for a minute whether the origin exists.
 
     Raises DiscoveryFailed for a name without address, DiscoveryTimeout if its lookup takes too long, ValueError for a
     bad port, ConfigError for bad anchors.
@@ -44,21 +44,17 @@ class Stub:
         port: int = PORT,
         trust_ad: bool = False,
         trust_anchors: TrustAnchors | None = None,
-        randomness: RandomBytes = os.urandom,
-        clock: Callable[[], float] = time.monotonic,
         lifetime: float | None = None,
     ) -> None:
-        until = None if lifetime is None else clock() + lifetime
+        until = None if lifetime is None else time.monotonic() + lifetime
         self.servers: tuple[Server, ...] = tuple(
             server
             for text in listed(nameservers)
-            for server in find_servers(text, port, None if until is None else until - clock())
+            for server in find_servers(text, port, None if until is None else until - time.monotonic())
         )
         self.trust_ad = trust_ad
         self.validator: Validator | None = make_validator(trust_anchors, trust_ad)
-        self.randomness = randomness
-        self._clock = clock
-        self.origins = Origins(clock)
+        self.origins = Origins()
 
     def __repr__(self) -> str:
         return f"<Stub of {', '.join(map(str, self.servers))}>"
@@ -84,14 +80,16 @@ class Stub:
         return twin
 
     def exchange(self, name: Labels, rdtype: int = NAPTR) -> AnyExchange:
+        """A question to these servers, for a driver."""
         if self.validator is not None:
-            return self.validator.exchange(name, self._with_dnssec, self._clock, rdtype)
-        return Exchange(name, self.servers, self.randomness, rdtype=rdtype, trust_ad=self.trust_ad)
+            return self.validator.exchange(name, self._with_dnssec, rdtype)
+        return Exchange(name, self.servers, os.urandom, rdtype=rdtype, trust_ad=self.trust_ad)
 
     def _with_dnssec(self, name: Labels, rdtype: int) -> Exchange:
-        return Exchange(name, self.servers, self.randomness, rdtype=rdtype, dnssec=True)
+        return Exchange(name, self.servers, os.urandom, rdtype=rdtype, dnssec=True)
 
     def demote(self, server: Server) -> None:
+        """Move a server that did not respond to the end of the order."""
         if len(self.servers) > 1 and server in self.servers:
             self.servers = (*(other for other in self.servers if other != server), server)
 

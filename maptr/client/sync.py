@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeVar, Unpack
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from maptr.ark import Ark, Profile
-from maptr.client.call import Call, CallOptions, Clock, StepHook, check_resolver, has_urls, listed, prefer
+from maptr.client.call import Call, StepHook, at_port, check_resolver, has_urls, listed, prefer
 from maptr.client.multiplexer import Multiplexer, SelectorWaiter, Waiter
 from maptr.client.stub import Stub
 from maptr.discovery import Discovery
@@ -47,7 +46,6 @@ def discover(
     trust_anchors: TrustAnchors | None = None,
     require: Literal["secure"] | None = None,
     profile: Profile = "current",
-    clock: Clock = time.monotonic,
 ) -> Discovery:
     """Find the mapping authorities of an ARK (draft-kunze-ark appendix B), or of a bare NAAN (``ark:12345``).
 
@@ -68,20 +66,46 @@ def discover(
     >>> discover("ark:12345/x6np1wh8k", nameservers=[server]).url()
     'https://ark.example.org/ark:12345/x6np1wh8k'
     """
-    run = Call(
-        ark,
-        origin=origin,
-        lifetime=lifetime,
-        raise_on_none=raise_on_none,
-        chooser=chooser,
-        on_step=on_step,
-        settings=settings,
-        trust_ad=trust_ad,
-        trust_anchors=trust_anchors,
-        require=require,
-        profile=profile,
-        clock=clock,
+    call = Call(
+        ark, origin, lifetime, raise_on_none, chooser, on_step, settings, trust_ad, trust_anchors, require, profile
     )
+    return discover_with(call, resolver, nameservers)
+
+
+def discover_at(
+    where: str,
+    ark: Ark | str | bytes,
+    *,
+    port: int = 53,
+    origin: str | dns.name.Name = "ark.arpa.",
+    lifetime: float | None = None,
+    raise_on_none: bool = True,
+    chooser: Chooser | None = None,
+    on_step: StepHook | None = None,
+    settings: Settings | None = None,
+    trust_ad: bool = False,
+    trust_anchors: TrustAnchors | None = None,
+    require: Literal["secure"] | None = None,
+    profile: Profile = "current",
+) -> Discovery:
+    """``discover``, asking one server by address or name: a resolver, or a server that has the zone.
+
+    ``port`` is that of the server, unless ``where`` ends with ``#port``. The other options and the errors are those of
+    ``discover``; DiscoveryFailed also if ``where`` is a name without address.
+
+    >>> discover_at(host, "ark:12345/x6np1wh8k", port=port).security
+    'indeterminate'
+    """
+    call = Call(
+        ark, origin, lifetime, raise_on_none, chooser, on_step, settings, trust_ad, trust_anchors, require, profile
+    )
+    return discover_with(call, None, at_port(where, port))
+
+
+def discover_with(
+    run: Call, resolver: dns.resolver.Resolver | Stub | None, nameservers: Iterable[str] | None
+) -> Discovery:
+    """Run a call to its end. Raises as ``discover`` does."""
     lookups: StubLookups | DnspythonLookups
     given = resolver_for(resolver, nameservers, run)
     if isinstance(given, Stub):
@@ -96,28 +120,16 @@ def discover(
     return prefer(run.finish(), run.chooser)
 
 
-def discover_at(where: str, ark: Ark | str | bytes, *, port: int = 53, **options: Unpack[CallOptions]) -> Discovery:
-    """``discover``, asking one server by address or name: a resolver, or a server that has the zone.
-
-    ``options`` and errors are those of ``discover``; DiscoveryFailed also if ``where`` is a name without address.
-
-    >>> discover_at(host, "ark:12345/x6np1wh8k", port=port).security
-    'indeterminate'
-    """
-    return discover(ark, nameservers=[where if "#" in where else f"{where}#{port}"], **options)
-
-
 def make_stub(
     nameservers: Iterable[str],
     *,
     trust_ad: bool = False,
     trust_anchors: TrustAnchors | None = None,
-    clock: Clock = time.monotonic,
     lifetime: float | None = None,
 ) -> Stub:
     """A stub for the servers. Raises ConfigError for a bad one, DiscoveryFailed for a name without address."""
     try:
-        return Stub(nameservers, trust_ad=trust_ad, trust_anchors=trust_anchors, clock=clock, lifetime=lifetime)
+        return Stub(nameservers, trust_ad=trust_ad, trust_anchors=trust_anchors, lifetime=lifetime)
     except ValueError as error:
         raise ConfigError(str(error), key="nameservers") from None
 
@@ -134,9 +146,7 @@ def resolver_for(
         from maptr.client.resolver import make_resolver  # dnspython takes 70 ms to import
 
         return make_resolver(nameservers, lifetime=run.left)
-    return make_stub(
-        nameservers, trust_ad=run.trust_ad, trust_anchors=run.trust_anchors, clock=run.clock, lifetime=run.left
-    )
+    return make_stub(nameservers, trust_ad=run.trust_ad, trust_anchors=run.trust_anchors, lifetime=run.left)
 
 
 class StubLookups:

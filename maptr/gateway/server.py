@@ -26,7 +26,6 @@ from aiohttp.http_exceptions import LineTooLong
 
 from maptr.ark import Ark
 from maptr.cache.cache import Cache
-from maptr.cache.options import CacheOptions
 from maptr.choose import Chooser
 from maptr.config.model import GatewayConfig, TcpConfig
 from maptr.discovery import Discovery, DiscoveryError
@@ -72,8 +71,7 @@ class HttpServer:
         chooser: Chooser | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        # Without options a cache hands out what it has just made.
-        self._options: CacheOptions = {} if chooser is None else {"chooser": chooser}
+        self._chooser = chooser
         self._cache = cache
         self._site = site
         self._metrics = metrics
@@ -296,7 +294,7 @@ class HttpServer:
     async def _discover(self, ark: Ark) -> Discovery:
         """The discovery, without candidates instead of an error."""
         try:
-            return await self._cache.discover_async(ark.resolution if ark.name else ark, **self._options)
+            return await self._cache.discover_async(ark.resolution if ark.name else ark, chooser=self._chooser)
         except DiscoveryError as error:
             if error.discovery is None:
                 return Discovery(ark, complete=False, reason=str(error))

@@ -23,12 +23,12 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal
 
-from maptr.ark import INFLECTIONS, Ark
+from maptr.ark import INFLECTIONS, Ark, Profile
 from maptr.choose import Chooser
-from maptr.client.call import WalkOptions, as_ark
-from maptr.client.sync import discover
+from maptr.client.call import Call, StepHook, as_ark
+from maptr.client.sync import discover_with
 from maptr.discovery import Candidate, Discovery
 from maptr.errors import ConfigError, NmaError
 from maptr.nma.reachable import Reachable
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     import dns.resolver
 
     from maptr.client.stub import Stub
+    from maptr.client.validation.validator import TrustAnchors
+    from maptr.walk import Settings
 
 SECONDS = 10.0  # for the requests to all authorities, redirects included
 MAX_SECONDS = 86_400.0  # timers have a limit
@@ -87,13 +89,6 @@ class Segment:
             "codes": [list(pair) for pair in coded if pair[1]],
             "dates": [list(pair) for pair in dated if pair[1]],
         }
-
-
-class DiscoverOptions(WalkOptions, total=False):
-    """The options that ``describe`` passes on to ``discover``."""
-
-    resolver: dns.resolver.Resolver | Stub | None
-    nameservers: Iterable[str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +145,21 @@ def describe(
     inflections: Iterable[str] = ("?info",),
     seconds: float = SECONDS,
     allow_private: bool = False,
-    **options: Unpack[DiscoverOptions],
+    resolver: dns.resolver.Resolver | Stub | None = None,
+    nameservers: Iterable[str] | None = None,
+    origin: str | dns.name.Name = "ark.arpa.",
+    lifetime: float | None = None,
+    on_step: StepHook | None = None,
+    settings: Settings | None = None,
+    trust_ad: bool = False,
+    trust_anchors: TrustAnchors | None = None,
+    require: Literal["secure"] | None = None,
+    profile: Profile = "current",
 ) -> Description:
     """Ask the chosen mapping authority of an ARK to describe it, and the next ones if it cannot be reached.
 
     ``inflections`` are tried in turn until one is understood: ``?info``, and ``?`` and ``??`` for older authorities.
-    Without a ``discovery``, the ARK is discovered with ``options``, as ``discover`` takes them.
+    Without a ``discovery``, the ARK is discovered with the other options, which are those of ``discover``.
     An ``h`` candidate is asked by https, then by http. Redirects are limited, servers at addresses that are not public
     are refused unless ``allow_private``, and ``seconds`` is the limit for everything after the discovery. Each URL gets
     half of the time that is left, the last one all of it. A ``Reachable`` chooser is told which candidates failed.
@@ -165,13 +169,16 @@ def describe(
     """
     if not seconds >= 0:  # refuses NaN too
         raise ConfigError(f"{seconds} is not a number of seconds", key="seconds")
-    parsed = as_ark(ark, options.get("profile", "current"))
+    parsed = as_ark(ark, profile)
     wanted = tuple(inflections)
     if not wanted:
         raise ConfigError("must have one inflection at least", key="inflections")
     if unknown := [text for text in wanted if text not in INFLECTIONS]:
         raise ConfigError(f"{unknown[0]!r} is not one of {', '.join(INFLECTIONS)}", key="inflections")
-    found = discovery if discovery is not None else discover(parsed, **options)
+    found = discovery
+    if found is None:
+        call = Call(parsed, origin, lifetime, True, None, on_step, settings, trust_ad, trust_anchors, require)
+        found = discover_with(call, resolver, nameservers)
     chosen = found.choose(chooser)
     candidates = [chosen, *(candidate for candidate in found if candidate != chosen)][:MAX_AUTHORITIES]
     places = [(candidate, scheme) for candidate in candidates for scheme in _schemes(candidate, found.scheme)]

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from maptr import url
 from maptr.cache.probe_log import Probe, ProbeResult
@@ -46,8 +46,11 @@ ProbeFunction = Callable[[url.Url, float], None]
 class Reachable:
     """A chooser that takes the first candidate that answers, or the best candidate if none does. It is thread-safe.
 
-    ``schemes`` are tried in turn for a candidate without a scheme. ``probe`` is ``can_connect`` by default.
-    ``suspects`` tells which servers are likely down: their candidates are tried after the others.
+    Use one for many ARKs, because it remembers which servers answer. ``schemes`` are tried in turn for a candidate
+    without a scheme. ``seconds`` is the limit for one server; a choice takes 6 at most. ``allow_private`` allows
+    servers at addresses that are not public. ``probe`` contacts a server and raises NmaError if it does not answer; by
+    default it sets up TCP, and TLS for https. ``suspects`` tells which servers are likely down: their candidates are
+    tried after the others.
 
     >>> chooser = Reachable(seconds=0.1)
     >>> discover("ark:12345/x1", nameservers=[server], chooser=chooser)[0].host
@@ -64,21 +67,75 @@ class Reachable:
         allow_private: bool = False,
         probe: ProbeFunction | None = None,
         suspects: Callable[[url.Url], bool] | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._schemes, self._seconds = schemes, seconds
-        self._probe = probe or can_connect(allow_private=allow_private)
-        self._suspects, self._clock = suspects, clock
-        self._known: dict[str, tuple[bool, float]] = {}  # the oldest first
-        self._lock = threading.Lock()
+        self._suspects = suspects or (lambda where: False)
+        self._known = KnownServers(probe or can_connect(allow_private=allow_private), schemes=schemes, seconds=seconds)
 
     def __call__(self, discovery: Discovery) -> Candidate:
-        suspects = self._suspects or (lambda where: False)
-        in_turn = sorted(discovery, key=lambda one: suspects(_place(one, discovery)))
+        in_turn = sorted(discovery, key=lambda one: self._suspects(_place(one, discovery)))
         return self.first(in_turn, discovery) or discovery[0]
 
     def first(self, candidates: Iterable[Candidate], discovery: Discovery) -> Candidate | None:
-        """The first that answers, with the scheme that it answers to."""
+        """The first of these candidates of the discovery that answers, with the scheme that it answers to."""
+        return self._known.first(candidates, discovery)
+
+    def failed(self, candidate: Candidate, discovery: Discovery) -> None:
+        """Report that a candidate did not answer the caller: it is skipped for a while."""
+        self._known.failed(candidate, discovery)
+
+
+class Own(Reachable):
+    """A chooser that takes the mapping authority that the ARK was received with, if it answers (draft section 3.4).
+    Otherwise it takes the best candidate.
+
+    ``https://example.org/ark:12345/x1`` was received with ``https://example.org/``. If a candidate has that host, it is
+    taken. If none has, a new candidate with the ``source`` ``ark`` is made, which neither DNS nor a table confirms;
+    ``found_only`` prevents this. The other options are those of Reachable.
+
+    >>> received = "https://ark.example.org/ark:12345/x1"
+    >>> discover(received, nameservers=[server], chooser=Own(found_only=True, seconds=0.1))[0].host
+    'ark.example.org'
+    """
+
+    def __init__(
+        self,
+        *,
+        found_only: bool = False,
+        schemes: tuple[str, ...] = ("https", "http"),
+        seconds: float = SECONDS,
+        allow_private: bool = False,
+        probe: ProbeFunction | None = None,
+    ) -> None:
+        super().__init__(schemes=schemes, seconds=seconds, allow_private=allow_private, probe=probe)
+        self._found_only = found_only
+        self._allow_private = allow_private
+
+    def __call__(self, discovery: Discovery) -> Candidate:
+        received = _received(discovery, allow_private=self._allow_private)
+        if received is None:
+            return discovery[0]
+        place = received.host.lower(), received.port
+        found = [one for one in discovery if (one.host.lower(), one.port) == place]
+        others = [] if found or self._found_only else [received]
+        return self.first(found or others, discovery) or discovery[0]
+
+
+class KnownServers:
+    """The search of Reachable, with its memory of which servers answered a ``probe``."""
+
+    def __init__(
+        self,
+        probe: ProbeFunction,
+        *,
+        schemes: tuple[str, ...],
+        seconds: float = SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._probe, self._schemes, self._seconds, self._clock = probe, schemes, seconds, clock
+        self._known: dict[str, tuple[bool, float]] = {}  # the oldest first
+        self._lock = threading.Lock()
+
+    def first(self, candidates: Iterable[Candidate], discovery: Discovery) -> Candidate | None:
         deadline = self._clock() + ALL_SECONDS
         for candidate in candidates:
             fixed = candidate.target or candidate.scheme or candidate.port == 80
@@ -89,7 +146,6 @@ class Reachable:
         return None
 
     def failed(self, candidate: Candidate, discovery: Discovery) -> None:
-        """Report that a candidate did not answer the caller: it is skipped for a while."""
         self._remember(_place(candidate, discovery), False)
 
     def _answers(self, where: url.Url, deadline: float) -> bool:
@@ -113,34 +169,6 @@ class Reachable:
             if len(self._known) > MAX_REMEMBERED:
                 del self._known[next(iter(self._known))]
         return answered
-
-
-class Own(Reachable):
-    """A chooser that takes the mapping authority that the ARK was received with, if it answers (draft section 3.4).
-    Otherwise it takes the best candidate.
-
-    ``https://example.org/ark:12345/x1`` was received with ``https://example.org/``. If a candidate has that host, it is
-    taken. If none has, a new candidate with the ``source`` ``ark`` is made, which neither DNS nor a table confirms;
-    ``found_only`` prevents this. ``options`` are those of Reachable.
-
-    >>> received = "https://ark.example.org/ark:12345/x1"
-    >>> discover(received, nameservers=[server], chooser=Own(found_only=True, seconds=0.1))[0].host
-    'ark.example.org'
-    """
-
-    def __init__(self, *, found_only: bool = False, allow_private: bool = False, **options: Any) -> None:
-        super().__init__(allow_private=allow_private, **options)
-        self._found_only = found_only
-        self._allow_private = allow_private
-
-    def __call__(self, discovery: Discovery) -> Candidate:
-        received = _received(discovery, allow_private=self._allow_private)
-        if received is None:
-            return discovery[0]
-        place = received.host.lower(), received.port
-        found = [one for one in discovery if (one.host.lower(), one.port) == place]
-        others = [] if found or self._found_only else [received]
-        return self.first(found or others, discovery) or discovery[0]
 
 
 def _place(candidate: Candidate, discovery: Discovery) -> url.Url:

@@ -399,6 +399,7 @@ def test_another_user_s_file_and_folder_cost_no_answer(tmp_path: Path) -> None:
     """At the default path. At a path that the caller gave they are a ConfigError, as is an unreadable table."""
     program = """
 import os, sys, time
+from maptr.cache.cache import Cache
 from maptr.cache.disk import Disk
 from maptr.registry.followed_file import WatchedTable
 from maptr.errors import ConfigError
@@ -417,7 +418,7 @@ os.setgid(65534)
 os.setuid(65534)
 for name in ("private", "readable", "new", "closed/natab"):
     rig = Rig(ONE_HOST, natab=WatchedTable("closed/natab", clock=time.monotonic))
-    rig.cache = Cache(history=Disk(name, wall=rig.wall, own=True), **rig.options)
+    rig.cache = rig.make(history=Disk(name, wall=rig.wall, own=True), **rig.options)
     rig.cache.drift("12345")
     assert rig.cache.discover(ARK).source == "memory"
     for options in ({"path": name}, {"natab": "closed/natab"}):

@@ -20,7 +20,8 @@ import dns.rcode
 import pytest
 
 from maptr.cache import STALE_LIMIT
-from maptr.cache.cache import Cache
+from maptr.cache.cache import Cache, cache_class
+from maptr.cache.lookups import World
 from maptr.discovery import Discovery, DiscoveryFailed, NoMappingAuthority
 from maptr.errors import ConfigError
 from maptr.registry.followed_file import LOOK_EVERY, WatchedTable
@@ -143,7 +144,8 @@ def test_dns(fault: str, form: str) -> None:
     with server() as one, running_loop() as loop:
         clock = Clock()
         natab = table(("12345", "t.example"), ("23456", "t.example"))
-        cache = Cache(natab, nameservers=[f"127.0.0.1#{one.port}"], lifetime=0.5, patience=0.1, clock=clock)
+        made = cache_class(World(clock=clock))
+        cache = made(natab, nameservers=[f"127.0.0.1#{one.port}"], lifetime=0.5, patience=0.1)
 
         def discover(ark: str) -> Discovery:
             if form == "sync":
@@ -276,7 +278,7 @@ def test_a_jump_of_the_wall_clock_does_not_make_an_answer_fresh(jump: float, tmp
     assert (kept.source, kept.ttl) == ("memory", 300), "the steady clock did not jump"
     assert (kept.age(rig.wall()) or 0.0) >= 0.0
     ticks = count(1_000_000.0, 1e-6)
-    again = Rig({}, path=tmp_path / "c", clock=lambda: next(ticks))
+    again = Rig({}, path=tmp_path / "c", world={"clock": lambda: next(ticks)})
     again.wall.now = rig.wall.now
     with pytest.raises(NoMappingAuthority):
         again.cache.discover(ARK)

@@ -12,15 +12,27 @@ from typing import Any
 
 import pytest
 
-from maptr import Discovery, discover_async, discover_many
+from maptr import Discovery, discover_many
 from maptr.ark import Ark
+from maptr.client.aio import discover_with_async
+from maptr.client.bulk import Bulk
+from maptr.client.call import Call, Clock
 from maptr.client.message import Response, SentQuery, read_response
 from maptr.client.scheduler import ActiveWalk, Scheduler, SharedQuestion
 from maptr.discovery import DiscoveryTimeout, Outcome
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.walk import TIME_OVER, Answer, Settings
-from tests.support.drivers import STUB_DRIVERS, Driver, by_bulk, by_discover, name_of
+from tests.support.drivers import (
+    CLOCKED_DRIVERS,
+    STUB_DRIVERS,
+    Driver,
+    by_bulk,
+    by_bulk_run,
+    by_call,
+    by_discover,
+    name_of,
+)
 from tests.support.hostile import Hostile, hostile, hosts, naptr, question
 
 ARK = "ark:1/x"
@@ -28,20 +40,26 @@ CHAIN = {f"{i}.ark.arpa.": [naptr(f"{i + 1}.ark.arpa.", flags=b"")] for i in ran
 BOUND = 5.0  # seconds that a slow machine may take beyond what was said
 
 
+def by_bulk_run_at_a_rate(ark: str, server: Hostile, clock: Clock, **options: Any) -> Discovery:
+    return by_bulk_run(ark, server, clock, rate=1e6, **options)
+
+
 def by_bulk_at_a_rate(ark: str, server: Hostile, **options: Any) -> Discovery:
     return by_bulk(ark, server, rate=1e6, **options)
 
 
 DRIVERS: tuple[Driver, ...] = (*STUB_DRIVERS, by_bulk_at_a_rate)
+CLOCKED: tuple[Driver, ...] = (*CLOCKED_DRIVERS, by_bulk_run_at_a_rate)
 if sys.platform == "win32":  # no add_reader
     DRIVERS = (by_discover, by_bulk, by_bulk_at_a_rate)
+    CLOCKED = (by_call, by_bulk_run, by_bulk_run_at_a_rate)
 
 
 def outcomes(found: Discovery) -> list[tuple[Outcome, str]]:
     return [(step.outcome, step.note) for step in found.trace]
 
 
-@pytest.mark.parametrize("driver", DRIVERS, ids=name_of)
+@pytest.mark.parametrize("driver", CLOCKED, ids=name_of)
 def test_a_chain_of_late_answers_ends_when_the_time_is_over(driver: Driver) -> None:
     honest = hosts(CHAIN)
     now = 1000.0
@@ -234,9 +252,10 @@ def test_further_questions_are_outstanding_within_the_same_limit() -> None:
 
     with hostile(first) as server:
         arks = [f"ark:{i}/x" for i in range(20)]
-        stream = discover_many(arks, nameservers=[server.name], lifetime=0.6, concurrency=4, clock=clock)
+        bulk = Bulk(nameservers=[server.name], lifetime=0.6, concurrency=4, clock=clock)
+        stream = bulk.run((ark, Ark.parse(ark)) for ark in arks)
         with closing(stream):
-            found = next(stream)
+            _, found = next(stream)
     assert len(onward) == 1  # three first questions are outstanding
     assert [note for _, note in outcomes(found)] == ["", f"{server.name}: no reply"] + [TIME_OVER] * 5
 
@@ -266,8 +285,7 @@ def test_a_large_response_after_the_deadline_is_not_read(monkeypatch: pytest.Mon
     zone = {"1.ark.arpa.": [naptr(f"r{i}.example.", flags=b"") for i in range(31)]}
     zone |= {f"r{i}.example.": [naptr(f"h{k}.example.") for k in range(80)] for i in range(31)}
     with hostile(hosts(zone)) as server:
-        found = asyncio.run(
-            discover_async("ark:1/x", nameservers=[server.name], lifetime=1.5, clock=lambda: clock() + passed)
-        )
+        call = Call("ark:1/x", lifetime=1.5, clock=lambda: clock() + passed)
+        found = asyncio.run(discover_with_async(call, None, [server.name]))
     assert read <= 4  # of 31
     assert not found.complete

@@ -13,7 +13,6 @@ import dns.rrset
 import pytest
 
 from maptr import discover, discover_async, discover_many
-from maptr.client.call import CallOptions
 from maptr.discovery import DiscoveryFailed
 from tests.support.command_line import run
 from tests.support.drivers import at, by_async, by_discover, by_resolver, resolver_of
@@ -75,7 +74,7 @@ def test_the_sample_signed_and_served_by_maptr_through_unbound(sample: Path, tmp
         Unbound({"ark.arpa.": server}, anchors.splitlines()) as resolver,
     ):
         through, direct = [at(resolver)], [at(server)]
-        ways: list[tuple[list[str], CallOptions]] = [
+        ways: list[tuple[list[str], dict[str, Any]]] = [
             (through, {"trust_ad": True, "require": "secure", "raise_on_none": False}),
             (through, {"trust_anchors": tmp_path / "anchor", "require": "secure", "raise_on_none": False}),
             (direct, {"trust_anchors": tmp_path / "anchor", "require": "secure", "raise_on_none": False}),

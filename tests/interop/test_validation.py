@@ -29,8 +29,7 @@ import pytest
 from dns.rdatatype import DNSKEY, DS, NAPTR, NSEC, NSEC3, RRSIG
 
 from maptr import Discovery, Stub, discover, discover_many, discover_many_async
-from maptr.client.bulk import BulkOptions
-from maptr.client.call import Call, CallOptions
+from maptr.client.call import Call
 from maptr.client.sync import StubLookups
 from maptr.client.validation.validator import Validator
 from maptr.discovery import DiscoveryFailed, Outcome
@@ -298,7 +297,7 @@ def test_every_driver_gives_the_same_result(tree: Tree, server: Bind, resolver: 
     """Sync, async and bulk, our own stub and dnspython's resolvers, a server that has the zones and a resolver."""
     seen: Counter[str] = Counter()
     for origin in ("fine", "expired", "plain", "bind-nsec", "bind-nsec3-opt-out"):
-        options: BulkOptions = {"origin": f"{origin}.{TOP}", "trust_anchors": validator}
+        options: dict[str, Any] = {"origin": f"{origin}.{TOP}", "trust_anchors": validator}
         naans = ("b0", *NAANS) if "bind" in origin else ("b0", "1")
         arks = [f"ark:{naan}/x" for naan in naans]
         first = [by_discover(ark, server, **options) for ark in arks]
@@ -337,8 +336,8 @@ def test_validation_down_a_tree_of_servers(tmp_path: Path) -> None:
 
 
 def _check_the_tree(above: Bind, anchor: dns.rdata.Rdata) -> None:
-    options: CallOptions = {"origin": TOP, "trust_anchors": {TOP: [anchor]}}
-    demanding: CallOptions = {**options, "require": "secure"}
+    options: dict[str, Any] = {"origin": TOP, "trust_anchors": {TOP: [anchor]}}
+    demanding: dict[str, Any] = {**options, "require": "secure"}
     servers = [at(above)]
     secure = discover("ark:2/x", nameservers=servers, **demanding)
     assert (secure.url(), secure.trace[1].server) == ("https://h.example/ark:2/x", f"127.0.0.2#{above.port}")

@@ -18,7 +18,7 @@ from maptr.cli.group import main
 from maptr.client.sync import discover
 from maptr.discovery import Discovery, NoMappingAuthority
 from maptr.errors import ConfigError, NmaError
-from maptr.nma.describe import Description, DiscoverOptions, describe, normal_date, read
+from maptr.nma.describe import Description, describe, normal_date, read
 from maptr.nma.reachable import Reachable
 from maptr.web import http
 from maptr.web.http import Page
@@ -235,8 +235,10 @@ def test_the_command() -> None:
 
 
 def test_describe_takes_the_options_of_discover() -> None:
-    taken = inspect.signature(discover).parameters.keys() - {"ark", "chooser", "raise_on_none"}
-    assert DiscoverOptions.__annotations__.keys() == taken
+    own = {"discovery", "inflections", "seconds", "allow_private"}
+    given, taken = inspect.signature(describe).parameters, inspect.signature(discover).parameters
+    assert given.keys() - own == taken.keys() - {"raise_on_none"}
+    assert all(given[name] == parameter for name, parameter in taken.items() if name != "raise_on_none")
 
 
 @pytest.mark.parametrize("case", DRAFTS["erc"], ids=lambda case: case["title"])

@@ -15,9 +15,10 @@ from maptr import url
 from maptr.ark import Ark
 from maptr.cache.probe_log import ProbeResult
 from maptr.choose import CHOOSERS, first
+from maptr.discovery import Candidate, Discovery
 from maptr.errors import NmaError
 from maptr.nma.describe import describe
-from maptr.nma.reachable import Own, Prober, Reachable, named
+from maptr.nma.reachable import KnownServers, Own, Prober, Reachable, named
 from tests.support.authority import discovery_at, erc
 from tests.support.caching import ARK, Clock, Rig, host, said
 from tests.support.certificates import write_certificate
@@ -42,7 +43,11 @@ class Web:
 
 def test_reachable_takes_what_answers_and_remembers() -> None:
     web, clock = Web("http://b.example"), Clock(0.0)
-    chooser = Reachable(probe=web, clock=clock)
+    known = KnownServers(web, schemes=("https", "http"), clock=clock)
+
+    def chooser(discovery: Discovery) -> Candidate:
+        return known.first(discovery, discovery) or discovery[0]
+
     found = discovery_at("http://a.example/", "http://b.example/")
     chosen = found.preferring(chooser)
     assert chosen.url() == "http://b.example/ark:12345/x1"
@@ -53,7 +58,7 @@ def test_reachable_takes_what_answers_and_remembers() -> None:
     web.alive.add("http://a.example")
     clock.now = 61.0  # a failure is remembered for a minute
     assert found.preferring(chooser)[0].host == "a.example"
-    chooser.failed(chooser(found), found)
+    known.failed(chooser(found), found)
     assert found.preferring(chooser)[0].host == "b.example"
     web.alive.clear()
     clock.now = 1000.0

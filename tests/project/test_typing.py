@@ -1,4 +1,4 @@
-"""The types of the public API, checked by pyright, and its lists of options, which must be equal."""
+"""The types of the public API, checked by pyright, and its options: spelled out, equal, and without test hooks."""
 
 from __future__ import annotations
 
@@ -7,19 +7,40 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from maptr import discover
-from maptr.client.bulk import Bulk, BulkOptions
-from maptr.client.call import Call, CallOptions
+import maptr
+from maptr import (
+    Ark,
+    Cache,
+    Discovery,
+    Own,
+    Reachable,
+    Stub,
+    Validator,
+    discover,
+    discover_async,
+    discover_at,
+    discover_at_async,
+    discover_many,
+    discover_many_async,
+)
+from maptr.cache.options import CallOptions
+from maptr.client.bulk import Bulk
+from maptr.client.call import Call
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLE = Path(__file__).resolve().parent / "typing_example.py"
 FETCH_SECONDS = 120  # for the first run of pyright, which downloads parts of it
-NOT_OPTIONS = {"ark", "resolver", "nameservers", "self", "stub"}
+HOOKS = {"ask", "ask_async", "clock", "look_up", "now", "randomness", "rng", "sleep", "wall", "world"}
+WITH_RANDOMNESS = {"at_random", "weighted"}  # a caller chooses the generator
+PUBLIC = [getattr(maptr, name) for name in maptr.__all__]
 
 
 def test_pyright_accepts_the_example() -> None:
@@ -35,23 +56,87 @@ def test_pyright_accepts_the_example() -> None:
     assert [found["message"] for found in report["generalDiagnostics"]] == []
 
 
-def parameters(function: object) -> dict[str, tuple[str, object]]:
-    """The annotation and default of each option."""
+def options(function: object, *without: str) -> dict[str, tuple[str, object]]:
+    """The annotation and default of each option, in order, with the types that a synchronous function has."""
     assert callable(function)
-    found = inspect.signature(function).parameters.items()
-    return {name: (str(p.annotation), p.default) for name, p in found if name not in NOT_OPTIONS}
+    found = {name: p for name, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY}
+    types = {name: str(p.annotation).replace("asyncresolver", "resolver") for name, p in found.items()}
+    return {name: (types[name], p.default) for name, p in found.items() if name not in without}
 
 
-def types_of(function: object) -> dict[str, str]:
-    return {name: annotation for name, (annotation, _) in parameters(function).items()}
-
-
-def hints(options: type) -> dict[str, str]:
-    return {name: hint.__forward_arg__ for name, hint in options.__annotations__.items()}
+def defaults(function: object) -> dict[str, object]:
+    return {name: default for name, (_, default) in options(function).items()}
 
 
 def test_all_forms_of_discover_have_the_same_options() -> None:
-    """``discover`` lists them; the others take ``CallOptions``, with the defaults of Call."""
-    assert parameters(discover) == parameters(Call.__init__)
-    assert types_of(discover) == hints(CallOptions)
-    assert types_of(Bulk.__init__) == hints(BulkOptions)
+    assert options(discover_async) == options(discover)
+    assert options(discover_at_async) == options(discover_at)
+    assert options(discover_at, "port") == options(discover, "resolver", "nameservers")
+    assert options(discover_many_async) == options(discover_many)
+    for option in ("nameservers", "resolver", "origin", "lifetime", "settings", "trust_ad", "trust_anchors", "profile"):
+        typed = {one.strip() for one in options(discover_many)[option][0].split("|")}
+        assert typed == {one.strip() for one in options(discover)[option][0].split("|")}
+        assert options(discover_many)[option][1] == options(discover)[option][1]
+
+
+def test_a_cache_takes_the_options_of_discover() -> None:
+    assert options(Cache.discover_async) == options(Cache.discover)
+    assert defaults(Cache.discover) == CallOptions._field_defaults
+    assert options(Cache.discover).keys() == options(discover).keys()
+    for method in (Cache.unasked, Cache.judge):
+        assert (
+            options(method).items() <= {**options(Cache.discover), "resolver": options(method).get("resolver")}.items()
+        )
+
+
+def test_drivers_hand_every_option_on_in_its_place() -> None:
+    call = [name for name in inspect.signature(Call).parameters if name not in ("ark", "clock")]
+    assert call == list(options(discover, "resolver", "nameservers"))
+    assert list(CallOptions._fields) == list(options(Cache.discover))
+    bulk = inspect.signature(Bulk).parameters.keys() - {"stub", "clock"}
+    assert bulk == options(discover_many, "resolver", "ordered", "profile").keys()
+
+
+def public_functions() -> dict[str, inspect.Signature]:
+    """Each public function, constructor and method of ``maptr.__all__`` by name."""
+    found: dict[str, Any] = {}
+    for value in PUBLIC:
+        if isinstance(value, type):
+            members = {name: getattr(value, name) for name in vars(value) if not name.startswith("_")}
+            found |= {f"{value.__name__}.{name}": member for name, member in members.items() if callable(member)}
+        found[value.__name__] = value
+    return {name: inspect.signature(function) for name, function in found.items()}
+
+
+@pytest.mark.parametrize("name", public_functions())
+def test_options_are_spelled_out_typed_and_no_test_hooks(name: str) -> None:
+    parameters = public_functions()[name].parameters
+    if "." not in name and name not in WITH_RANDOMNESS:
+        assert not parameters.keys() & HOOKS
+        assert inspect.Parameter.VAR_KEYWORD not in {p.kind for p in parameters.values()}
+    assert [n for n, p in parameters.items() if n != "self" and p.annotation is inspect.Parameter.empty] == []
+
+
+CALLS: dict[str, Callable[..., object]] = {
+    "discover": partial(discover, "ark:1/x"),
+    "discover_async": partial(discover_async, "ark:1/x"),
+    "discover_at": partial(discover_at, "192.0.2.1", "ark:1/x"),
+    "discover_at_async": partial(discover_at_async, "192.0.2.1", "ark:1/x"),
+    "discover_many": partial(discover_many, ["ark:1/x"]),
+    "discover_many_async": partial(discover_many_async, ["ark:1/x"]),
+    "Cache": Cache,
+    "Cache.discover": partial(Cache().discover, "ark:1/x"),
+    "Cache.discover_async": partial(Cache().discover_async, "ark:1/x"),
+    "Cache.unasked": partial(Cache().unasked, "ark:1/x"),
+    "Cache.judge": partial(Cache().judge, Discovery(Ark("1", "x"))),
+    "Stub": partial(Stub, ["192.0.2.1"]),
+    "Validator": partial(Validator, {}),
+    "Reachable": Reachable,
+    "Own": Own,
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_unknown_option_is_a_type_error_that_names_it(name: str) -> None:
+    with pytest.raises(TypeError, match="lifetme"):
+        CALLS[name](lifetme=1.0)

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from maptr.ark import Ark
-from maptr.cache.cache import Cache
+from maptr.cache.cache import cache_class
+from maptr.cache.lookups import World
 from maptr.discovery import Discovery, Outcome
 from maptr.naptr.record import Naptr
 from maptr.protocol.names import Labels, parse, to_text
@@ -101,28 +102,24 @@ class FakeDns:
 
 
 class Rig:
-    """A cache over a ``FakeDns`` and two clocks."""
+    """A cache over a ``FakeDns`` and two clocks; ``world`` has others, and ``make`` makes another such cache."""
 
     def __init__(
         self,
         answers: Mapping[str, Answer] | None = None,
         natab: Table | Path | TableSource | None = None,
         policy: str = "dns-first",
+        *,
+        world: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
         self.dns = FakeDns(answers)
         self.clock = Clock()
         self.wall = Clock(1_700_000_000.0)
-        self.options = {
-            "policy": policy,
-            "ask": self.dns.ask,
-            "ask_async": self.dns.ask_async,
-            "clock": self.clock,
-            "wall": self.wall,
-            "rng": random.Random(1),
-            **options,
-        }
-        self.cache = Cache(natab, **self.options)
+        made = World(self.dns.ask, self.dns.ask_async, self.clock, self.wall, random.Random(1))
+        self.make = cache_class(made._replace(**world or {}))
+        self.options = {"policy": policy, **options}
+        self.cache = self.make(natab, **self.options)
 
     def pass_time(self, seconds: float) -> None:
         self.clock.now += seconds

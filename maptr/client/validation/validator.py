@@ -47,8 +47,8 @@ class Validator:
     """Validates answers by DNSSEC from trust anchors: of the root, or of any other zone.
 
     ``anchors``: a file with DS or DNSKEY records (as Unbound and ``maptr zone keys ds`` write them) or with BIND's
-    ``trust-anchors``; or DS or DNSKEY rdatas by name, as dnspython's keyrings. It keeps the keys that it validated for
-    the next discovery. Threads may share it. ``clock`` is Unix time.
+    ``trust-anchors``; or DS or DNSKEY rdatas by name, as dnspython's keyrings. It validates as RFC 4035 section 5 and
+    RFC 5155 section 8 say, and keeps the keys that it validated for the next discovery. Threads may share it.
 
     Raises ConfigError for anchors that cannot be read or used, or if the package cryptography is missing or too old.
 
@@ -57,7 +57,7 @@ class Validator:
     'secure'
     """
 
-    def __init__(self, anchors: Anchors | str | os.PathLike[str], *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, anchors: Anchors | str | os.PathLike[str]) -> None:
         if not dns.dnssecalgs.algorithms:  # without cryptography, or with one too old for this dnspython
             newer = "a newer" if find_spec("cryptography") else "the"
             raise MissingExtra(f"validation needs {newer} package cryptography: pip install 'maptr[dnssec]'")
@@ -69,7 +69,7 @@ class Validator:
             except (OSError, UnicodeDecodeError) as error:
                 reason = getattr(error, "strerror", None) or error
                 raise ConfigError(f"{os.fspath(anchors)}: {reason}", key="trust_anchors") from None
-        self.trust = Trust(found, clock)
+        self.trust = Trust(found, time.time)
 
     def __repr__(self) -> str:
         return f"<Validator from {', '.join(map(str, self.trust.anchors))}>"
@@ -79,14 +79,10 @@ class Validator:
         return self.trust.recall(dns.name.Name((*name, b""))) is not None
 
     def exchange(
-        self,
-        name: Labels,
-        start: Callable[[Labels, int], Exchange],
-        clock: Callable[[], float] = time.monotonic,
-        rdtype: int = NAPTR,
+        self, name: Labels, start: Callable[[Labels, int], Exchange], rdtype: int = NAPTR
     ) -> ValidatedExchange:
         """A validated question to DNS servers; ``start`` makes the Exchange of a name and type, with ``dnssec``."""
-        return ValidatedExchange(self.start(name, rdtype), start, clock)
+        return ValidatedExchange(self.start(name, rdtype), start)
 
     def start(self, name: Labels, rdtype: int = NAPTR) -> AnswerValidator:
         """A validated question, for any other driver."""
@@ -96,23 +92,19 @@ class Validator:
 class ValidatedExchange:
     """A validated question to DNS servers, which a driver uses like an ``Exchange``.
 
-    The question comes first, then the lookups of its chain of trust, one after the other, each an Exchange. ``clock``
-    measures how long each took, in seconds.
+    The question comes first, then the lookups of its chain of trust, one after the other, each an Exchange.
     """
 
     answer: Answer | None = None
 
-    def __init__(
-        self, validation: AnswerValidator, start: Callable[[Labels, int], Exchange], clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, validation: AnswerValidator, start: Callable[[Labels, int], Exchange]) -> None:
         self._validation = validation
         self._start = start
-        self._clock = clock
         self._current = self._begin()
 
     def _begin(self) -> Exchange:
         lookup = self._validation.lookup
-        self._begun = self._clock()
+        self._begun = time.monotonic()
         return self._start(lookup.name.labels[:-1], int(lookup.rdtype))
 
     def next(self) -> Attempt | None:
@@ -121,7 +113,7 @@ class ValidatedExchange:
             attempt = self._current.next()
             if attempt is not None:
                 return attempt
-            self._validation.tell(_result(self._current, self._clock() - self._begun))
+            self._validation.tell(_result(self._current, time.monotonic() - self._begun))
             self.answer = self._validation.answer
             if self.answer is None:
                 self._current = self._begin()

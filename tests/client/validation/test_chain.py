@@ -33,7 +33,8 @@ from maptr.answer.respond import respond
 from maptr.cli.group import main
 from maptr.client.validation import answer as answering
 from maptr.client.validation import chain, signed
-from maptr.client.validation.chain import Lookup, Resolved
+from maptr.client.validation.answer import AnswerValidator
+from maptr.client.validation.chain import Lookup, Resolved, Trust
 from maptr.client.validation.signed import MAX_CHECKS_RRSET, Bogus, VerifiedRRset, WorkBudget, Zone, parse, verify
 from maptr.client.validation.validator import Validator, read_anchors, usable_anchors
 from maptr.discovery import Outcome
@@ -118,13 +119,13 @@ def verified(signature: dns.rdata.Rdata, *keys: dns.rdata.Rdata, now: float = NO
     return verify(naptr_rrset(), signatures, Zone.of(dns.name.from_text(CHILD), keys), now, WorkBudget())
 
 
-def validator(trusted: Any = None, *, clock: Callable[[], float] = lambda: NOW) -> Validator:
-    """A validator with these anchors, by default the keys of arpa."""
-    return Validator(trusted or {PARENT: PARENT_KEYS}, clock=clock)
+def trusting(anchors: Any = None, *, clock: Callable[[], float] = lambda: NOW) -> Trust:
+    """Trust in these anchors, by default the keys of arpa."""
+    return Trust(usable_anchors(anchors or {PARENT: PARENT_KEYS}), clock)
 
 
-def settle(name: str, ask: Ask = honest, by: Validator | None = None) -> Answer:
-    inquiry = (by or validator()).start(dns.name.from_text(name).labels[:-1])
+def settle(name: str, ask: Ask = honest, by: Trust | None = None) -> Answer:
+    inquiry = AnswerValidator(by or trusting(), dns.name.from_text(name).labels[:-1], dns.rdatatype.NAPTR)
     while inquiry.answer is None:
         inquiry.tell(ask(inquiry.lookup))
     return inquiry.answer
@@ -189,14 +190,14 @@ def test_what_a_signed_tree_says(name: str, outcome: Outcome, security: str) -> 
 
 def test_without_an_anchor_above_security_is_indeterminate() -> None:
     """RFC 4033 5: indeterminate, which leaves the answer as it is."""
-    answer = settle("1.ark.arpa.", by=validator({"other.": CHILD_KEYS}))
+    answer = settle("1.ark.arpa.", by=trusting({"other.": CHILD_KEYS}))
     assert (answer.outcome, answer.security, len(answer.records)) == (Outcome.ANSWER, "indeterminate", 2)
 
 
 def test_an_island_needs_no_parent() -> None:
     asked: list[str] = []
-    island = validator({CHILD: [DS]})
-    assert repr(island) == "<Validator from ark.arpa.>"
+    island = trusting({CHILD: [DS]})
+    assert repr(Validator({CHILD: [DS]})) == "<Validator from ark.arpa.>"
     assert settle("1.ark.arpa.", noted(asked), island).security == "secure"
     assert asked == ["1.ark.arpa. NAPTR", "ark.arpa. DNSKEY"]
 
@@ -207,14 +208,14 @@ def test_from_the_root_down() -> None:
     snapshot = Snapshot.from_zones([root, PARENT_ZONE, CHILD_ZONE, PLAIN_ZONE])
     ask = partial(honest, snapshot=snapshot)
     for name, security in (("1.ark.arpa.", "secure"), ("nothing.", "secure"), ("1.plain.arpa.", "insecure")):
-        answer = settle(name, ask, validator({".": keys}))
+        answer = settle(name, ask, trusting({".": keys}))
         assert (answer.security, answer.links[0].name) == (security, "."), answer
-    assert settle(".", ask, validator({".": keys})).outcome is Outcome.NODATA
+    assert settle(".", ask, trusting({".": keys})).outcome is Outcome.NODATA
 
 
 def test_the_closest_anchor_counts() -> None:
     wrong = DS.replace(digest=bytes(32))
-    both = validator({PARENT: PARENT_KEYS, CHILD: [wrong]})
+    both = trusting({PARENT: PARENT_KEYS, CHILD: [wrong]})
     assert settle("1.ark.arpa.", by=both).outcome is Outcome.BOGUS
     assert settle("1.plain.arpa.", by=both).security == "insecure"
 
@@ -279,7 +280,7 @@ def test_only_ds_of_unknown_algorithms_are_insecure(change: dict[str, Any]) -> N
     """RFC 4035 5.2, RFC 6840 5.2; a DS with known algorithms has to match a key."""
     zone, keys = sign(PARENT, f"{PARENT_TEXT}ark 3600 DS {DS.replace(**change)}\n")
     ask = partial(honest, snapshot=Snapshot.from_zones([zone, CHILD_ZONE]))
-    assert settle("1.ark.arpa.", ask, validator({PARENT: keys})).security == "insecure"
+    assert settle("1.ark.arpa.", ask, trusting({PARENT: keys})).security == "insecure"
 
 
 def test_a_ds_is_never_made_from_a_wildcard() -> None:
@@ -315,8 +316,8 @@ def test_proofs_of_two_zones_in_one_reply() -> None:
 def test_sha1_does_not_count_beside_a_better_digest() -> None:
     """RFC 4509 3: otherwise an attack on SHA-1 breaks the zone."""
     sha1 = dns.dnssec.make_ds(CHILD, CHILD_KEYS[0], "SHA1", policy=dns.dnssec.allow_all_policy)
-    assert settle("1.ark.arpa.", by=validator({CHILD: [sha1]})).security == "secure"
-    both = validator({CHILD: [sha1, DS.replace(digest=bytes(32))]})
+    assert settle("1.ark.arpa.", by=trusting({CHILD: [sha1]})).security == "secure"
+    both = trusting({CHILD: [sha1, DS.replace(digest=bytes(32))]})
     assert settle("1.ark.arpa.", by=both).outcome is Outcome.BOGUS
 
 
@@ -347,7 +348,7 @@ def test_every_algorithm_that_is_known_verifies() -> None:
     ("seconds", "security"), [(-3601, "bogus"), (-3600, "secure"), (86400, "secure"), (86401, "bogus")]
 )
 def test_signatures_have_their_time(seconds: int, security: str) -> None:
-    answer = settle("1.ark.arpa.", by=validator(clock=lambda: NOW + seconds))
+    answer = settle("1.ark.arpa.", by=trusting(clock=lambda: NOW + seconds))
     assert answer.security == security
     assert security == "secure" or "its signature" in answer.note
 
@@ -367,7 +368,7 @@ def test_times_wrap_in_2106() -> None:
 def test_nothing_is_kept_longer_than_its_signature() -> None:
     """RFC 4035 5.3.3."""
     assert settle("1.ark.arpa.").ttl == 300
-    assert settle("1.ark.arpa.", by=validator(clock=lambda: NOW + 86390)).ttl == 10
+    assert settle("1.ark.arpa.", by=trusting(clock=lambda: NOW + 86390)).ttl == 10
 
     def raise_ttls(message: dns.message.Message) -> None:
         for rrset in message.answer:
@@ -385,11 +386,11 @@ class Clocked:
     def __init__(self) -> None:
         self.now = float(NOW)
         self.asked: list[str] = []
-        self.validator = validator(clock=lambda: self.now)
+        self.trust = trusting(clock=lambda: self.now)
 
     def settle(self, name: str, ask: Ask = honest) -> Answer:
         self.asked = []
-        return settle(name, noted(self.asked, ask), self.validator)
+        return settle(name, noted(self.asked, ask), self.trust)
 
 
 BROKEN = changed("ark.arpa. DNSKEY", drop_signatures)
@@ -436,7 +437,7 @@ def test_caches_are_dropped_after_the_clock_is_set_back() -> None:
 
 def test_a_spent_budget_marks_no_zone_as_bogus(monkeypatch: pytest.MonkeyPatch) -> None:
     # Or a CNAME from a costly zone into another would make that one bogus for everybody.
-    keeping = validator()
+    keeping = trusting()
     with monkeypatch.context() as patch:
         patch.setattr(answering, "WorkBudget", lambda: WorkBudget(checks=0))
         for _ in range(3):
@@ -447,16 +448,16 @@ def test_a_spent_budget_marks_no_zone_as_bogus(monkeypatch: pytest.MonkeyPatch) 
 def test_the_caches_of_keys_and_of_bogus_zones_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chain, "MAX_BAD", 3)
     monkeypatch.setattr(chain, "MAX_KEPT", 3)
-    keeping = validator()
+    keeping = trusting()
     plain, bogus = ([dns.name.from_text(f"{number}.{zone}arpa.") for number in range(10)] for zone in ("plain.", ""))
     for number, name in enumerate(bogus):
         for _ in range(chain.BAD_TIMES):
-            keeping.trust.keep_bad(name, "why")
-        assert keeping.trust.is_bad(name) == "why"
-        assert sum(keeping.trust.is_bad(other) is not None for other in bogus) <= 3
+            keeping.keep_bad(name, "why")
+        assert keeping.is_bad(name) == "why"
+        assert sum(keeping.is_bad(other) is not None for other in bogus) <= 3
         settle(f"x.{number}.plain.arpa.", by=keeping)
         assert settle("1.ark.arpa.", by=keeping).security == "secure"
-        assert sum(keeping.trust.recall(other) is not None for other in plain) <= 3
+        assert sum(keeping.recall(other) is not None for other in plain) <= 3
 
 
 # ---- hostile signatures
@@ -669,12 +670,12 @@ def test_no_file_and_no_cryptography(tmp_path: Path, monkeypatch: pytest.MonkeyP
         Validator({})
     monkeypatch.setattr("dns.dnssecalgs.algorithms", {})
     with pytest.raises(ConfigError, match=r"needs a newer package cryptography: pip install 'maptr\[dnssec\]'"):
-        validator()
+        Validator({PARENT: PARENT_KEYS})
     done = CliRunner().invoke(main, ["url", "ark:12345/x1", "@127.0.0.1", "--trust-anchor", str(tmp_path / "octets")])
     assert (done.exit_code, "pip install 'maptr[dnssec]'" in done.stderr) == (2, True)
     monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(ConfigError, match=r"needs the package cryptography: pip install 'maptr\[dnssec\]'"):
-        validator()
+        Validator({PARENT: PARENT_KEYS})
 
 
 def test_a_key_is_hashed_once_for_each_kind_of_digest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -693,5 +694,5 @@ def test_a_key_is_hashed_once_for_each_kind_of_digest(monkeypatch: pytest.Monkey
     monkeypatch.setattr(dns.dnssec, "make_ds", counted)
     for trusted, outcome in ((wrong, Outcome.BOGUS), ([*wrong, right], Outcome.ANSWER)):
         made.clear()
-        assert settle("1.ark.arpa.", by=validator({CHILD: trusted})).outcome is outcome
+        assert settle("1.ark.arpa.", by=trusting({CHILD: trusted})).outcome is outcome
         assert sorted(made) == [2, 4]
