@@ -3,19 +3,34 @@
     from maptr import discover
     print(discover("ark:12345/x6np1wh8k").url())
 
-The public names are these; help() of each has its arguments, errors and an example:
+The public names are these; below, and in help() of each, are its arguments, its errors and an example:
 
-discovery   discover, discover_at, discover_many, and discover_async, discover_at_async, discover_many_async
-            Cache (answers while DNS is down), Stub (DNS servers to ask), Validator (DNSSEC), Settings
-results     Discovery, Candidate
-choosers    sticky, at_random, weighted, Reachable, Own
-ARKs        Ark, find_arks
-tables      Table, Entry
-errors      MaptrError, and under it ArkSyntaxError, ConfigError, DiscoveryError (NoMappingAuthority, DiscoveryFailed,
-            DiscoveryTimeout), TableError, UnsafePlan, ZoneError
+discovery   discover            the mapping authorities of an ARK
+            discover_at         the same, asking one server
+            discover_many       a discovery for each ARK of a stream
+            discover_async, discover_at_async, discover_many_async      the same, awaited
+            Cache               a discover with memory, and with a table for the time that DNS is down
+            Stub                DNS servers to ask
+            Validator           DNSSEC validation from trust anchors
+            Settings            limits of a discovery, and the scheme of its URLs
+results     Discovery           the candidates that were found, best first, and how
+            Candidate           one mapping authority
+choosers    sticky, at_random, weighted     by hash, at random, or at random by preference
+            Reachable, Own      the first that answers, or the one that the ARK came with
+ARKs        Ark                 an ARK, from any received text
+            find_arks           the ARKs in prose
+tables      Table, Entry        a registry of NAANs, and one record of it
+errors      MaptrError          the base of all others
+            ArkSyntaxError      the text is not an ARK
+            ConfigError         a wrong option
+            DiscoveryError      no mapping authority, as one of:
+                NoMappingAuthority, DiscoveryFailed, DiscoveryTimeout       DNS said none, did not say, not in time
+            TableError, UnsafePlan, ZoneError       a bad table file, a plan that removes too much, a bad zone
 
-The folders are inner rooms, which may change with any release; docs/architecture.md describes them. Public names are
-imported on first use, so that ``import maptr`` is fast.
+These names are the public API: CHANGELOG.md names every change of them. Every other module and folder of the package is
+an inner room, which may change with any release; docs/architecture.md describes them.
+
+Public names are imported on first use, so that ``import maptr`` is fast.
 """
 
 from __future__ import annotations

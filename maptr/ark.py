@@ -103,14 +103,18 @@ class _Parts(NamedTuple):
 
 
 class Ark(_Parts):
-    """One ARK, equal to all its other spellings.
+    """One ARK (draft-kunze-ark section 2), equal to all its other spellings.
 
     ``name`` is the base name, ``qualifier`` the rest (``/c3/s5.v7.xsl``), both in normal form. A bare NAAN
     (``ark:12345``, draft table 1) has neither.
     ``resolution`` is the resolution form. ``tail`` is the inflection or query string as received, with its question
     mark. ``nma`` is the text before the label, which identifies nothing. ``notes`` say what ``parse`` dropped, and what
     it kept although the draft excludes it.
-    The constructor does not check its arguments; ``parse`` reads received text.
+    The constructor does not check its arguments; ``parse`` reads received text, and raises ArkSyntaxError.
+
+    >>> ark = Ark.parse("https://n2t.net/ark:/12345/x5-4.v1?info")
+    >>> str(ark), ark.nma, ark.naan, ark.name, ark.qualifier, ark.inflection
+    ('ark:12345/x54.v1', 'https://n2t.net/', '12345', 'x54', '.v1', '?info')
     """
 
     __slots__ = ()
@@ -389,7 +393,7 @@ def find_arks(text: str, *, profile: Profile = "current") -> list[Ark]:
     ['ark:12345/x54', 'ark:12345/x6']
 
     Final punctuation, even a question mark, belongs to the sentence, and so do brackets and quotes that open before the
-    ARK.
+    ARK. ``profile`` is that of ``Ark.parse``. Text that only looks like an ARK is skipped and raises nothing.
     """
     found: list[Ark] = []
     end = 0

@@ -26,7 +26,7 @@ def first(discovery: Discovery) -> Candidate:
 
 
 def at_random(rng: random.Random) -> Chooser:
-    """A random candidate. The same seed gives the same choices.
+    """A chooser that takes a random candidate of the lowest order. The same seed gives the same choices.
 
     >>> import random
     >>> discover("ark:12345/x1", nameservers=[server], chooser=at_random(random.Random(7)))[0].host
@@ -40,7 +40,9 @@ def at_random(rng: random.Random) -> Chooser:
 
 
 def weighted(rng: random.Random) -> Chooser:
-    """A random candidate with the weight 1 / (1 + preference).
+    """A chooser that takes a random candidate of the lowest order with the weight 1 / (1 + preference).
+
+    A lower preference is better, as in RFC 3403 section 4.1, but the others get their share.
 
     >>> import random
     >>> discover("ark:12345/x1", nameservers=[server], chooser=weighted(random.Random()))[0].preference

@@ -162,7 +162,9 @@ def _where(asked: Step | Link) -> str:
 
 
 class Candidate(NamedTuple):
-    """One mapping authority found.
+    """One mapping authority found: what a NAPTR record (RFC 3403 section 4) says of it.
+
+    ``url`` makes URLs, and raises DiscoveryError for an ARK that the rule of the record is not for.
 
     ``target`` is the URL that its rule made, without inflection or query string; it is empty for an ``h`` record.
     ``order`` and ``preference`` are those of its own record; ``path`` has the pairs of all records on the way, its own
@@ -254,6 +256,8 @@ class Discovery(Sequence[Candidate]):
     ``trace`` has every query in the order of reading. ``complete`` is False if a query was not answered or a limit was
     reached. ``ttl`` is how long the result may be kept, in seconds, and ``expiration`` the same as a time of the
     client's clock; both are None if it must not be kept. ``security`` is the DNSSEC state of the answers.
+
+    ``url`` and ``choose`` raise NoMappingAuthority or DiscoveryFailed if there is no candidate.
 
     A cache adds where the data came from (``source``: dns, memory, disk or natab), whether it had expired (``stale``),
     why it was used (``reason``), and the wall-clock time at which it was fetched from its origin (``fetched``, or
@@ -466,7 +470,14 @@ class Discovery(Sequence[Candidate]):
 
 
 class DiscoveryError(MaptrError):
-    """A discovery without a usable mapping authority. ``discovery`` has the walk so far."""
+    """A discovery without a usable mapping authority. ``discovery`` has the walk so far, or is None if none began.
+
+    >>> try:
+    ...     discover("ark:99999/x1", nameservers=[server])
+    ... except DiscoveryError as error:
+    ...     [(step.outcome.name, step.server == server) for step in error.discovery.trace]
+    [('NXDOMAIN', True)]
+    """
 
     def __init__(self, message: str = "", discovery: Discovery | None = None) -> None:
         super().__init__(message)
@@ -474,12 +485,33 @@ class DiscoveryError(MaptrError):
 
 
 class NoMappingAuthority(DiscoveryError):
-    """DNS answered that this ARK has no mapping authority."""
+    """DNS answered that this ARK has no mapping authority (draft-kunze-ark appendix B): asking again does not help.
+
+    >>> try:
+    ...     discover("ark:99999/x1", nameservers=[server])
+    ... except NoMappingAuthority as error:
+    ...     error.discovery.complete
+    True
+    """
 
 
 class DiscoveryFailed(DiscoveryError):
-    """DNS did not give an answer: a server failed, a limit was reached, or the origin does not exist in this DNS."""
+    """DNS did not give an answer: a server failed, a limit was reached, or the origin does not exist in this DNS.
+
+    >>> try:
+    ...     discover("ark:12345/x1", nameservers=[server], origin="ark.example")
+    ... except DiscoveryFailed as error:
+    ...     error.discovery.complete, error.discovery.trace[0].outcome.name
+    (False, 'REFUSED')
+    """
 
 
 class DiscoveryTimeout(DiscoveryFailed, dns.exception.Timeout):
-    """The lifetime of the whole walk passed before DNS answered."""
+    """The lifetime of the whole walk passed before DNS answered. It is a ``dns.exception.Timeout``, too.
+
+    >>> try:
+    ...     discover("ark:12345/x1", nameservers=[server], lifetime=0)
+    ... except DiscoveryTimeout as error:
+    ...     error.discovery.trace[0].outcome.name
+    'TIMEOUT'
+    """

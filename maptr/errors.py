@@ -33,7 +33,14 @@ def reason_of(error: BaseException) -> str:
 
 
 class MaptrError(dns.exception.DNSException):
-    """The base of all errors of maptr."""
+    """The base of all errors of maptr. It is a DNSException, so that code for dnspython catches it too.
+
+    >>> try:
+    ...     discover("ark:99999/x1", nameservers=[server])
+    ... except MaptrError as error:
+    ...     print(error)
+    no mapping authority for ark:99999/x1: 99999.ark.arpa. NAPTR: no such name
+    """
 
     def __init__(self, message: str = "") -> None:
         # DNSException makes its text from keyword arguments and a format of the class. Here the message is the text.
@@ -46,7 +53,14 @@ class MaptrError(dns.exception.DNSException):
 
 
 class ArkSyntaxError(MaptrError, ValueError):
-    """The text is not an ARK."""
+    """The text is not an ARK (draft-kunze-ark section 2).
+
+    >>> try:
+    ...     Ark.parse("12345/x1")
+    ... except ArkSyntaxError as error:
+    ...     print(error)
+    no ark: label in '12345/x1': is it 'ark:12345/x1'?
+    """
 
 
 class NmaError(MaptrError):
@@ -69,6 +83,13 @@ class TableError(LocatedError):
     """A registry, natab or prefixes file is not a valid table.
 
     ``record`` is the key of the bad record (``12345`` or ``12345/x6``), if it is known.
+
+    >>> from maptr import registry
+    >>> try:
+    ...     registry.read("naa:\\nwho: no one\\n", filename="naans")
+    ... except TableError as error:
+    ...     print(error)
+    naans:1: no what: the record names no NAAN
     """
 
     def __init__(self, message: str, *, filename: str = "", line: int = 0, record: str = "") -> None:
@@ -77,13 +98,28 @@ class TableError(LocatedError):
 
 
 class UnsafePlan(MaptrError):
-    """A plan removes or changes more of the table than the safety limit allows."""
+    """A plan removes or changes more of the table than the safety limit allows. The old table stays in use.
+
+    >>> from maptr.registry.plan import Plan
+    >>> try:
+    ...     Plan.between(Table(Entry(f"1234{n}") for n in range(10)), Table()).check()
+    ... except UnsafePlan as error:
+    ...     print(error)
+    the plan removes, retargets or cannot read 10 of 10 records (100%, the limit is 30%)
+    """
 
 
 class ZoneError(LocatedError):
     """A zone is not fit to load, or a record cannot be written.
 
     ``owner`` is that of the record. ``code`` is the code of a finding, if the reader of zone files gives one.
+
+    >>> from maptr.zone.build import NameServer
+    >>> try:
+    ...     NameServer.parse("ns.example.org=192.0.2.1")
+    ... except ZoneError as error:
+    ...     print(error)
+    name server ns.example.org=192.0.2.1 is not in the zone, so the zone cannot have its address
     """
 
     def __init__(self, message: str, *, filename: str = "", line: int = 0, owner: str = "", code: str = "") -> None:
@@ -97,7 +133,14 @@ class JournalError(LocatedError):
 
 
 class ConfigError(LocatedError):
-    """A wrong option or configuration value. ``key`` is its dotted name, ``line`` its line (0: none)."""
+    """A wrong option or configuration value. ``key`` is its dotted name, ``line`` its line (0: none).
+
+    >>> try:
+    ...     discover("ark:12345/x1", lifetime=-1.0)
+    ... except ConfigError as error:
+    ...     print(error)
+    lifetime: -1.0 is not a number of seconds
+    """
 
     def __init__(self, message: str, *, filename: str = "", line: int = 0, key: str = "") -> None:
         super().__init__(message, filename=filename, line=line, what=key)

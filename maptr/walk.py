@@ -39,10 +39,11 @@ RulePath = tuple[tuple[int, int], ...]
 
 
 class Settings(NamedTuple):
-    """The settings of a walk.
+    """The settings of a walk (draft-kunze-ark appendix B). ``discover`` takes its origin from ``origin=`` instead.
 
     ``scheme`` is the scheme for ``h`` candidates and for the hosts of a natab, but port 80 means http.
-    ``allow_private`` allows rules that lead to hosts that are not public.
+    ``allow_private`` allows rules that lead to hosts that are not public. The others are limits: redirects on one path,
+    questions, candidates, records and steps of regexp matching. A walk that reaches one is not ``complete``.
 
     >>> discover("ark:12345/x1", nameservers=[server], settings=Settings(scheme="http")).url()
     'http://ark.example.org/ark:12345/x1'

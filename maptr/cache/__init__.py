@@ -1,4 +1,7 @@
-"""Names and defaults of the cache, for configuration and command line, which start without the cache itself."""
+"""Names and defaults of the cache, for configuration and command line, which start without the cache itself.
+
+Inner room: it may change with any release. ``help(maptr)`` lists the public names.
+"""
 
 from __future__ import annotations
 

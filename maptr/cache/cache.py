@@ -46,8 +46,9 @@ class Cache:
     """A ``discover`` with memory. Threads and tasks may share one, and processes its disk file.
 
     ``natab``: a Table, or a file of any registry format, which is read again when it changes. ``path``: the SQLite
-    file; None or "" for none. ``policy``: which source answers, see ``policy``. ``nameservers``: the servers to ask,
-    by default the system's resolver. ``trust_ad``, ``trust_anchors`` and ``require``: as in ``discover``.
+    file; None or "" for none. ``policy``: which source answers: "dns-first", "natab-first", "dns-only" or "natab-only".
+    ``nameservers``: the servers to ask, by default the system's resolver. ``origin``, ``lifetime``, ``settings``,
+    ``trust_ad``, ``trust_anchors`` and ``require``: as in ``discover``.
     ``patience``: seconds to wait for DNS if a stale answer or the table has one. ``stale_limit``: seconds past its TTL
     for which an answer may be given while DNS does not answer (RFC 8767). ``table_limit``: seconds after which a table
     that its source has not confirmed is stale; None for never. ``history``: the SQLite file of drift verdicts, by
@@ -117,7 +118,9 @@ class Cache:
         require: Literal["secure"] | None = None,
         profile: Profile = "current",
     ) -> Discovery:
-        """``maptr.discover`` from the source that the policy chooses; the defaults of the options are the cache's own.
+        """``maptr.discover`` from the source that the policy chooses. An option that is None is the cache's own.
+
+        ``trust_ad`` and ``trust_anchors`` replace the cache's own trust together.
 
         The discovery has its ``source`` (dns, memory, disk, natab), its ``age``, ``stale`` and ``reason``. Raises what
         ``maptr.discover`` raises; NoMappingAuthority only if a source that may deny an ARK did so. With

@@ -30,8 +30,7 @@ Key = tuple[str, Labels]
 
 
 class CallOptions(NamedTuple):
-    """The options of one call of ``Cache.discover``. None: the cache's own. ``trust_ad`` and ``trust_anchors`` replace
-    the cache's trust together."""
+    """The options of one call of ``Cache.discover``."""
 
     resolver: Any = None
     nameservers: Iterable[str] | None = None

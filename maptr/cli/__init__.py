@@ -1,4 +1,7 @@
-"""The ``maptr`` command: one module for each noun of the command line, imported when its command runs."""
+"""The ``maptr`` command: one module for each noun of the command line, imported when its command runs.
+
+Inner room: it may change with any release. ``help(maptr)`` lists the public names.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""The DNS client: drivers of the walk, the stub resolver, and bulk lookups."""
+"""The DNS client: drivers of the walk, the stub resolver, and bulk lookups.
+
+Inner room: it may change with any release. ``help(maptr)`` lists the public names.
+"""

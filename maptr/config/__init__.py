@@ -1,6 +1,8 @@
 """Configuration: defaults < ``maptr.toml`` < ``MAPTR_*`` < flags, read into frozen dataclasses.
 
 ``model`` has what can be set, ``reader`` reads it from text and files.
+
+Inner room: it may change with any release. ``help(maptr)`` lists the public names.
 """
 
 from maptr.config.model import Config, KeyConfig, ServeConfig, ZoneConfig

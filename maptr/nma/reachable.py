@@ -90,7 +90,7 @@ class Own(Reachable):
 
     ``https://example.org/ark:12345/x1`` was received with ``https://example.org/``. If a candidate has that host, it is
     taken. If none has, a new candidate with the ``source`` ``ark`` is made, which neither DNS nor a table confirms;
-    ``found_only`` prevents this. The other options are those of Reachable.
+    ``found_only`` prevents this. The other options and the errors are those of Reachable.
 
     >>> received = "https://ark.example.org/ark:12345/x1"
     >>> discover(received, nameservers=[server], chooser=Own(found_only=True, seconds=0.1))[0].host

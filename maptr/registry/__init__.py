@@ -5,6 +5,8 @@
 
 JSON loses nothing. natab cannot hold everything, so its writer lists what it left out. All of these are pure functions;
 the caller reads and writes the files.
+
+Inner room: it may change with any release. ``help(maptr)`` lists the public names.
 """
 
 from __future__ import annotations

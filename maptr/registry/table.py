@@ -138,7 +138,10 @@ class Entry:
 
 
 class Table(Mapping[str, Entry]):
-    """An immutable mapping of keys to entries, in the order of their source. Equality respects that order.
+    """An immutable mapping of keys (``12345``, ``12345/x6``) to entries, in the order of their source.
+
+    Equality respects that order. ``registry.read`` makes one from any registry format. Raises ValueError if two entries
+    have one key.
 
     ``metadata`` is what the source says about itself (version, dates, description). ``unread`` holds the keys of
     records in the source that could not be read.

@@ -1,1 +1,4 @@
-"""Outgoing HTTP, bounded in size, time and destination."""
+"""Outgoing HTTP, bounded in size, time and destination.
+
+Inner room: it may change with any release. ``help(maptr)`` lists the public names.
+"""

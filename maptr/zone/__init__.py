@@ -1,1 +1,4 @@
-"""Zones: built from the registry, read, checked, compared, published."""
+"""Zones: built from the registry, read, checked, compared, published.
+
+Inner room: it may change with any release. ``help(maptr)`` lists the public names.
+"""

@@ -23,17 +23,6 @@ MODULES = sorted(
 )
 
 
-def test_every_public_name_except_errors_has_an_example() -> None:
-    public = {name: getattr(maptr, name) for name in maptr.__all__}
-    without = [
-        name
-        for name, value in public.items()
-        if not (isinstance(value, type) and issubclass(value, Exception))
-        and not any(test.examples for test in doctest.DocTestFinder().find(value, name))
-    ]
-    assert without == []
-
-
 @pytest.mark.parametrize("name", MODULES)
 def test_examples(name: str) -> None:
     module = import_module(name)

@@ -19,6 +19,7 @@ from maptr import (
     Discovery,
     DiscoveryFailed,
     NoMappingAuthority,
+    Own,
     Reachable,
     Settings,
     Stub,
@@ -52,6 +53,60 @@ def one() -> str:
     discover_at("192.0.2.1", "ark:12345/x1", lifetme=2.0)  # type: ignore[call-arg]
     discover("ark:12345/x1", nameservers="https://dns.example/dns-query", require="secure")
     return found.url() + str(port) + str(len(several))
+
+
+def with_every_option(key: dns.rdata.Rdata) -> list[Discovery]:
+    """Each option once, with another type than its default has."""
+
+    def on_step(step: Step) -> None:
+        pass
+
+    settings, origin = Settings(allow_private=True), dns.name.from_text("ark.example.")
+    anchors = {"ark.example.": [key]}
+    found = [
+        discover(
+            b"ark:/12345/x1",
+            nameservers=("192.0.2.1",),
+            origin=origin,
+            lifetime=2,
+            raise_on_none=False,
+            chooser=sticky,
+            on_step=on_step,
+            settings=settings,
+            trust_anchors=anchors,
+            require="secure",
+            profile="2019",
+        ),
+        discover_at("ns.example", "ark:12345/x1", port=5300, origin="ark.example", trust_ad=True, profile="2002"),
+        *discover_many(
+            iter(["ark:12345/x1"]),
+            resolver=dns.resolver.Resolver(),
+            origin=origin,
+            lifetime=2,
+            settings=settings,
+            trust_anchors=anchors,
+            profile="2019",
+            ordered=False,
+        ),
+        *discover_many([], nameservers=["192.0.2.1"], concurrency=10, rate=100, trust_ad=True),
+    ]
+    cache = Cache(natab="naans", lifetime=2, settings=settings, trust_anchors=anchors, patience=1, size=10, rate=10.0)
+    found.append(cache.discover("ark:12345/x1", resolver=Stub("192.0.2.1"), origin=origin, lifetime=2, trust_ad=False))
+    found.append(cache.judge(found[0], nameservers=["192.0.2.1"], require="secure"))
+    own = Own(found_only=True, schemes=("https",), seconds=1, allow_private=True)
+    found.append(cache.unasked("ark:12345/x1", origin="ark.example", profile="2002") or found[0].preferring(own))
+    return found
+
+
+def wrong() -> None:
+    discover("ark:12345/x1", require="insecure")  # type: ignore[arg-type]
+    discover("ark:12345/x1", profile="2018")  # type: ignore[arg-type]
+    discover("ark:12345/x1", lifetime="2")  # type: ignore[arg-type]
+    discover("ark:12345/x1", clock=time.monotonic)  # type: ignore[call-arg]
+    discover_many(["ark:12345/x1"], concurrency=1.5)  # type: ignore[arg-type]
+    discover_many(["ark:12345/x1"], require="secure")  # type: ignore[call-arg]
+    Cache("naans").discover("ark:12345/x1", lifetme=1.0)  # type: ignore[call-arg]
+    Stub(["192.0.2.1"], randomness=bytes)  # type: ignore[call-arg]
 
 
 async def remembered() -> list[Discovery]:

@@ -1,0 +1,50 @@
+"""``help(maptr)``: the public names first, each with its types, errors and an example, and the inner rooms as such."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import pydoc
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import maptr
+
+PACKAGE = Path(maptr.__file__).parent
+ROOMS = sorted(".".join(file.parent.relative_to(PACKAGE.parent).parts) for file in PACKAGE.rglob("*/__init__.py"))
+INNER = "Inner room: it may change with any release. ``help(maptr)`` lists the public names."
+PUBLIC = {name: getattr(maptr, name) for name in maptr.__all__}
+WITHOUT_ERRORS = {"Entry", "Settings", "at_random", "sticky", "weighted"}
+
+
+def test_help_begins_with_every_public_name_and_says_what_is_inner() -> None:
+    text = pydoc.plain(pydoc.render_doc(maptr))
+    description, contents = text[: text.index("PACKAGE CONTENTS")], text[text.index("PACKAGE CONTENTS") :]
+    assert [name for name in maptr.__all__ if not re.search(rf"\b{name}\b", description)] == []
+    assert "These names are the public API" in description
+    assert "inner room" in description
+    for name, value in PUBLIC.items():
+        head = rf"class {name}\(" if isinstance(value, type) else rf"    (async )?{name}\("
+        assert re.search(head, contents)
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_each_room_says_that_it_is_inner(name: str) -> None:
+    text = import_module(name).__doc__ or ""
+    headline, _, rest = text.partition("\n")
+    assert headline.endswith((".", ":")) or rest.strip()
+    assert INNER in rest
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_each_public_name_has_a_headline_its_errors_and_an_example(name: str) -> None:
+    value = PUBLIC[name]
+    text = inspect.getdoc(value) or ""
+    assert text == inspect.cleandoc(value.__doc__ or ""), "inherited"
+    assert re.match(r".+[.:](\s|$)", text)
+    assert any(test.examples for test in doctest.DocTestFinder(recurse=False).find(value, name))
+    is_error = isinstance(value, type) and issubclass(value, Exception)
+    assert is_error or name in WITHOUT_ERRORS or re.search("[Rr]aise|errors", text)
