@@ -84,6 +84,10 @@ class Cache:
         size: int = MAX_NAMES,
         rate: float | None = None,
     ) -> None:
+        patience, stale_limit = call.checked(patience, "patience"), call.checked(stale_limit, "stale_limit")
+        if table_limit is not None:
+            call.checked(table_limit, "table_limit")
+        call.checked_count(size, "size")
         ask, self._ask_async, clock, wall, rng = self._world
         self.policy: Policy = policies.named(policy)
         trust = TrustSettings(trust_ad, trust_anchors)

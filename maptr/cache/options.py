@@ -109,11 +109,11 @@ class DnsClient:
         self.origin = origin
         self.settings = with_origin(settings, origin)
         self.lifetime = call.seconds(lifetime)
-        self.nameservers = None if nameservers is None else tuple(call.listed(nameservers))
+        self.nameservers = None if nameservers is None else call.written_well(nameservers)
         self.trust = trust
         self.require = call.required(require)
         self.view = _view(None, self.nameservers, trust)
-        self._rate = rate
+        self._rate = call.checked_rate(rate)
         self._resolver: Stub | dns.resolver.Resolver | None = None
 
     def lookup(self, ark: Ark | str | bytes, options: CallOptions = NO_OPTIONS) -> ArkLookup:
@@ -148,7 +148,7 @@ class DnsClient:
         if resolver is not None:
             ask["resolver"] = resolver
             return _view(resolver, None, trust)
-        servers = self.nameservers if nameservers is None else tuple(call.listed(nameservers))
+        servers = self.nameservers if nameservers is None else call.written_well(nameservers)
         if servers is not None:
             ask["nameservers"] = servers
         return _view(None, servers, trust)

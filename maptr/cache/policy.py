@@ -152,8 +152,10 @@ _POLICIES: dict[str, Policy] = {policy.name: policy for policy in (DnsFirst(), N
 
 
 def named(policy: str | Policy) -> Policy:
-    """The policy of that name, or the policy itself. Raises ConfigError for an unknown name."""
+    """The policy of that name, or the policy itself. Raises ConfigError for an unknown name, TypeError for neither."""
     if not isinstance(policy, str):
+        if not hasattr(policy, "choose"):
+            raise TypeError(f"policy: {policy!r} is neither a name nor a policy")
         return policy
     if policy not in _POLICIES:
         raise ConfigError(f"{policy!r} is not one of {', '.join(POLICIES)}", key="policy")

@@ -239,14 +239,11 @@ class Bulk:
         clock: Clock = time.monotonic,
     ) -> None:
         call.check_resolver(stub, nameservers)
-        self.concurrency = CONCURRENCY if concurrency is None else concurrency
-        if self.concurrency < 1:
-            raise ConfigError("must be at least 1", key="concurrency")
-        if rate is not None and not rate > 0:
-            raise ConfigError("must be more than 0", key="rate")
+        self.concurrency = call.checked_count(CONCURRENCY if concurrency is None else concurrency, "concurrency")
+        self.rate = call.checked_rate(rate)
         self.seconds = call.seconds(lifetime)
         if stub is not None:
-            self.stub = stub.trusting(trust_anchors)
+            self.stub = stub.trusting(trust_anchors, trust_ad=trust_ad)
         elif nameservers is None:
             self.stub = Stub.system(trust_ad=trust_ad, trust_anchors=trust_anchors)
         else:
@@ -255,7 +252,6 @@ class Bulk:
         self.settings = call.with_origin(settings, origin)
         if names.wire_length(self.settings.origin) + MAX_NAAN + 1 > names.MAX_NAME:
             raise ConfigError(f"{origin} is too long for a NAAN below it", key="origin")
-        self.rate = rate
         self.clock = clock
 
     def run(

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary
 
 from maptr.ark import Ark, Profile
-from maptr.client.servers import TCP
+from maptr.client.servers import TCP, read_server
 from maptr.discovery import Discovery, Step
 from maptr.errors import ConfigError
 from maptr.protocol import names
 from maptr.protocol.names import Labels
+from maptr.protocol.numbers import PORT
 from maptr.walk import DEFAULTS, Answer, Question, Settings, Walk
 
 if TYPE_CHECKING:
@@ -98,8 +99,12 @@ def as_ark(ark: Ark | str | bytes, profile: Profile) -> Ark:
 
 
 def with_origin(settings: Settings | None, origin: str | dns.name.Name) -> Settings:
-    """The settings with this origin. Raises ConfigError for an invalid domain name."""
-    settings = settings or DEFAULTS
+    """The settings with this origin. Raises ConfigError for an invalid domain name, TypeError for another type."""
+    settings = DEFAULTS if settings is None else settings
+    if not isinstance(settings, Settings):
+        raise TypeError(f"settings: {settings!r} is not a maptr.Settings")
+    if not (isinstance(origin, str) or hasattr(origin, "labels")):
+        raise TypeError(f"origin: {origin!r} is neither a str nor a dns.name.Name")
     try:
         if not isinstance(origin, str):
             labels = names.check(tuple(label for label in origin.labels if label))
@@ -128,13 +133,34 @@ def check_resolver(resolver: object, nameservers: object) -> None:
 
 
 def listed(nameservers: Iterable[str]) -> list[str]:
-    """The servers as a list; a single text is one server."""
-    return [nameservers] if isinstance(nameservers, str) else list(nameservers)
+    """The servers as a list; a single text is one server. Raises TypeError for anything but text."""
+    if not isinstance(nameservers, Iterable):
+        raise TypeError(f"nameservers: {nameservers!r} is not a list of servers")
+    found = [nameservers] if isinstance(nameservers, str) else list(nameservers)
+    if wrong := [server for server in found if not isinstance(server, str)]:
+        raise TypeError(f"nameservers: {wrong[0]!r} is not a str")
+    return found
+
+
+def written_well(nameservers: Iterable[str]) -> tuple[str, ...]:
+    """The servers, of which none is looked up yet. Raises ConfigError for one that is not written as a server."""
+    found = listed(nameservers)
+    for text in found:
+        try:
+            if not has_urls([text]):
+                read_server(text, PORT)
+            elif not text.startswith(("tls://", "https://")):
+                raise ValueError(f"{text!r} is not a server: write HOST, tls://HOST or https://HOST/PATH")
+        except ValueError as error:
+            raise ConfigError(str(error), key="nameservers") from None
+    return tuple(found)
 
 
 def at_port(where: str, port: int) -> list[str]:
-    """One server as a list, at this port unless it names one."""
-    return [where if "#" in where else f"{where}#{port}"]
+    """One server as a list, at this port unless it names one, or has another protocol than plain DNS."""
+    if not isinstance(where, str):
+        raise TypeError(f"a server is a str, not {type(where).__name__}")
+    return [where if "#" in where or has_urls([where]) else f"{where}#{port}"]
 
 
 def has_urls(nameservers: Iterable[str] | None) -> bool:
@@ -148,11 +174,35 @@ def prefer(discovery: Discovery, chooser: Chooser | None) -> Discovery:
 
 
 def seconds(lifetime: float | None) -> float:
-    """The lifetime, or the default. Raises ConfigError for a negative number or NaN."""
-    lifetime = LIFETIME if lifetime is None else lifetime
-    if not lifetime >= 0:
-        raise ConfigError(f"{lifetime} is not a number of seconds", key="lifetime")
-    return lifetime
+    """The lifetime, or the default. Raises as ``checked``."""
+    return checked(LIFETIME if lifetime is None else lifetime, "lifetime")
+
+
+def checked(given: float, key: str) -> float:
+    """A number of seconds. Raises ConfigError for a negative number or NaN, TypeError for another type."""
+    if not isinstance(given, int | float):
+        raise TypeError(f"{key}: {given!r} is not a number")
+    if not given >= 0:
+        raise ConfigError(f"{given} is not a number of seconds", key=key)
+    return given
+
+
+def checked_rate(rate: float | None) -> float | None:
+    """Packets a second. Raises ConfigError unless it is more than 0, TypeError for another type."""
+    if not isinstance(rate, int | float | None):
+        raise TypeError(f"rate: {rate!r} is not a number")
+    if rate is not None and not rate > 0:
+        raise ConfigError("must be more than 0", key="rate")
+    return rate
+
+
+def checked_count(given: int, key: str) -> int:
+    """Raises ConfigError for a number below 1, TypeError for another type."""
+    if not isinstance(given, int):
+        raise TypeError(f"{key}: {given!r} is not a whole number")
+    if given < 1:
+        raise ConfigError("must be at least 1", key=key)
+    return given
 
 
 class Origins:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
-from maptr.client.call import Origins, listed
+from maptr.client.call import Origins, checked, listed
 from maptr.client.exchange import Exchange
 from maptr.client.servers import Server, find_servers, system_servers
 from maptr.errors import ConfigError
@@ -31,7 +31,7 @@ class Stub:
     serves many calls: it remembers which servers do not respond, and for a minute whether the origin exists.
 
     Raises DiscoveryFailed for a name without address, DiscoveryTimeout if its lookup takes too long, ValueError for a
-    bad port, ConfigError for bad anchors.
+    bad server or port, ConfigError for bad anchors or a bad lifetime.
 
     >>> Stub(["192.0.2.1", "2001:db8::1#5300"]).servers
     (Server(address='192.0.2.1', port=53, tcp=False), Server(address='2001:db8::1', port=5300, tcp=False))
@@ -46,7 +46,7 @@ class Stub:
         trust_anchors: TrustAnchors | None = None,
         lifetime: float | None = None,
     ) -> None:
-        until = None if lifetime is None else time.monotonic() + lifetime
+        until = None if lifetime is None else time.monotonic() + checked(lifetime, "lifetime")
         self.servers: tuple[Server, ...] = tuple(
             server
             for text in listed(nameservers)
@@ -69,14 +69,18 @@ class Stub:
         """A stub for the servers in resolv.conf(5). Raises DiscoveryFailed if there are none."""
         return cls(system_servers(), trust_ad=trust_ad, trust_anchors=trust_anchors)
 
-    def trusting(self, trust_anchors: TrustAnchors | None) -> Stub:
-        """A stub for the same servers that validates from these anchors; itself if they are None."""
-        if trust_anchors is None:
+    def trusting(self, trust_anchors: TrustAnchors | None, *, trust_ad: bool = False) -> Stub:
+        """A stub for the same servers that validates from these anchors, or trusts their AD bit; itself for neither.
+
+        Raises ConfigError for both, counting what this stub trusts.
+        """
+        if trust_anchors is None and (self.trust_ad or not trust_ad):
             return self
         from copy import copy  # a millisecond of start that few commands need
 
         twin = copy(self)
-        twin.validator = make_validator(trust_anchors, self.trust_ad)
+        twin.trust_ad = self.trust_ad or trust_ad
+        twin.validator = make_validator(trust_anchors or self.validator, twin.trust_ad)
         return twin
 
     def exchange(self, name: Labels, rdtype: int = NAPTR) -> AnyExchange:

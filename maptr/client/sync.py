@@ -140,13 +140,13 @@ def resolver_for(
     """The stub or dnspython resolver to ask; None for the system's. Raises ConfigError if both are given."""
     check_resolver(resolver, nameservers)
     if nameservers is None:
-        return resolver.trusting(run.trust_anchors) if isinstance(resolver, Stub) else resolver
+        return resolver.trusting(run.trust_anchors, trust_ad=run.trust_ad) if isinstance(resolver, Stub) else resolver
     nameservers = listed(nameservers)
     if has_urls(nameservers):
         from maptr.client.resolver import make_resolver  # dnspython takes 70 ms to import
 
         return make_resolver(nameservers, lifetime=run.left)
-    return make_stub(nameservers, trust_ad=run.trust_ad, trust_anchors=run.trust_anchors, lifetime=run.left)
+    return make_stub(nameservers, trust_ad=run.trust_ad, trust_anchors=run.trust_anchors, lifetime=max(0.0, run.left))
 
 
 class StubLookups:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from maptr.ark import INFLECTIONS, Ark, Profile
 from maptr.choose import Chooser
-from maptr.client.call import Call, StepHook, as_ark
+from maptr.client.call import Call, StepHook, as_ark, checked
 from maptr.client.sync import discover_with
 from maptr.discovery import Candidate, Discovery
 from maptr.errors import ConfigError, NmaError
@@ -167,8 +167,7 @@ def describe(
     Raises the errors of ``discover``, NmaError if no authority could be asked, and ConfigError for invalid
     ``inflections`` or ``seconds``.
     """
-    if not seconds >= 0:  # refuses NaN too
-        raise ConfigError(f"{seconds} is not a number of seconds", key="seconds")
+    checked(seconds, "seconds")
     parsed = as_ark(ark, profile)
     wanted = tuple(inflections)
     if not wanted:

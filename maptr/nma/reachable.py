@@ -23,8 +23,9 @@ from typing import ClassVar
 from maptr import url
 from maptr.cache.probe_log import Probe, ProbeResult
 from maptr.choose import Chooser, at_random, first
+from maptr.client.call import checked
 from maptr.discovery import Candidate, Discovery
-from maptr.errors import NmaError
+from maptr.errors import ConfigError, NmaError
 from maptr.naptr.regexp import Prefix, Substitution
 from maptr.web import http
 
@@ -50,7 +51,7 @@ class Reachable:
     without a scheme. ``seconds`` is the limit for one server; a choice takes 6 at most. ``allow_private`` allows
     servers at addresses that are not public. ``probe`` contacts a server and raises NmaError if it does not answer; by
     default it sets up TCP, and TLS for https. ``suspects`` tells which servers are likely down: their candidates are
-    tried after the others.
+    tried after the others. Raises ConfigError for other schemes, or a negative number of seconds.
 
     >>> chooser = Reachable(seconds=0.1)
     >>> discover("ark:12345/x1", nameservers=[server], chooser=chooser)[0].host
@@ -68,8 +69,12 @@ class Reachable:
         probe: ProbeFunction | None = None,
         suspects: Callable[[url.Url], bool] | None = None,
     ) -> None:
+        if isinstance(schemes, str) or not set(schemes) <= {"https", "http"}:
+            raise ConfigError(f"{schemes!r} are not schemes among https and http", key="schemes")
         self._suspects = suspects or (lambda where: False)
-        self._known = KnownServers(probe or can_connect(allow_private=allow_private), schemes=schemes, seconds=seconds)
+        self._known = KnownServers(
+            probe or can_connect(allow_private=allow_private), schemes=schemes, seconds=checked(seconds, "seconds")
+        )
 
     def __call__(self, discovery: Discovery) -> Candidate:
         in_turn = sorted(discovery, key=lambda one: self._suspects(_place(one, discovery)))

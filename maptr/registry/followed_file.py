@@ -195,6 +195,8 @@ def table_source(
     if natab is None or isinstance(natab, Table):
         return TableState(natab)
     if not isinstance(natab, str | os.PathLike):
+        if not hasattr(natab, "current"):
+            raise TypeError(f"natab: {natab!r} is neither a Table nor a path")
         return natab
     if os.path.isdir(natab):  # noqa: PTH112 - False if the path may not be read
         raise ConfigError("is a directory", filename=str(natab))

@@ -145,7 +145,12 @@ def usable_anchors(given: Anchors, filename: str = "") -> Mapping[dns.name.Name,
     found: dict[dns.name.Name, tuple[Rdata, ...]] = {}
     key = "" if filename else "trust_anchors"
     for name, rdatas in given.items():
-        zone = dns.name.from_text(name) if isinstance(name, str) else name
+        try:
+            zone = dns.name.from_text(name) if isinstance(name, str) else name
+        except dns.exception.DNSException as error:
+            raise ConfigError(f"{name} is not a valid domain name: {error}", filename=filename, key=key) from None
+        if wrong := [rdata for rdata in rdatas if not isinstance(rdata, dns.rdata.Rdata)]:
+            raise TypeError(f"trust_anchors: {wrong[0]!r} is not an rdata of dnspython")
         known = tuple(rdata for rdata in rdatas if is_usable(rdata))
         if not known:
             raise ConfigError(f"no trust anchor of {zone} has a known algorithm", filename=filename, key=key)

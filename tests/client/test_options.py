@@ -1,0 +1,234 @@
+"""Each option of the public functions, by every driver: what it does, and what a wrong value raises."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import dns.asyncresolver
+import dns.rdata
+import dns.resolver
+import pytest
+
+from maptr import (
+    Cache,
+    ConfigError,
+    Discovery,
+    DiscoveryFailed,
+    Reachable,
+    Settings,
+    Stub,
+    Validator,
+    discover,
+    discover_at,
+    discover_at_async,
+    discover_many,
+    discover_many_async,
+    sticky,
+)
+from maptr.answer.respond import respond
+from maptr.zone.snapshot import Snapshot
+from tests.support.drivers import (
+    RESOLVER_DRIVERS,
+    STUB_DRIVERS,
+    Driver,
+    at,
+    by_async,
+    by_async_bulk,
+    by_bulk,
+    by_cache,
+    by_discover,
+    collect,
+    found_by,
+    name_of,
+    resolver_of,
+)
+from tests.support.hostile import Hostile, hostile
+from tests.support.signers import signed_zone
+
+ARK = "ark:12345/x1"
+
+
+def by_stub(ark: str, server: Hostile, **options: Any) -> Discovery:
+    return found_by(lambda: discover(ark, resolver=Stub([at(server)]), **options))
+
+
+def by_place(ark: str, server: Hostile, **options: Any) -> Discovery:
+    return found_by(lambda: discover_at(server.host, ark, port=server.port, **options))
+
+
+def by_async_place(ark: str, server: Hostile, **options: Any) -> Discovery:
+    return found_by(lambda: asyncio.run(discover_at_async(server.host, ark, port=server.port, **options)))
+
+
+def by_bulk_resolver(ark: str, server: Hostile, **options: Any) -> Discovery:
+    (found,) = discover_many([ark], resolver=resolver_of(server, dns.resolver.Resolver), **options)
+    return found
+
+
+def by_async_bulk_resolver(ark: str, server: Hostile, **options: Any) -> Discovery:
+    resolver = resolver_of(server, dns.asyncresolver.Resolver)
+    (found,) = asyncio.run(collect(discover_many_async([ark], resolver=resolver, **options)))
+    return found
+
+
+def by_async_cache(ark: str, server: Hostile, **options: Any) -> Discovery:
+    with Cache(nameservers=[at(server)]) as cache:
+        return found_by(lambda: asyncio.run(cache.discover_async(ark, **options)))
+
+
+BULK: tuple[Driver, ...] = (by_bulk, by_async_bulk, by_bulk_resolver, by_async_bulk_resolver)
+SINGLE: tuple[Driver, ...] = (
+    *(by_discover, by_async, by_stub, by_place, by_async_place, by_cache, by_async_cache),
+    *RESOLVER_DRIVERS,
+)
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[Hostile, dns.rdata.Rdata]]:
+    """A server of two signed zones, and the key of the first."""
+    zone, key = signed_zone(
+        "ark.arpa.", '12345 NAPTR 0 0 "h" "ark" "" b.example.\n12345 NAPTR 0 1 "h" "ark" "" a.example.'
+    )
+    other, _ = signed_zone("ark.example.", '12345 NAPTR 0 0 "h" "ark" "" other.example.')
+    snapshot = Snapshot.from_zones([zone, other])
+
+    def answer(query: bytes, transport: str) -> list[bytes]:
+        reply = respond(query, snapshot)
+        return [reply] if reply is not None else []
+
+    with hostile(answer) as server:
+        yield server, key
+
+
+@pytest.mark.parametrize("driver", [*SINGLE, *BULK], ids=name_of)
+def test_options_of_a_walk(driver: Driver, served: tuple[Hostile, dns.rdata.Rdata]) -> None:
+    server, key = served
+    assert driver(ARK, server).urls() == ["https://b.example/ark:12345/x1", "https://a.example/ark:12345/x1"]
+    assert driver(ARK, server, origin="ark.example")[0].host == "other.example"
+    assert driver(ARK, server, origin="ark.example", settings=Settings(scheme="http")).url().startswith("http://other.")
+    assert driver(ARK, server, trust_ad=True).security == "insecure"
+    assert driver(ARK, server, trust_anchors={"ark.arpa.": [key]}).security == "secure"
+    assert str(driver("ark:12345/x1.b.a", server, profile="2019").ark) == "ark:12345/x1.a.b"
+    if driver not in (by_bulk_resolver, by_async_bulk_resolver):
+        asked = len(server.queries)
+        assert not driver("ark:12345/x7", server, lifetime=0).complete
+        assert len(server.queries) <= asked + 1
+
+
+@pytest.mark.parametrize("driver", SINGLE, ids=name_of)
+def test_options_of_one_call(driver: Driver, served: tuple[Hostile, dns.rdata.Rdata]) -> None:
+    server, key = served
+    steps: list[object] = []
+    found = driver(ARK, server, chooser=lambda discovery: discovery[-1], on_step=steps.append)
+    assert (found[0].host, steps) == ("a.example", list(found.trace))
+    assert driver(ARK, server, trust_anchors=Validator({"ark.arpa.": [key]}), require="secure", chooser=sticky)
+    assert driver("ark:99999/x1", server, raise_on_none=False) == driver("ark:99999/x1", server)
+    with pytest.raises(DiscoveryFailed, match="not secure"):
+        driver(ARK, server, require="secure").raise_for_security("secure")
+
+
+WRONG: list[tuple[str, object, type[Exception]]] = [
+    ("origin", 5, TypeError),
+    ("origin", b"ark.arpa", TypeError),
+    ("origin", "a..b", ConfigError),
+    ("lifetime", "2", TypeError),
+    ("lifetime", -1, ConfigError),
+    ("lifetime", float("nan"), ConfigError),
+    ("settings", {"scheme": "http"}, TypeError),
+    ("trust_anchors", {"ark.arpa.": [5]}, TypeError),
+    ("trust_anchors", {"a..b": []}, ConfigError),
+    ("trust_anchors", "no/such/file", ConfigError),
+    ("profile", "2018", ConfigError),
+]
+WRONG_FOR_ONE: list[tuple[str, object, type[Exception]]] = [("require", "insecure", ConfigError)]
+WRONG_FOR_MANY: list[tuple[str, object, type[Exception]]] = [
+    ("concurrency", 0, ConfigError),
+    ("concurrency", 1.5, TypeError),
+    ("rate", 0, ConfigError),
+    ("rate", "1", TypeError),
+]
+
+
+@pytest.mark.parametrize(("option", "value", "error"), [*WRONG, *WRONG_FOR_ONE, *WRONG_FOR_MANY])
+def test_a_wrong_value_is_an_error_that_names_the_option(
+    option: str, value: object, error: type[Exception], served: tuple[Hostile, dns.rdata.Rdata]
+) -> None:
+    wrong = option, value, error
+    drivers = [
+        *(SINGLE if wrong not in WRONG_FOR_MANY else ()),
+        *(STUB_DRIVERS[2:] if wrong not in WRONG_FOR_ONE else ()),
+    ]
+    for driver in drivers:
+        with pytest.raises(error, match=f"^{option}: "):
+            driver(ARK, served[0], **{option: value})
+
+
+@pytest.mark.parametrize(
+    ("servers", "error"), [(5, TypeError), ([5], TypeError), ([""], ConfigError), (["192.0.2.1#x"], ConfigError)]
+)
+def test_wrong_servers(servers: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"^nameservers: "):
+        discover(ARK, nameservers=servers)
+    with pytest.raises(error, match=r"^nameservers: "):
+        next(discover_many([ARK], nameservers=servers))
+    with pytest.raises(error, match=r"^nameservers: "):
+        Cache(nameservers=servers)
+    with pytest.raises(error, match=r"^nameservers: "):
+        Cache().discover(ARK, nameservers=servers)
+
+
+@pytest.mark.parametrize("scheme", ["http", "ftp"])
+def test_only_some_protocols_are_for_dns(scheme: str) -> None:
+    for ask in (lambda servers: discover(ARK, nameservers=servers), lambda servers: Cache(nameservers=servers)):
+        with pytest.raises(ConfigError, match="is not a server"):
+            ask([f"{scheme}://127.0.0.1"])
+
+
+def test_the_port_is_that_of_plain_dns() -> None:
+    with pytest.raises(DiscoveryFailed, match="853"):
+        discover_at("tls://127.0.0.1", ARK, lifetime=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"policy": 5}, TypeError),
+        ({"policy": "dns-last"}, ConfigError),
+        ({"natab": 5}, TypeError),
+        ({"patience": "1"}, TypeError),
+        ({"patience": -1}, ConfigError),
+        ({"stale_limit": -1}, ConfigError),
+        ({"table_limit": -1}, ConfigError),
+        ({"size": -1}, ConfigError),
+        ({"rate": 0}, ConfigError),
+    ],
+)
+def test_wrong_options_of_a_cache(options: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error, match=next(iter(options))):
+        Cache(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"schemes": "https"}, ConfigError),
+        ({"schemes": ("ftp",)}, ConfigError),
+        ({"seconds": -1}, ConfigError),
+        ({"seconds": "1"}, TypeError),
+    ],
+)
+def test_wrong_options_of_reachable(options: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error, match=next(iter(options))):
+        Reachable(**options)
+
+
+def test_a_stub_that_trusts_nothing_takes_the_trust_of_a_call(served: tuple[Hostile, dns.rdata.Rdata]) -> None:
+    server, key = served
+    stub = Stub([at(server)], trust_anchors={"ark.arpa.": [key]})
+    assert discover(ARK, resolver=stub).security == "secure"
+    with pytest.raises(ConfigError, match="not both"):
+        discover(ARK, resolver=stub, trust_ad=True)
+    (found,) = discover_many([ARK], resolver=Stub([at(server)]), trust_ad=True)
+    assert found.security == "insecure"
