@@ -312,7 +312,11 @@ class Discovery(Sequence[Candidate]):
 
     def replace(self, **changes: Any) -> Discovery:
         """A copy with other values, by the names of the constructor's arguments."""
-        return Discovery(**{**self.__dict__, **changes})
+        if unknown := changes.keys() - self.__dict__.keys():
+            raise TypeError(f"a Discovery has no {', '.join(sorted(unknown))}")
+        made = object.__new__(Discovery)
+        made.__dict__.update(self.__dict__, **changes)
+        return made
 
     def _compared(self) -> tuple[object, ...]:
         return self.ark, self.candidates, self.complete, self.source, self.security, self.stale

@@ -15,13 +15,13 @@ answers are known.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from maptr import url
 from maptr.ark import Ark
 from maptr.discovery import REGEXP_STEPS, SECURITY, Candidate, Discovery, Link, Outcome, Reading, Step
 from maptr.naptr.automaton import Budget, BudgetSpent
-from maptr.naptr.record import Kind, Naptr, Rule, read
+from maptr.naptr.record import Kind, Naptr, RRset, Rule, read
 from maptr.naptr.regexp import ResultTooLongError
 from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA, Labels
@@ -122,7 +122,7 @@ class Walk:
 
     NXDOMAIN for the root name means that there is no mapping authority only if the origin exists. If the response
     does not show that, and the caller does not know it (``origin_known``), the SOA of the origin is one more question.
-    ``root`` is the result of ``root_name``, if the caller has it already.
+    ``root`` is the result of ``root_name``, if the caller has it already. ``source`` is that of the candidates.
     Raises ValueError if NAAN and origin do not make a valid domain name.
     """
 
@@ -141,8 +141,10 @@ class Walk:
         origin_known: bool = False,
         budget: Budget | None = None,
         root: Labels | None = None,
+        source: str = "dns",
     ) -> None:
         self.ark = ark
+        self._in_url = ark.in_url
         self.settings = settings = settings or DEFAULTS
         self.steps: list[Step] = []  # the trace of the depths that have been read
         self._read = reader or read
@@ -155,6 +157,7 @@ class Walk:
         self._budget = budget or Budget(settings.regexp_steps)
         self._records_left = settings.max_records
         self._origin_known = origin_known
+        self._source = source
         self._too_long: list[RulePath] = []  # of records whose URL is too long
 
     def next(self) -> list[Question]:
@@ -177,12 +180,16 @@ class Walk:
     def over(self) -> bool:
         return not self._open
 
-    def result(self, now: float | None = None) -> Discovery:
+    def result(
+        self, now: float | None = None, *, source: str = "dns", stale: bool = False, fetched: float | None = None
+    ) -> Discovery:
         """The discovery, with its expiration counted from ``now``. Open questions count as timed out."""
         while self._open:
             for question in self._open:
                 self._answers.setdefault(question.name, Answer(Outcome.TIMEOUT, note=TIME_OVER))
             self._read_depth()
+        if len(self.steps) > 1:  # the records of one name are in their order
+            self._found.sort(key=_Found.rank)
         ranked = _rank(self._found, self.ark, self.settings.scheme, self._too_long)
         most = self.settings.max_candidates
         trace = tuple(self.steps)
@@ -194,7 +201,8 @@ class Walk:
         ttl = self._ttl if complete else None
         until = None if ttl is None or now is None else now + ttl
         scheme = self.settings.scheme
-        return Discovery(self.ark, ranked[:most], trace, complete, "dns", self._security, ttl, until, scheme)
+        made = (self.ark, ranked[:most], trace, complete, source, self._security, ttl, until, scheme, stale)
+        return Discovery(*made, fetched=fetched)
 
     def _read_depth(self) -> None:
         """Read the answers to all open questions, and open those of the next depth."""
@@ -230,9 +238,8 @@ class Walk:
         here = question
         if sane is not None and sane < question.ttl:
             here = question._replace(ttl=sane)
-        if len(records) > 1:  # sort in canonical order, without duplicates
-            unique = {naptr.canonical(): naptr for naptr in records}
-            records = [unique[key] for key in sorted(unique)]
+        if not isinstance(records, RRset):
+            records = RRset.of(records)
         self._records_left -= len(records)
         if self._records_left < 0:
             self._complete = False
@@ -284,7 +291,9 @@ class Walk:
         made = ""
         try:
             made = self._apply(rule)
-            where = url.parse_allowed(made, allow_private=self.settings.allow_private)
+            where = rule.where
+            if where is None or len(made) > url.MAX_URL or made.strip(url.CLEAN):
+                where = url.parse_allowed(made, allow_private=self.settings.allow_private)
         except (url.TooLongError, ResultTooLongError) as error:
             # The record is for this ARK, but its URL is unknown: no record of a worse rank may replace it.
             self._complete = False
@@ -292,15 +301,15 @@ class Walk:
             raise _Skipped(f"{error}; records of a worse rank are left out") from None
         except ValueError as error:
             raise _Skipped(f"makes {made[:200]!a}: {error}") from None
-        of_rule = {"target": made, "made_for": self.ark.in_url, "substitution": rule.substitution}
-        self._add(here, rule, 0, where.host.in_url, where.port, **of_rule)
+        self._add(here, rule, 0, where.host.in_url, where.port, made)
         return [f"candidate {made}"]
 
-    def _add(self, here: Question, rule: Rule, nth: int, host: str, port: int | None, **values: Any) -> None:
+    def _add(self, here: Question, rule: Rule, nth: int, host: str, port: int | None, target: str = "") -> None:
         """Add the candidate of a rule; ``nth`` is the number of its host in the record."""
-        order, preference = rule.naptr[:2]
-        path, owner = (*here.path, (order, preference)), names.to_text(here.name)
-        candidate = Candidate(host, port, order, preference, owner, here.ttl, path=path, **values)
+        order, preference = rank = rule.naptr[:2]
+        owner, made_for = names.to_text(here.name), self._in_url if target else ""
+        place = (host, port, order, preference, owner, here.ttl, self._source, target)
+        candidate = Candidate(*place, (*here.path, rank), made_for, rule.substitution, status=rule.status)
         self._found.append(_Found(candidate, rule.naptr, nth))
 
     def _redirect(self, here: Question, rule: Rule, onward: dict[Labels, Question]) -> list[str]:
@@ -329,7 +338,7 @@ class Walk:
         """What the rule makes of the ARK. Raises _Skipped, BudgetSpent and ResultTooLongError."""
         assert rule.substitution is not None  # noqa: S101 - the caller has checked it
         self.ark_read = True
-        made = rule.substitution.apply(self.ark.in_url.encode(), self._budget)
+        made = rule.substitution.apply(self._in_url.encode(), self._budget)
         if made is None:
             raise _Skipped("its regexp does not match this ARK")
         return made.decode("ascii", "backslashreplace")
@@ -364,6 +373,7 @@ class _Found(NamedTuple):
     nth: int
 
     def rank(self) -> tuple[object, ...]:
+        """(Order, preference) along the path, then rdata in canonical order."""
         path = self.candidate.path
         return _without_final_zeros(path), self.naptr.canonical(), self.nth, len(path), self.candidate.owner.lower()
 
@@ -376,7 +386,7 @@ def _without_final_zeros(path: RulePath) -> RulePath:
 
 
 def _rank(found: Sequence[_Found], ark: Ark, scheme: str, unknown: Sequence[RulePath]) -> tuple[Candidate, ...]:
-    """Candidates by (order, preference) along their path, then by rdata in canonical order; each URL once.
+    """The candidates that were found, in the order of their ranks; each URL once.
 
     URLs that differ only in the slash after ``ark:`` count as one. ``unknown`` are the paths of records for this ARK
     whose URL is unknown: candidates of a worse rank than one of these are left out.
@@ -387,6 +397,6 @@ def _rank(found: Sequence[_Found], ark: Ark, scheme: str, unknown: Sequence[Rule
         worst = min(map(_without_final_zeros, unknown))
         found = [one for one in found if _without_final_zeros(one.candidate.path) <= worst]
     ranked: dict[str, Candidate] = {}
-    for candidate, _, _ in sorted(found, key=_Found.rank):
+    for candidate, _, _ in found:
         ranked.setdefault(url.same_place(candidate.url(ark, scheme=scheme)), candidate)
     return tuple(ranked.values())

@@ -144,7 +144,7 @@ class Cache:
             require,
             profile,
         )
-        text = ark if isinstance(ark, str) and options == NO_OPTIONS else None
+        text = _text(ark) if options == NO_OPTIONS else None
         if text is not None and (recent := self._recent.get(text)) and recent[0] > self._clock():
             return recent[1]
         lookup = self._client.lookup(ark, CallOptions(*options))
@@ -183,7 +183,7 @@ class Cache:
             require,
             profile,
         )
-        text = ark if isinstance(ark, str) and options == NO_OPTIONS else None
+        text = _text(ark) if options == NO_OPTIONS else None
         if text is not None and (recent := self._recent.get(text)) and recent[0] > self._clock():
             return recent[1]
         import asyncio  # here and in aclose: it doubles the start time of a program that does not await
@@ -353,6 +353,13 @@ class Cache:
 def cache_class(world: World) -> type[Cache]:
     """``Cache`` with other clocks or another DNS client, for tests and for programs that must not ask DNS."""
     return type("Cache", (Cache,), {"_world": world})
+
+
+def _text(ark: Ark | str | bytes) -> str | None:
+    """The text by which the discovery of an ARK is kept."""
+    if isinstance(ark, str):
+        return ark
+    return ark.resolution if isinstance(ark, Ark) and not (ark.tail or ark.nma or ark.notes) else None
 
 
 def _disk(path: str | os.PathLike[str] | Disk | None, wall: Callable[[], float]) -> Disk | None:

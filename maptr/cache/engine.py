@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import dns.exception
 
@@ -19,9 +19,11 @@ from maptr.cache.lookups import CircuitBreakers, PendingLookup, PendingLookups, 
 from maptr.cache.options import ArkLookup, Key
 from maptr.cache.policy import Choice, Dns, Natab, Policy, Take
 from maptr.cache.store import LruDict, Store, replay
-from maptr.discovery import CLOCK_SLACK, Discovery, DiscoveryError, Outcome, Step
+from maptr.discovery import CLOCK_SLACK, REGEXP_STEPS, Discovery, DiscoveryError, Outcome, Step
 from maptr.errors import printable
-from maptr.naptr.record import Naptr, Rule, read
+from maptr.naptr.automaton import Budget, BudgetSpent
+from maptr.naptr.record import Naptr, RRset, Rule, read
+from maptr.naptr.regexp import ResultTooLongError
 from maptr.protocol.names import Labels, fold
 from maptr.registry.followed_file import TableSource, TableState
 from maptr.registry.table import Entry, Table
@@ -39,6 +41,9 @@ REUSE_SECONDS = 1.0  # for which a discovery is handed out unchanged: its TTL co
 TABLE_TTL = 300  # seconds; a zone built from the table gives a NAAN this TTL too
 MAX_RULES = 100_000  # NAANs whose rules are kept
 MAX_REASON = 300  # characters of the reason why a record is unusable, which may quote a target of any length
+
+
+ABSENT = Answer(Outcome.NXDOMAIN, ttl=TABLE_TTL, server="natab")  # of a name to which a rule of the table redirects
 
 
 class Engine:
@@ -211,10 +216,11 @@ class Engine:
         self, lookup: ArkLookup, choice: Choice, from_dns: Discovery | None, from_table: Discovery | None
     ) -> Discovery:
         reason = choice.reason
+        changes: dict[str, Any] = {}
         if choice.take in (Take.NATAB, Take.NATAB_STALE) and from_table is not None:
-            made = from_table.replace(stale=choice.take is Take.NATAB_STALE)
+            made, changes = from_table, {"stale": choice.take is Take.NATAB_STALE}
             if from_dns is not None:
-                made = made.replace(trace=(*from_dns.trace, *from_table.trace))
+                changes["trace"] = (*from_dns.trace, *from_table.trace)
         elif choice.take in (Take.DNS, Take.KEPT, Take.NONE) and from_dns is not None:
             made = from_dns
         else:
@@ -224,7 +230,7 @@ class Engine:
             made = Discovery(lookup.ark, (), trace, complete, source, security, scheme=lookup.settings.scheme)
             if from_table is not None and from_table.reason:
                 reason = f"{reason}: {from_table.reason}"
-        return made.expiring(self._wall(), reason=reason)
+        return made.expiring(self._wall(), reason=reason, **changes)
 
 
 def _said(discovery: Discovery) -> Dns:
@@ -245,18 +251,14 @@ def _not_asked(lookup: ArkLookup, why: str) -> Discovery:
     return Discovery(lookup.ark, (), (step,), complete=False)
 
 
-class _Rules(NamedTuple):
-    """The rules of a NAAN, each with its shoulder, their meanings, and the records, longest shoulder first, each with
-    its fault or ""."""
+class _Serving(NamedTuple):
+    """What serves the ARKs of a record: the record, its fault or "", the rules that can be for these ARKs as the answer
+    of DNS, and the meanings of these, each with the status that the record asks for."""
 
-    rules: list[tuple[str, Naptr]]
+    entry: Entry
+    fault: str
+    answer: Answer
     meanings: dict[Naptr, Rule]
-    entries: list[tuple[Entry, str]]
-
-    def answer(self, name: str) -> Answer:
-        """The rules that can be for a name: a NAAN may have hundreds of shoulders."""
-        found = [naptr for shoulder, naptr in self.rules if name.startswith(shoulder)]
-        return Answer(Outcome.ANSWER, found, TABLE_TTL, server="natab")
 
     def read(self, naptr: Naptr, **_: object) -> Rule:
         return self.meanings[naptr]
@@ -272,7 +274,10 @@ class TableReader:
 
     def __init__(self) -> None:
         # One tuple, which is replaced as a whole: another thread may read another table at the same time.
-        self._kept: tuple[Table | None, LruDict[tuple[str, bool, Labels], _Rules]] = None, LruDict(MAX_RULES)
+        self._kept: tuple[Table | None, LruDict[tuple[str, bool, Labels], list[tuple[str, _Serving]]]] = (
+            None,
+            LruDict(MAX_RULES),
+        )
 
     def read(self, ark: Ark, settings: Settings, state: TableState, *, too_old: bool) -> tuple[Natab, Discovery | None]:
         """What the table says, and its discovery if it has the ARK.
@@ -281,59 +286,80 @@ class TableReader:
         """
         if state.table is None:
             return Natab.MISSING, None
-        rules = self._rules(ark.naan, settings, state.table)
         name = ark.resolution.partition("/")[2]
-        serving = [one for one in rules.entries if name.startswith(one[0].shoulder)]  # the first one answers
+        rules = self._rules(ark.naan, settings, state.table)
+        serving = next((one for shoulder, one in rules if name.startswith(shoulder)), None)
         if state.trouble:
             natab = Natab.BROKEN_HAS if serving else Natab.BROKEN_HAS_NOT
         elif too_old:
             natab = Natab.STALE_HAS if serving else Natab.STALE_HAS_NOT
         else:
             natab = Natab.HAS if serving else Natab.HAS_NOT
-        if not serving:
+        if serving is None:
             return natab, None
-        entry, fault = serving[0]
-        root = fold((ark.naan.encode(), *settings.origin))
-        absent = Answer(Outcome.NXDOMAIN, ttl=TABLE_TTL, server="natab")
-        found = None
+        found, fault = None, serving.fault
         if not fault:
-            answer = rules.answer(name)
-            found = replay(ark, settings, lambda name: answer if name == root else absent, reader=rules.read)
+            root = fold((ark.naan.encode(), *settings.origin))
+            answers = {root: serving.answer}
+            walk = replay(ark, settings, lambda name: answers.get(name, ABSENT), reader=serving.read, source="natab")
+            found = walk and walk.result(source="natab", fetched=state.fetched)
         if not found:
             fault = printable(fault or "none of its targets makes a URL of this ARK")
-            reason = f"record {entry.key}: {fault if len(fault) <= MAX_REASON else fault[:MAX_REASON] + '...'}"
+            reason = f"record {serving.entry.key}: {fault if len(fault) <= MAX_REASON else fault[:MAX_REASON] + '...'}"
             return Natab.UNUSABLE, Discovery(ark, (), (), complete=False, source="natab", reason=reason)
-        statuses: dict[str, int] = {}
-        for one, _ in serving:
-            for nma in one.nmas:
-                statuses.setdefault(nma.url(ark, one.shoulder), nma.status)
-        candidates = tuple(
-            candidate._replace(source="natab", status=statuses.get(candidate.target + ark.tail))
-            for candidate in found.candidates
-        )
-        return natab, found.replace(candidates=candidates, source="natab", fetched=state.fetched)
+        return natab, found
 
-    def _rules(self, naan: str, settings: Settings, table: Table) -> _Rules:
-        """The rules of a NAAN. A NAAN can have hundreds of shoulders, so they are kept while the table is the same."""
+    def _rules(self, naan: str, settings: Settings, table: Table) -> list[tuple[str, _Serving]]:
+        """What serves the shoulders of a NAAN, the longest first. A NAAN can have hundreds of shoulders, so this is
+        kept while the table is the same."""
         of, kept = self._kept
         if table is not of:
             kept = LruDict(MAX_RULES)
             self._kept = table, kept
         key = naan, settings.allow_private, settings.origin
-        if rules := kept.get(key):
-            return rules
-        whole = table.get(naan)
-        entries = [*table.shoulders(naan), *([whole] if whole is not None else ())]
-        judged = [_judge(entry, settings.allow_private) for entry in entries]
-        unread = (record.partition("/") for record in table.unread)
-        judged += [(Entry(naan, shoulder), "the record cannot be read") for n, _, shoulder in unread if n == naan]
-        judged.sort(key=lambda one: -len(one[0].shoulder))
-        usable = {entry.shoulder: entry for entry, fault in judged if not fault}
-        made = records(usable.pop("", Entry(naan)), tuple(usable.values()))
-        meanings = {naptr: read(naptr, undotted=undotted(settings.origin)) for _, naptr in made}
-        rules = _Rules(made, meanings, judged)
-        kept.put(key, rules)
+        rules = kept.get(key)
+        if rules is None:
+            rules = _serving(naan, settings, table)
+            kept.put(key, rules)
         return rules
+
+
+def _serving(naan: str, settings: Settings, table: Table) -> list[tuple[str, _Serving]]:
+    whole = table.get(naan)
+    entries = [*table.shoulders(naan), *([whole] if whole is not None else ())]
+    judged = [_judge(entry, settings.allow_private) for entry in entries]
+    unread = (record.partition("/") for record in table.unread)
+    judged += [(Entry(naan, shoulder), "the record cannot be read") for n, _, shoulder in unread if n == naan]
+    judged.sort(key=lambda one: -len(one[0].shoulder))
+    usable = {entry.shoulder: entry for entry, fault in judged if not fault}
+    made = records(usable.pop("", Entry(naan)), tuple(usable.values()))
+    made.sort(key=lambda one: one[1].canonical())
+    meanings = {naptr: read(naptr, undotted=undotted(settings.origin)) for _, naptr in made}
+    rules = []
+    for entry, fault in judged:
+        shoulder = entry.shoulder
+        rrset = RRset([naptr for start, naptr in made if shoulder.startswith(start)])
+        ark = Ark(naan, f"{shoulder}x")
+        statuses: dict[str, int] = {}
+        for one, _ in judged:
+            if shoulder.startswith(one.shoulder):
+                for nma in one.nmas:
+                    statuses.setdefault(nma.url(ark, one.shoulder), nma.status)
+        of_ark = {naptr: _with_status(meanings[naptr], ark, statuses) for naptr in rrset}
+        answer = Answer(Outcome.ANSWER, rrset, TABLE_TTL, server="natab")
+        rules.append((shoulder, _Serving(entry, fault, answer, of_ark)))
+    return rules
+
+
+def _with_status(rule: Rule, ark: Ark, statuses: Mapping[str, int]) -> Rule:
+    """The rule with the status of the target that it makes, here of an example."""
+    if rule.substitution is None:
+        return rule
+    try:
+        made = rule.substitution.apply(ark.in_url.encode(), Budget(REGEXP_STEPS)) or b""
+    except (BudgetSpent, ResultTooLongError):
+        return rule
+    return rule._replace(status=statuses.get(made.decode()))
 
 
 def _judge(entry: Entry, allow_private: bool) -> tuple[Entry, str]:

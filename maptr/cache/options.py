@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from maptr.ark import Ark, Profile
@@ -65,8 +64,7 @@ class TrustSettings:
             self.view = f" from {_fingerprint(self.validator)}"
 
 
-@dataclass(frozen=True, slots=True)
-class ArkLookup:
+class ArkLookup(NamedTuple):
     """One call of ``discover`` with every option resolved.
 
     ``ask`` holds the options for the DNS client. Answers are shared only between lookups with the same ``view``.
@@ -115,9 +113,17 @@ class DnsClient:
         self.view = _view(None, self.nameservers, trust)
         self._rate = call.checked_rate(rate)
         self._resolver: Stub | dns.resolver.Resolver | None = None
+        self._default: ArkLookup | None = None  # of a call without options
 
     def lookup(self, ark: Ark | str | bytes, options: CallOptions = NO_OPTIONS) -> ArkLookup:
         """Raises ArkSyntaxError and ConfigError."""
+        if options != NO_OPTIONS:
+            return self._lookup(ark, options)
+        if self._default is None:
+            self._default = self._lookup(ark, options)
+        return self._default._replace(ark=call.as_ark(ark, "current"))
+
+    def _lookup(self, ark: Ark | str | bytes, options: CallOptions) -> ArkLookup:
         parsed = call.as_ark(ark, options.profile)
         origin = self.origin if options.origin is None else options.origin
         settings = self.settings

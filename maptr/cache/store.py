@@ -15,6 +15,8 @@ from maptr.ark import Ark
 from maptr.cache.options import ArkLookup, Key
 from maptr.discovery import CLOCK_SLACK, Discovery, Outcome
 from maptr.files import ForkLock
+from maptr.naptr.automaton import Budget
+from maptr.naptr.record import Naptr, RRset, Rule, RuleCache
 from maptr.protocol import names
 from maptr.protocol.names import Labels
 from maptr.walk import Answer, Reader, Settings, Walk
@@ -90,6 +92,8 @@ class Store:
         self.clock = clock
         self._wall = wall
         self._stale_limit = stale_limit
+        self._rules = RuleCache()
+        self._rules_lock = ForkLock()
 
     def learn(self, view: str, discovery: Discovery) -> None:
         now, wall = self.clock(), self._wall()
@@ -99,6 +103,11 @@ class Store:
                 self._memory.put((view, name), CachedAnswer(answer, wall, now + lifetime, lifetime))
                 if self._disk is not None:
                     self._disk.put(view, name, answer, wall, wall + lifetime)
+
+    def rule(self, naptr: Naptr, *, undotted: Labels | None, budget: Budget) -> Rule:
+        """``naptr.record.read``, with a memory for regexps."""
+        with self._rules_lock:
+            return self._rules(naptr, undotted=undotted, budget=budget)
 
     def fresh(self, lookup: ArkLookup) -> Replay:
         return Replay(self, lookup).run()
@@ -118,7 +127,8 @@ class Store:
         """The discovery that the answers of another ARK's discovery and the fresh answers give; None if some lack."""
         said = {name: answer for name, answer in answers_of(other) if answer.outcome.said}
         kept = Replay(self, lookup)
-        return replay(lookup.ark, lookup.settings, lambda name: said.get(name) or kept.answer(name))
+        walk = replay(lookup.ark, lookup.settings, lambda name: said.get(name) or kept.answer(name), reader=self.rule)
+        return None if walk is None else walk.result()
 
     def forget(self, key: Key) -> None:
         self._memory.drop(key)
@@ -173,9 +183,9 @@ class Replay:
         self.found: Discovery | None = None
 
     def run(self) -> Replay:
-        found = replay(self._lookup.ark, self._lookup.settings, self.answer)
-        if found is not None:
-            self.found = found.replace(source=self._source, fetched=self._fetched, stale=self._stale)
+        walk = replay(self._lookup.ark, self._lookup.settings, self.answer, reader=self._store.rule)
+        if walk is not None:
+            self.found = walk.result(source=self._source, fetched=self._fetched, stale=self._stale)
         return self
 
     def answer(self, name: Labels) -> Answer | None:
@@ -203,26 +213,32 @@ def answers_of(discovery: Discovery) -> Iterator[tuple[Labels, Answer]]:
     for step in discovery.trace:
         if step.outcome is Outcome.LIMIT or step.rdtype != "NAPTR" or (origin_unknown and step is discovery.trace[0]):
             continue
-        records = tuple(reading.naptr for reading in step.readings)
+        records = RRset.of(reading.naptr for reading in step.readings)
         answer = Answer(step.outcome, records, step.ttl, step.note, step.server, security=step.security)
         yield names.fold(step.name), answer
 
 
 def replay(
-    ark: Ark, settings: Settings, answer: Callable[[Labels], Answer | None], *, reader: Reader | None = None
-) -> Discovery | None:
-    """The walk of an ARK over known answers; None as soon as ``answer`` has none for a name.
+    ark: Ark,
+    settings: Settings,
+    answer: Callable[[Labels], Answer | None],
+    *,
+    reader: Reader,
+    source: str = "dns",
+) -> Walk | None:
+    """The walk of an ARK over known answers; None as soon as ``answer`` has none for a name. ``source`` is that of its
+    candidates.
 
     Raises ValueError if NAAN and origin do not make a valid domain name.
     """
-    walk = Walk(ark, settings, reader=reader, origin_known=True)
+    walk = Walk(ark, settings, reader=reader, origin_known=True, source=source)
     while questions := walk.next():
         for question in questions:
             said = answer(names.fold(question.name))
             if said is None:
                 return None
             walk.tell(question, said)
-    return walk.result()
+    return walk
 
 
 def _longest_lifetime(answer: Answer) -> int:

@@ -13,7 +13,7 @@ from functools import partial
 from http import HTTPStatus
 from urllib.parse import parse_qsl
 
-from maptr.ark import Ark, find_arks
+from maptr.ark import MAX_TEXT, Ark, find_arks
 from maptr.errors import ArkSyntaxError
 from maptr.gateway import api, describe, doh, pages, resolve
 from maptr.gateway.message import Answer, Headers, Lines, Lookup, Request, Response, preflight, text
@@ -117,7 +117,9 @@ def _resolve(request: Request, received: str, site: Site) -> Answer:
     try:
         ark = Ark.parse(f"{_without_inert(path)}{mark}{query}" if "%" in path else received, bare=True)
     except ArkSyntaxError as error:
-        return failure(request, HTTPStatus.BAD_REQUEST, str(error))
+        too_long = len(received) > MAX_TEXT
+        status = HTTPStatus.REQUEST_URI_TOO_LONG if too_long else HTTPStatus.BAD_REQUEST
+        return failure(request, status, str(error))
     if len(ark.in_url) > resolve.MAX_ARK:
         return failure(request, HTTPStatus.REQUEST_URI_TOO_LONG, f"an ARK of more than {resolve.MAX_ARK} bytes")
     ark, wants = resolve.own_parameter(ark)

@@ -213,7 +213,8 @@ class HttpServer:
         self._waiting.pop(connection, None)
         client, number = request.remote or "", ""
         if self._clients.trusts(client):
-            client = self._clients.address(client, ",".join(request.headers.getall(hdrs.X_FORWARDED_FOR, ())))
+            if forwarded := request.headers.getall(hdrs.X_FORWARDED_FOR, None):
+                client = self._clients.address(client, ",".join(forwarded))
             number = request.headers.get("X-Request-Id", "")
         if not _REQUEST_ID.match(number):
             number = self._next_id()
@@ -294,7 +295,8 @@ class HttpServer:
     async def _discover(self, ark: Ark) -> Discovery:
         """The discovery, without candidates instead of an error."""
         try:
-            return await self._cache.discover_async(ark.resolution if ark.name else ark, chooser=self._chooser)
+            # Without the URL before the label, which is the client's, and the inflection, which needs no look-up.
+            return await self._cache.discover_async(Ark(*ark[:4]), chooser=self._chooser)
         except DiscoveryError as error:
             if error.discovery is None:
                 return Discovery(ark, complete=False, reason=str(error))

@@ -132,6 +132,8 @@ class Site:
 
     def is_suspect(self, candidate: Candidate, found: Discovery, now: float) -> bool:
         """True if the server of a candidate did not answer its last probes."""
+        if not self.liveness:
+            return False
         place = place_in(candidate.url(found.ark, scheme=found.scheme))
         known = self.liveness.get(place) if place is not None else None
         return known is not None and known.is_suspect(now)

@@ -10,6 +10,7 @@ import enum
 import functools
 import struct
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from maptr import url
@@ -111,6 +112,17 @@ def quote(octets: bytes) -> str:
     return f'"{"".join([_QUOTED[octet] for octet in octets])}"'
 
 
+class RRset(tuple[Naptr, ...]):
+    """The records of a name in canonical order (RFC 4034 6.3), without duplicates; ``of`` makes it."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, records: Iterable[Naptr]) -> RRset:
+        unique = {naptr.canonical(): naptr for naptr in records}
+        return cls([unique[key] for key in sorted(unique)])
+
+
 class Kind(enum.Enum):
     """What a record means to Maptr."""
 
@@ -124,7 +136,9 @@ class Rule(NamedTuple):
     """The meaning of one record. ``notes`` say what is unusual about it, or why it is not for Maptr.
 
     ``hosts`` is set for HOST: one host and port, or both readings of a name that may lack its final dot, the
-    likelier first. ``substitution`` is set for URL, and for REDIRECT if the next name is made from the ARK.
+    likelier first. ``substitution`` is set for URL, and for REDIRECT if the next name is made from the ARK. ``status``
+    is the HTTP status that a table asks for; no record has it. ``where`` is set for URL if all URLs that the rule makes
+    are at one public server, and has that.
     """
 
     naptr: Naptr
@@ -132,6 +146,8 @@ class Rule(NamedTuple):
     notes: tuple[str, ...] = ()
     hosts: tuple[tuple[url.Host, int | None], ...] = ()
     substitution: Substitution | None = None
+    status: int | None = None
+    where: url.Url | None = None
 
 
 def read(naptr: Naptr, *, undotted: Labels | None = None, budget: Budget | None = None) -> Rule:
@@ -186,7 +202,20 @@ def _read_url(naptr: Naptr, notes: list[str], budget: Budget | None) -> Rule:
     if naptr.replacement:
         notes.append("a u record with a replacement, which is ignored")
     substitution = _substitution(naptr, notes, budget)
-    return Rule(naptr, Kind.URL if substitution else Kind.OTHER, tuple(notes), substitution=substitution)
+    if substitution is None:
+        return Rule(naptr, Kind.OTHER, tuple(notes))
+    return Rule(naptr, Kind.URL, tuple(notes), substitution=substitution, where=_server(substitution))
+
+
+def _server(substitution: Substitution) -> url.Url | None:
+    """The public server of all URLs that a substitution makes; None if these need not have one."""
+    start = substitution.start
+    if start.count(b"/") < 3:  # the host may go on
+        return None
+    try:
+        return url.parse_allowed(start.decode("ascii"))
+    except ValueError:
+        return None
 
 
 def _read_redirect(naptr: Naptr, notes: list[str], budget: Budget | None) -> Rule:

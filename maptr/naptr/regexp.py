@@ -64,6 +64,12 @@ class Substitution(NamedTuple):
         expression = prefix or Expression.parse(ere, ignore_case=bool(flags), groups_used=groups, budget=budget)
         return cls(expression, replacement)
 
+    @property
+    def start(self) -> bytes:
+        """The text with which all results start."""
+        first = self.replacement[0] if self.replacement else b""
+        return first if isinstance(self.expression, Prefix) and isinstance(first, bytes) else b""
+
     def apply(self, text: bytes, budget: Budget) -> bytes | None:
         """The text with its match replaced, or None if nothing matches. Raises BudgetSpent and ResultTooLongError."""
         groups = self.expression.match(text, budget)
@@ -134,8 +140,8 @@ def _replacement(text: bytes) -> Iterator[bytes | int]:
 # A literal: a character that stands for itself, an escaped one (no back-reference), or one alone in a bracket.
 _LITERAL = rb"(?:[^][()|*+?{}.^$\\]|\\[^1-9]|\[[^][^]\])"
 _SHAPE = re.compile(
-    rb"\^(?P<before>(?:%b)*?)(?:(?P<maybe>%b)\?(?P<after>(?:%b)*))?(?:\((?P<inside>(?:%b)*)\.\*\)|\.\*)\$?"
-    % ((_LITERAL,) * 4),
+    rb"\^(?P<whole>\()?(?P<before>(?:%b)*?)(?:(?P<maybe>%b)\?(?P<after>(?:%b)*))?"
+    rb"(?(whole)\.\*\)|(?:\((?P<inside>(?:%b)*)\.\*\)|\.\*))\$?" % ((_LITERAL,) * 4),
     re.DOTALL,
 )
 _PARTS = ("before", "maybe", "after", "inside")
@@ -145,19 +151,18 @@ _WRAPPED = re.compile(rb"\\(.)|\[(.)\]", re.DOTALL)  # a literal that is escaped
 class Prefix(NamedTuple):
     """A fixed text and a rest, such as ``^ark:/?12345/(x6.*)$``: the shape of nearly every rule, matched by comparison.
 
-    ``prefixes`` are the texts that may come first, the preferred one first. If there is a ``group``, it begins
-    ``inside`` bytes before their end. A property test shows that an Expression gives the same groups.
+    ``prefixes`` are the texts that may come first, the preferred one first, each with the place at which the group
+    begins, None without one. A property test shows that an Expression gives the same groups.
     """
 
-    prefixes: tuple[bytes, ...]
-    group: bool
-    inside: int
+    prefixes: tuple[tuple[bytes, int | None], ...]
 
     @classmethod
     def parse(cls, ere: bytes, *, groups_used: int = 0, budget: Budget | None = None) -> Prefix | None:
         """None for any other shape, or if the replacement uses a missing group. Costs PARSE_STEPS of the budget."""
         found = _SHAPE.fullmatch(ere)
-        if found is None or groups_used > (found["inside"] is not None):
+        grouped = found is not None and (found["whole"] or found["inside"]) is not None
+        if found is None or groups_used > grouped:
             return None
         if budget is not None:
             budget.spend(PARSE_STEPS)
@@ -165,20 +170,21 @@ class Prefix(NamedTuple):
         before, maybe, after, inside = (_WRAPPED.sub(rb"\1\2", groups[name]) for name in _PARTS)
         # A repeat takes as much as it can, so the text with the optional character comes first.
         stems = (before + maybe + after, before + after) if maybe else (before,)
-        return cls(tuple(stem + inside for stem in stems), found["inside"] is not None, len(inside))
+        starts = [None if not grouped else 0 if found["whole"] else len(stem) for stem in stems]
+        return cls(tuple((stem + inside, start) for stem, start in zip(stems, starts, strict=True)))
 
     @property
     def size(self) -> int:
         """The memory it takes, in instructions of a program."""
-        return sum(map(len, self.prefixes)) // 10
+        return sum(len(prefix) for prefix, _ in self.prefixes) // 10
 
     def match(self, text: bytes, budget: Budget) -> Groups | None:
         """Positions by slot, as ``Expression.match`` returns them, or None. Raises BudgetSpent."""
-        for prefix in self.prefixes:
+        for prefix, start in self.prefixes:
             budget.spend(1)
             if text.startswith(prefix):
-                groups = {0: 0, 1: len(text)}
-                return {**groups, 2: len(prefix) - self.inside, 3: len(text)} if self.group else groups
+                end = len(text)
+                return {0: 0, 1: end} if start is None else {0: 0, 1: end, 2: start, 3: end}
         return None
 
 

@@ -208,7 +208,7 @@ def _received(discovery: Discovery, *, allow_private: bool) -> Candidate | None:
     made = discovery[0]._replace(host=where.host.in_url, port=where.port, owner="", source="ark", scheme="")
     if where.rest == "/":
         return made._replace(scheme=scheme.lower() if mark else "", target="", made_for="", substitution=None)
-    substitution = Substitution(Prefix((b"",), group=True, inside=0), (base.encode(), 1))
+    substitution = Substitution(Prefix(((b"", 0),)), (base.encode(), 1))
     return made._replace(target=base + ark.resolution, made_for=ark.resolution, substitution=substitution)
 
 

@@ -26,7 +26,7 @@ from maptr.cache.drift import (
 )
 from maptr.cache.store import replay
 from maptr.discovery import Discovery, Outcome
-from maptr.naptr.record import Naptr
+from maptr.naptr.record import Naptr, read
 from maptr.registry.table import Entry, Nma, Table
 from maptr.walk import Answer, Settings
 from tests.support.caching import Clock, Rig, host, redirect, said
@@ -43,9 +43,9 @@ def dns_of(*rules: Naptr, outcome: Outcome | None = None) -> Callable[[Ark], Dis
     answer = said(*rules) if outcome is None else Answer(outcome)
 
     def discover(ark: Ark) -> Discovery:
-        found = replay(ark, Settings(), lambda name: answer)
-        assert found is not None
-        return found
+        walk = replay(ark, Settings(), lambda name: answer, reader=read)
+        assert walk is not None
+        return walk.result()
 
     return discover
 
@@ -169,9 +169,9 @@ def test_records_behind_a_redirect_are_not_those_of_the_naan() -> None:
     answers = {(b"12345", b"ark", b"arpa"): said(redirect("next.example")), (b"next", b"example"): said(*records(X6))}
 
     def discover(ark: Ark) -> Discovery:
-        found = replay(ark, Settings(), answers.get)
-        assert found is not None
-        return found
+        walk = replay(ark, Settings(), answers.get, reader=read)
+        assert walk is not None
+        return walk.result()
 
     assert said_shoulders(discover(probe_of("12345", "", ()))) == set()
     (drift,) = reconcile("12345", Table([WHOLE]), discover, {})

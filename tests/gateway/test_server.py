@@ -179,7 +179,7 @@ def test_a_malformed_request_is_refused_without_details(
         ("/ark:12345/%zz", 400),
         ("/ark:", 400),
         ("/ark:" + "a" * 70 + "/x", 400),
-        ("/ark:12345/" + "x" * 9000, 400),
+        ("/ark:12345/" + "x" * 9000, 414),
         ("/../../../etc/passwd", 404),
         ("/templates/../../etc/passwd", 404),
         ("/%2e%2e/%2e%2e/etc/passwd", 404),
@@ -285,7 +285,7 @@ def test_the_number_of_headers_has_a_limit(shared: Gateway) -> None:
 
 
 def test_a_body_has_a_limit(shared: Gateway) -> None:
-    assert get(shared.port, "/", method="POST", body=b" " * MAX_BODY).status == 400  # as no ARK
+    assert get(shared.port, "/", method="POST", body=b" " * MAX_BODY).status == 414  # longer than an ARK
     chunks = b"8000\r\n" + b"a" * 0x8000 + b"\r\n"
     for content in (
         request("/", method="POST", body=b" " * (MAX_BODY + 1)),

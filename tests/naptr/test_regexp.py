@@ -216,12 +216,12 @@ def test_any_field_parses_or_says_why(field: bytes) -> None:
 LITERALS = st.sampled_from(["a", "b", r"\.", "[.]", "[-]", r"\a", r"\0", "/", ":", "1", " ", "é", "\n"])
 texts = st.lists(LITERALS, max_size=4).map("".join)
 prefixes = st.builds(
-    lambda before, maybe, after, inside, rest: f"^{before}{maybe}{after}" + rest.replace("T", inside),
+    lambda before, maybe, after, inside, form: form.replace("B", f"{before}{maybe}{after}").replace("T", inside),
     texts,
     st.sampled_from(["", "", "a?", "[.]?", "/?", r"\.?"]),
     texts,
     texts,
-    st.sampled_from(["(T.*)$", "(T.*)", "T.*$", "T.*"]),
+    st.sampled_from(["^B(T.*)$", "^B(T.*)", "^BT.*$", "^BT.*", "^(B.*)$", "^(B.*)"]),
 )
 
 
