@@ -19,7 +19,7 @@ choosers    sticky, at_random, weighted     by hash, at random, or at random by 
             Reachable, Own      the first that answers, or the one that the ARK came with
 ARKs        Ark                 an ARK, from any received text
             find_arks           the ARKs in prose
-tables      Table, Entry        a registry of NAANs, and one record of it
+tables      Table, Entry, Nma   a registry of NAANs, one record of it, and one mapping authority of a record
 errors      MaptrError          the base of all others
             ArkSyntaxError      the text is not an ARK
             ConfigError         a wrong option
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     )
     from maptr.errors import ArkSyntaxError, ConfigError, MaptrError, TableError, UnsafePlan, ZoneError
     from maptr.nma.reachable import Own, Reachable
-    from maptr.registry.table import Entry, Table
+    from maptr.registry.table import Entry, Nma, Table
     from maptr.walk import Settings
 
 __version__ = "0.1.0"
@@ -74,7 +74,7 @@ _HOMES = {
     "maptr.discovery": "Candidate Discovery DiscoveryError DiscoveryFailed DiscoveryTimeout NoMappingAuthority",
     "maptr.errors": "ArkSyntaxError ConfigError MaptrError TableError UnsafePlan ZoneError",
     "maptr.nma.reachable": "Own Reachable",
-    "maptr.registry.table": "Entry Table",
+    "maptr.registry.table": "Entry Nma Table",
     "maptr.walk": "Settings",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
@@ -91,6 +91,7 @@ __all__ = [
     "DiscoveryTimeout",
     "Entry",
     "MaptrError",
+    "Nma",
     "NoMappingAuthority",
     "Own",
     "Reachable",

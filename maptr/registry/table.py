@@ -63,6 +63,9 @@ class Nma:
 
     ``target`` is a URL template, ``where`` the registry's own text for it, ``status`` the HTTP redirect code that the
     registry wants, ``acronym`` the NMA's operator (natab has one on each host line; other formats have none).
+
+    >>> Nma("https://ark.example.org/${content}").url(Ark.parse("ark:12345/x1?info"))
+    'https://ark.example.org/12345/x1?info'
     """
 
     target: str

@@ -17,7 +17,7 @@ PACKAGE = Path(maptr.__file__).parent
 ROOMS = sorted(".".join(file.parent.relative_to(PACKAGE.parent).parts) for file in PACKAGE.rglob("*/__init__.py"))
 INNER = "Inner room: it may change with any release. ``help(maptr)`` lists the public names."
 PUBLIC = {name: getattr(maptr, name) for name in maptr.__all__}
-WITHOUT_ERRORS = {"Entry", "Settings", "at_random", "sticky", "weighted"}
+WITHOUT_ERRORS = {"Entry", "Nma", "Settings", "at_random", "sticky", "weighted"}
 
 
 def test_help_begins_with_every_public_name_and_says_what_is_inner() -> None:
