@@ -106,6 +106,7 @@ class Peer:
     zone: ClassVar[str] = ""  # lines for one zone, with $origin and $path
     settings = ""  # more lines for ``options`` of BIND, the default template of Knot, or ``server`` of the others
     sections = ""  # more sections of the configuration
+    wrapper: Sequence[str] = ()  # a command that runs the server, in a network namespace for instance
 
     def __init__(self, zones: Mapping[str, Path | str], port: int = 0) -> None:
         self.zones = {origin: Path(path).resolve() for origin, path in zones.items()}
@@ -162,13 +163,14 @@ class Peer:
         return self
 
     def launch(self) -> Self:
-        """Run the server without waiting for it."""
+        """Run the server without waiting for it, in the directory that it had if it was killed."""
         require(*self.commands)
-        self.directory = _temporary_directory(f"maptr-{self.name}-")
+        if self.directory == Path():
+            self.directory = _temporary_directory(f"maptr-{self.name}-")
         command = self.configure()
-        with (self.directory / "log").open("wb") as log:
+        with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                command,
+                [*self.wrapper, *command],
                 cwd=self.directory,
                 env={"MAPTR_SERVE_USER": pwd.getpwuid(os.geteuid()).pw_name} | os.environ,
                 stdin=subprocess.DEVNULL,
@@ -205,6 +207,15 @@ class Peer:
 
     def stop(self, number: int = signal.SIGTERM) -> int | None:
         """End the server and delete its directory. Returns its exit code; a second call does nothing."""
+        code = self.kill(number)
+        if self.directory != Path():
+            self._last_log = self.log()
+            shutil.rmtree(self.directory, ignore_errors=True)
+            self.directory = Path()
+        return code
+
+    def kill(self, number: int = signal.SIGKILL) -> int | None:
+        """End the server and keep its directory, for ``launch``. Returns its exit code."""
         process, self._process = self._process, None
         code = None
         if process is not None:
@@ -213,10 +224,6 @@ class Peer:
                 process.wait(STOP_SECONDS)
             _kill_group(process.pid)
             code = process.wait()
-        if self.directory != Path():
-            self._last_log = self.log()
-            shutil.rmtree(self.directory, ignore_errors=True)
-            self.directory = Path()
         return code
 
 

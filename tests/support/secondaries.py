@@ -33,9 +33,10 @@ POWERDNS_SCHEMAS = (  # paths in Debian and elsewhere
 
 
 class Secondary(Peer):
-    """A secondary of the primary at ``host`` and ``primary_port``. It is ready when it has the zone."""
+    """A secondary of the primary at ``primary_host`` and ``primary_port``. It is ready when it has the zone."""
 
     snippet: ClassVar[str]  # the language of its code block in the page
+    primary_host = HOST
 
     def __init__(self, primary_port: int, port: int = 0) -> None:
         super().__init__({ORIGIN: Path()}, port)
@@ -44,7 +45,7 @@ class Secondary(Peer):
     def documented(self, language: str = "") -> str:
         """The code block of the page in this language, with the addresses and the secret of the test."""
         block = self.block(language or self.snippet)
-        text = block.replace("192.0.2.1", self.host).replace("SECRET", SECRET)
+        text = block.replace("192.0.2.1", self.primary_host).replace("SECRET", SECRET)
         return re.sub(r"\b5300\b", str(self.primary_port), text)
 
     def block(self, language: str) -> str:
@@ -64,7 +65,7 @@ class KnotSecondary(Secondary, Knot):
     snippet = "knot"
 
     def statements(self) -> str:
-        (self.directory / "db").mkdir()  # Knot 3.2 crashes if it cannot create the database of a catalog
+        (self.directory / "db").mkdir(exist_ok=True)  # Knot 3.2 crashes if it cannot create the database of a catalog
         storage = f'    storage: "{self.directory}"\n'
         lines = re.sub(r"(  - (domain: .*|id: member)\n)", rf"\1{storage}", self.documented())
         lines = lines.replace("acl: maptr-may-notify", "acl: [maptr-may-notify, test-may-transfer]")

@@ -9,11 +9,13 @@ from typing import TypeVar
 Found = TypeVar("Found")
 
 
-def until(condition: Callable[[], Found], what: str | Callable[[], str], *, seconds: float = 30.0) -> Found:
+def until(
+    condition: Callable[[], Found], what: str | Callable[[], str], *, seconds: float = 30.0, pause: float = 0.005
+) -> Found:
     """Wait until the condition is true, and return its value. Fails the test after some seconds."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         if time.monotonic() > deadline:
             raise AssertionError(f"did not happen: {what if isinstance(what, str) else what()}")
-        time.sleep(0.005)
+        time.sleep(pause)
     return found

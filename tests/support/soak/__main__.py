@@ -1,0 +1,326 @@
+"""Runs a primary, two secondaries, a resolver, a gateway and clients for simulated months, with faults.
+
+Each step moves all clocks by some days, publishes the next version of the registry, and lets something happen: a fault,
+or a step of a key rollover. Every client then asks for ARKs twice, meanwhile and after the repair. Its answer must be
+what the table of that moment says, or an older one that is honestly stale: it is within the TTL of DNS, or the response
+gives its age. Anything else ends the soak with exit code 1. The exit code is 0 without a run if a part is not
+installed, but 1 in CI (MAPTR_REQUIRE_PEERS=1).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import random
+import re
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from tests.support.peers import PeerError, find
+from tests.support.soak.clients import Answer
+from tests.support.soak.faults import Happening, faults, rollover
+from tests.support.soak.machines import enter_namespaces, libfaketime, make_bridge
+from tests.support.soak.site import Site
+from tests.support.soak.timeline import Event, Timeline
+from tests.support.soak.truth import Truth, Verdict, documents, with_canary
+
+DAY = 86400
+STEP = 7.0  # seconds of a step, of which TTL and SLACK pass without a change
+JUMP = (0.5, 5.0)  # days by which a step moves the clocks; signatures are renewed a week before their end
+OVERTIME = 1.1  # share of the time after which no further step begins
+CLIENTS = ("direct", "resolver", "command", "gateway")
+COMMANDS = ("nsd", "knotd", "unbound", "ip", "unshare", "nsenter", "setpriv")
+MANY, FEW = 12, 3  # ARKs that a client asks for
+FLAWS = ("registry", "keys")
+PLAIN = Happening("", "primary", lags=False, is_fault=False)
+
+
+class Failed(Exception):
+    """A client was answered wrongly or not at all, or a server did not recover."""
+
+
+class Soak:
+    """One run. ``flaw`` breaks something on purpose, which the soak must notice."""
+
+    def __init__(self, site: Site, rng: random.Random, seconds: float, flaw: str) -> None:
+        self.site, self.rng, self.seconds, self.flaw = site, rng, seconds, flaw
+        self.steps = max(3, round(seconds / STEP))
+        self.truth = Truth()
+        self.timeline = Timeline(("primary", "nsd", "knot", "resolver", "gateway"), CLIENTS)
+        self.verdicts: dict[str, Counter[Verdict]] = {client: Counter() for client in CLIENTS}
+        self.happened: dict[str, list[float]] = {}
+        self.step = 0
+        self.updates = min(math.ceil(0.8 * self.steps), 130)
+        self.update = 0
+        self.pulled = 0  # the version that the gateway has
+        self.source, self.documents = documents(rng, self.updates)
+        self._ended = threading.Event()
+        self._observer = threading.Thread(target=self._observe)
+
+    # ---- what is observed all the time
+
+    def _observe(self) -> None:
+        """Who has which version, twice a second."""
+        site = self.site
+        while not self._ended.wait(0.5):
+            for name, server in site.servers.items():
+                if name == "gateway":
+                    found = re.search(r"//v(\d+)\.", site.gateway_answer().url or "")
+                    version, serial = int(found[1]) if found else None, None
+                else:
+                    version, serial = site.version_at(server), site.serial_at(server)
+                if name in ("nsd", "knot"):
+                    self.truth.saw(name, version)
+                self.timeline.saw(name, version, self.truth.version, serial)
+
+    # ---- the run
+
+    def run(self, progress: Progress) -> None:
+        task = progress.add_task("starting", total=self.steps)
+        with ExitStack() as stack:
+            first = with_canary(self.documents[0], 0)
+            self.truth.advance(first, self.site.now)
+            self.site.start(first, stack)
+            self.timeline.started = time.monotonic()
+            self._observer.start()
+            stack.callback(self._observer.join)
+            stack.callback(self._ended.set)
+            started = time.monotonic()
+            for happening in self._plan():
+                if time.monotonic() - started > self.seconds * OVERTIME:
+                    break
+                self.step += 1
+                progress.update(task, description=f"day {self.day:.0f}: {happening.name or 'updates'}")
+                self._one_step(happening)
+                progress.update(task, completed=self.step)
+                time.sleep(max(0.0, started + self.step * STEP - time.monotonic()))
+                self._ask_all(happening, "afterwards", FEW)
+            if self.flaw:
+                raise Failed(f"the soak did not notice the flaw: {self.flaw}")
+
+    @property
+    def day(self) -> float:
+        return self.site.offset / DAY
+
+    def _plan(self) -> Iterator[Happening]:
+        """In each cycle all faults in a random order, a rollover spread over it, and in later cycles plain steps."""
+        planned = 0
+        while planned < self.steps:
+            cycle = [*faults(self.site), *([PLAIN] * 4 if planned else [])]
+            self.rng.shuffle(cycle)
+            for number, change in enumerate(rollover(self.site)):
+                cycle.insert(1 + number * (len(cycle) + 1) // 3, change)
+            yield from cycle[: self.steps - planned]
+            planned += len(cycle)
+
+    def _one_step(self, happening: Happening) -> None:
+        site, started = self.site, self.timeline.now
+        self._jump()
+        happening.begin()
+        content = self._next_version()
+        if not happening.holds:
+            self._publish(content)
+        happening.amid()
+        if not happening.lags:
+            site.wait_for(self.truth.version)
+        self._ask_all(happening, "meanwhile", MANY)
+        happening.end()
+        ended = self.timeline.now
+        if happening.holds:
+            self._publish(content)
+        if site.is_running("primary"):
+            site.reload()
+        until_served = f"{happening.name or 'update'} in step {self.step}"
+        try:
+            site.wait_for(self.truth.version)
+            site.wait_for_resolver()
+            site.wait_for_gateway()
+        except AssertionError as error:
+            raise Failed(f"no recovery after {until_served}: {error}") from error
+        if happening is not PLAIN:
+            name = f"{happening.row}: {happening.name}"
+            self.happened.setdefault(name, []).append(self.timeline.now - ended)
+            self.timeline.events.append(Event(happening.row, happening.name, started, ended, happening.is_fault))
+
+    def _jump(self) -> None:
+        self.site.set_clocks(self.site.offset + DAY * self.rng.uniform(*JUMP))
+        self.timeline.days.append((self.timeline.now, self.day))
+
+    def _next_version(self) -> bytes | None:
+        """The registry of this step; None if it does not change."""
+        done = max(self.step / self.steps, self.timeline.now / self.seconds)
+        number = min(self.updates, int(self.updates * done))
+        if number <= self.update:
+            return None
+        self.update = number
+        return with_canary(self.documents[number], self.truth.version + 1)
+
+    def _publish(self, content: bytes | None) -> None:
+        site = self.site
+        if content is not None:
+            self.truth.advance(content, site.now)
+            site.write_source(self._flawed(content))
+            site.version = self.truth.version
+        if site.is_running("primary"):
+            site.reload()
+        if self.rng.random() < 0.5:
+            site.pull_for_gateway()
+            self.pulled = site.version
+
+    def _flawed(self, content: bytes) -> bytes:
+        if self.flaw == "keys":
+            (self.site.directory / "keys").rename(self.site.directory / "lost")
+            self.flaw = "keys, which were lost"
+        if self.flaw == "registry" and self.step > 2:
+            return re.sub(rb"https://v(\d+)\.soak\.example", rb"https://v\1.evil.example", content)
+        return content
+
+    # ---- the clients
+
+    def _ask_all(self, happening: Happening, when: str, count: int) -> None:
+        arks = self.truth.arks(self.rng, count)
+        for client in CLIENTS:
+            cut_off = happening.silent if when == "meanwhile" else frozenset()
+            asked = arks[:FEW] if client in cut_off or client == "command" else arks
+            in_dns = self.truth.in_dns()
+            found: Counter[Verdict] = Counter()
+            for ark, answer in zip(asked, self._ask(client, asked), strict=True):
+                verdict = self.truth.judge(ark, answer, in_dns, self.site.now)
+                found[verdict] += 1
+                # Without DNS, the gateway knows only what its table has.
+                unknown = client == "gateway" and cut_off and self.truth.expected(ark, self.pulled) is None
+                may_be_silent = client in cut_off or unknown
+                if verdict is Verdict.WRONG or (verdict is Verdict.SILENT and not may_be_silent):
+                    self._count(client, found)
+                    expected = self.truth.expected(ark, self.truth.version) or "no mapping authority"
+                    raise Failed(
+                        f"step {self.step} (day {self.day:.1f}), {when}, with {happening.name or 'no fault'}"
+                        f" at {happening.row}: {client} asked for {ark}\n  expected: {expected}"
+                        f" (version {self.truth.version}; in DNS {sorted(in_dns)})\n  actual:   {answer}"
+                    )
+            self._count(client, found)
+
+    def _count(self, client: str, found: Counter[Verdict]) -> None:
+        self.verdicts[client] += found
+        self.timeline.rounds.append((self.timeline.now, client, found))
+
+    def _ask(self, client: str, arks: Sequence[str]) -> list[Answer]:
+        site = self.site
+        at_resolver = f"{site.resolver.host}#{site.resolver.port}"
+        if client == "direct":
+            servers = [f"{server.host}#{server.port}" for server in site.secondaries]
+            self.rng.shuffle(servers)
+            return site.clients.ask("discover", arks, nameservers=servers, anchor=str(site.client_anchor))
+        if client == "resolver":
+            return site.clients.ask("discover", arks, nameservers=[at_resolver])
+        if client == "gateway":
+            return site.clients.ask("http", arks, host=site.gateway.host, port=site.gateway.port)
+        words = ("url", f"@{at_resolver}", "--trust-ad", "--require", "secure", "--no-cache", *arks)
+        done = site.at_clients.run(sys.executable, "-m", "maptr", *words, codes=(0, 1, 9))
+        said = done.stderr.strip()
+        return [
+            Answer(line or None, silent=not line and done.returncode == 9, note=said)
+            for line in done.stdout.splitlines()
+        ]
+
+    # ---- what is printed
+
+    def summary(self) -> Iterator[Table]:
+        table = Table("client", *(verdict.value for verdict in Verdict), title="Answers")
+        for client, verdicts in self.verdicts.items():
+            table.add_row(client, *(str(verdicts[verdict]) for verdict in Verdict))
+        yield table
+        table = Table("what happened", "times", "longest recovery, s", title="Events")
+        for name, seconds in sorted(self.happened.items()):
+            table.add_row(name, str(len(seconds)), f"{max(seconds):.1f}")
+        yield table
+
+    def title(self) -> str:
+        signings = self.site.primary.log().count(" signed, serial ")
+        return (
+            f"{self.step} of {self.steps} steps, {self.day:.0f} days, {self.truth.version} versions of {self.source},"
+            f" signed {signings} times"
+        )
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def missing() -> list[str]:
+    """What the soak needs and is not installed."""
+    found = [command for command in COMMANDS if find(command) is None]
+    return found if libfaketime() else [*found, "libfaketime"]
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        "scripts/soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=20.0, help="how long (default 20; CI runs 2)")
+    parser.add_argument("--seed", type=int, default=1, help="of faults, jumps and ARKs (default 1)")
+    parser.add_argument("--timeline", type=Path, default=Path("soak.svg"), help="the picture (default soak.svg)")
+    parser.add_argument(
+        "--flaw",
+        choices=FLAWS,
+        default="",
+        help="break something on purpose, and see the soak fail: the primary gets another registry than the clients are"
+        " compared with, or it loses its keys",
+    )
+    options = parser.parse_args(arguments)
+    console = Console(stderr=True)
+    if absent := missing():
+        required = os.environ.get("MAPTR_REQUIRE_PEERS") == "1" or os.environ.get("CI") == "true"
+        say(f"soak: {'' if required else 'SKIPPED: '}not installed: {', '.join(absent)}; run scripts/peers as root")
+        return int(required)
+    if reason := enter_namespaces(arguments):
+        say(f"soak: NO NETWORK NAMESPACES ({reason}): all servers share 127.0.0.1, and no network is cut")
+    else:
+        make_bridge()
+    return soak(options, console, namespaces=not reason)
+
+
+def soak(options: argparse.Namespace, console: Console, *, namespaces: bool) -> int:
+    failure = ""
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="soak-", dir="/tmp")))
+        site = Site(directory, stack, namespaces=namespaces)
+        run = Soak(site, random.Random(options.seed), options.minutes * 60, options.flaw)
+        columns = (TextColumn("{task.description:50}"), BarColumn(), TimeRemainingColumn())
+        try:
+            with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+                run.run(progress)
+        except (Failed, AssertionError, PeerError) as error:
+            failure = str(error)
+            for name, server in site.servers.items():
+                say("\n".join((f"---- the end of the log of {name}", *server.log().splitlines()[-12:])))
+        except KeyboardInterrupt:
+            failure = "interrupted"
+        title = f"maptr soak, seed {options.seed}: {run.title()}"
+        run.timeline.write(options.timeline, title + (", FAILED" if failure else ""))
+    out = Console()
+    for table in run.summary():
+        out.print(table)
+    say(f"{title}; {options.timeline}")
+    if failure:
+        say(f"soak: FAILED: {failure}")
+    return 130 if failure == "interrupted" else int(bool(failure))
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.exit(main(sys.argv[1:]))
