@@ -30,7 +30,7 @@ from rich.table import Table
 
 from tests.support.peers import PeerError, find
 from tests.support.soak.clients import Answer
-from tests.support.soak.faults import Happening, faults, rollover
+from tests.support.soak.faults import BY_RESOLVER, COMMAND, DISCOVER, HTTP, Happening, faults, rollover
 from tests.support.soak.machines import enter_namespaces, libfaketime, make_bridge
 from tests.support.soak.site import Site
 from tests.support.soak.timeline import Event, Timeline
@@ -39,8 +39,11 @@ from tests.support.soak.truth import Truth, Verdict, documents, with_canary
 DAY = 86400
 STEP = 7.0  # seconds of a step, of which TTL and SLACK pass without a change
 JUMP = (0.5, 5.0)  # days by which a step moves the clocks; signatures are renewed a week before their end
-OVERTIME = 1.1  # share of the time after which no further step begins
-CLIENTS = ("direct", "resolver", "command", "gateway")
+# Seconds after an outage in which an answer may still be missing: Unbound remembers failures (RFC 9520 3.2), and the
+# gateway asks DNS again after pauses of up to 30 seconds.
+RETRY = 45.0
+OVERTIME = 1.0  # share of the time after which no further step begins
+CLIENTS = (DISCOVER, BY_RESOLVER, COMMAND, HTTP)
 COMMANDS = ("nsd", "knotd", "unbound", "ip", "unshare", "nsenter", "setpriv")
 MANY, FEW = 12, 3  # ARKs that a client asks for
 FLAWS = ("registry", "keys")
@@ -171,7 +174,7 @@ class Soak:
         site = self.site
         if content is not None:
             self.truth.advance(content, site.now)
-            site.write_source(self._flawed(content))
+            site.publish(self._flawed(content))
             site.version = self.truth.version
         if site.is_running("primary"):
             site.reload()
@@ -193,14 +196,19 @@ class Soak:
         arks = self.truth.arks(self.rng, count)
         for client in CLIENTS:
             cut_off = happening.silent if when == "meanwhile" else frozenset()
-            asked = arks[:FEW] if client in cut_off or client == "command" else arks
+            asked = arks[:FEW] if client in cut_off or client == COMMAND else arks
             in_dns = self.truth.in_dns()
             found: Counter[Verdict] = Counter()
-            for ark, answer in zip(asked, self._ask(client, asked), strict=True):
+            answers = self._ask(client, asked)
+            deadline = time.monotonic() + (RETRY if happening.silent and not cut_off else 0)
+            while any(answer.silent for answer in answers) and time.monotonic() < deadline:
+                time.sleep(1)
+                in_dns, answers = self.truth.in_dns(), self._ask(client, asked)
+            for ark, answer in zip(asked, answers, strict=True):
                 verdict = self.truth.judge(ark, answer, in_dns, self.site.now)
                 found[verdict] += 1
                 # Without DNS, the gateway knows only what its table has.
-                unknown = client == "gateway" and cut_off and self.truth.expected(ark, self.pulled) is None
+                unknown = client == HTTP and cut_off and self.truth.expected(ark, self.pulled) is None
                 may_be_silent = client in cut_off or unknown
                 if verdict is Verdict.WRONG or (verdict is Verdict.SILENT and not may_be_silent):
                     self._count(client, found)
@@ -219,13 +227,13 @@ class Soak:
     def _ask(self, client: str, arks: Sequence[str]) -> list[Answer]:
         site = self.site
         at_resolver = f"{site.resolver.host}#{site.resolver.port}"
-        if client == "direct":
+        if client == DISCOVER:
             servers = [f"{server.host}#{server.port}" for server in site.secondaries]
             self.rng.shuffle(servers)
             return site.clients.ask("discover", arks, nameservers=servers, anchor=str(site.client_anchor))
-        if client == "resolver":
+        if client == BY_RESOLVER:
             return site.clients.ask("discover", arks, nameservers=[at_resolver])
-        if client == "gateway":
+        if client == HTTP:
             return site.clients.ask("http", arks, host=site.gateway.host, port=site.gateway.port)
         words = ("url", f"@{at_resolver}", "--trust-ad", "--require", "secure", "--no-cache", *arks)
         done = site.at_clients.run(sys.executable, "-m", "maptr", *words, codes=(0, 1, 9))

@@ -8,8 +8,12 @@ from dataclasses import dataclass
 
 from tests.support.soak.site import Site, until
 
-VALIDATING = frozenset({"direct", "resolver", "command"})
-BEHIND_RESOLVER = frozenset({"resolver", "command"})
+DISCOVER = "discover"  # from the secondaries, which it validates
+BY_RESOLVER = "by resolver"  # the same from the resolver, which it trusts
+COMMAND = "maptr url"
+HTTP = "HTTP"
+BEHIND_RESOLVER = frozenset({BY_RESOLVER, COMMAND})
+VALIDATING = BEHIND_RESOLVER | {DISCOVER}
 OFF = 1200.0  # seconds by which a wrong clock differs; TSIG allows 300 (RFC 8945 10)
 
 
@@ -46,8 +50,7 @@ def faults(site: Site) -> list[Happening]:
         return lambda: [site.servers[name].kill() for name in names]
 
     def truncate() -> None:
-        source = site.directory / "source.json"
-        site.write_source(source.read_bytes()[: source.stat().st_size * 2 // 3])
+        site.write_source(site.source[: len(site.source) * 2 // 3])
         site.reload()
         until(lambda: any("not pulled" in alarm for alarm in site.alarms()), "an alarm about the truncated registry")
 
@@ -62,9 +65,9 @@ def faults(site: Site) -> list[Happening]:
         Happening("Knot stopped", "knot", lambda: site.knot.kill(signal.SIGTERM), end=start("knot")),
         Happening("killed -9", "primary", kill("primary"), end=site.start_primary),
         Happening("killed -9 while it publishes", "primary", amid=kill("primary"), end=site.start_primary),
-        Happening("truncated registry", "primary", truncate, holds=True),
+        Happening("truncated registry", "primary", truncate, end=lambda: site.publish(site.source), holds=True),
         Happening("restarted", "resolver", amid=kill("resolver"), end=start("resolver"), silent=BEHIND_RESOLVER),
-        Happening("restarted", "gateway", amid=kill("gateway"), end=start("gateway"), silent=frozenset({"gateway"})),
+        Happening("restarted", "gateway", amid=kill("gateway"), end=start("gateway"), silent=frozenset({HTTP})),
         Happening("both secondaries killed", "nsd", kill("nsd", "knot"), end=start("nsd", "knot"), silent=VALIDATING),
         Happening(
             "clock 20 min slow",

@@ -27,7 +27,7 @@ from tests.support.soak.truth import CANARY, CANARY_ARK, TTL
 PAUSE = 0.1  # seconds between two looks at the servers
 SECONDS = 60.0  # in which everything must recover
 until = partial(waiting.until, seconds=SECONDS, pause=PAUSE)
-STATE_SIZE = "24m"  # of the file system that holds the state folder of the primary
+STATE_SIZE = "64m"  # of the file system that holds the state folder of the primary
 PRIMARY = f"""\
 [serve]
 listen = ["$host:$port"]
@@ -101,6 +101,7 @@ class Site:
         self.namespaces = namespaces
         self.offset = 0.0
         self.version = 0  # of the source
+        self.source = b""
         self.machines: list[Machine] = []
         for number, name in enumerate(("primary", "nsd", "knot", "resolver", "gateway", "clients"), 1):
             self.machines.append(Machine(name, number, directory, namespaces=namespaces, faked=name != "knot"))
@@ -147,7 +148,7 @@ class Site:
         self._configure(
             self.gateway, self.at_gateway.directory, GATEWAY, resolver=f"{self.resolver.host}#{self.resolver.port}"
         )
-        self.write_source(content)
+        self.publish(content)
         self.start_primary()
         for server in (*self.secondaries, self.resolver):
             server.launch()
@@ -165,6 +166,11 @@ class Site:
         (directory / "maptr.toml").write_text(text)
 
     # ---- the registry
+
+    def publish(self, content: bytes) -> None:
+        """Let the registry have a content at its source."""
+        self.source = content
+        self.write_source(content)
 
     def write_source(self, content: bytes) -> None:
         new = self.directory / "source.new"

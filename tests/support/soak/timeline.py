@@ -101,15 +101,20 @@ class Timeline:
         for server, seen in self.served.items():
             last = (end, None, -1, None)
             spans = [(one, following[0]) for one, following in pairwise([*seen, last])]
+            before: tuple[int | None, int | None] = -1, None
             for (version, serial, colour), group in groupby(
                 spans, lambda span: (span[0][1], span[0][3], _colour(span[0][1], span[0][2]))
             ):
                 found = list(group)
+                signed_again = (version, server) == (before[0], self.servers[0]) and serial != before[1]
+                before = version, serial
                 start, to = found[0][0][0], found[-1][1]
                 said = (
                     "no answer" if version is None else f"version {version}" + (f", serial {serial}" if serial else "")
                 )
                 parts.append(box(start, to, top[server], 14, colour, f"{server}: {said}, from {start:.1f} s"))
+                if signed_again:
+                    parts.append(box(start, start, top[server] - 4, 22, MARK, f"signed again, serial {serial}"))
                 if version is not None and x(to) - x(start) > 9 + 6 * len(str(version)):
                     parts.append(text(x(start) + 2, top[server] + 11, str(version), 'fill="#fff" font-size="9"'))
         for event in self.events:

@@ -24,7 +24,7 @@ from tests.support.soak.clients import Answer
 CANARY = "99990"  # a NAAN of the soak, whose host has the number of the version
 CANARY_ARK = f"ark:{CANARY}/x1"
 TTL = 2  # seconds, of all records
-SLACK = 2.0  # seconds in which an answer that was just fetched arrives, through resolver and gateway
+SLACK = 3.0  # seconds in which an answer that was just fetched arrives, through resolver and gateway
 
 
 class Verdict(Enum):
