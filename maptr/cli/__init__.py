@@ -6,7 +6,8 @@ Inner room: it may change with any release. ``help(maptr)`` lists the public nam
 from __future__ import annotations
 
 # Command -> (module, attribute, short help). The help texts stand here so that ``maptr --help`` imports no command.
-COMMANDS = {
+Lazy = tuple[str, str, str]
+COMMANDS: dict[str, Lazy] = {
     "discover": ("maptr.cli.discover", "discover", "Find the mapping authorities of ARKs, and show why."),
     "url": ("maptr.cli.discover", "url", "Print the URL of each ARK and nothing else."),
     "ark": ("maptr.cli.ark", "ark", "Parse ARKs: normal form, shoulder, qualifier, check character."),
@@ -19,8 +20,25 @@ COMMANDS = {
     "config": ("maptr.cli.config", "config", "Print the settings that make a resolver ask your server."),
     "up": ("maptr.cli.up", "up", "Pull the registry; serve its zone and a gateway on this machine."),
     "reload": ("maptr.cli.control", "reload", "Make the running server read its zones again."),
-    "completion": ("maptr.cli.group", "completion", "Print the completion script for a shell."),
+    "completion": ("maptr.cli.completion", "completion", "Print the completion script for a shell."),
     "status": ("maptr.cli.control", "status", "Show the state of the running server."),
+}
+
+SECTIONS = {  # of ``maptr --help``
+    "Look up ARKs": ("discover", "url", "info", "bulk", "ark"),
+    "Try everything on this machine": ("up",),
+    "Publish a registry in DNS": ("table", "zone", "serve", "status", "reload"),
+    "Resolve ARKs for others": ("gateway", "config"),
+    "Other commands": ("completion",),
+}
+
+# The page of docs/ that helps with a command and those below it.
+PAGES = {
+    "": "quickstart.md",
+    **dict.fromkeys(("discover", "url", "info", "bulk", "ark"), "library.md"),
+    **dict.fromkeys(("up", "completion"), "quickstart.md"),
+    **dict.fromkeys(("zone", "serve", "status", "reload"), "admin.md"),
+    **dict.fromkeys(("table", "gateway", "config"), "operator.md"),
 }
 
 

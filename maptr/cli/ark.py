@@ -9,10 +9,12 @@ import click
 
 from maptr.ark import Ark, Profile, check_character, find_arks
 from maptr.cli import options, output
+from maptr.cli.group import command
+from maptr.cli.output import Painted
 from maptr.errors import ArkSyntaxError
 
 
-@click.command(
+@command(
     epilog="""
 \b
 Exit codes:
@@ -41,7 +43,7 @@ def ark(texts: tuple[str, ...], find: bool, profile: Profile, as_json: bool) -> 
             arks = _read(received, find, profile)
         except ArkSyntaxError as error:
             code = output.EXIT_USAGE
-            output.talk(f"maptr: {error}")
+            output.error(str(error))
             if as_json:
                 output.json_data({"ark": None, "received": None if find else received, "error": str(error)})
             continue
@@ -49,7 +51,11 @@ def ark(texts: tuple[str, ...], find: bool, profile: Profile, as_json: bool) -> 
             if as_json:
                 output.json_data({**_document(parsed), "received": None if find else received, "error": None})
             else:
-                output.data("\n".join(_lines(parsed)))
+                normal, *parts = _lines(parsed)
+                output.data(Painted(normal, output.STRONG))
+                for part in parts:
+                    label, colon, value = part.partition(":")
+                    output.data(Painted(f"{label}{colon}", output.MINOR), value)
     sys.exit(code)
 
 

@@ -7,6 +7,7 @@ import heapq
 import json
 import math
 import os
+import re
 import stat
 import sys
 import time
@@ -26,9 +27,10 @@ import click
 
 from maptr.ark import MAX_TEXT, Ark, Profile
 from maptr.cli import lookup, options, output
+from maptr.cli.group import command
 from maptr.cli.lookup import LookupOptions
 from maptr.cli.options import output_option, overwrite_option, refuse_input
-from maptr.client.call import as_ark, has_urls, prefer
+from maptr.client.call import as_ark, prefer
 from maptr.discovery import Discovery, DiscoveryError, NoMappingAuthority
 from maptr.errors import ArkSyntaxError, printable
 
@@ -46,6 +48,7 @@ CHOOSING = 16  # threads for a chooser that connects
 MAX_HELD = 100_000  # rows; with more, the first are written out of order
 PART = 2_000  # lines read at a time if the table answers some, because no DNS reply is read meanwhile
 PARTIAL = ".partial"  # suffix of the rows that will replace OUT
+DELIMITERS = ("\t", ",", ";")  # of columns, in the order in which they are tried
 MAX_LINE = 1 << 31  # number of a line
 MAX_ROW = 1 << 16  # bytes of a line of CSV; the rest of a longer one is left out
 _HEADER = ",".join(COLUMNS).encode() + b"\n"
@@ -54,7 +57,7 @@ _DOCUMENT = json.dumps({"schema": output.SCHEMA}).encode()[:-1]
 Row = dict[str, object]
 
 
-@click.command(
+@command(
     epilog="""
 \b
 Exit codes:
@@ -73,13 +76,19 @@ Exit codes:
 @click.option(
     "--column",
     metavar="NAME|NUMBER",
-    help="Read FILE as CSV, or TSV, and take the ARKs from this column: a name in its first line, or a number from 1 "
-    "if it has no such line.",
+    help="Read FILE as CSV, with commas or semicolons, or as TSV, and take the ARKs from this column: a name in its "
+    "first line, or a number from 1 if it has no such line.",
 )
 @click.option("--unordered", is_flag=True, help="Write rows as they are ready, not in the order of FILE.")
-@click.option("--concurrency", default=256, type=click.IntRange(1, 10_000), help="Queries in flight at most.")
+@click.option(
+    "--concurrency",
+    default=256,
+    metavar="N",
+    type=click.IntRange(1, 10_000),
+    help="Keep at most this many queries in flight.",
+)
 @options.RATE_OPTION
-@options.discovery_options("Limit for each ARK, from its first query on.")
+@options.discovery_options("Give up an ARK this long after its first query.")
 def bulk(
     words: Sequence[str],
     target: Path | None,
@@ -98,8 +107,9 @@ def bulk(
     has the status bad. Blank lines and comments (#) are skipped and counted. Each name is queried once, even if many
     ARKs share it.
 
-    @SERVER names the servers to ask: plain DNS only, not @tls:// or @https://. Without @SERVER, a pulled table or a
-    configured cache answers what DNS does not, by the policy, and the note says so. Answers are not cached.
+    @SERVER names the servers to ask, @tcp://HOST by TCP only; @tls:// and @https:// are refused. Without @SERVER, a
+    pulled table or a configured cache answers what DNS does not, by the policy, and the note says so. Answers are not
+    cached.
 
     An existing OUT needs --resume or --overwrite. --overwrite writes to OUT.partial and replaces OUT once all rows
     are written. --resume first checks that each row in OUT belongs to its line.
@@ -160,12 +170,15 @@ def bulk(
             raise
     counts = rows.counts
     table = f", {counts['table']} from the table" if counts["table"] else ""
-    skipped = f", {counts['skipped']} blank lines and comments skipped" if counts["skipped"] else ""
+    blank = "blank lines and comments" if column is None else "blank lines, comments and lines without the column"
+    skipped = f", {counts['skipped']} {blank} skipped" if counts["skipped"] else ""
     asked_for.inform(
         f"{sum(counts[status] for status in (FOUND, NONE, UNKNOWN, BAD))} lines: {counts[FOUND]} found, "
         f"{counts[NONE]} none, {counts[UNKNOWN]} unknown, {counts[BAD]} bad; "
         f"{engine.questions if engine else 0} names asked{table}{skipped}"
     )
+    if column is not None and counts["skipped"] and not any(counts[status] for status in STATUSES) and not kept:
+        output.warning(f"--column: no line has anything in the column {column}")
     if rows.advice:
         asked_for.inform(rows.advice)
     if counts[UNKNOWN]:
@@ -185,9 +198,8 @@ def _engine(
     """The engine that asks DNS; None without a server to ask if a table may answer. Raises as ``Bulk`` does."""
     from maptr.client.bulk import Bulk
 
-    servers = lookup.servers_of(servers, config, given)
-    if url := next((server for server in servers if has_urls([server])), None):
-        raise click.UsageError(f"@{url}: maptr bulk supports plain DNS servers only")
+    named, servers = servers, lookup.servers_of(servers, config, given)
+    lookup.refuse_urls(servers, named, config, "maptr bulk asks servers")
     try:
         return Bulk(
             nameservers=servers or None,
@@ -272,17 +284,16 @@ class Lines:
         self._before = 0  # lines of the header, and above it
         self._column: int | None = None
         self._delimiter = ""  # known from the first line on
-        if column is not None and column.isascii() and column.isdigit() and int(column):
+        if column is not None and re.fullmatch("[0-9]{1,9}", column):
+            if not int(column):
+                raise click.UsageError("--column: columns are numbered from 1")
             self._column = int(column) - 1
         elif column is not None:
             header = b"#"
             while header and is_skipped(header):
                 header = self._next_line()
                 self._before += 1
-            names = self._cells(header)
-            if column not in names:
-                raise click.UsageError(f"--column: there is no {column!r} in the first line: {', '.join(names)}")
-            self._column = names.index(column)
+            self._column = self._find(column, header)
         self._start = source.tell() if source.seekable() else 0
 
     def read(self, update: Callable[..., object] = lambda *, advance: None) -> Iterator[tuple[int, bytes]]:
@@ -297,8 +308,9 @@ class Lines:
             number += 1
             if self._column is not None and not is_skipped(line):
                 with suppress(csv.Error):  # the line has the status bad
-                    cell = self._cells(line)[self._column : self._column + 1]
-                    line = "".join(cell).encode("utf-8", "surrogateescape")
+                    cells = self._cells(line)
+                    if size == len(line) or self._column < len(cells) - 1:  # not where a long line was cut
+                        line = "".join(cells[self._column : self._column + 1]).encode("utf-8", "surrogateescape")
             yield number, line
 
     def rewind(self) -> None:
@@ -307,10 +319,23 @@ class Lines:
     def _next_line(self) -> bytes:
         return self._source.readline(self._limit).removeprefix(BOM_UTF8)
 
+    def _find(self, column: str, header: bytes) -> int:
+        """The index of a column by its name in the header, whose delimiter is that of all lines."""
+        names: list[str] = []
+        for self._delimiter in DELIMITERS:
+            with suppress(csv.Error):
+                names = [name.strip() for name in self._cells(header)]
+            if column in names:
+                return names.index(column)
+        shown = header.decode("utf-8", "replace").strip()[:200]
+        raise click.UsageError(f"--column: there is no {column!r} in the first line: {printable(shown)}")
+
     def _cells(self, line: bytes) -> list[str]:
-        """The cells of a line; the first line tells TSV from CSV. Raises csv.Error."""
+        """The cells of a line. Raises csv.Error."""
         text = line.decode("utf-8", "surrogateescape").rstrip("\r\n")
-        self._delimiter = self._delimiter or ("\t" if "\t" in text else ",")
+        self._delimiter = self._delimiter or next((mark for mark in DELIMITERS if mark in text), ",")
+        if self._delimiter == "\t" and text.count('"') % 2:  # a quotation mark in TSV without quoting
+            return text.split("\t")
         return next(csv.reader([text], delimiter=self._delimiter), [])
 
 
@@ -472,7 +497,7 @@ class Rows:
         self.counts["table"] += row.get("source") == "natab"
         if row["status"] == BAD and self.counts[BAD] <= MAX_SHOWN:
             more = "; further bad lines are only in the output" if self.counts[BAD] == MAX_SHOWN else ""
-            output.talk(f"maptr: line {row['line']}: {row['note']}{more}")
+            output.warning(f"line {row['line']}: {row['note']}{more}")
 
     def close(self) -> None:
         if self._pool is not None:

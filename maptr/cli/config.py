@@ -13,6 +13,7 @@ import click
 
 from maptr import config as configuration
 from maptr.cli import lookup, options, output
+from maptr.cli.group import command
 from maptr.cli.options import file_option, parse_name, read_text
 from maptr.client.servers import Server, is_address, read_server
 from maptr.config import Config
@@ -84,7 +85,7 @@ RESOLVERS: Mapping[str, Callable[[Stub], Iterator[str]]] = {
 }
 
 
-@click.command()
+@command()
 @click.argument("resolver", type=click.Choice(list(RESOLVERS)))
 @click.argument("words", nargs=-1, metavar="[@SERVER[#PORT]]...")
 @options.ORIGIN_OPTION
@@ -93,15 +94,17 @@ RESOLVERS: Mapping[str, Callable[[Stub], Iterator[str]]] = {
     help="The zone is signed: validate it from the DS or DNSKEY records in FILE.  [default: it is not signed]",
 )
 @file_option(
-    "--config", "file", help="Configuration of the server.  [default: MAPTR_CONFIG, else ./maptr.toml, else none]"
+    "--config",
+    "file",
+    help="Read this configuration of the server.  [default: MAPTR_CONFIG, else ./maptr.toml, else none]",
 )
 def config(
     resolver: str, words: tuple[str, ...], origin: str | None, trust_anchor: str | None, file: str | None
 ) -> None:
-    """Print the settings that make RESOLVER ask your server for ark.arpa.
+    """Print the settings that make a DNS resolver ask your server for ark.arpa.
 
-    SERVER is an IP address. By default it is what maptr serve listens on: the addresses in the configuration, else
-    127.0.0.1, port 5300.
+    The resolver is Unbound, BIND or systemd-resolved. SERVER is an IP address. By default it is what maptr serve
+    listens on: the addresses in the configuration, else 127.0.0.1, port 5300.
 
     \b
     Example:
@@ -128,10 +131,12 @@ def _servers(words: Sequence[str], found: Config) -> list[Server]:
     others, given = lookup.split_servers(words)
     if others:
         raise click.UsageError(f"{others[0]!r} is not @SERVER")
+    if scheme := next((text for text in given if "://" in text), ""):
+        raise click.UsageError(f"@{scheme}: the resolver asks by UDP and TCP: write @ADDRESS or @ADDRESS#PORT")
     try:
         servers = [Server(*read_server(text)) for text in given]
     except ValueError as error:
-        raise click.UsageError(str(error)) from None
+        raise click.UsageError(f"@SERVER: {error}") from None
     servers = servers or [Server(_ANY.get(each.host, each.host), each.port) for each in found.serve.listen]
     for server in servers:
         if not is_address(server.address) or "%" in server.address:

@@ -15,7 +15,9 @@ import click
 from maptr import config as configuration
 from maptr import places
 from maptr.cli import output
+from maptr.cli.group import command
 from maptr.cli.options import JSON_OPTION, file_option
+from maptr.cli.output import Painted
 from maptr.errors import ConfigError
 from maptr.places import LOCAL_CONFIG
 from maptr.protocol.names import to_text
@@ -27,11 +29,11 @@ MAX_REPLY = 64 * 1024 * 1024  # bytes; a status has some 300 for each zone
 _FILE = file_option(
     "--config",
     "file",
-    help="Configuration of the server, which names its socket.  [default: MAPTR_CONFIG, else ./maptr.toml, else that "
+    help="Take the control socket that this configuration names.  [default: MAPTR_CONFIG, else ./maptr.toml, else that "
     "of a running maptr up, else /etc/maptr/maptr.toml]",
 )
 _SOCKET = file_option(
-    "--control", "path", metavar="SOCKET", help="Control socket of the server.  [default: as configured]"
+    "--control", "path", metavar="SOCKET", help="Ask the server at this control socket.  [default: as configured]"
 )
 
 
@@ -46,7 +48,7 @@ def _zones(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
     return [name for name in zones if name.startswith(incomplete)]
 
 
-@click.command()
+@command()
 @click.argument("zone", required=False, shell_complete=_zones)
 @click.option(
     "--force", is_flag=True, help="Accept a zone even if it lost many of its names or its serial did not increase."
@@ -94,20 +96,20 @@ def _show_outcome(outcome: dict[str, Any]) -> None:
     zone, result, serial, was = outcome["zone"], outcome["result"], outcome["serial"], outcome["was"]
     if result == "refused":
         kept = "queries get SERVFAIL" if serial is None else f"serial {serial} stays"
-        output.talk(f"zone {zone} refused, {kept}: {outcome['reason']}")
+        output.talk(f"zone {zone} ", Painted("refused", output.BAD), f", {kept}: {outcome['reason']}")
         return
     numbers = "" if serial is None else f", serial {serial}" + (f" (was {was})" if was not in (None, serial) else "")
-    output.data(f"zone {zone} {result}{numbers}")
+    output.data(f"zone {zone} ", Painted(result, output.GOOD), numbers)
     for warning in outcome["warnings"]:
-        output.talk(f"zone {zone}: {warning}")
+        output.talk(f"zone {zone}: ", Painted(warning, output.DOUBTFUL))
 
 
-@click.command()
+@command()
 @_FILE
 @_SOCKET
 @JSON_OPTION
 def status(file: str | None, path: str | None, as_json: bool) -> None:
-    """Show the state of the running server: its zones with serials, refusals, addresses, queries, alarms.
+    """Show the state of the running server: its addresses, zones, serials, queries and alarms.
 
     \b
     Example:
@@ -132,18 +134,19 @@ def status(file: str | None, path: str | None, as_json: bool) -> None:
     output.data(f"listening on {', '.join(reply['listen'])}{tls}")
     for zone in reply["zones"]:
         if zone["serial"] is None:
-            output.data(f"zone {zone['zone']} NOT LOADED")
+            output.data("zone ", Painted(zone["zone"], output.STRONG), " ", Painted("NOT LOADED", output.BAD))
         else:
             loaded = f", loaded {zone['loaded']}" if zone["loaded"] else ""
             signed = f", signed until {zone['signatures_expire']}" if zone["signatures_expire"] else ""
             due = f", to be signed again {zone['signing']['due']}" if zone["signing"] and zone["signing"]["due"] else ""
-            output.data(f"zone {zone['zone']} serial {zone['serial']}, {zone['names']} names{loaded}{signed}{due}")
+            state = f" serial {zone['serial']}, {zone['names']} names{loaded}{signed}{due}"
+            output.data("zone ", Painted(zone["zone"], output.STRONG), state)
         for secondary in zone["secondaries"]:
             output.data(f"  {_secondary(secondary)}")
-            for line in _observed(secondary):
-                output.data(f"    {line}")
+            for line, is_good in _observed(secondary):
+                output.data("    ", line if is_good else Painted(line, output.DOUBTFUL))
         for warning in zone["warnings"]:
-            output.data(f"  {warning}")
+            output.data("  ", Painted(warning, output.DOUBTFUL))
         if zone["left_out"] and zone["left_out"]["findings"]:
             output.data(f"  of its table {zone['left_out']['text']}")
     if table := reply["table"]:
@@ -163,7 +166,7 @@ def status(file: str | None, path: str | None, as_json: bool) -> None:
             f"{connections['refused']} refused, {connections['shed']} closed to make room"
         )
     for alarm in reply["alarms"]:
-        output.data(f"ALARM {alarm}")
+        output.data(Painted("ALARM", output.BAD), f" {alarm}")
 
 
 def _secondary(known: dict[str, Any]) -> str:
@@ -174,13 +177,13 @@ def _secondary(known: dict[str, Any]) -> str:
     return f"secondary {known['secondary']} {serial}, {state}{age}"
 
 
-def _observed(known: dict[str, Any]) -> Iterator[str]:
-    """The serial that a secondary was seen to serve, and why it is not known."""
+def _observed(known: dict[str, Any]) -> Iterator[tuple[str, bool]]:
+    """The serial that a secondary was seen to serve, and why it is not known; whether this is as it should be."""
     if known["observed_serial"] is not None:
         lags = ", LAGS BEHIND" if known["lags"] else ""
-        yield f"has serial {known['observed_serial']}, seen {_duration(known['observed_age'])} ago{lags}"
+        yield f"has serial {known['observed_serial']}, seen {_duration(known['observed_age'])} ago{lags}", not lags
     if known["observed_error"]:
-        yield f"DOES NOT SAY ITS SERIAL: {known['observed_error']}"
+        yield f"DOES NOT SAY ITS SERIAL: {known['observed_error']}", False
 
 
 def _duration(seconds: float) -> str:

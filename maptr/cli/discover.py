@@ -9,6 +9,7 @@ import click
 
 from maptr.ark import INFLECTIONS
 from maptr.cli import lookup, options, output
+from maptr.cli.group import command
 from maptr.cli.lookup import LookupOptions, NotArk
 from maptr.discovery import DiscoveryError
 from maptr.errors import ArkSyntaxError, NmaError
@@ -26,16 +27,16 @@ The greatest of these if there are several ARKs.
 
 def _common(command: Any) -> Any:
     for decorate in (
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON document for each ARK, with its trace."),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON document for each ARK."),
         options.VERBOSE_OPTION,
-        options.discovery_options("Limit for one whole discovery."),
+        options.discovery_options("Give up a discovery after this time."),
         click.argument("arks", nargs=-1, required=True, metavar="ARK... [@SERVER[#PORT]]..."),
     ):
         command = decorate(command)
     return command
 
 
-@click.command(epilog=_EXIT_CODES)
+@command(epilog=_EXIT_CODES)
 @_common
 @click.option("--short", is_flag=True, help="Print URLs only, best first.")
 def discover(arks: tuple[str, ...], short: bool, **given: Any) -> None:
@@ -44,7 +45,7 @@ def discover(arks: tuple[str, ...], short: bool, **given: Any) -> None:
     Prints the candidates, best first, one a line: URL, order, preference, and the owner name of the record.
 
     @SERVER asks this resolver or authoritative server instead of the system's resolver. Several are tried in turn.
-    @tls://HOST and @https://HOST/PATH use DNS over TLS and HTTPS.
+    @tcp://HOST, @tls://HOST and @https://HOST/PATH are asked by TCP, TLS and HTTPS.
 
     Without @SERVER, a pulled table or a configured cache answers where DNS does not. The source of the answer, its
     age and the reason are shown on stderr.
@@ -60,7 +61,7 @@ def discover(arks: tuple[str, ...], short: bool, **given: Any) -> None:
     sys.exit(lookup.show_discoveries(found, client, asked_for, short=short))
 
 
-@click.command(epilog=_EXIT_CODES)
+@command(epilog=_EXIT_CODES)
 @_common
 def url(arks: tuple[str, ...], **given: Any) -> None:
     """Print the URL of each ARK, one a line, and nothing else.
@@ -76,7 +77,7 @@ def url(arks: tuple[str, ...], **given: Any) -> None:
     sys.exit(lookup.show_urls(found, client, asked_for))
 
 
-@click.command(
+@command(
     epilog="""
 \b
 Exit codes:
@@ -90,7 +91,7 @@ The greatest of these if there are several ARKs.
 @click.argument("words", nargs=-1, required=True, metavar="ARK... [@SERVER[#PORT]]...")
 @click.option("--older", is_flag=True, help="Also try ? and ?? if ?info is not understood.")
 @options.VERBOSE_OPTION
-@options.discovery_options("Limit for one discovery, and again for the request to the authority.", timeout=10.0)
+@options.discovery_options("Give up a discovery, and the request to the authority, after this time each.", timeout=10.0)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document for each ARK.")
 def info(words: tuple[str, ...], older: bool, **given: Any) -> None:
     """Ask the mapping authority of each ARK to describe it (?info), and print the ERC record.
@@ -122,13 +123,13 @@ def info(words: tuple[str, ...], older: bool, **given: Any) -> None:
             output.interrupted(lookup.answers_kept(answered, len(arks)))
         except (ArkSyntaxError, DiscoveryError, NmaError) as error:
             codes.add(lookup.code_of(error))
-            output.talk(f"maptr: {error}")
+            output.error(str(error))
             if asked_for.as_json:
                 output.json_data({"ark": str(ark), "spoken": False, "error": str(error)})
             continue
         if not described.spoken:
             codes.add(output.EXIT_NONE)
-            output.talk(f"maptr: {described.url} {described.note}")
+            output.warning(f"{described.url} {described.note}")
         if asked_for.as_json:
             output.json_data({**described.to_dict(), "error": None})
         elif described.spoken:

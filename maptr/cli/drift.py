@@ -19,7 +19,9 @@ from maptr.cache.cache import Cache
 from maptr.cache.disk import Disk
 from maptr.cache.probe_log import ProbeLog, ProbeResult, place_in, places_of
 from maptr.cli import lookup, options, output
+from maptr.cli.group import command
 from maptr.cli.options import overwrite_option, read_table, refuse_foreign, refuse_input, write
+from maptr.cli.output import Painted
 from maptr.errors import ConfigError, MissingExtra
 from maptr.nma.reachable import MIN_AGE, Prober
 
@@ -28,17 +30,18 @@ if TYPE_CHECKING:
     from maptr.cache.probe_log import Liveness, Probe
 
 MAX_CONCURRENCY = 32
+PROBE_COLORS = {ProbeResult.SILENT: output.BAD, ProbeResult.NOT_ASKED: output.DOUBTFUL}
 
 
-@click.command()
+@command()
 @click.argument("what", nargs=-1, metavar="[NAAN]... [@SERVER[#PORT]]")
 @options.TABLE_OPTION
 @options.ORIGIN_OPTION
-@options.timeout_option(5.0, "Limit for one record.")
+@options.timeout_option(5.0, "Give up a record after this time.")
 @options.CONFIG_OPTION
 @options.RATE_OPTION
 @options.file_option(
-    "--history", type=options.FILE, help="SQLite file that keeps the verdicts of earlier runs.  [default: none]"
+    "--history", type=options.FILE, help="Keep the verdicts in this SQLite file, for later runs.  [default: none]"
 )
 @click.option("--all", "everything", is_flag=True, help="Also print records that agree.")
 @overwrite_option("Replace the HTML page even if maptr did not write it.")
@@ -59,7 +62,8 @@ def drift(
 ) -> None:
     """Compare the registry in FILE with DNS, for the NAANs and shoulders named, or for all of them.
 
-    @SERVER may be @tls://HOST or @https://HOST/PATH, which is slower because it makes a connection for each record.
+    @tcp://HOST is asked by TCP only. @tls://HOST and @https://HOST/PATH are slower, because they take a connection for
+    each record.
 
     Prints "verdict record: reason" for records that do not agree. The verdicts are: same; lossy (equal as far as an
     h record or a natab can express it); missing (not in DNS); extra (only in DNS); differs; unpublished (no zone can
@@ -96,7 +100,8 @@ def drift(
     origin, servers = lookup.origin_of(origin, known), lookup.servers_of(servers, known)
     table, bad = read_table(named, lookup.scheme_of(None, known))
     for record in bad:
-        output.talk(f"left out: {record}")
+        output.talk(Painted("left out:", output.DOUBTFUL), f" {record}")
+    output.show_log()
     cache = Cache(
         table,
         None,
@@ -161,12 +166,15 @@ def _report(found: list[Drift], table: str, everything: bool, as_json: bool, sil
         output.json_data({"table": str(Path(table)), "counts": by_verdict, "records": records, "silent": places})
         return
     for one in shown:
-        output.data(str(one))
+        unsure = output.DOUBTFUL if one.verdict == "unknown" else output.GOOD
+        output.data(*output.painted(str(one), one.verdict, output.BAD if one.verdict.is_drift else unsure))
     for one in found:
         if not (one.table or one.dns or one.verdict == "unknown"):
             output.talk(f"neither side has anything for {one.record}")
     for place in silent:
-        output.talk(f"silent {place.place}: {place.failures} in a row when last probed: {place.note}")
+        output.talk(
+            Painted("silent", output.BAD), f" {place.place}: {place.failures} in a row when last probed: {place.note}"
+        )
     told = ", ".join(f"{number} {verdict}" for verdict, number in sorted(counts.items()))
     output.talk(f"{len(found)} records: {told or 'none'}")
 
@@ -174,17 +182,23 @@ def _report(found: list[Drift], table: str, everything: bool, as_json: bool, sil
 # ---- probe
 
 
-@click.command()
+@command()
 @click.argument("naans", nargs=-1, metavar="[NAAN]...")
 @options.TABLE_OPTION
 @options.file_option(
     "--history",
     type=options.FILE,
-    help="SQLite file that keeps the results, as for drift.  [default: that of the cache]",
+    help="Keep the results in this SQLite file, as for drift.  [default: that of the cache]",
 )
 @click.option("--again", is_flag=True, help="Also probe servers that were probed within the last hour.")
-@click.option("--concurrency", default=8, type=click.IntRange(1, MAX_CONCURRENCY), help="Probes at a time.")
-@options.timeout_option(5.0, "Limit for one server.")
+@click.option(
+    "--concurrency",
+    default=8,
+    metavar="N",
+    type=click.IntRange(1, MAX_CONCURRENCY),
+    help="Probe at most this many servers at a time.",
+)
+@options.timeout_option(5.0, "Give up a server after this time.")
 @options.CONFIG_OPTION
 @click.option("--allow-private", is_flag=True, help="Also probe servers on hosts that are not public.")
 @options.JSON_OPTION
@@ -239,7 +253,7 @@ def probe(
                 probes.append(one)
                 update(advance=1)
                 if one.outcome != "answered" and not as_json:
-                    output.data(f"{one.outcome} {one.place}: {one.note}")
+                    output.data(Painted(one.outcome, PROBE_COLORS[one.outcome]), f" {one.place}: {one.note}")
     except KeyboardInterrupt:
         kept = remembered.record(probes)
         disk.close()

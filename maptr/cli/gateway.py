@@ -13,9 +13,9 @@ import click
 
 from maptr.cache import NATAB_ONLY
 from maptr.cli import logstream, lookup, options, output
+from maptr.cli.group import command
 from maptr.cli.lookup import LookupOptions
 from maptr.cli.options import Parsed
-from maptr.client.servers import check_server
 from maptr.config import Config
 from maptr.errors import ConfigError, MissingExtra
 from maptr.protocol.address import Address
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 PACKAGES = ("aiohttp", "jinja2", "prometheus_client")
 
 
-@click.command()
+@command()
 @click.argument("words", nargs=-1, metavar="[@SERVER[#PORT]]...")
 @click.option(
     "--listen",
     metavar="HOST:PORT",
     type=Parsed(lambda text: str(Address.from_text(text))),
     multiple=True,
-    help=f"Address for HTTP, such as [::1]:{HTTP_PORT}; port 0 takes a free one. Repeatable.  "
-    f"[default: 127.0.0.1:{HTTP_PORT}, or configured]",
+    help=f"Serve HTTP at this address, such as [::1]:{HTTP_PORT}; port 0 takes a free one. The option can be "
+    f"repeated.  [default: 127.0.0.1:{HTTP_PORT}, or configured]",
 )
 @options.CACHE_TABLE_OPTION
 @options.POLICY_OPTION
@@ -70,7 +70,8 @@ def gateway(
         maptr: ready, serving on http://127.0.0.1:8080/
         curl -I http://127.0.0.1:8080/ark:12345/x6np1wh8k
 
-    @SERVER asks this DNS server instead of the system's resolver.
+    @SERVER asks this DNS server instead of the system's resolver. @tcp://HOST, @tls://HOST and @https://HOST/PATH are
+    asked by TCP, TLS and HTTPS.
 
     SIGHUP reads the configuration, the redirects of single ARKs, the certificate and the zones again; table and zones
     are also read again when their files change. SIGTERM answers the requests under way and stops.
@@ -109,7 +110,7 @@ def gateway(
         if all(each.filename.startswith("--") or not each.filename for each in error.all):
             raise click.UsageError("; ".join(map(str, error.all))) from None
         for each in error.all:
-            output.talk(f"maptr: {each}")
+            output.error(str(each))
         raise click.exceptions.Exit(output.EXIT_NONE) from None
     if check_config:
         _check(found, cache, service)
@@ -134,11 +135,6 @@ def missing_extra() -> str:
 
 def make_cache(servers: list[str], given: LookupOptions, config: Config) -> Cache:
     """The cache of the gateway. A table that the server pulls may appear later. Raises ConfigError."""
-    for server in servers:
-        try:
-            check_server(server)
-        except ValueError as error:
-            raise ConfigError(str(error)) from None
     cache = lookup.make_cache(servers, given, config)
     has_table = given.table or lookup.table_of(config)
     if getattr(cache.policy, "name", "") == NATAB_ONLY and not has_table:

@@ -1,24 +1,81 @@
-"""The click group of all commands, suggestions for mistyped ones, and ``maptr completion``."""
+"""The click group of all commands, with suggestions for mistyped ones, and what all commands share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib import import_module
+from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import click
 
 from maptr import __version__
-from maptr.cli import COMMANDS, is_discover, output
+from maptr.cli import COMMANDS, PAGES, SECTIONS, Lazy, is_discover, output
 from maptr.errors import ArkSyntaxError, ConfigError, MissingExtra, nearest
 
 OLD_NAMES = {"natab": "table", "into": "table", "socket": "control", "jsonl": "json"}  # earlier names of options
-SHELLS = ("bash", "zsh", "fish")
+ROOT = Path(__file__).resolve().parents[2]
+COLUMN = 12  # of the help texts after the names of commands
 MIN_LIKENESS = 0.6  # difflib's ratio between a mistyped word and the suggestion
 
 
-class Group(click.Group):
+def _set_color(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    """Set click's ``color`` of this command and of those above it, which report its errors."""
+    above: click.Context | None = ctx
+    while value is not None and above is not None:
+        above.color = {"always": True, "never": False}.get(value)
+        above = above.parent
+
+
+def color_option(*, hidden: bool) -> click.Option:
+    return click.Option(
+        ["--color"],
+        type=click.Choice(output.COLORS),
+        is_eager=True,
+        expose_value=False,
+        callback=_set_color,
+        hidden=hidden,
+        help="When to use colours: auto is on a terminal. For auto, NO_COLOR in the environment means never, and "
+        "FORCE_COLOR or CLICOLOR_FORCE means always. JSON has no colours. The option may also follow the command.  "
+        "[default: auto]",
+    )
+
+
+class Command(click.Command):
+    """A command with ``--color``, whose help ends with the name of the page that helps."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.params.append(color_option(hidden=not isinstance(self, MainGroup)))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_epilog(ctx, formatter)
+        words = ctx.command_path.split()
+        formatter.write(f"\nMore: {page(PAGES[words[1] if len(words) > 1 else ''])}\n")
+
+
+command = partial(click.command, cls=Command)
+
+
+def page(name: str) -> str:
+    """Where a page of ``docs/`` is: in the sources, in an installed package, or on the web."""
+    for folder in (ROOT / "docs", Path(sys.prefix) / "share" / "doc" / "maptr" / "docs"):
+        if (folder / name).is_file():
+            found = folder / name
+            return str(found.relative_to(Path.cwd()) if found.is_relative_to(Path.cwd()) else found)
+    from importlib.metadata import metadata  # late: only a --help needs it
+
+    urls = dict(line.split(", ", 1) for line in metadata("maptr").get_all("Project-URL", []))
+    return f"{urls['Documentation']}/{name}"
+
+
+class Group(Command, click.Group):
     """A click group that suggests the nearest name for an unknown command, and reports the errors of its commands."""
+
+    command_class = Command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -36,16 +93,36 @@ class Group(click.Group):
                 return super().invoke(ctx)
             except MissingExtra:
                 raise
+            except click.UsageError as error:
+                _show(error)
             except (ArkSyntaxError, ConfigError) as error:
-                raise click.UsageError(str(error)) from None
+                _show(click.UsageError(str(error)))
+            raise click.exceptions.Exit(output.EXIT_USAGE)
+
+
+def _show(error: click.UsageError) -> None:
+    """Print what click prints, with a colour."""
+    text = StringIO()
+    error.show(text)
+    output.talk(*output.painted(text.getvalue().rstrip("\n"), "Error:", output.BAD))
 
 
 class LazyGroup(Group):
-    """A group whose ``lazy`` commands, name -> (module, attribute, short help), are imported when they are used."""
+    """A group whose ``lazy`` commands, name -> (module, attribute, short help), are imported when they are used.
 
-    def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str, str]], **options: Any) -> None:
+    Its help shows its commands in ``sections``, title -> names.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        lazy: Mapping[str, Lazy],
+        sections: Mapping[str, Sequence[str]] | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(*args, **options)
         self._lazy = lazy
+        self._sections = sections
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self.commands, *self._lazy]
@@ -58,14 +135,22 @@ class LazyGroup(Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = [(name, command.get_short_help_str(80)) for name, command in self.commands.items()]
-        rows += [(name, help_text) for name, (_, _, help_text) in self._lazy.items()]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        rows = {name: command.get_short_help_str(80) for name, command in self.commands.items()}
+        rows |= {name: help_text for name, (_, _, help_text) in self._lazy.items()}
+        for title, names in (self._sections or {"Commands": self.list_commands(ctx)}).items():
+            with formatter.section(title):
+                formatter.write_dl([(name, rows[name]) for name in names], col_spacing=COLUMN - max(map(len, names)))
 
 
 class MainGroup(LazyGroup):
     """The group of ``maptr`` itself, which takes ``maptr ARK`` for ``maptr discover ARK``."""
+
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **options)
+        except click.UsageError as error:
+            _show(error)
+            raise click.exceptions.Exit(output.EXIT_USAGE) from None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -78,6 +163,7 @@ class MainGroup(LazyGroup):
 @click.group(
     cls=MainGroup,
     lazy=COMMANDS,
+    sections=SECTIONS,
     context_settings={
         "help_option_names": ["-h", "--help"],
         "show_default": True,
@@ -88,29 +174,3 @@ class MainGroup(LazyGroup):
 @click.version_option(__version__, "-V", "--version", prog_name="maptr")
 def main() -> None:
     """Find, by DNS, the server that answers for an ARK, and serve the DNS that makes it findable."""
-
-
-@click.command()
-@click.argument("shell", type=click.Choice(SHELLS))
-@click.pass_context
-def completion(ctx: click.Context, shell: str) -> None:
-    """Print a script that makes SHELL complete the commands, options and files of maptr.
-
-    \b
-    bash, in ~/.bashrc:  eval "$(maptr completion bash)"
-    zsh, in ~/.zshrc:    eval "$(maptr completion zsh)"
-    fish, once:
-        maptr completion fish > ~/.config/fish/completions/maptr.fish
-
-    \b
-    Exit codes:
-      0  printed
-      2  bad usage, such as an unknown shell
-    """
-    from click.shell_completion import get_completion_class
-
-    kind = get_completion_class(shell)
-    assert kind is not None  # noqa: S101 - the choice has click's own three
-    script = kind(ctx.find_root().command, {}, "maptr", "_MAPTR_COMPLETE")
-    # Not script.source(), which runs bash to check its version and prints a warning.
-    output.data((script.source_template % script.source_vars()).strip())

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from maptr import places
 from maptr.ark import Ark, Profile
 from maptr.cli import output
+from maptr.cli.output import Painted
 from maptr.client import call
-from maptr.client.servers import TCP, find_servers, is_address, system_servers
+from maptr.client.servers import TCP, check_server, find_servers, is_address, system_servers
 from maptr.client.stub import Stub, make_validator
 from maptr.client.sync import discover
 from maptr.discovery import Discovery, DiscoveryError, DiscoveryFailed, NoMappingAuthority, Step
@@ -66,7 +67,7 @@ class LookupOptions(NamedTuple):
     def inform(self, text: str) -> None:
         """Print a message that is not an error."""
         if not self.quiet:
-            output.talk(f"maptr: {text}")
+            output.talk(Painted("maptr:", output.MINOR), f" {text}")
 
 
 DEFAULTS = LookupOptions()
@@ -222,23 +223,36 @@ def origin_of(given: str | None, config: Config | None) -> str:
 def servers_of(given: list[str], config: Config | None, options: LookupOptions = DEFAULTS) -> list[str]:
     """The servers of the command line, else of the configuration; empty for those of the system.
 
-    Raises ConfigError for a server that cannot be asked as the options want, DiscoveryFailed if no server is left.
+    Raises ConfigError for a bad server, and for one that cannot be asked as the options want; DiscoveryFailed if no
+    server is left.
     """
+    for text in given:
+        try:
+            check_server(text)
+        except ValueError as error:
+            raise ConfigError(f"@SERVER: {error}") from None
     servers = given or (list(config.client.nameservers) if config is not None else [])
     if (options.family, options.port, options.tcp) == (None, None, False):
         return servers
+    refuse_urls(servers, given, config, "-4, -6, -p and +tcp are for servers")
     servers = servers or system_servers()
-    if call.has_urls(servers):
-        raise ConfigError("-4, -6, -p and +tcp are for plain servers, not for tls:// and https://")
-    try:
-        found = [each for text in servers for each in find_servers(text, options.port or PORT, options.timeout)]
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    mark = TCP if options.tcp else ""
-    wanted = [f"{mark}{each}" for each in found if options.family in (None, 6 if ":" in each.address else 4)]
+    found = [each for text in servers for each in find_servers(text, options.port or PORT, options.timeout)]
+    wanted = [
+        f"{TCP if options.tcp or each.tcp else ''}{each}"
+        for each in found
+        if options.family in (None, 6 if ":" in each.address else 4)
+    ]
     if not wanted:
         raise DiscoveryFailed(f"no server has an IPv{options.family} address: {', '.join(servers)}")
     return wanted
+
+
+def refuse_urls(servers: list[str], given: list[str], config: Config | None, only: str) -> None:
+    """Raises ConfigError for a server that is asked by TLS or HTTPS. ``only`` says what needs other servers."""
+    for text in servers:
+        if call.has_urls([text]):
+            reason = f"{text}: {only} without tls:// or https://"
+            raise ConfigError(f"@{reason}") if given or config is None else config.error("client.nameservers", reason)
 
 
 def chooser_of(given: LookupOptions, config: Config | None) -> Chooser | None:
@@ -291,8 +305,6 @@ def cache_of(servers: list[str], given: LookupOptions, config: Config | None) ->
 
 def make_cache(servers: list[str], given: LookupOptions, config: Config | None) -> Cache:
     """The cache for these options, with a table if there is one. Raises ConfigError."""
-    import logging
-
     from maptr.cache import DNS_FIRST
     from maptr.cache.cache import cache_class
     from maptr.cache.lookups import World
@@ -320,7 +332,7 @@ def make_cache(servers: list[str], given: LookupOptions, config: Config | None) 
             raise failure
 
         servers, world = [], World(ask)  # the table may have the answer
-    logging.basicConfig(level=logging.WARNING, format=output.LOG_FORMAT)
+    output.show_log()
     return cache_class(world)(
         natab,
         cache_file(config),
@@ -378,7 +390,12 @@ def show_discoveries(arks: Sequence[Argument], client: Client, options: LookupOp
         elif found and error is None:
             if client.cache is not None:
                 _show_source(found, options)
-            output.data("\n".join(found.urls()) if short else found.to_text())
+            if short:
+                output.data("\n".join(found.urls()))
+                return
+            for line in found.to_text().splitlines():
+                url, tab, rest = line.partition("\t")
+                output.data(Painted(url, output.GOOD), tab, Painted(rest, output.MINOR))
 
     return _answer(arks, client, show, options)
 
@@ -409,7 +426,7 @@ def _answer(arks: Sequence[Argument], client: Client, show: Callable[..., None],
             show(ark, found, error)
             if error is not None:
                 code = max(code, code_of(error))
-                output.talk(f"maptr: {error}")
+                output.error(str(error))
         if advice:
             options.inform(advice)
     finally:
@@ -469,9 +486,10 @@ def show_step(step: Step) -> None:
     """``? name NAPTR`` with the outcome, ``+`` for records that count, ``-`` for those that do not, and ``=`` for the
     links of the chain of trust."""
     indent = "  " * step.depth
-    output.talk(f"{indent}? {step}")
+    output.talk(indent, Painted("?", output.STRONG), f" {step}")
     for reading in step.readings:
-        output.talk(f"{indent}  {'+' if reading.counted else '-'} {reading.naptr.to_text()}")
+        sign = Painted("+", output.GOOD) if reading.counted else Painted("-", output.BAD)
+        output.talk(f"{indent}  ", sign, f" {reading.naptr.to_text()}")
         for reason in reading.reasons:
             output.talk(f"{indent}      {reason}")
     for link in step.links:

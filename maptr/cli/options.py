@@ -85,45 +85,45 @@ def duration(least: int = 0) -> Parsed:
 
 
 ORIGIN_OPTION = click.option(
-    "--origin", metavar="NAME", help=f"DNS suffix below which NAANs are looked up.  [default: {ORIGIN}, or configured]"
+    "--origin", metavar="NAME", help=f"Look NAANs up below this DNS suffix.  [default: {ORIGIN}, or configured]"
 )
 _SCHEMES = click.Choice(["https", "http"])
 SCHEME_OPTION = click.option(
     "--scheme",
     type=_SCHEMES,
-    help="Scheme of hosts found without one; port 80 means http.  [default: https, or configured]",
+    help="Use this scheme for hosts that have none; port 80 means http.  [default: https, or configured]",
 )
 NATAB_SCHEME_OPTION = click.option(
-    "--scheme", type=_SCHEMES, default="https", help="Scheme of the hosts in a natab; port 80 means http."
+    "--scheme", type=_SCHEMES, default="https", help="Use this scheme for the hosts in a natab; port 80 means http."
 )
 PROFILE_OPTION = click.option(
     "--profile",
     type=click.Choice(list(PROFILES)),
     default=DEFAULTS.profile,
-    help="Version of the ARK specification by which ARKs are read.",
+    help="Read ARKs by this version of the ARK specification.",
 )
 TABLE_OPTION = file_option(
-    "--table", "file", type=FILE, help="Registry in any format.  [default: the pulled table, or configured]"
+    "--table", "file", type=FILE, help="Read this registry, in any format.  [default: the pulled table, or configured]"
 )
 CACHE_TABLE_OPTION = click.option(
     "--table",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="Registry to use where DNS does not answer.  [default: the pulled table, or configured]",
+    help="Use this registry where DNS does not answer.  [default: the pulled table, or configured]",
 )
 POLICY_OPTION = click.option(
     "--policy",
     type=click.Choice(POLICIES),
-    help=f"Which source goes first, DNS or the table.  [default: {DNS_FIRST}, or configured]",
+    help=f"Try this source first, DNS or the table, or this one only.  [default: {DNS_FIRST}, or configured]",
 )
 CHOOSE_OPTION = click.option(
     "--choose",
     type=click.Choice(CHOOSERS),
-    help="Which candidate to prefer: the first, a random one of the lowest order, the first reachable one, or the "
+    help="Prefer this candidate: the first, a random one of the lowest order, the first reachable one, or the "
     "authority named in the ARK itself if it is reachable.  [default: first, or configured]",
 )
 CONFIG_OPTION = file_option(
-    "--config", help="Configuration file (TOML).  [default: MAPTR_CONFIG, else ./maptr.toml, else the user's]"
+    "--config", help="Read this configuration file (TOML).  [default: MAPTR_CONFIG, else ./maptr.toml, else the user's]"
 )
 _POSITIVE = click.FloatRange(0, min_open=True)
 RATE_OPTION = click.option(
@@ -167,9 +167,13 @@ def discovery_options(help: str, *, timeout: float = DEFAULTS.timeout) -> Callab
         click.option("-4", "family", flag_value=4, type=int, help="Ask DNS servers at IPv4 addresses only."),
         click.option("-6", "family", flag_value=6, type=int, help="Ask DNS servers at IPv6 addresses only."),
         click.option(
-            "-p", "--port", type=click.IntRange(1, 65535), help=f"Port of servers without #PORT.  [default: {PORT}]"
+            "-p",
+            "--port",
+            metavar="PORT",
+            type=click.IntRange(1, 65535),
+            help=f"Ask servers without #PORT at this port.  [default: {PORT}]",
         ),
-        click.option("--tcp", is_flag=True, help="Ask DNS servers by TCP; +tcp is the same."),
+        click.option("--tcp", is_flag=True, help="Ask DNS servers by TCP. The argument +tcp does the same."),
         click.option("-q", "--quiet", is_flag=True, help="Print only errors on stderr."),
         CONFIG_OPTION,
     )

@@ -1,4 +1,8 @@
-"""Everything that the command line writes: data on stdout, messages on stderr, and exit codes by name."""
+"""Everything that the command line writes: data on stdout, messages on stderr, and exit codes by name.
+
+A line is written in parts, some of which are ``Painted``: they have a colour if a person looks (``is_colored``). JSON
+is never coloured.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,17 @@ import io
 import os
 import sys
 from contextlib import contextmanager
+from typing import NamedTuple
 
+from maptr.cli.progress import Bar, aside
 from maptr.errors import printable
 
 TYPE_CHECKING = False  # typing's own takes milliseconds to import
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import Any, BinaryIO, NoReturn, TextIO
+
+    from maptr.zone.finding import Finding
 
 SCHEMA = "maptr/1"
 
@@ -37,20 +45,122 @@ def escape_missing_characters() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def data(text: str) -> None:
+# ---- colour
+
+
+class Painted(NamedTuple):
+    """A part of a line, in a colour of ``click.style``; None is bold."""
+
+    text: str
+    color: str | None
+
+
+GOOD, DOUBTFUL, BAD, MINOR, STRONG = "green", "yellow", "red", "bright_black", None
+SIGNS = {"+": GOOD, "~": DOUBTFUL, "-": BAD, "!": DOUBTFUL}  # in lists of changes
+SEVERITIES = {"error": BAD, "warning": DOUBTFUL}
+
+COLORS = ("auto", "always", "never")  # the values of --color
+
+
+def is_colored(file: TextIO | None) -> bool:
+    """By ``--color``, else NO_COLOR, else FORCE_COLOR and CLICOLOR_FORCE, else whether the file is a terminal."""
+    click = sys.modules.get("click")  # without it, there was no --color
+    context = click.get_current_context(silent=True) if click is not None else None
+    if context is not None and context.color is not None:
+        return bool(context.color)
+    if os.environ.get("NO_COLOR"):  # as https://no-color.org has it: any text
+        return False
+    if any(os.environ.get(name, "0") not in ("", "0") for name in ("FORCE_COLOR", "CLICOLOR_FORCE")):
+        return True
+    return is_terminal(file)
+
+
+def is_terminal(file: TextIO | None) -> bool:
+    """Whether the file is a terminal with colours and a cursor that moves."""
+    return file is not None and file.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+
+
+def painted(text: str, word: str, color: str | None) -> tuple[str | Painted, ...]:
+    """The text in parts, the first ``word`` in it with a colour."""
+    before, word, after = text.partition(word)
+    return before, Painted(word, color), after
+
+
+def of_change(line: str) -> tuple[str | Painted, ...]:
+    """A line that begins with the sign of a change, in parts."""
+    return Painted(line[:1], SIGNS.get(line[:1])), line[1:]
+
+
+def of_finding(finding: Finding) -> tuple[str | Painted, ...]:
+    """The line of a finding, in parts."""
+    return painted(str(finding), f"{finding.severity}:", SEVERITIES[finding.severity])
+
+
+# ---- lines
+
+
+def data(*parts: str | Painted) -> None:
     """Print a line of data on stdout."""
-    _write(sys.stdout, printable(text, keep="\n\t"))
+    _write(sys.stdout, *parts)
 
 
-def talk(text: str) -> None:
+def talk(*parts: str | Painted) -> None:
     """Print a message on stderr."""
-    _write(sys.stderr, printable(text, keep="\n\t"))
+    _write(sys.stderr, *parts)
 
 
-def _write(file: TextIO | None, text: str) -> None:
-    if file is not None:  # the parent process closed it
+def error(text: str) -> None:
+    """Print an error on stderr."""
+    talk(Painted("maptr:", BAD), f" {text}")
+
+
+def warning(text: str) -> None:
+    """Print a warning on stderr."""
+    talk(Painted("maptr:", DOUBTFUL), f" {text}")
+
+
+def show_log() -> None:
+    """Print the warnings of the library's log on stderr."""
+    import logging  # late: only a cache logs
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            warning(self.format(record))
+
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[Handler()])
+
+
+def _write(file: TextIO | None, *parts: str | Painted) -> None:
+    if file is None:  # the parent process closed it
+        return
+    colored = any(isinstance(part, Painted) for part in parts) and is_colored(file)
+    text = "".join(_shown(part, colored=colored) for part in parts)
+    with aside(file):
         file.write(text + "\n")
         file.flush()
+
+
+def _shown(part: str | Painted, *, colored: bool) -> str:
+    """Without characters that a terminal would obey, except those of the colour."""
+    text = printable(part if isinstance(part, str) else part.text, keep="\n\t")
+    if isinstance(part, str) or not colored or not text:
+        return text
+    from click import style  # late: ``start`` runs without click
+
+    return style(text, fg=part.color, bold=part.color is None or None)
+
+
+@contextmanager
+def progress(label: str, total: float | None = None, *, hidden: bool = False) -> Iterator[Callable[..., object]]:
+    """A progress bar on stderr if it is a terminal, unless ``hidden``. Yields its ``Bar.update``.
+
+    Without a ``total`` the bar shows that the work goes on, and for how long.
+    """
+    if hidden or not is_terminal(sys.stderr):
+        yield lambda **changes: None
+        return
+    with Bar(label, total, colored=is_colored(sys.stderr)) as bar:
+        yield bar.update
 
 
 def can_encode(file: TextIO, text: str) -> bool:
@@ -78,24 +188,6 @@ def standard_input() -> BinaryIO:
     return sys.stdin.buffer
 
 
-@contextmanager
-def progress(label: str, total: int | None = None, *, hidden: bool = False) -> Iterator[Callable[..., object]]:
-    """A progress bar on stderr if it is a terminal, unless ``hidden``.
-
-    Yields rich's ``Progress.update`` of the bar, which takes ``advance``, ``completed`` and ``total``.
-    """
-    if hidden or sys.stderr is None or not sys.stderr.isatty():
-        yield lambda **changes: None
-        return
-    from functools import partial
-
-    from rich.console import Console  # late: only a progress bar needs rich
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True)) as bar:
-        yield partial(bar.update, bar.add_task(label, total=total))
-
-
 def json_data(document: Mapping[str, Any]) -> None:
     """Print a JSON document on one line of stdout, its schema first."""
     _write(sys.stdout, json_text(document, sys.stdout))
@@ -114,7 +206,7 @@ def json_text(document: Mapping[str, Any], file: TextIO | None) -> str:
 
 
 def fail(message: str, code: int) -> NoReturn:
-    talk(f"maptr: {message}")
+    error(message)
     sys.exit(code)
 
 

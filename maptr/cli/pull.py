@@ -15,19 +15,21 @@ import click
 
 from maptr import places, registry
 from maptr.cli import lookup, options, output
+from maptr.cli.group import command
 from maptr.cli.options import FILE_PATH, duration, file_option, overwrite_option, refuse_foreign
+from maptr.cli.output import Painted
 from maptr.errors import MaptrError, MissingExtra, PullFailed, SignatureError, TableError, UnsafePlan, reason_of
 from maptr.registry.minisign import PublicKey
 from maptr.registry.pull import OFFICIAL, Demands, Pull, apply_pull, jittered, plan_pull
 
 
-@click.command()
+@command()
 @click.argument("sources", nargs=-1, metavar="[URL|FILE]...", type=options.PATH)
 @file_option(
     "--table",
     "target",
     type=FILE_PATH,
-    help="Table to compare with and, with --apply, to replace.  [default: the user's table, or configured]",
+    help="Compare with this table and, with --apply, replace it.  [default: the user's table, or configured]",
 )
 @click.option("--apply", "act", is_flag=True, help="Apply the plan.  [default: only show it]")
 @overwrite_option("Replace FILE even if it is not a registry and was not pulled before.")
@@ -36,13 +38,15 @@ from maptr.registry.pull import OFFICIAL, Demands, Pull, apply_pull, jittered, p
     is_flag=True,
     help="Accept the source as it is, even if it removes or changes more than 30 %; unreadable records are not kept.",
 )
-@click.option("--sha256", metavar="HEX", help="SHA-256 that the content must have.")
+@click.option("--sha256", metavar="HEX", help="Accept only content with this SHA-256.")
 @file_option("--public-key", type=FILE_PATH, help="Accept only content signed with this minisign key.")
 @file_option(
-    "--signature", metavar="URL|FILE", help="Where the signature is.  [default: the source with .minisig appended]"
+    "--signature",
+    metavar="URL|FILE",
+    help="Read the signature from there.  [default: the source with .minisig appended]",
 )
 @file_option("--cafile", help="Trust the CA certificates in FILE.  [default: those of the system]")
-@options.timeout_option(60.0, "Limit for each source.")
+@options.timeout_option(60.0, "Give up a source after this time.")
 @options.CONFIG_OPTION
 @click.option(
     "--every",
@@ -154,7 +158,8 @@ def _demands(sha256: str | None, public_key: Path | None, signature: str | None)
 def _pull(plan: Callable[[], Pull], target: Path, *, act: bool, form: str | None, official: bool) -> int:
     """Pull once and report it; the exit code. ``official``: no source was named."""
     try:
-        found = plan()
+        with output.progress("pulling the registry"):
+            found = plan()
         _report(found, form)
         changes = bool(found.plan or found.broken)
         if act:
@@ -162,37 +167,38 @@ def _pull(plan: Callable[[], Pull], target: Path, *, act: bool, form: str | None
             output.talk(f"{target}: {'replaced' if changes else 'up to date'}, from {found.source}")
         return output.EXIT_NONE if changes and not act else output.EXIT_OK
     except UnsafePlan as error:
-        output.talk(f"maptr: {error}; {target} stays as it is (--force overrides)")
+        output.error(f"{error}; {target} stays as it is (--force overrides)")
         return output.EXIT_NONE
     except PullFailed as error:
         for reason in error.reasons:
-            output.talk(f"maptr: {reason}")
+            output.error(str(reason))
         if official and not target.exists():
-            output.talk("maptr: no registry; maptr table pull URL takes another, maptr up --sample serves an example")
+            output.error("no registry; maptr table pull URL takes another, maptr up --sample serves an example")
         else:
-            output.talk(f"maptr: no source had a registry; {target} stays as it is")
+            output.error(f"no source had a registry; {target} stays as it is")
     except MaptrError as error:
-        output.talk(f"maptr: {error}")
+        output.error(str(error))
     except OSError as error:
         error.filename = error.filename or str(target)
-        output.talk(f"maptr: {reason_of(error)}")
+        output.error(reason_of(error))
     return output.EXIT_UNREADABLE
 
 
 def _report(found: Pull, form: str | None) -> None:
     for reason in found.passed_over:
-        output.talk(f"maptr: skipped: {reason}")
+        output.warning(f"skipped: {reason}")
     if found.broken:
-        output.talk(f"maptr: the existing table cannot be read and will be replaced: {found.broken}")
+        output.warning(f"the existing table cannot be read and will be replaced: {found.broken}")
     for error in found.bad:
-        output.talk(f"left out: {error}")
+        output.talk(Painted("left out:", output.DOUBTFUL), f" {error}")
     if form == "json":
         shown = {**found.plan.to_dict(), "text": found.plan.to_text().splitlines()}
         output.json_data({"source": found.source, "sha256": found.sha256, "plan": shown})
     elif form == "markdown":
         output.data(found.plan.to_markdown().rstrip("\n"))
     elif found.plan or found.plan.kept:
-        output.data(found.plan.to_text().rstrip("\n"))
+        for line in found.plan.to_text().splitlines():
+            output.data(*output.of_change(line))
     plan = found.plan
     counts = f"{len(plan.added)} to add, {len(plan.changed)} to change, {len(plan.removed)} to remove of {plan.size}"
     output.talk(counts + (f", {len(plan.kept)} kept because they cannot be read" if plan.kept else ""))

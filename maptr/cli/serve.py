@@ -19,6 +19,7 @@ import click
 
 from maptr import config as configuration
 from maptr.cli import logstream, output
+from maptr.cli.group import command
 from maptr.cli.options import PATH, Command, Parsed
 from maptr.config import Config, KeyConfig, ZoneConfig
 from maptr.config.model import ServeConfig, read_algorithm, read_name, read_tsig_secret
@@ -57,19 +58,20 @@ def _key(text: str) -> KeyConfig:
     return KeyConfig(read_key_name(name), read_algorithm(algorithm), read_tsig_secret(secret))
 
 
-@click.command()
+@command()
 @click.option(
     "--config",
     metavar="FILE",
     type=PATH,
-    help="Configuration file (TOML).  [default: MAPTR_CONFIG; without --zone also ./maptr.toml]",
+    help="Read this configuration file (TOML).  [default: MAPTR_CONFIG; without --zone also ./maptr.toml]",
 )
 @click.option(
     "--zone",
     metavar="ORIGIN=FILE",
     type=Parsed(ZoneConfig.from_text),
     multiple=True,
-    help="Zone and its file, such as ark.arpa=ark.arpa.zone; overrides the zone in the configuration. Repeatable.",
+    help="Serve this zone from this file, such as ark.arpa=ark.arpa.zone, instead of that in the configuration. The "
+    "option can be repeated.",
 )
 @_setting(
     "--listen",
@@ -77,21 +79,22 @@ def _key(text: str) -> KeyConfig:
     metavar="HOST:PORT",
     type=Parsed(lambda text: str(Address.from_text(text))),
     multiple=True,
-    help=f"Address for UDP and TCP, such as [::1]:{SERVER_PORT}; port 0 takes a free one. Repeatable.  "
+    help=f"Serve UDP and TCP at this address, such as [::1]:{SERVER_PORT}; port 0 takes a free one. The option can be "
+    "repeated.  "
     f"[default: 127.0.0.1:{SERVER_PORT}]",
 )
 @_setting(
     "--metrics",
     "serve.metrics",
     metavar="HOST:PORT",
-    help="Address of the HTTP server for Prometheus (/metrics) and /health, such as 127.0.0.1:9153. Every client that "
-    "can reach it may read them. Needs maptr[metrics].  [default: none]",
+    help="Serve /metrics for Prometheus, and /health, by HTTP at this address, such as 127.0.0.1:9153. Every client "
+    "that can reach it may read them. It needs the extra maptr[metrics].  [default: none]",
 )
 @_setting(
     "--user",
     "serve.user",
     metavar="NAME[:GROUP]",
-    help="User to run as if root starts the server, such as maptr or maptr:dns; sockets are bound first.  "
+    help="Run as this user if root starts the server, such as maptr or maptr:dns; sockets are bound first.  "
     "[default: the user that starts it]",
 )
 @_setting(
@@ -99,7 +102,7 @@ def _key(text: str) -> KeyConfig:
     "serve.control",
     metavar="SOCKET",
     type=PATH,
-    help="Control socket, which maptr reload and maptr status use.  [default: as configured, else none]",
+    help="Make this control socket, which maptr reload and maptr status use.  [default: as configured, else none]",
 )
 @_setting(
     "--tls-listen",
@@ -107,31 +110,39 @@ def _key(text: str) -> KeyConfig:
     metavar="HOST:PORT",
     type=Parsed(lambda text: str(Address.from_text(text))),
     multiple=True,
-    help="Address for DNS over TLS, such as 127.0.0.1:853. Repeatable; needs --tls-cert and --tls-key.  "
+    help="Serve DNS over TLS at this address, such as 127.0.0.1:853; it needs --tls-cert and --tls-key. The option can "
+    "be repeated.  "
     "[default: none]",
 )
-@_setting("--tls-cert", "serve.tls.certificate", metavar="FILE", type=PATH, help="Certificate and its chain, as PEM.")
-@_setting("--tls-key", "serve.tls.key", metavar="FILE", type=PATH, help="Private key of the certificate, as PEM.")
+@_setting(
+    "--tls-cert",
+    "serve.tls.certificate",
+    metavar="FILE",
+    type=PATH,
+    help="Use the certificate and its chain in this file (PEM).",
+)
+@_setting("--tls-key", "serve.tls.key", metavar="FILE", type=PATH, help="Use the private key in this file (PEM).")
 @_setting(
     "--nsid",
     "serve.nsid",
     metavar="TEXT",
-    help="Identifier of this server for the NSID option (dig +nsid).  [default: none]",
+    help="Give this identifier to queries with the NSID option (dig +nsid).  [default: none]",
 )
 @click.option(
     "--key",
     metavar="NAME=ALGORITHM:@FILE",
     type=Parsed(_key),
     multiple=True,
-    help="TSIG key with its secret in base64 in FILE: xfr=hmac-sha256:@xfr.key. Without the @ the secret itself, "
-    "which other users of the machine can see. Repeatable.",
+    help="Accept this TSIG key, whose secret is in FILE in base64, such as xfr=hmac-sha256:@xfr.key. Without the @, "
+    "the secret itself stands here, and other users of the machine can see it. The option can be repeated.",
 )
 @click.option(
     "--transfer",
     metavar="WHO",
     type=Parsed(AccessRule.from_text),
     multiple=True,
-    help="Who may transfer the zones: key:NAME, an address or prefix, or both as 'PREFIX key:NAME'. Repeatable.  "
+    help="Let them transfer the zones: key:NAME, an address or prefix, or both as 'PREFIX key:NAME'. The option can be "
+    "repeated.  "
     "[default: none]",
 )
 @click.option(
@@ -139,7 +150,8 @@ def _key(text: str) -> KeyConfig:
     metavar="HOST[:PORT] [key:NAME]",
     type=Parsed(NotifyTarget.from_text),
     multiple=True,
-    help="Secondary to send NOTIFY to at each new serial, signed with the key. Repeatable.  [default: none]",
+    help="Send NOTIFY to this secondary at each new serial, signed with the key. The option can be repeated.  "
+    "[default: none]",
 )
 @_setting(
     "--catalog",
@@ -154,20 +166,20 @@ def _key(text: str) -> KeyConfig:
     "serve.state",
     metavar="DIRECTORY",
     type=click.Path(exists=True, file_okay=False, writable=True),
-    help="Directory of this server alone, for the journals that IXFR is answered from, and for the zones that it "
-    "builds and signs.  [default: journals lie beside the zone files]",
+    help="Keep in this directory, which is for this server alone, the journals that IXFR is answered from, and the "
+    "zones that it builds and signs.  [default: journals lie beside the zone files]",
 )
 @_setting(
     "--log-level",
     "serve.log_level",
     metavar="LEVEL",
-    help="Least level to log: debug, info, warning or error.  [default: info]",
+    help="Log at this level and above: debug, info, warning or error.  [default: info]",
 )
 @_setting(
     "--log-format",
     "serve.log_format",
     metavar="FORMAT",
-    help="text, or json for one JSON object a line.  [default: text]",
+    help="Log as text, or as json with one JSON object a line.  [default: text]",
 )
 @_setting(
     "--query-log",
@@ -334,7 +346,7 @@ def _check(config: Config, *, as_json: bool) -> None:
         except OSError as error:
             table = zone.table
             if table is not None and config.table.url and config.table.file == table and error.filename == str(table):
-                output.talk(f"maptr: zone {to_text(zone.name)}: {table} is not pulled yet")
+                output.warning(f"zone {to_text(zone.name)}: {table} is not pulled yet")
             else:
                 errors.append(error)
     _report(errors, zones, config.serve, as_json=as_json)
@@ -381,9 +393,9 @@ def _report(
             of_zone = f"zone {zone['zone']} serial {zone['serial']}, {zone['names']} names, from {zone['file']}{signed}"
             output.data(of_zone)
             for warning in zone["warnings"]:
-                output.talk(f"maptr: zone {zone['zone']}: {warning}")
+                output.warning(f"zone {zone['zone']}: {warning}")
         for each in singles:
-            output.talk(f"maptr: {text_of(each)}")
+            output.error(text_of(each))
         for address in tcp:
             output.data(f"listen {address} (udp, tcp)")
         for address in tls:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from maptr.cli import options, output
-from maptr.cli.group import Group
+from maptr.cli.group import Group, command
 from maptr.cli.zone import examine_zone, existing_zone, refuse_shrinkage, without_errors
 from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.policy import Children, SigningPolicy
@@ -25,26 +25,41 @@ if TYPE_CHECKING:
     from maptr.zone.snapshot import ZoneView
 
 
-@click.command()
+@command()
 @click.argument("file", metavar="FILE", type=options.PATH)
 @click.argument("keys", metavar="KEYS", type=click.Path(path_type=Path))
 @options.output_option("Write the zone to OUT, atomically.  [default: standard output]", "OUT")
 @options.overwrite_option("Replace OUT even if it is not a zone of this name.")
-@click.option("--origin", metavar="NAME", help="Name of the zone.  [default: owner of the SOA]")
-@click.option("--lifetime", type=options.duration(), default="14d", help="How long signatures are valid.")
-@click.option("--inception", type=options.duration(), default="1h", help="How long ago their validity begins.")
+@click.option("--origin", metavar="NAME", help="Take this for the name of the zone.  [default: owner of the SOA]")
 @click.option(
-    "--refresh", type=options.duration(), default="7d", help="How long before their end signatures are renewed."
+    "--lifetime", metavar="TIME", type=options.duration(), default="14d", help="Make signatures valid for this time."
 )
-@click.option("--zonemd/--no-zonemd", default=True, help="Whether to add a digest of the whole zone (RFC 8976).")
+@click.option(
+    "--inception",
+    metavar="TIME",
+    type=options.duration(),
+    default="1h",
+    help="Let signatures be valid from this long ago.",
+)
+@click.option(
+    "--refresh",
+    metavar="TIME",
+    type=options.duration(),
+    default="7d",
+    help="Renew signatures this long before their end.",
+)
+@click.option("--zonemd/--no-zonemd", default=True, help="Add a digest of the whole zone (RFC 8976), or leave it out.")
 @click.option(
     "--cds",
     type=click.Choice(["publish", "none", "delete"]),
     default="publish",
-    help="CDS and CDNSKEY for the parent: publish the active keys, none, or delete the DS.",
+    help="Publish CDS and CDNSKEY for the parent: those of the active keys, none, or those that delete the DS.",
 )
 @click.option(
-    "--dnskey-ttl", type=options.duration(), help="TTL of DNSKEY, CDS and CDNSKEY.  [default: that of the SOA]"
+    "--dnskey-ttl",
+    metavar="TIME",
+    type=options.duration(),
+    help="Give DNSKEY, CDS and CDNSKEY this TTL.  [default: that of the SOA]",
 )
 @click.option(
     "--force",
@@ -101,9 +116,10 @@ def sign(
     findings, view, included = examine_zone(options.read_text(file), origin, file)
     zone = without_errors(view, findings, f"{file} was not signed: it has errors")
     options.refuse_input(target, [path for path, _ in included])
-    old = existing_zone(target, zone.origin, overwrite=overwrite)
-    renewal = Renewal(signers, policy, now, force=force or not _holds(old, target))
-    with output.progress("names signed") as update:
+    with output.progress("reading the signed zone"):
+        old = existing_zone(target, zone.origin, overwrite=overwrite)
+        renewal = Renewal(signers, policy, now, force=force or not _holds(old, target))
+    with output.progress("signing the names") as update:
 
         def progress(done: int, total: int) -> None:
             update(completed=done, total=total)
@@ -160,22 +176,24 @@ _TAG = click.argument("tag", metavar="TAG", type=click.IntRange(0, 65535))
 _STATES = click.Choice(["published", "active", "retired"])
 
 
-@keys.command()
+@keys.command(short_help="Create a key.")
 @_FOLDER
 @click.option(
     "--role",
     type=click.Choice(["csk", "ksk", "zsk"]),
     default="csk",
-    help="csk signs everything; ksk signs the DNSKEY RRset, zsk the rest.",
+    help="Let the key sign everything (csk), the DNSKEY RRset (ksk), or the rest (zsk).",
 )
 @click.option(
     "--algorithm",
     type=click.Choice(["ecdsap256sha256", "ed25519"]),
     default="ecdsap256sha256",
-    help="Algorithm of the signatures.",
+    help="Sign with this algorithm.",
 )
 @click.option(
-    "--state", type=_STATES, help="State of the key.  [default: active for the first key of its role, else published]"
+    "--state",
+    type=_STATES,
+    help="Put the key in this state.  [default: active for the first key of its role, else published]",
 )
 def add(folder: Path, role: str, algorithm: str, state: str | None) -> None:
     """Create a key in the folder KEYS, and the folder if it does not exist.

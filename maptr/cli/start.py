@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 
 from maptr.cli import is_discover, output
 
@@ -26,6 +27,8 @@ def run() -> None:
             if code is None:
                 from maptr.cli.group import main  # late: it imports click
 
+                if COMPLETION in os.environ:
+                    import_module("maptr.cli.completion")  # it registers how bash splits words
                 main(prog_name="maptr")
     except SystemExit as leaving:
         if leaving.code == output.EXIT_INTERRUPTED:

@@ -89,7 +89,7 @@ def check(file: str, as_json: bool, strict: bool) -> None:
         )
     else:
         for finding in (*unread, *findings):
-            output.data(str(finding))
+            output.data(*output.of_finding(finding))
         naans = len(read.naans())
         output.talk(
             f"{naans} NAANs, {len(read) - naans} shoulders: {counts[Severity.ERROR]} errors,"
@@ -162,7 +162,7 @@ def _rewrite(source: str, form: str, target: Path | None, *, overwrite: bool, sc
     read, bad = read_table(source, scheme)
     if bad:
         for error in bad:
-            output.talk(f"maptr: {error}")
+            output.error(str(error))
         sys.exit(output.EXIT_NONE)
     text, losses = _written(read, form)
     for record, group in groupby(losses, key=attrgetter("record")):

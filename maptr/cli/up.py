@@ -24,6 +24,7 @@ import click
 from maptr import config as configuration
 from maptr import places
 from maptr.cli import gateway, logstream, lookup, options, output
+from maptr.cli.group import command
 from maptr.cli.options import read_table
 from maptr.config import Config
 from maptr.errors import ConfigError, MaptrError, PullFailed
@@ -49,14 +50,20 @@ EVERY = 3600  # seconds between pulls while it runs
 SAMPLE = Path(__file__).resolve().parent.parent / "sample.json"
 
 
-@click.command()
+@command()
 @click.argument("sources", nargs=-1, metavar="[URL|FILE]...", type=options.PATH)
-@click.option("--origin", metavar="NAME", help=f"Name of the zone.  [default: {lookup.ORIGIN}, or configured]")
-@click.option("--port", type=click.IntRange(1, 65535), help=f"Port on {HOST}.  [default: {SERVER_PORT}, or a free one]")
+@click.option("--origin", metavar="NAME", help=f"Give the zone this name.  [default: {lookup.ORIGIN}, or configured]")
+@click.option(
+    "--port",
+    metavar="PORT",
+    type=click.IntRange(1, 65535),
+    help=f"Serve DNS on this port of {HOST}.  [default: {SERVER_PORT}, or a free one]",
+)
 @click.option(
     "--http-port",
+    metavar="PORT",
     type=click.IntRange(1, 65535),
-    help=f"Port of the gateway on {HOST}.  [default: {HTTP_PORT}, or a free one]",
+    help=f"Serve the gateway on this port of {HOST}.  [default: {HTTP_PORT}, or a free one]",
 )
 @options.CONFIG_OPTION
 @click.option("--offline", is_flag=True, help="Pull nothing; serve the table pulled before.")
@@ -174,8 +181,9 @@ def _pull(file: Path, sources: tuple[str, ...], demands: Demands, cafile: str | 
     output.talk(f"registry  pulling from {sources[0]} ...")
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = plan_pull(file, sources, demands=demands, cafile=cafile, force=force, seconds=PULL_SECONDS)
-        apply_pull(found, wall=time.time)
+        with output.progress("pulling the registry"):
+            found = plan_pull(file, sources, demands=demands, cafile=cafile, force=force, seconds=PULL_SECONDS)
+            apply_pull(found, wall=time.time)
     except PullFailed as error:
         for reason in error.reasons:
             output.talk(f"registry  not pulled: {reason}")
@@ -277,8 +285,9 @@ class Gateway:
 def _zone(config: Config, *, force: bool) -> Served:
     """The zone built from the table; exits if it cannot be served."""
     state_folder.make(config)
-    served = publisher.start(config.zones, clock=time.time)
-    served, (outcome,) = publisher.publish(config.zones, served, clock=time.time, force=force)
+    with output.progress("building the zone"):
+        served = publisher.start(config.zones, clock=time.time)
+        served, (outcome,) = publisher.publish(config.zones, served, clock=time.time, force=force)
     state = served.states[config.zones[0].name]
     if state.view is None:
         output.fail(f"the zone cannot be served: {outcome.reason}", output.EXIT_NONE)

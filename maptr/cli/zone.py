@@ -12,6 +12,7 @@ import click
 from maptr.cli import options, output
 from maptr.cli.group import LazyGroup
 from maptr.cli.lookup import ORIGIN
+from maptr.cli.output import Painted
 from maptr.config import ZoneConfig
 from maptr.dnssec.expiry import signature_state
 from maptr.errors import ZoneError, reason_of
@@ -41,32 +42,38 @@ def zone() -> None:
     """Build the zone from the registry; check, compare and sign zones."""
 
 
-@zone.command()
+@zone.command(short_help="Build the zone from a registry.")
 @click.argument("source", metavar="SOURCE", type=options.PATH)
 @options.output_option("Write the zone to FILE, atomically.  [default: standard output]")
 @options.overwrite_option("Replace FILE even if it is not a zone of this name.")
 @click.option("--force", is_flag=True, help="Replace FILE even if more than 30 % of its names would be removed.")
-@click.option("--origin", default=ORIGIN, metavar="NAME", help="Name of the zone.")
+@click.option("--origin", default=ORIGIN, metavar="NAME", help="Give the zone this name.")
 @click.option(
     "--serial",
     default="date",
     metavar="date|unix|N",
-    help="Serial of the SOA. With date and unix it follows the serial in FILE, and an unchanged zone keeps it.",
+    help="Make the serial of the SOA from the date or from the Unix time, or take N. With date and unix it follows the "
+    "serial in FILE, and an unchanged zone keeps it.",
 )
 @click.option(
     "--ns",
     multiple=True,
     metavar="NAME[=ADDRESS,...]",
-    help="Name server, with addresses if NAME is in the zone. Repeatable.  [default: localhost]",
+    help="Name this server in the NS records, with its addresses if NAME is in the zone. The option can be repeated.  "
+    "[default: localhost]",
 )
-@click.option("--contact", default="hostmaster", metavar="NAME", help="SOA mailbox as a domain name.")
-@click.option("--ttl", default=86400, type=click.IntRange(0, 0x7FFFFFFF), help="TTL of every record.")
+@click.option(
+    "--contact", default="hostmaster", metavar="NAME", help="Name this mailbox, as a domain name, in the SOA."
+)
+@click.option(
+    "--ttl", default=86400, metavar="SECONDS", type=click.IntRange(0, 0x7FFFFFFF), help="Give every record this TTL."
+)
 @click.option(
     "--include",
     multiple=True,
     metavar="FILE",
     type=options.PATH,
-    help="Zone file whose records are added as they are. Repeatable.",
+    help="Add the records of this zone file as they are. The option can be repeated.",
 )
 @options.NATAB_SCHEME_OPTION
 @click.option("--strict", is_flag=True, help="Exit with 1 if any record of SOURCE is left out.")
@@ -112,8 +119,9 @@ def build(
     if as_json and target is None:
         raise click.UsageError("--json needs -o FILE: standard output has the zone")
     labels = options.parse_name("--origin", origin)
-    old = existing_zone(target, labels, overwrite=overwrite)
-    table, unread = options.read_table(source, scheme)
+    with output.progress("reading the registry", hidden=source == "-"):
+        old = existing_zone(target, labels, overwrite=overwrite)
+        table, unread = options.read_table(source, scheme)
     try:
         settings = zones.ZoneSettings(
             origin=labels,
@@ -124,13 +132,14 @@ def build(
         )
         before = zones.serial_of(_lines(target))
         number = next_serial(serial, time.time(), before[0] if before else None)
-        built = zones.build(table, number, settings, unread=unread)
+        with output.progress("building the zone"):
+            built = zones.build(table, number, settings, unread=unread)
     except (ValueError, ZoneError) as error:
         if isinstance(error, ZoneError) and error.filename:  # of an included file
             output.fail(str(error), output.EXIT_UNREADABLE)
         raise click.UsageError(str(error)) from None
     for finding in built.left_out:
-        output.talk(f"left out: {finding}")
+        output.talk(Painted("left out:", output.DOUBTFUL), f" {finding}")
     for naan in built.delegated:
         output.talk(f"delegated: {naan} is left to the included records")
     misled = built.left_out.answered_by_others
@@ -150,9 +159,10 @@ def build(
         if as_json:
             output.json_data({**report, "serial": before[0], "written": False})
         sys.exit(done)
-    findings, new, _ = examine(
-        built.text, origin=names.to_text(labels), filename="<stdout>" if target is None else str(target)
-    )
+    with output.progress("checking the zone"):
+        findings, new, _ = examine(
+            built.text, origin=names.to_text(labels), filename="<stdout>" if target is None else str(target)
+        )
     new = without_errors(new, findings, "the new zone has errors; nothing was written")
     refuse_shrinkage(target, old, new, force=force)
     options.write(target, built.text)
@@ -163,9 +173,11 @@ def build(
     sys.exit(done)
 
 
-@zone.command()
+@zone.command(short_help="Check a zone as servers and clients would read it.")
 @click.argument("file", metavar="FILE", type=options.PATH)
-@click.option("--origin", metavar="NAME", help=f"Name of the zone.  [default: owner of the SOA, else {ORIGIN}]")
+@click.option(
+    "--origin", metavar="NAME", help=f"Take this for the name of the zone.  [default: owner of the SOA, else {ORIGIN}]"
+)
 @options.JSON_OPTION
 @click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
 def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
@@ -197,10 +209,12 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
     sys.exit(output.EXIT_NONE if fatal else output.EXIT_OK)
 
 
-@zone.command()
+@zone.command(short_help="Show what changes from one zone to another.")
 @click.argument("old", metavar="OLD", type=options.PATH)
 @click.argument("new", metavar="NEW", type=options.PATH)
-@click.option("--origin", metavar="NAME", help="Name of the zone.  [default: owner of the SOA in OLD]")
+@click.option(
+    "--origin", metavar="NAME", help="Take this for the name of the zone.  [default: owner of the SOA in OLD]"
+)
 @options.JSON_OPTION
 def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
     """Show what changes from zone file OLD to zone file NEW, one line for each RRset.
@@ -220,7 +234,8 @@ def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
     """
     origin = origin or soa_owner(options.read_text(old))
     try:
-        views = [read_zone(ZoneConfig.from_text(f"{origin}={file}")) for file in (old, new)]
+        with output.progress("reading the zones"):
+            views = [read_zone(ZoneConfig.from_text(f"{origin}={file}")) for file in (old, new)]
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     except ZoneError as error:
@@ -231,7 +246,7 @@ def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
         output.json_data({"zone": origin, "serial": serials, **found.to_dict()})
     else:
         for change in found.changes:
-            output.data(change.to_text())
+            output.data(*output.of_change(change.to_text()))
     sys.exit(output.EXIT_NONE if found else output.EXIT_OK)
 
 
@@ -240,7 +255,7 @@ def _report(findings: list[Finding], file: str, as_json: bool) -> None:
         output.json_data({"file": file, "findings": [finding.to_dict() for finding in findings]})
         return
     for finding in findings:
-        output.data(str(finding))
+        output.data(*output.of_finding(finding))
     errors = sum(finding.severity is Severity.ERROR for finding in findings)
     output.talk(f"{file}: {errors} errors, {len(findings) - errors} warnings")
 
@@ -259,7 +274,8 @@ def _lines(target: Path | None) -> list[str]:
 def examine_zone(text: str, origin: str | None, file: str) -> Examined:
     """The findings of ``zone.check`` for the text of a zone file and the files that it includes."""
     try:
-        return examine(text, origin=origin, filename=options.input_name(file))
+        with output.progress("checking the zone"):
+            return examine(text, origin=origin, filename=options.input_name(file))
     except OSError as error:
         output.fail(f"{options.input_name(file)}: $INCLUDE: {reason_of(error)}", output.EXIT_UNREADABLE)
 
@@ -268,7 +284,7 @@ def without_errors(view: ZoneView | None, findings: list[Finding], message: str)
     """The zone, if it has no errors; otherwise end the command."""
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     for finding in errors:
-        output.talk(str(finding))
+        output.talk(*output.of_finding(finding))
     if errors or view is None:
         output.fail(message, output.EXIT_NONE)
     return view

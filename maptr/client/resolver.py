@@ -26,7 +26,7 @@ import dns.resolver
 from maptr import url
 from maptr.client.call import Call, Origins
 from maptr.client.message import EDE_BOGUS, SentQuery, read_response
-from maptr.client.servers import find_servers
+from maptr.client.servers import check_server, find_servers
 from maptr.client.stub import make_validator
 from maptr.discovery import DiscoveryFailed, Outcome
 from maptr.errors import ConfigError, MissingExtra
@@ -226,9 +226,8 @@ class _TcpNameserver(dns.nameserver.Do53Nameserver):
 
 def _nameservers(text: str, lifetime: float | None) -> list[dns.nameserver.Nameserver]:
     scheme, mark, rest = text.partition("://")
-    if mark and scheme not in ("tcp", "tls", "https"):
-        raise ConfigError(f"{text!r} is not a server: write HOST, tls://HOST or https://HOST/PATH", key="nameservers")
     try:
+        check_server(text)
         if not mark or scheme == "tcp":
             kind = _TcpNameserver if mark else dns.nameserver.Do53Nameserver
             return [kind(*server.place) for server in find_servers(text, seconds=lifetime)]

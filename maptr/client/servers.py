@@ -35,11 +35,7 @@ class Server(NamedTuple):
 
 
 def read_server(text: str, port: int = PORT) -> tuple[str, int]:
-    """The host and port of ``address``, ``name``, or either with ``#port``, without a lookup. Raises ValueError.
-
-    ``tcp://`` may stand before it.
-    """
-    text = text.removeprefix(TCP)
+    """The host and port of ``address``, ``name``, or either with ``#port``, without a lookup. Raises ValueError."""
     host, mark, number = text.partition("#")
     if mark:
         port = int(number) if number.isascii() and number.isdigit() and len(number) <= 5 else 0
@@ -62,14 +58,17 @@ def _hint(text: str) -> str:
 def check_server(text: str) -> None:
     """Raises ValueError for a text that ``nameservers`` does not accept: neither a server, ``tls://`` nor ``https://``."""
     scheme, mark, rest = text.partition("://")
-    if not mark or scheme == "tcp":
+    if not mark:
         read_server(text)
-    elif scheme == "tls":
-        read_server(rest)
+    elif scheme in ("tcp", "tls"):
+        try:
+            read_server(rest)
+        except ValueError as error:
+            raise ValueError(f"{text}: {error}") from None
     elif scheme == "https":
         url.parse(text)
     else:
-        raise ValueError(f"{text!r} is not a server: write HOST, tls://HOST or https://HOST/PATH")
+        raise ValueError(f"{text!r} is not a server: write HOST, tcp://HOST, tls://HOST or https://HOST/PATH")
 
 
 def is_address(host: str) -> bool:
@@ -88,8 +87,8 @@ def find_servers(text: str, port: int = PORT, seconds: float | None = None) -> l
     Raises DiscoveryFailed for a name without address, DiscoveryTimeout if the lookup takes too long, and ValueError for
     a bad port or host.
     """
-    host, port = read_server(text, port)
     tcp = text.startswith(TCP)
+    host, port = read_server(text.removeprefix(TCP), port)
     if is_address(host):
         return [Server(host, port, tcp)]
     try:

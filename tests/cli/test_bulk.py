@@ -1,4 +1,4 @@
-"""``maptr bulk``: formats, resuming, interrupting, the progress bar, a cache and a table."""
+"""``maptr bulk``: formats, resuming, interrupting, a cache and a table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.cli.test_lookup import ARK, ZONES, of_minutes
 from tests.cli.test_lookup import server as sample_server
 from tests.support import command_line
 from tests.support.bulk import ZONE, server
-from tests.support.command_line import home, interrupted, run_on_terminal
+from tests.support.command_line import home, interrupted
 from tests.support.hostile import Hostile, hostile, hosts, question
 from tests.support.peers import Maptr
 
@@ -60,29 +60,52 @@ COLLECTION = (
         (COLLECTION.replace(",", "\t"), "ark", {4: "found", 7: "bad", 8: "found", 10: "found"}),
         ("ark:1/x1,one\nark:2/x,two\n", "1", {1: "found", 2: "found"}),
         ("one\tark:1/x1\ntwo\tark:4/x\n", "2", {1: "found", 2: "none"}),
+        ("id; ark\r\n1;ark:1/x1\r\n", "ark", {2: "found"}),
+        ('"a\tb",ark\n1,ark:1/x1\n', "ark", {2: "found"}),
+        ('size\tark\n5" disk\tark:1/x1\n"6\tark:2/x\n', "ark", {2: "found", 3: "found"}),
+        ('\ufeff"ark",id\r\n"ark:1/x1","a, ""b"""\r\n', "ark", {2: "found"}),
+        (f"id,ark\n{'z' * 70000},ark:1/x1\n2,ark:1/x1\n", "ark", {2: "bad", 3: "found"}),
     ],
 )
 def test_a_column_of_csv_or_tsv(
     text: str, column: str, expected: dict[int, str], server: Hostile, tmp_path: Path
 ) -> None:
     source, out = tmp_path / "in.csv", tmp_path / "out.csv"
-    source.write_text(text)
+    source.write_text(text, newline="")
     result = run(str(source), "--column", column, f"@{server.name}", "-o", str(out))
     rows = {int(row["line"]): row["status"] for row in csv.DictReader(out.read_text().splitlines())}
     assert rows == expected
     if text is COLLECTION:
-        assert "4 blank lines and comments skipped" in result.stderr
+        assert "4 blank lines, comments and lines without the column skipped" in result.stderr
     whole = out.read_text()
     out.write_text(whole[: len(whole) // 2])
     run("--column", column, f"@{server.name}", "-o", str(out), "--resume", text=text)
     assert out.read_text() == whole
 
 
-@pytest.mark.parametrize("column", ["arks", "0", ""])
-def test_a_column_that_is_not_there(column: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "column", "said"),
+    [
+        ("id,ark\n", "arks", "there is no 'arks' in the first line: id,ark"),
+        ("id,ark\n", "", "there is no '' in the first line: id,ark"),
+        ("id,ark\n", "-1", "there is no '-1' in the first line"),
+        ("id,ark\n", "²", "there is no '²' in the first line"),
+        ("id,ark\n", "0", "columns are numbered from 1"),
+        ("id,ark\n", "9" * 5000, "in the first line: id,ark"),
+        ("", "ark", "in the first line"),
+        ("id,ark\rark:1/x1\r", "ark", "in the first line: id,ark?ark:1/x1"),  # lines end with CR
+        ("id,ark\n".encode("utf-16"), "ark", "in the first line"),
+        ("tïtle\n".encode("latin-1"), "tïtle", "there is no 'tïtle' in the first line: t\ufffdtle"),
+    ],
+)
+def test_a_column_that_is_not_there(text: str | bytes, column: str, said: str, tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
-    run("--column", column, "@127.0.0.1", "-o", str(out), text="id,ark\n", code=2, said="in the first line: id, ark")
+    run("--column", column, "@127.0.0.1", "-o", str(out), text=text, code=2, said=said)
     assert not out.exists()
+
+
+def test_a_number_beyond_all_columns_is_reported() -> None:
+    run("--column", "9", "@127.0.0.1", text="ark:1/x1,2\n", said="--column: no line has anything in the column 9")
 
 
 def test_a_run_resumes_after_its_last_complete_row(server: Hostile, tmp_path: Path) -> None:
@@ -205,22 +228,6 @@ def test_an_output_of_another_format_is_unchanged(content: str, tmp_path: Path) 
 def test_a_silent_server_is_exit_code_9() -> None:
     with hostile(lambda query, transport: []) as server:
         run(f"@{server.name}", "--timeout", "0.2", text="ark:1/x\n", code=9, said="1,unknown,ark:1/x")
-
-
-def test_a_bar_on_a_terminal_and_none_in_a_pipe(server: Hostile, tmp_path: Path) -> None:
-    source = tmp_path / "arks.txt"
-    source.write_text("".join(f"ark:{1 + i % 3}/x{i}\n" for i in range(20)))
-    rows = []
-    for terminal in (True, False):
-        code, out, told = run_on_terminal("bulk", source, f"@{server.name}", terminal=terminal)
-        assert code == 0
-        assert ("ARKs" in told, "100%" in told, "\x1b" in told) == (terminal,) * 3
-        assert "20 lines: 20 found" in told
-        rows.append(out)
-        assert "\x1b" not in out
-    assert rows[0] == rows[1]
-    code, _, told = run_on_terminal("bulk", f"@{server.name}", text=source.read_text())
-    assert (code, "ARKs" in told, "100%" in told) == (0, True, False), "the size of standard input is not known"
 
 
 # ---- a cache, a table, and the order of rows

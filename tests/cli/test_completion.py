@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import click
@@ -14,7 +16,8 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
-from maptr.cli.group import SHELLS, main
+from maptr.cli.completion import SHELLS
+from maptr.cli.group import main
 from tests.cli.test_group import COMMANDS
 from tests.support.peers import find, require
 
@@ -51,33 +54,59 @@ def test_the_shell_completes_the_zones_of_the_configuration(tmp_path: Path) -> N
         assert [item.value for item in found] == expected
 
 
-# Each program prints what the shell completes after the words of LINE.
+# Each program completes LINE. bash and zsh complete on a terminal only; there Tab is pressed twice, to list.
 PROGRAMS = {
-    "bash": """
-        eval "$(maptr completion bash)"
-        read -ra COMP_WORDS <<<"$LINE"
-        [[ $LINE == *' ' ]] && COMP_WORDS+=('')
-        COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
-        _maptr_completion maptr
-        printf '%s\\n' "${COMPREPLY[@]}"
-    """,
-    # zsh completes on a terminal only: zpty is one. The line is typed, and Tab pressed twice to list.
-    "zsh": """
-        zmodload zsh/zpty
-        zpty shell zsh -f -i
-        zpty -w shell 'PS1=; autoload -Uz compinit; compinit -u; eval "$(maptr completion zsh)"'
-        zpty -w shell 'zstyle ":completion:*" list-prompt ""; setopt auto_list no_beep; LISTMAX=1000; print ready; '
-        zpty -r -m shell text '*ready*ready*'
-        zpty -w -n shell "$LINE"$'\\t\\t'
-        sleep 3
-        while zpty -r -t shell text; do print -r -- "$text"; done
-        zpty -d shell
-    """,
-    "fish": """
-        maptr completion fish | source
-        complete -C "$LINE"
-    """,
+    "bash": """eval "$(maptr completion bash)"; bind "set bell-style none"; bind "set page-completions off"; PS1=; """,
+    "zsh": """PS1=; autoload -Uz compinit; compinit -u; eval "$(maptr completion zsh)";"""
+    """ zstyle ":completion:*" list-prompt ""; setopt auto_list no_beep; LISTMAX=1000; """,
+    "fish": """maptr completion fish | source; complete -C "$LINE" """,
 }
+OPTIONS = {"bash": ["--norc", "--noprofile", "-i"], "zsh": ["-f", "-i"], "fish": ["--no-config", "-c"]}
+
+
+def completed(shell: str, line: str, word: str, folder: Path) -> str:
+    """What the shell shows once it shows ``word`` after ``line``, or at the end of a minute."""
+    environment = {
+        **os.environ,
+        "HOME": str(folder),
+        "LINE": line,
+        "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
+        "TERM": "dumb",
+    }
+    command = [str(find(shell)), *OPTIONS[shell]]
+    if shell == "fish":
+        command.append(PROGRAMS[shell])
+        return subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        ).stdout
+    ours, theirs = os.openpty()
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    ) as process:
+        os.close(theirs)
+        try:
+            os.write(ours, f"{PROGRAMS[shell]} printf 'rea%s\\n' dy\n".encode())
+            read_until("ready", ours)
+            os.write(ours, f"{line}\t\t".encode())
+            return read_until(word, ours)
+        finally:
+            process.kill()
+            os.close(ours)
+
+
+def read_until(word: str, terminal: int) -> str:
+    shown, end = "", time.monotonic() + 60
+    while word not in shown and (left := end - time.monotonic()) > 0:
+        if select.select([terminal], [], [], left)[0]:
+            shown += os.read(terminal, 65536).decode("utf-8", "replace")
+    return shown
 
 
 @pytest.mark.interop
@@ -87,26 +116,26 @@ PROGRAMS = {
     [
         ("maptr ga", "gateway"),
         ("maptr table pu", "pull"),
+        ("maptr --col", "--color"),
+        ("maptr --color never zo", "zone"),
+        ("maptr status --color al", "always"),
         ("maptr url --pol", "--policy"),
         ("maptr url --policy natab-o", "natab-only"),
+        ("maptr url --policy=natab-o", "natab-only"),
+        ("maptr ark:12345/x1 --choose reach", "reachable"),
+        ("maptr url ark:12345/x1 @192.0.2.1 --requ", "--require"),
+        ("maptr config unb", "unbound"),
+        ("maptr table export --format cad", "caddy"),
+        ("maptr zone check my", "myzone"),
+        ("maptr zone build --include=my", "myzone"),
+        ("maptr bulk -o my", "myzone"),
+        ("maptr zone sign myzone ke", "keys/"),
+        ("maptr reload arks.ex", "arks.example"),
     ],
 )
 def test_a_shell_completes(shell: str, line: str, word: str, tmp_path: Path) -> None:
     require(shell)
-    environment = {
-        **os.environ,
-        "HOME": str(tmp_path),
-        "LINE": line,
-        "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
-        "TERM": "dumb",
-    }
-    done = subprocess.run(
-        [str(find(shell)), "-c", PROGRAMS[shell]],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert word in done.stdout, (done.stdout, done.stderr)
+    (tmp_path / "myzone").touch()
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "maptr.toml").write_text('[[zone]]\nname = "arks.example"\nfile = "myzone"\n')
+    assert word in (shown := completed(shell, line, word, tmp_path)), shown

@@ -103,7 +103,7 @@ def test_options_of_dig(command: str, words: tuple[str, ...], server: str, trans
     [
         (("-4", "@::1"), 9, "no server has an IPv4 address: ::1"),
         (("-6", "@127.0.0.1"), 9, "no server has an IPv6 address: 127.0.0.1"),
-        (("+tcp", "@tls://127.0.0.1"), 2, "-4, -6, -p and +tcp are for plain servers, not for tls:// and https://"),
+        (("+tcp", "@tls://127.0.0.1"), 2, "-4, -6, -p and +tcp are for servers without tls:// or https://"),
         (("-p", "0", "@127.0.0.1"), 2, "0 is not in the range"),
         (("--tcp", "@127.0.0.1:53"), 2, "is it 127.0.0.1#53?"),
     ],

@@ -73,16 +73,6 @@ def test_an_unusable_history_is_reported_before_any_query(sample: Path, tmp_path
         assert f"{path}: {reason}" in err
 
 
-def test_progress_on_a_terminal_and_only_data_in_a_pipe(sample: Path) -> None:
-    with Maptr({"ark.arpa.": sample.with_name("ark.arpa.zone")}) as server:
-        words = ("--table", sample, "--all", "12025", "99999", f"@127.0.0.1#{server.port}")
-        code, out, shown = command_line.run_on_terminal("table", "drift", *words)
-        assert "asking DNS" not in run(*words)[2]
-    assert (code, out.splitlines()) == (0, ["same 12025", "same 99999", "same 99999/fk4"]), shown
-    assert "asking DNS" in shown
-    assert "100%" in shown
-
-
 def test_exit_codes_for_silent_dns(sample: Path) -> None:
     with serving(lambda query: None) as port:
         code, out, _ = run("--table", sample, f"@127.0.0.1#{port}", "12025", "--timeout", "0.3")

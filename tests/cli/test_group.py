@@ -9,6 +9,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from maptr.cli import COMMANDS as LAZY
+from maptr.cli import PAGES, SECTIONS
 from maptr.cli.group import main
 from maptr.config.model import ServeConfig
 from maptr.protocol.address import Address
@@ -47,6 +49,24 @@ def test_help_fits_a_terminal_and_names_the_exit_codes(words: tuple[str, ...]) -
     exit_codes = "Exit codes:\n    0  " in result.stdout and "\n    2  bad usage" in result.stdout
     assert exit_codes or isinstance(COMMANDS[words], click.Group)
     assert not {"--natab", "--into", "--socket", "--jsonl", "--file"} & options(*words).keys(), "names of other options"
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_help_is_sentences_and_ends_with_the_page_that_helps(words: tuple[str, ...]) -> None:
+    command = COMMANDS[words]
+    texts = [command.get_short_help_str(200)]
+    texts += [one.help for one in command.params if isinstance(one, click.Option) and one.help]
+    said = [re.sub(r"  \[default: .*", "", text) for text in texts]
+    assert [text for text in said if not re.match(r"[A-Z].*\.$", text, re.DOTALL)] == []
+    *_, empty, last = run(*words, "--help").stdout.splitlines()
+    assert (empty, last[:6]) == ("", "More: ")
+    page = (REPOSITORY / last.removeprefix("More: ")).read_text()
+    assert " ".join(("maptr", *words[:1])) in page
+
+
+def test_the_groups_of_help_have_every_command_once() -> None:
+    assert sorted(name for names in SECTIONS.values() for name in names) == sorted(LAZY)
+    assert PAGES.keys() == LAZY.keys() | {""}
 
 
 def test_the_default_port_is_the_same_everywhere_and_not_that_of_mdns() -> None:

@@ -246,15 +246,6 @@ def test_the_same_time_gives_the_same_zone_also_with_line_ends_of_windows(work: 
     assert run("sign", work / "in.zone", work / "keys", "--at", NOW).stdout == made != ""
 
 
-def test_only_a_terminal_gets_a_progress_bar(work: Path) -> None:
-    shown = run("sign", work / "in.zone", work / "keys", "-o", work / "out.zone").output
-    assert "names" not in shown
-    assert "\x1b" not in shown
-    words = ("zone", "sign", "--force", "in.zone", "keys", "-o", "out.zone")
-    code, _, shown = command_line.run_on_terminal(*words, cwd=work)
-    assert (code, "names signed" in shown, "100%" in shown, "signed until" in shown) == (0, True, True, True)
-
-
 def test_keys_are_listed_renamed_removed_and_written_as_ds(work: Path) -> None:
     folder = work / "keys"
     assert " published " in run("keys", "add", folder).stdout

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
@@ -50,33 +49,6 @@ def run_process(*words: object, **options: Any) -> subprocess.CompletedProcess[s
     streams = {} if {"stdout", "stderr"} & options.keys() else {"capture_output": True}
     defaults = {"text": True, "timeout": 60, "check": False}
     return subprocess.run([*MAPTR, *map(str, words)], **{**streams, **defaults, **options})
-
-
-def run_on_terminal(
-    *words: object, text: str = "", cwd: Path | None = None, terminal: bool = True
-) -> tuple[int, str, str]:
-    """Exit code, stdout (a pipe), and stderr, which is a terminal, or a pipe without ``terminal``."""
-    ours, theirs = os.openpty() if terminal else os.pipe()
-    with subprocess.Popen(
-        [*MAPTR, *map(str, words)],
-        cwd=cwd,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=theirs,
-        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "200"},
-        text=True,
-    ) as process:
-        os.close(theirs)
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with process.stdin as stdin:  # short enough for the pipe to take it at once
-            stdin.write(text)
-        shown = bytearray()
-        with contextlib.suppress(OSError):  # EIO: the other end of the terminal is closed
-            while part := os.read(ours, 65536):
-                shown += part
-        os.close(ours)
-        return process.wait(), process.stdout.read(), shown.decode()
 
 
 def interrupted(

@@ -1,0 +1,102 @@
+"""Servers in options, arguments and configurations: each is asked as its text says, or refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import home, run
+from tests.support.hostile import hostile, hosts, naptr
+
+__all__ = ["home"]
+
+ARK = "ark:12345/x"
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("url", ARK),
+        ("discover", ARK, "-4"),
+        ("discover", ARK, "+tcp"),
+        ("bulk",),
+        ("bulk", "-4"),
+        ("table", "drift", "--table", "natab", "--all"),
+    ],
+)
+@pytest.mark.parametrize("configured", [False, True], ids=["argument", "configuration"])
+def test_a_server_with_tcp_before_it_is_asked_by_tcp_only(words: tuple[str, ...], configured: bool) -> None:
+    Path("natab").write_text("12345:\n    h.example.org  ACR\n")
+    transports = set()
+    answer = hosts({"12345.ark.arpa.": [naptr("h.example.org.")]})
+
+    def script(query: bytes, transport: str) -> list[bytes]:
+        transports.add(transport)
+        return answer(query, transport)
+
+    with hostile(script) as server:
+        Path("client.toml").write_text(f'[client]\nnameservers = ["tcp://{server.name}"]\n')
+        where = ("--config", "client.toml") if configured else (f"@tcp://{server.name}",)
+        run(*words, *where, text=f"{ARK}\n", code=0)
+    assert transports == {"tcp"}
+
+
+OTHER = "is not a server: write HOST, tcp://HOST, tls://HOST or https://HOST/PATH"
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("url", ARK, "@TCP://h"), f"@SERVER: 'TCP://h' {OTHER}"),
+        (("url", ARK, "@udp://h"), f"@SERVER: 'udp://h' {OTHER}"),
+        (("url", ARK, "@tcp://"), "@SERVER: tcp://: '' is not a server: write HOST"),
+        (("url", ARK, "@tls://tcp://h"), "@SERVER: tls://tcp://h: 'tcp://h' is not a server"),
+        (("url", ARK, "@tcp://127.0.0.1:53"), "is it 127.0.0.1#53?"),
+        (("info", ARK, "@http://h"), f"@SERVER: 'http://h' {OTHER}"),
+        (("url", ARK, "@tls://h", "-4"), "@tls://h: -4, -6, -p and +tcp are for servers without tls:// or https://"),
+        (("bulk", "@https://h/q"), "@https://h/q: maptr bulk asks servers without tls:// or https://"),
+        (("bulk", "@tls://h", "+tcp"), "@tls://h: -4, -6, -p and +tcp are for servers"),
+        (("bulk", "--config", "tls.toml"), "tls.toml:2: client.nameservers: tls://h: maptr bulk asks servers without"),
+        (("url", ARK, "--config", "tls.toml", "-6"), "tls.toml:2: client.nameservers: tls://h: -4, -6, -p and +tcp"),
+        (("table", "drift", "12345", "--table", "natab", "@udp://h"), f"@SERVER: 'udp://h' {OTHER}"),
+        (("gateway", "--check-config", "@udp://h"), f"@SERVER: 'udp://h' {OTHER}"),
+        (
+            ("config", "unbound", "@tcp://192.0.2.1"),
+            "@tcp://192.0.2.1: the resolver asks by UDP and TCP",
+        ),
+        (("config", "bind", "@tls://192.0.2.1"), "@tls://192.0.2.1: the resolver asks by UDP and TCP"),
+        (
+            ("serve", "--zone", "a=z", "--listen", "tcp://127.0.0.1:53"),
+            "'--listen': 'tcp://127.0.0.1:53': the host",
+        ),
+        (("serve", "--zone", "a=z", "--notify", "tcp://127.0.0.1"), "'--notify': 'tcp://127.0.0.1' is not HOST"),
+        (("serve", "--zone", "a=z", "--transfer", "tcp://127.0.0.1"), "'--transfer': 'tcp://127.0.0.1' is neither"),
+    ],
+)
+def test_a_server_that_cannot_be_asked_so_is_refused_by_name(words: tuple[str, ...], said: str) -> None:
+    Path("natab").write_text("12345:\n    h.example.org  ACR\n")
+    Path("tls.toml").write_text('[client]\nnameservers = ["tls://h"]\n')
+    result = run(*words, text=f"{ARK}\n", code=2, out="")
+    assert said in " ".join(result.stderr.split())
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        (
+            '[table]\nfile = "natab"\ndrift = ["tls://tcp://h"]',
+            "c.toml:3: table.drift: tls://tcp://h: 'tcp://h' is not",
+        ),
+        ('[table]\nfile = "natab"\ndrift = ["udp://h"]', f"c.toml:3: table.drift: 'udp://h' {OTHER}"),
+        ('[client]\nnameservers = ["tcp://h:53"]', "c.toml:2: client.nameservers: tcp://h:53: 'h:53' is not a server"),
+        ('[serve]\nlisten = ["tcp://127.0.0.1:53"]', "c.toml:2: serve.listen: 'tcp://127.0.0.1:53': the host"),
+        ('[[zone]]\nname = "a"\nfile = "z"\nnotify = ["tcp://h"]', "c.toml:4: zone.notify: 'tcp://h' is not HOST"),
+    ],
+)
+def test_a_server_in_a_configuration_is_refused_with_its_place(key: str, said: str) -> None:
+    Path("c.toml").write_text(f"{key}\n")
+    assert said in run("serve", "--config", "c.toml", "--check-config", code=1).stderr

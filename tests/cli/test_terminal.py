@@ -1,0 +1,244 @@
+"""Colours where a person looks, and the progress bars of long work, in pseudo-terminals."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from maptr.dnssec.keys import Algorithm, KeyState, Role, add_key
+from tests.support.command_line import run, run_process
+from tests.support.hostile import hostile, hosts, naptr
+from tests.support.http_server import http_server, sends
+from tests.support.peers import Maptr
+from tests.support.terminal import COLORS, run_in_terminal
+
+SLOW = 0.8  # seconds for an answer, so that a bar is shown
+SAMPLE = Path(__file__).resolve().parents[2] / "zones" / "sample.json"
+BAD = "naa:\nwhat: 12345\nwhere: ftp://h.example.org\n"
+CHECK = ("table", "check", "table")
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "table").write_text(BAD)
+    for name in COLORS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+# ---- colour
+
+
+@pytest.mark.parametrize(
+    ("environment", "option", "colored"),
+    [
+        ({}, "", False),
+        ({}, "auto", False),
+        ({}, "always", True),
+        ({"FORCE_COLOR": "1"}, "", True),
+        ({"FORCE_COLOR": "1"}, "auto", True),
+        ({"FORCE_COLOR": "1"}, "never", False),
+        ({"FORCE_COLOR": "0"}, "", False),
+        ({"FORCE_COLOR": ""}, "", False),
+        ({"CLICOLOR_FORCE": "1"}, "", True),
+        ({"CLICOLOR_FORCE": "0"}, "", False),
+        ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, "", False),
+        ({"NO_COLOR": "", "FORCE_COLOR": "1"}, "", True),
+        ({"NO_COLOR": "1"}, "always", True),
+    ],
+)
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@pytest.mark.usefixtures("work")
+def test_colour_in_a_pipe_only_if_it_is_asked_for(
+    environment: dict[str, str], option: str, colored: bool, before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    given = ("--color", option) if option else ()
+    done = run(*given, *CHECK) if before else run(*CHECK, *given)
+    assert (done.exit_code, "\x1b[31merror:\x1b[0m" in done.stdout, "\x1b" in done.stdout) == (1, colored, colored)
+
+
+@pytest.mark.parametrize(
+    ("environment", "option", "colored"),
+    [
+        ({}, (), True),
+        ({"NO_COLOR": "1"}, (), False),
+        ({"NO_COLOR": "1"}, ("--color", "always"), True),
+        ({}, ("--color", "never"), False),
+        ({"TERM": "dumb"}, (), False),
+    ],
+)
+def test_colour_on_a_terminal_unless_it_is_refused(
+    environment: dict[str, str], option: tuple[str, ...], colored: bool, work: Path
+) -> None:
+    shown = run_in_terminal(*CHECK, *option, cwd=work, environment=environment)
+    assert (shown.code, shown.has_color) == (1, colored), shown.sent
+    assert "error: 12345: " in "\n".join(shown.lines)
+
+
+def test_an_error_is_red_on_a_terminal_while_the_data_in_a_pipe_is_plain(work: Path) -> None:
+    for words, message in ((("ark", "x", "ark:1/x"), "no ark: label"), (("nonsense",), "No such command")):
+        shown = run_in_terminal(*words, cwd=work, piped=True)
+        assert (shown.code, "\x1b[31m" in shown.sent, "\x1b" in shown.out) == (2, True, False), shown
+        assert message in shown.sent
+
+
+def test_candidates_verdicts_and_the_status_have_colours(work: Path) -> None:
+    zone = work / "zone"
+    run("zone", "build", SAMPLE, "-o", zone, code=0)
+    with Maptr({"ark.arpa.": zone}, "--control", str(work / "socket")) as server:
+        at = f"@127.0.0.1#{server.port}"
+        found = run_in_terminal("discover", "ark:12025/x", at, cwd=work)
+        assert "\x1b[32mhttps://" in found.sent
+        drift = run_in_terminal("table", "drift", "--table", SAMPLE, "--all", "12025", at, cwd=work)
+        assert "\x1b[32msame\x1b[0m 12025" in drift.sent
+        status = run_in_terminal("status", "--control", work / "socket", cwd=work)
+        assert "zone \x1b[1mark.arpa.\x1b[0m serial" in status.sent
+        for words in (("discover", "ark:12025/x", at), ("status", "--control", str(work / "socket"))):
+            document = run("--color", "always", *words, "--json", code=0).stdout
+            assert "\x1b" not in document
+            json.loads(document)
+
+
+def test_the_codes_of_a_hostile_text_are_not_obeyed(work: Path) -> None:
+    (work / "table").write_text("naa:\nwhat: 12345\nwhere: https://h\x1b[2J\x1b[32m.example\n")
+    assert "\x1b" not in re.sub("\x1b\\[(0|31|33)m", "", run("--color", "always", *CHECK).stdout)
+
+
+def test_colour_is_not_kept_for_the_next_command(work: Path) -> None:
+    run("--color", "always", *CHECK)
+    assert "\x1b" not in run(*CHECK).stdout
+    assert run("--color", "red", *CHECK, code=2, said="'auto', 'always', 'never'").stdout == ""
+
+
+# ---- progress
+
+
+@contextmanager
+def slow_dns(work: Path) -> Iterator[list[object]]:
+    answer = hosts({"12345.ark.arpa.": [naptr("h.example.org.")], "ark.arpa.": []})
+
+    def script(query: bytes, transport: str) -> list[bytes]:
+        time.sleep(SLOW)
+        return answer(query, transport)
+
+    (work / "natab").write_text("12345:\n    h.example.org  ACR\n")
+    (work / "arks").write_text("ark:12345/x\n" * 3)
+    with hostile(script) as server:
+        yield [f"@{server.name}"]
+
+
+@contextmanager
+def slow_registry(work: Path) -> Iterator[list[object]]:
+    send = sends(SAMPLE.read_bytes())
+
+    def handle(request: object) -> None:
+        time.sleep(SLOW)
+        send(request)  # type: ignore[arg-type]
+
+    with http_server(handle) as url:
+        yield [url]
+
+
+@contextmanager
+def silent_authority(work: Path) -> Iterator[list[object]]:
+    """It accepts a connection, but no TLS."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        (work / "natab").write_text(f"12345:\n    127.0.0.1:{sock.getsockname()[1]}  ACR\n")
+        yield []
+
+
+@contextmanager
+def large_table(work: Path) -> Iterator[list[object]]:
+    (work / "table").write_text("".join(f"{n}:\n    h{n}.example.org  ACR{n}\n" for n in range(20000, 40000)))
+    yield []
+
+
+@contextmanager
+def large_zone(work: Path) -> Iterator[list[object]]:
+    names = (f"n{n}.a.test. 60 IN A 192.0.2.1\n" for n in range(2500))
+    (work / "zone").write_text("a.test. 60 IN SOA ns1 host 1 2 3 4 5\na.test. 60 IN NS ns.b.test.\n" + "".join(names))
+    add_key(work / "keys", Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
+    yield []
+
+
+Setting = Callable[[Path], AbstractContextManager[list[object]]]
+LONG_WORK = [
+    (slow_dns, "bulk arks", 0, ["ARKs"], "ark:12345/x,https://"),
+    (slow_dns, "table drift --table natab --all", 0, ["asking DNS"], "lossy 12345"),
+    (silent_authority, "table probe --table natab --allow-private --timeout 1 --history h", 1, ["probing"], "silent "),
+    (slow_registry, "table pull --table t", 1, ["pulling the registry"], "+ 12025"),
+    (large_table, "zone build table", 0, ["building the zone"], "ark.arpa. IN SOA"),
+    (large_zone, "zone sign zone keys", 0, ["signing the names"], " IN RRSIG "),
+]
+
+
+@pytest.mark.parametrize(
+    ("setting", "command", "code", "labels", "data"), LONG_WORK, ids=[command for _, command, *_ in LONG_WORK]
+)
+def test_long_work_has_a_bar_on_a_terminal_that_is_gone_at_the_end(
+    setting: Setting, command: str, code: int, labels: list[str], data: str, work: Path
+) -> None:
+    with setting(work) as more:
+        shown = run_in_terminal(*command.split(), *more, cwd=work, piped=True)
+        piped = run_process(*command.split(), *more, *(["--again"] if "probe" in command else []), cwd=work)
+    assert (shown.code, piped.returncode) == (code, code), shown
+    assert [label for label in labels if label not in shown.sent] == []
+    assert "━" in shown.sent
+    assert not any(label in line or "━" in line for label in labels for line in shown.lines), shown.lines
+    assert shown.sent.endswith("\n") or shown.sent.endswith("\x1b[2K"), "the cursor is at the beginning of a line"
+    assert shown.sent.count("\x1b[?25l") == shown.sent.count("\x1b[?25h"), "the cursor is shown again"
+    assert data in shown.out
+    assert data in piped.stdout
+    assert "\x1b" not in shown.out + piped.stdout + piped.stderr
+    assert [label for label in labels if label in piped.stderr] == []
+
+
+def test_data_and_bar_on_one_terminal_do_not_mix(work: Path) -> None:
+    with silent_authority(work):
+        shown = run_in_terminal(*LONG_WORK[2][1].split(), cwd=work)
+    assert [line.split()[0] for line in shown.lines] == ["silent", "1"], shown.lines
+    assert "probing" in shown.sent
+
+
+def test_ctrl_c_clears_the_bar(work: Path) -> None:
+    """The terminal itself sends the signal."""
+    import pty  # only this test starts a session with a controlling terminal
+    import sys
+
+    with slow_dns(work) as more:
+        process, terminal = pty.fork()
+        if process == 0:
+            words = [sys.executable, "-m", "maptr", "table", "drift", "--table", "natab", *map(str, more)]
+            os.execve(sys.executable, words, {**os.environ, "TERM": "xterm-256color", "COLUMNS": "200"})
+        sent = bytearray()
+        while b"asking DNS" not in sent:
+            sent += os.read(terminal, 65536)
+        os.write(terminal, b"\x03")
+        try:
+            while part := os.read(terminal, 65536):
+                sent += part
+        except OSError:  # EIO: the process has ended
+            pass
+        _, status = os.waitpid(process, 0)
+    from tests.support.terminal import Shown
+
+    assert os.waitstatus_to_exitcode(status) == 130
+    (line,) = Shown(130, "", sent.decode().replace("^C", "")).lines
+    assert line == "maptr: interrupted: nothing was kept; run it again"
+
+
+def test_a_dumb_terminal_has_no_bar(work: Path) -> None:
+    with slow_dns(work) as more:
+        shown = run_in_terminal("bulk", "arks", *more, cwd=work, environment={"TERM": "dumb"}, piped=True)
+    assert (shown.code, "ARKs" in shown.sent, "\x1b" in shown.sent) == (0, False, False)
