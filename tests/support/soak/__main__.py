@@ -42,12 +42,14 @@ JUMP = (0.5, 5.0)  # days by which a step moves the clocks; signatures are renew
 # Seconds after an outage in which an answer may still be missing: Unbound remembers failures (RFC 9520 3.2), and the
 # gateway asks DNS again after pauses of up to 30 seconds.
 RETRY = 45.0
+UPDATES = 130  # of the real registry
 OVERTIME = 1.0  # share of the time after which no further step begins
 CLIENTS = (DISCOVER, BY_RESOLVER, COMMAND, HTTP)
 COMMANDS = ("nsd", "knotd", "unbound", "ip", "unshare", "nsenter", "setpriv")
 MANY, FEW = 12, 3  # ARKs that a client asks for
-FLAWS = ("registry", "keys")
-PLAIN = Happening("", "primary", lags=False, is_fault=False)
+SHORT = 'signing.lifetime = "1d"\nsigning.refresh = "1h"'
+FLAWS = ("registry", "expiry")
+PLAIN = Happening("", "primary", lags=False)
 
 
 class Failed(Exception):
@@ -65,7 +67,7 @@ class Soak:
         self.verdicts: dict[str, Counter[Verdict]] = {client: Counter() for client in CLIENTS}
         self.happened: dict[str, list[float]] = {}
         self.step = 0
-        self.updates = min(math.ceil(0.8 * self.steps), 130)
+        self.updates = min(self.steps, UPDATES)
         self.update = 0
         self.pulled = 0  # the version that the gateway has
         self.source, self.documents = documents(rng, self.updates)
@@ -132,7 +134,7 @@ class Soak:
         site, started = self.site, self.timeline.now
         self._jump()
         happening.begin()
-        content = self._next_version()
+        content = None if happening.is_rollover else self._next_version()
         if not happening.holds:
             self._publish(content)
         happening.amid()
@@ -155,7 +157,7 @@ class Soak:
         if happening is not PLAIN:
             name = f"{happening.row}: {happening.name}"
             self.happened.setdefault(name, []).append(self.timeline.now - ended)
-            self.timeline.events.append(Event(happening.row, happening.name, started, ended, happening.is_fault))
+            self.timeline.events.append(Event(happening.row, happening.name, started, ended, not happening.is_rollover))
 
     def _jump(self) -> None:
         self.site.set_clocks(self.site.offset + DAY * self.rng.uniform(*JUMP))
@@ -164,7 +166,7 @@ class Soak:
     def _next_version(self) -> bytes | None:
         """The registry of this step; None if it does not change."""
         done = max(self.step / self.steps, self.timeline.now / self.seconds)
-        number = min(self.updates, int(self.updates * done))
+        number = min(self.updates, math.ceil(self.updates * done))
         if number <= self.update:
             return None
         self.update = number
@@ -183,12 +185,9 @@ class Soak:
             self.pulled = site.version
 
     def _flawed(self, content: bytes) -> bytes:
-        if self.flaw == "keys":
-            (self.site.directory / "keys").rename(self.site.directory / "lost")
-            self.flaw = "keys, which were lost"
-        if self.flaw == "registry" and self.step > 2:
-            return re.sub(rb"https://v(\d+)\.soak\.example", rb"https://v\1.evil.example", content)
-        return content
+        return (
+            content.replace(b".soak.example.org/", b".soak.example.org/evil/") if self.flaw == "registry" else content
+        )
 
     # ---- the clients
 
@@ -258,7 +257,7 @@ class Soak:
     def title(self) -> str:
         signings = self.site.primary.log().count(" signed, serial ")
         return (
-            f"{self.step} of {self.steps} steps, {self.day:.0f} days, {self.truth.version} versions of {self.source},"
+            f"{self.step} of {self.steps} steps, {self.day:.0f} days, {self.truth.version} versions from {self.source},"
             f" signed {signings} times"
         )
 
@@ -286,7 +285,7 @@ def main(arguments: Sequence[str]) -> int:
         choices=FLAWS,
         default="",
         help="break something on purpose, and see the soak fail: the primary gets another registry than the clients are"
-        " compared with, or it loses its keys",
+        " compared with, or its signatures last for a day, which is less than most jumps of the clock",
     )
     options = parser.parse_args(arguments)
     console = Console(stderr=True)
@@ -306,6 +305,7 @@ def soak(options: argparse.Namespace, console: Console, *, namespaces: bool) -> 
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="soak-", dir="/tmp")))
         site = Site(directory, stack, namespaces=namespaces)
+        site.signing = SHORT if options.flaw == "expiry" else ""
         run = Soak(site, random.Random(options.seed), options.minutes * 60, options.flaw)
         columns = (TextColumn("{task.description:50}"), BarColumn(), TimeRemainingColumn())
         try:

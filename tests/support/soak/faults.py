@@ -26,7 +26,7 @@ class Happening:
     """``begin`` comes before the registry changes, ``amid`` just after that, and ``end`` after clients have asked.
 
     ``silent`` are the clients that may get no answer meanwhile; all others must get one. ``lags`` is whether the zone
-    may stay as it was, ``holds`` whether the registry's change comes only at the end.
+    may stay as it was, ``holds`` whether the registry's change comes only at the end. A rollover has no change.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Happening:
     silent: frozenset[str] = frozenset()
     lags: bool = True
     holds: bool = False
-    is_fault: bool = True
+    is_rollover: bool = False
 
 
 def faults(site: Site) -> list[Happening]:
@@ -117,7 +117,7 @@ def rollover(site: Site) -> list[Happening]:
         site.wait_for_resolver()
 
     def change_keys(name: str, change: Callable[[], object], end: Callable[[], object] = nothing) -> Happening:
-        return Happening(name, "primary", lambda: site.signs_anew(change), end=end, lags=False, is_fault=False)
+        return Happening(name, "primary", lambda: site.signs_anew(change), end=end, lags=False, is_rollover=True)
 
     return [
         change_keys("new key added", lambda: site.keys("add", "keys")),

@@ -51,6 +51,7 @@ transfer = ["key:xfr", "$knot"]
 notify = [$notify]
 ns = [$ns]
 ttl = {TTL}
+$signing
 """
 GATEWAY = """\
 [gateway]
@@ -102,6 +103,7 @@ class Site:
         self.offset = 0.0
         self.version = 0  # of the source
         self.source = b""
+        self.signing = ""  # more settings of the zone
         self.machines: list[Machine] = []
         for number, name in enumerate(("primary", "nsd", "knot", "resolver", "gateway", "clients"), 1):
             self.machines.append(Machine(name, number, directory, namespaces=namespaces, faked=name != "knot"))
@@ -143,7 +145,14 @@ class Site:
         source = str(self.directory / "source.json")
         names = ", ".join(f'"ns{number}={server.host}"' for number, server in enumerate(self.secondaries, 1))
         self._configure(
-            self.primary, self.directory, PRIMARY, notify=notify, ns=names, source=source, knot=self.knot.host
+            self.primary,
+            self.directory,
+            PRIMARY,
+            notify=notify,
+            ns=names,
+            source=source,
+            knot=self.knot.host,
+            signing=self.signing,
         )
         self._configure(
             self.gateway, self.at_gateway.directory, GATEWAY, resolver=f"{self.resolver.host}#{self.resolver.port}"
