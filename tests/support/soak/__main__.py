@@ -48,6 +48,7 @@ CLIENTS = (DISCOVER, BY_RESOLVER, COMMAND, HTTP)
 COMMANDS = ("nsd", "knotd", "unbound", "ip", "unshare", "nsenter", "setpriv")
 MANY, FEW = 12, 3  # ARKs that a client asks for
 SHORT = 'signing.lifetime = "1d"\nsigning.refresh = "1h"'
+SECONDARIES = ("nsd", "knot")
 FLAWS = ("registry", "expiry")
 PLAIN = Happening("", "primary", lags=False)
 
@@ -86,7 +87,7 @@ class Soak:
                     version, serial = int(found[1]) if found else None, None
                 else:
                     version, serial = site.version_at(server), site.serial_at(server)
-                if name in ("nsd", "knot"):
+                if name in SECONDARIES:
                     self.truth.saw(name, version)
                 self.timeline.saw(name, version, self.truth.version, serial)
 
@@ -99,6 +100,8 @@ class Soak:
             self.truth.advance(first, self.site.now)
             self.site.start(first, stack)
             self.timeline.started = time.monotonic()
+            for name in SECONDARIES:
+                self.truth.saw(name, 0)
             self._observer.start()
             stack.callback(self._observer.join)
             stack.callback(self._ended.set)
