@@ -140,14 +140,14 @@ def is_shown(shown: tuple[str, ...], printed: list[str]) -> bool:
 class Session(ExitStack):
     """The commands of one page, run in turn. Its servers are stopped when the context ends."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, python: Path = Path(sys.executable)) -> None:
         super().__init__()
         self.directory = directory
+        self.python = python
         self.ports = {port: str(free_port()) for port in DOCUMENTED_PORTS}
-        scripts = Path(sys.executable).parent  # not resolved: the environment's own bin directory
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("XDG_")},
-            "PATH": os.pathsep.join((str(scripts), SEARCH)),
+            "PATH": os.pathsep.join((str(python.parent), SEARCH)),  # not resolved: the environment's own
             "HOME": str(directory),
             "NO_COLOR": "1",
         }
@@ -179,7 +179,7 @@ class Session(ExitStack):
             return "", 0
         if command.language == "sh" and text.endswith("&"):
             return self._serve(text.removesuffix("&"))
-        shell = ["bash", "-o", "pipefail"] if command.language == "sh" else [sys.executable, "-W", "error"]
+        shell = ["bash", "-o", "pipefail"] if command.language == "sh" else [str(self.python), "-W", "error"]
         done = subprocess.run(
             [*shell, "-c", text],
             cwd=self.directory,
