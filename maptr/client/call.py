@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary
 
 from maptr.ark import Ark, Profile
-from maptr.client.servers import TCP, read_server
+from maptr.client.servers import TCP, check_server
 from maptr.discovery import Discovery, Step
 from maptr.errors import ConfigError
 from maptr.protocol import names
 from maptr.protocol.names import Labels
-from maptr.protocol.numbers import PORT
 from maptr.walk import DEFAULTS, Answer, Question, Settings, Walk
 
 if TYPE_CHECKING:
@@ -147,10 +146,7 @@ def written_well(nameservers: Iterable[str]) -> tuple[str, ...]:
     found = listed(nameservers)
     for text in found:
         try:
-            if not has_urls([text]):
-                read_server(text, PORT)
-            elif not text.startswith(("tls://", "https://")):
-                raise ValueError(f"{text!r} is not a server: write HOST, tls://HOST or https://HOST/PATH")
+            check_server(text)
         except ValueError as error:
             raise ConfigError(str(error), key="nameservers") from None
     return tuple(found)

@@ -186,6 +186,15 @@ def test_only_some_protocols_are_for_dns(scheme: str) -> None:
             ask([f"{scheme}://127.0.0.1"])
 
 
+def test_a_server_may_be_asked_by_tcp_alone(served: tuple[Hostile, dns.rdata.Rdata]) -> None:
+    server, _ = served
+    servers, asked = [f"tcp://{at(server)}"], len(server.queries)
+    with Cache(nameservers=servers) as cache:
+        found = [discover(ARK, nameservers=servers), *discover_many([ARK], nameservers=servers), cache.discover(ARK)]
+    assert [one.complete for one in found] == [True, True, True]
+    assert {transport for _, transport in server.queries[asked:]} == {"tcp"}
+
+
 def test_the_port_is_that_of_plain_dns() -> None:
     with pytest.raises(DiscoveryFailed, match="853"):
         discover_at("tls://127.0.0.1", ARK, lifetime=1)
