@@ -6,7 +6,7 @@ The NAPTR records are made in ``rules.py``.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import dns.exception
@@ -21,17 +21,15 @@ from maptr.errors import TableError, ZoneError
 from maptr.naptr.record import MAX_STRING, quote
 from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA, Labels
-from maptr.protocol.numbers import NS
 from maptr.registry.table import Entry, Table
 from maptr.zone.lint import LeftOut, publishable
 from maptr.zone.masterfile import BYTE_ORDER_MARK, MARK_REFUSED
-from maptr.zone.reader import plain_records
+from maptr.zone.reader import read_plain
 from maptr.zone.rules import records_by_name
 
 TTL = 86400  # of every record, in seconds
 REFRESH, RETRY, EXPIRE = 3600, 900, 1209600  # SOA timers: an hour, a quarter, two weeks
 MINIMUM = 300  # TTL of negative responses (RFC 2308 5): a NAAN that was registered today is found within minutes
-_NS = NS.to_bytes(2, "big")
 MAX_WHO = 4 * MAX_STRING  # bytes of a name or acronym, its key included
 
 
@@ -104,8 +102,8 @@ def build(table: Table, serial: int, settings: ZoneSettings = PLAIN, *, unread: 
     Raises ZoneError for settings that make no valid zone.
     """
     origin = names.to_text(settings.origin)
-    delegated = {name for file, text in settings.include for name in _delegations(file, text, origin)}
     lines = [*_header(serial, settings)]
+    delegated = {name for include in settings.include for name in _delegations(*include, settings.origin, lines)}
     usable, left_out = publishable(table, origin=settings.origin, unread=unread)
     skipped: list[str] = []
     published = rules = 0
@@ -158,16 +156,13 @@ def _who(entry: Entry) -> Iterator[str]:
             yield " ".join(quote(chunk) for chunk in chunks)
 
 
-def _delegations(file: str, text: str, origin: str) -> Iterator[Labels]:
-    """The folded names that included records delegate (NS, not at the origin)."""
+def _delegations(file: str, text: str, origin: Labels, header: Sequence[str]) -> Iterable[Labels]:
+    """The folded names that included records delegate (NS, not at the origin). ``header`` is that of the zone."""
     if text.startswith(BYTE_ORDER_MARK):
         raise ZoneError(MARK_REFUSED, filename=file, line=1)
-    root = names.fold(names.parse(origin))
-    if (plain := plain_records(text.encode(), root, TTL)) is not None:
-        owners = {owner for owner, records in plain.items() if any(record[2:4] == _NS for record in records)}
-        yield from map(names.from_wire, owners - {names.to_wire(root)})
-        return
-    apex = dns.name.from_text(origin)
+    if plain := read_plain("\n".join([*header, text]).encode(), names.fold(origin)):
+        return plain.view.cuts
+    apex = dns.name.Name((*origin, b""))
     zone = dns.zone.Zone(dns.name.root, relativize=False)  # zone build checks later whether all records are in the zone
     with zone.writer(replacement=True) as transaction:
         reader = dns.zonefile.Reader(dns.tokenizer.Tokenizer(text), dns.rdataclass.IN, transaction)
@@ -176,9 +171,8 @@ def _delegations(file: str, text: str, origin: str) -> Iterator[Labels]:
             reader.read()
         except (dns.exception.DNSException, ValueError) as error:
             raise ZoneError(f"cannot be included: {error}", filename=file) from None
-    for name, node in zone.nodes.items():
-        if name != apex and node.get_rdataset(dns.rdataclass.IN, dns.rdatatype.NS):
-            yield names.fold(name.labels[:-1])
+    cuts = (name for name, node in zone.nodes.items() if node.get_rdataset(dns.rdataclass.IN, dns.rdatatype.NS))
+    return [names.fold(name.labels[:-1]) for name in cuts if name != apex]
 
 
 def serial_of(lines: Iterable[str]) -> tuple[int, list[str]] | None:

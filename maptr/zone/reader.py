@@ -121,19 +121,6 @@ def read_plain(data: bytes, origin: Labels) -> ZoneFile | None:
         return None
 
 
-def plain_records(data: bytes, origin: Labels, ttl: int) -> dict[bytes, list[bytes]] | None:
-    """The packed records of plain lines without a SOA, by folded owner as wire; None for a text that dnspython must
-    read, or with a name outside the zone."""
-    lines = _LineReader(origin, ttl)
-    try:
-        if data.translate(None, _PRINTABLE):
-            return None
-        lines.read(data)
-    except LineError:
-        return None
-    return lines.records
-
-
 def _read_blocks(data: bytes, origin: Labels) -> ZoneFile:
     """Raises LineError for a file that is not plain."""
     block = re.compile(_BLOCK.replace("ORIGIN", re.escape(to_text(origin))).encode(), re.MULTILINE)
