@@ -130,20 +130,8 @@ class Cache:
         ``maptr.discover`` raises; NoMappingAuthority only if a source that may deny an ARK did so. With
         ``require="secure"`` the table is not used, because it has no signatures.
         """
-        options = (
-            resolver,
-            nameservers,
-            origin,
-            lifetime,
-            raise_on_none,
-            chooser,
-            on_step,
-            settings,
-            trust_ad,
-            trust_anchors,
-            require,
-            profile,
-        )
+        walk = origin, lifetime, raise_on_none, chooser, on_step, settings, trust_ad, trust_anchors, require, profile
+        options = resolver, nameservers, *walk
         text = _text(ark) if options == NO_OPTIONS else None
         if text is not None and (recent := self._recent.get(text)) and recent[0] > self._clock():
             return recent[1]
@@ -169,20 +157,8 @@ class Cache:
         profile: Profile = "current",
     ) -> Discovery:
         """``discover``, awaited. Cancelling it does not cancel the DNS lookup, which other callers may wait for."""
-        options = (
-            resolver,
-            nameservers,
-            origin,
-            lifetime,
-            raise_on_none,
-            chooser,
-            on_step,
-            settings,
-            trust_ad,
-            trust_anchors,
-            require,
-            profile,
-        )
+        walk = origin, lifetime, raise_on_none, chooser, on_step, settings, trust_ad, trust_anchors, require, profile
+        options = resolver, nameservers, *walk
         text = _text(ark) if options == NO_OPTIONS else None
         if text is not None and (recent := self._recent.get(text)) and recent[0] > self._clock():
             return recent[1]

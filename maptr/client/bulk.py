@@ -139,17 +139,9 @@ class _Many(NamedTuple):
         call.check_resolver(self.resolver, self.nameservers)
         if self.concurrency is not None or self.rate is not None:
             raise ConfigError("a dnspython resolver is asked one question at a time: concurrency and rate do not apply")
-        return partial(
-            Call,
-            origin=self.origin,
-            lifetime=self.lifetime,
-            raise_on_none=False,
-            settings=self.settings,
-            trust_ad=self.trust_ad,
-            trust_anchors=make_validator(
-                self.trust_anchors, self.trust_ad
-            ),  # keys validated for one ARK serve the next
-        )
+        validator = make_validator(self.trust_anchors, self.trust_ad)  # keys validated for one ARK serve the next
+        options = self.origin, self.lifetime, False, None, None, self.settings, self.trust_ad, validator
+        return lambda ark: Call(ark, *options)
 
 
 def _discover_many(many: _Many, arks: Iterable[Ark], ordered: bool) -> Generator[Discovery, None, None]:
