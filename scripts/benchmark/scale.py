@@ -16,18 +16,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
+
+import dns.exception
 
 from maptr.files import write_atomically
 from scripts.benchmark import model, results, servers
 from scripts.benchmark.loads import FIRST_NAAN, ORIGIN
-from scripts.benchmark.odd import AXFR, IXFR, NONE, SOA, ask
+from scripts.benchmark.odd import AXFR, IXFR, SOA, ask
 from scripts.benchmark.start import ask_until_answered
 from tests.support.peers import HOST, Maptr, Nsd, Peer, find
-from tests.support.secondaries import KEY, KnotSecondary, NsdSecondary
+from tests.support.secondaries import KEY, KnotSecondary, NsdSecondary, serial_at
 
 SIZES = (100_000, 1_000_000)
 WHOLE = 100_000  # the largest zone that is signed and transferred to secondaries; the model has the others
@@ -129,23 +131,15 @@ def transfer(port: int, rdtype: int, serial: int = 0) -> tuple[int, int]:
     return total, records
 
 
-def serial_at(port: int) -> int:
-    """The serial that a server has; -1 if it does not answer with the zone."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.settimeout(1)
-        sock.connect((HOST, port))
-        try:
-            sock.send(ask((b"ark", b"arpa"), SOA, counts=NONE))
-            reply = sock.recv(4096)
-        except OSError:
-            return -1
-    at = reply.find(SOA_TIMERS)
-    return int.from_bytes(reply[at - 4 : at], "big") if at > 0 else -1
+def has_serial(peer: Peer, serial: int) -> bool:
+    with suppress(OSError, dns.exception.Timeout):  # it does not answer yet
+        return serial_at(peer) == serial
+    return False
 
 
-def wait_for(peer: Peer, condition: Callable[[], bool]) -> None:
+def wait_for(peer: Peer, serial: int) -> None:
     deadline = time.monotonic() + SECONDS
-    while not condition():
+    while not has_serial(peer, serial):
         if time.monotonic() > deadline or peer.process.poll() is not None:
             sys.exit(f"bench: {peer.name} has no zone\n{peer.log()}")
         time.sleep(0.05)
@@ -195,14 +189,14 @@ def served(figures: Figures, zone: Path) -> Figures:
                 secondary = kind(primary.port)
                 stack.callback(secondary.stop)
                 secondary.launch()
-                wait_for(secondary, lambda: serial_at(secondary.port) == 1)  # noqa: B023 - called at once
+                wait_for(secondary, 1)
                 taken.append((kind.name, servers.cpu_seconds(secondary), servers.memory(secondary)))
                 secondary.stop()
         text = zone.read_text().replace(f"resolver{FIRST_NAAN}.", "elsewhere.").replace(" 1 3600 ", " 2 3600 ", 1)
         write_atomically(zone, text.encode())
         before = servers.cpu_seconds(primary)
         primary.process.send_signal(signal.SIGHUP)
-        wait_for(primary, lambda: serial_at(primary.port) == 2)
+        wait_for(primary, 2)
         spent_cpu = servers.cpu_seconds(primary) - before
         most = peak(primary)
         changed, _ = transfer(primary.port, IXFR, 1)
