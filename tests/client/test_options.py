@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import dns.asyncresolver
+import dns.message
 import dns.rdata
+import dns.rdatatype
 import dns.resolver
 import pytest
 
 from maptr import (
+    Ark,
     Cache,
+    Candidate,
     ConfigError,
     Discovery,
     DiscoveryFailed,
+    Entry,
+    Nma,
+    Own,
     Reachable,
     Settings,
     Stub,
+    Table,
     Validator,
     discover,
     discover_at,
@@ -28,6 +37,8 @@ from maptr import (
     sticky,
 )
 from maptr.answer.respond import respond
+from maptr.errors import NmaError
+from maptr.nma.describe import describe
 from maptr.zone.snapshot import Snapshot
 from tests.support.drivers import (
     RESOLVER_DRIVERS,
@@ -78,6 +89,22 @@ def by_async_cache(ark: str, server: Hostile, **options: Any) -> Discovery:
         return found_by(lambda: asyncio.run(cache.discover_async(ark, **options)))
 
 
+def by_describe(ark: str, server: Hostile, **options: Any) -> Discovery:
+    """The discovery that ``describe`` chooses from, without a request to the mapping authority."""
+    chosen: list[Discovery] = []
+
+    def choose(discovery: Discovery) -> Candidate:
+        chosen.append(discovery)
+        return discovery[0]
+
+    def discovered() -> Discovery:
+        with suppress(NmaError):
+            describe(ark, nameservers=[at(server)], seconds=0, chooser=choose, **options)
+        return chosen[0]
+
+    return found_by(discovered)
+
+
 BULK: tuple[Driver, ...] = (by_bulk, by_async_bulk, by_bulk_resolver, by_async_bulk_resolver)
 SINGLE: tuple[Driver, ...] = (
     *(by_discover, by_async, by_stub, by_place, by_async_place, by_cache, by_async_cache),
@@ -102,7 +129,7 @@ def served() -> Iterator[tuple[Hostile, dns.rdata.Rdata]]:
         yield server, key
 
 
-@pytest.mark.parametrize("driver", [*SINGLE, *BULK], ids=name_of)
+@pytest.mark.parametrize("driver", [*SINGLE, *BULK, by_describe], ids=name_of)
 def test_options_of_a_walk(driver: Driver, served: tuple[Hostile, dns.rdata.Rdata]) -> None:
     server, key = served
     assert driver(ARK, server).urls() == ["https://b.example/ark:12345/x1", "https://a.example/ark:12345/x1"]
@@ -111,10 +138,9 @@ def test_options_of_a_walk(driver: Driver, served: tuple[Hostile, dns.rdata.Rdat
     assert driver(ARK, server, trust_ad=True).security == "insecure"
     assert driver(ARK, server, trust_anchors={"ark.arpa.": [key]}).security == "secure"
     assert str(driver("ark:12345/x1.b.a", server, profile="2019").ark) == "ark:12345/x1.a.b"
-    if driver not in (by_bulk_resolver, by_async_bulk_resolver):
-        asked = len(server.queries)
-        assert not driver("ark:12345/x7", server, lifetime=0).complete
-        assert len(server.queries) <= asked + 1
+    asked = len(server.queries)
+    assert not driver("ark:12345/x7", server, lifetime=0).complete
+    assert len(server.queries) <= asked + 1
 
 
 @pytest.mark.parametrize("driver", SINGLE, ids=name_of)
@@ -157,7 +183,7 @@ def test_a_wrong_value_is_an_error_that_names_the_option(
 ) -> None:
     wrong = option, value, error
     drivers = [
-        *(SINGLE if wrong not in WRONG_FOR_MANY else ()),
+        *((*SINGLE, by_describe) if wrong not in WRONG_FOR_MANY else ()),
         *(STUB_DRIVERS[2:] if wrong not in WRONG_FOR_ONE else ()),
     ]
     for driver in drivers:
@@ -229,8 +255,9 @@ def test_wrong_options_of_a_cache(options: dict[str, Any], error: type[Exception
     ],
 )
 def test_wrong_options_of_reachable(options: dict[str, Any], error: type[Exception]) -> None:
-    with pytest.raises(error, match=next(iter(options))):
-        Reachable(**options)
+    for chooser in (Reachable, Own):
+        with pytest.raises(error, match=next(iter(options))):
+            chooser(**options)
 
 
 def test_a_stub_that_trusts_nothing_takes_the_trust_of_a_call(served: tuple[Hostile, dns.rdata.Rdata]) -> None:
@@ -239,5 +266,27 @@ def test_a_stub_that_trusts_nothing_takes_the_trust_of_a_call(served: tuple[Host
     assert discover(ARK, resolver=stub).security == "secure"
     with pytest.raises(ConfigError, match="not both"):
         discover(ARK, resolver=stub, trust_ad=True)
+    with pytest.raises(ConfigError, match="not both"):
+        discover(ARK, resolver=Stub([at(server)], trust_ad=True), trust_anchors={"ark.arpa.": [key]})
     (found,) = discover_many([ARK], resolver=Stub([at(server)]), trust_ad=True)
     assert found.security == "insecure"
+
+
+def test_keys_validated_for_one_ark_serve_the_next(served: tuple[Hostile, dns.rdata.Rdata]) -> None:
+    server, key = served
+    asked, resolver = len(server.queries), resolver_of(server, dns.resolver.Resolver)
+    found = discover_many([ARK, "ark:12345/x2"], resolver=resolver, trust_anchors={"ark.arpa.": [key]})
+    assert [one.security for one in found] == ["secure", "secure"]
+    types = [dns.message.from_wire(query).question[0].rdtype for query, _ in server.queries[asked:]]
+    assert types.count(dns.rdatatype.DNSKEY) == 1
+
+
+def test_a_table_and_a_judgement_heed_the_options_of_their_call() -> None:
+    cache = Cache(Table([Entry("12345", nmas=(Nma("https://h.example"),))]), policy="natab-first")
+    table = cache.unasked("ark:12345/x1.b.a", profile="2019")
+    assert table is not None
+    assert (str(table.ark), table.source) == ("ark:12345/x1.a.b", "natab")
+    assert cache.unasked(ARK, require="secure") is None
+    failed = Discovery(Ark.parse(ARK), complete=False)
+    assert cache.judge(failed)
+    assert not cache.judge(failed, require="secure")
