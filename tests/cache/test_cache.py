@@ -11,6 +11,7 @@ from pathlib import Path
 import dns.resolver
 import pytest
 
+from maptr.ark import Ark
 from maptr.cache.cache import Cache
 from maptr.cache.disk import Disk
 from maptr.client.stub import Stub
@@ -24,6 +25,13 @@ from tests.support.scripted import serving
 
 ZONES = Path(__file__).resolve().parents[2] / "zones"
 ANCHORS = tuple(PARENT_KEYS)
+
+
+def test_a_discovery_from_memory_has_the_ark_of_its_own_call() -> None:
+    rig = Rig(ONE_HOST)
+    for given in (ARK, ARK, Ark.parse(f"https://n2t.net/{ARK}"), Ark.parse(f"{ARK}?info")):
+        found = rig.cache.discover(given)
+        assert tuple(found.ark) == tuple(Ark.parse(given) if isinstance(given, str) else given)
 
 
 def test_errors_are_those_of_discover() -> None:

@@ -218,6 +218,9 @@ def test_a_silent_server_is_asked_once_about_a_naan_and_a_kept_answer_not_again(
                 (found,) = cache.drift_many(["12345"])
                 assert {drift.verdict for drift in found} == {"same"}
             assert len(server.queries) == 1
+        with Cache(table, nameservers=[server.name], lifetime=0) as cache:
+            (found,) = cache.drift_many(["12345"])
+            assert {drift.verdict for drift in found} == {"unknown"}
 
 
 def test_a_verdict_has_the_evidence_of_both_sides_and_prints_on_one_line() -> None:
