@@ -192,6 +192,12 @@ def _file(text: str) -> Path:
     return path
 
 
+class Source(str):
+    """The URL of a registry, or its file."""
+
+    __slots__ = ()
+
+
 def _duration(value: object) -> int:
     """Seconds, from an integer or a text such as "14d"."""
     if type(value) is not int:
@@ -240,6 +246,7 @@ BOOLEAN = ValueType(
 TEXT = ValueType(lambda value: _of_type(value, str))
 SHORT_TEXT = TEXT.then(_short)
 PATH = TEXT.then(_path)  # "" is None; the reader resolves relative paths
+SOURCE = TEXT.then(Source)  # the reader resolves relative files
 FILE = TEXT.then(_file)
 DURATION = ValueType(_duration)
 SHA256 = TEXT.then(_sha256)
@@ -426,8 +433,8 @@ class TableConfig:
     """``[table]``: the registry, its sources and its file."""
 
     file: Path | None = setting(PATH, None)
-    url: str = setting(TEXT, "")
-    mirrors: tuple[str, ...] = setting(list_of(TEXT), ())
+    url: str = setting(SOURCE, "")
+    mirrors: tuple[str, ...] = setting(list_of(SOURCE), ())
     every: int = setting(DURATION, 3600)
     sha256: str = setting(SHA256, "")
     public_key: Path | None = setting(PATH, None)  # for a minisign signature

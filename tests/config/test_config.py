@@ -489,6 +489,17 @@ include = ["delegations.zone"]
     assert (build.table, build.include) == (Path("/etc/naans.json"), (Path("/etc/delegations.zone"),))
 
 
+def test_a_source_that_is_a_file_starts_from_the_folder_of_the_configuration() -> None:
+    text = "[table]\nfile = 'naans'\nurl = 'registry.json'\nmirrors = ['/old/naans', 'https://r.example/naans']\n"
+    assert parse(text, directory=Path("/etc")).table.sources == (
+        "/etc/registry.json",
+        "/old/naans",
+        "https://r.example/naans",
+    )
+    set_outside = parse(text, directory=Path("/etc"), environment={"MAPTR_TABLE_URL": "mine.json"})
+    assert set_outside.table.url == "mine.json"
+
+
 def test_one_file_for_serve_and_gateway() -> None:
     text = (
         EXAMPLE
