@@ -156,7 +156,7 @@ def test_dns_over_https_from_the_shell(bind: Https) -> None:
     assert done.stdout == CliRunner().invoke(main, ["url", ARK, f"@{bind.host}#{bind.port}"]).stdout
     wrong = CliRunner().invoke(main, ["url", ARK, "@http://127.0.0.1/dns-query"])
     assert wrong.exit_code == 2
-    assert "write HOST, tls://HOST or https://HOST/PATH" in wrong.stderr
+    assert "write HOST, tcp://HOST, tls://HOST or https://HOST/PATH" in wrong.stderr
 
 
 @UNCLOSED
@@ -196,6 +196,6 @@ def test_drift_over_https_and_tls_and_bulk_over_neither(bind: Https, tmp_path: P
         assert (asked.exit_code, asked.stdout) == (plain.exit_code, plain.stdout)
         refused = run(main, ["bulk", f"@{url}"], input="ark:12345/x1")
         assert refused.exit_code == 2
-        assert "plain DNS servers only" in refused.stderr
+        assert "maptr bulk asks servers without tls:// or https://" in refused.stderr
     silent = run(main, [*table[:-1], "--timeout", "0.5", f"@https://{HOST}:{free_port()}/dns-query"])
     assert (silent.exit_code, silent.stdout.split(":")[0]) == (9, "unknown 12025")
