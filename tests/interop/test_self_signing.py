@@ -16,8 +16,10 @@ from maptr.dnssec.keys import Algorithm, KeyState, Role, ZoneKey, add_key, ds_rd
 from maptr.protocol.address import Address
 from maptr.protocol.names import parse
 from maptr.protocol.numbers import DS
+from maptr.registry.table import Entry, Nma, Table
 from maptr.server import publisher, state_folder
 from maptr.server.daemon import Daemon
+from maptr.zone.build import build
 from maptr.zone.text import rdata_text
 from tests.interop.test_signing import ORIGIN, SECURE, TEXT, check_verified, questions
 from tests.support.peers import HOST, Maptr, Peer, Unbound
@@ -79,6 +81,24 @@ def unbound_at(server: Peer, key: ZoneKey, at: float) -> Unbound:
     """Unbound with another time."""
     date = time.strftime("%Y%m%d%H%M%S", time.gmtime(at))
     return Unbound({ORIGIN: server}, anchors(key), f'    val-override-date: "{date}"\n')
+
+
+def test_a_key_more_in_a_large_zone_is_followed_by_ixfr(tmp_path: Path) -> None:
+    """An IXFR that only adds, to thousands of RRsets: Knot 3.2 must not write it to its journal (docs/admin.md)."""
+    add_key(tmp_path / "keys", Role.CSK, Algorithm.ECDSAP256SHA256, KeyState.ACTIVE)
+    target = Nma("https://ark.example.org/${content}")
+    (tmp_path / "ark.arpa.zone").write_text(
+        build(Table(Entry(str(naan), nmas=(target,)) for naan in range(10_000, 12_500)), 1).text
+    )
+    config = tmp_path / "maptr.toml"
+    config.write_text(f'[serve]\nstate = "state"\n[[zone]]\nname = "{ORIGIN}"\nfile = "ark.arpa.zone"\nkeys = "keys"\n')
+    with primary_of(tmp_path, (KnotSecondary, NsdSecondary), f"--config={config}") as primary:
+        primary.wait_for(1)
+        added = add_key(tmp_path / "keys", Role.CSK, Algorithm.ECDSAP256SHA256, KeyState.PUBLISHED)
+        primary.wait_for(2)
+        remove_key(tmp_path / "keys", added.key.tag)
+        primary.wait_for(3)
+        assert primary.log().count("IXFR of zone ark.arpa. to") == 4
 
 
 def test_it_is_signed_again_before_the_end_and_unbound_never_sees_an_old_signature(tmp_path: Path) -> None:

@@ -261,7 +261,7 @@ class Soak:
         signings = self.site.primary.log().count(" signed, serial ")
         return (
             f"{self.step} of {self.steps} steps, {self.day:.0f} days, {self.truth.version} versions from {self.source},"
-            f" signed {signings} times{f', KNOT CRASHED {self.site.crashes} TIMES' if self.site.crashes else ''}"
+            f" signed {signings} times"
         )
 
 

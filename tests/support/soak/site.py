@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -104,7 +103,6 @@ class Site:
         self.offset = 0.0
         self.version = 0  # of the source
         self.source = b""
-        self.crashes = 0  # of Knot
         self.signing = ""  # more settings of the zone
         self.machines: list[Machine] = []
         for number, name in enumerate(("primary", "nsd", "knot", "resolver", "gateway", "clients"), 1):
@@ -230,19 +228,10 @@ class Site:
 
     def has(self, version: int | None) -> bool:
         """Whether primary and secondaries have a version, with one serial."""
-        self._revive_knot()
         servers = (self.primary, *self.secondaries)
         if any(self.version_at(server) != version for server in servers):
             return False
         return len({self.serial_at(server) for server in servers}) == 1
-
-    def _revive_knot(self) -> None:
-        """Start Knot again without its zone if it has crashed: 3.2.6 overflows its stack on some large IXFRs."""
-        with contextlib.suppress(PeerError):  # it was stopped
-            if self.knot.process.poll() == -signal.SIGSEGV:
-                self.crashes += 1
-                self.knot.stop()
-                self.knot.launch()
 
     def wait_for(self, version: int | None) -> None:
         until(lambda: self.has(version), lambda: f"not all have version {version}: {self.describe()}")
