@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import time
 from collections.abc import Callable
@@ -119,6 +120,8 @@ def gateway(
         service.bind()
     except ConfigError as error:
         output.fail(str(error), output.EXIT_NONE)
+
+    gc.freeze()  # the table stays, so the collector need not look at it
 
     async def run() -> None:
         async with cache:
