@@ -1,10 +1,11 @@
 """What a cache answers for each policy and each state of DNS and table, as docs/operator.md prints it.
 
-``python -m tests.cache.test_policy`` writes the tables of the page again.
+``python -m tests.cache.test_policy`` writes the table of the page again.
 """
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 from maptr.cache import POLICIES
@@ -19,11 +20,11 @@ DNS = ("answers", "says none", "silent", "silent, older answer kept", "bogus")
 NATAB = (
     "has it",
     "has not",
-    "is missing",
-    "is stale, has it",
-    "is stale, has not",
-    "is broken, had it",
-    "is broken, had it not",
+    "missing",
+    "stale, has it",
+    "stale, has not",
+    "broken, had it",
+    "broken, had it not",
     "has it, unusable",
 )
 HAS = "12345:\n    t.example.org  ACR\n"
@@ -34,7 +35,7 @@ HAS_NOT = "23456:\n    t.example.org  ACR\n"
 def observe(policy: str, dns: str, natab: str, directory: Path) -> str:
     """The answer of a cache in words: its source, whether it is stale, and whether DNS was asked."""
     path = directory / "natab"
-    if natab != "is missing":
+    if natab != "missing":
         path.write_text(UNUSABLE if natab.endswith("unusable") else HAS_NOT if natab.endswith("not") else HAS)
     answer = said(host("d.example."))
     clock = Clock()
@@ -44,11 +45,11 @@ def observe(policy: str, dns: str, natab: str, directory: Path) -> str:
     if dns == "silent, older answer kept":
         rig.cache.drift("12345")  # asks DNS with every policy
         clock.now += 301
-    if natab.startswith("is broken"):
+    if natab.startswith("broken"):
         table.reload()
         path.write_text("<html>Not the registry</html>")
         table.reload()
-    rig.wall.now += 101 if natab.startswith("is stale") else 10
+    rig.wall.now += 101 if natab.startswith("stale") else 10
     rig.dns.answers[HOME] = {"answers": answer, "says none": said(), "bogus": answer}.get(dns, SILENT)
     rig.dns.security = "bogus" if dns == "bogus" else "indeterminate"
     before = len(rig.dns.questions)
@@ -68,7 +69,7 @@ def observe(policy: str, dns: str, natab: str, directory: Path) -> str:
         assert found[0].host == ("t.example.org" if outcome == "natab" else "d.example")
         assert {candidate.source for candidate in found} == {outcome.lower()}
         outcome += " (stale)" if found.stale else ""
-    return outcome if len(rig.dns.questions) > before else f"{outcome}, unasked"
+    return outcome if len(rig.dns.questions) > before else f"{outcome} \\*"
 
 
 def merged(lines: dict[str, list[str]]) -> dict[str, list[str]]:
@@ -80,22 +81,23 @@ def merged(lines: dict[str, list[str]]) -> dict[str, list[str]]:
 
 
 def render(directory: Path) -> str:
-    """The tables of the page, one for each policy, in which rows and columns that are the same are merged."""
-    parts = []
+    """The table of the page, in which columns, and rows of a policy, that are the same are merged."""
+    columns: dict[str, list[str]] = {}
+    for natab in NATAB:
+        columns[natab] = []
+        for policy, dns in product(POLICIES, DNS):
+            place = directory / f"{policy} {natab} {dns}"
+            place.mkdir()
+            columns[natab].append(observe(policy, dns, natab, place))
+    columns = merged(columns)
+    lines = [f"| policy | DNS | {' | '.join(columns)} |", "|---" * (len(columns) + 2) + "|"]
+    cells = dict(zip(product(POLICIES, DNS), zip(*columns.values(), strict=True), strict=True))
     for policy in POLICIES:
-        columns: dict[str, list[str]] = {}
-        for natab in NATAB:
-            columns[natab] = []
-            for dns in DNS:
-                place = directory / f"{policy} {natab} {dns}"
-                place.mkdir()
-                columns[natab].append(observe(policy, dns, natab, place))
-        columns = merged(columns)
-        rows = merged({dns: [cells[number] for cells in columns.values()] for number, dns in enumerate(DNS)})
-        parts.append(f"**{policy}**\n\n| DNS | " + " | ".join(f"table: {state}" for state in columns) + " |")
-        parts[-1] += "\n|" + "---|" * (len(columns) + 1) + "\n"
-        parts[-1] += "".join(f"| {dns} | " + " | ".join(cells) + " |\n" for dns, cells in rows.items())
-    return "\n".join(parts)
+        name = policy  # in the first row only
+        for dns, row in merged({dns: list(cells[policy, dns]) for dns in DNS}).items():
+            lines.append(f"| {name} | {dns} | {' | '.join(row)} |")
+            name = ""
+    return "".join(f"{line}\n" for line in lines)
 
 
 def test_the_cache_answers_as_the_page_says(tmp_path: Path) -> None:

@@ -184,8 +184,7 @@ TABLES: dict[str, list[tuple[Table | None, str]]] = {
     "any": [(HAS, ""), (Table(), ""), (None, "")],
     "has it": [(HAS, "")],
     "has it, its file is broken or gone": [(HAS, "the file does not exist")],
-    "has not": [(Table(), "")],
-    "missing": [(None, "the file does not exist")],
+    "has not, or is missing": [(Table(), ""), (None, "the file does not exist")],
 }
 FAULTS = [(*cells, *state) for cells in rows("faults") for state in TABLES[cells[1]]]
 
