@@ -1,6 +1,7 @@
 """docs/reference.md documents exactly the JSON fields that the commands print.
 
-A table has a row for each object of a document. In its second cell, what stands in backticks are fields.
+A section has a paragraph for the document and a list item for each object in it, which begins with the object. What
+then stands in backticks are fields. The objects of the first section are in every list of their name.
 """
 
 from __future__ import annotations
@@ -35,14 +36,27 @@ PAGE = (REPOSITORY / "docs" / "reference.md").read_text("utf-8")
 def fields(text: str) -> dict[str, str]:
     """The paths of the fields in a section, each with its mark, if it has one."""
     found = {}
-    for place, cell in re.findall(r"^\| (the document|`[a-z_.\[\]]+`) \| (.*) \|$", text, re.MULTILINE):
-        inside = "" if place == "the document" else place.strip("`") + "."
-        found.update({inside + name: mark for name, mark in re.findall(r"`([a-z0-9_]+)`(†?)", cell)})
+    document, *objects = re.split(r"^\* ", text, flags=re.MULTILINE)
+    parts = [("", document)]
+    for item in objects:
+        start = re.match(r"`[a-z_.\[\]]+`(?:, `[a-z_.\[\]]+`)*(?=[^`]*: )", item)
+        assert start, item
+        parts += [(f"{place}.", item[start.end() :]) for place in re.findall(r"`([^`]+)`", start[0])]
+    for inside, part in parts:
+        found.update({inside + name: mark for name, mark in re.findall(r"`([a-z0-9_]+)`(†?)", part)})
     return found
 
 
+SHARED = fields(PAGE.partition("### Objects of several documents\n")[2].partition("\n### ")[0])
+
+
+def with_shared(own: dict[str, str]) -> dict[str, str]:
+    lists = [(path, shared) for path in own for shared in SHARED if path.split(".")[-1] == shared.partition("[]")[0]]
+    return own | {path + shared[shared.index("[]") :]: SHARED[shared] for path, shared in lists}
+
+
 SECTIONS = {
-    title: fields(text)
+    title: with_shared(fields(text))
     for title, text in re.findall(r"^### `maptr ([^`]+)`\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL)
 }
 RECORDS = {"12345.ark.arpa.": ['0 0 "h" "ark" "" h.example.']}
