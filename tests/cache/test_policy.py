@@ -27,6 +27,7 @@ NATAB = (
     "broken, had it not",
     "has it, unusable",
 )
+UNASKED = " \\*"  # no query was sent
 HAS = "12345:\n    t.example.org  ACR\n"
 UNUSABLE = "12345:\n    10.0.0.1  ACR\n"
 HAS_NOT = "23456:\n    t.example.org  ACR\n"
@@ -69,7 +70,7 @@ def observe(policy: str, dns: str, natab: str, directory: Path) -> str:
         assert found[0].host == ("t.example.org" if outcome == "natab" else "d.example")
         assert {candidate.source for candidate in found} == {outcome.lower()}
         outcome += " (stale)" if found.stale else ""
-    return outcome if len(rig.dns.questions) > before else f"{outcome} \\*"
+    return outcome if len(rig.dns.questions) > before else outcome + UNASKED
 
 
 def merged(lines: dict[str, list[str]]) -> dict[str, list[str]]:
