@@ -128,7 +128,7 @@ def build(
             servers=tuple(zones.NameServer.parse(text, labels) for text in ns),
             contact=options.parse_name("--contact", contact),
             ttl=ttl,
-            include=tuple((file, options.read_text(file)) for file in include),
+            include=tuple((file, options.read_bytes(file)) for file in include),
         )
         before = zones.serial_of(_lines(target))
         number = next_serial(serial, time.time(), before[0] if before else None)

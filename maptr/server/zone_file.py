@@ -118,7 +118,7 @@ def _build(zone: ZoneConfig, table_file: Path, now: float) -> tuple[str | None, 
         raise ZoneError(error.reason, filename=error.filename, line=error.line) from None
     except ParserFailed as error:
         raise ZoneError(str(error)) from None
-    include = tuple((str(path), read_whole(path).decode()) for path in zone.include)
+    include = tuple((str(path), read_whole(path)) for path in zone.include)
     servers = tuple(build.NameServer.parse(text, zone.name) for text in zone.ns)
     settings = build.ZoneSettings(zone.name, servers, zone.contact, zone.ttl, include)
     before = build.serial_of(read_whole(zone.file).decode().splitlines()) if zone.file.exists() else None

@@ -1,6 +1,6 @@
-"""Table to zone: the text of a master file (RFC 1035 5), the same for the same table and serial.
+"""Building a zone from a table: the text of a master file (RFC 1035 5), which depends only on table and serial.
 
-The NAPTR records are made in ``rules.py``.
+``rules.py`` makes the NAPTR records.
 """
 
 from __future__ import annotations
@@ -8,14 +8,12 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-import dns.exception
 import dns.name
 import dns.rdataclass
 import dns.rdatatype
-import dns.tokenizer
 import dns.zone
-import dns.zonefile
 
 from maptr.errors import TableError, ZoneError
 from maptr.naptr.record import MAX_STRING, quote
@@ -23,26 +21,26 @@ from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA, Labels
 from maptr.registry.table import Entry, Table
 from maptr.zone.lint import LeftOut, publishable
-from maptr.zone.masterfile import BYTE_ORDER_MARK, MARK_REFUSED
+from maptr.zone.masterfile import Places, read_records
 from maptr.zone.reader import read_plain
 from maptr.zone.rules import records_by_name
 
 TTL = 86400  # of every record, in seconds
-REFRESH, RETRY, EXPIRE = 3600, 900, 1209600  # SOA timers: an hour, a quarter, two weeks
-MINIMUM = 300  # TTL of negative responses (RFC 2308 5): a NAAN that was registered today is found within minutes
-MAX_WHO = 4 * MAX_STRING  # bytes of a name or acronym, its key included
+REFRESH, RETRY, EXPIRE = 3600, 900, 1209600  # SOA timers in seconds: an hour, 15 minutes, two weeks
+MINIMUM = 300  # TTL of negative responses in seconds (RFC 2308 5), so that a new NAAN is found within minutes
+MAX_WHO = 4 * MAX_STRING  # bytes of a name or acronym with its key
 
 
 @dataclass(frozen=True, slots=True)
 class NameServer:
-    """An NS record. Its addresses are glue, which it needs if its name is below the origin."""
+    """A name server of the zone. ``addresses`` are its glue, which it needs if its name is below the origin."""
 
     name: Labels
     addresses: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, text: str, origin: Labels = ARK_ARPA) -> NameServer:
-        """From ``NAME[=ADDRESS[,ADDRESS...]]``. A name without a dot is below the origin, others are absolute.
+        """Parse ``NAME[=ADDRESS[,ADDRESS...]]``. A name without a dot is below the origin, others are absolute.
 
         Raises ZoneError for a bad name or address, and for missing or unusable glue.
         """
@@ -68,17 +66,17 @@ class NameServer:
 
 @dataclass(frozen=True, slots=True)
 class ZoneSettings:
-    """The content of a zone besides its table. Without name servers, it has ``localhost``, for loopback only.
+    """The content of a zone besides its table. Without ``servers``, its name server is ``localhost``.
 
-    ``include`` is (file name, text) of records that are added as they are. Names that they delegate are not taken from
-    the table.
+    ``include`` has (file name, content) of files whose records are added as they are. Names that they delegate are not
+    taken from the table.
     """
 
     origin: Labels = ARK_ARPA
     servers: tuple[NameServer, ...] = ()
     contact: Labels = (b"hostmaster",)
     ttl: int = TTL
-    include: tuple[tuple[str, str], ...] = ()
+    include: tuple[tuple[str, bytes], ...] = ()
 
 
 PLAIN = ZoneSettings()
@@ -86,7 +84,7 @@ PLAIN = ZoneSettings()
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """The text of a zone, and the entries that are not in it: those left out, with the reason, and those delegated."""
+    """The text of a zone, and the entries that it lacks: those left out, with the reason, and those delegated."""
 
     text: str
     serial: int
@@ -96,14 +94,15 @@ class Build:
 
 
 def build(table: Table, serial: int, settings: ZoneSettings = PLAIN, *, unread: Iterable[TableError] = ()) -> Build:
-    """The zone of a table: for each NAAN, sorted, its NAPTR rules and TXT records with its names.
+    """Build the zone of a table: for each NAAN, in order, its NAPTR rules and TXT records with its names.
 
-    Entries that cannot be published are left out and reported, as are those that could not be read, ``unread``.
-    Raises ZoneError for settings that make no valid zone.
+    The result reports the entries that cannot be published, and those that could not be read (``unread``). Raises
+    ZoneError, with file and line for an included file that is not valid.
     """
     origin = names.to_text(settings.origin)
     lines = [*_header(serial, settings)]
-    delegated = {name for include in settings.include for name in _delegations(*include, settings.origin, lines)}
+    included = [(file, _text(file, data)) for file, data in settings.include]
+    delegated = {name for file, text in included for name in _delegations(file, text, settings.origin, lines)}
     usable, left_out = publishable(table, origin=settings.origin, unread=unread)
     skipped: list[str] = []
     published = rules = 0
@@ -122,7 +121,7 @@ def build(table: Table, serial: int, settings: ZoneSettings = PLAIN, *, unread: 
         lines += [f"{naan} IN TXT {strings}" for strings in _who(entry)] if made else []
         lines += below
     left_out = LeftOut(finding for finding in left_out if finding.record.partition("/")[0] not in skipped)
-    for file, text in settings.include:
+    for file, text in included:
         records = text.replace("\r\n", "\n").rstrip("\n")
         lines += [f"; from {file.rpartition('/')[2]}", f"$ORIGIN {origin}", records]
     counts = {"naans": published, "rules": rules}
@@ -146,8 +145,11 @@ def _header(serial: int, settings: ZoneSettings) -> Iterator[str]:
 
 
 def _who(entry: Entry) -> Iterator[str]:
-    """TXT rdata, one ``key=value`` a record (RFC 1464), UTF-8 as ``\\DDD``. A long value is split into several strings,
-    and cut after MAX_WHO bytes: a record has at most 65,535 (RFC 1035 3.2.1)."""
+    """Yield TXT rdata, one ``key=value`` a record (RFC 1464), with UTF-8 as ``\\DDD``.
+
+    A long value is split into several strings, and cut after MAX_WHO bytes: a record has at most 65,535 (RFC 1035
+    3.2.1).
+    """
     acronym = entry.who.acronym or next((nma.acronym for nma in entry.nmas if nma.acronym), None)
     for key, value in (("who", entry.who.name), ("native", entry.who.name_native), ("acronym", acronym)):
         octets = f"{key}={value}".encode()[:MAX_WHO].decode("utf-8", "ignore").encode()
@@ -156,27 +158,31 @@ def _who(entry: Entry) -> Iterator[str]:
             yield " ".join(quote(chunk) for chunk in chunks)
 
 
+def _text(file: str, data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ZoneError("cannot be included: not UTF-8", filename=file, line=line) from None
+
+
 def _delegations(file: str, text: str, origin: Labels, header: Sequence[str]) -> Iterable[Labels]:
-    """The folded names that included records delegate (NS, not at the origin). ``header`` is that of the zone."""
-    if text.startswith(BYTE_ORDER_MARK):
-        raise ZoneError(MARK_REFUSED, filename=file, line=1)
+    """Return the folded names below the origin that included records delegate. ``header`` is that of the zone."""
     if plain := read_plain("\n".join([*header, text]).encode(), names.fold(origin)):
         return plain.view.cuts
-    apex = dns.name.Name((*origin, b""))
-    zone = dns.zone.Zone(dns.name.root, relativize=False)  # zone build checks later whether all records are in the zone
-    with zone.writer(replacement=True) as transaction:
-        reader = dns.zonefile.Reader(dns.tokenizer.Tokenizer(text), dns.rdataclass.IN, transaction)
-        reader.current_origin, reader.default_ttl, reader.default_ttl_known = apex, TTL, True
-        try:
-            reader.read()
-        except (dns.exception.DNSException, ValueError) as error:
-            raise ZoneError(f"cannot be included: {error}", filename=file) from None
-    cuts = (name for name, node in zone.nodes.items() if node.get_rdataset(dns.rdataclass.IN, dns.rdatatype.NS))
-    return [names.fold(name.labels[:-1]) for name in cuts if name != apex]
+    # The check of the built zone finds records outside it, so the root is the origin here.
+    zone = dns.zone.Zone(dns.name.root, relativize=False)
+    try:
+        read_records(zone, Path(file), text.encode(), origin, Places(), TTL)
+    except ZoneError as error:
+        reason = f"cannot be included: {error.reason}"
+        raise ZoneError(reason, filename=error.filename, line=error.line, owner=error.owner) from None
+    owners = {name for name, node in zone.nodes.items() if node.get_rdataset(dns.rdataclass.IN, dns.rdatatype.NS)}
+    return {names.fold(owner.labels[:-1]) for owner in owners} - {names.fold(origin)}
 
 
 def serial_of(lines: Iterable[str]) -> tuple[int, list[str]] | None:
-    """The serial of a zone text that ``build`` made, and its lines without the serial; None for any other text."""
+    """Return the serial of a text that ``build`` made, and its lines without the serial; None for any other text."""
     kept: list[str] = []
     serial = None
     for line in lines:

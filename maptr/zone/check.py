@@ -1,8 +1,10 @@
-"""Checks of a zone: what any checker of zones finds, and what only Maptr knows.
+"""Checks of a zone: those of any zone checker, and those that only Maptr needs.
 
-``examine`` looks at the text twice: at its tokens, because a reader hides some errors in them (a relative
-replacement, an unescaped port), and at the zone that a server would load. For the latter, ``check_integrity`` finds
-what every name server would report, and ``check_rules`` looks at each NAPTR record.
+``examine`` checks the tokens of the text (``_Text``), because a loaded zone does not show whether a name was relative
+or a port unescaped. It then checks the zone that a server would load: ``check_integrity`` finds what every name server
+would report, and ``check_rules`` checks each NAPTR record (``_Rules``).
+
+A new check of NAPTR records is a method of ``_Rules`` that yields ``self._found(...)``, listed in ``findings``.
 """
 
 from __future__ import annotations
@@ -24,18 +26,19 @@ from maptr.protocol.numbers import AAAA, CNAME, DNAME, HEADER_SIZE, NAPTR, NS, U
 from maptr.zone import masterfile
 from maptr.zone.finding import NOT_LOADED, Finding, Severity, error, warning
 from maptr.zone.reader import read_plain
+from maptr.zone.rrset import Node
 from maptr.zone.snapshot import ZoneView
 
 MAX_RRSET = 100  # records of one type at one name: BIND's max-records-per-type since 9.18.28
 _OVERHEAD = HEADER_SIZE + 4 + 11  # header, type and class of the question, OPT without options
 _RECORD = 12  # compressed owner, type, class, TTL, length
 _REGEXP_STEPS = 20_000
-NOT_ASCII = "Knot and PowerDNS refuse the zone for it, and others serve it as octets: write its A-label"
+NOT_ASCII = "Knot and PowerDNS refuse the zone for it, and others serve its bytes: write its A-label"
 _SINGLETONS = ("SOA", "CNAME", "DNAME")  # BIND and NSD refuse a second one, dnspython replaces the first
 
 
 class Examined(NamedTuple):
-    """The findings in a zone's text, the zone itself, None if it cannot be loaded, and the files that it includes."""
+    """The findings in a zone's text, the zone (None if it cannot be loaded), and the files that it includes."""
 
     findings: list[Finding]
     view: ZoneView | None
@@ -43,10 +46,10 @@ class Examined(NamedTuple):
 
 
 def examine(text: str, *, origin: str | None = None, filename: str = "") -> Examined:
-    """Every finding, by file, line and then owner, the zone, and the files that it includes.
+    """Check a zone's text. The findings are sorted by file, line and owner.
 
-    Without ``origin``, the zone is that of its SOA: its owner, below $ORIGIN if relative, and ``ark.arpa.`` if there is
-    no SOA. A text that is not a valid zone is a finding too. Raises OSError for a file that it includes.
+    Without ``origin``, the zone is named by the owner of its SOA, or ``ark.arpa.`` if it has none. A text that cannot
+    be loaded is a finding too. Raises OSError if a file that it includes cannot be read.
     """
     origin = origin or masterfile.soa_owner(text)
     if (good := _without_findings(text, origin)) is not None:
@@ -66,10 +69,10 @@ def examine(text: str, *, origin: str | None = None, filename: str = "") -> Exam
     else:
         loaded += check_rules(view, places=places)
         loaded += [_placed(finding, places) for finding in check_integrity(view)]
-    marked = any(one.code == "byte-order-mark" and not one.file for one in loaded)  # the first token is then wrong
-    findings = [] if marked else list(_Text(text, origin, places.included).findings())
+    is_marked = any(one.code == "byte-order-mark" and not one.file for one in loaded)  # the first token is then wrong
+    findings = [] if is_marked else list(_Text(text, origin, places.included).findings())
     explained = {(finding.file, finding.line) for finding in findings if finding.severity is Severity.ERROR}
-    # An error that keeps the zone from being loaded is reported once, by the check that knows more about it.
+    # An error that keeps the zone from being loaded is reported once, by the more specific check.
     findings += [one for one in loaded if one.code != NOT_LOADED or (one.file, one.line) not in explained]
     named = [one if one.file == str(path) else replace(one, file=one.file or filename) for one in set(findings)]
     named.sort(key=lambda f: (f.line == 0, f.file != filename, f.file, f.line, f.record, f.code, f.value))
@@ -77,7 +80,7 @@ def examine(text: str, *, origin: str | None = None, filename: str = "") -> Exam
 
 
 def _without_findings(text: str, origin: str) -> ZoneView | None:
-    """The zone of a plain text (``reader.py``) without findings; None for a text that must be read with its places."""
+    """Return the zone of a plain text (``reader.py``) without findings; None if the text needs the other checks."""
     with suppress(ValueError):
         plain = read_plain(text.encode("utf-8", "replace"), fold(parse(origin)))
         if plain and not check_rules(plain.view, plain.doubtful) and not any(check_integrity(plain.view)):
@@ -86,17 +89,17 @@ def _without_findings(text: str, origin: str) -> ZoneView | None:
 
 
 def _placed(finding: Finding, places: masterfile.Places) -> Finding:
-    """The finding with file and line: those of the NS record it is about, or of the first record of the owner."""
+    """Add file and line to a finding: those of its NS record, or of the first record of the owner."""
     owner = fold(parse(finding.record))
     file, line = places.find(owner, NS, to_wire(parse(finding.value))) if finding.value else places.find(owner)
     return replace(finding, file=file, line=line)
 
 
-# ---- the text as it is written
+# ---- the text
 
 
 class _Text:
-    """Checks the tokens of a zone's text. ``included`` are the files that it includes, in the order of their text."""
+    """The checks of the tokens of a zone's text. ``included`` has the files that it includes, in order."""
 
     def __init__(self, text: str, origin: str, included: Iterable[tuple[Path, bytes]]) -> None:
         self._text = text
@@ -121,9 +124,8 @@ class _Text:
                 if (found := next(self._included, None)) is not None:
                     yield from self._file(found[1].decode("utf-8", "replace"), str(found[0]), inner, owner)
             elif directive.startswith("$"):
-                self._generated += (
-                    masterfile.generated(tokens[1]) if directive == "$GENERATE" and len(tokens) > 1 else 0
-                )
+                if directive == "$GENERATE" and len(tokens) > 1:
+                    self._generated += masterfile.generated(tokens[1])
                 if self._generated > masterfile.MAX_GENERATED:
                     yield error("generated", "the file", masterfile.TOO_MANY_GENERATED, tokens[1], line, file)
                     return
@@ -171,15 +173,15 @@ class _Text:
             yield warning("relative-replacement", owner, reason, replacement, line, file)
 
 
-# ---- the zone as any name server sees it
+# ---- the loaded zone, as any name server checks it
 
 
 def check_integrity(zone: ZoneView) -> Iterator[Finding]:
-    """Errors that kzonecheck, nsd-checkzone or named-checkzone report too, for a zone that can be read."""
+    """Yield the errors that kzonecheck, nsd-checkzone or named-checkzone report too."""
     special = [(name, zone.nodes[name]) for name in map(from_wire, zone.nodes.special)]
     if any(DNAME in node for _, node in special):
         for owner in zone.nodes:
-            if above := _dname_above(zone, owner):
+            if above := next((name for name in _above(zone, owner) if DNAME in zone.nodes.get(name, {})), None):
                 reason = f"stands below the DNAME at {to_text(above)} (RFC 6672 section 2.4)"
                 yield error("below-dname", to_text(owner), reason)
     for owner, node in special:
@@ -189,7 +191,7 @@ def check_integrity(zone: ZoneView) -> Iterator[Finding]:
             cut = _cut_above(zone, host)
             if cut and cut != owner:
                 continue  # the address belongs to the zone below that cut
-            target = zone.nodes.get(host) or _wildcard(zone, host)
+            target = zone.nodes.get(host) or _from_wildcard(zone, host)
             server = to_text(host)
             if CNAME in target:
                 reason = f"its server {server} is an alias (RFC 2181 section 10.3)"
@@ -199,35 +201,35 @@ def check_integrity(zone: ZoneView) -> Iterator[Finding]:
                 yield error("no-address", to_text(owner), reason, server)
 
 
-def _dname_above(zone: ZoneView, owner: Labels) -> Labels:
-    above = (owner[start:] for start in range(1, len(owner) - len(zone.origin) + 1))
-    return next((name for name in above if DNAME in zone.nodes.get(name, {})), ())
+def _above(zone: ZoneView, name: Labels) -> list[Labels]:
+    """Return the names above a name, up to the origin, the longest first."""
+    return [name[start:] for start in range(1, len(name) - len(zone.origin) + 1)]
 
 
 def _cut_above(zone: ZoneView, name: Labels) -> Labels:
-    """The topmost delegation at or above a name; empty if there is none."""
-    above = (name[start:] for start in range(len(name) - len(zone.origin) - 1, -1, -1))
-    return next((cut for cut in above if cut in zone.cuts), ())
+    """Return the topmost delegation at or above a name; empty if there is none."""
+    return next((cut for cut in reversed([name, *_above(zone, name)]) if cut in zone.cuts), ())
 
 
-def _wildcard(zone: ZoneView, name: Labels) -> dict[int, object]:
-    """What a wildcard gives a name that does not exist (RFC 4592 3.3): NSD and Knot take addresses from there."""
+def _from_wildcard(zone: ZoneView, name: Labels) -> Node:
+    """Return the node that a wildcard gives a name that does not exist (RFC 4592 3.3). NSD and Knot use its addresses
+    as glue."""
     if name in zone.nodes:
         return {}
-    encloser = next(name[start:] for start in range(1, len(name) + 1) if name[start:] in zone.nodes)
-    return dict(zone.nodes.get((b"*", *encloser), {}))
+    encloser = next(above for above in _above(zone, name) if above in zone.nodes)
+    return zone.nodes.get((b"*", *encloser), {})
 
 
-# ---- the rules
+# ---- the NAPTR records
 
 
 def check_rules(
     zone: ZoneView, owners: Iterable[Labels] | None = None, places: masterfile.Places | None = None
 ) -> list[Finding]:
-    """What is wrong with the NAPTR records, by owner, with file and line from ``places``.
+    """Check the NAPTR records. The findings are sorted by owner and have file and line from ``places``.
 
-    ``owners`` are the folded names to check, if the others are known to have no findings and not to lead to other names
-    of the zone.
+    ``owners`` are the folded names to check, if all others are known to have no findings and no redirects to names of
+    the zone.
     """
     found = set(_Rules(zone, owners, places or masterfile.Places()).findings())
     return sorted(found, key=lambda f: (f.record, f.line, f.code, f.value))
@@ -309,7 +311,7 @@ class _Rules:
             yield self._found(warning, "not-followed", rule, reason, ascii(made)[1:])
 
     def _redirects(self) -> Iterator[Finding]:
-        """Loops of redirects, each once, and redirects to names that do not exist in the zone."""
+        """Find each loop of redirects once, and redirects to names that do not exist in the zone."""
         targets: dict[Labels, list[Labels]] = {}
         for rule in self.ark:
             if rule.naptr.flags == b"" and rule.naptr.replacement:
@@ -336,13 +338,12 @@ class _Rules:
     def _is_absent(self, name: Labels) -> bool:
         if not is_below(name, self.origin) or _cut_above(self.zone, name):
             return False
-        above = [name[at:] for at in range(1, len(name) - len(self.origin) + 1)]
-        wildcards = [(b"*", *part) for part in above]
+        wildcards = [(b"*", *above) for above in _above(self.zone, name)]
         return not any(self.zone.nodes.get(owner) for owner in (name, *wildcards))
 
     def _owners(self) -> Iterator[Finding]:
         targets = {fold(rule.naptr.replacement) for rule in self.ark}
-        # A zone below ark.arpa is about one NAAN, and its owner may choose the names in it.
+        # A zone below ark.arpa is of one NAAN, whose owner may choose the names in it.
         of_one_naan = len(self.origin) > len(ARK_ARPA) and is_below(self.origin, ARK_ARPA)
         for owner in sorted({rule.owner for rule in self.ark}):
             if _cut_above(self.zone, fold(owner)):

@@ -1,7 +1,8 @@
-"""Authenticated denial: the NSEC or NSEC3 records that prove what does not exist (RFC 4035 3.1.3, RFC 5155 7.2).
+"""Authenticated denial of existence: the NSEC or NSEC3 records that prove absence (RFC 4035 3.1.3, RFC 5155 7.2).
 
-A chain is made once for each zone; a proof then takes one hash or bisection for each record. ``answer/lookup.py``
-decides which proof a response needs. All names are folded. If the chain is incomplete, the proofs are too.
+A zone has one chain, which is made when the zone is loaded. Each record of a proof then takes one bisection, and for
+NSEC3 one hash. ``answer/lookup.py`` decides which proof a response needs. All names are folded. If the chain is
+incomplete, the proofs are too.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import base64
 import hashlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from maptr.errors import ZoneError
 from maptr.protocol.names import ROOT, WILDCARD, Labels, from_wire, next_closer, parent, to_text
@@ -21,12 +22,11 @@ SHA1 = 1  # RFC 5155 11: the only hash algorithm
 HASH_SIZE = 20  # bytes
 # Validators treat zones with more as unsigned (RFC 9276 3.2; the limit of BIND, Knot Resolver and Unbound is 150).
 MAX_ITERATIONS = 150
-MAX_KNOWN = 8192  # enclosers, some 200 bytes each
 MAX_GAPS = 1 << 14  # in a chain whose gaps are numbered
 
 
 def chain_of(nodes: Mapping[Labels, Node], origin: Labels) -> Denial | None:
-    """The chain of a zone: NSEC3 if its apex has NSEC3PARAM, else NSEC; None for an unsigned zone.
+    """Return the chain of a zone: NSEC3 if its apex has NSEC3PARAM, else NSEC; None for an unsigned zone.
 
     Raises ZoneError if no NSEC3 parameters can be used (unknown hash algorithm, more than MAX_ITERATIONS).
     """
@@ -42,125 +42,112 @@ def chain_of(nodes: Mapping[Labels, Node], origin: Labels) -> Denial | None:
 
 @dataclass(frozen=True, slots=True)
 class NsecChain:
-    """NSEC records in canonical order of their owners (RFC 4034 6.1), which ``order`` has with the root label first.
+    """The NSEC records of a zone in canonical order of their owners (RFC 4034 6.1).
 
-    In the methods of both chains, names are folded wire; ``encloser`` is the longest name at or above ``name`` that
-    exists.
+    ``order`` has the owners, each with the label next to the root first. In the methods of both chains, names are in
+    folded wire format, and ``encloser`` is the longest name at or above ``name`` that exists.
     """
 
     order: tuple[Labels, ...]
     rrsets: tuple[RRset, ...]
 
     def name_error(self, name: bytes, encloser: bytes) -> list[RRset]:
-        """Neither the name exists nor a wildcard that would match it."""
-        return _each_once(self._at_or_before(name), self._at_or_before(WILDCARD + encloser))
+        """Prove that neither the name exists nor a wildcard that would match it."""
+        return _each_once(self._cover(name), self._cover(WILDCARD + encloser))
 
     def no_data(self, name: bytes) -> list[RRset]:
-        """The name has no such type; for a delegation, that it has no DS."""
+        """Prove that the name does not have the type. For a delegation, the type is DS."""
         # An empty non-terminal has no NSEC: the one before it points to a name below the empty non-terminal.
-        return [self._at_or_before(name)]
+        return [self._cover(name)]
 
     def wildcard(self, name: bytes, encloser: bytes) -> list[RRset]:
-        """Nothing closer than the wildcard that gave the answer."""
-        return [self._at_or_before(name)]
+        """Prove that no name is closer than the wildcard that gave the answer."""
+        return [self._cover(name)]
 
     def wildcard_no_data(self, name: bytes, encloser: bytes) -> list[RRset]:
-        """Nothing closer than the wildcard, which has no such type."""
-        return _each_once(self._at_or_before(WILDCARD + encloser), self._at_or_before(name))
+        """Prove that no name is closer than the wildcard, and that the wildcard does not have the type."""
+        return _each_once(self._cover(WILDCARD + encloser), self._cover(name))
 
     def gap(self, encloser: bytes, *, apex: bool) -> Callable[[bytes], int] | None:
-        """A function from a name directly below ``encloser`` that does not exist to the number of the gap it is in.
+        """Return a function from a name directly below ``encloser`` that does not exist to the number of its gap.
 
-        All names in one gap have the same proofs. None if there are more than MAX_GAPS gaps.
+        All names in one gap have the same proofs. Returns None if there are more than MAX_GAPS gaps.
         """
         base = from_wire(encloser)[::-1]
         first = bisect_right(self.order, base)
-        # The next label in the order is the same label with a zero byte appended.
+        # In canonical order, the next possible label is the same label with a zero byte appended.
         end = bisect_left(self.order, (*base[:-1], base[-1] + b"\0")) if base else len(self.order)
-        # The labels directly below the encloser.
-        labels = tuple(dict.fromkeys(owner[len(base)] for owner in self.order[first:end]))
+        labels = tuple(dict.fromkeys(owner[len(base)] for owner in self.order[first:end]))  # directly below
         if len(labels) > MAX_GAPS:
             return None
         return lambda name: bisect_right(labels, name[1 : 1 + name[0]])
 
-    def _at_or_before(self, name: bytes) -> RRset:
-        """The record of the name, or the one that covers it. Before the first record comes the last."""
+    def _cover(self, name: bytes) -> RRset:
+        """Return the record of the name, or the one that covers it. Before the first record comes the last."""
         return self.rrsets[bisect_right(self.order, from_wire(name)[::-1]) - 1]
 
 
 @dataclass(frozen=True, slots=True)
 class Nsec3Chain:
-    """NSEC3 records of one set of parameters in the order of their hashes (RFC 5155 3)."""
+    """The NSEC3 records of one set of parameters in the order of their hashes (RFC 5155 3)."""
 
     salt: bytes
     iterations: int
     order: tuple[bytes, ...]
     rrsets: tuple[RRset, ...]
-    _known: dict[bytes, tuple[RRset | None, bytes, RRset]] = field(default_factory=dict, compare=False, repr=False)
 
     def name_error(self, name: bytes, encloser: bytes) -> list[RRset]:
-        match, encloser, wildcard = self._known.get(encloser) or self._learn(encloser)
-        covering = self._at_or_before(next_closer(name, encloser))
-        return _each_once(covering, wildcard) if match is None else _each_once(match, covering, wildcard)
+        provable, records = self._closest(name, encloser)
+        return _each_once(*records, self._cover(WILDCARD + provable))
 
     def no_data(self, name: bytes) -> list[RRset]:
         match = self._match(name)
         if match is not None:
             return [match]
         # Opt-out (RFC 5155 7.2.4, 7.2.7): an insecure delegation, or an empty non-terminal above insecure delegations.
-        return self._closest(name, parent(name))
+        return _each_once(*self._closest(name, parent(name))[1])
 
     def wildcard(self, name: bytes, encloser: bytes) -> list[RRset]:
-        return [self._at_or_before(next_closer(name, encloser))]
+        return [self._cover(next_closer(name, encloser))]
 
     def wildcard_no_data(self, name: bytes, encloser: bytes) -> list[RRset]:
-        return _each_once(*self._closest(name, encloser), self._at_or_before(WILDCARD + encloser))
+        return _each_once(*self._closest(name, encloser)[1], self._cover(WILDCARD + encloser))
 
     def gap(self, encloser: bytes, *, apex: bool) -> Callable[[bytes], int] | None:
-        # Names below other names may lie in any gap, too: only the apex has its gaps numbered, to bound the number.
+        # Names below any encloser may lie in any gap. Only the apex has numbered gaps, to bound their number.
         order, salt, iterations = self.order, self.salt, self.iterations
         if not apex or len(order) > MAX_GAPS:
             return None
         return lambda name: bisect_right(order, nsec3_hash(name, salt, iterations))
 
-    def _closest(self, name: bytes, encloser: bytes) -> list[RRset]:
-        """The closest provable encloser's record and one covering the next closer name (RFC 5155 7.2.1)."""
-        match, encloser, _ = self._known.get(encloser) or self._learn(encloser)
-        covering = self._at_or_before(next_closer(name, encloser))
-        return [covering] if match is None else _each_once(match, covering)
-
-    def _learn(self, encloser: bytes) -> tuple[RRset | None, bytes, RRset]:
-        """What proofs below an encloser share: the record and name of the closest provable encloser (RFC 5155 7.2.1),
-        and the record that covers its wildcard. With opt-out, the closest encloser may have no record.
-        """
-        provable = encloser
-        match = self._match(provable)
-        while match is None and provable != ROOT:
-            provable = parent(provable)
-            match = self._match(provable)
-        if len(self._known) >= MAX_KNOWN:
-            self._known.clear()
-        known = self._known[encloser] = match, provable, self._at_or_before(WILDCARD + provable)
-        return known
+    def _closest(self, name: bytes, encloser: bytes) -> tuple[bytes, list[RRset]]:
+        """Return the closest provable encloser, its record, and the one that covers the next closer name (RFC 5155
+        7.2.1). With opt-out, names at and above the encloser may have no record."""
+        match = self._match(encloser)
+        while match is None and encloser != ROOT:
+            encloser = parent(encloser)
+            match = self._match(encloser)
+        covering = self._cover(next_closer(name, encloser))
+        return encloser, [covering] if match is None else [match, covering]
 
     def _match(self, name: bytes) -> RRset | None:
         digest = nsec3_hash(name, self.salt, self.iterations)
         place = bisect_right(self.order, digest) - 1
         return self.rrsets[place] if self.order[place] == digest else None
 
-    def _at_or_before(self, name: bytes) -> RRset:
-        """The record of the name, or the one that covers it. Before the first record comes the last."""
+    def _cover(self, name: bytes) -> RRset:
+        """Return the record of the name, or the one that covers it. Before the first record comes the last."""
         return self.rrsets[bisect_right(self.order, nsec3_hash(name, self.salt, self.iterations)) - 1]
 
 
 Denial = NsecChain | Nsec3Chain
-"""Proofs of absence by outcome."""
+"""A chain of either kind."""
 
 
 def nsec3_hash(name: bytes, salt: bytes, iterations: int) -> bytes:
-    """The hash of a name in folded wire (RFC 5155 5); ``iterations`` are additional.
+    """Hash a name in folded wire format (RFC 5155 5). ``iterations`` are additional.
 
-    ``dns.dnssec.nsec3_hash`` gives the same, but takes ``dns.name.Name`` and gives text: too slow for each NXDOMAIN.
+    ``dns.dnssec.nsec3_hash`` takes a ``dns.name.Name`` and returns text, which is too slow for each NXDOMAIN.
     """
     digest = hashlib.sha1(name + salt, usedforsecurity=False).digest()
     for _ in range(iterations):
@@ -169,13 +156,13 @@ def nsec3_hash(name: bytes, salt: bytes, iterations: int) -> bytes:
 
 
 def _nsec3_chain(nodes: Mapping[Labels, Node], origin: Labels, parameters: Iterable[bytes]) -> Nsec3Chain | None:
-    """The chain of the first parameters that have one; a zone may be changing its parameters (RFC 5155 4)."""
+    """Return the chain of the first parameters that have one. A zone may be changing its parameters (RFC 5155 4)."""
     refusal = ""
     for wire in sorted(parameters):
         algorithm, flags, iterations = wire[0], wire[1], int.from_bytes(wire[2:4], "big")
         salt = wire[5 : 5 + wire[4]]
         if algorithm != SHA1 or flags:
-            refusal = refusal or f"NSEC3 hash algorithm {algorithm} with flags {flags} is unknown"
+            refusal = refusal or f"NSEC3 hash algorithm {algorithm} with flags {flags} is not supported"
             continue
         if iterations > MAX_ITERATIONS:
             refusal = refusal or f"NSEC3 with {iterations} iterations, {MAX_ITERATIONS} at most (RFC 9276 3.2)"
@@ -195,13 +182,13 @@ def _nsec3_chain(nodes: Mapping[Labels, Node], origin: Labels, parameters: Itera
 
 
 def _hash_of(label: bytes, origin: Labels) -> bytes:
-    """The hash in the first label of an owner, in Base 32 with the extended hex alphabet (RFC 4648 7)."""
+    """Return the hash in the first label of an owner, in Base 32 with the extended hex alphabet (RFC 4648 7)."""
     try:
         digest = base64.b32hexdecode(label, casefold=True)
     except ValueError:
         digest = b""
     if len(digest) != HASH_SIZE:
-        raise ZoneError(f"{to_text((label, *origin))} has NSEC3 and is not a hash")
+        raise ZoneError(f"{to_text((label, *origin))} has an NSEC3 record, and its first label is not a hash")
     return digest
 
 

@@ -1,7 +1,7 @@
-"""Versions of a zone: their difference, RRset by RRset for people, record by record for IXFR (RFC 1995), and
-whether one may replace the other.
+"""Differences between versions of a zone, by RRset for people and by record for IXFR (RFC 1995), and the guards that
+decide whether a version may replace another.
 
-Records are compared as sets: their order in a file has no meaning (RFC 2181 5).
+Records are compared as sets, because their order in a file has no meaning (RFC 2181 5).
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Change:
 
     @property
     def rrset(self) -> RRset:
-        """The new RRset; the old one if it was removed."""
+        """The new RRset, or the old one if it was removed."""
         rrset = self.new or self.old
         assert rrset is not None  # noqa: S101 - a change has one of them
         return rrset
 
     def to_text(self) -> str:
-        """``+ owner ttl TYPE rdata | rdata``; for a changed RRset only what differs, as ``old -> new``."""
+        """Write ``+ owner ttl TYPE rdata | rdata``, or for a changed RRset only what differs, as ``old -> new``."""
         rrset = self.rrset
         owner, kind = to_text(rrset.owner), type_text(rrset.rdtype)
         if self.old is None or self.new is None:
@@ -73,9 +73,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class ZoneDiff:
-    """The changes in canonical order (RFC 4034 6.1), by type within a name. False if there are none.
+    """The changes between two zones in canonical order (RFC 4034 6.1), by type within a name. False if there are none.
 
-    ``lost`` is the number of names that had records and now have none, ``size`` the number of names of the old zone.
+    ``lost`` counts the names that had records and now have none, ``size`` the names of the old zone.
     """
 
     changes: tuple[Change, ...]
@@ -97,7 +97,7 @@ class ZoneDiff:
 
     @property
     def shrinkage(self) -> float:
-        """The part of the old zone's names that was lost, 0.0 to 1.0."""
+        """The fraction of the old zone's names that is lost."""
         return self.lost / self.size if self.size else 0.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -105,8 +105,8 @@ class ZoneDiff:
 
 
 def _changed_names(old: PackedNodes, new: PackedNodes) -> Iterator[bytes]:
-    """The names at which two zones differ. Most names of two versions have equal values, which need not be packed."""
-    same_ttl = old.ttl == new.ttl  # equal lines are equal records then
+    """Yield the names at which two zones differ. Most values are equal and need not be packed."""
+    same_ttl = old.ttl == new.ttl  # then equal lines are equal records
     for key, value in new.table.items():
         if (
             key not in old.table
@@ -146,7 +146,7 @@ def _rrset_dict(rrset: RRset | None) -> dict[str, Any] | None:
 
 
 def content_digest(zone: ZoneView) -> str:
-    """A digest of everything in the zone except its serial."""
+    """Digest everything in a zone except its serial."""
     return digest(with_serial(zone, 0)).hex()
 
 
@@ -160,9 +160,9 @@ def with_serial(zone: ZoneView, serial: int) -> ZoneView:
 
 
 def stripped(view: ZoneView, serial: int | None = None) -> ZoneView:
-    """The zone without the records that signing makes, with the serial if one is given.
+    """Remove the records that signing makes, and set the serial if one is given.
 
-    Names that have no other records stay as empty non-terminals if a name below them exists.
+    A name without other records stays as an empty non-terminal if a name below it exists.
     """
     bare: dict[bytes, bytes] = {}
     for key in view.nodes.special:
@@ -174,12 +174,12 @@ def stripped(view: ZoneView, serial: int | None = None) -> ZoneView:
     return found if serial is None or serial == found.serial else with_serial(found, serial)
 
 
-# ---- publication: whether a new version may replace the old one, and with which serial. These guards catch mistakes
-# that no reader can: a file that was cut at the end of a line is a valid zone.
+# ---- publication: whether a new version may replace the old one, and its serial. These guards catch what a reader
+# cannot: a file that was cut at the end of a line is a valid zone.
 
 
 class Published(NamedTuple):
-    """The published version: its serial, and the digest of everything else."""
+    """The serial of the published version, and the digest of everything else in it."""
 
     serial: int
     digest: str
@@ -190,10 +190,10 @@ class Published(NamedTuple):
 
 
 def choose_serial(new: ZoneView, published: Published | None, style: str, now: float) -> ZoneView:
-    """The new version with its serial: the file's if that advanced, the published one if nothing else changed, else
-    the next one in the style. ``now`` is in seconds since 1970.
+    """Return the new version with its serial.
 
-    Raises ZoneError if the serial cannot be changed because it is signed.
+    The serial is the file's own if that advanced, the published one if nothing else changed, and otherwise the next one
+    in the style. ``now`` is in seconds since 1970. Raises ZoneError if the serial must change and is signed.
     """
     if published is None or style == "file" or is_newer(new.serial, published.serial):
         return new
@@ -209,9 +209,9 @@ def choose_serial(new: ZoneView, published: Published | None, style: str, now: f
 
 
 def decide(old: ZoneView, new: ZoneView, max_shrink: float = REMOVAL_LIMIT, *, force: bool = False) -> ZoneView:
-    """The version to serve: the new one, or the old one if nothing changed. Raises ZoneError for a refused version.
+    """Return the version to serve: the new one, or the old one if nothing changed.
 
-    ``force`` allows a zone that lost its names, and a serial that did not advance.
+    Raises ZoneError if the new version lost too many names or its serial did not advance, unless ``force`` is set.
     """
     difference = ZoneDiff.between(old, new)
     if not difference:
@@ -230,7 +230,7 @@ def decide(old: ZoneView, new: ZoneView, max_shrink: float = REMOVAL_LIMIT, *, f
 
 
 def check_shrinkage(difference: ZoneDiff, max_shrink: float = REMOVAL_LIMIT) -> None:
-    """Raises ZoneError if the new version lost too many names of the old one."""
+    """Raise ZoneError if the new version lost too many names of the old one."""
     if difference.shrinkage > max_shrink:
         raise ZoneError(
             f"it lost {difference.lost} of {difference.size} names"
@@ -242,7 +242,7 @@ def check_shrinkage(difference: ZoneDiff, max_shrink: float = REMOVAL_LIMIT) -> 
 
 
 class ZoneRecord(NamedTuple):
-    """One record: ``rdata`` is uncompressed wire, the owner keeps its case."""
+    """A record. ``rdata`` is in uncompressed wire format, and the owner keeps its case."""
 
     owner: Labels
     rdtype: int
@@ -250,13 +250,13 @@ class ZoneRecord(NamedTuple):
     rdata: bytes
 
     def pack(self) -> bytes:
-        """The record as bytes, for a digest or a file."""
+        """Write the record as bytes, for a digest or a file."""
         head = struct.pack("!HIH", self.rdtype, self.ttl, len(self.rdata))
         return to_wire(self.owner) + head + self.rdata
 
     @classmethod
     def unpack(cls, data: bytes, offset: int) -> tuple[ZoneRecord, int]:
-        """The record that ``pack`` wrote there, and its end. Raises ValueError, IndexError and struct.error."""
+        """Read a record that ``pack`` wrote, and return its end. Raises ValueError, IndexError and struct.error."""
         owner, offset = read_wire(data, offset)
         rdtype, ttl, length = struct.unpack_from("!HIH", data, offset)
         end = offset + 8 + length
@@ -267,10 +267,10 @@ class ZoneRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The step from one version of a zone to the next, packed.
+    """The packed difference between one version of a zone and the next.
 
-    Iterating gives its records in the order of IXFR (RFC 1995 4): the old SOA, what was removed, the new SOA, what was
-    added. It raises ZoneError for bytes that ``between`` did not make.
+    It iterates over its records in the order of IXFR (RFC 1995 4): the old SOA, the removed records, the new SOA, the
+    added records. Iterating raises ZoneError if ``data`` is damaged.
     """
 
     from_serial: int
@@ -280,9 +280,9 @@ class Difference:
 
     @classmethod
     def between(cls, old: ZoneView, new: ZoneView) -> Difference | None:
-        """In canonical order of names; None if nothing differs.
+        """Compare two versions, in canonical order of names. Returns None if nothing differs.
 
-        A record is removed and added again if its TTL or the case of its owner changed.
+        A record whose TTL or case of the owner changed is removed and added again.
         """
         removed: list[ZoneRecord] = []
         added: list[ZoneRecord] = []
@@ -310,7 +310,7 @@ class Difference:
 
 
 def records(view: ZoneView) -> Iterator[ZoneRecord]:
-    """Every record of a zone except its SOA, in the zone's own order."""
+    """Yield every record of a zone except its SOA, in the zone's own order."""
     for key in view.nodes.table:
         yield from (record for record in _records_at(view, key) if record.rdtype != SOA)
 
@@ -320,7 +320,7 @@ def soa_of(view: ZoneView) -> ZoneRecord:
 
 
 def digest(view: ZoneView) -> bytes:
-    """SHA-256 over all records in canonical order: equal for equal zones."""
+    """Digest all records in canonical order (SHA-256), so that equal zones have equal digests."""
     content = hashlib.sha256()
     for record in sorted([soa_of(view), *records(view)], key=_order):
         content.update(record.pack())

@@ -1,4 +1,4 @@
-"""Findings of lint and zone check: severity, place, code and reason."""
+"""Findings of the checks of tables (``lint.py``) and zones (``check.py``)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 from maptr.errors import ZoneError, printable, reason_of
 
-NOT_LOADED = "not-loaded"  # the code of what keeps a zone from being loaded, where no other is known
+NOT_LOADED = "not-loaded"  # the code of an error that keeps a zone from being loaded and has no code of its own
 
 
 class Severity(enum.StrEnum):
-    """A record with an error is not published, a zone with an error not loaded; warnings prevent neither."""
+    """The severity of a finding. A record with an error is not published, and a zone with an error is not loaded."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -23,8 +23,8 @@ class Severity(enum.StrEnum):
 class Finding:
     """One problem of a table or a zone.
 
-    ``code`` is a stable word for programs, ``record`` a key of the table or an owner name, ``value`` the text that is
-    wrong, ``line`` its line in the ``file`` (0 and "" if not known).
+    ``code`` is a stable word for programs, ``record`` the key of the record or an owner name, ``value`` the text that
+    is wrong, and ``line`` its line in ``file`` (0 and "" if not known).
     """
 
     severity: Severity
@@ -37,12 +37,12 @@ class Finding:
 
     @classmethod
     def of(cls, error: ZoneError) -> Finding:
-        """What keeps a zone from being loaded."""
+        """Return the finding for an error that keeps a zone from being loaded."""
         record = error.owner or "the zone"
         return cls(Severity.ERROR, error.code or NOT_LOADED, record, error.reason, line=error.line, file=error.filename)
 
     def __str__(self) -> str:
-        """One printable line: ``FILE:LINE: severity: record: code: reason``."""
+        """Return one printable line: ``FILE:LINE: severity: record: code: reason``."""
         value = f" [{self.value}]" if self.value and self.value not in self.reason else ""
         where = self.file + (f":{self.line}" if self.line else "")
         text = f"{self.severity}: {self.record}: {self.code}: {self.reason}{value}"
@@ -57,5 +57,5 @@ warning = partial(Finding, Severity.WARNING)
 
 
 def text_of(exception: BaseException) -> str:
-    """What went wrong: as a finding, where it is a reader's of zone files."""
+    """Return the text of an error: that of a finding if the reader of zone files raised it."""
     return str(Finding.of(exception)) if isinstance(exception, ZoneError) and exception.code else reason_of(exception)

@@ -1,10 +1,11 @@
-"""Lint of a table: what is wrong with each record, with a code, the value and the reason.
+"""Checks of the records of a table.
 
 An *error* means that the record cannot be published: it has no usable public http or https host, or needs a rule longer
 than DNS allows. If rules of another record then match its ARKs, that is a second error. A *warning* does not stop
-publication. Only what an operator would act on is reported: a ``where`` without a scheme, a shoulder that is not
-primordinal and an http target are common, and work.
-Records are judged by their text; names are not looked up.
+publication. Only problems on which an operator would act are reported: a ``where`` without a scheme, a shoulder that is
+not primordinal and an http target are common, and work. Names are not looked up.
+
+A new check is a ``warning`` in ``_nma_warnings`` or ``_shoulder_warnings``, or a reason in ``_fault``.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from maptr.registry.table import Entry, Nma, Table, parse_key
 from maptr.zone.finding import Finding, Severity, error, warning
 from maptr.zone.rules import unwritable
 
-BAD_RECORD = "bad-record"  # it cannot be read
+BAD_RECORD = "bad-record"  # the record cannot be read
 OTHER_ANSWER = "other-answer"  # DNS answers with another record
-MAX_NAMED = 5  # records named in one line
+MAX_NAMED = 5  # records that one line names
 
 CENTRAL_RESOLVERS = ("n2t.net", "www.n2t.net", "arks.org", "www.arks.org")
 """Hosts that resolve ARKs by this registry: a target there is a redirect loop."""
@@ -39,7 +40,10 @@ _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\Z")  # RFC 1
 
 
 class LeftOut(tuple[Finding, ...]):
-    """What a zone lacks of its table: errors for records, warnings for NMAs of records that have a usable one."""
+    """The findings for the parts of a table that a zone lacks.
+
+    It has errors for records, and warnings for unusable NMAs of records that have a usable one.
+    """
 
     __slots__ = ()
 
@@ -50,11 +54,11 @@ class LeftOut(tuple[Finding, ...]):
 
     @property
     def answered_by_others(self) -> tuple[str, ...]:
-        """The keys of those whose ARKs get the URLs of another record in DNS."""
+        """The keys of the records whose ARKs get the URLs of another record in DNS."""
         return tuple(finding.record for finding in self if finding.code == OTHER_ANSWER)
 
     def __str__(self) -> str:
-        """One line: the number of records, and the first of them with their codes."""
+        """Return one line with the number of records, and the first of them with their codes."""
         records = self.records
         named = "; ".join(f"{name} {', '.join(self._codes(name))}" for name in records[:MAX_NAMED])
         more = f"; and {len(records) - MAX_NAMED} more" if len(records) > MAX_NAMED else ""
@@ -68,7 +72,7 @@ class LeftOut(tuple[Finding, ...]):
 
 
 def lint(table: Table, *, unread: Iterable[TableError] = ()) -> list[Finding]:
-    """The findings of a table, in its order, errors of a record before its warnings.
+    """Check a table. The findings are in its order, with the errors of a record before its warnings.
 
     For records that could not be read (``unread``), only the effect of their absence on other answers is reported.
     """
@@ -81,9 +85,9 @@ def lint(table: Table, *, unread: Iterable[TableError] = ()) -> list[Finding]:
 
 
 def publishable(table: Table, *, origin: Labels = ARK_ARPA, unread: Iterable[TableError] = ()) -> tuple[Table, LeftOut]:
-    """The part of a table that the zone ``origin`` can hold, and the findings of the rest.
+    """Return the part of a table that the zone ``origin`` can hold, and the findings for the rest.
 
-    Records with an error are left out, and so are NMAs that no client can use or that fit no rule. ``unread`` are
+    Records with an error are left out, and so are NMAs that no client can use or whose rule is too long. ``unread`` has
     the records that could not be read.
     """
     left_out = _left_out(table, origin, unread)
@@ -98,12 +102,12 @@ def publishable(table: Table, *, origin: Labels = ARK_ARPA, unread: Iterable[Tab
 
 
 def unpublishable(entry: Entry, origin: Labels = ARK_ARPA) -> list[Finding]:
-    """Why the zone ``origin`` cannot hold a record; empty if it can."""
+    """Return the reasons why the zone ``origin`` cannot hold a record; empty if it can."""
     return [finding for finding in _errors(entry, origin) if finding.severity is Severity.ERROR]
 
 
 def _left_out(table: Table, origin: Labels, unread: Iterable[TableError]) -> dict[str, list[Finding]]:
-    """The errors of each record and the warnings for its NMAs, by key; records that could not be read come first."""
+    """Return the errors of each record and the warnings for its NMAs, by key. Unread records come first."""
     found: dict[str, list[Finding]] = {}
     for failed in unread:
         record = failed.record or "-"
@@ -121,7 +125,7 @@ def _left_out(table: Table, origin: Labels, unread: Iterable[TableError]) -> dic
 
 
 def _answers_instead(table: Table, gone: Collection[str], record: str) -> str | None:
-    """The record whose rules match the ARKs of a shoulder that the zone lacks; None if there is none."""
+    """Return the key of the record whose rules match the ARKs of a shoulder that the zone lacks; None without one."""
     try:
         naan, shoulder = parse_key(record)
     except ValueError:
@@ -134,7 +138,7 @@ def _answers_instead(table: Table, gone: Collection[str], record: str) -> str | 
 
 
 def _errors(entry: Entry, origin: Labels) -> Iterator[Finding]:
-    """Errors if no NMA can be published; if another one can, an unusable NMA is a warning."""
+    """Yield an error for each unusable NMA, or a warning if the record has a usable one."""
     if not entry.nmas:
         yield error("no-nma", entry.key, "the record names no mapping authority")
     faults = {nma: _fault(entry, nma, origin) for nma in entry.nmas}
@@ -145,7 +149,7 @@ def _errors(entry: Entry, origin: Labels) -> Iterator[Finding]:
 
 
 def _fault(entry: Entry, nma: Nma, origin: Labels) -> tuple[str, str] | None:
-    """Why the zone cannot hold an NMA, as a code and a reason; None if it can."""
+    """Return a code and a reason if the zone cannot hold an NMA."""
     if fault := target.unusable(nma.target):
         return fault
     reason = unwritable(entry, nma, origin)
@@ -175,7 +179,7 @@ def _nma_warnings(entry: Entry) -> Iterator[Finding]:
 
 
 def _target_warnings(entry: Entry, nma: Nma) -> Iterator[Finding]:
-    """Warnings about the path of a target, usable or not."""
+    """Yield warnings about the path of a target, usable or not."""
     if not target.variables(nma.target):
         reason = f"the target has no variable, so every ARK leads to {nma.target}"
         yield warning("no-variable", entry.key, reason, nma.target)
@@ -204,7 +208,7 @@ def _shoulder_warnings(entry: Entry, table: Table) -> Iterator[Finding]:
 
 
 def _bad_where(nma: Nma) -> str | None:
-    """Why a ``where`` is not a URL; None if it is one, or is empty or unknown."""
+    """Return the reason if a ``where`` is neither a URL nor empty nor unknown."""
     if not nma.where or nma.where.startswith(target.UNKNOWN):
         return None
     try:
@@ -215,7 +219,7 @@ def _bad_where(nma: Nma) -> str | None:
 
 
 def _upper_case(nma: Nma) -> str | None:
-    """The ``where`` or else the target if its host is not in lower case."""
+    """Return the ``where`` or the target if its host is not in lower case."""
     for text in (target.split_status(nma.where)[1], nma.target):
         host = target.authority(text)
         if "$" not in host and host != host.lower():

@@ -1,4 +1,4 @@
-"""Master files (RFC 1035 5): dnspython's reader, with the file and line of an error, and the raw tokens of a text."""
+"""Master files (RFC 1035 5): dnspython's reader with the file and line of each error, and the raw tokens of a text."""
 
 from __future__ import annotations
 
@@ -32,38 +32,38 @@ TOO_MUCH_INCLUDED = f"more than {MAX_INCLUDES} levels of $INCLUDE, or {MAX_WHOLE
 MAX_GENERATED = 1_000_000  # records from the $GENERATE lines of a file: as many as a large zone has
 TOO_MANY_GENERATED = f"its $GENERATE lines make more than {MAX_GENERATED} records"
 BYTE_ORDER_MARK = "\ufeff"
-MARK_REFUSED = "begins with a byte order mark, which name servers take for a part of the first name: save it without"
+MARK_REFUSED = "begins with a byte order mark, which name servers read as part of the first name: save it without"
 
 _CLASSES = ("IN", "CH", "HS", "CS")  # RFC 1035 3.2.4
 _SPAN = re.compile(r"(\d{1,20})-(\d{1,20})(?:/(\d{1,20}))?")
-# The names of included files stay as they are; an escaped character is one match with its backslash.
+# The line of an $INCLUDE matches as a whole, so that it stays as it is, and so does an escaped character.
 _NOT_ASCII = re.compile(rb"(?mi)^\$INCLUDE\b.*|\\(?s:.)|[\x80-\xff]")
 
 
 class Places:
-    """The file and line of each record of a zone, for checks that see only the zone."""
+    """The file and line of each record of a zone, for checks that see only the loaded zone."""
 
     def __init__(self) -> None:
         self.included: list[tuple[Path, bytes]] = []  # the included files and their contents, in order
         self._places: dict[tuple[Labels, int, bytes], tuple[str, int]] = {}
 
     def add(self, owner: Labels, rdtype: int, rdata: bytes, place: tuple[str, int]) -> None:
-        """``owner`` is folded."""
+        """Note the place of a record. ``owner`` is folded."""
         for key in ((owner, rdtype, rdata.lower()), (owner, rdtype, b""), (owner, 0, b"")):
             self._places.setdefault(key, place)
 
     def find(self, owner: Labels, rdtype: int = 0, rdata: bytes = b"") -> tuple[str, int]:
-        """The place of a record, or of the first one with this type or owner."""
+        """Return the place of a record, or of the first one with this type or owner."""
         return self._places.get((owner, rdtype, rdata.lower()), ("", 0))
 
 
-# ---- the text as it is written: a reader of zones hides whether a name was relative, and how it was escaped
+# ---- raw tokens: they show whether a name is relative and how it is escaped, which a loaded zone does not
 
 
 def logical_lines(text: str) -> Iterator[tuple[int, bool, list[str]]]:
-    """The line number of each logical line, whether it begins with white space, and its raw tokens.
+    """Yield the line number of each logical line, whether it begins with white space, and its raw tokens.
 
-    Ends at the first token that cannot be read: ``read_master_file`` says why.
+    Stops at the first token that cannot be read; ``read_master_file`` reports the reason.
     """
     tokenizer = dns.tokenizer.Tokenizer(text)
     with contextlib.suppress(dns.exception.DNSException):
@@ -82,7 +82,7 @@ def logical_lines(text: str) -> Iterator[tuple[int, bool, list[str]]]:
 
 
 def generated(span: str) -> int:
-    """The number of records from the range of a $GENERATE line, ``1-10`` or ``1-10/2``; 0 for a bad range.
+    """Count the records in the range of a $GENERATE line, ``1-10`` or ``1-10/2``; 0 for a bad range.
 
     >>> generated("1-10/2")
     5
@@ -95,14 +95,14 @@ def generated(span: str) -> int:
 
 
 def absolute(name: str, base: str) -> str:
-    """A name of the file made absolute, in presentation format."""
+    """Complete a name of the file with an absolute name, both in presentation format."""
     if name == "@":
         return base
     return name if name.endswith(".") else f"{name}.{base}" if base != "." else f"{name}."
 
 
 def type_and_rdata(tokens: list[str]) -> tuple[str, list[str]]:
-    """Type, in upper case, and rdata from the tokens after an owner, which may begin with TTL and class."""
+    """Return the type in upper case, and the rdata, from the tokens after an owner: TTL, class, type and rdata."""
     for at, token in enumerate(tokens):
         if not (token[:1].isdigit() or token.upper() in _CLASSES):
             return token.upper(), tokens[at + 1 :]
@@ -110,7 +110,7 @@ def type_and_rdata(tokens: list[str]) -> tuple[str, list[str]]:
 
 
 def soa_owner(text: str) -> str:
-    """The owner of the SOA in a zone text; ``ark.arpa.`` if it has none."""
+    """Return the owner of the SOA in a zone text; ``ark.arpa.`` if it has none."""
     base = to_text(ARK_ARPA)
     for _, leading, tokens in logical_lines(text):
         if len(tokens) > 1 and tokens[0].upper() == "$ORIGIN":
@@ -124,19 +124,38 @@ def soa_owner(text: str) -> str:
 
 
 def read_master_file(path: Path, data: bytes, apex: Labels, places: Places) -> ZoneView:
-    """The zone in the bytes of a file. Its records and the files that it includes are added to ``places``.
+    """Read the zone in the content of a file. Adds its records and the files that it includes to ``places``.
 
-    Raises ZoneError with file and line, and OSError if an included file cannot be read. Data outside the zone is an
-    error.
+    Raises ZoneError with file and line for an error, which includes records outside the zone, and OSError if an
+    included file cannot be read.
+    """
+    zone = dns.zone.Zone(dns.name.Name((*apex, b"")), relativize=False)
+    read_records(zone, path, data, apex, places)
+    try:
+        zone.check_origin()
+        return view_zone(zone)
+    except (dns.zone.NoSOA, dns.zone.NoNS) as error:
+        missing = "SOA" if isinstance(error, dns.zone.NoSOA) else "NS"
+        raise ZoneError(f"no {missing} at the origin", filename=str(path), code=NOT_LOADED) from None
+
+
+def read_records(
+    zone: dns.zone.Zone, path: Path, data: bytes, apex: Labels, places: Places, ttl: int | None = None
+) -> None:
+    """Read the records in the content of a file into a zone. Relative names are below ``apex``.
+
+    ``ttl`` is the TTL without $TTL; with one, the file is a part of a zone and must not include others. Raises
+    ZoneError with file and line, and OSError if an included file cannot be read.
     """
     if data.startswith(codecs.BOM_UTF8):
         raise ZoneError(MARK_REFUSED, filename=str(path), line=1, owner="the file", code="byte-order-mark")
-    zone = dns.zone.Zone(dns.name.Name((*apex, b"")), relativize=False)
     with _text_of(data) as file, zone.writer(True) as transaction:
-        reader = _Reader(_Tokens(file, str(path)), transaction, places)
-        # With the root as origin, the reader passes all data to the transaction, which refuses data outside the zone.
-        # Relative names are completed from current_origin, which stays.
+        reader = _Reader(_Tokens(file, str(path)), transaction, places, allow_include=ttl is None)
+        # With the root as its origin, the reader passes all records to the transaction, which refuses those outside the
+        # zone, and still completes relative names with current_origin.
         reader.zone_origin = dns.name.root
+        reader.current_origin = dns.name.Name((*apex, b""))
+        reader.default_ttl, reader.default_ttl_known = ttl or 0, ttl is not None
         transaction.check_put_rdataset(reader.check)
         try:
             reader.read()
@@ -151,19 +170,13 @@ def read_master_file(path: Path, data: bytes, apex: Labels, places: Places) -> Z
             raise ZoneError(reason, filename=filename, line=line, owner=owner, code=NOT_LOADED) from error
         finally:
             reader.close()
-    try:
-        zone.check_origin()
-        return view_zone(zone)
-    except (dns.zone.NoSOA, dns.zone.NoNS) as error:
-        missing = "SOA" if isinstance(error, dns.zone.NoSOA) else "NS"
-        raise ZoneError(f"no {missing} at the origin", filename=str(path), code=NOT_LOADED) from None
 
 
 def _text_of(data: bytes) -> io.TextIOWrapper:
-    """The same text with ``\\DDD`` for each byte that is not ASCII (RFC 1035 5.1), as name servers read it.
+    """Open a text in which each byte that is not ASCII is ``\\DDD`` (RFC 1035 5.1), as name servers read it.
 
-    dnspython makes A-labels of non-ASCII names, and treats some characters as ASCII. Data that is not UTF-8 stays as it
-    is, and is refused.
+    dnspython would convert non-ASCII names to A-labels, and some characters to ASCII. Data that is not UTF-8 stays as
+    it is, and the reader refuses it.
     """
     with contextlib.suppress(UnicodeDecodeError):
         data.decode()
@@ -176,7 +189,7 @@ def _escaped(found: re.Match[bytes]) -> bytes:
     return text if text[:-1] not in (b"", b"\\") or text[-1] < 0x80 else b"\\%03d" % text[-1]
 
 
-# Parts of dnspython's messages, and what the checkers of name servers say instead. The first that is found counts.
+# Parts of dnspython's messages, and the words of the checkers of name servers for them. The first match counts.
 _REASONS = (
     ("expected EOL or EOF", "more fields than the record has"),
     ("expecting an integer", "is not a number"),
@@ -195,9 +208,9 @@ _REASONS = (
 
 
 class _Tokens(dns.tokenizer.Tokenizer):
-    """A tokenizer that knows the line where a record began; dnspython's own may be at the next line.
+    """A tokenizer that knows the line on which a record began; dnspython's own may be on the next line.
 
-    ``directed`` is called with each directive and its first argument before the reader acts on it.
+    It calls ``directed`` with each directive and its first argument before the reader acts on them.
     """
 
     directed: Callable[[str, str], None]
@@ -207,7 +220,7 @@ class _Tokens(dns.tokenizer.Tokenizer):
 
     def __init__(self, file: io.TextIOBase, filename: str) -> None:
         super().__init__(file, filename)
-        self._words: list[str] = []  # of the record
+        self._words: list[str] = []  # of the record or directive
 
     def get(self, want_leading: bool = False, want_comment: bool = False) -> dns.tokenizer.Token:
         again = self.ungotten_token is not None
@@ -228,11 +241,11 @@ class _Tokens(dns.tokenizer.Tokenizer):
         return str(self.filename), self.began
 
     def is_record(self) -> bool:
-        """Whether the last thing read is a record, not a directive."""
+        """Return whether the reader is at a record, not at a directive."""
         return not self._words or not self._words[0].startswith("$")
 
     def reason(self, message: str) -> str:
-        """dnspython's message in the words that the checkers of name servers use, and the word where it stopped."""
+        """Put dnspython's message into the words of the checkers of name servers, with the word where it stopped."""
         word = self._words[-1] if self._words else ""
         kind = next((type_and_rdata(self._words[at:])[0] for at in (1, 0) if self._words[at:]), "")
         bad = {"A": "bad IPv4 address", "AAAA": "bad IPv6 address"}.get(kind, "malformed text")
@@ -246,17 +259,19 @@ class _Tokens(dns.tokenizer.Tokenizer):
 
 
 class _Reader(dns.zonefile.Reader):
-    """dnspython's reader with our tokenizer, and with limits on included files and generated records.
+    """dnspython's reader with the tokenizer above, and with limits on included files and generated records.
 
-    The limits end the reading of a file that includes itself, a pipe or a device, or that generates too many records.
+    The limits stop a file that includes itself, a pipe or a device, or that generates too many records.
     """
 
-    def __init__(self, tokens: _Tokens, transaction: dns.transaction.Transaction, places: Places) -> None:
+    def __init__(
+        self, tokens: _Tokens, transaction: dns.transaction.Transaction, places: Places, *, allow_include: bool
+    ) -> None:
         self._places = places
         self._include = b""  # the content of the file of the last $INCLUDE
         self._bytes_left = MAX_WHOLE
         self._records_left = MAX_GENERATED
-        super().__init__(tokens, dns.rdataclass.IN, transaction, allow_include=True)
+        super().__init__(tokens, dns.rdataclass.IN, transaction, allow_include=allow_include)
 
     @property
     def tok(self) -> Any:  # always _Tokens
@@ -279,7 +294,7 @@ class _Reader(dns.zonefile.Reader):
             raise dns.exception.SyntaxError(MARK_REFUSED)  # type: ignore[no-untyped-call]
 
     def _directed(self, directive: str, value: str) -> None:
-        if directive == "$INCLUDE":
+        if directive == "$INCLUDE" and directive in self.allowed_directives:
             self._include = read_whole(Path(value))  # before dnspython opens it, and waits for a pipe
         elif directive == "$GENERATE":
             self._records_left -= generated(value)
@@ -287,9 +302,9 @@ class _Reader(dns.zonefile.Reader):
                 raise dns.exception.SyntaxError(TOO_MANY_GENERATED)  # type: ignore[no-untyped-call]
 
     def check(self, writer: dns.transaction.Transaction, name: dns.name.Name, rdataset: dns.rdataset.Rdataset) -> None:
-        """Add the place of the last record of an RRset, the one that was just read.
+        """Note the place of the last record of an RRset, which is the one just read.
 
-        Refuses a second SOA or CNAME, as BIND and NSD do; dnspython would replace the first.
+        Raises ValueError for a second SOA or CNAME, which BIND and NSD refuse; dnspython would replace the first.
         """
         if dns.rdatatype.is_singleton(rdataset.rdtype):
             earlier = writer.get(name, rdataset.rdtype, rdataset.covers)

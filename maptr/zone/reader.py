@@ -1,19 +1,18 @@
-r"""The reader of zone files: plain lines here, everything else by dnspython (``masterfile.py``).
+r"""Reader of zone files. It reads plain lines itself and leaves every other file to dnspython (``masterfile.py``).
 
-A plain line is a whole record in printable ASCII, such as ``12345 IN TXT "who=Example"``. A file with anything else
-(parentheses, comments after records, capitals in owners, relative targets of NAPTR, rare types, times such as ``1h``),
-and a file with an error, is read by dnspython, which says what is wrong. dnspython takes 0.1 ms a record, a plain line
-4 us.
+A plain line is a whole record in printable ASCII, such as ``12345 IN TXT "who=Example"``. dnspython reads a file that
+has anything else (parentheses, a comment after a record, a capital in an owner name, a relative target of NAPTR, a rare
+type, a time such as ``1h``), and a file with an error, because its messages say what is wrong. A record takes dnspython
+0.1 ms and this reader 4 us.
 
-Most of a large zone are *blocks*, which are read faster still. A block is the lines of a NAAN right below the origin,
-as ``rules.py`` writes them::
+A *block* is read faster still: the lines of one NAAN directly below the origin, as ``rules.py`` writes them::
 
     12345 IN NAPTR 10 10 "u" "ark" "!^ark:/?12345/(.*)$!https://h.example/ark:/12345/\\1!" .
     12345 IN NAPTR 100 10 "h" "ark" "" h.example.
     12345 IN TXT "who=Example"
 
-One regular expression finds all blocks. Each line that it matches is a record in which ``check.py`` finds nothing.
-So a block is kept as text, and is packed when its name is read for the first time.
+One regular expression finds all blocks of a file. It matches only records in which ``check.py`` finds nothing, so the
+text of a block can stay as it is until its name is read for the first time.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ from maptr.zone.rrset import RECORD, RRSIG_HEAD, TIME_FORMAT, bitmap, pack_recor
 from maptr.zone.snapshot import PackedNodes, ZoneView, add_empty_names, special_names
 
 _PRINTABLE = bytes(range(0x20, 0x7F)) + b"\n"
-# Limits of a line and of a block in bytes. Text is longer than its wire form, and a line has 11 characters besides its
-# longest name or string: so none of these is too long, and no response of a block has too many records (``check.py``).
+# Bytes of a line and of a block. Text is longer than its wire format, and a line has 11 characters besides its longest
+# name or string, so these limits keep each name, string and response within the limits that ``check.py`` checks.
 MAX_LINE = 255 + 9
 MAX_BLOCK = 900
-MAX_ORIGIN = 190  # so that no name of a block is too long
+MAX_ORIGIN = 190  # bytes of the origin in wire format, so that no name of a block is too long
 MAX_STRING = 255  # RFC 1035 3.3
 
-# No part can match what the next part could, so a match takes linear time. Lengths are checked afterwards.
+# A part never matches text that the next part could match, so matching takes linear time. Lengths are checked later.
 _NAAN = r"[0-9bcdfghjkmnpqrstvwxz]{1,63}+"
 _LABEL = r"[a-z0-9_][a-z0-9_-]{0,62}+(?<!-)\.(?=[a-z0-9_])"
 # Not possessive: possessive groups match too little before Python 3.11.5 (CPython issue 106052).
@@ -60,7 +59,7 @@ _URL_RULE = (
     rf'NAPTR {_TWO_NUMBERS} "u" "ark" "!\^ark:/\?\2/[a-z0-9]*\([a-z0-9]*\.\*\)\$!'
     rf'https?://{_HOST}(?::{_PORT})?/{_PATH}(?:\\\\1{_PATH})?!" \.'
 )
-# A host below the origin is excluded: it would lead to another name of the zone.
+# A host below the origin is excluded because it may be another name of the zone.
 _HOST_RULE = rf'NAPTR {_TWO_NUMBERS} "h" "ark" "" {_HOST}(?:\\058{_PORT})?\.(?<!\bORIGIN)'
 _TEXT_RECORD = r'TXT "[^"\\\n]*(?:\\(?:[01]\d\d|2[0-4]\d|25[0-5]|["\\])[^"\\\n]*)*"'
 _RECORD = rf"IN (?:{_HOST_RULE}|{_URL_RULE}|{_TEXT_RECORD})"
@@ -82,10 +81,10 @@ _SINGLETONS = (SOA.to_bytes(2, "big"), _CNAME_WIRE, DNAME.to_bytes(2, "big"))
 
 
 class ZoneFile(NamedTuple):
-    """A zone file that was read.
+    """A zone that was read from a file.
 
-    ``included`` are the files that it includes, with their content. ``doubtful`` are the names whose NAPTR records need
-    a check, None for all of them.
+    ``included`` has the files that it includes, with their content. ``doubtful`` has the names whose NAPTR records must
+    be checked, or is None if all must.
     """
 
     view: ZoneView
@@ -98,10 +97,10 @@ class LineError(Exception):
 
 
 def read_zone_file(data: bytes, origin: Labels, path: Path) -> ZoneFile:
-    """The zone in the bytes of a file. ``origin`` is folded.
+    """Read the zone in the content of a file. ``origin`` is folded.
 
-    Raises ZoneError with file and line for what is wrong in it, OSError if a file that it includes cannot be read. Data
-    outside the zone is an error; dnspython's own reader ignores it.
+    Raises ZoneError with file and line for an error, which includes records outside the zone, and OSError if a file
+    that it includes cannot be read.
     """
     plain = read_plain(data, origin)
     if plain is not None:
@@ -112,7 +111,7 @@ def read_zone_file(data: bytes, origin: Labels, path: Path) -> ZoneFile:
 
 
 def read_plain(data: bytes, origin: Labels) -> ZoneFile | None:
-    """The zone in a plain file; None for a file that dnspython must read. ``origin`` is folded."""
+    """Read the zone in a plain file; return None for a file that dnspython must read. ``origin`` is folded."""
     if data.translate(None, _PRINTABLE) or wire_length(origin) > MAX_ORIGIN:
         return None
     try:
@@ -122,49 +121,40 @@ def read_plain(data: bytes, origin: Labels) -> ZoneFile | None:
 
 
 def _read_blocks(data: bytes, origin: Labels) -> ZoneFile:
-    """Raises LineError for a file that is not plain."""
+    """Read a plain file. Raises LineError if it is not plain."""
     block = re.compile(_BLOCK.replace("ORIGIN", re.escape(to_text(origin))).encode(), re.MULTILINE)
     head, *parts = block.split(data)
     blocks, owners, rests = parts[::3], parts[1::3], parts[2::3]
-    between = [rest for rest in rests if rest != b"\n"]
     lines = _LineReader(origin)
     lines.read(head)
     ttl = lines.ttl
-    # A directive after the last block does not concern any block.
-    if blocks and not (lines.is_at_apex and ttl is not None and not any(b"\n$" in rest for rest in rests[:-1])):
-        blocks, owners, between = [], [], [data.removeprefix(head)]
-    for rest in between:
+    between = [rest for rest in rests[:-1] if rest != b"\n"]
+    # A directive after the last block does not apply to any block.
+    if not lines.is_at_apex or ttl is None or any(b"\n$" in rest for rest in between):
+        blocks, owners, between, rests = [], [], [], [data.removeprefix(head)]
+    for rest in (*between, *rests[-1:]):
         lines.read(rest)
     apex = to_wire(origin)
     keys = [_BYTES[len(owner)] + owner + apex for owner in owners]
-    texts = dict(zip(keys, blocks, strict=True))
-    if apart := _apart(keys, blocks, texts, lines):
-        texts = {key: text for key, text in texts.items() if key not in apart}
-        lines = _LineReader(origin)
-        lines.read(head)
-        for key, text, rest in zip(keys, blocks, rests, strict=True):  # in the order of the file
-            if key in apart:
-                lines.read(text)
-            lines.read(rest)
-    table = {name: _pack_name(records) for name, records in lines.records.items()}
-    if not {SOA, NS} <= set(types_of(table.get(apex, b""))):
+    nodes = dict(zip(keys, blocks, strict=True))
+    line_by_line = {key for key in lines.records if key in nodes}
+    if len(nodes) < len(keys):
+        line_by_line.update(key for key, count in Counter(keys).items() if count > 1)
+    if max(map(len, blocks), default=0) > MAX_LINE:
+        line_by_line.update(key for key, text in zip(keys, blocks, strict=True) if _is_long(text))
+    block_reader = _LineReader(origin, ttl, lines.records)
+    for key, text in zip(keys, blocks, strict=True) if line_by_line else ():
+        if key in line_by_line:
+            block_reader.read(text)
+    packed = {name: _pack_name(records) for name, records in lines.records.items()}
+    if not {SOA, NS} <= set(types_of(packed.get(apex, b""))):
         raise LineError("no SOA or no NS at the origin")
-    doubtful = frozenset(from_wire(name) for name, packed in table.items() if NAPTR in types_of(packed))
-    add_empty_names(table, apex)
-    packer = _LineReader(origin, ttl).pack if texts else None
-    texts.update((name, packed) for name, packed in table.items() if packed or name not in texts)
-    nodes = PackedNodes(texts, {}, special_names(table), packer, ttl)
-    return ZoneFile(ZoneView.of(origin, nodes), (), doubtful)
-
-
-def _apart(keys: list[bytes], blocks: list[bytes], texts: dict[bytes, bytes], lines: _LineReader) -> set[bytes]:
-    """The names that are read line by line: those with other lines outside their block, and those with long blocks."""
-    apart = {key for key in lines.records if key in texts}
-    if len(texts) < len(keys):
-        apart.update(key for key, count in Counter(keys).items() if count > 1)
-    if any(len(text) > MAX_LINE for text in blocks):
-        apart.update(key for key, text in zip(keys, blocks, strict=True) if _is_long(text))
-    return apart
+    doubtful = frozenset(from_wire(name) for name, value in packed.items() if NAPTR in types_of(value))
+    add_empty_names(packed, apex)
+    special = special_names(packed)
+    nodes.update((name, value) for name, value in packed.items() if value or name not in nodes)
+    packer = block_reader.pack if blocks else None
+    return ZoneFile(ZoneView.of(origin, PackedNodes(nodes, {}, special, packer, ttl)), (), doubtful)
 
 
 def _is_long(block: bytes) -> bool:
@@ -172,7 +162,7 @@ def _is_long(block: bytes) -> bool:
 
 
 def _pack_name(records: list[bytes]) -> bytes:
-    """The records of a name, packed. Raises LineError if they do not go together."""
+    """Pack the records of a name. Raises LineError if a name must not have them together."""
     if len({record.lower() for record in records}) < len(records):
         raise LineError("a record twice, or one that differs in its case only")
     types = [record[2:4] for record in records]
@@ -188,9 +178,9 @@ def _pack_name(records: list[bytes]) -> bytes:
 
 
 def _order_signatures(records: list[bytes]) -> list[bytes]:
-    """The same records, with the signatures last, by the type they cover, and with the least of their TTLs.
+    """Put the signatures last, sorted by the type they cover, and give them the least of their TTLs.
 
-    Raises LineError for a signature whose TTL is not that of the records it covers (RFC 4034 3).
+    Raises LineError for a signature whose TTL differs from that of the records it covers (RFC 4034 3).
     """
     ttls = {record[2:4]: record[6:10] for record in records if record[2:4] != _RRSIG_WIRE}
     signatures: dict[bytes, list[bytes]] = {}
@@ -206,26 +196,25 @@ def _order_signatures(records: list[bytes]) -> list[bytes]:
 
 
 class _LineReader:
-    """Reads lines in the order of the file into ``records``: packed records by folded owner as wire.
+    """Reader of plain lines. ``read`` adds packed records to ``records``, by owner in folded wire format.
 
-    ``origin`` is the folded name of the zone. ``ttl`` is that of $TTL, None before one.
+    ``origin`` is the folded name of the zone. ``ttl`` is the TTL of the last $TTL directive, None without one.
     """
 
-    def __init__(self, origin: Labels, ttl: int | None = None) -> None:
-        self.records: dict[bytes, list[bytes]] = {}
+    def __init__(self, origin: Labels, ttl: int | None = None, records: dict[bytes, list[bytes]] | None = None) -> None:
+        self.records = {} if records is None else records
         self.ttl = ttl
         self._zone = origin
         self._set_origin(origin)
 
     def _set_origin(self, origin: Labels) -> None:
-        """Names without a final dot are relative to this from now on."""
         self._origin = to_wire(origin)
         self._is_inside = is_below(origin, self._zone)
-        self._owner = "", b""  # the owner of the last line, as most lines of a name stand together
+        self._owner = "", b""  # of the last line, because lines of one name usually stand together
         self.is_at_apex = origin == self._zone
 
     def read(self, data: bytes) -> None:
-        """Read whole lines of printable ASCII. Raises LineError."""
+        """Add the records of whole lines of printable ASCII. Raises LineError."""
         try:
             for line in data.decode("ascii").split("\n"):
                 if line[:1] == "$":
@@ -237,12 +226,12 @@ class _LineReader:
             raise LineError from error
 
     def pack(self, block: bytes) -> bytes:
-        """The packed records of a block."""
+        """Pack the records of a block."""
         records = [self.record(line)[1] for line in block.decode("ascii").split("\n")]
         return pack_records(dict.fromkeys(records))  # equal records are one (RFC 2181 5)
 
     def record(self, line: str) -> tuple[bytes, bytes]:
-        """Owner and packed record of one line. Raises what ``read`` catches."""
+        """Return owner and packed record of one line. Raises the exceptions that ``read`` catches."""
         match = _LINE.fullmatch(line)
         if match is None:
             raise LineError("another form of line")
@@ -273,7 +262,7 @@ class _LineReader:
         return name
 
     def name(self, text: str) -> bytes:
-        """A name as wire, in the case of the text."""
+        """Return a name in wire format, in the case of the text."""
         if text == "@":
             return self._origin
         if not text or _TOKENIZED.search(text) or text.endswith("\\."):
@@ -285,7 +274,7 @@ class _LineReader:
             raise LineError("a long name")
         return wire
 
-    # What reads the rdata of each type, in the forms that maptr writes.
+    # ---- rdata, in the forms that maptr writes
 
     def naptr(self, text: str) -> bytes:
         fields, _, replacement = text.rpartition(" ")
@@ -331,7 +320,7 @@ class _LineReader:
         return self.name(text)
 
     def other(self, rdtype: int, text: str) -> bytes:
-        """Of a type of which zones have few records: read by dnspython."""
+        """Read the rdata of any type with dnspython."""
         origin = dns.name.Name((*from_wire(self._origin), b""))
         found = dns.rdata.from_text("IN", dns.rdatatype.RdataType(rdtype), text, origin, relativize=False)
         return found.to_wire() or b""
@@ -339,7 +328,7 @@ class _LineReader:
 
 _PLAIN_TYPES = "A NS CNAME SOA MX TXT AAAA SRV NAPTR DNAME DS RRSIG NSEC DNSKEY CDS CDNSKEY ZONEMD"
 _TYPES = {name: int(dns.rdatatype.RdataType[name]) for name in _PLAIN_TYPES.split()}
-# What reads the rdata of types of which a zone may have many records; dnspython reads the others.
+# Readers of the rdata of types of which a zone may have many records. dnspython reads the others.
 _READERS: dict[str, Callable[[_LineReader, str], bytes]] = {
     "A": lambda _, text: ipaddress.IPv4Address(text).packed,
     "NS": _LineReader.name,
@@ -354,23 +343,23 @@ _READERS: dict[str, Callable[[_LineReader, str], bytes]] = {
 }
 
 
-@functools.lru_cache(maxsize=1024)  # most zones repeat a few
+@functools.lru_cache(maxsize=1024)  # most zones have few different ones
 def _naptr_fields(text: str) -> bytes:
     match = _NAPTR_FIELDS.fullmatch(text)
     if match is None:
         raise LineError("not six fields, three of them quoted")
     order, preference, *strings = match.groups()
-    # Readers differ in what an escape beyond ASCII means in these strings.
+    # Name servers read an escape beyond ASCII in these strings differently.
     return struct.pack("!HH", int(order), int(preference)) + b"".join(_string(s, 0x7F) for s in strings)
 
 
 def _string(text: str, highest: int) -> bytes:
-    """A character string (RFC 1035 3.3) from between its quotes. Escaped bytes are at most ``highest``."""
+    """Return the wire format of a quoted character string (RFC 1035 3.3). Escaped bytes are at most ``highest``."""
 
     def unescape(match: re.Match[bytes]) -> bytes:
         escaped = match[1]
         if len(escaped) == 3 and int(escaped) > highest:
-            raise LineError("an escape that readers take differently, or out of range")
+            raise LineError("an escape that name servers read differently, or out of range")
         return escaped if len(escaped) == 1 else _BYTES[int(escaped)]
 
     octets = _ESCAPE.sub(unescape, text.encode()) if "\\" in text else text.encode()

@@ -1,9 +1,12 @@
-"""RRsets, as values and packed into bytes. Rdata is uncompressed wire, so that what serves it need not know the type.
+"""RRsets, as objects and packed into bytes.
 
-Some types must be understood all the same: those with names in their rdata, and those that signing makes.
-The packed value of a name is its RRsets in order of type, each::
+Rdata is in uncompressed wire format and served as it is. Only types with names in their rdata, and those that signing
+makes, are interpreted. The packed value of a name has its RRsets in the order of their types, each as::
 
-    type (2)  number of records (2)  bytes that follow (4)     then each record, as a response for that name has it:
+    type (2)  number of records (2)  bytes that follow (4)
+
+and then its records, as a response for the name has them::
+
     C0 0C  type (2)  IN (2)  TTL (4)  length (2)  uncompressed rdata
 """
 
@@ -38,9 +41,9 @@ DELETE_CDS, DELETE_CDNSKEY = b"\0\0\0\0\0", b"\0\0\3\0\0"  # rdata that asks the
 
 
 class RRset(NamedTuple):
-    """Records of one owner and type. ``hosts`` are the folded names of hosts in the rdata.
+    """Records of one owner and type. ``hosts`` has the folded names of hosts in the rdata.
 
-    ``signatures`` are the RRSIG rdatas that cover it, which are sent with it if the query has DO.
+    ``signatures`` has the rdata of the RRSIG records that cover it, which are sent with it if the query has DO.
     """
 
     owner: Labels
@@ -51,7 +54,7 @@ class RRset(NamedTuple):
     signatures: tuple[bytes, ...] = ()
 
     def at(self, owner: Labels) -> RRset:
-        """The same records under another owner, as a wildcard gives them (RFC 4592 3.3)."""
+        """Return the same records with another owner, as a wildcard does (RFC 4592 3.3)."""
         return self._replace(owner=owner)
 
 
@@ -60,18 +63,18 @@ Node = Mapping[int, RRset]
 
 
 def hosts_of(rdtype: int, rdatas: Iterable[bytes]) -> tuple[Labels, ...]:
-    """The folded names of hosts in rdata whose addresses are additional data."""
+    """Return the folded names in rdata whose addresses are additional data."""
     offset = _HOST_OFFSET.get(rdtype)
     return () if offset is None else tuple(fold(from_wire(wire, offset)) for wire in rdatas)
 
 
 def rdata_name(rrset: RRset) -> Labels:
-    """The one name that is the rdata of a CNAME or DNAME."""
+    """Return the name that is the rdata of a CNAME or DNAME."""
     return from_wire(rrset.rdatas[0])
 
 
 def canonical_rdata(rdtype: int, wire: bytes) -> bytes:
-    """Rdata in canonical form: the names in it in lower case (RFC 4034 6.2)."""
+    """Return rdata in canonical form, with names in lower case (RFC 4034 6.2)."""
     if rdtype == NAPTR:
         start, count = 4, 1
         for _ in range(3):
@@ -93,7 +96,7 @@ def canonical_rdata(rdtype: int, wire: bytes) -> bytes:
 
 
 def bitmap(types: Iterable[int]) -> bytes:
-    """The type bitmap of an NSEC record (RFC 4034 4.1.2)."""
+    """Make the type bitmap of an NSEC record (RFC 4034 4.1.2)."""
     windows: dict[int, bytearray] = {}
     for rdtype in types:
         window = windows.setdefault(rdtype >> 8, bytearray(32))
@@ -106,7 +109,7 @@ def bitmap(types: Iterable[int]) -> bytes:
 
 
 def split_rrsets(packed: bytes) -> Iterator[tuple[int, bytes]]:
-    """Type and records of each RRset."""
+    """Yield the type and the records of each RRset."""
     at = 0
     while at < len(packed):
         rdtype, _, size = RRSET.unpack_from(packed, at)
@@ -116,7 +119,7 @@ def split_rrsets(packed: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def split_records(records: bytes) -> list[bytes]:
-    """The records of one RRset, each with the pointer that stands for its owner."""
+    """Split the records of one RRset. Each begins with the pointer to its owner."""
     found, at = [], 0
     while at < len(records):
         end = at + RECORD.size + (records[at + 10] << 8 | records[at + 11])
@@ -130,19 +133,19 @@ def rdatas_of(records: bytes) -> list[bytes]:
 
 
 def ttl_of(records: bytes) -> int:
-    """The TTL of the records of one RRset, in seconds."""
+    """Return the TTL of the records of one RRset, in seconds."""
     return int.from_bytes(records[6:10], "big")
 
 
 def types_of(packed: bytes) -> list[int]:
-    """The types of a name, in order."""
+    """Return the types of a name, in order."""
     return [rdtype for rdtype, _ in split_rrsets(packed)]
 
 
 def records_of(packed: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Type, TTL and rdata of each record of a name.
+    """Yield type, TTL and rdata of each record of a name.
 
-    Signatures have the TTL of what they cover (RFC 4034 3), which the RRset of all signatures does not have.
+    A signature has the TTL of the RRset that it covers (RFC 4034 3), which may differ from that of its own RRset.
     """
     rrsets = dict(split_rrsets(packed))
     for rdtype, records in rrsets.items():
@@ -152,7 +155,7 @@ def records_of(packed: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 
 def read_rrsets(owner: Labels, packed: bytes) -> Iterator[RRset]:
-    """The RRsets of a name as objects, without their signatures."""
+    """Yield the RRsets of a name as objects, without their signatures."""
     for rdtype, records in split_rrsets(packed):
         rdatas = rdatas_of(records)
         yield RRset(owner, rdtype, ttl_of(records), tuple(rdatas), hosts_of(rdtype, rdatas))
@@ -163,13 +166,13 @@ def pack_record(rdtype: int, ttl: int, rdata: bytes) -> bytes:
 
 
 def pack_node(node: Node) -> bytes:
-    """The value of a name, from its RRsets."""
+    """Pack the RRsets of a name."""
     records = (pack_record(rrset.rdtype, rrset.ttl, rdata) for rrset in node.values() for rdata in rrset.rdatas)
     return pack_records(records)
 
 
 def pack_records(records: Iterable[bytes]) -> bytes:
-    """The value of a name, from its records in any order of types."""
+    """Pack the records of a name, which may be in any order of types."""
     groups: dict[int, list[bytes]] = {}
     for record in records:
         groups.setdefault(record[2] << 8 | record[3], []).append(record)
@@ -177,6 +180,6 @@ def pack_records(records: Iterable[bytes]) -> bytes:
 
 
 def pack_rrsets(rrsets: Mapping[int, bytes]) -> bytes:
-    """The value of a name, from the records of each of its RRsets."""
+    """Pack the records of each RRset of a name."""
     in_order = sorted(rrsets.items())
     return b"".join([RRSET.pack(rdtype, len(split_records(some)), len(some)) + some for rdtype, some in in_order])

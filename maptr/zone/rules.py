@@ -1,11 +1,11 @@
-r"""Entries of the table as NAPTR records, in their order.
+r"""NAPTR records of the entries of a table, in their order.
 
     12345 IN NAPTR   9 10 "u" "ark" "!^ark:/?12345/(x6.*)$!https://x6.example/ark:/12345/\\1!" .
     12345 IN NAPTR  10 10 "u" "ark" "!^ark:/?12345/(.*)$!https://h.example:8443/p/ark:/12345/\\1!" .
     12345 IN NAPTR 100 10 "h" "ark" "" h.example\0588443.
 
 A ``u`` rule has the whole target. An ``h`` record has host and port, for clients that know only ``h``. Only NAANs have
-``h`` records, because ``h`` cannot distinguish shoulders.
+``h`` records, because an ``h`` record cannot distinguish shoulders.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from maptr.protocol.names import ARK_ARPA, Labels
 from maptr.registry.table import Entry, Nma
 from maptr.registry.target import example_url, template_parts
 
-ORDER_NAAN = 10  # of the u rules of a NAAN; those of shoulders come first, the longest before the others
-ORDER_HOST = 100  # of h records: the fallback
+ORDER_NAAN = 10  # of the u rules of a NAAN; those of shoulders come before, the longest shoulder first
+ORDER_HOST = 100  # of h records, the fallback
 PREFERENCE_STEP = 10  # between the NMAs of one entry, in the order of the registry
 
-_DELIMITERS = "!#~,;@%&=<"  # the last one is in no pattern and no URL
+_DELIMITERS = "!#~,;@%&=<"  # no pattern and no URL has the last one
 _LABEL = re.compile(r"[a-z0-9]+\Z")
 
 
 def records(entry: Entry, shoulders: Sequence[Entry] = ()) -> list[tuple[str, Naptr]]:
-    """All NAPTR records of a NAAN at one name, each with the shoulder that its ARKs have ("" for any): rules of the
-    shoulders that need one, its own rules, its hosts.
+    """Return all NAPTR records of a NAAN at one name, each with the shoulder that its ARKs have ("" for any).
 
-    For look-ups in a table without DNS: a regexp may be longer than DNS allows. ``records_by_name`` has the records of
-    a zone. Raises ZoneError, with the record, for a target that makes no rule.
+    They are the rules of the shoulders that need one, then the NAAN's own rules and its hosts. This is for look-ups in
+    a table, without DNS, so a regexp may be longer than DNS allows; ``records_by_name`` has the records of a zone.
+    Raises ZoneError, with the record, for a target of which no rule can be made.
     """
     ordered, host_order = _orders(entry, shoulders)
     rules = [(one.shoulder, naptr) for one, order in ordered for naptr in _url_rules(one, order)]
@@ -43,10 +43,10 @@ def records(entry: Entry, shoulders: Sequence[Entry] = ()) -> list[tuple[str, Na
 
 
 def records_by_name(entry: Entry, shoulders: Sequence[Entry], origin: Labels) -> Iterator[tuple[Labels, Naptr]]:
-    """The records of a NAAN in a zone, each with its owner.
+    """Yield the records of a NAAN in a zone, each with its owner.
 
-    All owners are the NAAN, except for a shoulder whose rule would be too long: the NAAN has a redirect to a name of
-    the shoulder, whose rule need not match NAAN and shoulder. ``unwritable`` must be None for every NMA.
+    The owner is the NAAN. If the rule of a shoulder would be too long, the NAAN has a redirect to a name of the
+    shoulder, where a shorter rule need not match NAAN and shoulder. ``unwritable`` must be None for every NMA.
     """
     root = (entry.naan.encode(), *origin)
     ordered, host_order = _orders(entry, shoulders)
@@ -62,7 +62,7 @@ def records_by_name(entry: Entry, shoulders: Sequence[Entry], origin: Labels) ->
 
 
 def unwritable(entry: Entry, nma: Nma, origin: Labels = ARK_ARPA) -> str | None:
-    """Why no zone can have the rule of an NMA that clients can use; None if a zone can."""
+    """Return the reason if no zone can have the rule of an NMA that clients can use."""
     length = len(regexp(entry, nma))
     if length <= MAX_STRING:
         return None
@@ -76,7 +76,7 @@ def unwritable(entry: Entry, nma: Nma, origin: Labels = ARK_ARPA) -> str | None:
 
 
 def _orders(entry: Entry, shoulders: Sequence[Entry]) -> tuple[list[tuple[Entry, int]], int]:
-    """The entries that need ``u`` rules, each with the order of these, and the order of the ``h`` records."""
+    """Return the entries that need ``u`` rules, each with its order, and the order of the ``h`` records."""
     needed = needed_shoulders(entry, shoulders)
     lengths = sorted({len(one.shoulder) for one in needed}, reverse=True)
     naan_order = max(ORDER_NAAN, len(lengths) + 1)
@@ -85,9 +85,9 @@ def _orders(entry: Entry, shoulders: Sequence[Entry]) -> tuple[list[tuple[Entry,
 
 
 def _own_name(entry: Entry, origin: Labels) -> Labels:
-    """The name of a shoulder's own rules, below its NAAN.
+    """Return the name of a shoulder's own rules, below its NAAN.
 
-    DNS names are case-insensitive and shoulders are not, so others than lower-case letters are hexadecimal.
+    DNS names are case-insensitive and shoulders are not, so a shoulder with a capital is written in hexadecimal.
     """
     shoulder = entry.shoulder.encode()
     label = shoulder if _LABEL.match(entry.shoulder) else b"_" + shoulder.hex().encode()
@@ -95,14 +95,14 @@ def _own_name(entry: Entry, origin: Labels) -> Labels:
 
 
 def _redirect(entry: Entry, name: Labels) -> bytes:
-    """The regexp that redirects the ARKs of a shoulder to a name."""
+    """Return the regexp that redirects the ARKs of a shoulder to a name."""
     return _field(f"^ark:/?{entry.naan}/{escape(entry.shoulder)}.*$", _literal(names.to_text(name)), entry)
 
 
 def needed_shoulders(entry: Entry, shoulders: Iterable[Entry]) -> list[Entry]:
-    """The shoulders whose targets differ from those that their ARKs would have without a rule.
+    """Return the shoulders whose targets differ from those that their ARKs would have without a rule of their own.
 
-    These would be the targets of the longest needed shoulder that is a prefix of theirs, else of the NAAN.
+    Those are the targets of the longest needed shoulder that is a prefix of theirs, or else of the NAAN.
     """
     needed = {"": entry}
     for shoulder in sorted(shoulders, key=lambda s: len(s.shoulder)):
@@ -115,16 +115,16 @@ def needed_shoulders(entry: Entry, shoulders: Iterable[Entry]) -> list[Entry]:
 
 
 def _meanings(entry: Entry, shoulder: str) -> list[str]:
-    """Targets in the terms of the shoulder's ARKs: equal texts are equal targets."""
+    """Rewrite the targets of an entry for the ARKs of a shoulder, so that equal targets are equal texts."""
     rest = shoulder[len(entry.shoulder) :]
     return [nma.target.replace("${suffix}", rest + "${suffix}") for nma in entry.nmas]
 
 
 def regexp(entry: Entry, nma: Nma, *, short: bool = False) -> bytes:
-    """The ``u`` regexp that turns an ARK of the entry, in resolution form, into the NMA's URL.
+    """Return the ``u`` regexp that turns an ARK of the entry, in resolution form, into the NMA's URL.
 
-    ``short`` is for a name at which only ARKs of the entry are looked up: the start of the ARK need not be matched.
-    Raises ZoneError for a target with a variable that no ARK has.
+    ``short`` is for a name at which only ARKs of the entry are looked up, so that the regexp need not match the start
+    of the ARK. Raises ZoneError for a target with a variable that no ARK has.
     """
     parts = template_parts(nma.target)
     used = {variable for _, variable in parts if variable}
@@ -183,10 +183,10 @@ def _host_rules(entry: Entry, order: int) -> Iterator[Naptr]:
 
 
 def host_labels(nma: Nma) -> Labels:
-    """The host of a target as an ``h`` replacement, with the port in its last label; empty if it cannot be written.
+    """Return the host of a target as an ``h`` replacement, with the port in its last label; empty if none can be made.
 
-    An IPv6 address is not a domain name. Port 80 means http, and is written for an http target without a port; so https
-    on port 80 cannot be written.
+    An IPv6 address is not a domain name. Port 80 means http, so it is written for an http target without a port, and
+    https on port 80 cannot be written.
     """
     try:
         where = url.parse(example_url(nma.target))

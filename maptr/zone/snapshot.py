@@ -1,11 +1,11 @@
-"""Snapshot: an immutable view of one or more zones, ready to answer from.
+"""Snapshots: immutable views of one or more zones, from which ``answer/lookup.py`` answers.
 
-How a query is looked up in it is ``answer/lookup.py``. The names of a zone are a *packed table*: a fifth of the memory
-of RRset objects, and ready to be copied into responses. It has the folded, uncompressed wire name of each name that
-exists, empty non-terminals included, and the packed RRsets of the name (``rrset.py``).
+A zone has a *packed table*. Its keys are the names that exist, empty non-terminals included, in folded, uncompressed
+wire format. Its values are the packed RRsets of each name (``rrset.py``), ready to be copied into responses, in a fifth
+of the memory of RRset objects.
 
-In the table of a large plain file, the value of a name is at first its lines of the file, which were found correct
-(``reader.py``). They are packed when the name is read, so use ``read``, ``find`` or ``pack_all``, not ``table``.
+In the table of a plain file, the value of a name may still be its lines of the file, which are known to be correct
+(``reader.py``) and are packed when the name is read. So use ``read``, ``find`` or ``pack_all``, not ``table``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from maptr.protocol.numbers import AAAA, NAPTR, NS, NSEC, NSEC3, NSEC3PARAM, RRS
 from maptr.zone.denial import Denial, chain_of
 from maptr.zone.rrset import Node, RRset, hosts_of, pack_node, read_rrsets, split_rrsets, ttl_of, types_of
 
-INERT = frozenset({A, TXT, AAAA, NAPTR})  # records that do not change what other names are answered
+INERT = frozenset({A, TXT, AAAA, NAPTR})  # types that do not affect the responses for other names
 SIGNING = frozenset({RRSIG, NSEC, NSEC3})  # signing gives these to names, and NSEC3 makes names of its own
 _EMPTY: Node = MappingProxyType({})
 _PROOFS = frozenset({NSEC, NSEC3, NSEC3PARAM})
@@ -33,11 +33,11 @@ _HASHED = frozenset({NSEC3, RRSIG})
 
 
 class PackedNodes(Mapping[Labels, Node]):
-    """Names and RRsets over a packed table. Each look-up makes new RRset objects.
+    """A mapping of names to RRsets over a packed table. Each look-up makes new RRset objects.
 
-    ``spelled`` has the owners that are not in lower case. ``special`` are the names that have more than inert types,
-    and wildcards: all delegations, aliases and signatures are there. ``packer`` packs lines, whose TTL is ``ttl``;
-    it is None if there are no lines. Several threads may read at once.
+    ``spelled`` has the owners that are not in lower case. ``special`` has the wildcards and the names with a type that
+    is not inert, such as delegations, aliases and signed names. ``packer`` packs lines, whose TTL is ``ttl``, and is
+    None if there are none. Several threads may read at once.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class PackedNodes(Mapping[Labels, Node]):
 
     @classmethod
     def pack(cls, nodes: Mapping[Labels, Node]) -> PackedNodes:
-        """The packed form of any nodes, with the names above them, up to the shortest, as empty non-terminals."""
+        """Pack nodes. The names between each and the shortest become empty non-terminals."""
         table: dict[bytes, bytes] = {}
         spelled: dict[bytes, bytes] = {}
         for name, node in nodes.items():
@@ -69,7 +69,7 @@ class PackedNodes(Mapping[Labels, Node]):
         return cls(table, spelled)
 
     def read(self, key: bytes) -> bytes:
-        """The packed RRsets of a name. Raises KeyError."""
+        """Return the packed RRsets of a name. Raises KeyError."""
         packer = self.packer  # read before the value: another thread sets it to None after the last value is packed
         value = self.table[key]
         if packer is None or not is_text(value):
@@ -78,11 +78,11 @@ class PackedNodes(Mapping[Labels, Node]):
         return packed
 
     def find(self, key: bytes) -> bytes | None:
-        """The packed RRsets of a name; None if it does not exist."""
+        """Return the packed RRsets of a name; None if it does not exist."""
         return self.read(key) if key in self.table else None
 
     def pack_all(self) -> dict[bytes, bytes]:
-        """The table with every name packed."""
+        """Pack every name and return the table."""
         if self.packer is not None:
             for key in self.table:
                 self.read(key)
@@ -109,15 +109,15 @@ class PackedNodes(Mapping[Labels, Node]):
         return len(self.table)
 
     def owner(self, key: bytes) -> Labels:
-        """A name as it is spelled."""
+        """Return a name in the case of its file."""
         return from_wire(self.spelled.get(key, key))
 
     def in_order(self) -> list[tuple[Labels, bytes]]:
-        """The names in canonical order (RFC 4034 6.1), each with its labels from the root down."""
+        """Return the names in canonical order (RFC 4034 6.1), each after its labels from the root down."""
         return sorted((from_wire(key)[::-1], key) for key in self.table)
 
     def replaced(self, values: Mapping[bytes, bytes]) -> PackedNodes:
-        """The same with other values for some names. A name whose value is empty stays if a name below it exists."""
+        """Return a copy with other values for some names. A name whose value is empty stays if one below it exists."""
         packer = self.packer  # as in ``read``
         table = {**self.table, **values}
         if not all(values.values()):
@@ -128,7 +128,7 @@ class PackedNodes(Mapping[Labels, Node]):
         return PackedNodes(table, spelled, None, packer, self.ttl)
 
     def count(self) -> int:
-        """The number of names that have records, not counting those that only signing gave records."""
+        """Count the names that have records besides those that signing makes."""
         empty = sum(1 for packed in self.table.values() if not packed)
         signing = sum(1 for key in self.special if (types := types_of(self.table[key])) and SIGNING.issuperset(types))
         return len(self.table) - empty - signing
@@ -144,17 +144,17 @@ def add_empty_names(table: dict[bytes, bytes], apex: bytes) -> None:
 
 
 def is_text(value: bytes) -> bool:
-    """Whether a value is lines of a plain file: they begin with a NAAN, and the types in tables have lower numbers."""
+    """Return whether a value is lines, which begin with a NAAN. A packed value begins with a type below 12288."""
     return value[:1] >= b"0"
 
 
 def has_data(node: Node) -> bool:
-    """Whether a name has records besides those that signing makes."""
+    """Return whether a name has records besides those that signing makes."""
     return not node.keys() <= SIGNING
 
 
 def special_names(table: Mapping[bytes, bytes]) -> Iterator[bytes]:
-    """The names of a table that are ``special``. Lines are inert."""
+    """Yield the names of a table that are ``special``. Lines are inert."""
     for name, packed in table.items():
         if name[:2] == WILDCARD or not (is_text(packed) or INERT.issuperset(types_of(packed))):
             yield name
@@ -163,8 +163,8 @@ def special_names(table: Mapping[bytes, bytes]) -> Iterator[bytes]:
 class ZoneView(NamedTuple):
     """One zone. ``nodes`` has every owner, types in order; an empty non-terminal has none.
 
-    ``cuts`` are the delegation points. ``negative_soa`` has the TTL of a negative response (RFC 2308 3).
-    ``hashed`` are the owners of NSEC3 alone. ``denial`` proves what does not exist; None for an unsigned zone.
+    ``cuts`` are the delegation points. ``negative_soa`` has the TTL of a negative response (RFC 2308 3). ``hashed`` are
+    the owners of NSEC3 alone. ``denial`` proves that names and types do not exist; it is None for an unsigned zone.
     """
 
     origin: Labels
@@ -178,7 +178,7 @@ class ZoneView(NamedTuple):
 
     @classmethod
     def of(cls, origin: Labels, nodes: Mapping[Labels, Node]) -> ZoneView:
-        """The view of checked nodes with a SOA at the origin. Raises ZoneError as ``chain_of`` does."""
+        """Make the view of nodes with a SOA at the origin. Raises ZoneError if the chain cannot be used."""
         packed = nodes if isinstance(nodes, PackedNodes) else PackedNodes.pack(nodes)
         soa = packed[origin][SOA]
         serial, _, _, _, minimum = struct.unpack("!5I", soa.rdatas[0][-20:])
@@ -200,7 +200,7 @@ class ZoneView(NamedTuple):
         return cls(origin, serial, soa, negative_soa, packed, frozenset(cuts), frozenset(hashed), denial)
 
     def find(self, name: Labels) -> Node | None:
-        """The node that a query for the folded name finds; hashed owner names are not found (RFC 5155 7.2.8)."""
+        """Find the node for a query of a folded name. Hashed owner names do not match (RFC 5155 7.2.8)."""
         return None if name in self.hashed else self.nodes.get(name)
 
     def longest_ttl(self) -> int:
@@ -209,7 +209,7 @@ class ZoneView(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """All zones of a server at one moment, by folded origin. It never changes: a reload makes another one."""
+    """All zones of a server, by folded origin. It never changes: a reload makes another one."""
 
     zones: Mapping[Labels, ZoneView]
     depth: int  # labels of the longest origin
@@ -217,12 +217,12 @@ class Snapshot(NamedTuple):
 
     @classmethod
     def from_zones(cls, zones: Iterable[dns.zone.Zone]) -> Snapshot:
-        """Raises ZoneError for a zone without an origin or SOA, data outside its zone, one origin twice."""
+        """Make a snapshot of dnspython zones. Raises ZoneError as ``view_zone`` does, and for two of one origin."""
         return cls.of(map(view_zone, zones))
 
     @classmethod
     def of(cls, zones: Iterable[ZoneView], *, broken: Iterable[Labels] = ()) -> Snapshot:
-        """A snapshot of these views. Raises ZoneError for two of one origin."""
+        """Make a snapshot of views. Raises ZoneError for two of one origin."""
         views: dict[Labels, ZoneView] = {}
         for view in zones:
             if view.origin in views:
@@ -231,7 +231,7 @@ class Snapshot(NamedTuple):
         return cls(MappingProxyType(views), max(map(len, views), default=0), frozenset(broken))
 
     def closest(self, name: Labels) -> ZoneView | None:
-        """The zone with the longest origin at or above a folded name."""
+        """Return the zone with the longest origin at or above a folded name."""
         for start in range(max(0, len(name) - self.depth), len(name) + 1):
             view = self.zones.get(name[start:])
             if view is not None:
@@ -240,7 +240,10 @@ class Snapshot(NamedTuple):
 
 
 def view_zone(zone: dns.zone.Zone) -> ZoneView:
-    """The view of a dnspython zone, relativized or not. Raises ZoneError."""
+    """Make the view of a dnspython zone, relativized or not.
+
+    Raises ZoneError for a zone without an origin or SOA, and for records outside the zone.
+    """
     if zone.origin is None:
         raise ZoneError("the zone has no origin")
     origin = fold(zone.origin.labels[:-1])
@@ -258,16 +261,15 @@ def view_zone(zone: dns.zone.Zone) -> ZoneView:
 
 
 def _rrsets(owner: Labels, node: dns.node.Node, origin: dns.name.Name) -> dict[int, RRset]:
-    """By type; all signatures are one RRset with the least of their TTLs."""
+    """Return the RRsets of a node by type. All signatures are one RRset with the least of their TTLs."""
     rrsets: dict[int, RRset] = {}
     for rdataset in node:
         rdtype = int(rdataset.rdtype)
         rdatas = tuple(rdata.to_wire(origin=origin) or b"" for rdata in rdataset)
         if not rdatas:
             continue
-        if rdtype in rrsets:
-            earlier = rrsets[rdtype]
-            rrsets[rdtype] = RRset(owner, rdtype, min(rdataset.ttl, earlier.ttl), earlier.rdatas + rdatas)
-        else:
-            rrsets[rdtype] = RRset(owner, rdtype, rdataset.ttl, rdatas, hosts_of(rdtype, rdatas))
+        ttl = rdataset.ttl
+        if earlier := rrsets.get(rdtype):
+            rdatas, ttl = earlier.rdatas + rdatas, min(ttl, earlier.ttl)
+        rrsets[rdtype] = RRset(owner, rdtype, ttl, rdatas, hosts_of(rdtype, rdatas))
     return dict(sorted(rrsets.items()))

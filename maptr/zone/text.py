@@ -1,4 +1,4 @@
-"""The writer of zones: master file text that every name server reads alike, whatever its names contain.
+"""Writer of zone files: master file text that all name servers read alike, whatever bytes its names contain.
 
 dnspython's own writer does not escape a colon in a name, and Knot then refuses the zone.
 """
@@ -24,9 +24,9 @@ from maptr.zone.snapshot import ZoneView
 
 
 def to_text(zone: ZoneView) -> str:
-    """One record a line, with absolute names, the SOA first and the rest in canonical order (RFC 4034 6).
+    """Write one record a line, with absolute names, the SOA first and the rest in canonical order (RFC 4034 6).
 
-    Signatures follow the records they cover. The same records give the same text, whatever their order.
+    Signatures follow the records they cover. The order of records in the zone does not affect the text.
     """
     nodes = zone.nodes
     in_order = sorted(nodes.in_order(), key=lambda found: len(found[0]) != len(zone.origin))
@@ -36,15 +36,15 @@ def to_text(zone: ZoneView) -> str:
 
 @lru_cache
 def type_text(rdtype: int) -> str:
-    """The mnemonic of a type, or ``TYPE65280`` (RFC 3597 5)."""
+    """Return the mnemonic of a type, or ``TYPE65280`` (RFC 3597 5)."""
     return dns.rdatatype.to_text(dns.rdatatype.RdataType.make(rdtype))
 
 
 def rdata_text(rdtype: int, octets: bytes) -> str:
-    """Presentation format of uncompressed rdata.
+    """Write uncompressed rdata in presentation format.
 
-    It is that of RFC 3597, which all readers take alike, for bad rdata, and if a name in it has characters that readers
-    take differently.
+    Rdata that is not valid, or has a name with characters that name servers read differently, is written in the generic
+    form of RFC 3597, which all read alike.
     """
     try:
         if rdtype == NAPTR:

@@ -1,7 +1,6 @@
-"""ZONEMD: the digest of a whole zone (RFC 8976), made from packed tables.
+"""ZONEMD: the digest of a whole zone (RFC 8976), computed from its packed table.
 
-``dns.zone.Zone.compute_digest`` gives the same digest, but needs a zone of dnspython objects: ten times the time and
-memory of the packed table.
+``dns.zone.Zone.compute_digest`` needs a zone of dnspython objects, with ten times the time and memory.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from maptr.protocol.numbers import IN, RRSIG, ZONEMD
 from maptr.zone.rrset import canonical_rdata, rdatas_of, records_of
 from maptr.zone.snapshot import ZoneView
 
-SIMPLE = 1  # the only scheme: all records of the zone (RFC 8976 5.2)
+SIMPLE = 1  # the only scheme, a digest of all records (RFC 8976 5.2)
 SHA384 = 1  # RFC 8976 5.3
 HASHES = {SHA384: hashlib.sha384, 2: hashlib.sha512}
 _HEAD = struct.Struct("!HHIH")  # type, class, TTL and length of the rdata (RFC 1035 4.1.3)
@@ -36,13 +35,13 @@ def check_digest(zone: ZoneView) -> None:
         return
     current = [(kind, digest) for serial, kind, digest in known if serial == zone.serial]
     if not current:
-        raise ZoneError(f"its ZONEMD is of serial {known[0][0]}, the zone's is {zone.serial}")
+        raise ZoneError(f"its ZONEMD is for serial {known[0][0]}, but the zone has serial {zone.serial}")
     if not any(zone_digest(zone, kind) == digest for kind, digest in current):
         raise ZoneError("its ZONEMD does not verify: records were lost, added or changed after it was made")
 
 
 def zone_digest(zone: ZoneView, kind: int = SHA384) -> bytes:
-    """The digest of a zone by a hash of ``HASHES``, without its ZONEMD and the signatures of that (RFC 8976 3.3)."""
+    """Digest a zone by a hash of ``HASHES``, without its ZONEMD records and their signatures (RFC 8976 3.3)."""
     made = HASHES[kind]()
     apex = to_wire(zone.origin)
     for _, name in zone.nodes.in_order():
@@ -56,7 +55,7 @@ def zone_digest(zone: ZoneView, kind: int = SHA384) -> bytes:
 
 
 def canonical_rrset(owner: bytes, rdtype: int, records: bytes) -> bytes:
-    """The records of a packed RRset in canonical form and order (RFC 4034 6.3)."""
+    """Return the records of a packed RRset in canonical form and order (RFC 4034 6.3)."""
     head = owner + records[2:10]  # type, class and TTL
     forms = sorted([canonical_rdata(rdtype, rdata) for rdata in rdatas_of(records)])
     return b"".join([head + len(form).to_bytes(2, "big") + form for form in forms])

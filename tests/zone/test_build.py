@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from maptr.errors import ZoneError
 from maptr.registry.table import Entry, Nma, Table, Who
-from maptr.zone.build import NameServer, ZoneSettings, build, serial_of
+from maptr.zone.build import Build, NameServer, ZoneSettings, build, serial_of
 from maptr.zone.check import examine
 from maptr.zone.finding import Severity
 from tests.support.entries import LONG, REDIRECTED, tables
@@ -107,48 +107,50 @@ def test_bad_name_servers(text: str, because: str) -> None:
         NameServer.parse(text)
 
 
-def test_included_records_are_merged_and_delegations_win() -> None:
+def build_including(content: bytes, table: Table = TABLE) -> Build:
+    return build(table, 1, ZoneSettings(include=(("extra.zone", content),)))
+
+
+def test_included_records_are_added_and_delegated_names_are_not_taken_from_the_table() -> None:
     include = '12345 3600 IN NS ns.other.example.\nextra 60 IN TXT "a"\n'
-    built = build(TABLE, 1, ZoneSettings(include=(("extra.zone", include),)))
-    assert built.delegated == ("12345",)
+    built = build_including(include.encode())
+    assert (built.delegated, built.left_out) == (("12345",), ())
     assert built.text.endswith(include)
     zone = load(built.text)
     assert zone.get_rdataset("12345.ark.arpa.", "NAPTR") is None
     assert zone.get_rdataset("extra.ark.arpa.", "TXT") is not None
     assert not [f for f in examine(built.text).findings if f.severity is Severity.ERROR]
+    assert build_including(include.replace("\n", "\r\n").encode()).text == built.text
 
 
 @pytest.mark.parametrize("comment", ["", " ; a comment, so that dnspython reads it"])
-def test_every_delegation_of_an_include_is_found(comment: str) -> None:
+def test_every_delegation_of_an_included_file_is_found(comment: str) -> None:
     lines = "12345 NS ns.other.example.", "$ORIGIN 12026.ark.arpa.", "@ IN NS ns", "ns IN A 192.0.2.1", "x IN TXT t"
     include = "".join(f"{line}{comment}\n" for line in lines)
-    table = tables(*(entry(naan, "https://h.example/${content}") for naan in ("12026", "12027")))
-    assert build(table, 1, ZoneSettings(include=(("extra.zone", include),))).delegated == ("12026", "12345")
+    table = tables(entry("12026", "https://h.example/${content}"), entry("12345/x7", LONG))
+    built = build_including(include.encode(), table)
+    assert (built.delegated, built.left_out) == (("12026", "12345"), ())
 
 
-def test_a_bad_include_names_its_file() -> None:
-    with pytest.raises(ZoneError, match=r"extra\.zone: cannot be included"):
-        build(TABLE, 1, ZoneSettings(include=(("extra.zone", "12345 IN NS"),)))
-    with pytest.raises(ZoneError, match=r"^extra\.zone:1: begins with a byte order mark"):
-        build(TABLE, 1, ZoneSettings(include=(("extra.zone", "\ufeffextra IN A 192.0.2.1"),)))
-
-
-def test_a_record_below_a_delegation_is_not_left_out() -> None:
-    settings = ZoneSettings(include=(("sub.zone", "12345 IN NS ns.nlm.nih.gov.\n"),))
-    built = build(tables(entry("12345/x7", LONG)), 1, settings)
-    assert (built.delegated, built.left_out) == (("12345",), ())
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (b"12345 IN NS", "1: cannot be included: unexpected end of line: a field is missing"),
+        (b'a IN A 192.0.2.1\nb 60 IN TXT "\n', "2: cannot be included: unbalanced quotes"),
+        (b"\n\n$INCLUDE /etc/hostname\n", "3: cannot be included: near '$INCLUDE': unknown directive"),
+        (b"extra IN A 192.0.2.1\ncaf\xe9 IN A 192.0.2.1", "2: cannot be included: not UTF-8"),
+        (b"\xef\xbb\xbfextra IN A 192.0.2.1", "1: cannot be included: begins with a byte order mark"),
+    ],
+)
+def test_error_in_an_included_file_names_file_and_line(content: bytes, error: str) -> None:
+    with pytest.raises(ZoneError) as raised:
+        build_including(content)
+    assert str(raised.value).startswith(f"extra.zone:{error}")
 
 
 def test_a_long_rule_at_its_own_naan_does_not_match_the_naan() -> None:
     (rule, _) = [line for line in build(Table([entry("12345", REDIRECTED)]), 1).text.splitlines() if "NAPTR" in line]
     assert '"!^ark:/?(.*)$!' in rule
-
-
-def test_windows_line_ends_of_an_include_are_converted() -> None:
-    records = 'extra 60 IN TXT "a"\n\nmore 60 IN TXT "b"\n'
-    windows = records.replace("\n", "\r\n")
-    built, plain = (build(TABLE, 1, ZoneSettings(include=(("x.zone", text),))) for text in (windows, records))
-    assert built.text == plain.text
 
 
 def test_an_entry_that_fits_no_rule_is_left_out() -> None:
