@@ -42,18 +42,15 @@ def constant(dotted: str) -> float:
         ("reference.md", "queries in one walk", "maptr.walk.MAX_QUESTIONS"),
         ("reference.md", "candidates kept", "maptr.walk.MAX_CANDIDATES"),
         ("reference.md", "records read in one walk", "maptr.walk.MAX_RECORDS"),
-        ("reference.md", "seconds for one walk", "maptr.client.call.LIFETIME"),
         ("reference.md", "bytes of a UDP response", "maptr.protocol.numbers.UDP_PAYLOAD"),
         ("reference.md", "bytes of a regexp field", "maptr.naptr.record.MAX_STRING"),
         ("reference.md", "bytes of a URL", "maptr.url.MAX_URL"),
         ("reference.md", "characters of an ARK", "maptr.ark.MAX_TEXT"),
         ("reference.md", "referrals followed", "maptr.client.exchange.MAX_REFERRALS"),
-        ("reference.md", "seconds of the TTL of a zone's records", "maptr.zone.build.TTL"),
-        ("reference.md", "seconds of the TTL of its negative", "maptr.zone.build.MINIMUM"),
+        ("reference.md", "seconds of the TTL of negative", "maptr.zone.build.MINIMUM"),
         ("reference.md", "records at one name", "maptr.zone.check.MAX_RRSET"),
         ("reference.md", "records of a registry", "maptr.registry.table.MAX_ENTRIES"),
         ("reference.md", "bytes of a registry", "maptr.registry.table.MAX_TABLE"),
-        ("reference.md", "share of a table", "maptr.registry.plan.REMOVAL_LIMIT"),
         ("reference.md", "NSEC3 iterations", "maptr.client.validation.denial.INSECURE_ITERATIONS"),
         ("admin.md", "records in a query", "maptr.answer.message.MAX_QUERY_RECORDS"),
         ("admin.md", "CNAME and DNAME records", "maptr.answer.lookup.MAX_CHAIN"),
@@ -92,6 +89,13 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), link
         assert not heading or heading in anchors(target), link
+
+
+def test_files_on_the_page_of_the_architecture_exist() -> None:
+    named = re.findall(r"`([a-z_/]+(?:/|[.]py))`", (DOCS / "architecture.md").read_text("utf-8"))
+    places = (REPOSITORY, REPOSITORY / "maptr")
+    assert [path for path in named if not any((place / path).exists() for place in places)] == []
+    assert named
 
 
 def test_the_index_has_every_page() -> None:
