@@ -61,9 +61,6 @@ def constant(dotted: str) -> float:
         ("admin.md", "seconds for a TLS handshake", "maptr.server.stream.HANDSHAKE_TIMEOUT"),
         ("admin.md", "seconds for one whole reply", "maptr.server.stream.REPLY_TIMEOUT"),
         ("admin.md", "seconds between two looks at key folders", "maptr.server.signer.CHECK_INTERVAL"),
-        ("operator.md", "ARKs in one request", "maptr.gateway.api.MAX_ARKS"),
-        ("operator.md", "records of a page by default", "maptr.gateway.api.PAGE"),
-        ("operator.md", "records of a page at most", "maptr.gateway.api.MAX_PAGE"),
     ],
 )
 def test_limits(page: str, limit: str, name: str) -> None:
