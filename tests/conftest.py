@@ -26,8 +26,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.enviro
 
 
 def pytest_configure() -> None:
-    """SIGTERM ends a run as Ctrl-C does, so that the servers of the tests are stopped."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """SIGTERM ends a run as Ctrl-C does, so that the servers of the tests are stopped.
+
+    A shell starts its background jobs with SIGINT ignored, and programs would inherit that from the tests.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)  # pytest-xdist may be missing
