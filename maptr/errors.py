@@ -135,6 +135,8 @@ class JournalError(LocatedError):
 class ConfigError(LocatedError):
     """A wrong option or configuration value. ``key`` is its dotted name, ``line`` its line (0: none).
 
+    For an option of a command, ``filename`` is the option, such as ``--listen``; the text then leaves out the key.
+
     >>> try:
     ...     discover("ark:12345/x1", lifetime=-1.0)
     ... except ConfigError as error:
@@ -143,7 +145,7 @@ class ConfigError(LocatedError):
     """
 
     def __init__(self, message: str, *, filename: str = "", line: int = 0, key: str = "") -> None:
-        super().__init__(message, filename=filename, line=line, what=key)
+        super().__init__(message, filename=filename, line=line, what="" if filename.startswith("--") else key)
         self.key = key
         self.all: tuple[ConfigError, ...] = (self,)
 

@@ -1,4 +1,4 @@
-"""``maptr bulk``: a file of ARKs in, one row for each out; an interrupted run can be resumed."""
+"""``maptr bulk``: one row of output for each ARK of a file. An interrupted run can be resumed."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ import os
 import re
 import stat
 import sys
-import time
-from array import array
 from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from itertools import islice
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryFile
-from typing import IO, TYPE_CHECKING, Any, Literal, TextIO
+from types import MappingProxyType
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 
 import click
 
@@ -29,7 +28,7 @@ from maptr.ark import MAX_TEXT, Ark, Profile
 from maptr.cli import lookup, options, output
 from maptr.cli.group import command
 from maptr.cli.lookup import LookupOptions
-from maptr.cli.options import output_option, overwrite_option, refuse_input
+from maptr.cli.options import output_option, refuse_input
 from maptr.client.call import as_ark, prefer
 from maptr.discovery import Discovery, DiscoveryError, NoMappingAuthority
 from maptr.errors import ArkSyntaxError, printable
@@ -43,14 +42,13 @@ if TYPE_CHECKING:
 COLUMNS = ("line", "status", "ark", "url", "note")
 FOUND, NONE, UNKNOWN, BAD = STATUSES = "found", "none", "unknown", "bad"
 
-MAX_SHOWN = 20  # bad lines reported on stderr; each has its row
+MAX_SHOWN = 20  # bad lines reported on stderr; every bad line has its row
 CHOOSING = 16  # threads for a chooser that connects
 MAX_HELD = 100_000  # rows; with more, the first are written out of order
-PART = 2_000  # lines read at a time if the table answers some, because no DNS reply is read meanwhile
-PARTIAL = ".partial"  # suffix of the rows that will replace OUT
+PART = 2_000  # lines read at a time if the table answers some: no DNS response is read meanwhile
+PARTIAL = ".partial"  # suffix of the file that will replace OUT
 DELIMITERS = ("\t", ",", ";")  # of columns, in the order in which they are tried
-MAX_LINE = 1 << 31  # number of a line
-MAX_ROW = 1 << 16  # bytes of a line of CSV; the rest of a longer one is left out
+MAX_ROW = 1 << 16  # bytes of a line of CSV; the rest of a longer line is ignored
 _HEADER = ",".join(COLUMNS).encode() + b"\n"
 _DOCUMENT = json.dumps({"schema": output.SCHEMA}).encode()[:-1]
 
@@ -71,7 +69,7 @@ Exit codes:
 @click.argument("words", nargs=-1, metavar="[FILE] [@SERVER[#PORT]]...", type=options.PATH)
 @output_option("Write the rows to OUT instead of standard output.", "OUT")
 @click.option("--resume", is_flag=True, help="Keep the rows in OUT and add those of the other lines.")
-@overwrite_option("Replace OUT once all rows are written.")
+@click.option("--overwrite", is_flag=True, help="Replace OUT once all rows are written.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document a line instead of CSV.")
 @click.option(
     "--column",
@@ -142,19 +140,25 @@ def bulk(
         try:
             source = stack.enter_context(open_input(source_name, twice=resume))
             lines = Lines(source, column)
-            kept = None
+            kept = KeptRows()
             if resume and target is not None:
                 kept = kept_rows(target, lines, as_json=as_json, profile=asked_for.profile)
-            sink = stack.enter_context(_sink(target, kept, overwrite=overwrite))
+            sink = stack.enter_context(_sink(target, kept.size if resume else None, overwrite=overwrite))
             hidden = target is None and sys.stdout.isatty()  # the rows go to the same terminal
             update = stack.enter_context(output.progress("ARKs", _size(source), hidden=hidden))
-            write = writer(sink, as_json, header=not (kept and kept.whole))
+            write = writer(sink, as_json, header=not kept.size)
             chooser = lookup.chooser_of(asked_for, config)
             rows = Rows(write, cache, ordered=not unordered, require=asked_for.require, chooser=chooser)
             stack.callback(rows.close)
-            for arks in read_arks(lines.read(update), kept or KeptRows(), rows, asked_for.profile):
-                unasked = ((number, Discovery(ark, (), (), complete=False)) for number, ark in arks)  # no resolver
-                for number, discovery in engine.run(arks, ordered=not unordered) if engine else unasked:
+            read = lines.read(update)
+            parts = iter(lambda: list(islice(read, PART)), []) if rows.uses_table else (read,)
+            for part in parts:
+                arks = read_arks(part, kept.arks, rows, asked_for.profile)
+                if engine is None:
+                    found = ((number, Discovery(ark, (), (), complete=False)) for number, ark in arks)
+                else:
+                    found = engine.run(arks, ordered=not unordered)
+                for number, discovery in found:
                     rows.found(number, discovery)
                 rows.write()
             rows.write(wait=True)
@@ -177,7 +181,7 @@ def bulk(
         f"{counts[NONE]} none, {counts[UNKNOWN]} unknown, {counts[BAD]} bad; "
         f"{engine.questions if engine else 0} names asked{table}{skipped}"
     )
-    if column is not None and counts["skipped"] and not any(counts[status] for status in STATUSES) and not kept:
+    if column is not None and counts["skipped"] and not any(counts[status] for status in STATUSES) and not resume:
         output.warning(f"--column: no line has anything in the column {column}")
     if rows.advice:
         asked_for.inform(rows.advice)
@@ -187,15 +191,9 @@ def bulk(
 
 
 def _engine(
-    servers: list[str],
-    given: LookupOptions,
-    config: Config | None,
-    cache: Cache | None,
-    *,
-    concurrency: int,
-    rate: float | None,
+    servers: list[str], given: LookupOptions, config: Config | None, cache: Cache | None, **limits: Any
 ) -> Bulk | None:
-    """The engine that asks DNS; None without a server to ask if a table may answer. Raises as ``Bulk`` does."""
+    """The engine that asks DNS; None if there is no server to ask but a table may answer. Raises as ``Bulk`` does."""
     from maptr.client.bulk import Bulk
 
     named, servers = servers, lookup.servers_of(servers, config, given)
@@ -204,8 +202,7 @@ def _engine(
         return Bulk(
             nameservers=servers or None,
             **lookup.walk_options(given, config),
-            concurrency=concurrency,
-            rate=rate,
+            **limits,
             trust_ad=given.trust_ad,
             trust_anchors=given.trust_anchor,
         )
@@ -216,18 +213,19 @@ def _engine(
 
 
 @contextmanager
-def _sink(target: Path | None, kept: KeptRows | None, *, overwrite: bool) -> Iterator[TextIO]:
-    """The file for the rows: after those ``kept``, or beside a file that is replaced once all are written.
+def _sink(target: Path | None, kept: int | None, *, overwrite: bool) -> Iterator[TextIO]:
+    """The file for the rows. It is cut to its ``kept`` bytes, or written beside a file that it replaces at the end.
 
     Ctrl-C reports what was written and how to go on.
     """
     try:
         if target is None:
-            with output.stdout() as sink:
-                yield sink
+            sink = output.standard_output()
+            yield sink
+            sink.flush()
             return
         if kept is not None and target.exists():
-            os.truncate(target, kept.whole)
+            os.truncate(target, kept)
         replaced = Path(os.path.realpath(target)) if overwrite and target.is_file() else None
         written = target if replaced is None else replaced.with_name(f"{replaced.name}{PARTIAL}")
         mode: Literal["x", "w", "a"] = "x" if replaced is not None else "w" if kept is None else "a"
@@ -346,22 +344,11 @@ def is_skipped(line: bytes) -> bool:
 
 def read_arks(
     lines: Iterable[tuple[int, bytes]], done: Container[int], rows: Rows, profile: Profile
-) -> Iterator[Iterator[tuple[int, Ark]]]:
-    """The ARKs of the input that DNS is to be asked for, with their line numbers, in one or several parts.
+) -> Iterator[tuple[int, Ark]]:
+    """The ARKs of the input that DNS is to be asked for, with their line numbers.
 
     Lines in ``done`` are left out. Lines that are not ARKs, and those that the table answers, go to ``rows``.
     """
-    lines = iter(lines)
-    if not rows.uses_table:
-        yield _unanswered(lines, done, rows, profile)
-        return
-    while part := list(islice(lines, PART)):
-        yield _unanswered(part, done, rows, profile)
-
-
-def _unanswered(
-    lines: Iterable[tuple[int, bytes]], done: Container[int], rows: Rows, profile: Profile
-) -> Iterator[tuple[int, Ark]]:
     for number, line in lines:
         if is_skipped(line):
             rows.counts["skipped"] += 1
@@ -404,7 +391,7 @@ def row_of(number: int, discovery: Discovery, require: str | None) -> Row:
         row |= {"status": UNKNOWN, "note": str(error)}
     else:
         if discovery.source != "dns" or discovery.stale:
-            row["note"] = lookup.provenance(discovery, time.time())
+            row["note"] = lookup.provenance(discovery)
             row |= {"source": discovery.source, "age": lookup.age_of(discovery), "stale": discovery.stale}
     if discovery.security != "indeterminate":
         row["security"] = discovery.security
@@ -507,56 +494,39 @@ class Rows:
 # ---- the rows of an earlier run
 
 
-class KeptRows:
-    """The rows in an output file: ``whole`` bytes of complete rows, and the numbers of their lines."""
+class KeptRows(NamedTuple):
+    """The rows that an earlier run wrote: ``size`` bytes of complete rows, and a hash of the ARK of each, by line."""
 
-    def __init__(self) -> None:
-        self.whole = 0
-        self._rows = array("q")  # by line number: a hash of the ARK of its row, 0 without a row
-
-    def __contains__(self, number: object) -> bool:
-        return isinstance(number, int) and number < len(self._rows) and self._rows[number] != 0
-
-    def add(self, number: int, ark: str) -> None:
-        if number >= len(self._rows):
-            self._rows.frombytes(bytes(8 * (max(number + 1, 2 * len(self._rows), 1024) - len(self._rows))))
-        self._rows[number] = hash(ark) or 1
-
-    def fits(self, number: int, ark: str) -> bool:
-        return self._rows[number] == (hash(ark) or 1)
-
-    def last(self) -> int:
-        """The greatest number of a line with a row; 0 without rows."""
-        return next((number for number in range(len(self._rows) - 1, 0, -1) if self._rows[number]), 0)
+    size: int = 0
+    arks: Mapping[int, int] = MappingProxyType({})
 
 
 def kept_rows(target: Path, lines: Lines, *, as_json: bool, profile: Profile) -> KeptRows:
     """The rows in ``target`` for the lines of the input, which is rewound.
 
-    Raises UsageError if ``target`` was not written by maptr bulk in this format from this input; OSError.
+    Raises UsageError if maptr bulk did not write ``target`` in this format from this input; OSError.
     """
-    kept = KeptRows()
     if not target.exists():
-        return kept
+        return KeptRows()
     if not target.is_file():
         raise click.UsageError(f"{target}: is not a regular file, so it has no rows to keep")
+    arks: dict[int, int] = {}
     with target.open("rb") as file:
         for record, number, ark in _rows(file, as_json, target):
-            if number in kept and not kept.fits(number, ark):
+            if arks.setdefault(number, hash(ark)) != hash(ark):
                 raise _not_ours(target, record, f"line {number} has another row already")
-            kept.add(number, ark)
-        kept.whole = file.tell()
+        size = file.tell()
     last = 0
     for last, line in lines.read():
         ark = ark_text(line, profile)
-        if last in kept and not kept.fits(last, ark if as_json else csv_text(ark)):
+        if last in arks and arks[last] != hash(ark if as_json else csv_text(ark)):
             raise click.UsageError(
                 f"{target}: its row of line {last} has another ARK: it was written from another input"
             )
-    if kept.last() > last:
-        raise click.UsageError(f"{target}: has a row of line {kept.last()}, but the input has {last} lines")
+    if arks and max(arks) > last:
+        raise click.UsageError(f"{target}: has a row of line {max(arks)}, but the input has {last} lines")
     lines.rewind()
-    return kept
+    return KeptRows(size, arks)
 
 
 def _rows(file: IO[bytes], as_json: bool, target: Path) -> Iterator[tuple[int, int, str]]:
@@ -580,7 +550,7 @@ def _rows(file: IO[bytes], as_json: bool, target: Path) -> Iterator[tuple[int, i
                 row = dict(zip(COLUMNS, fields, strict=True)) | {"schema": output.SCHEMA}
             number = int(row["line"])
             known = row["schema"] == output.SCHEMA and row["status"] in STATUSES and row.keys() >= set(COLUMNS)
-            if not known or not 0 < number < MAX_LINE:
+            if not known or number < 1:
                 raise ValueError
         except (ValueError, KeyError, TypeError, RecursionError, csv.Error):
             raise _not_ours(target, record, "not a row") from None

@@ -10,9 +10,9 @@ import click
 from maptr.ark import INFLECTIONS
 from maptr.cli import lookup, options, output
 from maptr.cli.group import command
-from maptr.cli.lookup import LookupOptions, NotArk
-from maptr.discovery import DiscoveryError
-from maptr.errors import ArkSyntaxError, NmaError
+from maptr.cli.lookup import Argument, LookupOptions, NotArk
+from maptr.discovery import Discovery
+from maptr.errors import MaptrError
 
 _EXIT_CODES = """
 \b
@@ -107,28 +107,20 @@ def info(words: tuple[str, ...], older: bool, **given: Any) -> None:
     asked_for = LookupOptions(**given)
     arks, client = lookup.arks_and_client(words, asked_for)
     inflections = INFLECTIONS if older else INFLECTIONS[:1]
-    codes = {output.EXIT_OK}
-    for answered, ark in enumerate(arks):
-        try:
-            if isinstance(ark, NotArk):
-                raise ark.error
-            described = describe(
-                ark,
-                discovery=client.ask(ark, on_step=lookup.show_step if asked_for.verbose else None),
-                inflections=(ark.inflection,) if ark.inflection else inflections,
-                seconds=asked_for.timeout,
-                allow_private=asked_for.allow_private,
-            )
-        except KeyboardInterrupt:
-            output.interrupted(lookup.answers_kept(answered, len(arks)))
-        except (ArkSyntaxError, DiscoveryError, NmaError) as error:
-            codes.add(lookup.code_of(error))
-            output.error(str(error))
+
+    def show(ark: Argument, found: Discovery | None, error: MaptrError | None) -> int:
+        if isinstance(ark, NotArk) or error is not None:
             if asked_for.as_json:
                 output.json_data({"ark": str(ark), "spoken": False, "error": str(error)})
-            continue
+            return output.EXIT_OK
+        described = describe(
+            ark,
+            discovery=found,
+            inflections=(ark.inflection,) if ark.inflection else inflections,
+            seconds=asked_for.timeout,
+            allow_private=asked_for.allow_private,
+        )
         if not described.spoken:
-            codes.add(output.EXIT_NONE)
             output.warning(f"{described.url} {described.note}")
         if asked_for.as_json:
             output.json_data({**described.to_dict(), "error": None})
@@ -136,5 +128,6 @@ def info(words: tuple[str, ...], older: bool, **given: Any) -> None:
             output.data(described.to_text())
             thump = f", THUMP status {described.thump}" if described.thump else ""
             asked_for.inform(f"from {described.url}: HTTP status {described.status}{thump}")
-    client.close()
-    sys.exit(max(codes))
+        return output.EXIT_OK if described.spoken else output.EXIT_NONE
+
+    sys.exit(lookup.answer(arks, client, asked_for, show))

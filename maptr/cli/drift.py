@@ -20,7 +20,7 @@ from maptr.cache.disk import Disk
 from maptr.cache.probe_log import ProbeLog, ProbeResult, place_in, places_of
 from maptr.cli import lookup, options, output
 from maptr.cli.group import command
-from maptr.cli.options import overwrite_option, read_table, refuse_foreign, refuse_input, write
+from maptr.cli.options import read_table, refuse_foreign, refuse_input, write
 from maptr.cli.output import Painted
 from maptr.errors import ConfigError, MissingExtra
 from maptr.nma.reachable import MIN_AGE, Prober
@@ -44,7 +44,7 @@ PROBE_COLORS = {ProbeResult.SILENT: output.BAD, ProbeResult.NOT_ASKED: output.DO
     "--history", type=options.FILE, help="Keep the verdicts in this SQLite file, for later runs.  [default: none]"
 )
 @click.option("--all", "everything", is_flag=True, help="Also print records that agree.")
-@overwrite_option("Replace the HTML page even if maptr did not write it.")
+@click.option("--overwrite", is_flag=True, help="Replace the HTML page even if maptr did not write it.")
 @options.JSON_OPTION
 @options.file_option("--html", "page", type=options.FILE_PATH, help="Write an HTML page of the results.")
 def drift(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,10 +15,8 @@ from maptr.cache import NATAB_ONLY
 from maptr.cli import logstream, lookup, options, output
 from maptr.cli.group import command
 from maptr.cli.lookup import LookupOptions
-from maptr.cli.options import Parsed
 from maptr.config import Config
 from maptr.errors import ConfigError, MissingExtra
-from maptr.protocol.address import Address
 from maptr.protocol.names import to_text
 from maptr.protocol.numbers import HTTP_PORT
 from maptr.registry.followed_file import TableState, WatchedTable
@@ -38,7 +35,7 @@ PACKAGES = ("aiohttp", "jinja2", "prometheus_client")
 @click.option(
     "--listen",
     metavar="HOST:PORT",
-    type=Parsed(lambda text: str(Address.from_text(text))),
+    type=options.ADDRESS,
     multiple=True,
     help=f"Serve HTTP at this address, such as [::1]:{HTTP_PORT}; port 0 takes a free one. The option can be "
     f"repeated.  [default: 127.0.0.1:{HTTP_PORT}, or configured]",
@@ -51,20 +48,10 @@ PACKAGES = ("aiohttp", "jinja2", "prometheus_client")
 @options.CONFIG_OPTION
 @click.option("--check-config", is_flag=True, help="Read and check everything, print what would be served, and exit.")
 @process.signals_blocked()
-def gateway(
-    words: tuple[str, ...],
-    listen: tuple[str, ...],
-    table: str | None,
-    policy: str | None,
-    origin: str | None,
-    choose: str | None,
-    allow_private: bool,
-    config: str | None,
-    check_config: bool,
-) -> None:
+def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool, **given: Any) -> None:
     """Redirect any ARK to its mapping authority, over HTTP.
 
-    DNS, a table, or both say where an ARK goes. The gateway also has a page to search and look at, an API, and metrics:
+    DNS, a table, or both say where an ARK goes. The gateway also has pages to search and browse, an API, and metrics:
 
     \b
         maptr gateway --listen 127.0.0.1:8080 --table naans.json
@@ -90,26 +77,23 @@ def gateway(
     others, servers = lookup.split_servers(words)
     if others:
         raise click.UsageError(f"{others[0]!r} is not @SERVER")
-    given = LookupOptions(
-        origin=origin, table=table, policy=policy, choose=choose, allow_private=allow_private, config=config
-    )
+    asked_for = LookupOptions(**given)
     flags = {"gateway.listen": (list(listen), "--listen")} if listen else {}
 
     def read(file: str | None) -> Config:
         return lookup.read_config(file, flags=flags) or Config()
 
     try:
-        found = read(config)
+        found = read(asked_for.config)
         if not check_config:
-            level = getattr(logging, found.serve.log_level.upper())
-            logstream.configure(level, logstream.formatter(found.serve.log_format))
-        cache = make_cache(servers, given, found)
-        service = make_service(found, cache, given, reread=lambda: read(found.filename or config))
+            logstream.configure(found.serve.log_level, found.serve.log_format)
+        cache = make_cache(servers, asked_for, found)
+        service = make_service(found, cache, asked_for, reread=lambda: read(found.filename or asked_for.config))
     except MissingExtra:
         raise
     except ConfigError as error:
         if all(each.filename.startswith("--") or not each.filename for each in error.all):
-            raise click.UsageError("; ".join(map(str, error.all))) from None
+            raise click.UsageError(str(error)) from None
         for each in error.all:
             output.error(str(each))
         raise click.exceptions.Exit(output.EXIT_NONE) from None
@@ -131,7 +115,7 @@ def gateway(
 
 
 def missing_extra() -> str:
-    """The first package that is not installed, and how to install it; "" if there is none."""
+    """The first missing package, and how to install it; "" if none is missing."""
     lacking = next((package for package in PACKAGES if find_spec(package) is None), None)
     return f"needs the package {lacking}: pip install 'maptr[gateway]'" if lacking else ""
 
@@ -165,7 +149,7 @@ def make_service(
 
 
 def _check(config: Config, cache: Cache, service: Service) -> None:
-    """Print what would be served. A table or a zone that cannot be used is in the log, and ends the command."""
+    """Print what would be served. The log has the reasons for a table or a zone that cannot be used: exit code 1."""
     with cache:
         state = cache.table.current()
         zones = service.zone_files

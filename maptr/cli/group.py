@@ -8,7 +8,8 @@ from functools import partial
 from importlib import import_module
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NoReturn
 
 import click
 
@@ -16,9 +17,8 @@ from maptr import __version__
 from maptr.cli import COMMANDS, PAGES, SECTIONS, Lazy, is_discover, output
 from maptr.errors import ArkSyntaxError, ConfigError, MissingExtra, nearest
 
-OLD_NAMES = {"natab": "table", "into": "table", "socket": "control", "jsonl": "json"}  # earlier names of options
 ROOT = Path(__file__).resolve().parents[2]
-COLUMN = 12  # of the help texts after the names of commands
+COLUMN = 12  # where the help texts of commands begin
 MIN_LIKENESS = 0.6  # difflib's ratio between a mistyped word and the suggestion
 
 
@@ -61,7 +61,7 @@ command = partial(click.command, cls=Command)
 
 
 def page(name: str) -> str:
-    """Where a page of ``docs/`` is: in the sources, in an installed package, or on the web."""
+    """The path of a page of ``docs/`` in the sources or in an installed package, or its URL."""
     for folder in (ROOT / "docs", Path(sys.prefix) / "share" / "doc" / "maptr" / "docs"):
         if (folder / name).is_file():
             found = folder / name
@@ -73,50 +73,18 @@ def page(name: str) -> str:
 
 
 class Group(Command, click.Group):
-    """A click group that suggests the nearest name for an unknown command, and reports the errors of its commands."""
+    """A group that suggests the nearest name for an unknown command, and reports the errors of its commands.
+
+    Its ``lazy`` commands, name -> (module, attribute, short help), are imported when they are used. Its help shows its
+    commands in ``sections``, title -> names.
+    """
 
     command_class = Command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        word = args[0]
-        if not ctx.resilient_parsing and not word.startswith("-") and self.get_command(ctx, word) is None:
-            options = [name for param in self.get_params(ctx) for name in param.opts if name.startswith("--")]
-            near = nearest(word, [*self.list_commands(ctx), *options], likeness=MIN_LIKENESS)
-            raise click.UsageError(f"No such command {word!r}." + (f" Did you mean {near!r}?" if near else ""), ctx)
-        return super().resolve_command(ctx, args)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        with output.errors_end_the_command(click.exceptions.Exit, click.Abort, click.ClickException):
-            try:
-                return super().invoke(ctx)
-            except MissingExtra:
-                raise
-            except click.UsageError as error:
-                _show(error)
-            except (ArkSyntaxError, ConfigError) as error:
-                _show(click.UsageError(str(error)))
-            raise click.exceptions.Exit(output.EXIT_USAGE)
-
-
-def _show(error: click.UsageError) -> None:
-    """Print what click prints, with a colour."""
-    text = StringIO()
-    error.show(text)
-    output.talk(*output.painted(text.getvalue().rstrip("\n"), "Error:", output.BAD))
-
-
-class LazyGroup(Group):
-    """A group whose ``lazy`` commands, name -> (module, attribute, short help), are imported when they are used.
-
-    Its help shows its commands in ``sections``, title -> names.
-    """
 
     def __init__(
         self,
         *args: Any,
-        lazy: Mapping[str, Lazy],
+        lazy: Mapping[str, Lazy] = MappingProxyType({}),
         sections: Mapping[str, Sequence[str]] | None = None,
         **options: Any,
     ) -> None:
@@ -141,34 +109,56 @@ class LazyGroup(Group):
             with formatter.section(title):
                 formatter.write_dl([(name, rows[name]) for name in names], col_spacing=COLUMN - max(map(len, names)))
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        word = args[0]
+        if not ctx.resilient_parsing and not word.startswith("-") and self.get_command(ctx, word) is None:
+            options = [name for param in self.get_params(ctx) for name in param.opts if name.startswith("--")]
+            near = nearest(word, [*self.list_commands(ctx), *options], likeness=MIN_LIKENESS)
+            raise click.UsageError(f"No such command {word!r}." + (f" Did you mean {near!r}?" if near else ""), ctx)
+        return super().resolve_command(ctx, args)
 
-class MainGroup(LazyGroup):
-    """The group of ``maptr`` itself, which takes ``maptr ARK`` for ``maptr discover ARK``."""
+    def invoke(self, ctx: click.Context) -> Any:
+        with output.errors_end_the_command(click.exceptions.Exit, click.Abort, click.ClickException):
+            try:
+                return super().invoke(ctx)
+            except MissingExtra:
+                raise
+            except click.UsageError as error:
+                _end(error)
+            except (ArkSyntaxError, ConfigError) as error:
+                _end(click.UsageError(str(error)))
+
+
+def _end(error: click.UsageError) -> NoReturn:
+    """Print what click prints, with a colour, and end the command."""
+    text = StringIO()
+    error.show(text)
+    output.talk(*output.painted(text.getvalue().rstrip("\n"), "Error:", output.BAD))
+    raise click.exceptions.Exit(output.EXIT_USAGE) from None
+
+
+class MainGroup(Group):
+    """The group of ``maptr`` itself, which reads ``maptr ARK`` as ``maptr discover ARK``."""
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
         try:
             return super().make_context(*args, **options)
         except click.UsageError as error:
-            _show(error)
-            raise click.exceptions.Exit(output.EXIT_USAGE) from None
+            _end(error)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and is_discover(args[0]):
-            args = ["discover", *args]
-        return super().resolve_command(ctx, args)
+        return super().resolve_command(ctx, ["discover", *args] if args and is_discover(args[0]) else args)
 
 
 @click.group(
     cls=MainGroup,
     lazy=COMMANDS,
     sections=SECTIONS,
-    context_settings={
-        "help_option_names": ["-h", "--help"],
-        "show_default": True,
-        "token_normalize_func": lambda word: OLD_NAMES.get(word, word),
-    },
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
     epilog="maptr ARK is short for maptr discover ARK. Each command has its own --help.",
 )
 @click.version_option(__version__, "-V", "--version", prog_name="maptr")

@@ -1,7 +1,7 @@
-"""The log of a server on stderr. A reader that stops reading costs log lines, but never delays a query.
+"""The log of a server on stderr. If its reader is slow, lines are lost, but no query waits.
 
-Writing to a full pipe or a hanging journal blocks, so a thread of its own writes. Lines wait for it in a bounded queue.
-A line without room is lost; the next line reports how many were.
+A write to a full pipe or a hanging journal blocks, so a thread of its own writes. Lines wait for it in a bounded queue.
+A line that finds the queue full is lost; the next line that is written reports the number of lost lines.
 """
 
 from __future__ import annotations
@@ -16,38 +16,37 @@ import time
 from contextlib import suppress
 from queue import Full, Queue
 
-from maptr.cli import output
-
 MAX_WAITING = 1000  # lines
-PATIENCE = 0.1  # seconds to wait for room; then none until there was room again
-END_PATIENCE = 1.0  # seconds in which the last lines of a process must be written
+PATIENCE = 0.1  # seconds to wait for room in the queue; after a wait in vain, 0 until there is room again
+END_PATIENCE = 1.0  # seconds to wait at the end of the process until the last lines are written
 
+SHORT_FORMAT = "maptr: %(message)s"  # like the messages of ``output``
 TEXT_FORMAT = "%(asctime)s %(levelname)s maptr: %(message)s"
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"  # RFC 3339
 
 
-def configure(level: int, form: logging.Formatter | None = None) -> None:
-    """Log to stderr, by default without time and level."""
+def configure(level: str, form: str = "") -> None:
+    """Log to stderr as ``text`` or ``json``, by default as text without time and level."""
     handler: logging.Handler
     try:
         handler = LogStream(sys.stderr.fileno(), sys.stderr.encoding)
     except (AttributeError, OSError, ValueError):
         handler = logging.StreamHandler()  # stderr is closed or replaced
-    handler.setFormatter(form or logging.Formatter(output.LOG_FORMAT))
-    logging.basicConfig(level=level, handlers=[handler])
+    handler.setFormatter(formatter(form) if form else logging.Formatter(SHORT_FORMAT))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
 def formatter(form: str) -> logging.Formatter:
-    """The formatter of ``text`` or ``json``; text has no time and level if systemd's journal adds its own."""
+    """The formatter of ``text`` or ``json``. Text for systemd's journal has no time and level: it adds them."""
     if form == "json":
         return JsonFormatter()
-    made = logging.Formatter(output.LOG_FORMAT if _is_journal() else TEXT_FORMAT, TIME_FORMAT)
+    made = logging.Formatter(SHORT_FORMAT if _is_journal() else TEXT_FORMAT, TIME_FORMAT)
     made.converter = time.gmtime
     return made
 
 
 def _is_journal() -> bool:
-    """Whether systemd's journal reads stderr, by the device and inode that it announces (systemd.exec(5))."""
+    """Whether stderr is the journal's: its device and inode are in JOURNAL_STREAM (systemd.exec(5))."""
     try:
         status = os.fstat(sys.stderr.fileno())
     except (AttributeError, OSError, ValueError):
@@ -56,8 +55,8 @@ def _is_journal() -> bool:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: ``time``, ``level``, ``logger``, ``message``, and where there is one, the ``rcode`` of a
-    query, the ``members`` of a line, and ``error`` with a traceback."""
+    """One JSON object a line: ``time``, ``level``, ``logger``, ``message``; ``rcode`` and ``members`` if the record has
+    them; ``error``, a traceback, if there was an exception."""
 
     converter = staticmethod(time.gmtime)
 
@@ -77,17 +76,17 @@ class JsonFormatter(logging.Formatter):
 
 
 class LogStream(logging.Handler):
-    """Writes lines to a descriptor as fast as its reader takes them, and reports the number of lost lines."""
+    """A log handler that writes to a descriptor as fast as its reader reads, and reports the number of lost lines."""
 
     def __init__(self, descriptor: int, encoding: str = "utf-8", *, patience: float = PATIENCE) -> None:
         super().__init__()
         self._descriptor = descriptor
         self._encoding = encoding
         self._patience = patience
-        self._stuck = False  # the reader had its time and took nothing
-        # Each line has the number of lines that are lost if it is; None ends the thread.
+        self._stuck = False  # the last wait for room was in vain
+        # Each line, with the number of lines that are lost if it cannot be written. None ends the thread.
         self._lines: Queue[tuple[bytes, int] | None] = Queue(MAX_WAITING)
-        # Lost lines; each number is changed by one thread only.
+        # Numbers of lines; each is changed by one thread only.
         self._without_room = self._not_written = self._reported = 0
         threading.Thread(target=self._write_all, name="maptr-log", daemon=True).start()
 
@@ -96,9 +95,8 @@ class LogStream(logging.Handler):
         try:
             line = self._encoded(record)
             if lost:
-                log_line = f"{lost} lines of the log lost: there was no room for them"
-                report = logging.LogRecord("maptr.serve", logging.WARNING, "", 0, log_line, (), None)
-                line = self._encoded(report) + line
+                lines = f"{lost} lines of the log lost: there was no room for them"
+                line = self._encoded(logging.LogRecord("maptr.serve", logging.WARNING, "", 0, lines, (), None)) + line
         except Exception:
             self.handleError(record)
             return
@@ -112,7 +110,7 @@ class LogStream(logging.Handler):
             self._reported += lost
 
     def flush(self) -> None:
-        """Wait for the writing of all lines, but not longer than END_PATIENCE."""
+        """Wait until all lines are written, at most for END_PATIENCE."""
         with self._lines.all_tasks_done:
             self._lines.all_tasks_done.wait_for(lambda: not self._lines.unfinished_tasks, END_PATIENCE)
 
@@ -128,7 +126,7 @@ class LogStream(logging.Handler):
         for line, lost in iter(self._lines.get, None):
             try:
                 self._write(line)
-            except OSError:  # the reader is gone or the disk is full
+            except OSError:  # the reader closed its end, or the disk is full
                 self._not_written += lost
             self._lines.task_done()
 

@@ -1,7 +1,6 @@
-"""How commands look up ARKs: from the options and the configuration to servers and cache, and from answers to output.
+"""Looking up ARKs in commands: from options and configuration to servers and cache, and from answers to output.
 
-Without a configuration and a table, this looks for a few files and imports nothing more, because ``maptr url`` starts
-here (see ``start``).
+``maptr url`` starts here (see ``start``), so modules that only a configuration or a cache needs are imported late.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from maptr.client.servers import TCP, check_server, find_servers, is_address, sy
 from maptr.client.stub import Stub, make_validator
 from maptr.client.sync import discover
 from maptr.discovery import Discovery, DiscoveryError, DiscoveryFailed, NoMappingAuthority, Step
-from maptr.errors import ArkSyntaxError, ConfigError, MaptrError
+from maptr.errors import ArkSyntaxError, ConfigError, MaptrError, NmaError
 from maptr.protocol.numbers import PORT
 from maptr.walk import Settings
 
@@ -39,9 +38,9 @@ SOURCES = {"dns": "DNS", "memory": "memory", "disk": "the cache on disk", "natab
 class LookupOptions(NamedTuple):
     """The options that all commands share which look up ARKs, with their defaults.
 
-    ``origin``, ``scheme``, ``table``, ``policy`` and ``choose`` are None where the configuration decides. ``family``
-    (4 or 6), ``port`` and ``tcp`` are how plain servers are asked; None is the usual way. ``verbose`` shows the trace
-    on stderr, ``quiet`` only errors.
+    The configuration decides where ``origin``, ``scheme``, ``table``, ``policy`` or ``choose`` is None. ``ipv4``,
+    ``ipv6``, ``port`` and ``tcp`` say how servers are asked that are not URLs. ``verbose`` shows the trace on stderr,
+    ``quiet`` only errors.
     """
 
     origin: str | None = None
@@ -58,7 +57,8 @@ class LookupOptions(NamedTuple):
     scheme: str | None = None
     profile: Profile = "current"
     choose: str | None = None
-    family: int | None = None
+    ipv4: bool = False
+    ipv6: bool = False
     port: int | None = None
     tcp: bool = False
     verbose: bool = False
@@ -87,14 +87,10 @@ Argument: TypeAlias = Ark | NotArk
 
 
 class Client(NamedTuple):
-    """What looks up ARKs. ``ask`` takes an ARK and ``on_step``; ``cache`` is None if DNS is asked directly."""
+    """The client of one command. ``ask`` takes an ARK and ``on_step``; ``cache`` is None if DNS is asked directly."""
 
     ask: Callable[..., Discovery]
     cache: Cache | None = None
-
-    def close(self) -> None:
-        if self.cache is not None:
-            self.cache.close()
 
 
 def with_plus(words: Sequence[str], options: LookupOptions) -> tuple[list[str], LookupOptions]:
@@ -110,10 +106,11 @@ def split_servers(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def arks_and_client(words: Sequence[str], options: LookupOptions) -> tuple[list[Argument], Client]:
-    """The ARKs among the arguments, and the client for them, which asks the ``@SERVER`` arguments if there are any.
+    """The ARKs among the arguments, and their client: a cache if one is set up and no server is named, else DNS.
 
-    Raises ConfigError without an ARK, ArkSyntaxError if no argument is an ARK or one is a server without ``@``, and
-    what ``client_of`` raises.
+    Raises ArkSyntaxError if no argument is an ARK or one is a server without ``@``, ConfigError without an ARK and for
+    options that do not go together, DiscoveryFailed if there is no server to ask or one has no address, OSError for a
+    configuration that cannot be read.
     """
     words, options = with_plus(words, options)
     texts, servers = split_servers(words)
@@ -122,33 +119,24 @@ def arks_and_client(words: Sequence[str], options: LookupOptions) -> tuple[list[
         raise ConfigError("no ARK given")
     if isinstance(arks[0], NotArk) and all(isinstance(ark, NotArk) for ark in arks):
         raise arks[0].error
-    return arks, client_of(servers, options)
+    config = read_config(options.config)
+    if (cache := cache_of(servers, options, config)) is not None:
+        chooser = chooser_of(options, config)
+        return arks, Client(cache.discover if chooser is None else partial(cache.discover, chooser=chooser), cache)
+    return arks, Client(_dns(servers, options, config))
 
 
 def _parse(word: str, profile: Profile) -> Argument:
     try:
         return call.as_ark(word, profile)
     except ArkSyntaxError as error:
-        if is_address(word.partition("#")[0]):  # otherwise the ARKs would be looked up at a server not meant
+        if is_address(word.partition("#")[0]):  # without the @, the ARKs would be looked up at another server
             raise ArkSyntaxError(f"{error}: is it '@{word}'?") from None
         return NotArk(word, error)
 
 
-def client_of(servers: list[str], options: LookupOptions) -> Client:
-    """A cache if one is set up and no server is named, else DNS directly.
-
-    Raises ConfigError for options that do not go together, DiscoveryFailed if there is no server to ask or one has no
-    address, OSError for a configuration that cannot be read.
-    """
-    config = read_config(options.config)
-    if (cache := cache_of(servers, options, config)) is not None:
-        chooser = chooser_of(options, config)
-        return Client(cache.discover if chooser is None else partial(cache.discover, chooser=chooser), cache)
-    return Client(_dns(servers, options, config))
-
-
 def _dns(servers: list[str], options: LookupOptions, config: Config | None) -> Callable[..., Discovery]:
-    """Asks DNS with the stub resolver; servers that are URLs need dnspython's resolvers."""
+    """A function that asks DNS, with the stub resolver, or with dnspython's resolvers if servers are URLs."""
     servers = servers_of(servers, config, options)
     given = {**walk_options(options, config), "require": options.require, "chooser": chooser_of(options, config)}
     call.with_origin(None, given["origin"])
@@ -171,11 +159,11 @@ def _dns(servers: list[str], options: LookupOptions, config: Config | None) -> C
 def read_config(
     file: str | None = None, *, running: bool = True, flags: Mapping[str, tuple[object, str]] = MappingProxyType({})
 ) -> Config | None:
-    """The configuration of the client: FILE, that of MAPTR_CONFIG, or the first with a ``[client]``, ``[cache]``,
-    ``[table]`` or ``[gateway]`` of ``maptr.toml`` here, the user's, and (if ``running``) that of a running ``maptr
-    up``. ``flags`` are options that override it.
+    """The configuration of the client, or None: ``file``, or the file in MAPTR_CONFIG, or the first of three that has
+    a ``[client]``, ``[cache]``, ``[table]`` or ``[gateway]``: ``maptr.toml`` in the current folder, the user's, and
+    (if ``running``) that of a running ``maptr up``.
 
-    None if there is none. Raises ConfigError and OSError.
+    ``flags`` are options that override it. Raises ConfigError and OSError.
     """
     files = _config_files(file, running=running)
     if files is None and not flags:
@@ -186,9 +174,8 @@ def read_config(
 
     for each in files or ():
         config = configuration.load(Path(each), environment=os.environ, flags=flags, secrets=False)
-        if file or os.environ.get("MAPTR_CONFIG"):  # it is named
-            return config
-        if any(key.startswith(("client.", "cache.", "table.", "gateway.")) for key in config.places):
+        named = file or os.environ.get("MAPTR_CONFIG")
+        if named or any(key.startswith(("client.", "cache.", "table.", "gateway.")) for key in config.places):
             return config
     return configuration.load(None, environment=os.environ, flags=flags, secrets=False)
 
@@ -221,10 +208,9 @@ def origin_of(given: str | None, config: Config | None) -> str:
 
 
 def servers_of(given: list[str], config: Config | None, options: LookupOptions = DEFAULTS) -> list[str]:
-    """The servers of the command line, else of the configuration; empty for those of the system.
+    """The servers of the command line, else of the configuration, else none, which means those of the system.
 
-    Raises ConfigError for a bad server, and for one that cannot be asked as the options want; DiscoveryFailed if no
-    server is left.
+    Raises ConfigError for a bad server and for one that the options exclude; DiscoveryFailed if no server is left.
     """
     for text in given:
         try:
@@ -232,23 +218,22 @@ def servers_of(given: list[str], config: Config | None, options: LookupOptions =
         except ValueError as error:
             raise ConfigError(f"@SERVER: {error}") from None
     servers = given or (list(config.client.nameservers) if config is not None else [])
-    if (options.family, options.port, options.tcp) == (None, None, False):
+    if options.ipv4 and options.ipv6:
+        raise ConfigError("only one of -4 and -6 is allowed")
+    if not (options.ipv4 or options.ipv6 or options.port or options.tcp):
         return servers
     refuse_urls(servers, given, config, "-4, -6, -p and +tcp are for servers")
     servers = servers or system_servers()
     found = [each for text in servers for each in find_servers(text, options.port or PORT, options.timeout)]
-    wanted = [
-        f"{TCP if options.tcp or each.tcp else ''}{each}"
-        for each in found
-        if options.family in (None, 6 if ":" in each.address else 4)
-    ]
+    version = 4 if options.ipv4 else 6 if options.ipv6 else None
+    wanted = [each for each in found if version in (None, 6 if ":" in each.address else 4)]
     if not wanted:
-        raise DiscoveryFailed(f"no server has an IPv{options.family} address: {', '.join(servers)}")
-    return wanted
+        raise DiscoveryFailed(f"no server has an IPv{version} address: {', '.join(servers)}")
+    return [f"{TCP if options.tcp or each.tcp else ''}{each}" for each in wanted]
 
 
 def refuse_urls(servers: list[str], given: list[str], config: Config | None, only: str) -> None:
-    """Raises ConfigError for a server that is asked by TLS or HTTPS. ``only`` says what needs other servers."""
+    """Raise ConfigError for a server that is asked by TLS or HTTPS. ``only`` says what needs other servers."""
     for text in servers:
         if call.has_urls([text]):
             reason = f"{text}: {only} without tls:// or https://"
@@ -266,7 +251,7 @@ def chooser_of(given: LookupOptions, config: Config | None) -> Chooser | None:
 
 
 def walk_options(given: LookupOptions, config: Config | None) -> dict[str, Any]:
-    """The keyword arguments that all functions take which look up ARKs."""
+    """The keyword arguments that all functions that look up ARKs take."""
     settings = Settings(allow_private=given.allow_private, scheme=scheme_of(given.scheme, config))
     return {"origin": origin_of(given.origin, config), "lifetime": given.timeout, "settings": settings}
 
@@ -277,7 +262,7 @@ def scheme_of(given: str | None, config: Config | None) -> str:
 
 
 def table_of(config: Config | None) -> str | None:
-    """The file of the configured table, else of the one that ``maptr table pull`` wrote, if it exists."""
+    """The file of the configured table, else the table that ``maptr table pull`` wrote, if it exists."""
     if config is not None and (file := config.cache.natab or config.table.file):
         return str(file)
     default = places.table_file(os.environ)
@@ -358,11 +343,11 @@ def cache_file(config: Config | None) -> str | None:
     return path
 
 
-# ---- what is shown
+# ---- output
 
 
 def show_urls(arks: Sequence[Argument], client: Client, options: LookupOptions) -> int:
-    """Print one line for each ARK, empty if it has no URL; the exit code."""
+    """Print one line for each ARK, empty if it has no URL. Return the exit code."""
 
     def show(ark: Argument, found: Discovery | None, error: MaptrError | None) -> None:
         made = found.url() if found and error is None else None  # an answer that is not secure has candidates
@@ -372,14 +357,14 @@ def show_urls(arks: Sequence[Argument], client: Client, options: LookupOptions) 
             output.json_data({"ark": str(ark), "url": made, **fields, "error": str(error) if error else None})
             return
         if made and found and (found.source == "natab" or found.stale):
-            _show_source(found, options)
+            options.inform(f"{ark}: {provenance(found)}")
         output.data(made or "")
 
-    return _answer(arks, client, show, options)
+    return answer(arks, client, options, show)
 
 
 def show_discoveries(arks: Sequence[Argument], client: Client, options: LookupOptions, *, short: bool = False) -> int:
-    """Print the candidates of each ARK, best first; the exit code."""
+    """Print the candidates of each ARK, best first. Return the exit code."""
 
     def show(ark: Argument, found: Discovery | None, error: MaptrError | None) -> None:
         if options.as_json:
@@ -389,54 +374,50 @@ def show_discoveries(arks: Sequence[Argument], client: Client, options: LookupOp
             output.json_data({**document, "age": age_of(found), "error": str(error) if error else None})
         elif found and error is None:
             if client.cache is not None:
-                _show_source(found, options)
-            if short:
-                output.data("\n".join(found.urls()))
-                return
-            for line in found.to_text().splitlines():
+                options.inform(f"{ark}: {provenance(found)}")
+            for line in found.urls() if short else found.to_text().splitlines():
                 url, tab, rest = line.partition("\t")
-                output.data(Painted(url, output.GOOD), tab, Painted(rest, output.MINOR))
+                output.data(url if short else Painted(url, output.GOOD), tab, Painted(rest, output.MINOR))
 
-    return _answer(arks, client, show, options)
+    return answer(arks, client, options, show)
 
 
-def _answer(arks: Sequence[Argument], client: Client, show: Callable[..., None], options: LookupOptions) -> int:
-    """Look up each ARK and show its discovery or error; the exit code."""
+def answer(
+    arks: Sequence[Argument],
+    client: Client,
+    options: LookupOptions,
+    show: Callable[[Argument, Discovery | None, MaptrError | None], int | None],
+) -> int:
+    """Look up each ARK and ``show`` its discovery, or its error with the discovery that came with it.
+
+    ``show`` may return an exit code, or raise NmaError and DiscoveryError. Return the greatest exit code.
+    """
     code, advice = output.EXIT_OK, ""
-    trace = options.verbose and not options.as_json
     try:
         for answered, ark in enumerate(arks):
-            found: Discovery | None = None
-            error: ArkSyntaxError | DiscoveryError | None = None
             try:
                 if isinstance(ark, NotArk):
                     raise ark.error
-                for note in ark.notes if trace else ():
+                for note in ark.notes if options.verbose else ():
                     options.inform(f"{ark}: {note}")
-                found = client.ask(ark, on_step=show_step if trace else None)
+                found = client.ask(ark, on_step=show_step if options.verbose else None)
                 if not found.complete and found.source == "dns":
                     options.inform(f"{ark}: this may not be all: {found.unsaid()}")
+                code = max(code, show(ark, found, None) or output.EXIT_OK)
             except KeyboardInterrupt:
-                output.interrupted(answers_kept(answered, len(arks)))
-            except ArkSyntaxError as raised:
-                error = raised
-            except DiscoveryError as raised:
-                error, found = raised, raised.discovery
-                advice = advice or advice_of(found)
-            show(ark, found, error)
-            if error is not None:
+                output.interrupted(f"{answered} of {len(arks)} ARKs were answered; ask again for the others")
+            except (ArkSyntaxError, DiscoveryError, NmaError) as error:
+                discovery = error.discovery if isinstance(error, DiscoveryError) else None
+                advice = advice or advice_of(discovery)
+                show(ark, discovery, error)
                 code = max(code, code_of(error))
                 output.error(str(error))
         if advice:
             options.inform(advice)
     finally:
-        client.close()
+        if client.cache is not None:
+            client.cache.close()
     return code
-
-
-def answers_kept(answered: int, asked: int) -> str:
-    """What to do after an interruption."""
-    return f"{answered} of {asked} ARKs were answered; ask again for the others"
 
 
 def advice_of(found: Discovery | None) -> str:
@@ -445,22 +426,15 @@ def advice_of(found: Discovery | None) -> str:
 
 
 def code_of(error: MaptrError) -> int:
-    """The exit code of an ARK without an answer; that of several ARKs is the greatest."""
+    """The exit code of an ARK without an answer."""
     if isinstance(error, ArkSyntaxError):
         return output.EXIT_USAGE
     return output.EXIT_NONE if isinstance(error, NoMappingAuthority) else output.EXIT_NO_ANSWER
 
 
-# ---- where an answer comes from
-
-
-def _show_source(found: Discovery, options: LookupOptions) -> None:
-    options.inform(f"{found.ark}: {provenance(found, time.time())}")
-
-
-def provenance(found: Discovery, now: float) -> str:
+def provenance(found: Discovery) -> str:
     """Source, age and reason of a discovery in words."""
-    age = found.age(now)
+    age = found.age(time.time())
     old = "of unknown age" if age is None else f"{duration_text(age)} old"
     return f"from {SOURCES[found.source]}, {old}{', stale' if found.stale else ''} ({found.reason})"
 
@@ -479,12 +453,9 @@ def duration_text(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-# ---- the trace
-
-
 def show_step(step: Step) -> None:
-    """``? name NAPTR`` with the outcome, ``+`` for records that count, ``-`` for those that do not, and ``=`` for the
-    links of the chain of trust."""
+    """Print a step of the trace: ``? name NAPTR`` with the outcome, ``+`` for a record that counts, ``-`` for one that
+    does not, and ``=`` for a link of the chain of trust."""
     indent = "  " * step.depth
     output.talk(indent, Painted("?", output.STRONG), f" {step}")
     for reading in step.readings:

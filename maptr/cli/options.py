@@ -1,8 +1,7 @@
 """Options, arguments and files that several commands share. Mistakes in options are click's UsageError.
 
-An input is never the output, under whatever path: a hard link, a symbolic link, or the shell's redirection. A file
-that maptr wrote is replaced; any other file only with ``--overwrite``. OSError and TableError end the command with
-exit code 8.
+An input is never the output, not even by a hard link, a symbolic link or the shell's redirection. A file that maptr
+wrote is replaced; any other file only with ``--overwrite``. OSError and TableError end the command with exit code 8.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from maptr.cli.lookup import DEFAULTS, ORIGIN
 from maptr.errors import TableError, reason_of
 from maptr.files import read_whole, write_atomically
 from maptr.protocol import names
+from maptr.protocol.address import Address
 from maptr.protocol.numbers import PORT
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ STDIN, STDOUT = 0, 1  # descriptors
 
 PATH = click.Path(readable=False)  # a file that the shell completes; its errors are those of opening it
 FILE = click.Path(dir_okay=False)
+INPUT = click.Path(dir_okay=False, allow_dash=True)
 FILE_PATH = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -50,7 +51,7 @@ def file_option(*names: str, help: str, type: click.Path = PATH, metavar: str = 
 
 
 class Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic from click 8.2 on
-    """The value that a function makes of the text; its ValueError and OSError are bad usage."""
+    """The value that a function makes from the text. Its ValueError and OSError are bad usage."""
 
     name = "text"
 
@@ -64,15 +65,11 @@ class Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic
             self.fail(reason_of(error), param, ctx)
 
 
-class FormatChoice(click.Choice):  # type: ignore[type-arg,unused-ignore]
-    """Formats by name. click would apply the earlier names of options, of which natab is one, to them too."""
-
-    def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
-        return str(choice)
+ADDRESS = Parsed(lambda text: str(Address.from_text(text)))
 
 
-def duration(least: int = 0) -> Parsed:
-    """``14d``, ``36h`` or ``3600`` as seconds, at least ``least``."""
+def time_option(name: str, default: str | None = None, *, help: str, least: int = 0) -> Callable[[Command], Command]:
+    """An option for seconds, given as ``14d``, ``36h`` or ``3600``; ``least`` seconds at least."""
 
     def parse(text: str) -> int:
         from maptr.config.model import read_duration
@@ -81,7 +78,7 @@ def duration(least: int = 0) -> Parsed:
             raise ValueError(f"must be at least {least} s")
         return seconds
 
-    return Parsed(parse)
+    return click.option(name, metavar="TIME", type=Parsed(parse), default=default, help=help)
 
 
 ORIGIN_OPTION = click.option(
@@ -138,6 +135,11 @@ VERBOSE_OPTION = click.option(
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
+def zone_name_option(default: str) -> Callable[[Command], Command]:
+    """``--origin`` for commands that read a zone file, with the words for its default."""
+    return click.option("--origin", metavar="NAME", help=f"Take this for the name of the zone.  [default: {default}]")
+
+
 def timeout_option(default: float, help: str) -> Callable[[Command], Command]:
     """``--timeout``: seconds, more than 0."""
     return click.option("--timeout", default=default, type=_POSITIVE, metavar="SECONDS", help=help)
@@ -154,6 +156,7 @@ def discovery_options(help: str, *, timeout: float = DEFAULTS.timeout) -> Callab
         click.option("--trust-ad", is_flag=True, help="Trust the DNSSEC validation of the server (its AD flag)."),
         file_option(
             "--trust-anchor",
+            type=click.Path(exists=True, dir_okay=False),
             help="Validate DNSSEC from the DS or DNSKEY records in FILE: a zone file or BIND's trust-anchors.",
         ),
         click.option("--require", type=click.Choice(["secure"]), help="Accept only answers validated by DNSSEC."),
@@ -164,8 +167,8 @@ def discovery_options(help: str, *, timeout: float = DEFAULTS.timeout) -> Callab
         CHOOSE_OPTION,
         SCHEME_OPTION,
         PROFILE_OPTION,
-        click.option("-4", "family", flag_value=4, type=int, help="Ask DNS servers at IPv4 addresses only."),
-        click.option("-6", "family", flag_value=6, type=int, help="Ask DNS servers at IPv6 addresses only."),
+        click.option("-4", "ipv4", is_flag=True, help="Ask DNS servers at IPv4 addresses only; not with -6."),
+        click.option("-6", "ipv6", is_flag=True, help="Ask DNS servers at IPv6 addresses only; not with -4."),
         click.option(
             "-p",
             "--port",
@@ -188,10 +191,13 @@ def parse_naans(words: Iterable[str]) -> list[str]:
     """The NAANs of NAANs and shoulders. Raises UsageError for anything else."""
     from maptr.registry.table import parse_key
 
-    try:
-        return [parse_key(word)[0] for word in words]
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
+    naans = []
+    for word in words:
+        try:
+            naans.append(parse_key(word)[0])
+        except ValueError as error:
+            raise click.UsageError(f"{word!r} is not a NAAN or a shoulder: {error}") from None
+    return naans
 
 
 def parse_name(option: str, text: str) -> Labels:
@@ -203,7 +209,7 @@ def parse_name(option: str, text: str) -> Labels:
 
 
 def find_table(file: str | None, config: Config | None) -> str:
-    """The file of TABLE_OPTION or its default. Raises UsageError if there is none."""
+    """The file of TABLE_OPTION, or its default. Raises UsageError if there is none."""
     named = file or lookup.table_of(config)
     if named is None:
         raise click.UsageError("no table was pulled and none is configured: give --table FILE")
@@ -262,13 +268,8 @@ def output_option(help: str, metavar: str = "FILE") -> Callable[[Command], Comma
     return click.option("-o", "--output", "target", metavar=metavar, type=PATH, callback=_target, help=help)
 
 
-def overwrite_option(help: str) -> Callable[[Command], Command]:
-    """``--overwrite``, for a file that maptr did not write."""
-    return click.option("--overwrite", is_flag=True, help=help)
-
-
 def refuse_input(target: Path | None, inputs: Iterable[str | Path | None]) -> None:
-    """Raises UsageError if the output (standard output if ``target`` is None) is one of the inputs."""
+    """Raise UsageError if the output (standard output if ``target`` is None) is one of the inputs."""
     there = _status(STDOUT if target is None else target)
     if there is None or not stat.S_ISREG(there.st_mode):
         return  # a terminal, a pipe or a device may be both
@@ -279,7 +280,7 @@ def refuse_input(target: Path | None, inputs: Iterable[str | Path | None]) -> No
 
 
 def refuse_foreign(target: Path | None, is_ours: Callable[[bytes], bool], *, overwrite: bool) -> None:
-    """Raises UsageError if ``target`` is a file with other content than maptr writes, unless ``overwrite``; OSError."""
+    """Raise UsageError if ``target`` is a file that maptr did not write, unless ``overwrite``. Raises OSError."""
     there = None if target is None else _status(target)
     if target is None or there is None or overwrite:
         return

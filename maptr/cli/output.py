@@ -1,7 +1,6 @@
-"""Everything that the command line writes: data on stdout, messages on stderr, and exit codes by name.
+"""The output of commands: data on stdout, messages on stderr, and exit codes by name.
 
-A line is written in parts, some of which are ``Painted``: they have a colour if a person looks (``is_colored``). JSON
-is never coloured.
+A line is written in parts. A part that is ``Painted`` has a colour on a terminal (``is_colored``). JSON has no colours.
 """
 
 from __future__ import annotations
@@ -10,17 +9,14 @@ import errno
 import io
 import os
 import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn, TextIO
 
 from maptr.cli.progress import Bar, aside
 from maptr.errors import printable
 
-TYPE_CHECKING = False  # typing's own takes milliseconds to import
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from typing import Any, BinaryIO, NoReturn, TextIO
-
     from maptr.zone.finding import Finding
 
 SCHEMA = "maptr/1"
@@ -35,11 +31,9 @@ EXIT_NO_ANSWER = 9  # DNS did not answer
 EXIT_INTERNAL = 10  # a bug in maptr
 EXIT_INTERRUPTED = 130  # by Ctrl-C: 128 and the number of SIGINT, as shells count
 
-LOG_FORMAT = "maptr: %(message)s"  # of the library's log on stderr, as the messages of ``fail``
-
 
 def escape_missing_characters() -> None:
-    """Make stdout and stderr write escapes for characters that their encoding lacks."""
+    """Make stdout and stderr escape the characters that their encoding lacks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -63,8 +57,8 @@ COLORS = ("auto", "always", "never")  # the values of --color
 
 
 def is_colored(file: TextIO | None) -> bool:
-    """By ``--color``, else NO_COLOR, else FORCE_COLOR and CLICOLOR_FORCE, else whether the file is a terminal."""
-    click = sys.modules.get("click")  # without it, there was no --color
+    """Whether to use colours: by ``--color``, else NO_COLOR, FORCE_COLOR or CLICOLOR_FORCE, else on a terminal."""
+    click = sys.modules.get("click")  # ``start`` runs without click, and so without --color
     context = click.get_current_context(silent=True) if click is not None else None
     if context is not None and context.color is not None:
         return bool(context.color)
@@ -81,18 +75,18 @@ def is_terminal(file: TextIO | None) -> bool:
 
 
 def painted(text: str, word: str, color: str | None) -> tuple[str | Painted, ...]:
-    """The text in parts, the first ``word`` in it with a colour."""
+    """The parts of a text in which the first ``word`` has a colour."""
     before, word, after = text.partition(word)
     return before, Painted(word, color), after
 
 
 def of_change(line: str) -> tuple[str | Painted, ...]:
-    """A line that begins with the sign of a change, in parts."""
+    """The parts of a line that begins with the sign of a change."""
     return Painted(line[:1], SIGNS.get(line[:1])), line[1:]
 
 
 def of_finding(finding: Finding) -> tuple[str | Painted, ...]:
-    """The line of a finding, in parts."""
+    """The parts of the line of a finding."""
     return painted(str(finding), f"{finding.severity}:", SEVERITIES[finding.severity])
 
 
@@ -134,14 +128,14 @@ def _write(file: TextIO | None, *parts: str | Painted) -> None:
     if file is None:  # the parent process closed it
         return
     colored = any(isinstance(part, Painted) for part in parts) and is_colored(file)
-    text = "".join(_shown(part, colored=colored) for part in parts)
+    text = "".join(_terminal_text(part, colored=colored) for part in parts)
     with aside(file):
         file.write(text + "\n")
         file.flush()
 
 
-def _shown(part: str | Painted, *, colored: bool) -> str:
-    """Without characters that a terminal would obey, except those of the colour."""
+def _terminal_text(part: str | Painted, *, colored: bool) -> str:
+    """The text of a part, in which only the codes of its colour can control a terminal."""
     text = printable(part if isinstance(part, str) else part.text, keep="\n\t")
     if isinstance(part, str) or not colored or not text:
         return text
@@ -152,9 +146,9 @@ def _shown(part: str | Painted, *, colored: bool) -> str:
 
 @contextmanager
 def progress(label: str, total: float | None = None, *, hidden: bool = False) -> Iterator[Callable[..., object]]:
-    """A progress bar on stderr if it is a terminal, unless ``hidden``. Yields its ``Bar.update``.
+    """Show a progress bar on stderr if it is a terminal, unless ``hidden``. Yields its ``Bar.update``.
 
-    Without a ``total`` the bar shows that the work goes on, and for how long.
+    Without a ``total``, the bar shows that the work goes on, and for how long.
     """
     if hidden or not is_terminal(sys.stderr):
         yield lambda **changes: None
@@ -172,13 +166,11 @@ def can_encode(file: TextIO, text: str) -> bool:
     return True
 
 
-@contextmanager
-def stdout() -> Iterator[TextIO]:
-    """Stdout to write rows to, flushed at the end. Raises OSError, also if the parent process closed it."""
+def standard_output() -> TextIO:
+    """Stdout. Raises OSError if the parent process closed it."""
     if sys.stdout is None:
         raise OSError(errno.EBADF, "standard output is closed")
-    yield sys.stdout
-    sys.stdout.flush()
+    return sys.stdout
 
 
 def standard_input() -> BinaryIO:
@@ -194,13 +186,13 @@ def json_data(document: Mapping[str, Any]) -> None:
 
 
 def json_text(document: Mapping[str, Any], file: TextIO | None) -> str:
-    """The document with escapes for characters that the file cannot hold or that a terminal would obey."""
-    import json
+    """The document, with escapes for characters that the file cannot encode or that control a terminal."""
+    import json  # late: few command lines print JSON
 
     text = json.dumps({"schema": SCHEMA, **document}, ensure_ascii=False)
     if file is not None and not can_encode(file, text):
         return json.dumps({"schema": SCHEMA, **document})
-    if not text.isprintable():  # JSON may hold characters that terminals obey, such as U+009B
+    if not text.isprintable():  # JSON may hold control characters such as U+009B
         text = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
     return text
 
@@ -211,7 +203,7 @@ def fail(message: str, code: int) -> NoReturn:
 
 
 def discard_stdout() -> None:
-    """Drop what stdout has buffered if it cannot be written: Python 3.13 would report it at exit, with code 120."""
+    """Drop the buffer of stdout if it cannot be written. Python 3.13 would report it at exit, with code 120."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -227,9 +219,9 @@ def interrupted(kept: str = "nothing was changed; run it again") -> NoReturn:
 
 @contextmanager
 def errors_end_the_command(*passing: type[BaseException]) -> Iterator[None]:
-    """Turn an error that the command did not handle, Ctrl-C included, into a message and an exit code.
+    """Turn an error that the command did not handle, or Ctrl-C, into a message and an exit code.
 
-    Errors of the types ``passing`` are raised. A bug has the code 10, not Python's 1, which means "none found".
+    Errors of the types ``passing`` are raised. A bug has the code 10, because Python's 1 means "none found" here.
     """
     try:
         yield
@@ -242,7 +234,7 @@ def errors_end_the_command(*passing: type[BaseException]) -> Iterator[None]:
         from maptr.errors import MissingExtra, SigningError, TableError, ZoneError, reason_of
 
         if isinstance(error, OSError) and error.errno == errno.EPIPE:
-            raise  # a reader that closed the pipe is not an error
+            raise  # the reader closed the pipe, which is not an error
         codes: dict[type[Exception], int] = {
             MissingExtra: EXIT_USAGE,  # before SigningError, of which it is one
             SigningError: EXIT_NONE,
@@ -251,10 +243,10 @@ def errors_end_the_command(*passing: type[BaseException]) -> Iterator[None]:
             OSError: EXIT_UNREADABLE,
             DiscoveryError: EXIT_NO_ANSWER,
         }
-        code = next((code for kind, code in codes.items() if isinstance(error, kind)), None)
         discard_stdout()
-        if code is not None:
-            fail(reason_of(error), code)
+        for kind, code in codes.items():
+            if isinstance(error, kind):
+                fail(reason_of(error), code)
         import traceback
 
         traceback.print_exception(error)

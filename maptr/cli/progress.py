@@ -6,31 +6,28 @@ at the end.
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, TextIO
 
-TYPE_CHECKING = False  # typing's own takes milliseconds to import
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
-    from typing import Any, TextIO
-
     from rich.progress import Progress
 
 DELAY = 0.3  # seconds
 
-_bar: ContextVar[Bar | None] = ContextVar("bar", default=None)  # which is shown, or will be
+_bar: ContextVar[Bar | None] = ContextVar("bar", default=None)  # the bar of the work under way
 
 
 class Bar:
-    """A progress bar. A thread shows it, so that its owner need not call ``update``."""
+    """A progress bar. A thread shows it when it is due, even if ``update`` is never called."""
 
-    def __init__(self, label: str, total: float | None = None, *, colored: bool = True) -> None:
+    def __init__(self, label: str, total: float | None, *, colored: bool) -> None:
         from threading import RLock, Timer  # late: few command lines have a bar
 
         self._label, self._total, self._done = label, total, 0.0
         self._colored = colored
-        self._lock = RLock()  # of what follows
+        self._lock = RLock()  # of the next two
         self._closed = False
         self._shown: Progress | None = None
         self._timer = Timer(DELAY, self._show)
@@ -49,19 +46,16 @@ class Bar:
             if self._shown is not None:
                 self._shown.stop()
 
-    def update(
-        self, *, advance: float = 0, completed: float | None = None, total: float | None = None, label: str = ""
-    ) -> None:
-        """Take the work that was done since, or in all; a new total; a new label."""
+    def update(self, *, advance: float = 0, completed: float | None = None, total: float | None = None) -> None:
+        """Report the amount done, since the last call (``advance``) or in all (``completed``), or the total."""
         self._done = self._done + advance if completed is None else completed
         self._total = total or self._total
-        self._label = label or self._label
         if self._shown is not None:
             self._shown.update(self._shown.task_ids[0], **self._state())
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Without the bar on the terminal."""
+        """Hide the bar while the block runs."""
         with self._lock:
             if self._shown is None:
                 yield
@@ -73,7 +67,7 @@ class Bar:
                 self._shown.start()
 
     def _show(self) -> None:
-        from rich.console import Console  # late: they take a tenth of a second to import
+        from rich.console import Console  # late: rich takes a tenth of a second to import
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         shown = Progress(
@@ -98,6 +92,6 @@ class Bar:
 
 
 def aside(file: TextIO) -> AbstractContextManager[None]:
-    """Without a bar on the terminal, if the file is one, while a line is written to it."""
+    """Hide the bar of the work under way while a line is written to the file, if that is a terminal."""
     bar = _bar.get()
     return bar.aside() if bar is not None and file.isatty() else nullcontext()

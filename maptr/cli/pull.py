@@ -16,7 +16,7 @@ import click
 from maptr import places, registry
 from maptr.cli import lookup, options, output
 from maptr.cli.group import command
-from maptr.cli.options import FILE_PATH, duration, file_option, overwrite_option, refuse_foreign
+from maptr.cli.options import FILE_PATH, file_option, refuse_foreign
 from maptr.cli.output import Painted
 from maptr.errors import MaptrError, MissingExtra, PullFailed, SignatureError, TableError, UnsafePlan, reason_of
 from maptr.registry.minisign import PublicKey
@@ -32,7 +32,7 @@ from maptr.registry.pull import OFFICIAL, Demands, Pull, apply_pull, jittered, p
     help="Compare with this table and, with --apply, replace it.  [default: the user's table, or configured]",
 )
 @click.option("--apply", "act", is_flag=True, help="Apply the plan.  [default: only show it]")
-@overwrite_option("Replace FILE even if it is not a registry and was not pulled before.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE even if it is not a registry and was not pulled before.")
 @click.option(
     "--force",
     is_flag=True,
@@ -48,11 +48,8 @@ from maptr.registry.pull import OFFICIAL, Demands, Pull, apply_pull, jittered, p
 @file_option("--cafile", help="Trust the CA certificates in FILE.  [default: those of the system]")
 @options.timeout_option(60.0, "Give up a source after this time.")
 @options.CONFIG_OPTION
-@click.option(
-    "--every",
-    type=duration(1),
-    metavar="TIME",
-    help="Repeat for ever after this time, such as 1h or 15m; needs --apply.  [default: pull once]",
+@options.time_option(
+    "--every", least=1, help="Repeat for ever after this time, such as 1h or 15m; needs --apply.  [default: pull once]"
 )
 @click.option("--json", "form", flag_value="json", help="Print the plan as one JSON document.")
 @click.option("--markdown", "form", flag_value="markdown", help="Print the plan as a Markdown table.")

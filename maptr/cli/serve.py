@@ -20,7 +20,7 @@ import click
 from maptr import config as configuration
 from maptr.cli import logstream, output
 from maptr.cli.group import command
-from maptr.cli.options import PATH, Command, Parsed
+from maptr.cli.options import ADDRESS, PATH, Command, Parsed
 from maptr.config import Config, KeyConfig, ZoneConfig
 from maptr.config.model import ServeConfig, read_algorithm, read_name, read_tsig_secret
 from maptr.dnssec.expiry import signature_state
@@ -77,7 +77,7 @@ def _key(text: str) -> KeyConfig:
     "--listen",
     "serve.listen",
     metavar="HOST:PORT",
-    type=Parsed(lambda text: str(Address.from_text(text))),
+    type=ADDRESS,
     multiple=True,
     help=f"Serve UDP and TCP at this address, such as [::1]:{SERVER_PORT}; port 0 takes a free one. The option can be "
     "repeated.  "
@@ -108,7 +108,7 @@ def _key(text: str) -> KeyConfig:
     "--tls-listen",
     "serve.tls.listen",
     metavar="HOST:PORT",
-    type=Parsed(lambda text: str(Address.from_text(text))),
+    type=ADDRESS,
     multiple=True,
     help="Serve DNS over TLS at this address, such as 127.0.0.1:853; it needs --tls-cert and --tls-key. The option can "
     "be repeated.  "
@@ -298,8 +298,7 @@ def _leave_root(config: Config, *, listening: bool) -> Sockets | None:
 
 
 def _run(config: Config, read: Callable[[], Config], listening: Sockets | None) -> None:
-    level = getattr(logging, config.serve.log_level.upper())
-    logstream.configure(level, logstream.formatter(config.serve.log_format))
+    logstream.configure(config.serve.log_level, config.serve.log_format)
     if os.geteuid() == 0 and not config.serve.user:
         log.warning("running as root: serve.user, or --user, names a user to run as once the sockets are bound")
     if config.serve.workers != 1:
@@ -321,7 +320,7 @@ def _errors_reported(*, as_json: bool) -> Iterator[None]:
         yield
     except (ConfigError, OSError) as error:
         if isinstance(error, ConfigError) and all(each.filename.startswith("--") for each in error.all) and not as_json:
-            raise click.UsageError("; ".join(f"{each.filename}: {each.reason}" for each in error.all)) from None
+            raise click.UsageError(str(error)) from None
         _report([error], as_json=as_json)
 
 

@@ -29,25 +29,11 @@ if TYPE_CHECKING:
 @click.argument("file", metavar="FILE", type=options.PATH)
 @click.argument("keys", metavar="KEYS", type=click.Path(path_type=Path))
 @options.output_option("Write the zone to OUT, atomically.  [default: standard output]", "OUT")
-@options.overwrite_option("Replace OUT even if it is not a zone of this name.")
-@click.option("--origin", metavar="NAME", help="Take this for the name of the zone.  [default: owner of the SOA]")
-@click.option(
-    "--lifetime", metavar="TIME", type=options.duration(), default="14d", help="Make signatures valid for this time."
-)
-@click.option(
-    "--inception",
-    metavar="TIME",
-    type=options.duration(),
-    default="1h",
-    help="Let signatures be valid from this long ago.",
-)
-@click.option(
-    "--refresh",
-    metavar="TIME",
-    type=options.duration(),
-    default="7d",
-    help="Renew signatures this long before their end.",
-)
+@click.option("--overwrite", is_flag=True, help="Replace OUT even if it is not a zone of this name.")
+@options.zone_name_option("owner of the SOA")
+@options.time_option("--lifetime", "14d", help="Make signatures valid for this time.")
+@options.time_option("--inception", "1h", help="Let signatures be valid from this long ago.")
+@options.time_option("--refresh", "7d", help="Renew signatures this long before their end.")
 @click.option("--zonemd/--no-zonemd", default=True, help="Add a digest of the whole zone (RFC 8976), or leave it out.")
 @click.option(
     "--cds",
@@ -55,12 +41,7 @@ if TYPE_CHECKING:
     default="publish",
     help="Publish CDS and CDNSKEY for the parent: those of the active keys, none, or those that delete the DS.",
 )
-@click.option(
-    "--dnskey-ttl",
-    metavar="TIME",
-    type=options.duration(),
-    help="Give DNSKEY, CDS and CDNSKEY this TTL.  [default: that of the SOA]",
-)
+@options.time_option("--dnskey-ttl", help="Give DNSKEY, CDS and CDNSKEY this TTL.  [default: that of the SOA]")
 @click.option(
     "--force",
     is_flag=True,

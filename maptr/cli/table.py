@@ -13,17 +13,8 @@ import click
 
 from maptr import registry
 from maptr.cli import options, output
-from maptr.cli.group import LazyGroup
-from maptr.cli.options import (
-    FormatChoice,
-    input_name,
-    output_option,
-    overwrite_option,
-    read_table,
-    refuse_foreign,
-    refuse_input,
-    write,
-)
+from maptr.cli.group import Group
+from maptr.cli.options import input_name, output_option, read_table, refuse_foreign, refuse_input, write
 from maptr.errors import TableError
 from maptr.registry import export as exporting
 from maptr.registry.table import Table
@@ -34,7 +25,7 @@ EXPORTS = (*exporting.FORMATS, "json", "natab")
 
 
 @click.group(
-    cls=LazyGroup,
+    cls=Group,
     lazy={
         "pull": ("maptr.cli.pull", "pull", "Pull the registry from its source."),
         "drift": ("maptr.cli.drift", "drift", "Compare a registry with DNS."),
@@ -50,7 +41,7 @@ def table() -> None:
 
 
 @table.command(short_help="List the errors in a registry.")
-@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
+@click.argument("file", type=options.INPUT)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of lines.")
 @click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
 def check(file: str, as_json: bool, strict: bool) -> None:
@@ -79,14 +70,9 @@ def check(file: str, as_json: bool, strict: bool) -> None:
     ]
     counts = Counter(finding.severity for finding in (*unread, *findings))
     if as_json:
-        output.json_data(
-            {
-                "file": file,
-                "records": len(read),
-                "bad_records": [{"record": error.record, "line": error.line, "reason": error.reason} for error in bad],
-                "findings": [finding.to_dict() for finding in findings],
-            }
-        )
+        unreadable = [{"record": error.record, "line": error.line, "reason": error.reason} for error in bad]
+        listed = {"bad_records": unreadable, "findings": [finding.to_dict() for finding in findings]}
+        output.json_data({"file": file, "records": len(read), **listed})
     else:
         for finding in (*unread, *findings):
             output.data(*output.of_finding(finding))
@@ -99,10 +85,10 @@ def check(file: str, as_json: bool, strict: bool) -> None:
 
 
 @table.command(short_help="Write a registry in another format.")
-@click.argument("source", type=click.Path(dir_okay=False, allow_dash=True))
-@click.option("--to", "form", type=FormatChoice(["json", "natab"]), required=True, help="Format to write.")
+@click.argument("source", type=options.INPUT)
+@click.option("--to", "form", type=click.Choice(["json", "natab"]), required=True, help="Format to write.")
 @output_option("Write to FILE, atomically.  [default: standard output]")
-@overwrite_option("Replace FILE even if it is not what maptr table convert writes.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE even if it is not what maptr table convert writes.")
 @options.NATAB_SCHEME_OPTION
 def convert(source: str, form: str, target: Path | None, overwrite: bool, scheme: str) -> None:
     """Write the registry in SOURCE (- for standard input) in another format.
@@ -126,10 +112,10 @@ def convert(source: str, form: str, target: Path | None, overwrite: bool, scheme
 
 
 @table.command(short_help="Write a registry as configuration of another server.")
-@click.argument("source", type=click.Path(dir_okay=False, allow_dash=True))
-@click.option("--format", "form", type=FormatChoice(EXPORTS), required=True, help="Format to write.")
+@click.argument("source", type=options.INPUT)
+@click.option("--format", "form", type=click.Choice(EXPORTS), required=True, help="Format to write.")
 @output_option("Write to FILE, atomically.  [default: standard output]")
-@overwrite_option("Replace FILE even if it is not what maptr table export writes.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE even if it is not what maptr table export writes.")
 @options.NATAB_SCHEME_OPTION
 def export(source: str, form: str, target: Path | None, overwrite: bool, scheme: str) -> None:
     """Write the registry in SOURCE (- for standard input) for a server or program other than maptr.
@@ -156,7 +142,7 @@ def export(source: str, form: str, target: Path | None, overwrite: bool, scheme:
 
 
 def _rewrite(source: str, form: str, target: Path | None, *, overwrite: bool, scheme: str) -> None:
-    """Write a registry in a format, and list what was lost."""
+    """Write a registry in another format, and list what the format cannot hold."""
     refuse_input(target, [source])
     refuse_foreign(target, lambda content: _is_written(content, form), overwrite=overwrite)
     read, bad = read_table(source, scheme)
@@ -167,15 +153,13 @@ def _rewrite(source: str, form: str, target: Path | None, *, overwrite: bool, sc
     text, losses = _written(read, form)
     for record, group in groupby(losses, key=attrgetter("record")):
         output.talk(f"lost {record}: {'; '.join(loss.what for loss in group)}")
-    if target is None:
-        if not output.can_encode(sys.stdout, text):
-            output.fail(
-                f"standard output: its encoding {sys.stdout.encoding} lacks some characters: give -o FILE",
-                output.EXIT_UNREADABLE,
-            )
+    if target is not None:
+        write(target, text)
+    elif output.can_encode(sys.stdout, text):
         output.data(text.removesuffix("\n"))
-        return
-    write(target, text)
+    else:
+        reason = f"standard output: its encoding {sys.stdout.encoding} lacks some characters: give -o FILE"
+        output.fail(reason, output.EXIT_UNREADABLE)
 
 
 def _written(table: Table, form: str) -> tuple[str, list[registry.Loss]]:
@@ -185,7 +169,7 @@ def _written(table: Table, form: str) -> tuple[str, list[registry.Loss]]:
 
 
 def _is_written(content: bytes, form: str) -> bool:
-    """Whether a file is exactly what these commands write for its table, so that nothing in it is lost."""
+    """Whether a file is exactly what these commands write for its table, so that replacing it loses nothing."""
     if form in exporting.FORMATS:
         return exporting.is_written(content, form)
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
-import logging
 import os
 import shlex
 import signal
@@ -235,7 +234,7 @@ def _serve(
         return made
 
     daemon = _on_free_port(daemon_at, port, SERVER_PORT)
-    logstream.configure(logging.WARNING)
+    logstream.configure("warning")
     http = None if gateway.missing_extra() else _on_free_port(gateway_at, http_port, HTTP_PORT)
 
     def begin() -> None:

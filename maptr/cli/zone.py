@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from maptr.cli import options, output
-from maptr.cli.group import LazyGroup
+from maptr.cli.group import Group
 from maptr.cli.lookup import ORIGIN
 from maptr.cli.output import Painted
 from maptr.config import ZoneConfig
@@ -32,7 +32,7 @@ from maptr.zone.snapshot import ZoneView
 
 
 @click.group(
-    cls=LazyGroup,
+    cls=Group,
     lazy={
         "sign": ("maptr.cli.sign", "sign", "Sign a zone with the keys in a folder."),
         "keys": ("maptr.cli.sign", "keys", "Manage the keys of a zone."),
@@ -45,7 +45,7 @@ def zone() -> None:
 @zone.command(short_help="Build the zone from a registry.")
 @click.argument("source", metavar="SOURCE", type=options.PATH)
 @options.output_option("Write the zone to FILE, atomically.  [default: standard output]")
-@options.overwrite_option("Replace FILE even if it is not a zone of this name.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE even if it is not a zone of this name.")
 @click.option("--force", is_flag=True, help="Replace FILE even if more than 30 % of its names would be removed.")
 @click.option("--origin", default=ORIGIN, metavar="NAME", help="Give the zone this name.")
 @click.option(
@@ -175,9 +175,7 @@ def build(
 
 @zone.command(short_help="Check a zone as servers and clients would read it.")
 @click.argument("file", metavar="FILE", type=options.PATH)
-@click.option(
-    "--origin", metavar="NAME", help=f"Take this for the name of the zone.  [default: owner of the SOA, else {ORIGIN}]"
-)
+@options.zone_name_option(f"owner of the SOA, else {ORIGIN}")
 @options.JSON_OPTION
 @click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
 def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
@@ -212,9 +210,7 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
 @zone.command(short_help="Show what changes from one zone to another.")
 @click.argument("old", metavar="OLD", type=options.PATH)
 @click.argument("new", metavar="NEW", type=options.PATH)
-@click.option(
-    "--origin", metavar="NAME", help="Take this for the name of the zone.  [default: owner of the SOA in OLD]"
-)
+@options.zone_name_option("owner of the SOA in OLD")
 @options.JSON_OPTION
 def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
     """Show what changes from zone file OLD to zone file NEW, one line for each RRset.
