@@ -4,19 +4,20 @@ Nothing here decides what a response says. ``Ready.find`` looks for a ready resp
 the caller asks the general path (``respond.py``) and passes the response to ``Ready.learn``, which keeps it if other
 queries have the same response.
 
-**The key** of a query has three parts: the header without the ID, the question with its name in lower case, and the
-form of EDNS (``Form``). The spelling of the name and the cookie are not part of it, because the caller sends back the
-question of the query itself and appends a cookie of its own.
+**The key** of a query has two parts: the name in lower case, and the *form*, which is all but the ID and the cookie:
+header, type, class and EDNS. The spelling of the name and the cookie do not matter, because the caller sends
+back the question of the query itself and appends a cookie of its own.
 
 **The tables:**
 
 * ``known``: the whole query without its ID. Most queries are found here.
-* ``_answers``: the key, for responses of one name that exists.
-* ``_enclosers``: the key with an encloser of the name (RFC 4592 3.3.1) in place of the name, for responses that the
-  names below this encloser share. These are the denials: NXDOMAIN for all names without an existing name between them
-  and the encloser (in a signed zone, with DO, one response for each gap of the chain), NODATA for names with one RRset
-  of another type, REFUSED for names outside all zones, and referrals. Once the general path has answered for one of
-  these names with its only RRset, the others are answered from the zone's table in the same way.
+* ``_forms``: the form, with the tables of all queries of this form, and of the forms that have the same responses.
+* ``Tables.answers``: the name, for responses of one name that exists.
+* ``Tables.enclosers``: an encloser of the name (RFC 4592 3.3.1), for responses that the names below this encloser
+  share. These are the denials: NXDOMAIN for all names without an existing name between them and the encloser (in a
+  signed zone, with DO, one response for each gap of the chain), NODATA for names with one RRset of another type,
+  REFUSED for names outside all zones, and referrals. Once the general path has answered for one of these names with
+  its only RRset, the others are answered from the zone's table in the same way.
 
 A denial differs between names only in the place of its question, so its compression pointers move with the length of
 the question. A name that does not exist is never stored.
@@ -40,7 +41,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from maptr.answer.context import MIN_PAYLOAD
-from maptr.answer.message import OPT_SIZE, Reply
+from maptr.answer.message import OPT_SIZE, OPTION_HEADER, Reply
 from maptr.protocol.cookies import CLIENT_COOKIE, WHOLE_COOKIE
 from maptr.protocol.names import MAX_LABEL, ROOT, Labels, fold, is_below, next_closer, parent, read_wire, to_wire
 from maptr.protocol.numbers import COOKIE, HEADER_SIZE, MAX_MESSAGE, NOERROR, NXDOMAIN, RCODE_BITS, REFUSED
@@ -60,7 +61,8 @@ NO_RESPONSE = RECORD.pack(0, 0, 0, 0, 0, 0, bytes(8), bytes(2), 0, SILENCE, 0)
 
 ID = 2  # bytes
 HEADER = HEADER_SIZE - ID  # bytes of the header without the ID
-MIN_KEY = HEADER + 5  # with a question for the root
+TYPE_AND_CLASS = 4
+COOKIE_START = TYPE_AND_CLASS + OPT_SIZE + OPTION_HEADER  # from the end of the name
 OPT_START = b"\0\0\x29"  # the root and type 41 (RFC 6891 6.1.2)
 CLASS_IN = b"\0\1"
 # The flags, QDCOUNT, ANCOUNT and NSCOUNT of an ordinary query: RD, AD and CD may be set.
@@ -72,10 +74,8 @@ TC = 0x02  # in the first byte of the flags
 ABSENT, NO_DATA = -1, -2
 
 ARENA_SIZE = 1 << 26  # bytes; pages that were never written take no memory
-MAX_ANSWERS = 1 << 17  # responses by key, some 300 bytes each, and as many whole queries
-MAX_ENCLOSERS = 1 << 14
-MAX_DENIALS = 1 << 16  # for all enclosers, gaps and lengths of questions together
-MAX_FORMS = 1 << 12
+MAX_RECORDS = 1 << 17  # of answers and denials, some 300 bytes each, and as many whole queries
+MAX_TABLES = 1 << 14  # forms and enclosers
 
 Find = Callable[[bytes], bytes | None]
 _INERT = frozenset(rdtype.to_bytes(2, "big") for rdtype in INERT)
@@ -109,20 +109,6 @@ class Arena:
         self.is_full = False
 
 
-class Form(NamedTuple):
-    """The form of EDNS of a query.
-
-    ``end`` is the end of a key: flags and the limit of the response. All have one size, so that the end of one key
-    cannot be part of the name in another. ``opt`` is the size of OPT including the cookie, ``cookie`` that of the
-    cookie, in bytes.
-    """
-
-    end: bytes
-    opt: int = 0
-    cookie: int = 0
-    do: bool = False
-
-
 class Template(NamedTuple):
     """A response with the only RRset of a name, without this RRset: flags, OPT up to the cookie, size of the cookie."""
 
@@ -136,13 +122,21 @@ class Template(NamedTuple):
 
 
 @dataclass(slots=True)
+class Denial:
+    """A response that many names share, and its records by the end of the question."""
+
+    reply: Reply
+    records: dict[int, bytes] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class Encloser:
     """The responses that names below one encloser share.
 
     ``find`` gives the packed RRsets of a name, None for a name that does not exist. ``others`` are the names one label
     below the encloser at or below which other zones lie. ``gap`` gives the number of the gap of a name, if its denial
-    needs a proof. ``denials`` has the responses by gap: that of ABSENT is for names of any depth, or REFUSED, or with
-    ``only_direct`` a referral for names one label below. ``records`` are theirs by gap and end of the question.
+    needs a proof. ``denials`` are by gap. That of ABSENT is for names of any depth, or REFUSED, or with ``only_direct``
+    a referral for names one label below.
     """
 
     find: Find
@@ -150,8 +144,21 @@ class Encloser:
     only_direct: bool = False
     answer: Template | None = None
     gap: Callable[[bytes], int] | None = None
-    denials: dict[int, Reply] = field(default_factory=dict)
-    records: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    denials: dict[int, Denial] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Tables:
+    """The responses to queries that differ only in the name and in what does not matter for a response.
+
+    ``rdtype`` is the type asked for, ``limit`` the most bytes of a response. ``do``: the client set DO.
+    """
+
+    rdtype: bytes
+    limit: int
+    do: bool = False
+    answers: dict[bytes, bytes] = field(default_factory=dict)
+    enclosers: dict[bytes, Encloser] = field(default_factory=dict)
 
 
 class Ready:
@@ -165,12 +172,11 @@ class Ready:
         self.known: dict[bytes, bytes] = {}
         self._payload = payload
         self._arena = Arena(ARENA_SIZE)
-        self._answers: dict[bytes, bytes] = {}
-        self._enclosers: dict[bytes, Encloser] = {}
+        # By form: the size of what follows the name in a query, and the tables.
+        self._forms: dict[bytes, tuple[int, Tables]] = {}
+        self._tables: dict[Hashable, Tables] = {}
         self._gaps: dict[bytes, Callable[[bytes], int] | None] = {}
-        self._forms: dict[bytes, Form] = {}
-        self._denials = 0
-        self._no_edns = Form(b"\0" + self._limit(MIN_PAYLOAD))
+        self._records = self._enclosers = 0
         self._zones = {to_wire(origin): zone for origin, zone in snapshot.zones.items()}
         self._others = frozenset(map(to_wire, (*snapshot.broken, *others)))
         # The names above all origins, each with the names one label below on the way to an origin.
@@ -184,85 +190,78 @@ class Ready:
 
     def find(self, key: bytes) -> tuple[bytes, bytes] | None:
         """The record for a query without its ID, and the client's cookie or ``b""``; None for the general path."""
-        form = self._no_edns
-        if key[8:HEADER] != b"\0\0":
-            # An OPT has one of three sizes: without options, or with one of two cookies. What only looks like an OPT
-            # gives a key that is in no table.
-            found = self._forms.get(key[-11:]) or self._forms.get(key[-23:-8]) or self._forms.get(key[-39:-24])
-            if found is None:
-                return None
-            form = found
-        end_of_key, opt, cookie, _ = form
-        end = len(key) - opt
-        if end < MIN_KEY:
+        # A name may have a zero byte before its end. What this takes for the name is then in no table.
+        end = key.find(b"\0", HEADER) + 1
+        cookie_start = end + COOKIE_START
+        form = self._forms.get(key[:HEADER] + key[end:cookie_start])
+        if form is None:
             return None
-        question = key[: end - 4].lower() + key[end - 4 : end] + end_of_key
-        record = self._answers.get(question) or self._find_by_encloser(question, end)
+        size, tables = form
+        if end + size != len(key):
+            return None
+        spelled = key[HEADER:end]
+        name = spelled.lower()
+        record = tables.answers.get(name)
         if record is None:
-            return None
-        if cookie:
-            return record, key[-cookie:]
-        if question in self._answers and question.startswith(key[:end]):
+            record = self._find_denial(tables, name, ID + end + TYPE_AND_CLASS)
+            if record is None:
+                return None
+        elif name == spelled and size < COOKIE_START:
             self.known[key] = record
-        return record, b""
+        return record, key[cookie_start:] if record[COOKIE_FIELD] else b""
 
-    def _find_by_encloser(self, question: bytes, end: int) -> bytes | None:
+    def _find_denial(self, tables: Tables, name: bytes, end: int) -> bytes | None:
         """The record for a question that ends there, from the closest encloser with learned responses."""
-        head, at, last = question[:HEADER], HEADER, end - 5
-        while 0 < (size := question[at]) <= MAX_LABEL and (above := at + 1 + size) <= last:
-            shared = self._enclosers.get(head + question[above:])
+        at, last, get = 0, len(name) - 1, tables.enclosers.get
+        while 0 < (size := name[at]) <= MAX_LABEL and (above := at + 1 + size) <= last:
+            shared = get(name[above:])
             if shared is not None:
                 break
             at = above
         else:
             return None
-        is_direct = at == HEADER
-        name = question[at : end - 4]  # the next closer name (RFC 5155 1.3)
-        if name in shared.others or not (is_direct or (not shared.only_direct and name not in self._soa_names)):
+        closer = name[at:]  # the next closer name (RFC 5155 1.3)
+        if closer in shared.others or (at and (shared.only_direct or closer in self._soa_names)):
             return None
-        packed = shared.find(name)
+        packed = shared.find(closer)
+        gap = NO_DATA
         if packed is None:
-            return self._deny(shared, ABSENT if shared.gap is None else shared.gap(name), question, ID + end)
-        if not is_direct or not _is_only_inert(packed):
+            gap = ABSENT if shared.gap is None else shared.gap(closer)
+        elif at or not _is_only_inert(packed):
             return None
-        if packed[:2] == question[end - 4 : end - 2]:
-            return None if shared.answer is None else self._answer(question, ID + end, shared.answer, packed)
-        record = self._deny(shared, NO_DATA, question, ID + end)
-        if record is not None:
-            kind = kind_number((NOERROR, question[HEADER : end - 4], 0))
-            record = self._answers[question] = record[:KIND_FIELD] + KIND.pack(kind)
-        return record
-
-    def _deny(self, shared: Encloser, gap: int, question: bytes, end: int) -> bytes | None:
-        """The record of a denial for a question that ends there in the message."""
-        record = shared.records.get((gap, end))
-        if record is None and (denial := shared.denials.get(gap)):
-            reply = denial.moved(end, int.from_bytes(question[-2:], "big"))
+        elif packed[:2] == tables.rdtype:
+            return None if shared.answer is None else self._answer(tables, name, end, shared.answer, packed)
+        denial = shared.denials.get(gap)
+        if denial is None:
+            return None
+        record = denial.records.get(end)
+        if record is None:
+            reply = denial.reply.moved(end, tables.limit)
             record = None if reply is None else self._share(shared, gap, reply)
+        if record is not None and packed is not None:
+            return self._keep(tables, name, record[:KIND_FIELD] + KIND.pack(kind_number((NOERROR, name, 0))))
         return record
 
-    def _answer(self, question: bytes, end: int, template: Template, packed: bytes) -> bytes | None:
+    def _answer(self, tables: Tables, name: bytes, end: int, template: Template, packed: bytes) -> bytes | None:
         """The record for the only RRset of the name asked; None if the response does not fit the limit."""
         body = packed[RRSET.size :] + template.opt
-        if end + len(body) + template.cookie > int.from_bytes(question[-2:], "big"):
+        if end + len(body) + template.cookie > tables.limit:
             return None
-        kind = NOERROR, question[HEADER : end - ID - 4], packed[0] << 8 | packed[1]
+        kind = NOERROR, name, packed[0] << 8 | packed[1]
         record = self._pack(end, template.head(packed), body, len(template.opt), template.cookie, kind)
-        return self._keep(question, record)
+        return self._keep(tables, name, record)
 
     def tidy(self) -> None:
         """Forget everything if a table or the arena is full. Records found before are then invalid."""
         if (
             self._arena.is_full
-            or max(len(self.known), len(self._answers)) >= MAX_ANSWERS
-            or len(self._enclosers) >= MAX_ENCLOSERS
-            or len(self._forms) >= MAX_FORMS
-            or self._denials >= MAX_DENIALS
+            or max(len(self.known), self._records) >= MAX_RECORDS
+            or max(len(self._forms), self._enclosers) >= MAX_TABLES
         ):
-            for table in (self.known, self._answers, self._enclosers, self._gaps, self._forms):
+            for table in (self.known, self._forms, self._tables, self._gaps):
                 table.clear()
             self._arena.clear()
-            self._denials = 0
+            self._records = self._enclosers = 0
 
     def response(self, query: bytes, record: bytes, cookie: bytes) -> bytes:
         """The whole response of a record to a query, with the cookie for the client."""
@@ -274,12 +273,10 @@ class Ready:
 
     def learn(self, query: bytes, reply: Reply) -> None:
         """Keep a response of the general path, over this kind of transport, if other queries have the same."""
-        key, end = query[ID:], reply.question_end - ID
-        form = self._read_form(key, end)
-        if form is None or reply.for_one:
+        tables = None if reply.for_one else self._tables_of(query[ID:], reply.question_end - ID - TYPE_AND_CLASS)
+        if tables is None:
             return
-        question = key[: end - 4].lower() + key[end - 4 : end] + form.end
-        name = question[HEADER : end - 4]
+        name = query[HEADER_SIZE : reply.question_end - TYPE_AND_CLASS].lower()
         if not self._others.isdisjoint(_upwards(name)):
             return
         zone = next((self._zones[above] for above in _upwards(name) if above in self._zones), None)
@@ -287,53 +284,53 @@ class Ready:
             return  # an error, which may depend on the client
         packed = None if zone is None else zone.nodes.find(name)
         if name in self._above:
-            self._keep(question, self._record(reply))
+            self._keep(tables, name, self._record(reply))
         elif zone is None:
             encloser = next(above for above in _upwards(name) if above in self._above)
-            self._share(self._encloser(question, name, encloser, lambda _: None), ABSENT, reply)
+            self._share(self._encloser(tables, encloser, lambda _: None), ABSENT, reply)
         elif packed is None:
-            self._learn_absent(question, name, zone, reply, do=form.do)
-        elif name in self._zones or not _is_only_inert(packed) or (form.do and zone.denial is not None):
-            self._keep(question, self._record(reply))  # the last: a denial with proofs is for one name
-        elif packed[:2] == key[end - 4 : end - 2]:
-            self._keep(question, self._record(reply))
-            self._learn_template(question, name, zone, reply, packed)
+            self._learn_absent(tables, name, zone, reply)
+        elif name in self._zones or not _is_only_inert(packed) or (tables.do and zone.denial is not None):
+            self._keep(tables, name, self._record(reply))  # the last: a denial with proofs is for one name
+        elif packed[:2] == tables.rdtype:
+            self._keep(tables, name, self._record(reply))
+            self._learn_template(tables, name, zone, reply, packed)
         elif reply.kind == (NOERROR, name, 0):
-            self._share(self._encloser(question, name, parent(name), _finder(zone)), NO_DATA, reply)
+            self._share(self._encloser(tables, parent(name), _finder(zone)), NO_DATA, reply)
 
-    def _read_form(self, key: bytes, end: int) -> Form | None:
-        """The form of EDNS of a query whose question ends there; None if its response is not kept."""
-        if key[:2] not in FLAGS or key[2:8] != ONE_QUESTION or key[end - 2 : end] != CLASS_IN:
+    def _tables_of(self, key: bytes, end: int) -> Tables | None:
+        """The tables for a query without its ID, whose name ends there; None if its response is not kept."""
+        header, rest, opt = key[:HEADER], key[end:], key[end + TYPE_AND_CLASS :]
+        if header[:2] not in FLAGS or header[2:8] != ONE_QUESTION or rest[2:TYPE_AND_CLASS] != CLASS_IN:
             return None
-        opt = key[end:]
-        if not opt:
-            return self._no_edns if key[8:HEADER] == b"\0\0" else None
+        if header[8:] != bytes((0, bool(opt))):
+            return None
         cookie = {CLIENT_OPTION: CLIENT_COOKIE, WHOLE_OPTION: WHOLE_COOKIE}.get(opt[OPT_SIZE : OPT_SIZE + 4], 0)
-        fixed = OPT_SIZE + (4 if cookie else 0)
-        if key[8:HEADER] != b"\0\1" or opt[:3] != OPT_START or len(opt) != fixed + cookie:
-            return None
-        # The extended rcode, the version and all flags but DO must be 0.
-        if opt[5:7] != b"\0\0" or opt[7] & 0x7F or opt[8] or int.from_bytes(opt[9:11], "big") + OPT_SIZE != len(opt):
-            return None
-        form = self._forms.get(opt[:fixed])
-        if form is None:
-            flags = bytes((1 | opt[7] >> 6 | (4 if cookie else 0),))
-            end_of_key = flags + self._limit(int.from_bytes(opt[3:5], "big"))
-            form = self._forms[opt[:fixed]] = Form(end_of_key, len(opt), cookie, bool(opt[7]))
-        return form
+        if opt:
+            options = OPTION_HEADER + cookie if cookie else 0
+            # The extended rcode, the version and all flags but DO must be 0.
+            if opt[:3] != OPT_START or opt[5:7] != b"\0\0" or opt[7:9] not in (b"\0\0", b"\x80\0"):
+                return None
+            if len(opt) != OPT_SIZE + options or opt[9:OPT_SIZE] != options.to_bytes(2, "big"):
+                return None
+        form = header + rest[:COOKIE_START]
+        if form not in self._forms:
+            limit = MAX_MESSAGE
+            if self._payload is not None:
+                limit = min(max(int.from_bytes(opt[3:5], "big"), MIN_PAYLOAD), self._payload)
+            do, rdtype = opt[7:9] == b"\x80\0", rest[:2]
+            shared = header, rdtype, limit, do, bool(cookie)
+            self._forms[form] = len(rest), self._tables.setdefault(shared, Tables(rdtype, limit, do))
+        return self._forms[form][1]
 
-    def _limit(self, payload: int) -> bytes:
-        limit = MAX_MESSAGE if self._payload is None else min(max(payload, MIN_PAYLOAD), self._payload)
-        return limit.to_bytes(2, "big")
-
-    def _learn_absent(self, question: bytes, name: bytes, zone: ZoneView, reply: Reply, *, do: bool) -> None:
+    def _learn_absent(self, tables: Tables, name: bytes, zone: ZoneView, reply: Reply) -> None:
         """Keep the response to a name that does not exist: a referral or NXDOMAIN."""
         assert isinstance(reply.kind, tuple)  # noqa: S101 - the caller looked
         rcode, source, rdtype = reply.kind
         if rdtype:
             return  # it has an answer, unless that was cut
         if rcode == NOERROR and source in _upwards(parent(name)):  # otherwise a wildcard's
-            shared = self._encloser(question, name, parent(name), lambda _: None)
+            shared = self._encloser(tables, parent(name), lambda _: None)
             shared.only_direct = True
             self._share(shared, ABSENT, reply)
         elif rcode == NXDOMAIN:
@@ -341,8 +338,8 @@ class Ready:
             closer = next_closer(name, encloser)
             if closer != name and closer in self._soa_names:
                 return
-            shared = self._encloser(question, name, encloser, _finder(zone))
-            if not do or zone.denial is None:
+            shared = self._encloser(tables, encloser, _finder(zone))
+            if not tables.do or zone.denial is None:
                 self._share(shared, ABSENT, reply)
                 return
             if encloser not in self._gaps:
@@ -351,22 +348,22 @@ class Ready:
             if shared.gap is not None:
                 self._share(shared, shared.gap(closer), reply)
 
-    def _encloser(self, question: bytes, name: bytes, encloser: bytes, find: Find) -> Encloser:
-        key = question[:HEADER] + encloser + question[HEADER + len(name) :]
-        shared = self._enclosers.get(key)
+    def _encloser(self, tables: Tables, encloser: bytes, find: Find) -> Encloser:
+        shared = tables.enclosers.get(encloser)
         if shared is None:
-            shared = self._enclosers[key] = Encloser(find, self._above.get(encloser, frozenset()))
+            shared = tables.enclosers[encloser] = Encloser(find, self._above.get(encloser, frozenset()))
+            self._enclosers += 1
         return shared
 
     def _share(self, shared: Encloser, gap: int, reply: Reply) -> bytes | None:
-        shared.denials.setdefault(gap, reply)
+        denial = shared.denials.setdefault(gap, Denial(reply))
         record = self._record(reply)
         if record is not None:
-            shared.records[gap, reply.question_end] = record
-            self._denials += 1
+            denial.records[reply.question_end] = record
+            self._records += 1
         return record
 
-    def _learn_template(self, question: bytes, name: bytes, zone: ZoneView, reply: Reply, packed: bytes) -> None:
+    def _learn_template(self, tables: Tables, name: bytes, zone: ZoneView, reply: Reply, packed: bytes) -> None:
         """Answer the names below the encloser from the table if this gives the bytes of this response."""
         cookie = WHOLE_COOKIE if reply.cookie else 0
         wire = reply.wire[: len(reply.wire) - cookie]
@@ -374,11 +371,12 @@ class Ready:
         template = Template(wire[ID : ID + 2], opt, cookie)
         start = template.head(packed) + wire[HEADER_SIZE : reply.question_end]
         if start + packed[RRSET.size :] + opt == wire[ID:]:
-            self._encloser(question, name, parent(name), _finder(zone)).answer = template
+            self._encloser(tables, parent(name), _finder(zone)).answer = template
 
-    def _keep(self, question: bytes, record: bytes | None) -> bytes | None:
+    def _keep(self, tables: Tables, name: bytes, record: bytes | None) -> bytes | None:
         if record is not None:
-            self._answers[question] = record
+            tables.answers[name] = record
+            self._records += 1
         return record
 
     def _record(self, reply: Reply) -> bytes | None:

@@ -20,7 +20,7 @@ from maptr.answer.context import MIN_PAYLOAD, PLAIN, Context, Transport
 from maptr.answer.lookup import LookupResult, find_zone, is_broken, look_up, look_up_chaos
 from maptr.answer.message import MAX_QUERY_RECORDS, Asked, Message, Query, Reply, lay_out
 from maptr.protocol import numbers
-from maptr.protocol.cookies import answer_cookie, packed_address
+from maptr.protocol.cookies import answer_cookie, packed_address, timestamp
 from maptr.protocol.names import fold
 from maptr.zone.snapshot import Snapshot
 
@@ -116,9 +116,8 @@ def _check_edns(asked: Query, rcode: int | None, client: str) -> Reply | None:
         return lay_out(asked, numbers.FORMERR)
     cookies = asked.context.cookies
     if asked.wanted.cookie is not None and cookies.secrets:
-        address, now = packed_address(client), asked.context.clock()
-        answer = answer_cookie(asked.wanted.cookie, address, secrets=cookies.secrets, now=now)
-        asked.cookie, asked.verified = answer.option, answer.verified
+        address, stamp = packed_address(client), timestamp(asked.context.clock())
+        asked.cookie, asked.verified = answer_cookie(asked.wanted.cookie, address, cookies.secrets, stamp)
     if asked.cookie and cookies.required and asked.transport is Transport.UDP and not asked.verified:
         return lay_out(asked, numbers.BADCOOKIE)  # RFC 7873 5.2.3 and 5.2.4
     return None

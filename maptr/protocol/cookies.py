@@ -10,7 +10,6 @@ import hmac
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from siphashc import siphash
 
@@ -27,6 +26,8 @@ VERSION = 1  # RFC 9018 4.1
 MAX_AGE = 3600
 MAX_AHEAD = 300
 RENEW_AGE = 1800
+
+HALF = 1 << 31  # RFC 1982 3.2
 
 MAX_SECRETS = 2  # the secret in use, and the previous or the next one (RFC 9018 5)
 MAX_ADDRESSES = 10_000  # in the cache of packed addresses; parsing one takes longer than anything but the hash
@@ -51,59 +52,39 @@ class CookieSettings:
                 raise ValueError(f"a cookie secret has {KEY_SIZE} bytes, not {len(secret)}")
 
 
-class CookieReply(NamedTuple):
-    """The option to send back, and whether the client proved its address."""
-
-    option: bytes
-    verified: bool
-
-
 def is_well_formed(option: bytes) -> bool:
     """True for a client cookie, with or without a server cookie. Anything else is a FORMERR (RFC 7873 5.2.2)."""
     return len(option) == CLIENT_COOKIE or len(option) - CLIENT_COOKIE in SERVER_COOKIE_SIZES
 
 
-def answer_cookie(option: bytes, address: bytes, *, secrets: Sequence[bytes], now: float) -> CookieReply:
-    """The response to a well-formed cookie option from a packed address.
+def answer_cookie(option: bytes, address: bytes, secrets: Sequence[bytes], stamp: bytes) -> tuple[bytes, bool]:
+    """The option to send back for a well-formed cookie from a packed address, and whether the cookie is valid.
 
-    ``now`` is UNIX time, and ``secrets`` has at least one. A valid cookie is sent back while it is younger than
-    RENEW_AGE and made with the first secret; otherwise the client gets a new one.
+    ``stamp`` is ``timestamp`` of the present, and ``secrets`` has at least one. A valid cookie is sent back while it is
+    younger than RENEW_AGE and made with the first secret; otherwise the client gets a new one.
     """
-    seconds = int(now) & 0xFFFFFFFF
-    client_cookie, server_cookie = option[:CLIENT_COOKIE], option[CLIENT_COOKIE:]
-    age = _age(server_cookie, seconds)
-    if age is not None and -MAX_AHEAD <= age <= MAX_AGE:
-        for place, secret in enumerate(secrets):
-            expected = _hash(secret, client_cookie + server_cookie[:8] + address)
-            if hmac.compare_digest(server_cookie[8:], expected):
-                if place == 0 and age < RENEW_AGE:
-                    return CookieReply(option, True)
-                return CookieReply(make_cookie(client_cookie, address, secrets[0], seconds), True)
-    return CookieReply(make_cookie(client_cookie, address, secrets[0], seconds), False)
+    verified = False
+    if len(option) == WHOLE_COOKIE and option[CLIENT_COOKIE] == VERSION:
+        # In serial number arithmetic (RFC 9018 4.3)
+        elapsed = int.from_bytes(stamp[4:], "big") - int.from_bytes(option[12:16], "big")
+        age = (elapsed + HALF & 0xFFFFFFFF) - HALF
+        if -MAX_AHEAD <= age <= MAX_AGE:
+            for secret in secrets:
+                if hmac.compare_digest(option, sign(option[:16], address, secret)):
+                    if secret == secrets[0] and age < RENEW_AGE:
+                        return option, True
+                    verified = True
+    return sign(option[:CLIENT_COOKIE] + stamp, address, secrets[0]), verified
 
 
-def make_cookie(client_cookie: bytes, address: bytes, secret: bytes, seconds: int) -> bytes:
-    """Client and server cookie for a packed address (RFC 9018 4)."""
-    head = client_cookie + _fresh_part(seconds)
-    return head + _hash(secret, head + address)
+def timestamp(now: float) -> bytes:
+    """The fields after the client cookie: version, reserved, and a UNIX time (RFC 9018 4)."""
+    return bytes((VERSION, 0, 0, 0)) + (int(now) & 0xFFFFFFFF).to_bytes(4, "big")
 
 
-@functools.lru_cache(maxsize=1)
-def _fresh_part(seconds: int) -> bytes:
-    """The fields between the client cookie and the hash: version, reserved and timestamp (RFC 9018 4)."""
-    return bytes((VERSION, 0, 0, 0)) + (seconds & 0xFFFFFFFF).to_bytes(4, "big")
-
-
-def _hash(secret: bytes, data: bytes) -> bytes:
-    return siphash(secret, data).to_bytes(8, "little")
-
-
-def _age(server_cookie: bytes, seconds: int) -> int | None:
-    """Seconds since it was made, in serial number arithmetic (RFC 9018 4.3); None for another format."""
-    if len(server_cookie) != SERVER_COOKIE or server_cookie[0] != VERSION:
-        return None
-    age = (seconds - int.from_bytes(server_cookie[4:8], "big")) & 0xFFFFFFFF
-    return age - 0x100000000 if age & 0x80000000 else age
+def sign(unsigned: bytes, address: bytes, secret: bytes) -> bytes:
+    """A whole cookie from its client cookie and ``timestamp``, for a packed address (RFC 9018 4.4)."""
+    return unsigned + siphash(secret, unsigned + address).to_bytes(8, "little")
 
 
 @functools.lru_cache(maxsize=MAX_ADDRESSES)

@@ -16,7 +16,7 @@ from maptr.answer.ready import ID, Ready, kind_number, kind_of, truncated
 from maptr.answer.respond import make_reply
 from maptr.config.model import IDLE_TIMEOUT, RrlConfig
 from maptr.errors import ZoneError
-from maptr.protocol.cookies import KEY_SIZE, CookieReply, CookieSettings, answer_cookie, packed_address
+from maptr.protocol.cookies import KEY_SIZE, CookieSettings, answer_cookie, packed_address, timestamp
 from maptr.server.counters import Counters
 from maptr.server.query_log import LogLimit, QueryLog
 from maptr.transfer.session import Access, exchange
@@ -30,21 +30,6 @@ Learn = Callable[[bytes, Reply], None]
 def fresh_cookies() -> CookieSettings:
     """Cookies with a new random secret, for a server that shares its addresses with no other."""
     return CookieSettings((os.urandom(KEY_SIZE),))
-
-
-def cookie_of_ready(cookie: bytes, address: bytes, context: Context, counters: Counters) -> CookieReply | None:
-    """The cookie of a ready response to a client with this packed address, counted; None for the general path.
-
-    That path refuses an unverified cookie if valid ones are required, and answers if cookies were just turned off.
-    """
-    cookies = context.cookies
-    if not cookies.secrets:
-        return None
-    answered = answer_cookie(cookie, address, secrets=cookies.secrets, now=context.clock())
-    if cookies.required and not answered.verified:
-        return None
-    counters.count_cookie(verified=answered.verified)
-    return answered
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,10 +119,12 @@ class Responder:
         record, cookie = found
         option, verified = b"", False
         if cookie:
-            answered = cookie_of_ready(cookie, packed_address(client), self.context, counters)
-            if answered is None:
+            stamp = timestamp(self.context.clock())
+            cookies = self.context.cookies
+            option, verified = answer_cookie(cookie, packed_address(client), cookies.secrets, stamp)
+            if cookies.required and not verified:
                 return None
-            option, verified = answered
+            counters.count_cookie(verified=verified)
         if transport is Transport.UDP and not verified:
             action = self._judge(client, kind_of(record))
             if action is Action.DROP:

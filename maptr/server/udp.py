@@ -25,7 +25,6 @@ from typing import cast
 from maptr.answer.context import MAX_PAYLOAD, Transport
 from maptr.answer.rate_limit import Action
 from maptr.answer.ready import (
-    COOKIE_FIELD,
     HEADER,
     ID,
     NO_RESPONSE,
@@ -35,11 +34,11 @@ from maptr.answer.ready import (
     kind_of,
     truncated,
 )
-from maptr.protocol.cookies import WHOLE_COOKIE
+from maptr.protocol.cookies import WHOLE_COOKIE, answer_cookie, timestamp
 from maptr.protocol.numbers import MAX_MESSAGE
 from maptr.server.counters import SILENCE, Counters, result
 from maptr.server.process import in_thread
-from maptr.server.responder import Responder, cookie_of_ready
+from maptr.server.responder import Responder
 from maptr.server.sockets import IP_PKTINFO, is_wildcard
 
 log = logging.getLogger("maptr.serve")
@@ -262,9 +261,11 @@ class BatchListener:
         self._full = self._full + 1 if count == BATCH else 0
         self._general_left = count if self._full <= MAX_FULL else MAX_GENERAL
         keys = slots.keys(count)
-        known = [*map(ready.known.get, keys)]
+        found = [*map(ready.known.get, keys)]
         settled: set[int] = set()
-        records = self._find(ready, known, keys, settled) if None in known else cast(list[bytes], known)
+        if None in found:
+            self._find(ready, found, keys, settled)
+        records = cast(list[bytes], found)
         clients = slots.clients(count)
         if not self._exempt.issuperset(clients):
             self._limit(records, clients, settled)
@@ -285,32 +286,37 @@ class BatchListener:
                 first = i + 1
         counters.lost += slots.send(first, count)
 
-    def _find(self, ready: Ready, known: list[bytes | None], keys: list[bytes], settled: set[int]) -> list[bytes]:
-        """The records of a batch. ``settled`` gets the responses that the rate limit has judged or exempts."""
-        find = ready.find
-        slots, context = self._slots, self._responder.context
-        records: list[bytes] = []
-        for i, record in enumerate(known):
+    def _find(self, ready: Ready, records: list[bytes | None], keys: list[bytes], settled: set[int]) -> None:
+        """Find the missing records of a batch. ``settled`` gets those that the rate limit has judged or exempts."""
+        find, memory, addresses, cookies = ready.find, self._slots.memory, self._slots.addresses, self._slots.cookies
+        context = self._state.context
+        secrets, required, stamp = context.cookies.secrets, context.cookies.required, b""
+        counters = self._counters
+        for i, record in enumerate(records):
             if record is not None:
-                records.append(record)
                 continue
             try:
                 found = find(keys[i])
-                if found is not None and found[0][COOKIE_FIELD]:
-                    address = slots.memory[slots.addresses[i]]
-                    answered = cookie_of_ready(found[1], address, context, self._counters)
-                    if answered is None:
-                        found = None
+                if found is None:
+                    records[i] = self._ask_general(ready, i, keys[i], settled)
+                    continue
+                records[i], cookie = found
+                if cookie:
+                    stamp = stamp or timestamp(context.clock())
+                    option, verified = answer_cookie(cookie, memory[addresses[i]], secrets, stamp)
+                    if verified:
+                        counters.verified += 1
+                        settled.add(i)
+                    elif required:  # the general path refuses it
+                        records[i] = self._ask_general(ready, i, keys[i], settled)
+                        continue
                     else:
-                        slots.memory[slots.cookies[i]] = answered.option
-                        if answered.verified:
-                            settled.add(i)
-                records.append(self._ask_general(ready, i, keys[i], settled) if found is None else found[0])
+                        counters.unverified += 1
+                    memory[cookies[i]] = option
             except Exception:
                 log.exception("internal error, query dropped: %s", keys[i].hex())
                 settled.add(i)
-                records.append(NO_RESPONSE)
-        return records
+                records[i] = NO_RESPONSE
 
     def _ask_general(self, ready: Ready, i: int, key: bytes, settled: set[int]) -> bytes:
         """The record of a response from the general path; of no response under overload."""

@@ -12,11 +12,11 @@ import dns.rcode
 import dns.tsig
 import pytest
 
-from maptr.answer.context import Context, Transport
+from maptr.answer.context import Transport
 from maptr.config.model import RrlConfig
-from maptr.protocol.cookies import CookieSettings, make_cookie, packed_address
+from maptr.protocol.cookies import CookieSettings, packed_address, sign, timestamp
 from maptr.server.counters import Counters, total
-from maptr.server.responder import Responder, ServerState, cookie_of_ready
+from maptr.server.responder import Responder, ServerState
 from maptr.transfer.acl import TsigKey
 from maptr.transfer.session import Access
 from tests.support.answers import snapshot_of
@@ -83,22 +83,21 @@ def test_limits_and_cookies_are_on_by_default() -> None:
 
 
 @pytest.mark.parametrize("required", [False, True])
-def test_rfc7873_5_2_the_cookie_of_a_ready_response(required: bool) -> None:
-    """None leaves the query to the general path, which then counts its cookie."""
-    client, now = packed_address("192.0.2.1"), 1_800_000_000
-    good = make_cookie(b"clientck", client, bytes(16), now)
-    fresh = make_cookie(b"clientck", client, bytes(16), now + 1)
-    context = Context(cookies=CookieSettings((bytes(16),), required), clock=lambda: now + 1)
-    for option, answered in (
-        (good, (good, True)),
-        (good[:8], None if required else (fresh, False)),
-        (good[:-1] + bytes((good[-1] ^ 1,)), None if required else (fresh, False)),
-    ):
-        counters = Counters()
-        assert cookie_of_ready(option, client, context, counters) == answered
-        verified, unverified = (0, 0) if answered is None else (answered[1], not answered[1])
-        assert (counters.verified, counters.unverified) == (verified, unverified)
-    assert cookie_of_ready(b"clientck", b"", Context(cookies=CookieSettings()), Counters()) is None
+def test_rfc7873_5_2_cookie_of_general_and_ready_responses(required: bool) -> None:
+    now = 1_800_000_000
+    context: dict[str, Any] = {"cookies": CookieSettings((bytes(16),), required), "clock": lambda: now}
+    responder = limited(1000, **context)
+    good = sign(b"clientck" + timestamp(now), packed_address(CLIENT), bytes(16))
+    for option, verified in ((good, True), (good[:8], False), (good[:-1] + bytes((good[-1] ^ 1,)), False)):
+        cookie = dns.edns.GenericOption(dns.edns.OptionType.COOKIE, option)
+        for _ in range(3):
+            counters = Counters()
+            wire = responder.answer(query("ns.example.", "A", options=[cookie]), Transport.UDP, CLIENT, counters)
+            assert wire is not None
+            reply = dns.message.from_wire(wire)
+            assert reply.rcode() == (dns.rcode.BADCOOKIE if required and not verified else dns.rcode.NOERROR)
+            assert [option.to_wire() for option in reply.options] == [good]
+            assert (counters.verified, counters.unverified) == (verified, not verified)
 
 
 def query(name: str, rdtype: str = "NAPTR", edns: int = 0, **options: object) -> bytes:

@@ -204,7 +204,7 @@ def test_queries_of_any_size_are_answered() -> None:
             check(address, queries, responder)
 
 
-@pytest.mark.parametrize("limit", ["MAX_ANSWERS", "MAX_ENCLOSERS", "MAX_FORMS", "ARENA_SIZE"])
+@pytest.mark.parametrize("limit", ["MAX_RECORDS", "MAX_TABLES", "ARENA_SIZE"])
 def test_a_table_that_is_full_amid_a_batch_changes_no_response(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was found for the first queries of a batch stays as it is until it is sent."""
     monkeypatch.setattr(shortcut, limit, 4096 if limit == "ARENA_SIZE" else 3)
