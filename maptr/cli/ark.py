@@ -1,4 +1,4 @@
-"""``maptr ark``: parse ARKs and show their parts, without a lookup."""
+"""``maptr ark``: the normal form and the parts of ARKs, without a lookup."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def ark(texts: tuple[str, ...], find: bool, profile: Profile, as_json: bool) -> 
     for text in texts:
         received = output.standard_input().read().decode("utf-8", "replace") if text == "-" else text
         try:
-            arks = _read(received, find, profile)
+            arks = find_arks(received, profile=profile) if find else [Ark.parse(received, profile=profile, bare=True)]
+            if not arks:
+                raise ArkSyntaxError("no ARK in the text")
         except ArkSyntaxError as error:
             code = output.EXIT_USAGE
             output.error(str(error))
@@ -57,15 +59,6 @@ def ark(texts: tuple[str, ...], find: bool, profile: Profile, as_json: bool) -> 
                     label, colon, value = part.partition(":")
                     output.data(Painted(f"{label}{colon}", output.MINOR), value)
     sys.exit(code)
-
-
-def _read(text: str, find: bool, profile: Profile) -> list[Ark]:
-    if not find:
-        return [Ark.parse(text, profile=profile, bare=True)]
-    found = find_arks(text, profile=profile)
-    if not found:
-        raise ArkSyntaxError("no ARK in the text")
-    return found
 
 
 def _document(parsed: Ark) -> dict[str, Any]:
@@ -92,7 +85,10 @@ def _document(parsed: Ark) -> dict[str, Any]:
 def _lines(parsed: Ark) -> list[str]:
     """The normal form, then each part that is present."""
     parts = _document(parsed)
-    expected = parts["check_character"]
+    expected, check = parts["check_character"], ""
+    if expected is not None:
+        wrong = f"none, or wrong: after {parsed.name[:-1]} it is {expected}"
+        check = f"{expected}, correct" if parts["check"] else wrong
     rows = {
         "resolution form": parts["resolution"] if parts["resolution"] != parts["ark"] else "",
         "NMA": parts["nma"],
@@ -103,11 +99,7 @@ def _lines(parsed: Ark) -> list[str]:
         "qualifier": parts["qualifier"],
         "inflection": parts["inflection"],
         "query": parts["query"],
-        "check character": "",
+        "check character": check,
         "note": "; ".join(parsed.notes),
     }
-    if expected is not None:
-        rows["check character"] = (
-            f"{expected}, correct" if parts["check"] else f"none, or wrong: after {parsed.name[:-1]} it is {expected}"
-        )
     return [str(parsed), *(f"  {label + ':':<17}{value}" for label, value in rows.items() if value)]

@@ -1,4 +1,4 @@
-"""``maptr completion``: the scripts for the shells; and the words of a line that bash splits."""
+"""``maptr completion``: the scripts for the shells, and what click's own classes for the shells lack."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 class Bash(BashComplete):
-    """Joins the words that bash splits at : and @ (COMP_WORDBREAKS), such as ARKs, and reads --option=value."""
+    """bash, which splits words at : and @ (COMP_WORDBREAKS), such as ARKs, and at the = of --option=value."""
 
     name = "bash"
 
@@ -40,7 +40,7 @@ class Bash(BashComplete):
 
 
 class _WholeWords(ShellComplete):
-    """For shells that replace the whole word, as in ``--option=value``."""
+    """Shells that replace a whole word, such as ``--option=value``."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
         found = super().get_completions(args, incomplete)
@@ -83,7 +83,7 @@ def completion(ctx: click.Context, shell: str) -> None:
       2  bad usage, such as an unknown shell
     """
     kind = get_completion_class(shell)
-    assert kind is not None  # noqa: S101 - the choice has click's own three
+    assert kind is not None  # noqa: S101 - click has a class for each of SHELLS
     script = kind(ctx.find_root().command, {}, "maptr", "_MAPTR_COMPLETE")
     # Not script.source(), which runs bash to check its version and prints a warning.
     output.data((script.source_template % script.source_vars()).strip())

@@ -1,4 +1,4 @@
-"""``maptr config``: settings that make a resolver ask a server of your own for the origin."""
+"""``maptr config``: the settings that make a resolver ask the operator's own server for the origin."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ import click
 from maptr import config as configuration
 from maptr.cli import lookup, options, output
 from maptr.cli.group import command
-from maptr.cli.options import file_option, parse_name, read_text
+from maptr.cli.options import parse_name, read_text
 from maptr.client.servers import Server, is_address, read_server
 from maptr.config import Config
 from maptr.protocol import names
 from maptr.protocol.numbers import PORT
 
-_PLAIN = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*\Z")  # means nothing else in any configuration
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*\Z")  # has no character with a meaning in a configuration
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 class Stub(NamedTuple):
-    """An origin without its final dot, its servers, and trust anchors as records; none if the zone is not signed."""
+    """An origin without its final dot, its servers, and its trust anchors as records, if the zone is signed."""
 
     origin: str
     servers: Sequence[Server]
@@ -45,7 +45,7 @@ def _unbound(stub: Stub) -> Iterator[str]:
 
 
 def _bind(stub: Stub) -> Iterator[str]:
-    """A static-stub zone has no ports, so servers on other ports are forwarders."""
+    """A static-stub zone cannot have ports, so servers on other ports are forwarders."""
     yield "# BIND: a file that named.conf includes; then rndc reconfig."
     if not stub.anchors:
         yield from ("# The zone is not signed. Write in the block options of named.conf:", "#")
@@ -67,12 +67,9 @@ def _bind(stub: Stub) -> Iterator[str]:
 
 def _systemd_resolved(stub: Stub) -> Iterator[str]:
     yield "# systemd-resolved: a file *.conf in /etc/systemd/resolved.conf.d; then restart it."
-    if stub.anchors:
-        yield from ("# If it validates (DNSSEC=), write in a file *.positive in /etc/dnssec-trust-anchors.d:", "#")
-        yield from (f"#     {anchor}" for anchor in stub.anchors)
-    else:
-        yield from ("# If it validates (DNSSEC=), write in a file *.negative in /etc/dnssec-trust-anchors.d:", "#")
-        yield f"#     {stub.origin}"
+    kind = "positive" if stub.anchors else "negative"
+    yield from (f"# If it validates (DNSSEC=), write in a file *.{kind} in /etc/dnssec-trust-anchors.d:", "#")
+    yield from (f"#     {line}" for line in stub.anchors or (stub.origin,))
     shown = (f"[{server.address}]" if ":" in server.address else server.address for server in stub.servers)
     addresses = (f"{host}:{server.port}" for host, server in zip(shown, stub.servers, strict=True))
     yield from ("#", "[Resolve]", f"DNS={' '.join(addresses)}", f"Domains=~{stub.origin}")
@@ -89,13 +86,15 @@ RESOLVERS: Mapping[str, Callable[[Stub], Iterator[str]]] = {
 @click.argument("resolver", type=click.Choice(list(RESOLVERS)))
 @click.argument("words", nargs=-1, metavar="[@SERVER[#PORT]]...")
 @options.ORIGIN_OPTION
-@file_option(
+@click.option(
     "--trust-anchor",
+    type=options.PATH,
     help="The zone is signed: validate it from the DS or DNSKEY records in FILE.  [default: it is not signed]",
 )
-@file_option(
+@click.option(
     "--config",
     "file",
+    type=options.PATH,
     help="Read this configuration of the server.  [default: MAPTR_CONFIG, else ./maptr.toml, else none]",
 )
 def config(

@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from maptr import config as configuration
 from maptr import places
 from maptr.cli import output
 from maptr.cli.group import command
-from maptr.cli.options import JSON_OPTION, file_option
+from maptr.cli.options import JSON_OPTION, PATH
 from maptr.cli.output import Painted
 from maptr.errors import ConfigError
 from maptr.places import LOCAL_CONFIG
@@ -26,19 +25,24 @@ STATUS_SECONDS = 10.0
 RELOAD_SECONDS = 600.0  # a zone of 100,000 names takes tens of seconds to read
 MAX_REPLY = 64 * 1024 * 1024  # bytes; a status has some 300 for each zone
 
-_FILE = file_option(
+_FILE = click.option(
     "--config",
     "file",
+    type=PATH,
     help="Take the control socket that this configuration names.  [default: MAPTR_CONFIG, else ./maptr.toml, else that "
     "of a running maptr up, else /etc/maptr/maptr.toml]",
 )
-_SOCKET = file_option(
-    "--control", "path", metavar="SOCKET", help="Ask the server at this control socket.  [default: as configured]"
+_SOCKET = click.option(
+    "--control",
+    "path",
+    metavar="SOCKET",
+    type=PATH,
+    help="Ask the server at this control socket.  [default: as configured]",
 )
 
 
 def _zones(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The zones of the configuration, for completion by the shell; none if it is bad."""
+    """The zones of the configuration, for completion by the shell; none for a bad configuration."""
     try:
         named = Path(ctx.params["file"]) if ctx.params.get("file") else configuration.find(os.environ)
         config = configuration.load(named, environment=os.environ, secrets=False)
@@ -142,9 +146,7 @@ def status(file: str | None, path: str | None, as_json: bool) -> None:
             state = f" serial {zone['serial']}, {zone['names']} names{loaded}{signed}{due}"
             output.data("zone ", Painted(zone["zone"], output.STRONG), state)
         for secondary in zone["secondaries"]:
-            output.data(f"  {_secondary(secondary)}")
-            for line, is_good in _observed(secondary):
-                output.data("    ", line if is_good else Painted(line, output.DOUBTFUL))
+            _show_secondary(secondary)
         for warning in zone["warnings"]:
             output.data("  ", Painted(warning, output.DOUBTFUL))
         if zone["left_out"] and zone["left_out"]["findings"]:
@@ -169,21 +171,17 @@ def status(file: str | None, path: str | None, as_json: bool) -> None:
         output.data(Painted("ALARM", output.BAD), f" {alarm}")
 
 
-def _secondary(known: dict[str, Any]) -> str:
-    """A secondary, the last serial that it acknowledged, and when."""
+def _show_secondary(known: dict[str, Any]) -> None:
+    """Print the last serial that a secondary acknowledged, and the serial that it was seen to serve."""
     serial = "no serial acknowledged" if known["serial"] is None else f"serial {known['serial']}"
     age = "" if known["age"] is None else f", {_duration(known['age'])} ago"
     state = "no NOTIFY sent yet" if known["notify"] is None else f"NOTIFY {known['notify']}"
-    return f"secondary {known['secondary']} {serial}, {state}{age}"
-
-
-def _observed(known: dict[str, Any]) -> Iterator[tuple[str, bool]]:
-    """The serial that a secondary was seen to serve, and why it is not known; whether this is as it should be."""
+    output.data(f"  secondary {known['secondary']} {serial}, {state}{age}")
     if known["observed_serial"] is not None:
-        lags = ", LAGS BEHIND" if known["lags"] else ""
-        yield f"has serial {known['observed_serial']}, seen {_duration(known['observed_age'])} ago{lags}", not lags
+        seen = f"has serial {known['observed_serial']}, seen {_duration(known['observed_age'])} ago"
+        output.data("    ", Painted(f"{seen}, LAGS BEHIND", output.DOUBTFUL) if known["lags"] else seen)
     if known["observed_error"]:
-        yield f"DOES NOT SAY ITS SERIAL: {known['observed_error']}", False
+        output.data("    ", Painted(f"DOES NOT SAY ITS SERIAL: {known['observed_error']}", output.DOUBTFUL))
 
 
 def _duration(seconds: float) -> str:
@@ -195,7 +193,7 @@ def _duration(seconds: float) -> str:
 
 
 def _socket(file: str | None, path: str | None) -> tuple[Path, str]:
-    """The control socket, and the file and line that name it; exits if there is none."""
+    """The control socket, and the file and line that name it. Exits if there is no socket."""
     if path is not None:
         return Path(path), ""
     named = file or configuration.find(os.environ) or places.running(os.environ)
@@ -208,9 +206,8 @@ def _socket(file: str | None, path: str | None) -> tuple[Path, str]:
     except ConfigError as error:
         output.fail(str(error), output.EXIT_NONE)
     if config.serve.control is None:
-        output.fail(
-            f"{config.filename}: serve.control: is empty, so the server has no control socket", output.EXIT_NONE
-        )
+        reason = "serve.control: is empty, so the server has no control socket"
+        output.fail(f"{config.filename}: {reason}", output.EXIT_NONE)
     if config.filename or "serve.control" in config.places:
         filename, line = config.places.get("serve.control", (config.filename, 0))
         return config.serve.control, f"{filename}:{line}" if line else filename
@@ -225,7 +222,7 @@ def _socket(file: str | None, path: str | None) -> tuple[Path, str]:
 
 
 def _ask(where: tuple[Path, str], request: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """The reply of the server to a request; exits without one. ``where`` is as ``_socket`` returns it."""
+    """The reply of the server to a request; exits without a reply. ``where`` is the result of ``_socket``."""
     path, source = where
     try:
         with socket.socket(socket.AF_UNIX) as sock:
@@ -243,7 +240,8 @@ def _ask(where: tuple[Path, str], request: dict[str, Any], seconds: float) -> di
         named = f", which {source} names: no server runs with it" if source else ""
         output.fail(f"not running: there is no socket {path}{named}", output.EXIT_NOT_RUNNING)
     except ConnectionRefusedError:
-        output.fail(f"not running: no server listens on {path}: the server was killed", output.EXIT_NOT_RUNNING)
+        reason = "the server was killed" if path.is_socket() else "it is not a socket"
+        output.fail(f"not running: no server listens on {path}: {reason}", output.EXIT_NOT_RUNNING)
     except OSError as error:
         output.fail(f"not running: {path}: {error.strerror or error}", output.EXIT_NOT_RUNNING)
     except ValueError:

@@ -1,4 +1,4 @@
-"""``maptr table drift`` and ``maptr table probe``: a table compared with DNS, and with the servers that it names."""
+"""``maptr table drift`` and ``probe``: comparing a table with DNS, and connecting to the servers that it names."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ PROBE_COLORS = {ProbeResult.SILENT: output.BAD, ProbeResult.NOT_ASKED: output.DO
 @options.timeout_option(5.0, "Give up a record after this time.")
 @options.CONFIG_OPTION
 @options.RATE_OPTION
-@options.file_option(
+@click.option(
     "--history", type=options.FILE, help="Keep the verdicts in this SQLite file, for later runs.  [default: none]"
 )
 @click.option("--all", "everything", is_flag=True, help="Also print records that agree.")
 @click.option("--overwrite", is_flag=True, help="Replace the HTML page even if maptr did not write it.")
 @options.JSON_OPTION
-@options.file_option("--html", "page", type=options.FILE_PATH, help="Write an HTML page of the results.")
+@click.option("--html", "page", type=options.FILE_PATH, help="Write an HTML page of the results.")
 def drift(
     what: tuple[str, ...],
     file: str | None,
@@ -113,7 +113,7 @@ def drift(
         rate=rate,
     )
     with cache:
-        # Without a history, the next run would report this drift as new.
+        # Otherwise, the next run would report this drift as new.
         if cache.history is not None and not cache.history.can_write():
             output.fail(f"{history}: cannot be written", output.EXIT_UNREADABLE)
         found: list[Drift] = []
@@ -123,8 +123,8 @@ def drift(
                     found += verdicts
                     update(advance=1)
         except KeyboardInterrupt:
-            remembered = "verdicts so far are in the history" if cache.history is not None else "nothing was kept"
-            output.interrupted(f"{remembered}; run it again")
+            kept = "verdicts so far are in the history" if cache.history is not None else "nothing was kept"
+            output.interrupted(f"{kept}; run it again")
         silent = _silent(found, places_of(table, naans), cache.history)
     _report(found, named, everything, as_json, silent)
     if page is not None:
@@ -135,13 +135,13 @@ def drift(
                 found, table=table, file=Path(named).name, asked=asked, origin=origin, now=time.time(), silent=silent
             ),
         )
-    codes = {output.EXIT_NONE for one in found if one.verdict.is_drift}
-    codes |= {output.EXIT_NO_ANSWER for one in found if one.verdict == "unknown"}
-    sys.exit(max(codes, default=output.EXIT_OK))
+    if any(one.verdict == "unknown" for one in found):
+        sys.exit(output.EXIT_NO_ANSWER)
+    sys.exit(output.EXIT_NONE if any(one.verdict.is_drift for one in found) else output.EXIT_OK)
 
 
 def history_at(file: str, *, own: bool = False) -> Disk:
-    """The results of earlier runs in an SQLite file; exits if it is none. ``own``: it may be replaced if damaged."""
+    """The results of earlier runs in an SQLite file; exits if it is another file. ``own``: replace a damaged file."""
     try:
         return Disk(file, wall=time.time, own=own)
     except ConfigError as error:
@@ -149,12 +149,12 @@ def history_at(file: str, *, own: bool = False) -> Disk:
 
 
 def _silent(found: list[Drift], servers: list[str], history: Disk | None) -> list[Liveness]:
-    """The mapping authorities of these places and records that did not answer the last probe, by the history."""
+    """The mapping authorities of the records that did not answer the last probe, by the history."""
     if history is None:
         return []
     known = ProbeLog(history, wall=time.time).all()
-    said = (place_in(made) for one in found for made in one.dns)
-    return [known[place] for place in dict.fromkeys([*servers, *said]) if place in known and known[place].failures]
+    places = dict.fromkeys([*servers, *(place_in(url) for one in found for url in one.dns)])
+    return [known[place] for place in places if place in known and known[place].failures]
 
 
 def _report(found: list[Drift], table: str, everything: bool, as_json: bool, silent: list[Liveness]) -> None:
@@ -175,8 +175,8 @@ def _report(found: list[Drift], table: str, everything: bool, as_json: bool, sil
         output.talk(
             Painted("silent", output.BAD), f" {place.place}: {place.failures} in a row when last probed: {place.note}"
         )
-    told = ", ".join(f"{number} {verdict}" for verdict, number in sorted(counts.items()))
-    output.talk(f"{len(found)} records: {told or 'none'}")
+    numbers = ", ".join(f"{number} {verdict}" for verdict, number in sorted(counts.items()))
+    output.talk(f"{len(found)} records: {numbers or 'none'}")
 
 
 # ---- probe
@@ -185,7 +185,7 @@ def _report(found: list[Drift], table: str, everything: bool, as_json: bool, sil
 @command()
 @click.argument("naans", nargs=-1, metavar="[NAAN]...")
 @options.TABLE_OPTION
-@options.file_option(
+@click.option(
     "--history",
     type=options.FILE,
     help="Keep the results in this SQLite file, as for drift.  [default: that of the cache]",
@@ -217,8 +217,8 @@ def probe(
 
     No page is requested. A server is probed once, and not again within an hour; two probes of one address are two
     seconds apart. Prints "silent SERVER: reason" for servers that do not answer. The history keeps the results:
-    table drift reports them, and the chooser "reachable" tries servers last that were silent three times in a row. No
-    record is removed because of them. No other command probes.
+    table drift reports them, and --choose reachable tries servers last that were silent three times in a row. They
+    remove no record. No other command probes.
 
     \b
     Example:
@@ -240,8 +240,8 @@ def probe(
     default = places.cache_file(os.environ)
     path = history or lookup.cache_file(settings) or default
     disk = history_at(path, own=path == default)
-    remembered = ProbeLog(disk, wall=time.time)
-    known, now = remembered.all(), time.time()
+    probe_log = ProbeLog(disk, wall=time.time)
+    known, now = probe_log.all(), time.time()
     found = places_of(table, wanted)
     due = [place for place in found if again or place not in known or not 0 <= now - known[place].at < MIN_AGE]
     random.shuffle(due)  # so that probes of one host do not follow each other
@@ -255,26 +255,21 @@ def probe(
                 if one.outcome != "answered" and not as_json:
                     output.data(Painted(one.outcome, PROBE_COLORS[one.outcome]), f" {one.place}: {one.note}")
     except KeyboardInterrupt:
-        kept = remembered.record(probes)
+        kept = probe_log.record(probes)
         disk.close()
         so_far = f"{len(probes)} of {len(due)} servers were probed"
         output.interrupted(f"{so_far}{' and are kept' if kept else ''}; run it again for the others")
     counts = Counter(one.outcome for one in probes)
-    lost = counts[ProbeResult.SILENT] > 1 and not counts[ProbeResult.ANSWERED]
-    kept = lost or remembered.record(probes)
+    offline = counts[ProbeResult.SILENT] > 1 and not counts[ProbeResult.ANSWERED]
+    kept = offline or probe_log.record(probes)
     disk.close()
     if as_json:
         output.json_data({"table": named, "probes": [one.to_dict() for one in probes]})
-    output.talk(
-        f"{len(found)} servers: "
-        + ", ".join(f"{counts[outcome]} {outcome}" for outcome in ProbeResult)
-        + f", {len(found) - len(due)} probed within the hour"
-    )
-    if lost:
-        output.fail(
-            "no server answered, perhaps because of the network of this machine; nothing was kept",
-            output.EXIT_NO_ANSWER,
-        )
+    numbers = ", ".join(f"{counts[outcome]} {outcome}" for outcome in ProbeResult)
+    output.talk(f"{len(found)} servers: {numbers}, {len(found) - len(due)} probed within the hour")
+    if offline:
+        reason = "no server answered, perhaps because of the network of this machine; nothing was kept"
+        output.fail(reason, output.EXIT_NO_ANSWER)
     if not kept:
         output.fail(f"{disk.path}: cannot be written", output.EXIT_UNREADABLE)
     sys.exit(output.EXIT_NONE if counts[ProbeResult.SILENT] else output.EXIT_OK)

@@ -34,7 +34,6 @@ PACKAGES = ("aiohttp", "jinja2", "prometheus_client")
 @click.argument("words", nargs=-1, metavar="[@SERVER[#PORT]]...")
 @click.option(
     "--listen",
-    metavar="HOST:PORT",
     type=options.ADDRESS,
     multiple=True,
     help=f"Serve HTTP at this address, such as [::1]:{HTTP_PORT}; port 0 takes a free one. The option can be "

@@ -40,22 +40,19 @@ STDIN, STDOUT = 0, 1  # descriptors
 # ---- options
 
 
-PATH = click.Path(readable=False)  # a file that the shell completes; its errors are those of opening it
+PATH = click.Path(readable=False)  # a file that the shell completes; opening it shows whether it can be read
+PATH.name = "file"  # in --help
 FILE = click.Path(dir_okay=False)
 INPUT = click.Path(dir_okay=False, allow_dash=True)
+EXISTING_FILE = click.Path(exists=True, dir_okay=False)
 FILE_PATH = click.Path(dir_okay=False, path_type=Path)
-
-
-def file_option(*names: str, help: str, type: click.Path = PATH, metavar: str = "FILE") -> Callable[[Command], Command]:
-    return click.option(*names, metavar=metavar, type=type, help=help)
 
 
 class Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic from click 8.2 on
     """The value that a function makes from the text. Its ValueError and OSError are bad usage."""
 
-    name = "text"
-
-    def __init__(self, parse: Callable[[str], object]) -> None:
+    def __init__(self, name: str, parse: Callable[[str], object]) -> None:
+        self.name = name  # in --help, in upper case
         self._parse = parse
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
@@ -65,7 +62,7 @@ class Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic
             self.fail(reason_of(error), param, ctx)
 
 
-ADDRESS = Parsed(lambda text: str(Address.from_text(text)))
+ADDRESS = Parsed("host:port", lambda text: str(Address.from_text(text)))
 
 
 def time_option(name: str, default: str | None = None, *, help: str, least: int = 0) -> Callable[[Command], Command]:
@@ -78,7 +75,7 @@ def time_option(name: str, default: str | None = None, *, help: str, least: int 
             raise ValueError(f"must be at least {least} s")
         return seconds
 
-    return click.option(name, metavar="TIME", type=Parsed(parse), default=default, help=help)
+    return click.option(name, type=Parsed("time", parse), default=default, help=help)
 
 
 ORIGIN_OPTION = click.option(
@@ -99,13 +96,12 @@ PROFILE_OPTION = click.option(
     default=DEFAULTS.profile,
     help="Read ARKs by this version of the ARK specification.",
 )
-TABLE_OPTION = file_option(
+TABLE_OPTION = click.option(
     "--table", "file", type=FILE, help="Read this registry, in any format.  [default: the pulled table, or configured]"
 )
 CACHE_TABLE_OPTION = click.option(
     "--table",
-    type=click.Path(exists=True, dir_okay=False),
-    metavar="FILE",
+    type=EXISTING_FILE,
     help="Use this registry where DNS does not answer.  [default: the pulled table, or configured]",
 )
 POLICY_OPTION = click.option(
@@ -119,8 +115,10 @@ CHOOSE_OPTION = click.option(
     help="Prefer this candidate: the first, a random one of the lowest order, the first reachable one, or the "
     "authority named in the ARK itself if it is reachable.  [default: first, or configured]",
 )
-CONFIG_OPTION = file_option(
-    "--config", help="Read this configuration file (TOML).  [default: MAPTR_CONFIG, else ./maptr.toml, else the user's]"
+CONFIG_OPTION = click.option(
+    "--config",
+    type=PATH,
+    help="Read this configuration file (TOML).  [default: MAPTR_CONFIG, else ./maptr.toml, else the user's]",
 )
 _POSITIVE = click.FloatRange(0, min_open=True)
 RATE_OPTION = click.option(
@@ -133,6 +131,10 @@ VERBOSE_OPTION = click.option(
     "-v", "--verbose", "--trace", is_flag=True, help="Show every query, record and reason on stderr."
 )
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+
+
+def port_option(*names: str, help: str) -> Callable[[Command], Command]:
+    return click.option(*names, metavar="PORT", type=click.IntRange(1, 65535), help=help)
 
 
 def zone_name_option(default: str) -> Callable[[Command], Command]:
@@ -154,9 +156,9 @@ def discovery_options(help: str, *, timeout: float = DEFAULTS.timeout) -> Callab
         ORIGIN_OPTION,
         timeout_option(timeout, help),
         click.option("--trust-ad", is_flag=True, help="Trust the DNSSEC validation of the server (its AD flag)."),
-        file_option(
+        click.option(
             "--trust-anchor",
-            type=click.Path(exists=True, dir_okay=False),
+            type=EXISTING_FILE,
             help="Validate DNSSEC from the DS or DNSKEY records in FILE: a zone file or BIND's trust-anchors.",
         ),
         click.option("--require", type=click.Choice(["secure"]), help="Accept only answers validated by DNSSEC."),
@@ -169,13 +171,7 @@ def discovery_options(help: str, *, timeout: float = DEFAULTS.timeout) -> Callab
         PROFILE_OPTION,
         click.option("-4", "ipv4", is_flag=True, help="Ask DNS servers at IPv4 addresses only; not with -6."),
         click.option("-6", "ipv6", is_flag=True, help="Ask DNS servers at IPv6 addresses only; not with -4."),
-        click.option(
-            "-p",
-            "--port",
-            metavar="PORT",
-            type=click.IntRange(1, 65535),
-            help=f"Ask servers without #PORT at this port.  [default: {PORT}]",
-        ),
+        port_option("-p", "--port", help=f"Ask servers without #PORT at this port.  [default: {PORT}]"),
         click.option("--tcp", is_flag=True, help="Ask DNS servers by TCP. The argument +tcp does the same."),
         click.option("-q", "--quiet", is_flag=True, help="Print only errors on stderr."),
         CONFIG_OPTION,

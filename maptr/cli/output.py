@@ -145,7 +145,7 @@ def _terminal_text(part: str | Painted, *, colored: bool) -> str:
 
 
 @contextmanager
-def progress(label: str, total: float | None = None, *, hidden: bool = False) -> Iterator[Callable[..., object]]:
+def progress(label: str, total: float | None = None, *, hidden: bool = False) -> Iterator[Callable[..., None]]:
     """Show a progress bar on stderr if it is a terminal, unless ``hidden``. Yields its ``Bar.update``.
 
     Without a ``total``, the bar shows that the work goes on, and for how long.

@@ -1,4 +1,4 @@
-"""``maptr table pull``: the registry from its source, with a plan that is shown first and applied atomically."""
+"""``maptr table pull``: fetching the registry, with a plan that is shown first and applied atomically."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ import click
 from maptr import places, registry
 from maptr.cli import lookup, options, output
 from maptr.cli.group import command
-from maptr.cli.options import FILE_PATH, file_option, refuse_foreign
+from maptr.cli.options import FILE_PATH, refuse_foreign
 from maptr.cli.output import Painted
 from maptr.errors import MaptrError, MissingExtra, PullFailed, SignatureError, TableError, UnsafePlan, reason_of
+from maptr.registry.followed_file import pull_file
 from maptr.registry.minisign import PublicKey
 from maptr.registry.pull import OFFICIAL, Demands, Pull, apply_pull, jittered, plan_pull
 
 
 @command()
 @click.argument("sources", nargs=-1, metavar="[URL|FILE]...", type=options.PATH)
-@file_option(
+@click.option(
     "--table",
     "target",
     type=FILE_PATH,
@@ -39,13 +40,14 @@ from maptr.registry.pull import OFFICIAL, Demands, Pull, apply_pull, jittered, p
     help="Accept the source as it is, even if it removes or changes more than 30 %; unreadable records are not kept.",
 )
 @click.option("--sha256", metavar="HEX", help="Accept only content with this SHA-256.")
-@file_option("--public-key", type=FILE_PATH, help="Accept only content signed with this minisign key.")
-@file_option(
+@click.option("--public-key", type=FILE_PATH, help="Accept only content signed with this minisign key.")
+@click.option(
     "--signature",
     metavar="URL|FILE",
+    type=options.PATH,
     help="Read the signature from there.  [default: the source with .minisig appended]",
 )
-@file_option("--cafile", help="Trust the CA certificates in FILE.  [default: those of the system]")
+@click.option("--cafile", type=options.PATH, help="Trust the CA certificates in FILE.  [default: those of the system]")
 @options.timeout_option(60.0, "Give up a source after this time.")
 @options.CONFIG_OPTION
 @options.time_option(
@@ -105,11 +107,9 @@ def pull(
     known = configured.table if configured is not None else None
     if not sources and known is not None and known.sources:
         sources = known.sources
-        sha256, public_key, cafile = (
-            sha256 or known.sha256,
-            public_key or known.public_key,
-            cafile or (None if known.cafile is None else str(known.cafile)),
-        )
+        sha256 = sha256 or known.sha256
+        public_key = public_key or known.public_key
+        cafile = cafile or (str(known.cafile) if known.cafile else None)
     official = not sources
     if not sources:
         sources = (OFFICIAL,)
@@ -120,9 +120,15 @@ def pull(
         into = Path(places.table_file(os.environ))
         if act:
             places.make_parent(str(into))
-    if act and not into.with_name(f"{into.name}.pull").exists():  # a damaged table that was pulled is replaced
+    if act and not pull_file(into).exists():  # a damaged table that was pulled is replaced
         refuse_foreign(into, _is_registry, overwrite=overwrite)
-    demands = _demands(sha256, public_key, signature)
+    try:
+        key = None if public_key is None else PublicKey.parse(public_key.read_text("utf-8", "replace"))
+    except MissingExtra:
+        raise
+    except SignatureError as error:
+        output.fail(f"{public_key}: {error}", output.EXIT_UNREADABLE)
+    demands = Demands(sha256 or None, key, signature)
     plan = partial(plan_pull, into, sources, demands=demands, cafile=cafile, force=force, seconds=timeout)
     try:
         while True:
@@ -142,18 +148,8 @@ def _is_registry(content: bytes) -> bool:
     return True
 
 
-def _demands(sha256: str | None, public_key: Path | None, signature: str | None) -> Demands:
-    try:
-        key = None if public_key is None else PublicKey.parse(public_key.read_text("utf-8", "replace"))
-    except MissingExtra:
-        raise
-    except SignatureError as error:
-        output.fail(f"{public_key}: {error}", output.EXIT_UNREADABLE)
-    return Demands(sha256 or None, key, signature)
-
-
 def _pull(plan: Callable[[], Pull], target: Path, *, act: bool, form: str | None, official: bool) -> int:
-    """Pull once and report it; the exit code. ``official``: no source was named."""
+    """Pull once and report it. Return the exit code. ``official``: no source was named."""
     try:
         with output.progress("pulling the registry"):
             found = plan()
@@ -172,7 +168,8 @@ def _pull(plan: Callable[[], Pull], target: Path, *, act: bool, form: str | None
         if official and not target.exists():
             output.error("no registry; maptr table pull URL takes another, maptr up --sample serves an example")
         else:
-            output.error(f"no source had a registry; {target} stays as it is")
+            stays = f"{target} stays as it is" if target.exists() else "nothing was written"
+            output.error(f"no source had a registry; {stays}")
     except MaptrError as error:
         output.error(str(error))
     except OSError as error:
@@ -185,7 +182,7 @@ def _report(found: Pull, form: str | None) -> None:
     for reason in found.passed_over:
         output.warning(f"skipped: {reason}")
     if found.broken:
-        output.warning(f"the existing table cannot be read and will be replaced: {found.broken}")
+        output.warning(f"the existing table cannot be read, and --apply replaces it: {found.broken}")
     for error in found.bad:
         output.talk(Painted("left out:", output.DOUBTFUL), f" {error}")
     if form == "json":

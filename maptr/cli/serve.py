@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ from maptr.zone.finding import text_of
 
 log = logging.getLogger("maptr.serve")
 
-SETTINGS: dict[str, str] = {}  # option -> the setting that it overrides
+SETTINGS: dict[str, str] = {}  # the setting that an option overrides, by option
 
 
 def _setting(option: str, key: str, **options: Any) -> Callable[[Command], Command]:
@@ -61,14 +61,12 @@ def _key(text: str) -> KeyConfig:
 @command()
 @click.option(
     "--config",
-    metavar="FILE",
     type=PATH,
     help="Read this configuration file (TOML).  [default: MAPTR_CONFIG; without --zone also ./maptr.toml]",
 )
 @click.option(
     "--zone",
-    metavar="ORIGIN=FILE",
-    type=Parsed(ZoneConfig.from_text),
+    type=Parsed("origin=file", ZoneConfig.from_text),
     multiple=True,
     help="Serve this zone from this file, such as ark.arpa=ark.arpa.zone, instead of that in the configuration. The "
     "option can be repeated.",
@@ -76,12 +74,10 @@ def _key(text: str) -> KeyConfig:
 @_setting(
     "--listen",
     "serve.listen",
-    metavar="HOST:PORT",
     type=ADDRESS,
     multiple=True,
     help=f"Serve UDP and TCP at this address, such as [::1]:{SERVER_PORT}; port 0 takes a free one. The option can be "
-    "repeated.  "
-    f"[default: 127.0.0.1:{SERVER_PORT}]",
+    f"repeated.  [default: 127.0.0.1:{SERVER_PORT}]",
 )
 @_setting(
     "--metrics",
@@ -107,21 +103,18 @@ def _key(text: str) -> KeyConfig:
 @_setting(
     "--tls-listen",
     "serve.tls.listen",
-    metavar="HOST:PORT",
     type=ADDRESS,
     multiple=True,
     help="Serve DNS over TLS at this address, such as 127.0.0.1:853; it needs --tls-cert and --tls-key. The option can "
-    "be repeated.  "
-    "[default: none]",
+    "be repeated.  [default: none]",
 )
 @_setting(
     "--tls-cert",
     "serve.tls.certificate",
-    metavar="FILE",
     type=PATH,
     help="Use the certificate and its chain in this file (PEM).",
 )
-@_setting("--tls-key", "serve.tls.key", metavar="FILE", type=PATH, help="Use the private key in this file (PEM).")
+@_setting("--tls-key", "serve.tls.key", type=PATH, help="Use the private key in this file (PEM).")
 @_setting(
     "--nsid",
     "serve.nsid",
@@ -130,25 +123,22 @@ def _key(text: str) -> KeyConfig:
 )
 @click.option(
     "--key",
-    metavar="NAME=ALGORITHM:@FILE",
-    type=Parsed(_key),
+    type=Parsed("name=algorithm:@file", _key),
     multiple=True,
     help="Accept this TSIG key, whose secret is in FILE in base64, such as xfr=hmac-sha256:@xfr.key. Without the @, "
     "the secret itself stands here, and other users of the machine can see it. The option can be repeated.",
 )
 @click.option(
     "--transfer",
-    metavar="WHO",
-    type=Parsed(AccessRule.from_text),
+    type=Parsed("who", AccessRule.from_text),
     multiple=True,
     help="Let them transfer the zones: key:NAME, an address or prefix, or both as 'PREFIX key:NAME'. The option can be "
-    "repeated.  "
-    "[default: none]",
+    "repeated.  [default: none]",
 )
 @click.option(
     "--notify",
     metavar="HOST[:PORT] [key:NAME]",
-    type=Parsed(NotifyTarget.from_text),
+    type=Parsed("target", NotifyTarget.from_text),
     multiple=True,
     help="Send NOTIFY to this secondary at each new serial, signed with the key. The option can be repeated.  "
     "[default: none]",
@@ -156,15 +146,13 @@ def _key(text: str) -> KeyConfig:
 @_setting(
     "--catalog",
     "serve.catalog.name",
-    metavar="ORIGIN",
-    type=Parsed(lambda text: to_text(read_name(text))),
+    type=Parsed("origin", lambda text: to_text(read_name(text))),
     help="Also serve a catalog of the zones (RFC 9432) to those who may transfer it, such as catalog.invalid.  "
     "[default: none]",
 )
 @_setting(
     "--state",
     "serve.state",
-    metavar="DIRECTORY",
     type=click.Path(exists=True, file_okay=False, writable=True),
     help="Keep in this directory, which is for this server alone, the journals that IXFR is answered from, and the "
     "zones that it builds and signs.  [default: journals lie beside the zone files]",
@@ -203,7 +191,7 @@ def serve(
 ) -> None:
     """Answer DNS queries from zone files.
 
-    Serves any zone over UDP, TCP and TLS, IPv4 and IPv6, and reports on stderr when it is ready:
+    Serves any zone over UDP, TCP and TLS, IPv4 and IPv6, and prints a line on stderr when it is ready:
 
     \b
         maptr serve --zone ark.arpa=ark.arpa.zone --listen 127.0.0.1:5300
@@ -214,8 +202,8 @@ def serve(
     environment overrides the file.
 
     SIGHUP or maptr reload reads the configuration, the zone files and the certificate again. If one is bad, the server
-    keeps the old one and logs the reason. SIGTERM stops the server. A zone that cannot be loaded at the start is
-    answered with SERVFAIL while the others are served.
+    keeps the old one and logs the reason. SIGTERM stops the server. If a zone cannot be loaded at the start, its
+    queries get SERVFAIL, and the other zones are served.
 
     \b
     Exit codes:
@@ -227,7 +215,9 @@ def serve(
     """
     if as_json and not check_config:
         raise click.UsageError("--json goes with --check-config")
-    path = _config_file(config, has_zones=bool(zone))
+    path = Path(config) if config is not None else configuration.find(os.environ)
+    if config is None and zone and configuration.FILE_VARIABLE not in os.environ:
+        path = None
     overrides = Overrides(zone, key, transfer, notify)
     flags = {
         setting: (list(value) if isinstance(value, tuple) else value, option)
@@ -244,19 +234,22 @@ def serve(
 
     def read() -> Config:
         config, errors = examine()
-        reported = {error.key for error in errors} | ({""} if errors else set())  # one without a key may follow them
+        reported = {error.key for error in errors} | ({""} if errors else set())  # an error without a key may follow
         errors += [error for error in settings.mistakes(config) if error.key not in reported]
         if errors and check_config:
             errors += _misplaced(config)
         raise_all(sorted(errors, key=lambda error: error.line))
         return config
 
-    listening = None
+    bound = None
     with _errors_reported(as_json=as_json):
         if os.geteuid() == 0:
             first, errors = examine(secrets=False)
-            if not errors:
-                listening = _leave_root(first, listening=not check_config)
+            user = None
+            with suppress(ConfigError):  # ``read`` reports it with all other errors
+                user = None if errors else process.user_of(first)
+            if user is not None and user.uid:
+                bound = process.give_up(first, user, listening=not check_config)
         found = read()
         if not found.zones and path is not None:
             raise found.error("zone", "there is no zone to serve")
@@ -270,43 +263,24 @@ def serve(
     try:
         lock = state_folder.lock(found)
         try:
-            _run(found, read, listening)
+            _run(found, read, bound)
         finally:
             if lock is not None:
                 os.close(lock)
-    except ConfigError as error:  # options are good, but an address or the folder is taken
+    except ConfigError as error:  # an address or the state folder is taken
         output.fail(str(error), output.EXIT_NONE)
 
 
-def _config_file(named: str | None, *, has_zones: bool) -> Path | None:
-    """The configuration file; ``maptr.toml`` in this directory is not used with ``--zone``."""
-    if named is not None:
-        return Path(named)
-    found = configuration.find(os.environ)
-    return None if has_zones and configuration.FILE_VARIABLE not in os.environ else found
-
-
-def _leave_root(config: Config, *, listening: bool) -> Sockets | None:
-    """Become the configured user, with sockets bound by root. Raises ConfigError."""
-    try:
-        user = process.user_of(config)
-    except ConfigError:
-        return None  # ``read`` reports it with all other errors
-    if user is None or not user.uid:
-        return None
-    return process.give_up(config, user, listening=listening)
-
-
-def _run(config: Config, read: Callable[[], Config], listening: Sockets | None) -> None:
+def _run(config: Config, read: Callable[[], Config], bound: Sockets | None) -> None:
     logstream.configure(config.serve.log_level, config.serve.log_format)
     if os.geteuid() == 0 and not config.serve.user:
         log.warning("running as root: serve.user, or --user, names a user to run as once the sockets are bound")
     if config.serve.workers != 1:
         log.warning("serve.workers is ignored: one process answers; NSD or Knot as secondaries carry more")
-    gc.disable()  # loading zones makes many objects and hardly any garbage
+    gc.disable()  # loading zones makes many objects and little garbage
     try:
         served = publisher.start(config.zones, clock=time.time)
-        daemon = Daemon(config, served, reread=read, bound=listening)
+        daemon = Daemon(config, served, reread=read, bound=bound)
         gc.freeze()  # the zones stay, so the collector need not look at them
     finally:
         gc.enable()
@@ -315,7 +289,7 @@ def _run(config: Config, read: Callable[[], Config], listening: Sockets | None) 
 
 @contextmanager
 def _errors_reported(*, as_json: bool) -> Iterator[None]:
-    """End the command on a bad configuration or file: with all mistakes, or one JSON document."""
+    """End the command for a bad configuration or file, with a list of all mistakes or a JSON document."""
     try:
         yield
     except (ConfigError, OSError) as error:
@@ -328,7 +302,7 @@ def _errors_reported(*, as_json: bool) -> Iterator[None]:
 
 
 def _check(config: Config, *, as_json: bool) -> None:
-    """Print what would be served and every error."""
+    """Print what would be served, and every error."""
     errors: list[MaptrError | OSError] = [*_misplaced(config)]
     zones = []
     tls = config.serve.tls
@@ -376,7 +350,7 @@ def _report(
     *,
     as_json: bool,
 ) -> None:
-    """Print the errors, the zones that can be served and, without errors, the addresses; exit if there are errors."""
+    """Print the zones that can be served, the errors or, without errors, the addresses. Exit if there are errors."""
     code = max(map(_code_of, errors), default=output.EXIT_OK)
     singles = [each for error in errors for each in _singles(error)]
     bound = None if code else serve
@@ -389,8 +363,8 @@ def _report(
     else:
         for zone in zones:
             signed = f", signed with {zone['keys']}" if zone["keys"] else ""
-            of_zone = f"zone {zone['zone']} serial {zone['serial']}, {zone['names']} names, from {zone['file']}{signed}"
-            output.data(of_zone)
+            content = f"serial {zone['serial']}, {zone['names']} names, from {zone['file']}"
+            output.data(f"zone {zone['zone']} {content}{signed}")
             for warning in zone["warnings"]:
                 output.warning(f"zone {zone['zone']}: {warning}")
         for each in singles:
@@ -426,7 +400,7 @@ def _as_dict(error: MaptrError | OSError) -> dict[str, object]:
 
 
 def _misplaced(config: Config) -> Iterator[ConfigError]:
-    """Addresses and paths that a start could not bind or make, as far as that is known without trying."""
+    """Addresses that are given twice, and paths that a start could not make."""
     serve = config.serve
     metrics = () if serve.metrics is None else (serve.metrics,)
     taken: set[Address] = set()
@@ -449,7 +423,7 @@ def _misplaced(config: Config) -> Iterator[ConfigError]:
 
 
 def _read(zone: ZoneConfig) -> zone_file.Checked:
-    """A zone as it would be published; a table is built in a temporary folder. Raises ZoneError and OSError."""
+    """A zone as it would be published, built in a temporary folder if it has a table. Raises ZoneError and OSError."""
     if zone.table is None:
         return zone_file.read_checked(zone)
     with tempfile.TemporaryDirectory() as aside:
@@ -459,5 +433,5 @@ def _read(zone: ZoneConfig) -> zone_file.Checked:
         copy = replace(zone, file=path, state=None)
         with zone_file.candidate(copy, time.time()) as (reading, left_out):
             checked = zone_file.read_checked(reading)
-    lacking = (f"of its table {left_out}",) if left_out and left_out.records else ()
-    return checked._replace(warnings=(*checked.warnings, *lacking))
+    warnings = (f"of its table {left_out}",) if left_out and left_out.records else ()
+    return checked._replace(warnings=(*checked.warnings, *warnings))

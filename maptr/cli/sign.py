@@ -1,4 +1,4 @@
-"""``maptr zone sign`` and ``maptr zone keys``: sign a zone with the keys in a folder, and manage these keys."""
+"""``maptr zone sign`` and ``maptr zone keys``: signing a zone with the keys in a folder, and managing these keys."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 @command()
-@click.argument("file", metavar="FILE", type=options.PATH)
-@click.argument("keys", metavar="KEYS", type=click.Path(path_type=Path))
+@click.argument("file", type=options.PATH)
+@click.argument("keys", type=click.Path(path_type=Path))
 @options.output_option("Write the zone to OUT, atomically.  [default: standard output]", "OUT")
 @click.option("--overwrite", is_flag=True, help="Replace OUT even if it is not a zone of this name.")
 @options.zone_name_option("owner of the SOA")
@@ -101,11 +101,7 @@ def sign(
         old = existing_zone(target, zone.origin, overwrite=overwrite)
         renewal = Renewal(signers, policy, now, force=force or not _holds(old, target))
     with output.progress("signing the names") as update:
-
-        def progress(done: int, total: int) -> None:
-            update(completed=done, total=total)
-
-        signed = renewal.renew(zone, old, progress)
+        signed = renewal.renew(zone, old, lambda done, total: update(completed=done, total=total))
     when = due(signed, policy, now)
     until = _date(when + policy.refresh)
     used = list(map(str, dict.fromkeys([*signers.dnskey_signers, *signers.zone_signers])))
@@ -117,8 +113,7 @@ def sign(
         options.write(target, zonetext.to_text(signed))
         output.talk(f"zone {name} serial {signed.serial} signed until {until} by {', '.join(used)}")
         output.talk(
-            f"in a rollover, wait {longest} s (the longest TTL) after the last server has this serial before the next"
-            " step"
+            f"in a rollover, take the next step {longest} s (the longest TTL) after all servers have this serial"
         )
     if as_json:
         report = {"zone": name, "serial": signed.serial, "signed_until": until, "keys": used, "longest_ttl": longest}
@@ -126,7 +121,7 @@ def sign(
 
 
 def _holds(old: ZoneView | None, target: Path | None) -> bool:
-    """Whether the digest of the old zone matches, so that its signatures can be kept."""
+    """Whether the digest of the old zone verifies, so that its signatures can be kept."""
     try:
         if old is not None:
             check_digest(old)
@@ -147,13 +142,13 @@ def _date(seconds: int) -> str:
 def keys() -> None:
     """Manage the keys of a zone, which are the files in its key folder.
 
-    A rollover adds a key, changes the states of keys from published to active to retired, and removes the old key; the
-    zone is signed after each step. docs/admin.md has the steps and how long to wait between them.
+    In a rollover, you add a key, change the states of keys from published to active to retired, and remove the old
+    key; you sign the zone after each step. docs/admin.md has the steps and how long to wait between them.
     """
 
 
 _FOLDER = click.argument("folder", metavar="KEYS", type=click.Path(path_type=Path))
-_TAG = click.argument("tag", metavar="TAG", type=click.IntRange(0, 65535))
+_TAG = click.argument("tag", type=click.IntRange(0, 65535))
 _STATES = click.Choice(["published", "active", "retired"])
 
 
@@ -195,11 +190,11 @@ def add(folder: Path, role: str, algorithm: str, state: str | None) -> None:
     wanted = zonekeys.Role(role)
     present = [file.key for file in zonekeys.read_keys(folder)] if folder.exists() else []
     first = not any(key.role is wanted and key.state is zonekeys.KeyState.ACTIVE for key in present)
-    chosen = zonekeys.KeyState(state) if state else zonekeys.KeyState.ACTIVE if first else zonekeys.KeyState.PUBLISHED
+    chosen = zonekeys.KeyState(state or ("active" if first else "published"))
     _show(zonekeys.add_key(folder, wanted, zonekeys.Algorithm(algorithm), chosen))
 
 
-@keys.command("list")
+@keys.command("list", short_help="List the keys.")
 @_FOLDER
 @options.JSON_OPTION
 def list_keys(folder: Path, as_json: bool) -> None:
@@ -221,12 +216,12 @@ def list_keys(folder: Path, as_json: bool) -> None:
         fields = ("tag", "role", "algorithm", "state")
         keys = [{name: getattr(file.key, name) for name in fields} | {"file": str(file.path)} for file in files]
         output.json_data({"keys": keys})
-        return
-    for file in files:
-        _show(file)
+    else:
+        for file in files:
+            _show(file)
 
 
-@keys.command("set")
+@keys.command("set", short_help="Change the state of a key.")
 @_FOLDER
 @_TAG
 @click.argument("state", type=_STATES)
@@ -247,7 +242,7 @@ def set_state(folder: Path, tag: int, state: str) -> None:
     _show(zonekeys.set_state(folder, tag, zonekeys.KeyState(state)))
 
 
-@keys.command()
+@keys.command(short_help="Delete a key.")
 @_FOLDER
 @_TAG
 def remove(folder: Path, tag: int) -> None:
@@ -268,7 +263,7 @@ def remove(folder: Path, tag: int) -> None:
     output.talk(f"removed {zonekeys.remove_key(folder, tag).path}")
 
 
-@keys.command()
+@keys.command(short_help="Print the DS records of a zone.")
 @_FOLDER
 @click.argument("origin")
 @click.option("--dnskey", is_flag=True, help="Print DNSKEY records, which some parents and validators need instead.")
@@ -293,9 +288,8 @@ def ds(folder: Path, origin: str, dnskey: bool) -> None:
         output.fail(f"{folder}: no active KSK or CSK", output.EXIT_NONE)
     name = options.parse_name("ORIGIN", origin)
     for key in entries:
-        rdtype, rdata = (DNSKEY, key.rdata) if dnskey else (DS, zonekeys.ds_rdata(name, key))
-        shown = zonetext.rdata_text(rdtype, rdata)
-        output.data(f"{names.to_text(name)} IN {'DNSKEY' if dnskey else 'DS'} {shown}")
+        kind, rdtype, rdata = ("DNSKEY", DNSKEY, key.rdata) if dnskey else ("DS", DS, zonekeys.ds_rdata(name, key))
+        output.data(f"{names.to_text(name)} IN {kind} {zonetext.rdata_text(rdtype, rdata)}")
 
 
 def _show(file: KeyFile) -> None:

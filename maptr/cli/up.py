@@ -1,4 +1,4 @@
-"""``maptr up``: pull the registry, serve its zone and a gateway on loopback, and make maptr's commands ask there."""
+"""``maptr up``: the registry, its zone and a gateway on loopback, which the user's other maptr commands then ask."""
 
 from __future__ import annotations
 
@@ -52,17 +52,9 @@ SAMPLE = Path(__file__).resolve().parent.parent / "sample.json"
 @command()
 @click.argument("sources", nargs=-1, metavar="[URL|FILE]...", type=options.PATH)
 @click.option("--origin", metavar="NAME", help=f"Give the zone this name.  [default: {lookup.ORIGIN}, or configured]")
-@click.option(
-    "--port",
-    metavar="PORT",
-    type=click.IntRange(1, 65535),
-    help=f"Serve DNS on this port of {HOST}.  [default: {SERVER_PORT}, or a free one]",
-)
-@click.option(
-    "--http-port",
-    metavar="PORT",
-    type=click.IntRange(1, 65535),
-    help=f"Serve the gateway on this port of {HOST}.  [default: {HTTP_PORT}, or a free one]",
+@options.port_option("--port", help=f"Serve DNS on this port of {HOST}.  [default: {SERVER_PORT}, or a free one]")
+@options.port_option(
+    "--http-port", help=f"Serve the gateway on this port of {HOST}.  [default: {HTTP_PORT}, or a free one]"
 )
 @options.CONFIG_OPTION
 @click.option("--offline", is_flag=True, help="Pull nothing; serve the table pulled before.")
@@ -119,9 +111,9 @@ def up(
 
 @contextmanager
 def _only_one(path: Path) -> Iterator[None]:
-    """Exclude a second process of the user, which prints where the first one serves and exits with 0."""
+    """Hold the user's lock. If another process has it, print where that one serves, and exit with 0."""
     with path.open("a") as lock:
-        for _ in range(LOCK_TRIES):  # other commands hold it for a moment to test it
+        for _ in range(LOCK_TRIES):  # other commands hold the lock for a moment to test it
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
@@ -143,27 +135,27 @@ def _only_one(path: Path) -> Iterator[None]:
 
 
 class Registry(NamedTuple):
-    """The table to serve; ``pulled`` holds the settings of [table] to pull it again, as TOML values."""
+    """The table to serve. ``pulled`` are the settings of [table] with which the server pulls it again."""
 
     file: Path
-    kind: str  # the folder of its zone, so that the sample does not replace the registry
+    kind: str  # "registry" or "sample", each with a folder for its zone
     pulled: Mapping[str, object] = MappingProxyType({})
 
 
 def find_registry(sources: tuple[str, ...], config: Config | None, *, offline: bool, force: bool) -> Registry:
-    """The registry from the first source that has one (default: the configured one, else the public one), else the
-    table pulled before. Exits if there is none.
+    """The registry from the first source that has one, else the table pulled before. Exits if there is none.
 
-    Raises ConfigError for a key that cannot be read, OSError for the table.
+    Without sources, those of the configuration are used, else the public one. Raises ConfigError for a key that cannot
+    be read, and OSError for the table.
     """
     known = config.table if config is not None and config.table.file else None
     file = (known.file if known is not None and known.file else Path(places.table_file(os.environ))).absolute()
-    demands, cafile = Demands(), None
+    demands, cafile = Demands(), ""
     again: dict[str, object] = {"every": EVERY}
     if not sources and config is not None and known is not None and known.sources:
         sources, demands = known.sources, settings.demands_of(config)
-        cafile, key = _absolute(known.cafile), _absolute(known.public_key)
-        again |= {"sha256": known.sha256, "public_key": key or "", "cafile": cafile or ""}
+        key, cafile = (str(path.absolute()) if path else "" for path in (known.public_key, known.cafile))
+        again |= {"sha256": known.sha256, "public_key": key, "cafile": cafile}
     sources = tuple(source if "://" in source else str(Path(source).resolve()) for source in sources or (OFFICIAL,))
     pulled = not offline and _pull(file, sources, demands, cafile, force=force)
     if not file.exists():
@@ -175,25 +167,25 @@ def find_registry(sources: tuple[str, ...], config: Config | None, *, offline: b
     return Registry(file, "registry", {**again, "url": sources[0], "mirrors": list(sources[1:])})
 
 
-def _pull(file: Path, sources: tuple[str, ...], demands: Demands, cafile: str | None, *, force: bool) -> bool:
-    """Whether the file is now what a source has."""
+def _pull(file: Path, sources: tuple[str, ...], demands: Demands, cafile: str, *, force: bool) -> bool:
+    """Pull the registry. Return whether the file is now what a source has."""
     output.talk(f"registry  pulling from {sources[0]} ...")
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with output.progress("pulling the registry"):
-            found = plan_pull(file, sources, demands=demands, cafile=cafile, force=force, seconds=PULL_SECONDS)
+            found = plan_pull(file, sources, demands=demands, cafile=cafile or None, force=force, seconds=PULL_SECONDS)
             apply_pull(found, wall=time.time)
     except PullFailed as error:
         for reason in error.reasons:
             output.talk(f"registry  not pulled: {reason}")
+        return False
     except MaptrError as error:
         output.talk(f"registry  not taken: {error} (--force overrides)")
-    else:
-        output.talk(f"registry  pulled from {found.source}, kept as {file}")
-        for key, reason in found.plan.kept:
-            output.talk(f"registry  {key} is kept as it was: {reason}")
-        return True
-    return False
+        return False
+    output.talk(f"registry  pulled from {found.source}, kept as {file}")
+    for key, reason in found.plan.kept:
+        output.talk(f"registry  {key} is kept as it was: {reason}")
+    return True
 
 
 def sample_registry() -> Registry:
@@ -204,10 +196,6 @@ def sample_registry() -> Registry:
     copy = Path(places.data_folder(os.environ)) / "up" / SAMPLE.name  # maptr is in an archive (zipapp)
     write_atomically(copy, (resources.files("maptr") / SAMPLE.name).read_bytes())
     return Registry(copy, "sample")
-
-
-def _absolute(path: Path | None) -> str | None:
-    return None if path is None else str(path.absolute())
 
 
 # ---- the zone, the server, the gateway, the client
@@ -250,7 +238,7 @@ def _serve(
 
 
 def _on_free_port(make: Callable[[int], T], port: int | None, default: int) -> T:
-    """What ``make`` makes of the port, else of the default or a free one. Exits if the port is taken."""
+    """The result of ``make`` for the port, else for the default port or a free one. Exits if the port is taken."""
     ports = [port] if port else [default, *_free_ports()]
     for number in ports:
         try:
@@ -273,7 +261,7 @@ class Gateway:
         self._known: Snapshot | None = None
 
     def _zones(self) -> Snapshot:
-        """The zones now. The answers that an earlier version gave are forgotten."""
+        """The zones now. If they are new, the cache forgets the answers of the old ones."""
         zones = self._daemon.responder.state.snapshot
         if zones is not self._known:
             self._known = zones
@@ -359,19 +347,19 @@ def _tell(daemon: Daemon, http: Gateway | None, registry: Registry, file: Path) 
 
 
 def _example(table: Path) -> str:
-    """A NAAN that is in the zone."""
+    """A NAAN of the zone, for the commands to try."""
     usable, _ = publishable(read_table(str(table))[0])
     return next((entry.naan for entry in usable.values() if entry.nmas and not entry.shoulder), "12345")
 
 
 async def _run(daemon: Daemon, http: Gateway | None, begin: Callable[[], None]) -> None:
-    """Run both until a signal; ``begin`` is called once no signal can end the process otherwise.
+    """Run server and gateway until a signal. ``begin`` is called once the handlers of signals are installed.
 
     The gateway ends first, because its last responses need the server.
     """
     loop = asyncio.get_running_loop()
     stop = daemon.stop if http is None else http.service.stop
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # SIGHUP: the terminal was closed
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # SIGHUP: the terminal is closed
         loop.add_signal_handler(number, stop)
     begin()
     serving = asyncio.create_task(daemon.run())
@@ -384,7 +372,7 @@ async def _run(daemon: Daemon, http: Gateway | None, begin: Callable[[], None]) 
 
 
 def _free_ports() -> list[int]:
-    """Several free ports: another process may take the first one before the zone is built."""
+    """Several free ports, because another process may take the first one before the zone is built."""
     with ExitStack() as stack:
         socks = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(FREE_PORTS)]
         for sock in socks:

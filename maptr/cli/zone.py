@@ -1,4 +1,4 @@
-"""``maptr zone``: build a zone from the registry, check a zone, compare two zones."""
+"""``maptr zone``: building a zone from the registry, checking a zone, and comparing two zones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def zone() -> None:
 
 
 @zone.command(short_help="Build the zone from a registry.")
-@click.argument("source", metavar="SOURCE", type=options.PATH)
+@click.argument("source", type=options.PATH)
 @options.output_option("Write the zone to FILE, atomically.  [default: standard output]")
 @click.option("--overwrite", is_flag=True, help="Replace FILE even if it is not a zone of this name.")
 @click.option("--force", is_flag=True, help="Replace FILE even if more than 30 % of its names would be removed.")
@@ -71,7 +71,6 @@ def zone() -> None:
 @click.option(
     "--include",
     multiple=True,
-    metavar="FILE",
     type=options.PATH,
     help="Add the records of this zone file as they are. The option can be repeated.",
 )
@@ -142,39 +141,32 @@ def build(
         output.talk(Painted("left out:", output.DOUBTFUL), f" {finding}")
     for naan in built.delegated:
         output.talk(f"delegated: {naan} is left to the included records")
-    misled = built.left_out.answered_by_others
-    report = {
-        "zone": names.to_text(labels),
-        "file": str(target),
-        "serial": number,
-        **built.counts,
-        "left_out": [*map(str, built.left_out)],
-        "delegated": list(built.delegated),
-    }
-    done = output.EXIT_NONE if misled or (strict and built.left_out.records) else output.EXIT_OK
+    name = names.to_text(labels)
     after = zones.serial_of(built.text.splitlines())
     alone = "" if ns else "; its name server is localhost, for this machine alone: --ns names others"
-    if before and after and before[1] == after[1] and not serial.isdigit():
-        output.talk(f"unchanged: {target} keeps serial {before[0]}{alone}")
-        if as_json:
-            output.json_data({**report, "serial": before[0], "written": False})
-        sys.exit(done)
-    with output.progress("checking the zone"):
-        findings, new, _ = examine(
-            built.text, origin=names.to_text(labels), filename="<stdout>" if target is None else str(target)
-        )
-    new = without_errors(new, findings, "the new zone has errors; nothing was written")
-    refuse_shrinkage(target, old, new, force=force)
-    options.write(target, built.text)
+    unchanged = before is not None and after is not None and before[1] == after[1] and not serial.isdigit()
+    if before is not None and unchanged:
+        number = before[0]
+        output.talk(f"unchanged: {target} keeps serial {number}{alone}")
+    else:
+        with output.progress("checking the zone"):
+            shown = "<stdout>" if target is None else str(target)
+            findings, new, _ = examine(built.text, origin=name, filename=shown)
+        new = without_errors(new, findings, "the new zone has errors; nothing was written")
+        refuse_shrinkage(target, old, new, force=force)
+        options.write(target, built.text)
+        counts = f"{built.counts['naans']} NAANs, {built.counts['rules']} rules"
+        output.talk(f"zone {name} serial {number}: {counts}{alone}")
     if as_json:
-        output.json_data({**report, "written": True})
-    counts = f"{built.counts['naans']} NAANs, {built.counts['rules']} rules"
-    output.talk(f"zone {names.to_text(labels)} serial {number}: {counts}{alone}")
-    sys.exit(done)
+        lists = {"left_out": [*map(str, built.left_out)], "delegated": list(built.delegated)}
+        report = {"zone": name, "file": str(target), "serial": number, **built.counts, **lists}
+        output.json_data({**report, "written": not unchanged})
+    misled = built.left_out.answered_by_others or (strict and built.left_out.records)
+    sys.exit(output.EXIT_NONE if misled else output.EXIT_OK)
 
 
 @zone.command(short_help="Check a zone as servers and clients would read it.")
-@click.argument("file", metavar="FILE", type=options.PATH)
+@click.argument("file", type=options.PATH)
 @options.zone_name_option(f"owner of the SOA, else {ORIGIN}")
 @options.JSON_OPTION
 @click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
@@ -196,20 +188,23 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
       2  bad usage
       8  FILE cannot be read
     """
-    text = options.read_text(file)
-    findings, view, _ = examine_zone(text, origin, file)
+    findings, view, _ = examine_zone(options.read_text(file), origin, file)
     if view is not None and (found := signature_state(view, now := time.time())).is_alarm:
-        owner = names.to_text(view.origin)
-        text = signature_alarm(found, now)
+        owner, text = names.to_text(view.origin), signature_alarm(found, now)
         findings.append(Finding(Severity.WARNING, "signatures", owner, text, file=options.input_name(file)))
-    _report(findings, file, as_json)
-    fatal = [f for f in findings if strict or f.severity is Severity.ERROR]
-    sys.exit(output.EXIT_NONE if fatal else output.EXIT_OK)
+    errors = sum(finding.severity is Severity.ERROR for finding in findings)
+    if as_json:
+        output.json_data({"file": file, "findings": [finding.to_dict() for finding in findings]})
+    else:
+        for finding in findings:
+            output.data(*output.of_finding(finding))
+        output.talk(f"{file}: {errors} errors, {len(findings) - errors} warnings")
+    sys.exit(output.EXIT_NONE if errors or (strict and findings) else output.EXIT_OK)
 
 
 @zone.command(short_help="Show what changes from one zone to another.")
-@click.argument("old", metavar="OLD", type=options.PATH)
-@click.argument("new", metavar="NEW", type=options.PATH)
+@click.argument("old", type=options.PATH)
+@click.argument("new", type=options.PATH)
 @options.zone_name_option("owner of the SOA in OLD")
 @options.JSON_OPTION
 def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
@@ -246,18 +241,8 @@ def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
     sys.exit(output.EXIT_NONE if found else output.EXIT_OK)
 
 
-def _report(findings: list[Finding], file: str, as_json: bool) -> None:
-    if as_json:
-        output.json_data({"file": file, "findings": [finding.to_dict() for finding in findings]})
-        return
-    for finding in findings:
-        output.data(*output.of_finding(finding))
-    errors = sum(finding.severity is Severity.ERROR for finding in findings)
-    output.talk(f"{file}: {errors} errors, {len(findings) - errors} warnings")
-
-
 def _lines(target: Path | None) -> list[str]:
-    """The lines of the existing zone file; none if it does not exist or is not text."""
+    """The lines of the existing zone file; none if it is missing or is not text."""
     try:
         return target.read_text("utf-8").splitlines() if target and target.is_file() else []
     except (OSError, UnicodeDecodeError):
@@ -287,8 +272,7 @@ def without_errors(view: ZoneView | None, findings: list[Finding], message: str)
 
 
 def existing_zone(target: Path | None, origin: Labels, *, overwrite: bool) -> ZoneView | None:
-    """The zone in the file to be replaced; None if there is none. Raises UsageError for a file that is not a zone of
-    this name."""
+    """The zone in the file to be replaced, or None. Raises UsageError for a file that is not a zone of this name."""
     if target is not None and target.is_file():
         with suppress(ZoneError, OSError):
             return read_zone_file(read_whole(target), fold(origin), target).view
@@ -297,7 +281,7 @@ def existing_zone(target: Path | None, origin: Labels, *, overwrite: bool) -> Zo
 
 
 def refuse_shrinkage(target: Path | None, old: ZoneView | None, new: ZoneView, *, force: bool) -> None:
-    """End the command if the new zone has lost too many names of the old one."""
+    """End the command if the new zone lacks too many names of the old one."""
     if old is None or force:
         return
     try:

@@ -1,6 +1,6 @@
 """The line of each key of a TOML text, which tomli does not report.
 
-Only for texts that tomli accepts: nothing is checked here, and for other texts the lines are undefined.
+The text must be one that tomli accepts: nothing is checked here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def key_lines(text: str) -> dict[KeyPath, int]:
 
 
 def _tokens(text: str) -> Iterator[tuple[str, int]]:
-    """Each token but comments, with its line."""
+    """Each token that is not a comment, with its line."""
     line, counted = 1, 0
     for found in _TOKEN.finditer(text):
         line += text.count("\n", counted, found.start())
@@ -70,12 +70,12 @@ class _Scanner:
         return path
 
     def _current(self, path: KeyPath) -> KeyPath:
-        """The name of an array in a header stands for the last table of the array."""
+        """The path of the last table of an array, which the name of the array in a header means; else the same path."""
         return (*path, self._tables[path] - 1) if path in self._tables else path
 
     def _key(self, end: str) -> list[str]:
         """The parts of the dotted key before the token ``end``."""
-        import tomli  # here, because many commands run without a configuration file
+        import tomli  # late: many commands run without a configuration file
 
         text = ""
         while (token := self._tokens.popleft()[0]) != end:
@@ -112,7 +112,7 @@ class _Scanner:
             self._tokens.popleft()
         else:
             while self._tokens and self._tokens[0][1] == line and not self._next_is(_MARKS):
-                self._tokens.popleft()  # the time after a date
+                self._tokens.popleft()  # the time that follows a date
 
     def _comma(self) -> None:
         if self._next_is(","):

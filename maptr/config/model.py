@@ -44,7 +44,7 @@ _TYPES = {bool: "true or false", int: "an integer", float: "a number", str: "a t
 
 
 class ElementError(ValueError):
-    """Wrong elements of an array: the index of each, from 0, and the reason."""
+    """An array with wrong elements. ``wrong`` has the index of each, from 0, and the reason."""
 
     def __init__(self, wrong: Sequence[tuple[int, str]]) -> None:
         super().__init__("; ".join(message for _, message in wrong))
@@ -52,13 +52,13 @@ class ElementError(ValueError):
 
 
 class ValueType(NamedTuple, Generic[T]):
-    """How a value is read: ``read`` takes a TOML value; ``from_text`` makes one from an environment variable."""
+    """The type of a value: ``read`` takes a TOML value; ``from_text`` makes one from an environment variable."""
 
     read: Callable[[Any], T]
     from_text: Callable[[str], object] = lambda text: text
 
     def then(self, further: Callable[[T], Any]) -> ValueType[Any]:
-        """The same type with a further step."""
+        """The same type, with a further step of reading."""
         return ValueType(lambda value: further(self.read(value)), self.from_text)
 
 
@@ -200,9 +200,7 @@ class Source(str):
 
 def _duration(value: object) -> int:
     """Seconds, from an integer or a text such as "14d"."""
-    if type(value) is not int:
-        return read_duration(_of_type(value, str))
-    return read_duration(str(value))
+    return read_duration(str(value) if type(value) is int else _of_type(value, str))
 
 
 def _sha256(text: str) -> str:
@@ -258,14 +256,11 @@ _ACCESS = list_of(TEXT.then(AccessRule.from_text))
 _NOTIFY = list_of(TEXT.then(NotifyTarget.from_text))
 
 
-LOOPBACK = rate_limit.EXEMPT
-
-
 # ---- tables and keys
 
 
 def setting(value_type: ValueType[Any], default: Any = MISSING, *, shown: bool = True) -> Any:
-    """A key with a value of this type. Without a default it must be given. A secret is not ``shown`` in any text."""
+    """A key with a value of this type. Without a default, it is required. A secret is not ``shown`` in any text."""
     return field(default=default, repr=shown, metadata={"type": value_type})
 
 
@@ -390,17 +385,14 @@ class SigningConfig:
     dnskey_ttl: int | None = setting(DURATION, None)  # None: that of the SOA
 
     def policy(self) -> SigningPolicy:
-        """Raises SigningError for times with which no signature could last."""
+        """The policy of ``dnssec``. Raises SigningError for times with which signatures would expire before renewal."""
         cds = Children(self.cds)
         return SigningPolicy(self.lifetime, self.inception, self.refresh, self.zonemd, cds, self.dnskey_ttl)
 
 
 @dataclass(frozen=True)
 class ZoneConfig:
-    """``[[zone]]``: a zone, its file, its secondaries, and how a new file is published.
-
-    ``state`` and ``scheme`` are those of the whole configuration.
-    """
+    """``[[zone]]``: a zone, its file, its secondaries, and how a new file is published."""
 
     name: Labels = setting(NAME)
     file: Path = setting(FILE)
@@ -449,7 +441,7 @@ class TableConfig:
 
 @dataclass(frozen=True)
 class ClientConfig:
-    """``[client]``: which servers the commands that discover ask, and below which origin."""
+    """``[client]``: the servers that commands ask about ARKs, and the origin."""
 
     origin: Labels = setting(NAME, ARK_ARPA)
     nameservers: tuple[str, ...] = setting(list_of(TEXT), ())  # empty: the system's
@@ -459,7 +451,7 @@ class ClientConfig:
 
 @dataclass(frozen=True)
 class CacheConfig:
-    """``[cache]``: the cache that the commands that discover use."""
+    """``[cache]``: the cache of the commands that look up ARKs."""
 
     natab: Path | None = setting(PATH, None)
     path: Path | None = setting(PATH, None)
@@ -485,7 +477,7 @@ class GatewayConfig:
     max_connections: int = setting(integer(1, 100_000), 1000)
     idle_timeout: float = setting(number(0.1, 3600), 15.0)  # seconds
     rate: int = setting(integer(0, 1_000_000), 200)  # requests a second of one client; 0: no limit
-    proxies: tuple[Network, ...] = setting(_NETWORKS, LOOPBACK)  # whose X-Forwarded-For names the client
+    proxies: tuple[Network, ...] = setting(_NETWORKS, rate_limit.EXEMPT)  # whose X-Forwarded-For names the client
     access_log: bool = setting(BOOLEAN, False)
 
 

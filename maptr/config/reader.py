@@ -1,4 +1,4 @@
-"""Reading a configuration: defaults < ``maptr.toml`` < ``MAPTR_*`` < flags, each error with its file and line."""
+"""The reader of configurations: defaults < ``maptr.toml`` < ``MAPTR_*`` < flags. Each error has its file and line."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from maptr.transfer.acl import AccessRule, NotifyTarget
 
 T = TypeVar("T")
 Flags = Mapping[str, tuple[object, str]]
-"""By its dotted key: a TOML value, and the option that it was given with."""
+"""For each dotted key, a TOML value and the option that has it."""
 Mistakes = Iterator[tuple[lines.KeyPath, str]]
 """The path of each wrong key or table, and the reason."""
 
 FILE_VARIABLE = "MAPTR_CONFIG"
 ENVIRONMENT = "MAPTR_"
-# Only variables with these prefixes are checked for wrong names: other programs may use the prefix MAPTR_.
+# Only variables with these prefixes are checked for unknown names: other programs may use the prefix MAPTR_.
 ENVIRONMENT_OURS = ("MAPTR_SERVE_", "MAPTR_TABLE_", "MAPTR_CLIENT_", "MAPTR_CACHE_", "MAPTR_GATEWAY_")
 MAX_FILE = 16 * 1024 * 1024  # bytes; a zone takes about 100
 MAX_SECRET = 4096  # bytes of a file with a secret
 
 
 def find(environment: Mapping[str, str]) -> Path | None:
-    """The default file: what ``MAPTR_CONFIG`` names, or ``maptr.toml`` in the current folder if it exists."""
+    """The default file: the one in ``MAPTR_CONFIG``, or ``maptr.toml`` in the current folder if it exists."""
     if named := environment.get(FILE_VARIABLE):
         return Path(named)
     return Path(LOCAL_CONFIG) if Path(LOCAL_CONFIG).exists() else None
 
 
 class Sources(TypedDict, total=False):
-    """What overrides the file."""
+    """The sources of values that override the file."""
 
     environment: Mapping[str, str]
     flags: Flags
@@ -71,7 +71,7 @@ def parse(text: str = "", *, filename: str = "", directory: Path | None = None, 
 
 
 def examine(path: Path | None, *, secrets: bool = True, **sources: Unpack[Sources]) -> tuple[Config, list[ConfigError]]:
-    """Like ``load``, but returns the mistakes. The configuration has the defaults in place of wrong values.
+    """Like ``load``, but return the mistakes. The configuration has the defaults in place of wrong values.
 
     Raises ConfigError for a file that is not TOML, and OSError.
     """
@@ -113,7 +113,7 @@ def _examine_text(
 
 
 def _document(text: str, filename: str) -> dict[str, Any]:
-    import tomli  # here, because many commands run without a configuration file
+    import tomli  # late: many commands run without a configuration file
 
     try:
         return tomli.loads(text)
@@ -149,10 +149,10 @@ WRONG = object()  # in place of a value
 
 
 class _Reading:
-    """The state of reading one document: the ``places`` of its keys, and the ``errors`` found so far.
+    """The reading of one document: the ``places`` of its keys, and the ``errors`` found so far.
 
-    ``lost`` is True if a table of an array was left out because of its mistakes: the index of the tables after it is
-    then wrong.
+    ``lost`` is True if a table of an array was left out because of its mistakes, which changes the index of the tables
+    after it.
     """
 
     def __init__(
@@ -165,8 +165,8 @@ class _Reading:
         self.places: dict[str, tuple[str, int]] = {}
         self.errors: list[ConfigError] = []
         self.lost = False
-        self._wrong: set[lines.KeyPath] = set()  # keys without a value, because it is wrong or the key is misspelled
-        self._outside: dict[lines.KeyPath, str] = {}  # keys that are not from the file, with their variable or option
+        self._wrong: set[lines.KeyPath] = set()  # keys with a wrong value, and those meant by a misspelled key
+        self._outside: dict[lines.KeyPath, str] = {}  # keys that do not come from the file: their variable or option
 
     def overlay(self, given: Mapping[str, tuple[object, str]]) -> None:
         """Replace values of the file by values from the environment or the command line."""
@@ -176,7 +176,7 @@ class _Reading:
             for part in above:
                 table = table.setdefault(part, {})
                 if not isinstance(table, dict):
-                    break  # the file has a value in place of a table, which is an error of its own
+                    break  # the file has a value in place of a table, which is reported as an error
             else:
                 table[last] = value
                 self._outside[tuple(key.split("."))] = source
@@ -236,7 +236,7 @@ class _Reading:
         return WRONG
 
     def follows(self, path: lines.KeyPath, message: str) -> bool:
-        """Whether a mistake may only be the consequence of a key that was refused."""
+        """Whether a mistake may be a consequence of a key that was refused."""
         words = {word.strip(".") for word in re.findall(r"[a-z_.0-9]+", message)}
         return any(
             wrong == path or _dotted(wrong) in words or (wrong[:-1] in (path, path[:-1]) and wrong[-1] in words)
@@ -245,7 +245,7 @@ class _Reading:
         )
 
     def _settle(self, value: object, path: lines.KeyPath) -> object:
-        """Make a relative path of the file start from the file's folder; one of a flag stays as it is."""
+        """Make a relative path in the file start from the file's folder. A path in a flag stays as it is."""
         if path in self._outside or self.directory is None:
             return value
         if type(value) is tuple:  # not a NamedTuple
@@ -256,7 +256,7 @@ class _Reading:
 
     def _place(self, path: lines.KeyPath) -> tuple[str, int]:
         parts = [path[:end] for end in range(len(path), 0, -1)]
-        for part in parts:  # first, because the file may have the key too
+        for part in parts:  # before the lines, because the file may have the key too
             if part in self._outside:
                 return self._outside[part], 0
         return self.filename, next((self.lines[part] for part in parts if part in self.lines), 0)
@@ -302,7 +302,7 @@ def _text(path: Path) -> str:
 
 
 def _with_secrets(config: Config, errors: list[ConfigError]) -> Config:
-    """The configuration with the content of its files with secrets; mistakes are added to ``errors``."""
+    """The configuration with the secrets from their files. Mistakes are added to ``errors``."""
 
     def secret(key: str, path: Path, read: Callable[[str], T]) -> T | None:
         try:
@@ -325,7 +325,7 @@ def _with_secrets(config: Config, errors: list[ConfigError]) -> Config:
 
 
 def _read(path: Path, limit: int, *, secret: bool = False) -> bytes:
-    if path.is_dir():  # the error of os.open would name a file descriptor
+    if path.is_dir():  # os.open accepts a folder, and the error of reading it would name a file descriptor
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # do not wait for the writer of a FIFO
     with os.fdopen(handle, "rb") as file:
@@ -333,21 +333,15 @@ def _read(path: Path, limit: int, *, secret: bool = False) -> bytes:
         mode = status.st_mode
         if secret and not stat.S_ISREG(mode):
             raise ValueError("is not a regular file")
-        if secret and mode & _open_bits(status):
+        # The group may read a file of root: Debian's daemons keep keys like this, and the access list of systemd's
+        # credentials appears as these bits.
+        forbidden = 0o037 if status.st_uid == 0 and os.geteuid() != 0 else 0o077
+        if secret and mode & forbidden:
             raise ValueError(f"has mode {stat.S_IMODE(mode):04o}: others can read or change the secret; chmod 600 it")
         octets = file.read(limit + 1)
     if len(octets) > limit:
         raise ValueError(f"has more than {limit} bytes")
     return octets
-
-
-def _open_bits(status: os.stat_result) -> int:
-    """The mode bits that open a secret to others.
-
-    A process that is not root accepts a file of root that the group can read: Debian's daemons keep keys like this,
-    and the access list of systemd's credentials appears as these bits.
-    """
-    return 0o037 if status.st_uid == 0 and os.geteuid() != 0 else 0o077
 
 
 # ---- Keys that exclude, require or refer to each other
@@ -385,7 +379,7 @@ def _check_keys(config: Config) -> Mistakes:
 
 
 def check_references(config: Config) -> Mistakes:
-    """Rules for secondaries that name a key that is not given."""
+    """Mistakes in the rules for secondaries: a rule names a key that is not given."""
     known = {key.name: _shown(key.name) for key in config.keys}
     tables: list[tuple[lines.KeyPath, model.CatalogConfig | model.ZoneConfig]]
     tables = [(("serve", "catalog"), config.serve.catalog)]
@@ -413,7 +407,7 @@ def _check_zones(config: Config, document: Mapping[str, Any]) -> Mistakes:
         if zone.table is not None and zone.file in (zone.table, config.table.file):
             yield ("zone", index, "file"), "is the registry: the zone built from it needs a file of its own"
         if zone.table is not None and zone.ns:
-            from maptr.zone.build import NameServer  # here, because dnspython delays the start of a command
+            from maptr.zone.build import NameServer  # late: dnspython delays the start of a command
 
             for number, text in enumerate(zone.ns):
                 try:
@@ -436,8 +430,11 @@ def _check_table(config: Config) -> Mistakes:
             yield ("table", name), "needs table.file, which holds the registry"
     for name, sources in (("url", [table.url]), ("mirrors", table.mirrors)):
         for source in sources:
-            if reason := _unusable(source):
-                yield ("table", name), reason
+            try:
+                if re.match("[A-Za-z][A-Za-z0-9+.-]+:", source):  # a URL, not a file
+                    url.parse(source)
+            except ValueError as error:
+                yield ("table", name), f"{source}: {error}"
     yield from _check_servers(("table", "drift"), table.drift)
     if table.cafile is not None and not any("://" in source for source in table.sources):
         yield ("table", "cafile"), "has no effect: all sources are files"
@@ -461,24 +458,13 @@ def _check_gateway(gateway: model.GatewayConfig) -> Mistakes:
 def _check_servers(path: lines.KeyPath, servers: Sequence[str]) -> Mistakes:
     if not servers:
         return
-    from maptr.client.servers import check_server  # here, because sockets and TLS delay the start of a command
+    from maptr.client.servers import check_server  # late: sockets and TLS delay the start of a command
 
     for index, text in enumerate(servers):
         try:
             check_server(text)
         except ValueError as error:
             yield (*path, index), str(error)
-
-
-def _unusable(source: str) -> str:
-    """Why a source of the registry is not usable; "" for a file and for an HTTP URL."""
-    if not re.match("[A-Za-z][A-Za-z0-9+.-]+:", source):
-        return ""
-    try:
-        url.parse(source)
-    except ValueError as error:
-        return f"{source}: {error}"
-    return ""
 
 
 def _check_signing(config: Config, zone: model.ZoneConfig, path: lines.KeyPath) -> Mistakes:
