@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import click
 
-from maptr import config as configuration
 from maptr.cli import lookup, options, output
 from maptr.cli.group import command
 from maptr.cli.options import parse_name, read_text
@@ -115,8 +112,7 @@ def config(
       2  bad usage, or the configuration or the trust anchors are bad
       8  a file cannot be read
     """
-    named = Path(file) if file else configuration.find(os.environ)
-    found = configuration.load(named, environment=os.environ, secrets=False)
+    found = options.server_config(file)
     name = names.to_text(parse_name("--origin", lookup.origin_of(origin, found))).rstrip(".")
     if not _PLAIN.match(name):
         raise click.UsageError(f"--origin: {name or '.'} is not a name of letters, digits, hyphens and underscores")
@@ -127,9 +123,7 @@ def config(
 
 def _servers(words: Sequence[str], found: Config) -> list[Server]:
     """The servers of the command line, else those of the configuration. Raises UsageError."""
-    others, given = lookup.split_servers(words)
-    if others:
-        raise click.UsageError(f"{others[0]!r} is not @SERVER")
+    given = options.only_servers(words)
     if scheme := next((text for text in given if "://" in text), ""):
         raise click.UsageError(f"@{scheme}: the resolver asks by UDP and TCP: write @ADDRESS or @ADDRESS#PORT")
     try:

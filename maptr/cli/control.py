@@ -15,7 +15,7 @@ from maptr import config as configuration
 from maptr import places
 from maptr.cli import output
 from maptr.cli.group import command
-from maptr.cli.options import JSON_OPTION, PATH
+from maptr.cli.options import JSON_OPTION, PATH, server_config
 from maptr.cli.output import Painted
 from maptr.errors import ConfigError
 from maptr.places import LOCAL_CONFIG
@@ -44,8 +44,7 @@ _SOCKET = click.option(
 def _zones(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """The zones of the configuration, for completion by the shell; none for a bad configuration."""
     try:
-        named = Path(ctx.params["file"]) if ctx.params.get("file") else configuration.find(os.environ)
-        config = configuration.load(named, environment=os.environ, secrets=False)
+        config = server_config(ctx.params.get("file"))
     except (ConfigError, OSError):
         return []
     zones = (to_text(zone.name).rstrip(".") for zone in config.zones)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,6 @@ from maptr.server import process
 if TYPE_CHECKING:
     from maptr.cache.cache import Cache
     from maptr.gateway.service import Service
-    from maptr.zone.snapshot import Snapshot
 
 PACKAGES = ("aiohttp", "jinja2", "prometheus_client")
 
@@ -73,9 +71,9 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
     """
     if lacking := missing_extra():
         raise MissingExtra(lacking)
-    others, servers = lookup.split_servers(words)
-    if others:
-        raise click.UsageError(f"{others[0]!r} is not @SERVER")
+    from maptr.gateway.service import Service  # late: an extra
+
+    servers = options.only_servers(words)
     asked_for = LookupOptions(**given)
     flags = {"gateway.listen": (list(listen), "--listen")} if listen else {}
 
@@ -87,7 +85,13 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
         if not check_config:
             logstream.configure(found.serve.log_level, found.serve.log_format)
         cache = make_cache(servers, asked_for, found)
-        service = make_service(found, cache, asked_for, reread=lambda: read(found.filename or asked_for.config))
+        service = Service(
+            found,
+            cache,
+            reread=lambda: read(found.filename or asked_for.config),
+            chooser=lookup.chooser_of(asked_for, found),
+            allow_private=asked_for.allow_private,
+        )
     except MissingExtra:
         raise
     except ConfigError as error:
@@ -130,21 +134,6 @@ def make_cache(servers: list[str], given: LookupOptions, config: Config) -> Cach
     if has_table and isinstance(cache.table, TableState):
         cache.follow(WatchedTable(has_table, clock=time.monotonic, scheme=config.client.scheme))
     return cache
-
-
-def make_service(
-    config: Config,
-    cache: Cache,
-    given: LookupOptions,
-    *,
-    reread: Callable[[], Config] | None = None,
-    zones: Callable[[], Snapshot] | None = None,
-) -> Service:
-    """The gateway of a configuration. Raises ConfigError."""
-    from maptr.gateway.service import Service  # late: an extra
-
-    chooser = lookup.chooser_of(given, config)
-    return Service(config, cache, reread=reread, zones=zones, chooser=chooser, allow_private=given.allow_private)
 
 
 def _check(config: Config, cache: Cache, service: Service) -> None:

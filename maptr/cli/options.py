@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from functools import reduce
 from pathlib import Path
@@ -212,6 +213,22 @@ def find_table(file: str | None, config: Config | None) -> str:
     return named
 
 
+def only_servers(words: Sequence[str]) -> list[str]:
+    """The servers of ``@SERVER`` arguments. Raises UsageError for other arguments."""
+    others, servers = lookup.split_servers(words)
+    if others:
+        raise click.UsageError(f"{others[0]!r} is not @SERVER")
+    return servers
+
+
+def server_config(file: str | None) -> Config:
+    """The configuration of the server: the file, or the default one. Raises ConfigError and OSError."""
+    from maptr import config as configuration  # late: looking up ARKs does without it
+
+    named = Path(file) if file else configuration.find(os.environ)
+    return configuration.load(named, environment=os.environ, secrets=False)
+
+
 # ---- input
 
 
@@ -300,8 +317,11 @@ def _same(one: os.stat_result | None, other: os.stat_result | None) -> bool:
 
 
 def write(target: Path | None, text: str) -> None:
-    """Write the file atomically, or standard output. Raises OSError."""
-    if target is None:
+    """Write the file atomically, or standard output, which must be able to encode the text. Raises OSError."""
+    if target is not None:
+        write_atomically(target, text.encode())
+    elif output.can_encode(sys.stdout, text):
         click.echo(text, nl=False)
-        return
-    write_atomically(target, text.encode())
+    else:
+        reason = f"standard output: its encoding {sys.stdout.encoding} lacks some characters: give -o FILE"
+        output.fail(reason, output.EXIT_UNREADABLE)

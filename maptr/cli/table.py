@@ -153,13 +153,7 @@ def _rewrite(source: str, form: str, target: Path | None, *, overwrite: bool, sc
     text, losses = _written(read, form)
     for record, group in groupby(losses, key=attrgetter("record")):
         output.talk(f"lost {record}: {'; '.join(loss.what for loss in group)}")
-    if target is not None:
-        write(target, text)
-    elif output.can_encode(sys.stdout, text):
-        output.data(text.removesuffix("\n"))
-    else:
-        reason = f"standard output: its encoding {sys.stdout.encoding} lacks some characters: give -o FILE"
-        output.fail(reason, output.EXIT_UNREADABLE)
+    write(target, text)
 
 
 def _written(table: Table, form: str) -> tuple[str, list[registry.Loss]]:

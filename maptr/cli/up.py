@@ -254,9 +254,11 @@ class Gateway:
     """The gateway over the table and the zone of a server in this process."""
 
     def __init__(self, config: Config, daemon: Daemon) -> None:
+        from maptr.gateway.service import Service  # late: an extra
+
         given = lookup.DEFAULTS
         self.cache = gateway.make_cache([], given, config)
-        self.service = gateway.make_service(config, self.cache, given, zones=self._zones)
+        self.service = Service(config, self.cache, zones=self._zones, chooser=lookup.chooser_of(given, config))
         self._daemon = daemon
         self._known: Snapshot | None = None
 
