@@ -231,7 +231,7 @@ def test_a_byte_order_mark_is_refused_with_its_file(work: Path, name: str) -> No
     with (work / "in.zone").open("a") as file:
         file.write(f"$INCLUDE {work / 'other.zone'}\n" if name == "other.zone" else "")
     (work / name).write_bytes(codecs.BOM_UTF8 + (work / name).read_bytes())
-    reason = "begins with a byte order mark, which name servers take for a part of the first name: save it without"
+    reason = "begins with a byte order mark, which name servers read as part of the first name: save it without"
     if name == "in.zone":
         said = f"{work / name}:1: error: the file: byte-order-mark: {reason}"
         run("sign", work / name, work / "keys", code=1, out="", said=said)
