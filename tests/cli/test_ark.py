@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from maptr import ArkSyntaxError, Cache, ConfigError, discover, discover_at, find_arks
+from maptr import ArkSyntaxError, discover, find_arks
 from maptr.cli import is_discover
 from tests.support.command_line import run
 from tests.support.drivers import STUB_DRIVERS, Driver, by_cache, name_of
@@ -115,18 +114,6 @@ def test_every_driver_reads_bare_naans_and_profiles(
 ) -> None:
     found = driver(text, server, profile=profile)
     assert (str(found.ark), found.url(), found[0].url(found.ark)) == (ark, url, url)
-
-
-def test_a_bare_naan_has_an_authority_at_a_server_and_in_a_table(server: Hostile, tmp_path: Path) -> None:
-    assert discover_at(server.name, "ark:12345")[0].host == "h.example.org"
-    (tmp_path / "natab").write_text("12345:\n    t.example.org\n")
-    with Cache(natab=tmp_path / "natab", nameservers=[server.name], policy="natab-only") as cache:
-        assert cache.discover("ark:12345")[0].host == "t.example.org"
-
-
-def test_an_unknown_profile_is_a_mistake(server: Hostile) -> None:
-    with pytest.raises(ConfigError, match="'2003' is not one of"):
-        discover("ark:12345/x-1", profile="2003", nameservers=[server.name])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("options", [(), ("--allow-private",)], ids=["plain", "click"])

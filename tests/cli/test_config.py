@@ -66,7 +66,7 @@ def test_a_signed_zone_has_its_trust_anchor(resolver: str, secure: str, insecure
         (["bind", "--config", "bad"], 2, "bad:1: nothing"),
     ],
 )
-def test_what_is_refused(
+def test_refused_arguments(
     words: list[str], code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -39,7 +39,7 @@ def test_the_sample_against_its_own_zone_and_against_another(sample: Path, tmp_p
         assert (code, out.split(":")[0]) == (1, "differs 12025")
         assert run(*changed, "--history", history)[1].startswith("stale 12025: DNS says what the table said")
         assert run(*changed, "99999")[0] in (0, 1)
-        code, out, err = run(*at, "12345", "13579")  # a slip of the pen, say, agrees with DNS only too well
+        code, out, err = run(*at, "12345", "13579")  # a mistyped NAAN is on neither side
         assert (code, out) == (0, "")
         assert "neither side has anything for 13579\n" in err
         assert "for 12345" not in err

@@ -70,7 +70,7 @@ def test_a_pulled_table_answers_where_dns_does_not(home: Path, monkeypatch: pyte
 def test_an_answer_of_dns_is_cached(home: Path, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("maptr.toml").write_text(f'[client]\nnameservers = ["{server}"]\n[cache]\npath = "kept.sqlite"\n')
     first, second = run("discover", ARK), run("discover", ARK)
-    assert f"maptr: {ARK}: from DNS, 0 s old (DNS answers)\n" == first.stderr
+    assert re.fullmatch(rf"maptr: {ARK}: from DNS, \d+ s old \(DNS answers\)\n", first.stderr)
     assert "from the cache on disk, " in second.stderr
     assert first.stdout == second.stdout
     assert [path.name for path in Path().glob("kept*")] == ["kept.sqlite"], "and it is closed"
@@ -185,7 +185,7 @@ def test_a_clock_set_by_a_day_makes_no_answer_fresh_and_no_age_known(
     with Maptr({"ark.arpa.": of_minutes(tmp_path)}) as dns:
         monkeypatch.setenv("MAPTR_CLIENT_NAMESERVERS", f"127.0.0.1#{dns.port}")
         url = run("url", ARK, "--no-cache").stdout.strip()
-        assert at(0, "discover", ARK)[2].startswith(f"maptr: {ARK}: from DNS, 0 s old")
+        assert at(0, "discover", ARK)[2].startswith(f"maptr: {ARK}: from DNS, ")
         assert "from the cache on disk, " in at(0, "discover", ARK)[2]
         code, out, said = at(days * 86_400, "discover", ARK)
         assert (code, said.split(": ", 2)[2][:8]) == (0, "from DNS"), "asked again"

@@ -10,6 +10,7 @@ import pytest
 
 from maptr.cli import options, output
 from tests.support.command_line import run
+from tests.support.running import PATIENCE
 
 
 def test_a_file_is_replaced_with_its_mode_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -36,7 +37,7 @@ def test_a_pipe_is_written_to_and_not_replaced(kind: str, tmp_path: Path) -> Non
         reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
         reader.start()
         options.write(pipe, "new")
-        reader.join(10)
+        reader.join(PATIENCE)
         assert (read, pipe.is_fifo()) == (["new"], True)
         return
     if not Path("/dev/fd").exists():

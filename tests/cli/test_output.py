@@ -1,4 +1,4 @@
-"""Exit codes and messages for what no command handles: bugs, full disks, closed streams, encodings, Ctrl-C."""
+"""Exit codes and messages for bugs, full disks, closed streams, encodings and Ctrl-C, in every command."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ BULK = ["bulk", "-", "--table", "natab", "--policy", "natab-only"]
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("words", [BULK, ["table", "check", "table"]])
 def test_a_pipe_closed_by_its_reader_is_not_reported(words: list[str], unbuffered: str, tmp_path: Path) -> None:
-    """As in ``maptr bulk | head -1``; Python at its exit reports nothing either."""
+    """As in ``maptr bulk | head -1``. Python reports nothing at its exit."""
     (tmp_path / "natab").write_text(NATAB)
     (tmp_path / "table").write_text("naa:\nwhat: 12345\nwhere: https://h.example.org\n" + "rubbish\n" * 9)
     reading, writing = os.pipe()

@@ -1,4 +1,4 @@
-"""Servers in options, arguments and configurations: each is asked as its text says, or refused by name."""
+"""Servers in options, arguments and configurations: which transport they are asked by, and which are refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ARK = "ark:12345/x"
     ],
 )
 @pytest.mark.parametrize("configured", [False, True], ids=["argument", "configuration"])
-def test_a_server_with_tcp_before_it_is_asked_by_tcp_only(words: tuple[str, ...], configured: bool) -> None:
+def test_a_tcp_server_is_asked_by_tcp_only(words: tuple[str, ...], configured: bool) -> None:
     Path("natab").write_text("12345:\n    h.example.org  ACR\n")
     transports = set()
     answer = hosts({"12345.ark.arpa.": [naptr("h.example.org.")]})
@@ -43,26 +43,26 @@ def test_a_server_with_tcp_before_it_is_asked_by_tcp_only(words: tuple[str, ...]
     assert transports == {"tcp"}
 
 
-OTHER = "is not a server: write HOST, tcp://HOST, tls://HOST or https://HOST/PATH"
+NOT_A_SERVER = "is not a server: write HOST, tcp://HOST, tls://HOST or https://HOST/PATH"
 
 
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("url", ARK, "@TCP://h"), f"@SERVER: 'TCP://h' {OTHER}"),
-        (("url", ARK, "@udp://h"), f"@SERVER: 'udp://h' {OTHER}"),
+        (("url", ARK, "@TCP://h"), f"@SERVER: 'TCP://h' {NOT_A_SERVER}"),
+        (("url", ARK, "@udp://h"), f"@SERVER: 'udp://h' {NOT_A_SERVER}"),
         (("url", ARK, "@tcp://"), "@SERVER: tcp://: '' is not a server: write HOST"),
         (("url", ARK, "@tls://tcp://h"), "@SERVER: tls://tcp://h: 'tcp://h' is not a server"),
         (("url", ARK, "@tcp://127.0.0.1:53"), "is it 127.0.0.1#53?"),
-        (("info", ARK, "@http://h"), f"@SERVER: 'http://h' {OTHER}"),
+        (("info", ARK, "@http://h"), f"@SERVER: 'http://h' {NOT_A_SERVER}"),
         (("url", ARK, "@tls://h", "-4"), "@tls://h: -4, -6, -p and +tcp are for servers without tls:// or https://"),
         (("bulk", "@https://h/q"), "@https://h/q: maptr bulk asks servers without tls:// or https://"),
         (("bulk", "@tls://h", "+tcp"), "@tls://h: -4, -6, -p and +tcp are for servers"),
         (("bulk", "--config", "tls.toml"), "tls.toml:2: client.nameservers: tls://h: maptr bulk asks servers without"),
         (("url", ARK, "--config", "tls.toml", "-6"), "tls.toml:2: client.nameservers: tls://h: -4, -6, -p and +tcp"),
-        (("table", "drift", "12345", "--table", "natab", "@udp://h"), f"@SERVER: 'udp://h' {OTHER}"),
-        (("gateway", "--check-config", "@udp://h"), f"@SERVER: 'udp://h' {OTHER}"),
+        (("table", "drift", "12345", "--table", "natab", "@udp://h"), f"@SERVER: 'udp://h' {NOT_A_SERVER}"),
+        (("gateway", "--check-config", "@udp://h"), f"@SERVER: 'udp://h' {NOT_A_SERVER}"),
         (
             ("config", "unbound", "@tcp://192.0.2.1"),
             "@tcp://192.0.2.1: the resolver asks by UDP and TCP",
@@ -76,7 +76,7 @@ OTHER = "is not a server: write HOST, tcp://HOST, tls://HOST or https://HOST/PAT
         (("serve", "--zone", "a=z", "--transfer", "tcp://127.0.0.1"), "'--transfer': 'tcp://127.0.0.1' is neither"),
     ],
 )
-def test_a_server_that_cannot_be_asked_so_is_refused_by_name(words: tuple[str, ...], said: str) -> None:
+def test_a_server_that_the_command_cannot_ask_is_refused_by_name(words: tuple[str, ...], said: str) -> None:
     Path("natab").write_text("12345:\n    h.example.org  ACR\n")
     Path("tls.toml").write_text('[client]\nnameservers = ["tls://h"]\n')
     result = run(*words, text=f"{ARK}\n", code=2, out="")
@@ -91,7 +91,7 @@ def test_a_server_that_cannot_be_asked_so_is_refused_by_name(words: tuple[str, .
             '[table]\nfile = "natab"\ndrift = ["tls://tcp://h"]',
             "c.toml:3: table.drift: tls://tcp://h: 'tcp://h' is not",
         ),
-        ('[table]\nfile = "natab"\ndrift = ["udp://h"]', f"c.toml:3: table.drift: 'udp://h' {OTHER}"),
+        ('[table]\nfile = "natab"\ndrift = ["udp://h"]', f"c.toml:3: table.drift: 'udp://h' {NOT_A_SERVER}"),
         ('[client]\nnameservers = ["tcp://h:53"]', "c.toml:2: client.nameservers: tcp://h:53: 'h:53' is not a server"),
         ('[serve]\nlisten = ["tcp://127.0.0.1:53"]', "c.toml:2: serve.listen: 'tcp://127.0.0.1:53': the host"),
         ('[[zone]]\nname = "a"\nfile = "z"\nnotify = ["tcp://h"]', "c.toml:4: zone.notify: 'tcp://h' is not HOST"),

@@ -28,7 +28,7 @@ run = partial(command_line.run, "zone")
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
     """A directory with a zone and one key."""
-    # Names below a DNAME are passed over in signing, and refused in a file.
+    # The reader of zone files refuses a name below a DNAME.
     (tmp_path / "in.zone").write_text(TEXT.replace("x.dname A     192.0.2.4\n", ""))
     assert run("keys", "add", tmp_path / "keys").exit_code == 0
     return tmp_path
@@ -49,7 +49,7 @@ def at(seconds: int) -> str:
 def test_a_zone_is_signed_once_until_something_changes(work: Path) -> None:
     source, target = work / "in.zone", work / "out.zone"
     arguments = ("sign", source, work / "keys", "-o", target)
-    assert run(*arguments, "--at", 2**32).exit_code == 2  # more than a signature can say
+    assert run(*arguments, "--at", 2**32).exit_code == 2  # more than a signature can hold
     assert run(*arguments, "--at", NOW).exit_code == 0
     first = target.read_text()
     assert serial(target) == 7
@@ -111,7 +111,7 @@ def test_only_an_earlier_version_of_the_zone_is_replaced(work: Path) -> None:
 
 
 @pytest.mark.parametrize("pem", [None, "fullchain.pem"])
-def test_a_folder_without_keys_is_not_told_to_be_made_private(pem: str | None, work: Path) -> None:
+def test_the_error_for_a_folder_without_keys_does_not_advise_chmod(pem: str | None, work: Path) -> None:
     folder = work / "etc"
     folder.mkdir(mode=0o755)
     if pem is not None:
@@ -162,7 +162,7 @@ def test_a_server_without_cryptography_serves_the_other_zones(work: Path) -> Non
 
 
 def _without_cryptography(work: Path, words: list[str], *, until: str = "") -> subprocess.CompletedProcess[str]:
-    """A command in a process that has not the package; one that goes on is ended when it has said a word."""
+    """Run a command without the package cryptography, and end it once it prints ``until``, if that is given."""
     (work / "registry.pub").write_text("")
     (work / "maptr.toml").write_text(
         '[serve]\nlisten = ["127.0.0.1:0"]\nstate = "state"\n'
@@ -209,7 +209,7 @@ def test_an_error_leaves_the_old_zone_and_says_what_to_do(
 
 
 def test_a_damaged_signed_zone_is_signed_from_scratch(work: Path) -> None:
-    """Its digest tells, where else only a validator would: all was said to be good until the signatures were due."""
+    """Its ZONEMD does not verify, so no signature in it is kept."""
     source, target = work / "in.zone", work / "out.zone"
     arguments = ("sign", source, work / "keys", "-o", target)
     assert run(*arguments, "--at", NOW).exit_code == 0

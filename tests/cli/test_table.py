@@ -159,10 +159,3 @@ def test_export_writes_nothing_when_a_record_is_bad_or_the_format_is_unknown(tmp
     run("export", tmp_path / "none", "--format", "nginx", "-o", file, code=8)
     run("export", ZONES / "sample.json", "--format", "nginx", "-o", tmp_path / "none" / "x", code=8)
     assert not file.exists()
-
-
-@pytest.mark.parametrize(("command", "option"), [("convert", "--to"), ("export", "--format")])
-def test_formats_are_shown_by_their_own_names(command: str, option: str) -> None:
-    assert "natab]" in run(command, "--help", code=0).stdout
-    assert "natab" in run(command, "-", code=2).stderr
-    run(command, "-", option, "natab", text=CLEAN, code=0)

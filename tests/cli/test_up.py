@@ -90,7 +90,7 @@ class Up:
         return self
 
     def said_until_end(self) -> str:
-        """Its output, if it is ended once it is ready."""
+        """Wait until it is ready, end it, and return its output."""
         self.ready().end()
         return self.said
 
@@ -203,7 +203,7 @@ def test_without_network_and_table_the_error_names_the_sample(home: Path, monkey
     assert not (home / "data" / "maptr" / "naans").exists()
 
 
-def test_status_and_reload_ask_the_running_one_without_a_configuration(user: User) -> None:
+def test_status_and_reload_ask_a_running_maptr_up_without_a_configuration(user: User) -> None:
     user.run("status", code=3)
     up = user.up("--sample").ready()
     assert "zone ark.arpa. serial" in user.run("status").stdout
@@ -274,7 +274,7 @@ def test_each_pull_checks_what_the_configuration_demands(user: User) -> None:
         assert (user.home / "naans").read_bytes() == natab(10000)
 
 
-def test_a_killed_one_does_not_keep_the_next_from_starting(user: User) -> None:
+def test_maptr_up_starts_after_another_was_killed(user: User) -> None:
     up = user.up("--sample").ready()
     assert up.end(signal.SIGKILL) == -signal.SIGKILL
     assert user.running.exists()
@@ -284,7 +284,7 @@ def test_a_killed_one_does_not_keep_the_next_from_starting(user: User) -> None:
     del user.environment["MAPTR_CLIENT_NAMESERVERS"]
     again = user.up("--sample").ready()
     assert "THE SAMPLE" in again.said
-    assert "pulled before" not in again.said, "nor is it taken for a registry that was pulled"
+    assert "pulled before" not in again.said, "the sample is not a registry that was pulled"
     user.run("discover", "--no-cache", ARK)
     assert again.end() == 0
 
