@@ -1,10 +1,12 @@
-"""The NAAN registry: its formats, one module each, all read into a Table; and its copies: pulled, followed, compared.
+"""The NAAN registry: its formats, one module each, all read into a Table; pulling, following and comparing its files.
 
-    read(data)                                recognises the format by content and returns a Table
+    read(data)                                recognises the format by its content and returns a Table
     write_json(table), write_natab(table)     return text
 
-JSON loses nothing. natab cannot hold everything, so its writer lists what it left out. All of these are pure functions;
-the caller reads and writes the files.
+JSON keeps everything. natab cannot, so its writer lists what it left out. These functions do no I/O.
+
+A new format is a module with a function ``read(text, *, filename, on_bad)``, which collects entries and bad records
+with a ``TableBuilder`` (``table.py``), and a line in ``read`` or ``_line_reader`` below.
 
 Inner room: it may change with any release. ``help(maptr)`` lists the public names.
 """
@@ -25,7 +27,7 @@ from maptr.registry.table import MAX_TABLE, OnBad, Table, normal_key
 
 __all__ = ["Loss", "OnBad", "read", "write_json", "write_natab"]
 
-MAX_LINES = 4_000_000  # the real registry as natab has 10,000
+MAX_LINES = 4_000_000  # the real registry has 10,000 as a natab
 
 _LINE = re.compile(r"[^\r\n]+")
 _ANVL = re.compile(r"(?:erc|naa)\s*:\s*(?!/)", re.IGNORECASE)
@@ -34,12 +36,11 @@ _YAML_FIELD = re.compile(r"\s+[\w.-]+\s*:(?:\s|\Z)")
 
 
 def read(data: bytes | str, *, filename: str = "", on_bad: OnBad | None = None, scheme: str = "https") -> Table:
-    """The table in a registry file of any format, recognised by content, never by the file's name.
+    """Read the table in a registry file of any format, recognised by its content, never by the file's name.
 
-    A bad record raises TableError with file, line or record; with ``on_bad`` it is reported there and left out.
-    Data that is not a registry at all (empty, cut short, a web page, not UTF-8, beyond a limit) always raises
-    TableError. No other exception is raised, except by ``on_bad``.
-    ``scheme`` is used for the hosts of a natab, which have none (port 80 means http).
+    A bad record raises TableError with file and line or record; with ``on_bad`` it is passed to that and left out. Data
+    that is not a registry (empty, cut short, a web page, not UTF-8, beyond a limit) always raises TableError. No other
+    exception is raised, except by ``on_bad``. ``scheme`` is that of the hosts of a natab (port 80 means http).
     """
     text = _text(data, filename)
     match text.lstrip()[:1]:
@@ -53,12 +54,12 @@ def read(data: bytes | str, *, filename: str = "", on_bad: OnBad | None = None, 
         case _:
             if (reader := _line_reader(text, scheme)) is not None:
                 return reader(text, filename=filename, on_bad=on_bad)
-            reason = "no entry of any known format"
+            reason = "it has no entry of any known format"
     raise TableError(f"not a registry: {reason}", filename=filename, line=1)
 
 
 def _line_reader(text: str, scheme: str) -> Callable[..., Table] | None:
-    """The reader of a line-based format; None if no line is of a known one."""
+    """Return the reader of a line-based format; None if no line belongs to a known one."""
     lines = filter(str.strip, (match[0] for match in _LINE.finditer(text)))
     for line, following in pairwise(chain(lines, [""])):
         if _ANVL.match(line):
@@ -71,13 +72,13 @@ def _line_reader(text: str, scheme: str) -> Callable[..., Table] | None:
 
 
 def _begins_natab(line: str) -> bool:
-    """True for a natab entry, even with a damaged policy. The digit distinguishes ``12345:`` from ``Note:``."""
+    """Return whether a line is a natab entry. The digit distinguishes ``12345:`` from ``Note:``."""
     match = natab.ENTRY.match(line.strip())
     return match is not None and any(map(str.isdigit, normal_key(match["naan"])))
 
 
 def _text(data: bytes | str, filename: str) -> str:
-    """The data as text. Raises TableError if it is too long, not UTF-8, or not text."""
+    """Decode the data. Raises TableError if it is too long, not UTF-8, or not text."""
     raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
 
     def error(reason: str, at: int = 0) -> TableError:

@@ -1,4 +1,4 @@
-"""The registry's ANVL text: an ``erc:`` block about the file, then a ``naa:`` block for each NAAN or shoulder.
+"""ANVL, the registry's text format: an ``erc:`` block about the file, then a ``naa:`` block for each NAAN or shoulder.
 
     naa:
     who:   National Library of Examples (=) Example Native Name (=) NLEX
@@ -8,9 +8,9 @@
     where: 303 https://mirror.example/ark:$id
     how:   NP | NR, OP, CC | 2001 | https://nlex.example/policy
 
-A block ends at an empty line. A line that starts with white space continues the line above; ``#`` starts a
-comment line. Labels that start with ``!`` are private: neither they nor their continuations enter the
-table or a message. Other labels are kept in ``Entry.extra``.
+A block ends at an empty line. A line that starts with white space continues the line above, and ``#`` starts a comment
+line. A label that starts with ``!`` is private: its value appears neither in the table nor in a message. Other labels
+are kept in ``Entry.extra``.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from maptr.registry.table import Entry, NaanPolicy, Nma, OnBad, Table, TableBuilder, Who, numbered, shown
 from maptr.registry.target import split_status, where_to_target
 
-# Kernel Metadata and ERCs 9.5, and the 2002 draft 7.6. Pairs of hexadecimal digits are not decoded: they belong to
-# the value, often an ARK, and decoding would make it another ARK (ARK draft 3.2).
+# Kernel Metadata and ERCs 9.5, and the 2002 draft 7.6. Pairs of hexadecimal digits are not decoded, because the value
+# is often an ARK, and decoding would change it to another ARK (ARK draft 3.2).
 _LETTERS = "ex dq ns do pe am sq op cp as pl co pd sl cn sc lt eq gt qu at ox ls cx vb sp nu"
 _CODES = {"%": "%", "!": "|", ".": ",", "_": ""} | dict(
     zip(_LETTERS.split(), "!\"#$%&'()*+,./:;<=>?@[\\]| \0", strict=True)
@@ -60,7 +60,7 @@ class Block:
         if not label.startswith(_PRIVATE) and not (colon and label):
             self.flaw = self.flaw or (number, "not a label and a colon")
             label = _PRIVATE
-        # Continuation lines of a private label need it to be dropped with.
+        # A private label stays, so that its continuation lines can be dropped.
         self.pairs.append((label, [] if label.startswith(_PRIVATE) else [text.strip()]))
 
     @property
@@ -72,7 +72,7 @@ class Block:
         return next((label for label in labels if not label.startswith(_PRIVATE)), "")
 
     def fields(self) -> dict[str, list[str]]:
-        """The public labels in order, each with its values, still escaped."""
+        """Return the public labels in order, each with its values, still escaped."""
         found: dict[str, list[str]] = {}
         for label, parts in self.pairs:
             if not label.startswith(_PRIVATE):
@@ -81,7 +81,7 @@ class Block:
 
 
 def read(text: str, *, filename: str = "", on_bad: OnBad | None = None) -> Table:
-    """The table in an ANVL text. A bad record is reported by line and key."""
+    """Read the table in an ANVL text. A bad record is reported by line and key."""
     builder = TableBuilder(filename, on_bad)
     metadata: dict[str, str | list[str]] = {}
     for block in blocks(text):
@@ -94,7 +94,7 @@ def read(text: str, *, filename: str = "", on_bad: OnBad | None = None) -> Table
 
 
 def blocks(text: str) -> Iterator[Block]:
-    """The blocks of an ANVL text, without the values of private labels."""
+    """Yield the blocks of an ANVL text, without the values of private labels."""
     block: Block | None = None
     for number, line in [*numbered(text), (0, "")]:  # the last block ends with the text
         if line.strip() and not line.startswith("#"):
@@ -106,9 +106,9 @@ def blocks(text: str) -> Iterator[Block]:
 
 
 def decode(value: str) -> str:
-    """A value with the escapes of ANVL and ERC decoded, and white space between ``%{`` and ``%}`` removed.
+    """Decode the escapes of ANVL and ERC in a value, and remove white space between ``%{`` and ``%}``.
 
-    A ``%`` that begins no escape stands for itself, also before two hexadecimal digits.
+    A ``%`` that does not begin an escape is kept, also before two hexadecimal digits.
     """
     pieces = _ESCAPE.split(value)  # text and code in turn
     closed = len(pieces) - 1 - pieces[::-1].index("}") if "}" in pieces[1::2] else 0
@@ -124,20 +124,20 @@ def decode(value: str) -> str:
 
 
 def encode(value: str) -> str:
-    """A value on one line, for an ERC: ``decode`` gives back ``one_line`` of it.
+    """Write a value on one line of an ERC, without pairs of hexadecimal digits (Kernel Metadata 9.5).
 
-    Never as pairs of hexadecimal digits (Kernel Metadata 9.5).
+    ``decode`` reverses it, except for the changes of ``one_line``.
     """
     return one_line(value).replace("%", "%pe").replace("|", "%vb")
 
 
 def one_line(value: str) -> str:
-    """A value without characters that cannot be printed, and with single spaces for white space."""
+    """Remove characters that cannot be printed, and replace white space by single spaces."""
     return " ".join(filter(None, ("".join(filter(str.isprintable, word)) for word in value.split())))
 
 
 def joined(label: str, parts: list[str]) -> str:
-    """The lines of a folded value joined with spaces, but without a space inside a URL of ``where``."""
+    """Join the lines of a folded value with spaces, but without a space inside a URL of ``where``."""
     pieces: list[str] = []
     within_url = False
     for part in filter(None, parts):
@@ -148,13 +148,13 @@ def joined(label: str, parts: list[str]) -> str:
 
 
 def code_of(value: str) -> str | None:
-    """The controlled code at the start of a value: ``unkn`` of ``(:unkn) Anonymous``."""
+    """Return the controlled code at the start of a value: ``unkn`` of ``(:unkn) Anonymous``."""
     found = _CODE.match(value)
     return found[1] if found else None
 
 
 def read_who(value: str, decode: Callable[[str], str] = decode) -> Who:
-    """``name``, ``name (=) ACRONYM`` or ``name (=) native name (=) ACRONYM``; with more parts, all is the name."""
+    """Read ``name``, ``name (=) ACRONYM`` or ``name (=) native name (=) ACRONYM``; more parts are a name."""
     parts = [decode(part).strip() for part in value.split("(=)")] if _known(value) else [""]
     if len(parts) > 3:
         return Who(decode(value))
@@ -164,7 +164,7 @@ def read_who(value: str, decode: Callable[[str], str] = decode) -> Who:
 
 
 def read_policy(value: str, decode: Callable[[str], str] = decode) -> NaanPolicy:
-    """``NP | policy | tenure | url``. An unknown policy is kept as the registry's text for it."""
+    """Read ``NP | policy | tenure | url``. An unknown policy is kept as text."""
     return NaanPolicy(*(decode(part).strip() or None for part in value.split("|", 3)))
 
 
@@ -184,7 +184,7 @@ def _entry(block: Block, builder: TableBuilder) -> Entry:
     wheres = [decode(value) for value in fields.get("where", ()) if _known(value)]
     nmas = tuple(Nma(where_to_target(where), where, split_status(where)[0]) for where in wheres)
     who, when, how = (next(iter(fields.get(label, ())), "") for label in ("who", "when", "how"))
-    # If a label that only informs occurs twice, the first value counts and all are kept.
+    # If a label other than what and where occurs twice, the first value is used and all are kept in extra.
     known = tuple(label for label in _KNOWN if label == "where" or len(fields.get(label, ())) < 2)
     extra = _others(fields, known)
     return Entry(naan, shoulder, nmas, read_who(who), decode(when), read_policy(how), extra, line=block.line)
@@ -195,6 +195,6 @@ def _known(value: str) -> bool:
 
 
 def _others(fields: dict[str, list[str]], known: tuple[str, ...]) -> dict[str, str | list[str]]:
-    """The labels that are not known, each with its value, or with a list if it occurs several times."""
+    """Return the labels that are not known, each with its value, or with a list if it occurs several times."""
     others = {label: [*map(decode, values)] for label, values in fields.items() if label not in known}
     return {label: values[0] if len(values) == 1 else values for label, values in others.items()}

@@ -1,13 +1,14 @@
-"""The redirects of a table as configuration of nginx, Apache or Caddy, and its records as CSV.
+"""Export of a table: its redirects as configuration of nginx, Apache or Caddy, and its records as CSV.
 
-Each configuration matches the raw request target, as the gateway does: old and new label, any path or host before it,
-``%`` pairs untouched, longest shoulder first, and the inflection or query string appended to the URL. A hyphen is
-allowed anywhere in a shoulder, for it is no part of an ARK, but not in a NAAN. Every other request is left alone.
+Each configuration matches the raw request target, as the gateway does: the label ``ark:`` or ``ark:/``, any path or
+host before it, ``%`` pairs unchanged, longest shoulder first, and the inflection or query string appended to the URL. A
+hyphen is allowed anywhere in a shoulder, because hyphens are not part of an ARK, but not in a NAAN. Other requests are
+not affected.
 
-Only NAANs, shoulders and targets are written: a NAAN is betanumeric, a shoulder has no quote, brace or white space, and
-``target.unusable`` refuses a target with any of them, with a control character, or with a backslash. What remains
-special to a server (``$``, ``%``) is escaped here. The first line has a checksum of the others, so that an edited file
-is not replaced unseen.
+Only NAANs, shoulders and targets are written. A NAAN is betanumeric, a shoulder has no quote, brace or white space, and
+``target.unusable`` refuses a target with any of them, with a control character, or with a backslash. Characters that
+are still special to a server (``$``, ``%``) are escaped here. The first line has a checksum of the others, so that a
+file that was edited is not replaced unnoticed.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ _RE2 = _PCRE.replace("(?>", "(?:").replace("++", "+").replace("*+", "*")
 
 
 class Rule(NamedTuple):
-    """The redirect of one record. ``pieces`` are pairs of a literal text and what follows it: ``name``, ``suffix`` or
-    nothing. Without pieces, its ARKs are not redirected, also not by the rule of a shorter shoulder or of the NAAN."""
+    """The redirect of one record. ``pieces`` are pairs of a literal text and the slot after it: ``name``, ``suffix`` or
+    "". Without pieces, no rule redirects its ARKs, not even that of a shorter shoulder or of the NAAN."""
 
     naan: str
     shoulder: str
@@ -58,17 +59,17 @@ class Rule(NamedTuple):
         return f"{self.naan}/{self.shoulder}" if self.shoulder else self.naan
 
     def url(self, escape: Callable[[str], str], slots: dict[str, str]) -> str:
-        """The URL in a server's syntax, without the tail. ``slots`` are its notations of name and suffix."""
+        """Return the URL in a server's syntax, without the tail. ``slots`` has its syntax of name and suffix."""
         return "".join(escape(text) + slots.get(slot, "") for text, slot in self.pieces)
 
     def pattern(self, rest: str) -> str:
-        """Matches a name that begins with the shoulder, then ``rest``."""
+        """Return a pattern for a name that begins with the shoulder, followed by ``rest``."""
         escaped = (character if character.isalnum() else f"[{character}]" for character in self.shoulder)
         return f"^{''.join(f'-*{character}' for character in escaped)}{rest}$"
 
 
 def write(table: Table, form: str) -> tuple[str, list[Loss]]:
-    """The text of a format in FORMATS, and a Loss for everything that it cannot hold."""
+    """Write a format of FORMATS, and return a Loss for everything that it cannot hold."""
     if form == "csv":
         return _csv(table)
     losses: list[Loss] = []
@@ -77,7 +78,7 @@ def write(table: Table, form: str) -> tuple[str, list[Loss]]:
 
 
 def is_written(content: bytes, form: str) -> bool:
-    """Whether a file is as ``write`` made it, so that nothing in it is lost when it is replaced."""
+    """Return whether a file is unchanged since ``write`` made it, so that replacing it loses nothing."""
     try:
         text = content.decode()
         if form == "csv":
@@ -95,7 +96,7 @@ def _checksum(text: str) -> str:
 
 
 def _rules(table: Table, losses: list[Loss]) -> dict[str, list[Rule]]:
-    """The rules of each NAAN in the order in which they match: longest shoulder first, then the NAAN."""
+    """Return the rules of each NAAN in the order in which they match: longest shoulder first, then the NAAN."""
     found: dict[str, list[Rule]] = {}
     for naan in sorted({entry.naan for entry in table.values()}):
         at_naan = table.get(naan)
@@ -112,7 +113,7 @@ def _rules(table: Table, losses: list[Loss]) -> dict[str, list[Rule]]:
 
 
 def _rule(entry: Entry) -> tuple[Rule, str]:
-    """The rule of a record and what it lacks of it ("" if nothing)."""
+    """Return the rule of a record, and the part of the record that it lacks ("" if none)."""
     if not entry.nmas:
         return Rule(entry.naan, entry.shoulder), "the whole record: no mapping authority"
     nma, *others = entry.nmas
@@ -139,7 +140,7 @@ def _nginx_value(rule: Rule) -> str:
 
 
 def _nginx(rules: dict[str, list[Rule]]) -> Iterator[str]:
-    """Maps, each evaluated when its variable is used: the NAAN is found by a hash, its shoulders by patterns."""
+    """Write maps. A hash finds the NAAN, patterns its shoulders. nginx evaluates a map when its variable is used."""
     yield from (
         "#",
         "# Redirects of ARKs for nginx. Include this file in the block http, and write in a block server:",
@@ -172,10 +173,10 @@ def _nginx(rules: dict[str, list[Rule]]) -> Iterator[str]:
 
 
 def _apache(rules: dict[str, list[Rule]]) -> Iterator[str]:
-    """Rules of mod_rewrite, one group for the NAANs with the same two first characters.
+    """Write rules of mod_rewrite, in one group for the NAANs with the same two first characters.
 
-    The ``?`` that ends each URL is not sent: it keeps Apache from reading a query string in the URL, which would drop
-    a single final ``?``. UnsafeAllow3F allows names with ``%3F``.
+    Apache does not send the ``?`` at the end of each URL. Without it, Apache would take the query string from the URL,
+    and drop a single final ``?``. UnsafeAllow3F allows names with ``%3F``.
     """
     every = [rule for its in rules.values() for rule in its]
     groups = [(start, list(group)) for start, group in groupby(every, lambda rule: rule.naan[:2])]
@@ -211,8 +212,8 @@ def _apache(rules: dict[str, list[Rule]]) -> Iterator[str]:
 
 
 def _caddy(rules: dict[str, list[Rule]]) -> Iterator[str]:
-    """A map from the ARK to its record, by patterns where the NAAN has shoulders or letters, and a map of each status
-    from the record to its URL."""
+    """Write a map from the ARK to its record, with patterns where the NAAN has shoulders or letters, and for each
+    status a map from the record to its URL."""
     yield from (
         "#",
         "# Redirects of ARKs for Caddy. Import this file in a site:",
@@ -251,7 +252,7 @@ def _caddy(rules: dict[str, list[Rule]]) -> Iterator[str]:
 
 
 def _csv(table: Table) -> tuple[str, list[Loss]]:
-    """One row for each mapping authority of a record; one with an empty target for a record without any."""
+    """Write one row for each NMA of a record, and a row with an empty target for a record without one."""
     rows, losses = [list(COLUMNS)], []
     for entry in table.values():
         about = [*astuple(entry.who), entry.when, *astuple(entry.policy)]

@@ -1,6 +1,6 @@
-"""A table that follows its file: reread when the content changes, and kept if the new content is worse.
+"""A table that follows its file: reread when the content changes, unless the new content is worse.
 
-A change is recognised by the hash of the content; the file's dates only avoid needless reading. If the file is missing,
+A hash of the content shows a change; the file's status only avoids needless reading. If the file is missing,
 unreadable, not a registry, cut short, or lacks a third of its records, the last good table stays in use and ``trouble``
 has the reason.
 """
@@ -28,15 +28,17 @@ from maptr.registry.table import MAX_TABLE, Table
 log = logging.getLogger("maptr.cache")
 
 LOOK_EVERY = 1.0  # seconds between checks of the file's status
-LATEST = 253_402_300_799.0  # seconds since 1970: the last second of the year 9999, which a date can still show
-READ_EVERY = 60.0  # seconds after which the file is read even if its dates have not changed
+LATEST = 253_402_300_799.0  # the last second of the year 9999, the latest that a date can show, since 1970
+READ_EVERY = 60.0  # seconds after which the file is read even if its status has not changed
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TableState:
-    """A table at one moment. ``table`` is None if there never was a good one; ``trouble`` says what is wrong with the
-    file now. ``fetched`` is when the source last confirmed the content, in seconds since 1970. As a source, it is a
-    table that does not change."""
+    """A table at one moment. It is also the source of a table that does not change.
+
+    ``table`` is None if there was never a good one. ``trouble`` is the reason if the file is not good now. ``fetched``
+    is when the source last confirmed the content, in seconds since 1970.
+    """
 
     table: Table | None = None
     trouble: str = ""
@@ -52,15 +54,15 @@ class TableState:
 
 
 class TableSource(Protocol):
-    """The source of a cache's table."""
+    """A source of the table of a cache."""
 
     def current(self) -> TableState: ...
 
 
 class WatchedTable:
-    """The table in a file of any registry format. Checking costs one ``stat`` a second; a thread reads the file.
+    """The table in a file of any registry format. Its status is checked once a second, and a thread reads it.
 
-    ``clock`` is monotonic and decides only when the file is checked. ``scheme`` is that of a natab's hosts.
+    ``clock`` is monotonic and only decides when the file is checked. ``scheme`` is that of the hosts of a natab.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, clock: Callable[[], float], scheme: str = "https") -> None:
@@ -77,7 +79,7 @@ class WatchedTable:
         return f"<table {str(self.path)!r}>"
 
     def current(self) -> TableState:
-        """The state now. The first call reads the file; later calls never wait."""
+        """Return the state now. The first call reads the file; later calls never wait."""
         now = self._clock()
         if now < self._look_at:
             return self._state
@@ -91,7 +93,7 @@ class WatchedTable:
 
     @property
     def is_read(self) -> bool:
-        """True after the first attempt to read the file."""
+        """Whether there was an attempt to read the file."""
         return self._read_at > float("-inf")
 
     def reload(self, *, force: bool = False) -> TableState:
@@ -145,7 +147,7 @@ class WatchedTable:
 
 
 def _trouble(error: MaptrError | OSError) -> str:
-    """The reason of an error about the file, without the file's name."""
+    """Return the reason of an error about the file, without the file's name."""
     match error:
         case FileNotFoundError():
             return "the file does not exist"
@@ -157,18 +159,18 @@ def _trouble(error: MaptrError | OSError) -> str:
 
 
 def _has_end(content: bytes) -> bool:
-    """True for a natab with an end-of-data line."""
+    """Return whether a natab has an end-of-data line."""
     tail = content[-4096:].decode("utf-8", "replace")
     return any(END.match(line) for line in tail.splitlines() if line.strip())
 
 
 def pull_file(path: Path) -> Path:
-    """The note of ``maptr table pull`` beside a table: its source, and when that last confirmed the content."""
+    """Return the path of the note that ``maptr table pull`` writes beside a table: its source, and the last pull."""
     return path.with_name(f"{path.name}.pull")
 
 
 def read_pull_file(path: Path) -> dict[str, Any]:
-    """The note beside a table; empty if there is none that can be read."""
+    """Read the note beside a table; empty if there is none that can be read."""
     with suppress(OSError, ValueError, RecursionError):
         note = json.loads(pull_file(path).read_text("utf-8"))
         return note if isinstance(note, dict) else {}
@@ -176,7 +178,8 @@ def read_pull_file(path: Path) -> dict[str, Any]:
 
 
 def _confirmed(path: Path, digest: str) -> tuple[float | None, str]:
-    """When the source last confirmed this content, and that source; None and "" if the note is for another content."""
+    """Return when a source last confirmed this content, and the source; None and "" if the note is of another
+    content."""
     note = read_pull_file(path)
     if note.get("sha256") != digest:
         return None, ""
@@ -188,7 +191,7 @@ def _confirmed(path: Path, digest: str) -> tuple[float | None, str]:
 def table_source(
     natab: str | os.PathLike[str] | Table | TableSource | None, clock: Callable[[], float], scheme: str = "https"
 ) -> TableSource:
-    """The source for what a caller passed as ``natab``: a file, a table, a source or None.
+    """Return the source for the ``natab`` of a caller: a file, a table, a source or None.
 
     Raises ConfigError if a file does not exist or cannot be read. The file of a ``WatchedTable`` may appear later.
     """

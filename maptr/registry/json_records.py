@@ -10,12 +10,12 @@ The reader accepts records in ``data``, ``records`` or ``index``, as a list or a
 cut and is refused.
 
 Members without an attribute in Entry are kept in ``Entry.extra`` and written back. Nothing is lost, so this is also
-maptr's own format: an entry that version 1 has no room for (several NMAs, or an NMA with its own acronym) is written
-with one more member, ``nmas``, a list of ``{where, target, acronym}``, which other readers ignore. Extra fields of
+maptr's own format: an entry that does not fit version 1 (several NMAs, or an NMA with its own acronym) is written with
+an additional member, ``nmas``, a list of ``{where, target, acronym}``, which other readers ignore. Extra fields of
 another format whose names have a meaning here are written into the member ``more``.
 
-Only the key and the target can make a record bad. Every other member may have any type: one that is not text is kept in
-``Entry.extra`` under the name of its object, and written back in its place.
+Only the key and the target can make a record bad. Any other member may have any type: a value that is not text is kept
+in ``Entry.extra``, under the name of its object, and written back in its place.
 """
 
 from __future__ import annotations
@@ -38,24 +38,27 @@ MAX_VALUES = 4_000_000  # values of one text, each some 100 bytes of memory; the
 
 _RTYPE = {False: "PublicNAAN", True: "PublicNAANShoulder"}
 _KNOWN = frozenset({"what", "naan", "shoulder", "where", "target", "when", "who", "na_policy", "nmas", "more"})
-_NEEDED = ("what", "naan", "shoulder", "target", "nmas")  # to resolve an ARK; and where, without a target
+_NEEDED = ("what", "naan", "shoulder", "target", "nmas")  # to resolve an ARK; without a target also where
 _WHO = ("name", "name_native", "acronym")
 _POLICY = ("orgtype", "policy", "tenure", "policy_url")
 _PARTS = {"who": frozenset(_WHO), "na_policy": frozenset(_POLICY), "target": frozenset({"url"})}
+# The types of members whose values have an attribute in Entry.
+_TYPES: dict[str, tuple[type, ...]] = {"where": (str, NoneType), "when": (str, NoneType), "na_policy": (dict, NoneType)}
+_TYPES |= dict.fromkeys(("who", "target"), (dict, str, NoneType))
 _SOURCES = ("data", "records", "index")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Repeated(dict[str, Any]):
-    """An object in which a name occurs twice, so that one of its values is lost."""
+    """An object in which a name occurs twice, so that one of the values is lost."""
 
     names: frozenset[str] = frozenset()
 
 
 def parse(text: str, filename: str = "") -> Any:
-    """The value of a JSON text. Raises TableError with the line if it is not valid JSON.
+    """Parse a JSON text. Raises TableError with the line if it is not valid.
 
-    An object with repeated names is ``Repeated``, so that the error for them can name the record.
+    An object with repeated names becomes a ``Repeated``, so that the error can name the record.
     """
     if len(text) > MAX_VALUES and sum(map(text.count, ",[{")) > MAX_VALUES:  # commas in strings count too
         raise TableError(f"not a registry: more than {MAX_VALUES} JSON values", filename=filename, line=1)
@@ -72,7 +75,7 @@ def parse(text: str, filename: str = "") -> Any:
 
 
 def read(document: Any, *, filename: str = "", on_bad: OnBad | None = None) -> Table:
-    """The table in a parsed document of either version. Raises TableError if it is not a registry."""
+    """Read the table in a parsed document of either version. Raises TableError if it is not a registry."""
     builder = TableBuilder(filename, on_bad)
     members = document if isinstance(document, dict) else {}
     source = next((name for name in _SOURCES if members.get(name) is not None), "")
@@ -105,20 +108,20 @@ def read(document: Any, *, filename: str = "", on_bad: OnBad | None = None) -> T
 
 
 def _records(data: Any, source: str) -> list[tuple[str, Any]]:
-    """The records, each with the name that messages give it if it has no key."""
+    """Return the records, each with its name in messages if it has no key."""
     if isinstance(data, list):
         return [(f"{source}[{position}]", record) for position, record in enumerate(data)]
     return [(shown(key), {"what": key} | record if type(record) is dict else record) for key, record in data.items()]
 
 
 def _check_index(index: Any, count: int, table: Table, builder: TableBuilder) -> None:
-    """Compare the records with the index: a cut file is refused, any other missing record is a bad record."""
+    """Compare the records with the index: a file that was cut is refused, any other missing record is a bad record."""
     if not isinstance(index, dict | list):
         return
     keys = [item[0] if isinstance(item, list) and item else item for item in index]
     listed = dict.fromkeys(normal_key(key) for key in keys if isinstance(key, str))
     if "" in listed:
-        return  # the index is not one of keys
+        return  # the index does not list keys
     missing = [key for key in listed if key not in table and key not in builder.refused]
     if missing and count < len(listed):
         reason = f"cut short: {count} of the {len(listed)} records that its index lists, without {missing[0]}"
@@ -128,7 +131,7 @@ def _check_index(index: Any, count: int, table: Table, builder: TableBuilder) ->
 
 
 def read_record(record: Any, *, is_sound: bool = False) -> Entry:
-    """The entry of one record. Raises ValueError with the reason if it is bad. ``is_sound``: it has no ``flaw``."""
+    """Read one record. Raises ValueError with the reason if it is bad. ``is_sound`` means that it has no ``flaw``."""
     if not isinstance(record, dict):
         raise ValueError("not an object")
     whole = record
@@ -151,13 +154,13 @@ def read_record(record: Any, *, is_sound: bool = False) -> Entry:
 
 
 def write(table: Table) -> str:
-    """The table as JSON text in the registry's layout. Reading it gives equal entries."""
+    """Write the table in the registry's layout. Reading the text gives equal entries."""
     document = {"metadata": dict(table.metadata), "data": [write_record(entry) for entry in table.values()]}
     return json.dumps(document, indent=2) + "\n"
 
 
 def write_record(entry: Entry) -> dict[str, Any]:
-    """The registry's record of one entry, with its members in the registry's order."""
+    """Return the registry's record of an entry, with its members in the registry's order."""
     extra = dict(entry.extra)
     first = entry.nmas[0] if entry.nmas else None
     members: dict[str, Any] = {
@@ -167,17 +170,13 @@ def write_record(entry: Entry) -> dict[str, Any]:
         "who": asdict(entry.who),
         "na_policy": dict(zip(_POLICY, astuple(entry.policy), strict=True)),
     }
-    for part in _PARTS:
-        value = extra.get(part)
-        if isinstance(value, dict) and _odd(part, value) == value:
-            members[part] |= extra.pop(part)
-    in_place = {"when": not entry.when, "where": first is not None and first.target and not first.where}
-    in_place |= {"who": entry.who == Who(""), "na_policy": entry.policy == NaanPolicy()}
-    for member, empty in in_place.items():
-        value = extra.get(member)
-        text = isinstance(value, str) and member != "na_policy"
-        if empty and value is not None and not text and not (isinstance(value, dict) and member in _PARTS):
-            members[member] = extra.pop(member)
+    is_empty = {"when": not entry.when, "where": first is not None and first.target and not first.where}
+    is_empty |= {"who": entry.who == Who(""), "na_policy": entry.policy == NaanPolicy()}
+    for name, value in entry.extra.items():
+        if name in _PARTS and isinstance(value, dict) and _odd(name, value) == value:
+            members[name] |= extra.pop(name)
+        elif is_empty.get(name) and not isinstance(value, _TYPES[name]):
+            members[name] = extra.pop(name)
     members["target"] = members["target"] or None
     rtype = _RTYPE[bool(entry.shoulder)]
     more = {name: extra.pop(name) for name in list(extra) if name in _KNOWN or (name, extra[name]) == ("rtype", rtype)}
@@ -195,7 +194,7 @@ def write_record(entry: Entry) -> dict[str, Any]:
 
 
 def _flaw_of_needed(record: Mapping[str, Any]) -> str | None:
-    """The flaw in the members that are needed to resolve an ARK."""
+    """Return the flaw in the members that are needed to resolve an ARK."""
     target = record.get("target")
     needed = {key: record[key] for key in (*_NEEDED, *(() if _has_target(record) else ("where",))) if key in record}
     if isinstance(target, dict):
@@ -209,14 +208,14 @@ def _repeated(value: Any, needed: Iterable[str]) -> str | None:
 
 
 def _has_target(record: Mapping[str, Any]) -> bool:
-    """True if the record has a target of its own, so that ``where`` only informs."""
+    """Return whether the record has a target, so that ``where`` only informs."""
     target = record.get("target")
     url = target.get("url") if isinstance(target, dict) else target
     return record.get("nmas") is None and isinstance(url, str) and bool(url)
 
 
 def _part(record: Mapping[str, Any], part: str) -> dict[str, Any]:
-    """An inner object, empty if there is none; plain text as ``who`` is the name."""
+    """Return an inner object, empty if there is none. A ``who`` that is text is the name."""
     value = record.get(part)
     if isinstance(value, str) and part == "who":
         return {"name": value}
@@ -224,7 +223,7 @@ def _part(record: Mapping[str, Any], part: str) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str | None:
-    """The text of a member that only informs; a list of texts becomes one text, anything else None."""
+    """Return the text of a member that only informs. A list of texts becomes one text, any other value None."""
     if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
         return ", ".join(value)
     return value if isinstance(value, str) else None
@@ -235,7 +234,7 @@ def _as_text(value: Any) -> str:
 
 
 def _odd(part: str, members: Mapping[str, Any]) -> dict[str, Any]:
-    """The members of an inner object that are unknown, or of a type that Entry has no room for."""
+    """Return the members of an inner object that are unknown, or whose value has no attribute in Entry."""
     known = _PARTS[part]
     odd = {key: item for key, item in members.items() if key not in known or type(item) not in (str, NoneType)}
     if part == "target" and (members.get("http_code") is None or _is_redirect(members["http_code"])):
@@ -248,18 +247,16 @@ def _is_redirect(status: Any) -> bool:
 
 
 def _extra(record: Mapping[str, Any], is_shoulder: bool) -> dict[str, Any]:
-    """Unknown members, and known ones of a type that Entry has no room for."""
+    """Return the unknown members, and the known ones whose value has no attribute in Entry."""
     extra = {key: value for key, value in record.items() if key not in _KNOWN}
     if extra.get("rtype") == _RTYPE[is_shoulder]:
         del extra["rtype"]  # follows from the key
-    for part in _PARTS:
-        value = record.get(part)
-        if isinstance(value, dict):
-            if odd := _odd(part, value):
-                extra[part] = odd
-        elif value is not None and not (isinstance(value, str) and part != "na_policy"):
-            extra[part] = value
-    extra |= {key: record[key] for key in ("where", "when") if not isinstance(record.get(key), str | None)}
+    for name, types in _TYPES.items():
+        value = record.get(name)
+        if not isinstance(value, types):
+            extra[name] = value
+        elif isinstance(value, dict) and (odd := _odd(name, value)):
+            extra[name] = odd
     more = record.get("more")
     return extra | (more if isinstance(more, dict) else {} if more is None else {"more": more})
 
@@ -297,7 +294,7 @@ def _nma(record: Mapping[str, Any]) -> Nma | None:
     part = target if isinstance(target, dict) else {"url": target}
     url = _text_or_null(part, "url", "target.")
     if isinstance(target, str) and url is not None:
-        # The registry's earlier form, by its own schema: $arkpid is the whole ARK, $pid is NAAN/name.
+        # The form of an earlier schema of the registry: $arkpid is the whole ARK, $pid is NAAN/name.
         url = url.replace("$arkpid", "${pid}").replace("$pid", "${content}")
     where = (_as_text(record.get("where")) if url else _text_or_null(record, "where")) or ""
     if not url and (not where.strip() or where.strip().startswith(UNKNOWN)):
@@ -313,7 +310,7 @@ def _target(nma: Nma) -> dict[str, Any]:
 
 
 def flaw(value: Any) -> str | None:
-    """Why a parsed value cannot be kept (nested too deeply, a repeated name, NaN, a lone surrogate); None if it can."""
+    """Return why a parsed value cannot be kept: nested too deeply, a repeated name, NaN, a lone surrogate."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         below: list[Any] = []
@@ -340,8 +337,8 @@ def flaw(value: Any) -> str | None:
 
 
 def kept(value: Any, depth: int = 0) -> Any:
-    """The value without flaws: the last value of a repeated name, text for a number that JSON does not have, U+FFFD for
-    half a character, None for what is nested too deeply."""
+    """Return the value without flaws: the last value of a repeated name, text for a number that JSON does not have,
+    U+FFFD for half a character, None for a value that is nested too deeply."""
     if depth > MAX_DEPTH:
         return None
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Verification of minisign signatures (https://jedisct1.github.io/minisign/).
+"""minisign: verification of signatures (https://jedisct1.github.io/minisign/).
 
 A public key is 42 bytes in base64: "Ed", a key ID of 8 bytes, an Ed25519 key. A signature file has four lines: an
 untrusted comment; in base64 "ED" (the BLAKE2b-512 hash is signed) or "Ed" (the content itself is signed, as in older
@@ -25,12 +25,14 @@ _COMMENT = "trusted comment: "
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
+    """A public key and its ID."""
+
     key_id: bytes
     key: bytes
 
     @classmethod
     def parse(cls, text: str) -> PublicKey:
-        """Parse a ``.pub`` file, or only its second line. Raises SignatureError, and MissingExtra, which is one."""
+        """Parse a ``.pub`` file, or only its second line. Raises SignatureError (or its subclass MissingExtra)."""
         if find_spec("cryptography") is None:
             raise MissingExtra("signatures need the package cryptography: pip install 'maptr[dnssec]'")
         lines = [line for line in text.splitlines() if line.strip() and not line.startswith("untrusted comment:")]
@@ -44,7 +46,7 @@ class PublicKey:
 
 
 def verify(key: PublicKey, content: bytes, signature: str) -> int | None:
-    """The time of a signature file in seconds since 1970, None if its trusted comment has none.
+    """Verify a signature file. Returns its time in seconds since 1970, None if its trusted comment has none.
 
     Raises SignatureError unless the key signed this content.
     """

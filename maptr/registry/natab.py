@@ -1,4 +1,4 @@
-"""natab, the table of the ARK drafts (2002 and 2019 forms): read and written.
+"""natab, the table format of the ARK drafts of 2002 and 2019: reader and writer.
 
     # National Library of Examples
     12345:  https://nlex.example.org/policy.html
@@ -7,12 +7,12 @@
     #--- end of data ---
 
 A comment of one line above an entry is the organisation's name. Text after ``end of data`` (a script in the drafts) is
-ignored. An NMA is a host with an optional port: it stands for ``https://host[:port]/ark:/${content}``, or for http if
-the port is 80. The writer lists what it had to leave out.
+ignored. An NMA is a host with an optional port, and means ``https://host[:port]/ark:/${content}``, or http if the port
+is 80. The writer lists what it left out.
 
-**Reading.** An entry is its line and the lines below it, up to the next line that is not indented, empty or a comment.
-One pattern recognises lines that are certainly valid. An entry of such lines is made when it is first looked up, any
-other entry at once, by the same function.
+An entry has its line and the lines below it, up to the next line that is not indented, empty or a comment. Reading is
+lazy: a pattern recognises lines that are certainly valid, and an entry that has only such lines is made when it is
+first looked up. Any other entry is made at once, by the same function.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _HEADER = re.compile(rf"(?P<name>{'|'.join(_HEADERS)}):\s+(?P<value>\S.*)\Z")
 _AT_MARGIN = re.compile(r"^[^ \t\n]", re.MULTILINE)
 _LINE_END = re.compile(r"\r\n?")
 
-# Lines that are certainly valid: comments that are neither a header nor the end, entries, and NMAs whose hosts have no
-# "_", only letters in their last label, and at most 60 characters, so that no label has more than 63.
+# Lines that are certainly valid: comments that are neither a header nor the end, entries, and NMAs whose host has no
+# "_", only letters in its last label, and at most 60 characters, so that no label is too long.
 _VALID = re.compile(
     rf"(?:#(?![^\w\n]*+(?:(?i:end)\s|(?:{'|'.join(_HEADERS)}):)).*+"
     rf"|[{BETANUMERIC}]{{1,{MAX_NAAN}}}+:(?: .*+)?"
@@ -54,6 +54,8 @@ _PREAMBLE = """\
 
 @dataclass(frozen=True, slots=True)
 class Loss:
+    """A part of a record that a format cannot hold."""
+
     record: str
     what: str
 
@@ -62,12 +64,12 @@ class Loss:
 
 
 def read(text: str, *, filename: str = "", on_bad: OnBad | None = None, scheme: str = "https") -> Table:
-    """The table in a natab. Every line that is not a comment, entry or NMA is a bad record, reported by line.
+    """Read the table in a natab. A line that is not a comment, entry or NMA is a bad record, reported by line.
 
-    The natabs printed in the drafts are damaged by copying (a lost ``#``, tags around hosts): a line whose first word
-    is not a host is refused, and an invalid NAAN makes the NMAs below it invalid. Policies and acronyms may be any
-    text, as for the draft's script. Text that is indented as a whole, as in the drafts, is dedented. ``scheme`` is that
-    of hosts without port 80.
+    Copies of the natabs in the drafts are damaged (a lost ``#``, tags around hosts), so the first word of an NMA must
+    be a host, and an invalid NAAN makes the NMAs below it invalid. Policies and acronyms may be any text, as for the
+    script in the draft. Text that is indented as a whole, as in the drafts, is dedented. ``scheme`` is that of hosts
+    without port 80.
     """
     builder = TableBuilder(filename, on_bad)
     natab = _Lines(text, scheme)
@@ -86,7 +88,7 @@ def read(text: str, *, filename: str = "", on_bad: OnBad | None = None, scheme: 
 
 
 class _LazyTable(Table):
-    """A table whose entries are line numbers until they are looked up."""
+    """A table in which an entry may be a line number until it is looked up."""
 
     __slots__ = ("_lines",)
 
@@ -102,10 +104,10 @@ class _LazyTable(Table):
 
 
 class _Lines:
-    """The lines of a natab by number, up to its end: comments begin with ``#``, NMAs with a space. Line 0 is empty.
+    """The lines of a natab by number, up to its end. Comments begin with ``#``, NMAs with a space. Line 0 is empty.
 
-    ``starts`` are the lines that begin an entry, and 0 for what precedes them; ``odd`` are those whose entries have
-    lines that may be invalid.
+    ``starts`` has the lines that begin an entry, and 0 for the lines before the first. ``odd`` has those of them whose
+    entries have lines that may be invalid.
     """
 
     def __init__(self, text: str, scheme: str) -> None:
@@ -133,7 +135,7 @@ class _Lines:
         self.odd = {0} | {self.starts[bisect_right(self.starts, number) - 1] for number in odd}
 
     def entry(self, start: int, builder: TableBuilder) -> Entry | None:
-        """The entry that begins at a line; None if the line begins none. Bad lines are reported to ``builder``."""
+        """Make the entry that begins at a line; None if there is none. Bad lines are reported to ``builder``."""
         head = self.lines[start].rstrip()
         match = ENTRY.match(head)
         naan, policy = "", None
@@ -142,7 +144,7 @@ class _Lines:
                 naan, policy = builder.key(match["naan"], line=start)[0], match["policy"]
             except TableError as error:
                 builder.refuse(error)
-                return None  # its NMAs belong to no entry; the lines below stray text are judged one by one
+                return None  # its NMAs belong to no entry; those below stray text are checked one by one
         elif head:
             builder.refuse(builder.error(f"neither comment, entry nor NMA: {shown(head)}", line=start))
         nmas = []
@@ -161,7 +163,7 @@ class _Lines:
         return Entry(naan, nmas=tuple(nmas), who=who, policy=how, line=start)
 
     def _nma(self, line: str, naan: str) -> Nma:
-        """The NMA of an indented line. Raises ValueError with the reason."""
+        """Make the NMA of an indented line. Raises ValueError with the reason."""
         word, *words = line.split()
         try:
             host, port = parse_host_port(word)
@@ -173,21 +175,21 @@ class _Lines:
         return Nma(f"{url.at(host, port, self._scheme)}{NATAB_PATH}", word, acronym=acronym)
 
     def _name_above(self, start: int) -> str:
-        """The comment above a line if it is a single line, else ""."""
+        """Return the comment above a line if it has one line, else ""."""
         name = _comment_text(self.lines[start - 1])
         return "" if name and _comment_text(self.lines[start - 2]) else name
 
 
 def _comment_text(line: str) -> str:
-    """The text of a comment line; empty for any other line and for a header."""
+    """Return the text of a comment line; empty for any other line and for a header."""
     text = line.lstrip("#").strip() if line[:1] == "#" else ""
     return "" if _HEADER.match(text) else text
 
 
 def parse_host_port(text: str) -> tuple[str, int | None]:
-    """The host and port of an NMA line's first word. Raises ValueError if it is not ``host`` or ``host:port``.
+    """Parse ``host`` or ``host:port``, the first word of an NMA. Raises ValueError if it is neither.
 
-    A single label is more likely prose that lost its ``#``, so it needs a port, unless it is ``localhost``.
+    A single label may be prose that lost its ``#``, so it needs a port, unless it is ``localhost``.
     """
     parsed = url.parse(f"https://{text}")
     if parsed.rest or text.endswith((".", ":")):
@@ -199,7 +201,7 @@ def parse_host_port(text: str) -> tuple[str, int | None]:
 
 
 def write(table: Table) -> tuple[str, list[Loss]]:
-    """The table as natab text, and a Loss for everything that natab cannot hold."""
+    """Write the table, and return a Loss for everything that natab cannot hold."""
     losses: list[Loss] = []
     lines = [_PREAMBLE]
     lines += [f"# {name}: {_comment(str(table.metadata[name]))}\n" for name in _HEADERS if name in table.metadata]
@@ -223,7 +225,7 @@ def write(table: Table) -> tuple[str, list[Loss]]:
 
 
 def _host(nma: Nma) -> tuple[str, list[str]]:
-    """An NMA as natab writes it ("" if it cannot), and what is lost of it."""
+    """Return an NMA as natab writes it ("" if it cannot), and the parts that are lost."""
     try:
         parsed = url.parse(example_url(nma.target))
         place, port = parse_host_port(authority(nma.target))
@@ -248,7 +250,7 @@ def _host(nma: Nma) -> tuple[str, list[str]]:
 
 
 def _lost(entry: Entry) -> list[str]:
-    """The fields of an entry that natab cannot hold, except its NMAs and its name."""
+    """Return the fields of an entry that natab cannot hold, except its NMAs and its name."""
     lost = []
     if _words(entry.policy.url) != (entry.policy.url or ""):
         lost.append(f"the policy {entry.policy.url!r}")
@@ -262,17 +264,17 @@ def _lost(entry: Entry) -> list[str]:
 
 
 def _comment(text: str) -> str:
-    """Text that fits one comment line and is neither a header nor the end of the data."""
+    """Convert text to one comment line that is neither a header nor the end of the data."""
     line = _words(text).lstrip("#").strip()
     return "" if END.match(line) or _HEADER.match(line) else line
 
 
 def _words(text: str | None) -> str:
-    """Text that fits a line: printable characters, with single spaces."""
+    """Convert text to one line of printable characters with single spaces."""
     return " ".join("".join(filter(str.isprintable, " ".join((text or "").split()))).split())
 
 
 def _acronym(text: str | None) -> str:
-    """An acronym that fits behind a host; empty if it looks like a comment."""
+    """Convert an acronym to a form that fits after a host; empty if it looks like a comment."""
     words = _words(text)
     return "" if words.startswith("#") else words

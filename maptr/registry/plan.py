@@ -1,6 +1,6 @@
-"""The changes between two tables, to be reviewed before they are applied.
+"""Plans: the changes between two tables, to be reviewed before they are applied.
 
-A plan changes nothing by itself. It compares contents, never a clock or the date of a file.
+A plan changes nothing by itself. It depends on contents only, never on a clock or the date of a file.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from maptr.errors import UnsafePlan
 from maptr.registry.table import Entry, Table
 
 REMOVAL_LIMIT = 0.30
-"""The fraction of a table that a plan may remove, and of a zone's names that a reload may lose: octoDNS's default for
-deletions. A registry file that was cut at the end of a line is valid, and so is the zone built from it."""
+"""The fraction of a table that a plan may remove, and of a zone's names that a reload may lose (octoDNS's default). A
+registry file that was cut at the end of a line is valid, and so is the zone built from it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Entries added, entries removed and pairs (old, new) of changed entries, each sorted by key.
+    """The entries to be added, removed and changed (as pairs of old and new), each sorted by key.
 
-    False if nothing changes. ``size`` is the number of records in the old table. ``kept`` has the key and the reason of
-    each old entry that stays because the new source has it in a form that cannot be read.
+    False if nothing changes. ``size`` is the number of records in the old table. ``kept`` has the key of each old entry
+    that stays because its record in the new source cannot be read, with the reason.
     """
 
     added: tuple[Entry, ...] = ()
@@ -33,7 +33,7 @@ class Plan:
 
     @classmethod
     def between(cls, old: Table, new: Table) -> Plan:
-        """The plan that turns the entries of ``old`` into those of ``new``; their order does not matter."""
+        """Make the plan that turns the entries of ``old`` into those of ``new``. Their order does not matter."""
         common = sorted(old.keys() & new.keys())
         return cls(
             added=tuple(new[key] for key in sorted(new.keys() - old.keys())),
@@ -48,7 +48,7 @@ class Plan:
     def check(self, limit: float = REMOVAL_LIMIT) -> None:
         """Raise UnsafePlan if the plan removes, retargets or cannot read more than this fraction of the old table.
 
-        Everything else in a record may change in all records, as it does when the registry adds a field.
+        Other fields may change in all records, as when the registry adds one.
         """
         moved = sum(old.nmas != new.nmas for old, new in self.changed)
         touched = len(self.removed) + moved + len(self.kept)
@@ -57,7 +57,7 @@ class Plan:
             raise UnsafePlan(f"the plan removes, retargets or cannot read {share}")
 
     def to_text(self) -> str:
-        """A line for each record, sorted by key: ``+`` added, ``~`` changed, ``-`` removed, ``!`` kept."""
+        """Write a line for each record, sorted by key: ``+`` added, ``~`` changed, ``-`` removed, ``!`` kept."""
         lines = [(entry.key, f"+ {entry.key} {_targets(entry)}") for entry in self.added]
         lines += [(entry.key, f"- {entry.key} {_targets(entry)}") for entry in self.removed]
         lines += [(old.key, f"~ {old.key} {'; '.join(differences(old, new))}") for old, new in self.changed]
@@ -65,7 +65,7 @@ class Plan:
         return "".join(f"{line.rstrip()}\n" for _, line in sorted(lines))
 
     def to_markdown(self) -> str:
-        """A table for a ticket or a pull request."""
+        """Write a Markdown table, for a ticket or a pull request."""
         signs = {"+": "added", "~": "changed", "-": "removed", "!": "kept"}
         counts = f"{len(self.added)} added, {len(self.changed)} changed, {len(self.removed)} removed"
         lines = [f"{counts} of {self.size}", "", "| | record | what |", "|---|---|---|"]
@@ -86,7 +86,7 @@ class Plan:
 
 
 def differences(old: Entry, new: Entry) -> Iterator[str]:
-    """The fields in which two entries of one key differ, as ``field old -> new``."""
+    """Yield the fields in which two entries of one key differ, as ``field old -> new``."""
     if old.nmas != new.nmas:
         before, after = _targets(old), _targets(new)
         yield f"target {before} -> {after}" if before != after else f"where {_wheres(old)} -> {_wheres(new)}"

@@ -1,4 +1,4 @@
-"""The prefixes file of the central resolver, limited to its ARK prefixes.
+"""The prefixes file of the central resolver, of which only ARK prefixes are read.
 
     ark:/12345:
       type: "naan"
@@ -7,12 +7,12 @@
       date: "2001.03.08"
       na_policy: "NP | NR, OP, CC | 2001 | https://nlex.example/policy"
 
-A redirect is complete: nothing is appended to one without variables. ``name`` and ``na_policy`` have the
-same parts as ``who`` and ``how`` in ANVL.
+A redirect is complete: nothing is appended to one without variables. ``name`` and ``na_policy`` have the same parts as
+``who`` and ``how`` in ANVL.
 
 The file is YAML, of which this reader supports a flat subset: keys at the start of a line, one level of indented
-``key: value`` below, plain or quoted scalars, comments and ``---``. Anything else is kept as text, or is a bad record
-if it is the redirect. Prefixes of other schemes (``doi:``, ``hdl:``, ``ark:`` itself) are ignored.
+``key: value`` below, plain or quoted scalars, comments and ``---``. Any other value is kept as text, but makes the
+record bad if it is the redirect. Prefixes of other schemes (``doi:``, ``hdl:``, ``ark:`` itself) are ignored.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NULL = ("", "~", "null", "Null", "NULL")
 
 @dataclass(slots=True)
 class _Prefix:
-    """A prefix: its key ("" if it is of another scheme), its fields so far, and the first error with its line."""
+    """A prefix: its key ("" if it is of another scheme), its fields, and the first error with its line."""
 
     line: int
     key: str
@@ -48,7 +48,7 @@ class _Prefix:
 
 
 def read(text: str, *, filename: str = "", on_bad: OnBad | None = None) -> Table:
-    """The ARK prefixes of the file. What is not in the flat subset is reported by line."""
+    """Read the ARK prefixes of the file. Text outside the flat subset is reported by line."""
     builder = TableBuilder(filename, on_bad)
     prefix: _Prefix | None = None
     for number, line in numbered(text):
@@ -69,7 +69,7 @@ def read(text: str, *, filename: str = "", on_bad: OnBad | None = None) -> Table
 
 
 def scalar(text: str) -> str | None:
-    """A YAML scalar of the flat subset, as text, or None for null. Raises ValueError for anything else."""
+    """Read a YAML scalar of the flat subset as text, or None for null. Raises ValueError for anything else."""
     if match := _DOUBLE.match(text):
         try:
             value = json.loads(match[1])  # the escapes that YAML and JSON share
@@ -88,7 +88,7 @@ def scalar(text: str) -> str | None:
 
 
 def _take(prefix: _Prefix, number: int, line: str) -> None:
-    """Add a line below a prefix: a field, or more text of the field above."""
+    """Add a line below a prefix: a field, or a continuation of the field above."""
     match = _FIELD.match(line)
     depth = len(line) - len(line.lstrip())
     if match is None or depth > prefix.depth > 0:

@@ -3,10 +3,10 @@
     pull = plan_pull(path, sources)     the first valid source's content, and the plan from the file to it
     apply_pull(pull)                    replaces the file; its last good states stay beside it
 
-Checksum and signature are verified before the content is parsed, which happens in a child process with limits. A source
-that sends anything but a registry, or one that lost too many records, is passed over for the next. If none is left, the
-old file stays. A record that was usable and cannot be read now keeps its last good entry. Whether a content is newer is
-decided by content and signature, never by file dates.
+Checksum and signature are verified before a child process with limits parses the content. If a source sends something
+that is not a registry, or a registry that lost too many records, the next source is tried; without one, the old file
+stays. A record that was usable and cannot be read now keeps its last good entry. Content and signature decide whether a
+content is newer, never the dates of files.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ JITTER = 0.1  # of the interval between pulls, in both directions
 OFFICIAL = "https://cdluc3.github.io/naan_reg_priv/naan_records.json"
 """The public NAAN registry, as the central resolver (n2t.net) loads it (according to its public code, 2026)."""
 
-KEEP = 3  # last good states kept beside the file: FILE.1 is the previous one, FILE.2 the one before
+KEEP = 3  # last good states beside the file: FILE.1 is the previous one, FILE.2 the one before
 
 Read = Callable[..., tuple[Table, list[TableError]]]
 """``sandbox.read``, or the method of a ``sandbox.Parser``, which can be stopped."""
@@ -44,7 +44,7 @@ Read = Callable[..., tuple[Table, list[TableError]]]
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """How a source's content is verified: its SHA-256 in hexadecimal, and the minisign key it must be signed with.
+    """The demands on a source's content: its SHA-256 in hexadecimal, and the minisign key with which it is signed.
 
     ``signature`` is the URL or file of the signature, by default the source's name with ``.minisig``.
     """
@@ -59,13 +59,13 @@ NO_DEMANDS = Demands()
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """A source's content, compared with the file.
+    """The content of a source, compared with the file.
 
-    ``content`` is the file's new content: the source's own, or JSON if entries are kept, or None if the source says
+    ``content`` is the file's new content: the source's own, or JSON if entries are kept, or None if the source answers
     that nothing changed. ``sha256`` is that of the source's content, ``before`` that of the current file ("" if there
-    is none). ``bad`` are records that cannot be read and that the file lacks. ``passed_over`` has the reasons why
-    earlier sources were not taken. ``signed`` is the signature's time in seconds since 1970. ``broken`` is the reason
-    if the current file is not a table.
+    is none). ``bad`` has the records that cannot be read and have no kept entry. ``passed_over`` has the reasons why
+    earlier sources were refused. ``signed`` is the signature's time in seconds since 1970. ``broken`` is the reason if
+    the current file is not a table.
     """
 
     path: Path
@@ -92,12 +92,12 @@ def plan_pull(
     seconds: float = SECONDS,
     read: Read = sandbox.read,
 ) -> Pull:
-    """The plan that turns the file at ``path`` into a source's table. Sources are URLs or files, tried in order.
+    """Plan to turn the file at ``path`` into a source's table. Sources are URLs or files, tried in order.
 
-    ``force`` takes the source as it is: beyond the removal limit, with an older signature, and without kept entries.
-    Raises UnsafePlan if a source was refused only for the limit, PullFailed if no source is valid, and OSError or
-    ParserFailed if the current file cannot be read. If that file is not a table (``broken``), the plan starts from the
-    last good state kept beside it.
+    ``force`` accepts a plan beyond the removal limit and an older signature, and keeps no entries. If the current file
+    is not a table (``broken``), the plan starts from the last good state beside it. Raises UnsafePlan if a source was
+    refused only for the limit, PullFailed if no source is valid, and OSError or ParserFailed if the current file cannot
+    be read.
     """
     puller = _Puller(path, demands, partial(_get, cafile=cafile, seconds=seconds), read, force)
     reasons: list[str] = []
@@ -116,7 +116,7 @@ def plan_pull(
 
 
 class _Puller:
-    """The current file, and the options of one pull. Raises OSError and ParserFailed if the file cannot be read."""
+    """The current file, and the options of a pull. Raises OSError and ParserFailed if the file cannot be read."""
 
     def __init__(self, path: Path, demands: Demands, get: Callable[..., Fetched], read: Read, force: bool) -> None:
         self._path, self._demands, self._get, self._read, self._force = path, demands, get, read, force
@@ -133,7 +133,7 @@ class _Puller:
         self._held = "" if self._broken else self._sha256  # the content that a source need not send again
 
     def pull(self, source: str) -> Pull:
-        """The pull from one source. Raises FetchError, ParserFailed, TableError and UnsafePlan."""
+        """Pull from one source. Raises FetchError, ParserFailed, TableError and UnsafePlan."""
         known = self._note if (self._note.get("sha256"), self._note.get("source")) == (self._held, source) else {}
         etag, modified = (str(known.get(name, "")) for name in ("etag", "modified"))
         got = self._get(source, max_bytes=MAX_TABLE, etag=etag, modified=modified)
@@ -150,7 +150,7 @@ class _Puller:
                 entries = {**table, **{key: self._table[key] for key in kept}}
                 table = Table(entries.values(), metadata=table.metadata)
                 content = registry.write_json(table).encode()
-                etag = modified = ""  # the source's; the content is different, and the source is read in full each time
+                etag = modified = ""  # they are of the source's own content, which must be read in full next time
                 bad = [error for error in bad if normal_key(error.record) not in kept]
             plan = replace(Plan.between(self._table, table), kept=tuple(sorted(kept.items())))
             if not self._force:
@@ -159,8 +159,10 @@ class _Puller:
         return replace(found, signed=signed, broken=self._broken, before=self._sha256)
 
     def _verify(self, source: str, got: Fetched, digest: str) -> int | None:
-        """The time of the signature; None without one. Raises FetchError if the content does not meet the demands, or
-        if the signature may be older than that of the current file."""
+        """Return the time of the signature; None without one.
+
+        Raises FetchError if the content does not meet the demands, or its signature may be older than the current one.
+        """
         demands = self._demands
         if demands.sha256 is not None and digest != demands.sha256.lower():
             raise FetchError(f"{source}: its SHA-256 is {digest}, not {demands.sha256.lower()}")
@@ -189,7 +191,7 @@ class _Puller:
 
 
 def _get(source: str, *, max_bytes: int, **options: Any) -> Fetched:
-    """The content of a URL, file or pipe. Raises FetchError, also for more bytes: a device has no end."""
+    """Read a URL, file or pipe. Raises FetchError, also for more bytes, because a device has no end."""
     if "://" in source:
         return fetch(source, max_bytes=max_bytes, **options)
     try:
@@ -203,9 +205,9 @@ def _get(source: str, *, max_bytes: int, **options: Any) -> Fetched:
 
 
 def _unreadable(old: Table, new: Table, bad: Sequence[TableError]) -> dict[str, str]:
-    """The usable records of ``old`` that the source has in a form that cannot be read, each with the reason.
+    """Return the keys of the usable records of ``old`` that cannot be read in the source, each with the reason.
 
-    A record so damaged that it has no key may be any of those that are missing.
+    A bad record without a key may be any of the missing ones.
     """
     named = {key: error.reason for error in reversed(bad) if (key := normal_key(error.record))}
     nameless = (f"a record without a key cannot be read: {error}" for error in bad if not normal_key(error.record))
@@ -220,12 +222,12 @@ def _unreadable(old: Table, new: Table, bad: Sequence[TableError]) -> dict[str, 
 
 
 def apply_pull(pull: Pull, *, wall: Callable[[], float]) -> None:
-    """Replace the file. The old one becomes ``FILE.1`` unless it was broken, older ones ``.2`` and so on.
+    """Replace the file. Unless it is broken, the old one becomes ``FILE.1``, older ones ``FILE.2`` and so on.
 
     ``FILE.pull`` notes the source and the time. If the content has not changed, only this note is written. Raises
     OSError, and TableError if the file has changed since the plan was made; the file then stays.
     """
-    with locked(pull.path.parent):  # other processes that pull into the folder
+    with locked(pull.path.parent):  # against other processes that pull into the folder
         current = hashlib.sha256(pull.path.read_bytes()).hexdigest() if pull.path.exists() else ""
         sha256 = pull.before if pull.content is None else hashlib.sha256(pull.content).hexdigest()
         if current not in (pull.before, sha256):
@@ -240,7 +242,7 @@ def apply_pull(pull: Pull, *, wall: Callable[[], float]) -> None:
 
 
 def _last_good(path: Path) -> Table:
-    """The table of the latest state kept beside the file that is valid, or an empty table. Raises ParserFailed."""
+    """Read the latest valid state beside the file, or return an empty table. Raises ParserFailed."""
     for kept in _states(path):
         with suppress(OSError, TableError):
             return sandbox.read(kept.read_bytes(), filename=str(kept))[0]
@@ -262,10 +264,10 @@ def _rotate(path: Path) -> None:
 
 
 def _states(path: Path) -> list[Path]:
-    """The last good states of a file, the latest first."""
+    """Return the paths of the last good states of a file, the latest first."""
     return [path.with_name(f"{path.name}.{number}") for number in range(1, KEEP + 1)]
 
 
 def jittered(seconds: float, uniform: Callable[[float, float], float]) -> float:
-    """An interval with a random difference, so that clients do not all pull at once. ``uniform`` is ``random``'s."""
+    """Vary an interval at random, so that clients do not all pull at once. ``uniform`` is ``random.uniform``."""
     return seconds * uniform(1 - JITTER, 1 + JITTER)

@@ -1,14 +1,14 @@
-"""Reads registry files from other sources in a child process with limits on memory and time.
+"""Reader of untrusted registry files, in a child process with limits on memory and time.
 
     read(content, filename=...)     the table, and the records that cannot be read
 
-A thread would not do: a long JSON text is parsed without releasing the interpreter's lock, and DNS responses wait. The
-child is a new interpreter, because a fork of a process with threads is unsafe. It limits itself before it reads
-anything, and ends when its standard input is closed, so that it never outlives its parent.
+A thread is not enough: parsing a long JSON text holds the interpreter's lock, and delays DNS responses. The child is a
+new interpreter, because a fork of a process with threads is unsafe. It sets its limits before it reads anything, and
+ends when its standard input is closed, so that it never outlives its parent.
 
 The parent sends the length of the content (8 bytes, big-endian) and the content. The child answers with a line of JSON
-for each bad record, for the metadata and for each entry, in the form of ``registry.json_records``. No line is longer
-than MAX_LINE, so that the parent never parses for long at a time. JSON, unlike pickle, executes nothing.
+for each bad record, for the metadata and for each entry, in the form of ``json_records.py``. No line is longer than
+MAX_LINE, so that the parent parses each in a short time. Unlike pickle, JSON cannot execute code.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from maptr.registry.table import MAX_BAD, Table, TableBuilder
 MEMORY = 1 << 30  # bytes of address space (RLIMIT_AS); a text of 64 MiB in the widest characters takes 320 MiB
 CPU_SECONDS = 20  # processor time (RLIMIT_CPU); the real registry takes 0.2
 SECONDS = 60.0  # from start to end
-MAX_LINE = 1 << 20  # bytes of one record; the real registry's longest has 3,000
+MAX_LINE = 1 << 20  # bytes of one record; the longest of the real registry has 3,000
 MAX_OUTPUT = 1 << 26  # bytes of all lines, as many as a source may send; the real registry has 1.5 million
 NICENESS = 10  # so that DNS responses come first
 MAX_STDERR = 4096  # bytes of standard error that are read
@@ -43,16 +43,16 @@ PROGRAM = "import sys; sys.path[:] = sys.argv[4:]; from maptr.registry.sandbox i
 
 
 def read(content: bytes, *, filename: str = "", scheme: str = "https") -> tuple[Table, list[TableError]]:
-    """The table in a registry file of any format, and its bad records, which the table lacks.
+    """Read a registry file of any format. Returns the table, and the bad records, which the table lacks.
 
-    ``scheme`` is that of a natab's hosts. Raises TableError if the content is not a registry, and ParserFailed if the
-    child reached a limit or could not run, which says nothing about the content.
+    ``scheme`` is that of the hosts of a natab. Raises TableError if the content is not a registry, and ParserFailed if
+    the child reached a limit or could not run, though the content may be valid.
     """
     return Parser().read(content, filename=filename, scheme=scheme)
 
 
 class Parser:
-    """Reads registry files as the function ``read`` does, and can be stopped from another thread."""
+    """A reader of registry files like the function ``read``, which another thread can stop."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -60,7 +60,7 @@ class Parser:
         self.is_stopped = False
 
     def read(self, content: bytes, *, filename: str = "", scheme: str = "https") -> tuple[Table, list[TableError]]:
-        """The table and its bad records. Raises TableError and ParserFailed."""
+        """Return the table and the bad records. Raises TableError and ParserFailed."""
         deadline = time.monotonic() + SECONDS
         process = self._start(filename, scheme)
         timer = threading.Timer(SECONDS, process.kill)
@@ -83,7 +83,7 @@ class Parser:
             _end(process)
 
     def stop(self) -> None:
-        """End the child if one runs, and start no other."""
+        """Kill the child if one runs, and start no other."""
         with self._lock:
             self.is_stopped = True
             if self._process is not None:
@@ -91,8 +91,8 @@ class Parser:
                 self._process.wait()
 
     def _start(self, filename: str, scheme: str) -> subprocess.Popen[bytes]:
-        """Start a child without the environment and site; modules are found by the parent's path."""
-        home = str(Path(__file__).resolve().parents[2])  # an editable installation is found by ``site`` only
+        """Start a child that ignores the environment and ``site``, and finds modules by the parent's path."""
+        home = str(Path(__file__).resolve().parents[2])  # only ``site`` would find an editable installation
         path = [folder for folder in sys.path if folder]
         command = [sys.executable, "-I", "-S", "-B", "-c", PROGRAM, str(MEMORY), str(CPU_SECONDS), scheme, *path]
         command += [] if home in path else [home]
@@ -150,7 +150,7 @@ def _receive(process: subprocess.Popen[bytes], filename: str) -> tuple[Table, li
 
 
 def _failure(process: subprocess.Popen[bytes]) -> str:
-    """How a child failed: its status and the last line of its standard error."""
+    """Return how a child failed: its status and the last line of its standard error."""
     assert process.stderr is not None  # noqa: S101 - for the type checker
     said = process.stderr.read(MAX_STDERR).decode("utf-8", "replace").strip().splitlines()
     status = process.wait()
@@ -174,7 +174,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def main(memory: str, cpu_seconds: str, scheme: str) -> NoReturn:
-    """The child's program: read one file, then exit; also exit if the parent does."""
+    """Run the child: read one file, then exit. It also exits if the parent does."""
     _limit(int(memory), int(cpu_seconds))
     source, output = sys.stdin.buffer, sys.stdout.buffer
     content = source.read(int.from_bytes(source.read(8), "big"))
@@ -205,7 +205,7 @@ def _answer(content: bytes, output: IO[bytes], scheme: str) -> None:
 
 
 def _say(output: IO[bytes], *values: Any) -> bool:
-    """Write a line. Returns False and writes nothing if it would be too long."""
+    """Write a line. Returns False, and writes nothing, if it would be too long."""
     line = json.dumps(values, separators=(",", ":"), default=dict).encode() + b"\n"
     if len(line) > MAX_LINE:
         return False
@@ -220,10 +220,10 @@ def _end_with(source: IO[bytes]) -> None:
 
 
 def _limit(memory: int, cpu_seconds: int) -> None:
-    """Set the limits that this system supports; those on size, depth and values apply everywhere."""
+    """Set the limits that this system supports. Those on size, depth and values apply everywhere."""
     with suppress(OSError):
         os.nice(NICENESS)
-    with suppress(OSError):  # if the machine runs out of memory, Linux kills this process before the server
+    with suppress(OSError):  # if memory runs out, Linux kills this process before the server
         Path("/proc/self/oom_score_adj").write_text("1000")
     limits = {resource.RLIMIT_AS: memory, resource.RLIMIT_CPU: cpu_seconds}
     for what, most in {**limits, resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: 0}.items():

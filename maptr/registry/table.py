@@ -1,7 +1,7 @@
-"""The table that every registry format is read into: NAAN (or NAAN/shoulder) -> Entry, in the order of its source.
+"""The table into which every registry format is read: NAAN (or NAAN/shoulder) -> Entry, in the order of its source.
 
-An Entry keeps everything the registry says, so that a format with room for it can be written back. A TableBuilder
-collects the entries of one file and its bad records, within limits.
+An Entry keeps everything that the registry says, so that it can be written back. A TableBuilder collects the entries
+and the bad records of one file, within limits.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _LABEL = re.compile(r"ark:/?", re.IGNORECASE)
 
 
 def parse_key(text: str) -> tuple[str, str]:
-    """NAAN and shoulder ("" if none) of ``12345``, ``12345/x6``, ``ark:12345`` or ``ark:/12345/x6``.
+    """Return NAAN and shoulder ("" if none) of ``12345``, ``12345/x6``, ``ark:12345`` or ``ark:/12345/x6``.
 
-    The NAAN is lower-cased, the shoulder keeps its case. Raises ValueError with the reason for
-    a NAAN that is not betanumeric (ARK draft 2.3) and for a shoulder that no ARK can start with.
+    The NAAN is lower-cased, the shoulder keeps its case. Raises ValueError with the reason for a NAAN that is not
+    betanumeric (ARK draft 2.3) and for a shoulder with which no ARK can start.
     """
     label = _LABEL.match(text)
     naan, slash, shoulder = text[label.end() if label else 0 :].partition("/")
@@ -50,7 +50,7 @@ def parse_key(text: str) -> tuple[str, str]:
 
 
 def normal_key(text: str) -> str:
-    """The key of a table that a text means, such as ``12345/x6`` for ``ark:/12345/x6``; "" if it is not a key."""
+    """Return the key in the form of tables, such as ``12345/x6`` for ``ark:/12345/x6``; "" if it is not a key."""
     try:
         return "/".join(filter(None, parse_key(text)))
     except ValueError:
@@ -59,10 +59,10 @@ def normal_key(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Nma:
-    """One mapping authority of an entry.
+    """A mapping authority of an entry.
 
     ``target`` is a URL template, ``where`` the registry's own text for it, ``status`` the HTTP redirect code that the
-    registry wants, ``acronym`` the NMA's operator (natab has one on each host line; other formats have none).
+    registry asks for, ``acronym`` the NMA's operator (only natab has one, on each host line).
 
     >>> Nma("https://ark.example.org/${content}").url(Ark.parse("ark:12345/x1?info"))
     'https://ark.example.org/12345/x1?info'
@@ -74,7 +74,7 @@ class Nma:
     acronym: str = ""
 
     def url(self, ark: Ark, shoulder: str = "") -> str:
-        """The target expanded for an ARK in its resolution form; an inflection or query string is appended."""
+        """Expand the target for an ARK in its resolution form, and append an inflection or query string."""
         pid = ark.in_url
         name = pid.partition("/")[2]
         values = {"content": f"{ark.naan}/{name}", "value": name, "pid": pid}
@@ -84,7 +84,7 @@ class Nma:
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """The organisation. None means that the format has the field and the record does not."""
+    """The organisation of an entry. None means that the record has no such field."""
 
     name: str
     name_native: str | None = None
@@ -103,10 +103,10 @@ class NaanPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One record of the registry: a NAAN, or a shoulder under a NAAN.
+    """A record of the registry: a NAAN, or a shoulder of a NAAN.
 
-    ``when`` is in the source's notation. ``extra`` holds the fields that have no attribute here, by the names of the
-    source. ``line`` is the record's first line in a line-based source (0 in others); it does not count in comparisons.
+    ``when`` is in the source's notation. ``extra`` has the fields without an attribute here, by their names in the
+    source. ``line`` is the record's first line in a line-based source (0 in others), which comparisons ignore.
 
     >>> entry = Entry("12345", "x6", (Nma("https://x6.example.org/${suffix}"),))
     >>> entry.key, entry.urls(Ark.parse("ark:12345/x6np1?info"))
@@ -126,7 +126,7 @@ class Entry:
         object.__setattr__(self, "extra", MappingProxyType(dict(self.extra)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A mapping proxy can be neither pickled nor deeply copied, so a plain mapping replaces it.
+        # A mapping proxy can be neither pickled nor deeply copied.
         values = self.naan, self.shoulder, self.nmas, self.who, self.when, self.policy
         return Entry, (*values, dict(self.extra), self.line)
 
@@ -136,18 +136,18 @@ class Entry:
         return f"{self.naan}/{self.shoulder}" if self.shoulder else self.naan
 
     def urls(self, ark: Ark) -> list[str]:
-        """The URL of an ARK at each NMA, in order."""
+        """Return the URL of an ARK at each NMA, in order."""
         return [nma.url(ark, self.shoulder) for nma in self.nmas]
 
 
 class Table(Mapping[str, Entry]):
     """An immutable mapping of keys (``12345``, ``12345/x6``) to entries, in the order of their source.
 
-    Equality respects that order. ``registry.read`` makes one from any registry format. Raises ValueError if two entries
-    have one key.
+    Tables are equal if their entries have the same order. ``registry.read`` makes one from any registry format. Raises
+    ValueError if two entries have one key.
 
-    ``metadata`` is what the source says about itself (version, dates, description). ``unread`` holds the keys of
-    records in the source that could not be read.
+    ``metadata`` is what the source says about itself (version, dates, description). ``unread`` has the keys of the
+    records that could not be read.
 
     >>> table = Table([Entry("12345"), Entry("12345", "x6"), Entry("12345", "x60")])
     >>> [table.lookup(Ark.parse(text)).key for text in ("ark:12345/x6np1", "ark:12345/x601", "ark:12345/b1")]
@@ -159,7 +159,7 @@ class Table(Mapping[str, Entry]):
     def __init__(
         self, entries: Iterable[Entry] = (), *, metadata: Mapping[str, Any] | None = None, unread: Iterable[str] = ()
     ) -> None:
-        self._entries: dict[str, Any] = {}  # of Entry; a table that is read lazily has other values too
+        self._entries: dict[str, Any] = {}  # of Entry; a natab has line numbers too
         self._shoulders: dict[str, list[Entry]] = {}
         self.metadata: Mapping[str, Any] = MappingProxyType(dict(metadata or {}))
         for entry in entries:
@@ -195,21 +195,21 @@ class Table(Mapping[str, Entry]):
         return f"<Table of {len(self.naans())} NAANs, {len(self) - len(self.naans())} shoulders>"
 
     def naans(self) -> list[str]:
-        """Keys of the NAAN records, in order."""
+        """Return the keys of the NAAN records, in order."""
         return [key for key in self if "/" not in key]
 
     def shoulders(self, naan: str) -> list[Entry]:
-        """Shoulder records of a NAAN in the order in which they match: longest shoulder first, then by text."""
+        """Return the shoulder records of a NAAN in the order in which they match: longest first, then by text."""
         return sorted(self._shoulders.get(naan, ()), key=lambda entry: (-len(entry.shoulder), entry.shoulder))
 
     def lookup(self, ark: Ark) -> Entry | None:
-        """The record that serves an ARK: its longest matching shoulder, else its NAAN, else None."""
+        """Return the record that serves an ARK: its longest matching shoulder, or else its NAAN, or else None."""
         name = ark.resolution.partition("/")[2]
         matching = (entry for entry in self.shoulders(ark.naan) if name.startswith(entry.shoulder))
         return next(matching, self.get(ark.naan))
 
     def without(self, keys: Iterable[str]) -> Table:
-        """A copy of the table without some records."""
+        """Return a copy of the table without some records."""
         gone = frozenset(keys)
         return Table((self[key] for key in self if key not in gone), metadata=self.metadata, unread=self.unread)
 
@@ -217,14 +217,14 @@ class Table(Mapping[str, Entry]):
 T = TypeVar("T")
 
 OnBad = Callable[[TableError], None]
-"""Called with each bad record, which is then left out."""
+"""A function that is called with each bad record, which is then left out."""
 
 
 class TableBuilder:
-    """Collects the entries and the bad records of one file.
+    """The entries and the bad records of one file, collected by the reader of a format.
 
-    A bad record is passed to ``on_bad``; without one, the first is raised. More entries than MAX_ENTRIES or more bad
-    records than MAX_BAD raise a TableError for the whole file.
+    A bad record is passed to ``on_bad``; without it, the first is raised. More than MAX_ENTRIES entries or MAX_BAD bad
+    records raise a TableError for the whole file.
     """
 
     def __init__(self, filename: str = "", on_bad: OnBad | None = None) -> None:
@@ -235,7 +235,7 @@ class TableBuilder:
         self._bad = 0
 
     def add(self, entry: Entry) -> None:
-        """Take an entry. If its key is taken, it is a bad record."""
+        """Add an entry. A second entry with one key is a bad record."""
         first = self._entries.setdefault(entry.key, entry)
         if first is not entry:
             where = f", first on line {first.line}" if first.line else ""
@@ -243,7 +243,7 @@ class TableBuilder:
         self.check(len(self._entries))
 
     def take(self, make: Callable[[T, TableBuilder], Entry], source: T) -> None:
-        """Add the entry that a function makes from its source. A TableError that it raises is a bad record."""
+        """Add the entry that a function makes from a part of the file. A TableError that it raises is a bad record."""
         try:
             entry = make(source, self)
         except TableError as error:
@@ -252,7 +252,7 @@ class TableBuilder:
             self.add(entry)
 
     def key(self, text: str, *, line: int) -> tuple[str, str]:
-        """NAAN and shoulder of a key. Raises TableError."""
+        """Parse a key into NAAN and shoulder. Raises TableError."""
         try:
             return parse_key(text)
         except ValueError as error:
@@ -286,11 +286,11 @@ class TableBuilder:
 
 
 def numbered(text: str) -> Iterator[tuple[int, str]]:
-    """The lines of a text, each with its number from 1. Only CR, LF and both together end a line."""
+    """Number the lines of a text from 1. A line ends with CR, LF, or both."""
     return enumerate(re.split(r"\r\n|\r|\n", text), 1)
 
 
 def shown(text: str) -> str:
-    """Text from a file as it stands in a message: one line, printable, at most 60 characters."""
+    """Shorten text from a file for a message: one printable line of at most 60 characters."""
     plain = printable(text)
     return plain if len(plain) <= 60 else plain[:57] + "..."

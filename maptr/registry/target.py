@@ -1,7 +1,7 @@
 """Targets: the URL templates to which the registry sends an ARK.
 
-A target is a URL with variables (VARIABLES). Registries that predate targets give a ``where`` or a redirect
-instead, written for people; ``where_to_target`` and ``redirect_to_target`` read these.
+A target is a URL with variables (VARIABLES). Older registries have a ``where`` or a redirect instead, written for
+people; ``where_to_target`` and ``redirect_to_target`` convert them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
         "suffix": "the text after the shoulder of the record: `np1`; in the record of a NAAN, the name",
     }
 )
-"""The variables of a target, written ``${name}``, and what each becomes for ark:12345/x6np1 in the record 12345/x6."""
+"""The variables of a target, written ``${name}``, and the value of each for ark:12345/x6np1 in the record 12345/x6."""
 
-NATAB_PATH = "/ark:/${content}"  # the path of the target that a natab's host or host:port stands for
-DEFAULT_STATUS = 302  # the redirect code of the central resolver where a record has none
+NATAB_PATH = "/ark:/${content}"  # the path of the target of a host in a natab
+DEFAULT_STATUS = 302  # the redirect code of the central resolver for a record without one
 UNKNOWN = "(:unkn)"  # the registry's mark for an unknown value (a convention of ANVL)
 
-_VARIABLE = re.compile(r"\$\{([^}]*)\}")  # any name, so that an unknown one is found
+_VARIABLE = re.compile(r"\$\{([^}]*)\}")  # with any name, known or not
 _AUTHORITY = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//([^/?#]*)")
 _STATUS = re.compile(r"(3[0-9][0-9])\s+(?=\S)")
 _REGISTRY_VARIABLE = re.compile(r"(?P<slash>/?)\$(?:\{(?P<braced>\w+)\}|(?P<bare>arkpid|arkid|nlid|blade|pid|id)\b)")
@@ -36,7 +36,7 @@ _ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 _HOST_FIRST = re.compile(r"[^/?#]+")
 
 _MEANING = {
-    "id": "/${content}",  # the central resolver's $id starts with a slash: ark:$id makes ark:/12345/x6
+    "id": "/${content}",  # the central resolver's $id starts with a slash: ark:$id becomes ark:/12345/x6
     "arkid": "${pid}",
     "arkpid": "${pid}",
     "pid": "${pid}",
@@ -46,22 +46,22 @@ _MEANING = {
 
 
 def expand(target: str, values: Mapping[str, str]) -> str:
-    """The target with the variables in ``values`` replaced; others stay."""
+    """Replace the variables of a target that ``values`` has."""
     return _VARIABLE.sub(lambda match: values.get(match[1], match[0]), target)
 
 
 def example_url(target: str) -> str:
-    """The target with a harmless text for each variable, known or not: a URL that can be checked."""
+    """Replace each variable, known or not, with a letter, so that the URL can be checked."""
     return _VARIABLE.sub("x", target)
 
 
 def variables(target: str) -> list[str]:
-    """The names of the variables in a target, unknown ones included."""
+    """Return the names of the variables in a target, unknown ones included."""
     return _VARIABLE.findall(target)
 
 
 def template_parts(target: str) -> list[tuple[str, str]]:
-    """The target as pairs of a literal text and the variable after it; the last variable is empty.
+    """Split a target into pairs of a literal text and the variable after it. The last variable is empty.
 
     >>> template_parts("https://h.example/ark:/${content}")
     [('https://h.example/ark:/', 'content'), ('', '')]
@@ -71,13 +71,13 @@ def template_parts(target: str) -> list[tuple[str, str]]:
 
 
 def authority(text: str) -> str:
-    """The host and port in a text that may be an invalid URL; empty if it has none."""
+    """Return the host and port in a text that may be an invalid URL; empty if it has none."""
     match = _AUTHORITY.match(text)
     return match[1] if match else ""
 
 
 def unusable(target: str, *, allow_private: bool = False) -> tuple[str, str] | None:
-    """Why a client cannot use a target, as a code and a reason; None if it can."""
+    """Return a code and a reason if a client cannot use a target."""
     for name in variables(target):
         if name not in VARIABLES:
             return "unknown-variable", f"the target has the unknown variable ${{{name}}}: {target}"
@@ -97,22 +97,22 @@ def unusable(target: str, *, allow_private: bool = False) -> tuple[str, str] | N
 
 
 def split_status(where: str) -> tuple[int, str]:
-    """The redirect code before a URL (302 if there is none), and the URL."""
+    """Split a redirect code (302 if there is none) from the URL after it."""
     text = where.strip()
     match = _STATUS.match(text)
     return (int(match[1]), text[match.end() :]) if match else (DEFAULT_STATUS, text)
 
 
 def redirect_to_target(redirect: str) -> str:
-    """The target of a redirect that is complete: variables are replaced, nothing is appended."""
+    """Convert a redirect to a target. A redirect is complete: variables are replaced, nothing is appended."""
     return _replace_variables(_with_scheme(split_status(redirect)[1]))
 
 
 def where_to_target(where: str) -> str:
-    """The target of a ``where``. Text that is not a URL is returned unchanged, for lint to report.
+    """Convert a ``where`` to a target. Text that is not a URL is returned unchanged, and lint reports it.
 
     Variables are replaced. Without any, ``/ark:/${content}`` is appended to the path (only ``${content}`` if the path
-    ends with ``ark:``), or the whole ARK to a URL that ends in ``?`` or ``=``, whose host then keeps its case.
+    ends with ``ark:``), or the whole ARK to a URL that ends with ``?`` or ``=``, whose host then keeps its case.
     A fragment is dropped, because clients do not send it. A host without a scheme gets https.
     """
     text = _with_scheme(split_status(where)[1])
@@ -141,7 +141,7 @@ def _replace_variables(text: str) -> str:
 
 
 def _with_scheme(text: str) -> str:
-    """The text, with https before a domain name that has no scheme."""
+    """Put https before a domain name that has no scheme."""
     host = _HOST_FIRST.match(text)
     if not _ORIGIN.match(text) and host is not None:
         with suppress(ValueError):

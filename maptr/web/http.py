@@ -1,10 +1,10 @@
-"""HTTP requests to servers that may be slow, or that hostile DNS may have named: limited in time, size and destination.
+"""HTTP client for servers that may be slow or hostile, with limits on time, size and destination.
 
     get(url, ...)       a page of a mapping authority, cut at a limit
     fetch(url, ...)     a file, if it has changed
 
 A host name is looked up once, addresses that are not public are refused, and the connection goes to an address that
-was checked, so that the name cannot change its address in between (DNS rebinding). No proxy is used.
+was checked, so that DNS rebinding has no effect. No proxy is used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_REDIRECTS = 5  # RFC 9110 15.4 leaves the limit to the client; RFC 2068 10.3
 MAX_PAGE = 262_144  # bytes of a page; an ERC record has hundreds
 MAX_FILE = 64 << 20  # bytes of a file
 MAX_ADDRESSES = 4  # of one host
-MAX_VALIDATOR = 200  # characters of an ETag or a date that are kept and sent back
+MAX_VALIDATOR = 200  # characters of an ETag or a date that is kept and sent back
 SECONDS = 60.0  # for one file, redirects included
 CONNECT_SECONDS = 8.0  # for the addresses and a connection: three tries of TCP (RFC 6298: after 0, 1 and 3 seconds)
 PORTS = {"http": 80, "https": 443}
@@ -39,7 +39,8 @@ ACCEPT_FILE = "application/json, text/plain, application/yaml, */*;q=0.1"
 
 
 class Page(NamedTuple):
-    """An HTTP response: its URL after redirects, header names in lower case, and the body up to MAX_PAGE."""
+    """An HTTP response. ``url`` is the one after redirects, header names are in lower case, ``cut`` is true if the body
+    had more than MAX_PAGE bytes."""
 
     url: str
     status: int
@@ -48,7 +49,7 @@ class Page(NamedTuple):
     cut: bool
 
     def header(self, name: str) -> str:
-        """The first value of a header, or ""."""
+        """Return the first value of a header, or ""."""
         return next((value for label, value in self.headers if label == name), "")
 
 
@@ -61,9 +62,9 @@ def connection(
     allow_private: bool = False,
     context: ssl.SSLContext | None = None,
 ) -> Iterator[socket.socket]:
-    """A connected socket to the server of an http or https URL, with TLS verified. It is closed after the seconds.
+    """Connect a socket to the server of an http or https URL, with TLS verified. It is closed after the seconds.
 
-    Errors inside the ``with`` block become NmaError too. Raises NmaError.
+    Raises NmaError, also in place of an OSError, HTTPException or ValueError in the ``with`` block.
     """
     deadline = time.monotonic() + seconds
     port = where.port or PORTS[where.scheme]
@@ -77,7 +78,7 @@ def connection(
         with suppress(OSError):
             current.shutdown(socket.SHUT_RDWR)
 
-    # A server that sends one byte at a time never meets the timeout of a socket; this timer ends it.
+    # The timeout of a socket does not end a response that arrives one byte at a time; this timer does.
     timer = threading.Timer(max(0.0, deadline - time.monotonic()), end)
     timer.daemon = True
     timer.start()
@@ -113,7 +114,7 @@ def request(sock: socket.socket, where: url.Url, headers: Mapping[str, str]) -> 
 
 
 def get(target: str, *, seconds: float, accept: str = "*/*", allow_private: bool = False) -> Page:
-    """The page at a URL, after redirects. Raises NmaError, also for a URL that may not be followed."""
+    """Return the page at a URL, after redirects. Raises NmaError, also for a URL that must not be followed."""
     deadline = time.monotonic() + seconds
     for _ in range(MAX_REDIRECTS + 1):
         if refusal := url.refusal(target, allow_private=allow_private):
@@ -138,7 +139,7 @@ def get(target: str, *, seconds: float, accept: str = "*/*", allow_private: bool
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A file. ``content`` is None if the server says that it did not change. ``url`` is the one after redirects."""
+    """A file. ``content`` is None if the server answers that it did not change. ``url`` is the one after redirects."""
 
     url: str
     content: bytes | None
@@ -155,7 +156,7 @@ def fetch(
     seconds: float = SECONDS,
     max_bytes: int = MAX_FILE,
 ) -> Fetched:
-    """The file at an http or https URL; with ``etag`` or ``modified`` only if it changed (RFC 9110 section 13).
+    """Fetch the file at an http or https URL; with ``etag`` or ``modified`` only if it changed (RFC 9110 section 13).
 
     Certificates are verified, against ``cafile`` if given. A redirect from https to http is refused, and so is one from
     a server at a public address to one that is not. Raises FetchError.
@@ -182,7 +183,8 @@ def fetch(
 def _get_file(
     source: str, etag: str, modified: str, cafile: str | None, deadline: float, max_bytes: int, only_public: bool
 ) -> tuple[Fetched | None, str, bool]:
-    """One request: the file, or None and the location of a redirect; and whether the server's address is public."""
+    """Send one request. Returns the file, or None and the location of a redirect, and whether the server's address is
+    public."""
     try:
         where = url.parse(source)
         context = ssl.create_default_context(cafile=cafile) if where.scheme == "https" else None
@@ -224,12 +226,12 @@ def _receive(source: str, response: http.client.HTTPResponse, etag: str, modifie
 
 
 def _validator(value: str) -> str:
-    """An ETag or a date that can be sent back; "" for any other, which could make every later request fail."""
+    """Return an ETag or a date; "" if it cannot be sent back, because every later request could then fail."""
     return value if len(value) <= MAX_VALIDATOR and value.isascii() and value.isprintable() else ""
 
 
 def connect(host: str, port: int, seconds: float, *, allow_private: bool) -> socket.socket:
-    """A TCP connection within a number of seconds for all addresses together. Raises NmaError."""
+    """Open a TCP connection within a number of seconds for all addresses together. Raises NmaError."""
     deadline = time.monotonic() + seconds
     failures = []
     addresses = look_up(host, port, seconds)
@@ -252,14 +254,14 @@ def connect(host: str, port: int, seconds: float, *, allow_private: bool) -> soc
 
 
 def _mixed(addresses: list[str]) -> list[str]:
-    """IPv6 and IPv4 in turn (RFC 8305 section 4), so that both are tried."""
+    """Sort addresses of IPv6 and IPv4 in turn (RFC 8305 section 4), so that both are tried."""
     first = [address for address in addresses if (":" in address) == (":" in addresses[0])]
     others = [address for address in addresses if address not in first]
     return [one for pair in zip_longest(first, others) for one in pair if one]
 
 
 def look_up(host: str, port: int, seconds: float) -> list[str]:
-    """The addresses of a host by the system's resolver, in a thread, because it has no timeout.
+    """Look up the addresses of a host by the system's resolver, which has no timeout and so runs in a thread.
 
     Raises NmaError if there is none, or none in time.
     """
