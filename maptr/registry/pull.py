@@ -54,9 +54,6 @@ class Demands:
     signature: str | None = None
 
 
-NO_DEMANDS = Demands()
-
-
 @dataclass(frozen=True, slots=True)
 class Pull:
     """The content of a source, compared with the file.
@@ -86,7 +83,7 @@ def plan_pull(
     path: Path,
     sources: Sequence[str],
     *,
-    demands: Demands = NO_DEMANDS,
+    demands: Demands = Demands(),
     cafile: str | None = None,
     force: bool = False,
     seconds: float = SECONDS,

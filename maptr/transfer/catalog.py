@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from maptr.errors import ConfigError
 from maptr.protocol.names import Labels, check, fold, to_text, to_wire
 from maptr.protocol.numbers import NS, PTR, SOA, TXT
-from maptr.zone.rrset import Node, RRset
-from maptr.zone.snapshot import ZoneView
+from maptr.zone.snapshot import PackedNodes, ZoneView
 
 VERSION = b"2"  # RFC 9432 4.2.1
 TTL = 0  # RFC 9432 4.1: no client caches it
@@ -27,20 +26,18 @@ def catalog_zone(origin: Labels, members: Iterable[Labels], serial: int) -> Zone
     if origin in zones:
         raise ConfigError(f"the catalog {to_text(origin)} is one of the zones")
     times = struct.pack("!5I", serial, REFRESH, RETRY, EXPIRE, MINIMUM)
-    soa = RRset(origin, SOA, TTL, (to_wire(_NOWHERE) * 2 + times,))
-    nodes: dict[Labels, Node] = {origin: {NS: RRset(origin, NS, TTL, (to_wire(_NOWHERE),), (_NOWHERE,)), SOA: soa}}
-    version, below = (b"version", *origin), (b"zones", *origin)
-    nodes[version] = {TXT: RRset(version, TXT, TTL, (bytes((len(VERSION),)) + VERSION,))}
-    nodes[below] = {}
-    for zone in zones:
-        owner = (member_label(zone), *below)
-        nodes[owner] = {PTR: RRset(owner, PTR, TTL, (to_wire(zone),))}
+    records = [
+        (origin, SOA, TTL, to_wire(_NOWHERE) * 2 + times),
+        (origin, NS, TTL, to_wire(_NOWHERE)),
+        ((b"version", *origin), TXT, TTL, bytes((len(VERSION),)) + VERSION),
+        *(((member_label(zone), b"zones", *origin), PTR, TTL, to_wire(zone)) for zone in zones),
+    ]
     try:
-        for name in nodes:
-            check(name)
+        for owner, *_ in records:
+            check(owner)
     except ValueError as error:
         raise ConfigError(f"catalog {to_text(origin)}: {error}") from None
-    return ZoneView.of(origin, nodes)
+    return ZoneView.of(origin, PackedNodes.pack(records))
 
 
 def member_label(zone: Labels) -> bytes:

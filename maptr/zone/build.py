@@ -101,8 +101,7 @@ def build(table: Table, serial: int, settings: ZoneSettings = PLAIN, *, unread: 
     """
     origin = names.to_text(settings.origin)
     lines = [*_header(serial, settings)]
-    included = [(file, _text(file, data)) for file, data in settings.include]
-    delegated = {name for file, text in included for name in _delegations(file, text, settings.origin, lines)}
+    delegated = {name for include in settings.include for name in _delegations(*include, settings.origin, lines)}
     usable, left_out = publishable(table, origin=settings.origin, unread=unread)
     skipped: list[str] = []
     published = rules = 0
@@ -121,8 +120,8 @@ def build(table: Table, serial: int, settings: ZoneSettings = PLAIN, *, unread: 
         lines += [f"{naan} IN TXT {strings}" for strings in _who(entry)] if made else []
         lines += below
     left_out = LeftOut(finding for finding in left_out if finding.record.partition("/")[0] not in skipped)
-    for file, text in included:
-        records = text.replace("\r\n", "\n").rstrip("\n")
+    for file, data in settings.include:
+        records = data.decode().replace("\r\n", "\n").rstrip("\n")
         lines += [f"; from {file.rpartition('/')[2]}", f"$ORIGIN {origin}", records]
     counts = {"naans": published, "rules": rules}
     return Build("\n".join(lines) + "\n", serial, left_out, tuple(skipped), counts)
@@ -158,22 +157,14 @@ def _who(entry: Entry) -> Iterator[str]:
             yield " ".join(quote(chunk) for chunk in chunks)
 
 
-def _text(file: str, data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ZoneError("cannot be included: not UTF-8", filename=file, line=line) from None
-
-
-def _delegations(file: str, text: str, origin: Labels, header: Sequence[str]) -> Iterable[Labels]:
+def _delegations(file: str, data: bytes, origin: Labels, header: Sequence[str]) -> Iterable[Labels]:
     """Return the folded names below the origin that included records delegate. ``header`` is that of the zone."""
-    if plain := read_plain("\n".join([*header, text]).encode(), names.fold(origin)):
+    if plain := read_plain("\n".join([*header, ""]).encode() + data, names.fold(origin)):
         return plain.view.cuts
     # The check of the built zone finds records outside it, so the root is the origin here.
     zone = dns.zone.Zone(dns.name.root, relativize=False)
     try:
-        read_records(zone, Path(file), text.encode(), origin, Places(), TTL)
+        read_records(zone, Path(file), data, origin, Places(), TTL)
     except ZoneError as error:
         reason = f"cannot be included: {error.reason}"
         raise ZoneError(reason, filename=error.filename, line=error.line, owner=error.owner) from None

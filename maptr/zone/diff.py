@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from maptr.errors import ZoneError
-from maptr.protocol.names import Labels, fold, from_wire, read_wire, to_text, to_wire
+from maptr.protocol.names import Labels, from_wire, read_wire, to_text, to_wire
 from maptr.protocol.numbers import DNSKEY, MADE_BY_SIGNERS, RRSIG, SOA, ZONEMD
 from maptr.protocol.serial import following_serial, is_newer
 from maptr.registry.plan import REMOVAL_LIMIT
-from maptr.zone.rrset import Node, RRset, pack_node, pack_rrsets, records_of, split_records, split_rrsets
+from maptr.zone.rrset import Node, RRset, pack_record, pack_rrsets, records_of, split_rrsets
 from maptr.zone.snapshot import PackedNodes, ZoneView, has_data
 from maptr.zone.text import rdata_text, type_text
 
@@ -86,7 +86,7 @@ class ZoneDiff:
     def between(cls, old: ZoneView, new: ZoneView) -> ZoneDiff:
         changes: list[Change] = []
         lost = 0
-        for owner in sorted(map(from_wire, _changed_names(old.nodes, new.nodes)), key=lambda labels: labels[::-1]):
+        for owner in map(from_wire, _changed_names(old.nodes, new.nodes)):
             before, after = old.nodes.get(owner, {}), new.nodes.get(owner, {})
             changes += _changes(before, after)
             lost += has_data(before) and not has_data(after)
@@ -104,21 +104,16 @@ class ZoneDiff:
         return {"changes": [change.to_dict() for change in self.changes], "names": self.size, "names_lost": self.lost}
 
 
-def _changed_names(old: PackedNodes, new: PackedNodes) -> Iterator[bytes]:
-    """Yield the names at which two zones differ. Most values are equal and need not be packed."""
+def _changed_names(old: PackedNodes, new: PackedNodes) -> list[bytes]:
+    """Return the names at which two zones differ, in canonical order. Most values are equal and need not be packed."""
     same_ttl = old.ttl == new.ttl  # then equal lines are equal records
-    for key, value in new.table.items():
-        if (
-            key not in old.table
-            or old.spelled.get(key) != new.spelled.get(key)
-            or not ((same_ttl and old.table[key] == value) or _records(old.read(key)) == _records(new.read(key)))
-        ):
-            yield key
-    yield from (key for key in old.table if key not in new.table)
-
-
-def _records(packed: bytes) -> list[bytes]:
-    return sorted(record for _, records in split_rrsets(packed) for record in split_records(records))
+    changed = old.table.keys() ^ new.table.keys()
+    for key in old.table.keys() & new.table.keys():
+        is_equal = same_ttl and old.table[key] == new.table[key]
+        is_equal = is_equal or {*records_of(old.read(key))} == {*records_of(new.read(key))}
+        if not is_equal or old.spelled.get(key) != new.spelled.get(key):
+            changed.add(key)
+    return sorted(changed, key=lambda key: from_wire(key)[::-1])
 
 
 def _changes(old: Node, new: Node) -> Iterator[Change]:
@@ -151,12 +146,12 @@ def content_digest(zone: ZoneView) -> str:
 
 
 def with_serial(zone: ZoneView, serial: int) -> ZoneView:
-    rdata = zone.soa.rdatas[0]
-    rdatas = (rdata[: SERIAL.start] + serial.to_bytes(4, "big") + rdata[SERIAL.stop :],)
-    soa = zone.soa._replace(rdatas=rdatas)
-    apex = {**zone.nodes[zone.origin], SOA: soa}
-    nodes = zone.nodes.replaced({to_wire(zone.origin): pack_node(apex)})
-    return zone._replace(serial=serial, soa=soa, negative_soa=zone.negative_soa._replace(rdatas=rdatas), nodes=nodes)
+    old, apex = zone.soa.rdatas[0], to_wire(zone.origin)
+    rdata = old[: SERIAL.start] + serial.to_bytes(4, "big") + old[SERIAL.stop :]
+    rrsets = {**dict(split_rrsets(zone.nodes.read(apex))), SOA: pack_record(SOA, zone.soa.ttl, rdata)}
+    soa, negative_soa = (rrset._replace(rdatas=(rdata,)) for rrset in (zone.soa, zone.negative_soa))
+    nodes = zone.nodes.replaced({apex: pack_rrsets(rrsets)})
+    return zone._replace(serial=serial, soa=soa, negative_soa=negative_soa, nodes=nodes)
 
 
 def stripped(view: ZoneView, serial: int | None = None) -> ZoneView:
@@ -287,12 +282,12 @@ class Difference:
         removed: list[ZoneRecord] = []
         added: list[ZoneRecord] = []
         for key in _changed_names(old.nodes, new.nodes):
-            before, after = (set(_records_at(view, key)) for view in (old, new))
-            removed += before - after
-            added += after - before
-        if not removed and not added:
+            before, after = ({*_records_at(view, key)} - {soa_of(view)} for view in (old, new))
+            removed += sorted(before - after)
+            added += sorted(after - before)
+        if not removed and not added and soa_of(old) == soa_of(new):
             return None
-        steps = [soa_of(old), *_sorted(removed), soa_of(new), *_sorted(added)]
+        steps = [soa_of(old), *removed, soa_of(new), *added]
         return cls(old.serial, new.serial, len(steps), b"".join(map(ZoneRecord.pack, steps)))
 
     def __iter__(self) -> Iterator[ZoneRecord]:
@@ -322,19 +317,11 @@ def soa_of(view: ZoneView) -> ZoneRecord:
 def digest(view: ZoneView) -> bytes:
     """Digest all records in canonical order (SHA-256), so that equal zones have equal digests."""
     content = hashlib.sha256()
-    for record in sorted([soa_of(view), *records(view)], key=_order):
-        content.update(record.pack())
+    for _, key in view.nodes.in_order():
+        content.update(b"".join(map(ZoneRecord.pack, sorted(_records_at(view, key)))))
     return content.digest()
 
 
 def _records_at(view: ZoneView, key: bytes) -> Iterator[ZoneRecord]:
     owner = view.nodes.owner(key)
     return (ZoneRecord(owner, *record) for record in records_of(view.nodes.find(key) or b""))
-
-
-def _sorted(found: Iterable[ZoneRecord]) -> list[ZoneRecord]:
-    return sorted((record for record in found if record.rdtype != SOA), key=_order)
-
-
-def _order(record: ZoneRecord) -> tuple[object, ...]:
-    return fold(record.owner)[::-1], record

@@ -24,6 +24,7 @@ from maptr.errors import ZoneError
 from maptr.files import MAX_WHOLE, read_whole
 from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA, Labels, to_text
+from maptr.registry.table import shown
 from maptr.zone.finding import NOT_LOADED
 from maptr.zone.snapshot import ZoneView, view_zone
 
@@ -31,7 +32,7 @@ MAX_INCLUDES = 16  # levels of $INCLUDE
 TOO_MUCH_INCLUDED = f"more than {MAX_INCLUDES} levels of $INCLUDE, or {MAX_WHOLE} bytes in included files"
 MAX_GENERATED = 1_000_000  # records from the $GENERATE lines of a file: as many as a large zone has
 TOO_MANY_GENERATED = f"its $GENERATE lines make more than {MAX_GENERATED} records"
-BYTE_ORDER_MARK = "\ufeff"
+MAX_RDATA = 0xFFFF  # bytes (RFC 1035 3.2.1)
 MARK_REFUSED = "begins with a byte order mark, which name servers read as part of the first name: save it without"
 
 _CLASSES = ("IN", "CH", "HS", "CS")  # RFC 1035 3.2.4
@@ -137,6 +138,8 @@ def read_master_file(path: Path, data: bytes, apex: Labels, places: Places) -> Z
     except (dns.zone.NoSOA, dns.zone.NoNS) as error:
         missing = "SOA" if isinstance(error, dns.zone.NoSOA) else "NS"
         raise ZoneError(f"no {missing} at the origin", filename=str(path), code=NOT_LOADED) from None
+    except ZoneError as error:
+        raise ZoneError(error.reason, filename=str(path), code=NOT_LOADED) from None
 
 
 def read_records(
@@ -149,7 +152,7 @@ def read_records(
     """
     if data.startswith(codecs.BOM_UTF8):
         raise ZoneError(MARK_REFUSED, filename=str(path), line=1, owner="the file", code="byte-order-mark")
-    with _text_of(data) as file, zone.writer(True) as transaction:
+    with _text_of(data, str(path)) as file, zone.writer(True) as transaction:
         reader = _Reader(_Tokens(file, str(path)), transaction, places, allow_include=ttl is None)
         # With the root as its origin, the reader passes all records to the transaction, which refuses those outside the
         # zone, and still completes relative names with current_origin.
@@ -159,6 +162,8 @@ def read_records(
         transaction.check_put_rdataset(reader.check)
         try:
             reader.read()
+        except ZoneError:
+            raise
         except (dns.exception.DNSException, KeyError, ValueError) as error:
             filename, line = reader.tok.where()
             reason = reader.tok.reason(str(error).removeprefix(f"{filename}:{line}: "))
@@ -172,16 +177,18 @@ def read_records(
             reader.close()
 
 
-def _text_of(data: bytes) -> io.TextIOWrapper:
+def _text_of(data: bytes, filename: str) -> io.TextIOWrapper:
     """Open a text in which each byte that is not ASCII is ``\\DDD`` (RFC 1035 5.1), as name servers read it.
 
-    dnspython would convert non-ASCII names to A-labels, and some characters to ASCII. Data that is not UTF-8 stays as
-    it is, and the reader refuses it.
+    dnspython would convert non-ASCII names to A-labels, and some characters to ASCII. Raises ZoneError for data that is
+    not UTF-8.
     """
-    with contextlib.suppress(UnicodeDecodeError):
+    try:
         data.decode()
-        data = _NOT_ASCII.sub(_escaped, data)
-    return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ZoneError("not UTF-8", filename=filename, line=line, code=NOT_LOADED) from None
+    return io.TextIOWrapper(io.BytesIO(_NOT_ASCII.sub(_escaped, data)), encoding="utf-8")
 
 
 def _escaped(found: re.Match[bytes]) -> bytes:
@@ -193,6 +200,7 @@ def _escaped(found: re.Match[bytes]) -> bytes:
 _REASONS = (
     ("expected EOL or EOF", "more fields than the record has"),
     ("expecting an integer", "is not a number"),
+    ("integer string conversion", "is out of range"),
     ("an unsigned", "is out of range"),
     ("hexadecimal", "bad hexadecimal text"),
     ("Odd-length", "bad hexadecimal text"),
@@ -254,7 +262,7 @@ class _Tokens(dns.tokenizer.Tokenizer):
             found = "bad range of $GENERATE" if self._words[:1] == ["$GENERATE"] else bad
         elif not word and "expecting" in message:
             return "unexpected end of line: a field is missing"
-        near = f"near {word!r}: " if word and found and "quotes" not in found else ""
+        near = f"near {shown(word)!r}: " if word and found and "quotes" not in found else ""
         return f"{near}{found or message}"
 
 
@@ -288,13 +296,15 @@ class _Reader(dns.zonefile.Reader):
         if len(self.saved_state) > MAX_INCLUDES or self._bytes_left < 0:
             raise dns.exception.SyntaxError(TOO_MUCH_INCLUDED)  # type: ignore[no-untyped-call]
         self._places.included.append((Path(tokens.filename), self._include))
-        self.current_file = _text_of(self._include)
+        self.current_file = _text_of(self._include, tokens.filename)
         self.tok = _Tokens(self.current_file, tokens.filename)
         if self._include.startswith(codecs.BOM_UTF8):
             raise dns.exception.SyntaxError(MARK_REFUSED)  # type: ignore[no-untyped-call]
 
     def _directed(self, directive: str, value: str) -> None:
         if directive == "$INCLUDE" and directive in self.allowed_directives:
+            if not value.strip():
+                raise dns.exception.SyntaxError("$INCLUDE without a file")  # type: ignore[no-untyped-call]
             self._include = read_whole(Path(value))  # before dnspython opens it, and waits for a pipe
         elif directive == "$GENERATE":
             self._records_left -= generated(value)
@@ -304,14 +314,17 @@ class _Reader(dns.zonefile.Reader):
     def check(self, writer: dns.transaction.Transaction, name: dns.name.Name, rdataset: dns.rdataset.Rdataset) -> None:
         """Note the place of the last record of an RRset, which is the one just read.
 
-        Raises ValueError for a second SOA or CNAME, which BIND and NSD refuse; dnspython would replace the first.
+        Raises ValueError for rdata that is too long, which dnspython accepts, and for a second SOA or CNAME, which BIND
+        and NSD refuse; dnspython would replace the first.
         """
         if dns.rdatatype.is_singleton(rdataset.rdtype):
             earlier = writer.get(name, rdataset.rdtype, rdataset.covers)
             if earlier is not None and earlier != rdataset:
                 raise ValueError(f"a second {dns.rdatatype.to_text(rdataset.rdtype)} at {name}")
-        owner = names.fold(name.labels[:-1])
-        self._places.add(owner, int(rdataset.rdtype), rdataset[-1].to_wire(), self.tok.where())
+        rdata = rdataset[-1].to_wire()
+        if len(rdata) > MAX_RDATA:
+            raise ValueError(f"the rdata has {len(rdata)} bytes, {MAX_RDATA} at most")
+        self._places.add(names.fold(name.labels[:-1]), int(rdataset.rdtype), rdata, self.tok.where())
 
     def close(self) -> None:
         """Close the included files that an error left open."""

@@ -20,8 +20,8 @@ from __future__ import annotations
 import binascii
 import datetime
 import functools
-import ipaddress
 import re
+import socket
 import struct
 from collections import Counter
 from collections.abc import Callable
@@ -222,7 +222,7 @@ class _LineReader:
                 elif line and line[0] != ";":
                     name, record = self.record(line)
                     self.records.setdefault(name, []).append(record)
-        except (ValueError, KeyError, struct.error, dns.exception.DNSException) as error:
+        except (ValueError, KeyError, OSError, struct.error, dns.exception.DNSException) as error:
             raise LineError from error
 
     def pack(self, block: bytes) -> bytes:
@@ -292,11 +292,6 @@ class _LineReader:
             at = match.end()
         return wire
 
-    def aaaa(self, text: str) -> bytes:
-        if "%" in text:
-            raise LineError("an address with a scope")
-        return ipaddress.IPv6Address(text).packed
-
     def ds(self, text: str) -> bytes:
         fields = text.split(" ")
         if len(fields) != 4 or len(fields[3]) != 2 * _DIGESTS.get(fields[2], 0):
@@ -330,11 +325,11 @@ _PLAIN_TYPES = "A NS CNAME SOA MX TXT AAAA SRV NAPTR DNAME DS RRSIG NSEC DNSKEY 
 _TYPES = {name: int(dns.rdatatype.RdataType[name]) for name in _PLAIN_TYPES.split()}
 # Readers of the rdata of types of which a zone may have many records. dnspython reads the others.
 _READERS: dict[str, Callable[[_LineReader, str], bytes]] = {
-    "A": lambda _, text: ipaddress.IPv4Address(text).packed,
+    "A": lambda _, text: socket.inet_pton(socket.AF_INET, text),
     "NS": _LineReader.name,
     "CNAME": _LineReader.name,
     "TXT": _LineReader.txt,
-    "AAAA": _LineReader.aaaa,
+    "AAAA": lambda _, text: socket.inet_pton(socket.AF_INET6, text),
     "NAPTR": _LineReader.naptr,
     "DNAME": _LineReader.name,
     "DS": _LineReader.ds,

@@ -62,12 +62,6 @@ Node = Mapping[int, RRset]
 """The RRsets of one name, by type."""
 
 
-def hosts_of(rdtype: int, rdatas: Iterable[bytes]) -> tuple[Labels, ...]:
-    """Return the folded names in rdata whose addresses are additional data."""
-    offset = _HOST_OFFSET.get(rdtype)
-    return () if offset is None else tuple(fold(from_wire(wire, offset)) for wire in rdatas)
-
-
 def rdata_name(rrset: RRset) -> Labels:
     """Return the name that is the rdata of a CNAME or DNAME."""
     return from_wire(rrset.rdatas[0])
@@ -154,21 +148,21 @@ def records_of(packed: bytes) -> Iterator[tuple[int, int, bytes]]:
             yield rdtype, ttl_of(covered or records), rdata
 
 
-def read_rrsets(owner: Labels, packed: bytes) -> Iterator[RRset]:
-    """Yield the RRsets of a name as objects, without their signatures."""
-    for rdtype, records in split_rrsets(packed):
-        rdatas = rdatas_of(records)
-        yield RRset(owner, rdtype, ttl_of(records), tuple(rdatas), hosts_of(rdtype, rdatas))
+def read_node(owner: Labels, packed: bytes) -> Node:
+    """Return the RRsets of a name as objects."""
+    rrsets = dict(split_rrsets(packed))
+    signatures = rdatas_of(rrsets.get(RRSIG, b""))
+    node: dict[int, RRset] = {}
+    for rdtype, records in rrsets.items():
+        rdatas, offset = tuple(rdatas_of(records)), _HOST_OFFSET.get(rdtype)
+        hosts = () if offset is None else tuple(fold(from_wire(wire, offset)) for wire in rdatas)
+        covering = tuple(rdata for rdata in signatures if rdata[:2] == rdtype.to_bytes(2, "big"))
+        node[rdtype] = RRset(owner, rdtype, ttl_of(records), rdatas, hosts, covering)
+    return node
 
 
 def pack_record(rdtype: int, ttl: int, rdata: bytes) -> bytes:
     return RECORD.pack(TO_QUESTION, rdtype, IN, ttl, len(rdata)) + rdata
-
-
-def pack_node(node: Node) -> bytes:
-    """Pack the RRsets of a name."""
-    records = (pack_record(rrset.rdtype, rrset.ttl, rdata) for rrset in node.values() for rdata in rrset.rdatas)
-    return pack_records(records)
 
 
 def pack_records(records: Iterable[bytes]) -> bytes:

@@ -16,14 +16,13 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import dns.name
-import dns.node
 import dns.zone
 
 from maptr.errors import ZoneError
 from maptr.protocol.names import WILDCARD, Labels, fold, from_wire, is_below, to_text, to_wire
 from maptr.protocol.numbers import AAAA, NAPTR, NS, NSEC, NSEC3, NSEC3PARAM, RRSIG, SOA, TXT, A
 from maptr.zone.denial import Denial, chain_of
-from maptr.zone.rrset import Node, RRset, hosts_of, pack_node, read_rrsets, split_rrsets, ttl_of, types_of
+from maptr.zone.rrset import Node, RRset, pack_record, pack_records, read_node, split_rrsets, ttl_of, types_of
 
 INERT = frozenset({A, TXT, AAAA, NAPTR})  # types that do not affect the responses for other names
 SIGNING = frozenset({RRSIG, NSEC, NSEC3})  # signing gives these to names, and NSEC3 makes names of its own
@@ -55,16 +54,16 @@ class PackedNodes(Mapping[Labels, Node]):
         self.ttl = ttl
 
     @classmethod
-    def pack(cls, nodes: Mapping[Labels, Node]) -> PackedNodes:
-        """Pack nodes. The names between each and the shortest become empty non-terminals."""
-        table: dict[bytes, bytes] = {}
+    def pack(cls, records: Iterable[tuple[Labels, int, int, bytes]]) -> PackedNodes:
+        """Pack records: owner, type, TTL and rdata. The shortest owner is the apex."""
+        found: dict[bytes, list[bytes]] = {}
         spelled: dict[bytes, bytes] = {}
-        for name, node in nodes.items():
-            key = to_wire(name)
-            table[key] = pack_node(node)
-            owner = next((to_wire(rrset.owner) for rrset in node.values()), key)
-            if owner != key:
-                spelled[key] = owner
+        for owner, rdtype, ttl, rdata in records:
+            key, name = to_wire(fold(owner)), to_wire(owner)
+            found.setdefault(key, []).append(pack_record(rdtype, ttl, rdata))
+            if name != key:
+                spelled[key] = name
+        table = {key: pack_records(some) for key, some in found.items()}
         add_empty_names(table, min(table, key=len, default=b""))
         return cls(table, spelled)
 
@@ -92,15 +91,7 @@ class PackedNodes(Mapping[Labels, Node]):
     def __getitem__(self, name: Labels) -> Node:
         key = to_wire(name)
         packed = self.read(key)
-        if not packed:
-            return _EMPTY
-        node = {rrset.rdtype: rrset for rrset in read_rrsets(self.owner(key), packed)}
-        if RRSIG in node:
-            for rdtype, rrset in node.items():
-                covering = tuple(rdata for rdata in node[RRSIG].rdatas if rdata[:2] == rdtype.to_bytes(2, "big"))
-                if covering:
-                    node[rdtype] = rrset._replace(signatures=covering)
-        return node
+        return read_node(self.owner(key), packed) if packed else _EMPTY
 
     def __iter__(self) -> Iterator[Labels]:
         return map(from_wire, self.table)
@@ -177,27 +168,26 @@ class ZoneView(NamedTuple):
     denial: Denial | None = None
 
     @classmethod
-    def of(cls, origin: Labels, nodes: Mapping[Labels, Node]) -> ZoneView:
+    def of(cls, origin: Labels, nodes: PackedNodes) -> ZoneView:
         """Make the view of nodes with a SOA at the origin. Raises ZoneError if the chain cannot be used."""
-        packed = nodes if isinstance(nodes, PackedNodes) else PackedNodes.pack(nodes)
-        soa = packed[origin][SOA]
+        soa = nodes[origin][SOA]
         serial, _, _, _, minimum = struct.unpack("!5I", soa.rdatas[0][-20:])
         cuts: list[Labels] = []
         hashed: list[Labels] = []
         proofs: dict[Labels, Node] = {}
         apex = to_wire(origin)
-        for key in packed.special:
-            types = types_of(packed.read(key))
+        for key in nodes.special:
+            types = types_of(nodes.read(key))
             if NS in types and key != apex:
                 cuts.append(from_wire(key))
             if not _PROOFS.isdisjoint(types):
-                node = packed[from_wire(key)]
+                node = nodes[from_wire(key)]
                 proofs[from_wire(key)] = {rdtype: rrset for rdtype, rrset in node.items() if rdtype in _PROOFS}
             if NSEC3 in types and _HASHED.issuperset(types):
                 hashed.append(from_wire(key))
         denial = chain_of(proofs, origin) if proofs else None
         negative_soa = soa._replace(ttl=min(soa.ttl, minimum))
-        return cls(origin, serial, soa, negative_soa, packed, frozenset(cuts), frozenset(hashed), denial)
+        return cls(origin, serial, soa, negative_soa, nodes, frozenset(cuts), frozenset(hashed), denial)
 
     def find(self, name: Labels) -> Node | None:
         """Find the node for a query of a folded name. Hashed owner names do not match (RFC 5155 7.2.8)."""
@@ -247,29 +237,21 @@ def view_zone(zone: dns.zone.Zone) -> ZoneView:
     if zone.origin is None:
         raise ZoneError("the zone has no origin")
     origin = fold(zone.origin.labels[:-1])
-    nodes: dict[Labels, Node] = {}
-    for name, node in zone.nodes.items():
-        owner = name.derelativize(zone.origin).labels[:-1]
-        key = fold(owner)
-        if not is_below(key, origin):
-            raise ZoneError(f"{to_text(owner)} is outside the zone {to_text(origin)}")
-        if rrsets := _rrsets(owner, node, zone.origin):
-            nodes[key] = rrsets
+    nodes = PackedNodes.pack(_records(zone, zone.origin))
+    outside = [owner for owner in map(from_wire, nodes.table) if not is_below(owner, origin)]
+    if outside:
+        raise ZoneError(f"{to_text(outside[0])} is outside the zone {to_text(origin)}")
     if SOA not in nodes.get(origin, {}):
         raise ZoneError(f"zone {to_text(origin)} has no SOA")
     return ZoneView.of(origin, nodes)
 
 
-def _rrsets(owner: Labels, node: dns.node.Node, origin: dns.name.Name) -> dict[int, RRset]:
-    """Return the RRsets of a node by type. All signatures are one RRset with the least of their TTLs."""
-    rrsets: dict[int, RRset] = {}
-    for rdataset in node:
-        rdtype = int(rdataset.rdtype)
-        rdatas = tuple(rdata.to_wire(origin=origin) or b"" for rdata in rdataset)
-        if not rdatas:
-            continue
-        ttl = rdataset.ttl
-        if earlier := rrsets.get(rdtype):
-            rdatas, ttl = earlier.rdatas + rdatas, min(ttl, earlier.ttl)
-        rrsets[rdtype] = RRset(owner, rdtype, ttl, rdatas, hosts_of(rdtype, rdatas))
-    return dict(sorted(rrsets.items()))
+def _records(zone: dns.zone.Zone, origin: dns.name.Name) -> Iterator[tuple[Labels, int, int, bytes]]:
+    """Yield owner, type, TTL and rdata of each record. The signatures of a name have the least of their TTLs."""
+    for name, node in zone.nodes.items():
+        owner = name.derelativize(origin).labels[:-1]
+        least = min((rdataset.ttl for rdataset in node if rdataset.rdtype == RRSIG), default=0)
+        for rdataset in node:
+            ttl = least if rdataset.rdtype == RRSIG else rdataset.ttl
+            for rdata in rdataset:
+                yield owner, int(rdataset.rdtype), ttl, rdata.to_wire(origin=origin) or b""

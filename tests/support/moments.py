@@ -16,6 +16,7 @@ import dns.rrset
 import dns.xfr
 import dns.zone
 
+from maptr.protocol.names import to_wire
 from maptr.transfer.acl import keyring
 from maptr.transfer.journal import Journal
 from maptr.transfer.session import Access
@@ -61,8 +62,8 @@ def with_part(whole: ZoneView, part: ZoneView, naans: Collection[str]) -> ZoneVi
     """A zone with these NAANs as in ``part``, which has only them and the apex."""
     owners = {(naan.encode(), *whole.origin) for naan in naans}
     assert part.nodes.keys() - {whole.origin} <= owners
-    kept = {name: node for name, node in whole.nodes.items() if name not in owners}
-    return ZoneView.of(whole.origin, {**kept, **part.nodes})
+    values = dict.fromkeys(map(to_wire, owners), b"") | part.nodes.pack_all()
+    return ZoneView.of(whole.origin, whole.nodes.replaced(values))
 
 
 class Follower:

@@ -98,6 +98,30 @@ def test_rfc1035_5_1_bytes_beyond_ascii_stay_bytes_in_names(tmp_path: Path) -> N
     assert read["f\ufb01".encode()] == (b"\2\xc3\xbc",)
 
 
+LONG = " ".join(["a" * 255] * 300)
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (f"x 60 IN TXT {LONG}\n".encode(), "PART:1: the rdata has 76800 bytes, 65535 at most"),
+        (f"x IN MX {'9' * 5000} a.\n".encode(), f"PART:1: near '{'9' * 57}...': is out of range"),
+        (b'\nx IN TXT "\xff"\n', "PART:2: not UTF-8"),
+        (b"\nx IN A 192.0.2.999\n", "PART:2: near '192.0.2.999': bad IPv4 address"),
+        (b"\n$INCLUDE\n", "PART:2: $INCLUDE without a file"),
+        (b"@ 60 NSEC3PARAM 1 0 1 -\nx 60 NSEC3 1 0 1 - 00 A\n", "ZONE: x.example. has an NSEC3 record, and its"),
+    ],
+    ids=["long rdata", "large number", "UTF-8", "address", "include", "chain"],
+)
+def test_error_in_an_included_file_names_that_file(content: bytes, error: str, tmp_path: Path) -> None:
+    zone, part = tmp_path / "zone", tmp_path / "part"
+    part.write_bytes(content)
+    for text, place in ((f"{HEAD}$INCLUDE {part}\n".encode(), part), (content + HEAD.encode(), zone)):
+        with pytest.raises(ZoneError) as raised:
+            read_zone_file(text, EXAMPLE, zone)
+        assert str(raised.value).startswith(error.replace("PART", str(place)).replace("ZONE", str(zone)))
+
+
 # --- blocks
 
 ARK = (b"ark", b"arpa")
