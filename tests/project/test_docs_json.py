@@ -1,7 +1,7 @@
 """docs/reference.md documents exactly the JSON fields that the commands print.
 
 A section has a paragraph for the document and a list item for each object in it, which begins with the object. What
-then stands in backticks are fields. The objects of the first section are in every list of their name.
+then stands in backticks are fields, one or several. The objects of the first section are in every list of their name.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def fields(text: str) -> dict[str, str]:
         assert start, item
         parts += [(f"{place}.", item[start.end() :]) for place in re.findall(r"`([^`]+)`", start[0])]
     for inside, part in parts:
-        found.update({inside + name: mark for name, mark in re.findall(r"`([a-z0-9_]+)`(†?)", part)})
+        for names, mark in re.findall(r"`([a-z0-9_ ]+)`(†?)", part):
+            found |= {inside + name: mark for name in names.split()}
     return found
 
 

@@ -198,8 +198,6 @@ FAULTS = {
     ),
     "Keys cannot be used": ("signer.after_a_failure_the_old_zone_stays_and_signing_is_retried",),
     "A full disk": ("operations.a_full_disk", "signer.on_a_full_disk_the_old_zone_stays_until_it_expires"),
-    "A damaged journal": ("journal.an_unusable_file_is_set_aside_with_a_reason",),
-    "An address that goes away": ("sockets.an_address_that_goes_away_and_comes_back",),
     "SIGTERM and kill -9": (
         "daemon.sigterm_during_the_start_ends_it_at_once",
         "operations.sigterm_under_load",
