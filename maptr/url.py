@@ -16,7 +16,7 @@ MAX_URL = 4096  # bytes; RFC 9110 4.1 asks recipients for 8000 at least, but no 
 _URL = r"(?s)(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<rest>.*)\Z"
 _LABEL = "[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _NUMBER = r"(?:0[xX][0-9A-Fa-f]*|[0-9]+)\Z"
-_NAME = rf"(?:{_LABEL}\.)*(?!{_NUMBER}){_LABEL}\Z"
+_NAME = re.compile(rf"(?:{_LABEL}\.)*(?!{_NUMBER}){_LABEL}\Z")
 _PORTS = {"http": 80, "https": 443}
 CLEAN = "".join(c for c in map(chr, range(0x21, 0x7F)) if c not in '<>"\\^`{|}')  # what a URL may have (RFC 3986 2)
 
@@ -74,7 +74,7 @@ def parse_host(text: str) -> Host:
     name = text.removesuffix(".")
     if not name:
         raise ValueError("no host")
-    if len(name) <= 253 and re.match(_NAME, name):
+    if len(name) <= 253 and _NAME.match(name):
         return Host(text)
     labels = name.split(".")
     if re.match(_NUMBER, labels[-1]):

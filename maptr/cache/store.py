@@ -213,7 +213,7 @@ def answers_of(discovery: Discovery) -> Iterator[tuple[Labels, Answer]]:
     for step in discovery.trace:
         if step.outcome is Outcome.LIMIT or step.rdtype != "NAPTR" or (origin_unknown and step is discovery.trace[0]):
             continue
-        records = RRset.of(reading.naptr for reading in step.readings)
+        records = RRset.of([reading.naptr for reading in step.readings])
         answer = Answer(step.outcome, records, step.ttl, step.note, step.server, security=step.security)
         yield names.fold(step.name), answer
 

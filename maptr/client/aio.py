@@ -13,9 +13,8 @@ from maptr.client.call import Call, StepHook, at_port, listed, prefer
 from maptr.client.multiplexer import Ready
 from maptr.client.servers import is_address
 from maptr.client.stub import Stub
-from maptr.client.sync import StubLookups, resolver_for
+from maptr.client.sync import BaseStubLookups, resolver_for
 from maptr.discovery import Discovery
-from maptr.protocol.names import Labels
 from maptr.protocol.numbers import SOA
 from maptr.walk import Answer, Question, Settings
 
@@ -96,13 +95,15 @@ async def discover_with_async(
         given = resolver_for(resolver, nameservers, run)
     else:
         given = await asyncio.to_thread(resolver_for, resolver, nameservers, run)  # looks up names
-    lookups: _AsyncStubLookups | DnspythonLookups
     if isinstance(given, Stub):
-        lookups = _AsyncStubLookups(given, run)
-    else:
-        from maptr.client.resolver import DnspythonLookups  # dnspython takes 70 ms to import
+        with closing(AsyncStubLookups(given, run)) as lookups:
+            return await _walk(run, lookups)
+    from maptr.client.resolver import DnspythonLookups  # dnspython takes 70 ms to import
 
-        lookups = DnspythonLookups(given, run, awaited=True)
+    return await _walk(run, DnspythonLookups(given, run, awaited=True))
+
+
+async def _walk(run: Call, lookups: AsyncStubLookups | DnspythonLookups) -> Discovery:
     while questions := run.walk.next():
         is_origin = questions[0].rdtype == SOA
         asking = _ask_once(lookups, questions, run.left) if is_origin else lookups.ask_async(questions)
@@ -142,19 +143,24 @@ class LoopWaiter:
         self._event.clear()
 
 
-class _AsyncStubLookups(StubLookups):
+class AsyncStubLookups(BaseStubLookups):
+    def __init__(self, stub: Stub, run: Call) -> None:
+        self._waiter = LoopWaiter()
+        super().__init__(stub, run, self._waiter)
+
     async def ask_async(self, questions: list[Question]) -> list[Answer]:
-        """``ask``, awaited."""
-        waiter = LoopWaiter()
-        answers: dict[Labels, Answer] = {}
-        with closing(self.start(questions, answers, waiter)) as multiplexer:
-            while len(answers) < len(questions):
-                await waiter.wait(multiplexer.tick() or 0)
+        """``StubLookups.ask``, awaited."""
+        answers = self.start(questions)
+        while len(answers) < len(questions):
+            await self._waiter.wait(self.multiplexer.tick() or 0)
         return [answers[question.name] for question in questions]
+
+    def close(self) -> None:
+        self.multiplexer.close()
 
 
 async def _ask_once(
-    lookups: _AsyncStubLookups | DnspythonLookups, questions: list[Question], seconds: float
+    lookups: AsyncStubLookups | DnspythonLookups, questions: list[Question], seconds: float
 ) -> list[Answer]:
     """The answer for an origin. While one call in an event loop asks for it, the others wait, as in ``discover``."""
     origins, trust = lookups.origins, lookups.trust

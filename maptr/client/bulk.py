@@ -15,7 +15,6 @@ from collections.abc import (
     Generator,
     Hashable,
     Iterable,
-    Iterator,
 )
 from contextlib import aclosing, closing
 from functools import partial
@@ -287,7 +286,6 @@ class _Run(Generic[Token]):
         self._multiplexer = Multiplexer(
             bulk.stub,
             waiter,
-            seconds=bulk.seconds,
             concurrency=bulk.concurrency,
             rate=bulk.rate,
             clock=clock,
@@ -320,19 +318,21 @@ class _Run(Generic[Token]):
             self.scheduler.start((self._started, token), ark)
             self._started += 1
 
-    def ready(self) -> Iterator[tuple[Token, Discovery]]:
+    def ready(self) -> list[tuple[Token, Discovery]]:
         """The discoveries that may be given out now."""
         done, held = self.scheduler.done, self._held
+        if not self._ordered:
+            ready = [(token, discovery) for (_, token), discovery in done]
+            done.clear()
+            return ready
         while done:
             (number, token), discovery = done.popleft()
-            if number != self._given and self._ordered:
-                held[number] = token, discovery
-                continue
+            held[number] = token, discovery
+        ready = []
+        while self._given in held:
+            ready.append(held.pop(self._given))
             self._given += 1
-            yield token, discovery
-            while held and self._given in held:
-                self._given += 1
-                yield held.pop(self._given - 1)
+        return ready
 
     def tick(self) -> float | None:
         """Send what may be sent, end what has timed out; seconds until the next call is due, None for never."""
@@ -341,7 +341,10 @@ class _Run(Generic[Token]):
         for new in self.scheduler.take():
             self._bulk.questions += 1
             tell = partial(self.scheduler.tell, new)
-            pending = multiplexer.ask(new.name, tell, new.rdtype, first=not new.arks)
+            if new.arks:
+                pending = multiplexer.ask(new.name, tell, new.rdtype, seconds=self._bulk.seconds)
+            else:
+                pending = multiplexer.ask(new.name, tell, new.rdtype, first=True)
             new.unanswered, new.drop = partial(multiplexer.unanswered, pending), partial(multiplexer.drop, pending)
         pauses = [pause for pause in (over, multiplexer.tick()) if pause is not None]
         return 0.0 if self.scheduler.has_new else min(pauses, default=None)
@@ -356,4 +359,4 @@ class _Run(Generic[Token]):
         def done(_: Answer) -> None:
             self._multiplexer.concurrency = concurrency
 
-        self._multiplexer.ask(origin, done)
+        self._multiplexer.ask(origin, done, seconds=self._bulk.seconds)

@@ -25,6 +25,7 @@ from maptr.protocol.numbers import AAAA, BADVERS, FORMERR, MAX_TTL, NAPTR, NOTIM
 from maptr.walk import TIME_OVER, Answer
 
 RandomBytes = Callable[[int], bytes]
+_new = tuple.__new__  # half the time of a NamedTuple's own
 
 FIRST_SECONDS = 1.0  # for the first response of a server; doubled in each round (RFC 1536 1, RFC 1035 4.2.1)
 ROUNDS = 3
@@ -111,17 +112,16 @@ class Exchange:
             return None
         self._tries += 1
         server = self._servers[self._turn]
-        mix = self._round < MIXED_ROUNDS
         query = make_query(
             self._asking,
-            self._randomness(2 + names.wire_length(self._asking) if mix else 2),
-            mix=mix,
+            self._randomness,
+            mix=self._round < MIXED_ROUNDS,
             rdtype=self._rdtype,
             edns=server not in self._plain,
             ask_ad=self._trust_ad,
             dnssec=self._dnssec,
         )
-        return Attempt(server, query, self._tcp or server.tcp, FIRST_SECONDS * 2**self._round, self)
+        return _new(Attempt, (server, query, self._tcp or server.tcp, FIRST_SECONDS * 2**self._round, self))
 
     def receive(self, attempt: Attempt, packet: bytes) -> bool:
         """Process what came back; False if it is not a response to this attempt, and the driver has to wait on."""
@@ -191,7 +191,7 @@ class Exchange:
         note = response.note or self._through
         zone = self.name if self._through else response.zone
         asked = str(attempt.server)
-        self.answer = Answer(response.outcome, response.records, ttl, note, asked, security=security, zone=zone)
+        self.answer = _new(Answer, (response.outcome, response.records, ttl, note, asked, None, security, (), zone))
 
     def _is_authentic(self, attempt: Attempt, response: Response) -> bool:
         """Whether a server that the caller trusts, and not one from a referral, says that its data is authentic."""

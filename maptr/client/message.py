@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from maptr.discovery import Outcome
@@ -27,9 +27,11 @@ _new = tuple.__new__  # half the time of a NamedTuple's own
 
 # ---- queries
 
-_BARE = frozenset(
-    {numbers.FORMERR, numbers.SERVFAIL, numbers.NOTIMP, numbers.REFUSED}
-)  # rcodes of responses that may lack the question
+# The rcodes of responses that may lack the question.
+_BARE = frozenset({numbers.FORMERR, numbers.SERVFAIL, numbers.NOTIMP, numbers.REFUSED})
+_pack_header = struct.Struct("!2s5H").pack
+_pack_question = struct.Struct("!HH").pack
+_OPT = [struct.pack("!BHHIH", 0, numbers.OPT, numbers.UDP_PAYLOAD, flags, 0) for flags in (0, numbers.DO)]
 _LETTERS = bytes(65) + b"\x20" * 26 + bytes(6) + b"\x20" * 26 + bytes(133)  # by byte: the bit of its case
 
 
@@ -44,7 +46,7 @@ class SentQuery(NamedTuple):
 
 def make_query(
     name: Labels,
-    randomness: bytes,
+    random_bytes: Callable[[int], bytes],
     *,
     rdtype: int = numbers.NAPTR,
     mix: bool = True,
@@ -52,20 +54,22 @@ def make_query(
     ask_ad: bool = False,
     dnssec: bool = False,
 ) -> SentQuery:
-    """A query with recursion desired. The first two bytes of ``randomness`` are its ID.
+    """A query with recursion desired and a random ID.
 
-    With ``mix`` there is one more random byte for each byte of the name, for the case of its letters (0x20,
-    draft-vixie-dnsext-dns0x20). ``dnssec`` sets DO and CD, so that a resolver sends signatures and leaves validation
-    to the client (RFC 6840 5.9).
+    ``mix`` gives the letters of the name random case (0x20, draft-vixie-dnsext-dns0x20). ``dnssec`` sets DO and CD, so
+    that a resolver sends signatures and leaves validation to the client (RFC 6840 5.9).
     """
     wire = names.to_wire(name)
+    size = len(wire)
+    randomness = random_bytes(2 + size if mix else 2)
     if mix:
-        flips = int.from_bytes(wire.translate(_LETTERS), "big") & int.from_bytes(randomness[2 : 2 + len(wire)], "big")
-        wire = (int.from_bytes(wire, "big") ^ flips).to_bytes(len(wire), "big")
-    question = wire + struct.pack("!HH", rdtype, numbers.IN)
-    header = struct.pack("!5H", numbers.RD | (numbers.CD if dnssec else numbers.AD if ask_ad else 0), 1, 0, 0, edns)
-    opt = struct.pack("!BHHIH", 0, numbers.OPT, numbers.UDP_PAYLOAD, numbers.DO if dnssec else 0, 0) if edns else b""
-    return _new(SentQuery, (name, b"%b%b%b%b" % (randomness[:2], header, question, opt), question, rdtype))
+        flips = int.from_bytes(wire.translate(_LETTERS), "big") & int.from_bytes(randomness[2:], "big")
+        wire = (int.from_bytes(wire, "big") ^ flips).to_bytes(size, "big")
+    question = wire + _pack_question(rdtype, numbers.IN)
+    flags = numbers.RD | (numbers.CD if dnssec else numbers.AD if ask_ad else 0)
+    header = _pack_header(randomness[:2], flags, 1, 0, 0, edns)
+    opt = _OPT[dnssec] if edns else b""
+    return _new(SentQuery, (name, header + question + opt, question, rdtype))
 
 
 def is_response_to(query: SentQuery, packet: bytes) -> bool:
@@ -107,20 +111,21 @@ def read_sections(packet: bytes, at: int, counts: Iterable[int], qname: Labels) 
     Raises ValueError; IndexError or struct.error for a packet that ends too soon.
     """
     sections: list[list[Record]] = []
-    pointed = {_QNAME_POINTER: qname}  # names that owners point to, each read once
+    # By the first two bytes of an owner, the name and its size: a pointer, or the root before a type below 256.
+    known = {_QNAME_POINTER: (qname, 2), b"\0\0": ((), 1)}
     end = len(packet)
     for count in counts:
         records: list[Record] = []
         sections.append(records)
         for _ in range(count):
             pointer = packet[at : at + 2]
-            owner = pointed.get(pointer)
-            if owner is not None:
-                at += 2
+            if pointer in known:
+                owner, size = known[pointer]
+                at += size
             else:
                 owner, at = read_name(packet, at)
                 if pointer[0] >= 0xC0:
-                    pointed[pointer] = owner
+                    known[pointer] = owner, 2
             rdtype, rdclass, ttl, length = _unpack_fixed(packet, at)
             start = at + 10
             at = start + length
@@ -247,7 +252,8 @@ def _read_noerror(query: SentQuery, flags: int, sections: Sections, authentic: b
             records = tuple([Naptr.read(packet, start, end) for _, _, _, start, end in found])
         elif query.rdtype in (numbers.A, numbers.AAAA):
             addresses = _addresses(packet, found)
-        return Response(numbers.NOERROR, False, Outcome.ANSWER, records, addresses, ttl, note, authentic)
+        outcome = Outcome.ANSWER
+        return _new(Response, (0, False, outcome, records, addresses, ttl, note, authentic, False, None, None, None))
     if not flags & numbers.RA:
         soa = any(record.rdtype == numbers.SOA for record in sections.authority)
         cut = next((record.owner for record in sections.authority if record.rdtype == numbers.NS), None)

@@ -39,6 +39,8 @@ Ready = Callable[[], object]
 
 
 class Waiter(Protocol):
+    """Calls ``ready`` when a socket can be read, or written to."""
+
     def watch(self, sock: socket.socket, ready: Ready, *, write: bool = False) -> None: ...
     def unwatch(self, sock: socket.socket) -> None: ...
 
@@ -204,9 +206,8 @@ class TcpExchange:
 class Multiplexer:
     """Sends the questions given to ``ask``, within limits. Call ``tick()`` after every wait, and as often as it says.
 
-    ``rate`` is packets a second to each server; None is without limit. ``seconds`` bounds each question from its first
-    packet on, except those asked ``first``. ``leave_out`` is called with the seconds that reading a large response
-    took.
+    ``rate`` is the number of packets a second to each server; None means no limit. ``leave_out`` is called with the
+    seconds that it took to read a large response.
     """
 
     def __init__(
@@ -214,7 +215,6 @@ class Multiplexer:
         stub: Stub,
         waiter: Waiter,
         *,
-        seconds: float,
         concurrency: int = CONCURRENCY,
         rate: float | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -222,7 +222,6 @@ class Multiplexer:
     ) -> None:
         self._stub = stub
         self._waiter = waiter
-        self._seconds = seconds
         self.concurrency = concurrency
         self._rate = rate
         self._clock = clock
@@ -236,12 +235,15 @@ class Multiplexer:
         self._sockets = SocketPool(waiter, self._read)
         self._free_at: dict[Server, float] = {}
 
-    def ask(self, name: Labels, done: Done, rdtype: int = NAPTR, *, first: bool = False) -> Pending:
-        """Queue a question; ``done`` gets its answer, from within ``tick()`` or a callback of the waiter.
+    def ask(
+        self, name: Labels, done: Done, rdtype: int = NAPTR, *, seconds: float = inf, first: bool = False
+    ) -> Pending:
+        """Queue a question, before all others if ``first``. It ends with its answer, or with ``drop``.
 
-        With ``first`` it goes before all in the queue, and ends with its answer or with ``drop``.
+        ``done`` receives the answer, from within ``tick()`` or a callback of the waiter. ``seconds`` bounds the
+        question from its first packet on.
         """
-        pending = Pending(self._stub.exchange(name, rdtype), done, inf if first else self._seconds)
+        pending = Pending(self._stub.exchange(name, rdtype), done, seconds)
         (self._first if first else self._queue).append(pending)
         return pending
 
@@ -251,7 +253,7 @@ class Multiplexer:
         return pending.exchange.unanswered(attempt).after(pending.elapsed(self._clock()))
 
     def drop(self, pending: Pending) -> None:
-        """End a question asked ``first`` without calling its ``done``; not from within ``tick()`` or a callback."""
+        """End a question that was asked ``first``; not from within ``tick()`` or a callback."""
         if pending in self._first:
             self._first.remove(pending)
             return

@@ -33,14 +33,14 @@ Key = tuple[int, Labels]  # of a question: its type and folded name
 
 
 class RunClock:
-    """The clock of one run, which leaves out the time that the run itself computes, so that no server is late by it."""
+    """The clock of one run without the time that the run itself computes, which must not make a server late."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+        self.whole = clock
         self._own = 0.0
 
     def __call__(self) -> float:
-        return self._clock() - self._own
+        return self.whole() - self._own
 
     def leave_out(self, seconds: float) -> None:
         self._own += seconds
@@ -110,7 +110,6 @@ class Scheduler(Generic[Token]):
         self._room = self._max_kept = max_kept  # records that ``_known`` has room for
         self._now = now
         self._clock = clock if isinstance(clock, RunClock) else RunClock(clock)
-        self._until = inf  # when the sockets are read next
         self._answered: deque[SharedQuestion[Token]] = deque()  # whose ARKs' walks have not begun
         self._budgets: dict[str, Budget] = {}
         self._rules = RuleCache()
@@ -146,7 +145,6 @@ class Scheduler(Generic[Token]):
         else:
             question.answer, question.shared = known, True
             self._answered.append(question)
-            self._go()
 
     def take(self) -> list[SharedQuestion[Token]]:
         """The questions to ask now; none twice while it is asked or cached.
@@ -162,9 +160,8 @@ class Scheduler(Generic[Token]):
         return bool(self._new or self._answered)
 
     def tick(self) -> float | None:
-        """End the walks whose time is over; seconds until the next call is due, None for never."""
-        self._until = self._clock() + SLICE
-        self._go()
+        """Walk, and end the walks whose time is over; seconds until the next call is due, None for never."""
+        self._walk_answered()
         now = self._clock()
         if self._next_deadline <= now:
             for active in [active for active in self._active if active.deadline <= now]:
@@ -186,16 +183,15 @@ class Scheduler(Generic[Token]):
         if question.arks:
             question.answer, question.elapsed = answer, answer.elapsed or 0.0
             self._answered.append(question)
-            self._go()
         for active in question.walks:
             active.walk.tell(active.open.pop(key), answer)
             self._continue(active)
 
-    def _go(self) -> None:
-        """Walk the ARKs whose root name is answered, until the slice of time is over that ``tick`` began."""
-        clock, waiting = self._clock, self._answered
+    def _walk_answered(self) -> None:
+        """Walk the ARKs whose root name is answered, for a SLICE of time at most."""
+        clock, waiting = self._clock.whole, self._answered
         started = now = clock()
-        while waiting and now < self._until:
+        while waiting and now < started + SLICE:
             root = waiting[0]
             self._walk_one(root, *root.arks.popleft())
             if not root.arks:
@@ -205,7 +201,7 @@ class Scheduler(Generic[Token]):
                         self._same.clear()
                     self._same[root.same.ark.naan] = root.same
             now = clock()
-        clock.leave_out(now - started)
+        self._clock.leave_out(now - started)
 
     def _walk_one(self, root: SharedQuestion[Token], token: Token, ark: Ark, name: Labels) -> None:
         if root.same is not None and root.same.ark.naan == ark.naan:

@@ -106,14 +106,16 @@ def discover_with(
     run: Call, resolver: dns.resolver.Resolver | Stub | None, nameservers: Iterable[str] | None
 ) -> Discovery:
     """Run a call to its end. Raises as ``discover`` does."""
-    lookups: StubLookups | DnspythonLookups
     given = resolver_for(resolver, nameservers, run)
     if isinstance(given, Stub):
-        lookups = StubLookups(given, run)
-    else:
-        from maptr.client.resolver import DnspythonLookups  # dnspython takes 70 ms to import
+        with closing(StubLookups(given, run)) as lookups:
+            return _walk(run, lookups)
+    from maptr.client.resolver import DnspythonLookups  # dnspython takes 70 ms to import
 
-        lookups = DnspythonLookups(given, run)
+    return _walk(run, DnspythonLookups(given, run))
+
+
+def _walk(run: Call, lookups: StubLookups | DnspythonLookups) -> Discovery:
     while questions := run.walk.next():
         is_origin = questions[0].rdtype == SOA
         run.tell(questions, _ask_once(lookups, questions, run.left) if is_origin else lookups.ask(questions))
@@ -149,30 +151,39 @@ def resolver_for(
     return make_stub(nameservers, trust_ad=run.trust_ad, trust_anchors=run.trust_anchors, lifetime=max(0.0, run.left))
 
 
-class StubLookups:
+class BaseStubLookups:
     """The lookups of one call at plain servers. A failure is an answer, too."""
 
-    def __init__(self, stub: Stub, run: Call) -> None:
+    def __init__(self, stub: Stub, run: Call, waiter: Waiter) -> None:
         self.origins = stub.origins
         self.trust = stub.trust
-        self._stub = stub
+        self.multiplexer = Multiplexer(stub, waiter, clock=run.clock)
         self._run = run
+
+    def start(self, questions: list[Question]) -> dict[Labels, Answer]:
+        """Ask within the time of the call. The answers are put into the dictionary."""
+        answers: dict[Labels, Answer] = {}
+        for question in questions:
+            done = partial(answers.__setitem__, question.name)
+            self.multiplexer.ask(question.name, done, question.rdtype, seconds=self._run.left)
+        return answers
+
+
+class StubLookups(BaseStubLookups):
+    def __init__(self, stub: Stub, run: Call) -> None:
+        self._waiter = SelectorWaiter()
+        super().__init__(stub, run, self._waiter)
 
     def ask(self, questions: list[Question]) -> list[Answer]:
         """The answers to questions that are asked side by side."""
-        answers: dict[Labels, Answer] = {}
-        with closing(SelectorWaiter()) as waiter, closing(self.start(questions, answers, waiter)) as multiplexer:
-            while len(answers) < len(questions):
-                waiter.wait(multiplexer.tick() or 0)
+        answers = self.start(questions)
+        while len(answers) < len(questions):
+            self._waiter.wait(self.multiplexer.tick() or 0)
         return [answers[question.name] for question in questions]
 
-    def start(self, questions: list[Question], answers: dict[Labels, Answer], waiter: Waiter) -> Multiplexer:
-        """A multiplexer that puts each answer into ``answers``, within the time of the call."""
-        run = self._run
-        made = Multiplexer(self._stub, waiter, seconds=run.left, concurrency=len(questions), clock=run.clock)
-        for question in questions:
-            made.ask(question.name, partial(answers.__setitem__, question.name), question.rdtype)
-        return made
+    def close(self) -> None:
+        self.multiplexer.close()
+        self._waiter.close()
 
 
 def _ask_once(lookups: StubLookups | DnspythonLookups, questions: list[Question], seconds: float) -> list[Answer]:

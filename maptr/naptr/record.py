@@ -10,7 +10,7 @@ import enum
 import functools
 import struct
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from maptr import url
@@ -118,7 +118,9 @@ class RRset(tuple[Naptr, ...]):
     __slots__ = ()
 
     @classmethod
-    def of(cls, records: Iterable[Naptr]) -> RRset:
+    def of(cls, records: Sequence[Naptr]) -> RRset:
+        if len(records) < 2:
+            return cls(records)
         unique = {naptr.canonical(): naptr for naptr in records}
         return cls([unique[key] for key in sorted(unique)])
 
@@ -190,7 +192,7 @@ def _read_host(naptr: Naptr, notes: list[str], undotted: Labels | None) -> Rule:
             hosts.append(host_port(labels))
         except ValueError as error:
             notes.append(f"{names.to_text(labels)} is not a valid host: {error}")
-    return Rule(naptr, Kind.HOST if hosts else Kind.OTHER, tuple(notes), tuple(hosts))
+    return _new(Rule, (naptr, Kind.HOST if hosts else Kind.OTHER, tuple(notes), tuple(hosts), None, None, None))
 
 
 def _looks_whole(labels: Labels) -> bool:

@@ -118,6 +118,7 @@ class Rig:
 
     def tell(self, name: str, record: Naptr, elapsed: float) -> None:
         self.many.tell(self.asked.pop(name), Answer(Outcome.ANSWER, [record], 60, elapsed=elapsed))
+        self.many.tick()
 
     def take(self) -> list[str]:
         """The names of the new questions."""

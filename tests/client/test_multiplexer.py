@@ -125,8 +125,8 @@ def test_each_attempt_times_out_on_time_and_the_question_with_its_lifetime(waite
         server.bind(("127.0.0.1", 0))
         server.settimeout(SECONDS)
         stub = Stub([f"127.0.0.1#{server.getsockname()[1]}"])
-        with closing(Multiplexer(stub, waiter, seconds=2.5, clock=lambda: now)) as asking:
-            asking.ask(NAME, answers.append)
+        with closing(Multiplexer(stub, waiter, clock=lambda: now)) as asking:
+            asking.ask(NAME, answers.append, seconds=2.5)
             for moment, pause, sent in ((0.0, 1.0, 1), (0.9, 0.1, 0), (1.0, 1.5, 1), (2.4, 0.1, 0), (2.5, None, 0)):
                 now = 100.0 + moment
                 assert asking.tick() == (pause and pytest.approx(pause))
@@ -146,9 +146,9 @@ def test_no_more_queries_are_outstanding_than_the_concurrency(waiter: SelectorWa
         server.bind(("127.0.0.1", 0))
         server.settimeout(5)
         stub = Stub([f"127.0.0.1#{server.getsockname()[1]}"])
-        with closing(Multiplexer(stub, waiter, seconds=5.0, concurrency=8)) as asking:
+        with closing(Multiplexer(stub, waiter, concurrency=8)) as asking:
             for i in range(56):
-                asking.ask((str(i).encode(), b"ark", b"arpa"), answers.append)
+                asking.ask((str(i).encode(), b"ark", b"arpa"), answers.append, seconds=5.0)
             for done in (0, 3):
                 while len(answers) < done:
                     waiter.wait(5)

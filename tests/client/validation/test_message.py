@@ -24,7 +24,7 @@ pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
 from maptr.client.validation.chain import Lookup, Resolved
 from tests.client.validation.test_chain import NOW, honest, packet, settle
 
-QUERY = wire.make_query(names.parse("12345.ark.arpa."), b"ab", mix=False)
+QUERY = wire.make_query(names.parse("12345.ark.arpa."), bytes, mix=False)
 BEHIND_QUESTION = HEADER_SIZE + len(QUERY.question)
 DNAME, NSEC, RRSIG = 39, 47, 46
 LONG = b"\1a" * 110 + b"\0"  # a name of as many labels as there is room for below
