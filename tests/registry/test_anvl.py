@@ -113,7 +113,7 @@ def test_bad_records_are_reported_by_line(text: str, line: int, reason: str) -> 
     assert caught.value.line == line
 
 
-def test_labels_that_only_inform_make_no_record_bad() -> None:
+def test_repeated_or_malformed_optional_labels_are_accepted() -> None:
     text = (
         "naa:\nwhat: 12345\nwhere: h.example.org\nhow: NP | a | b | c | d\nwho: a (=) b (=) c (=) d\nwhen: 1\nwhen: 2\n"
     )

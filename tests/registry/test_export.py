@@ -58,7 +58,7 @@ LINES = {
 @pytest.mark.parametrize("form", LINES)
 @given(table=hostile_tables())
 @settings(max_examples=40)
-def test_no_text_of_a_registry_leaves_its_quotes(form: str, table: Table) -> None:
+def test_registry_text_stays_inside_its_quotes(form: str, table: Table) -> None:
     text, _ = export.write(table, form)
     for line in text.split("\n"):
         assert any(re.fullmatch(each, line) for each in LINES[form]), line
@@ -66,7 +66,7 @@ def test_no_text_of_a_registry_leaves_its_quotes(form: str, table: Table) -> Non
 
 @given(table=hostile_tables())
 @settings(max_examples=40)
-def test_csv_holds_every_field(table: Table) -> None:
+def test_csv_has_every_field(table: Table) -> None:
     text, losses = export.write(table, "csv")
     header, *rows = csv.reader(io.StringIO(text, newline=""))
     assert tuple(header) == export.COLUMNS
@@ -81,7 +81,7 @@ def test_csv_holds_every_field(table: Table) -> None:
     assert len(losses) == sum(map(bool, (value for one in table.values() for value in one.extra.values())))
 
 
-def test_what_is_lost_is_listed() -> None:
+def test_losses_are_listed() -> None:
     table = tables(
         entry("12345/x6", PRIVATE),
         entry("12345/x-7", MAIN),

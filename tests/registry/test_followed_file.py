@@ -1,4 +1,4 @@
-"""A table that follows its file: what is read again, and what is refused."""
+"""A table that follows its file: when the file is reread, and when it is refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from maptr.registry.followed_file import WatchedTable, pull_file
 TEXT = "".join(f"{naan}:\n    h{naan}.example.org  ACR\n" for naan in range(10000, 10100)) + "#--- end of data ---\n"
 
 
-def test_a_table_written_in_place_is_never_read_in_half(tmp_path: Path) -> None:
+def test_partly_written_table_is_never_used(tmp_path: Path) -> None:
     path = tmp_path / "natab"
     other = TEXT.replace("example.org", "example.net")
     path.write_text(TEXT)
@@ -62,7 +62,7 @@ def test_an_unchanged_table_is_not_parsed_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("checked", ["1e999", "-1e999", "NaN", "1e18", "-1", '"2026"', "null"])
-def test_a_note_with_an_impossible_time_is_not_used(tmp_path: Path, checked: str) -> None:
+def test_pull_note_with_an_invalid_time_is_ignored(tmp_path: Path, checked: str) -> None:
     path = tmp_path / "natab"
     path.write_text(TEXT)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()

@@ -79,7 +79,7 @@ INFORMING = ("where", "when", "who", "na_policy", "purpose", "test_identifier", 
     st.dictionaries(st.sampled_from(["orgtype", "policy", "tenure", "policy_url"]), anything),
     anything,
 )
-def test_a_member_that_only_informs_may_have_any_type(
+def test_optional_member_of_any_type_is_kept(
     record: dict[str, Any], who: dict[str, Any], policy: dict[str, Any], status: object
 ) -> None:
     """It is kept and written back; null and a missing member are the same."""

@@ -1,4 +1,4 @@
-"""natab: read with its damage, written with its losses, and as the drafts print it."""
+"""natab: damaged lines, losses in writing, and the natabs printed in the drafts."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_vector(vector: dict[str, Any]) -> None:
     ],
     ids=["an invalid NAAN and its NMAs", "a second entry", "an NMA before any entry"],
 )
-def test_what_belongs_to_no_entry_is_refused(text: str, hosts: dict[str, list[str]], refused: tuple[int, str]) -> None:
+def test_lines_outside_an_entry_are_refused(text: str, hosts: dict[str, list[str]], refused: tuple[int, str]) -> None:
     bad: list[TableError] = []
     table = registry.read(text, on_bad=bad.append)
     assert {naan: [nma.where for nma in entry.nmas] for naan, entry in table.items()} == hosts

@@ -1,4 +1,4 @@
-"""The prefixes file: its flat subset of YAML, and what is kept as text or refused outside it."""
+"""The prefixes file: the flat subset of YAML, and other text, which is kept or refused."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ TEN = json_v1(*goods(*range(10000, 10010)))
     ],
     ids=["web page", "not found", "gzip"],
 )
-def test_the_file_stays_if_the_source_sends_no_registry(handle: object, reason: str, target: Path) -> None:
+def test_file_stays_if_the_source_does_not_send_a_registry(handle: object, reason: str, target: Path) -> None:
     with http_server(handle) as url, pytest.raises(PullFailed, match=reason) as failed:  # type: ignore[arg-type]
         plan_pull(target, [url])
     assert url in str(failed.value)
@@ -190,14 +190,13 @@ def test_only_signed_content_that_is_not_older_is_pulled(target: Path, tmp_path:
 
 
 def test_a_plan_beyond_the_limit_needs_force(target: Path) -> None:
-    for content in (natab(*range(10000, 10005)), natab(*range(10000, 10010), host="evil.example.org")):
-        with http_server(sends(content)) as url:
-            with pytest.raises(UnsafePlan, match="the limit is 30%"):
-                plan_pull(target, [url])
-            assert plan_pull(target, [url], force=True).plan
+    with http_server(sends(natab(*range(10000, 10010), host="evil.example.org"))) as url:
+        with pytest.raises(UnsafePlan, match="the limit is 30%"):
+            plan_pull(target, [url])
+        assert plan_pull(target, [url], force=True).plan
 
 
-def test_fields_that_only_inform_may_change_in_all_records(target: Path, source: Path) -> None:
+def test_other_fields_may_change_in_all_records(target: Path, source: Path) -> None:
     target.write_bytes(TEN)
     source.write_bytes(json_v1(*({**good(n), "who": {"name": "A", "location": "X"}} for n in range(10000, 10010))))
     assert len(plan_pull(target, [str(source)]).plan.changed) == 10
@@ -229,7 +228,7 @@ def test_a_broken_file_is_replaced_and_not_kept(content: bytes, target: Path) ->
     assert not (target.parent / "natab.2").exists()
 
 
-def test_a_failed_parser_makes_no_file_broken(target: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_parser_leaves_the_file(target: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("maptr.registry.sandbox.PROGRAM", "raise SystemExit(3)")
     with pytest.raises(ParserFailed, match=f"{target}: the process that reads it ended with status 3"):
         plan_pull(target, [str(source)])
@@ -369,7 +368,7 @@ def test_concurrent_pulls_leave_whole_files(target: Path, tmp_path: Path) -> Non
 # --- the command
 
 
-def test_the_real_registry_of_2024_becomes_that_of_2026_and_back(real_data: Path, tmp_path: Path) -> None:
+def test_the_real_registry_of_2024_becomes_that_of_2026(real_data: Path, tmp_path: Path) -> None:
     contents = [gzip.decompress((real_data / name).read_bytes()) for name in REGISTRIES]
     sources = [tmp_path / name.removesuffix(".gz") for name in REGISTRIES]
     tables = [registry.read(content, on_bad=lambda error: None) for content in contents]
@@ -387,14 +386,7 @@ def test_the_real_registry_of_2024_becomes_that_of_2026_and_back(real_data: Path
     assert err.startswith("529 to add, 1703 to change, 1 to remove of 1704\n")
     assert target.read_bytes() == contents[1]
     assert dict(registry.read(target.read_bytes())) == dict(tables[1])
-    code, out, err = run(str(sources[0]), "--table", str(target), "--apply")
-    assert (code, target.read_bytes()) == (1, contents[1]), "beyond the limit"
-    code, out, err = run(str(sources[0]), "--table", str(target), "--apply", "--force", "--json")
-    plan = json.loads(out)["plan"]
-    assert (code, set(plan["added"]), set(plan["removed"])) == (0, keys[0] - keys[1], keys[1] - keys[0])
-    assert (len(plan["changed"]), plan["size"]) == (1703, 2232)
-    assert dict(registry.read(target.read_bytes())) == dict(tables[0])
-    assert target.with_name("naans.1").read_bytes() == contents[1]
+    assert target.with_name("naans.1").read_bytes() == contents[0]
 
 
 def test_a_foreign_file_is_replaced_only_with_overwrite(tmp_path: Path, source: Path) -> None:

@@ -1,4 +1,4 @@
-"""Reading any registry file: recognition, what is refused as a whole, limits, and hostile input."""
+"""Reading any registry file: its format, files that are refused, limits, and hostile input."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_format_is_recognised_below_a_preamble(text: str, metadata: dict[str, st
 
 
 @pytest.mark.parametrize("vector", FATAL, ids=lambda vector: vector["title"])
-def test_text_that_is_no_registry_is_refused_even_if_bad_records_are_not(vector: dict[str, Any]) -> None:
+def test_text_that_is_not_a_registry_is_refused_even_with_on_bad(vector: dict[str, Any]) -> None:
     with pytest.raises(TableError, match=vector["fatal"]) as caught:
         registry.read(vector["text"].encode(), filename="f.json", on_bad=lambda error: None)
     assert (caught.value.filename, caught.value.line) == ("f.json", vector["line"])
@@ -69,7 +69,7 @@ def test_text_that_is_no_registry_is_refused_even_if_bad_records_are_not(vector:
     ],
     ids=["utf-8", "gzip", "nul", "surrogate", "deep list", "deep object", "digits"],
 )
-def test_data_that_no_parser_should_see_is_refused(data: bytes | str, reason: str, line: int) -> None:
+def test_invalid_data_is_refused_before_parsing(data: bytes | str, reason: str, line: int) -> None:
     with pytest.raises(TableError, match=reason) as caught:
         registry.read(data)
     assert caught.value.line == line

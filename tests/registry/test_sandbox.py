@@ -1,4 +1,4 @@
-"""Parsing in a child process: the same table as in this process, limits on memory and time, and the child's end."""
+"""Parsing in a child process: equal tables, limits on memory and time, and the end of the child."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_time_is_limited(monkeypatch: pytest.MonkeyPatch, children: list[object]
         ("print('x' * (2 << 20))", "sent a malformed line"),
     ],
 )
-def test_a_failing_child_is_not_an_error_of_the_file(
+def test_failing_child_raises_parser_failed(
     program: str, reason: str, monkeypatch: pytest.MonkeyPatch, children: list[object]
 ) -> None:
     monkeypatch.setattr(sandbox, "PROGRAM", f"import sys; sys.stdin.buffer.read(8 + {len(NATAB)}); {program}")

@@ -1,4 +1,4 @@
-"""Targets: their variables, and how they are derived from ``where``, by vectors and from the real registry."""
+"""Targets: their variables, and their derivation from ``where``, by vectors and in the real registry."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_vector(vector: dict[str, Any]) -> None:
 
 
 @given(st.text())
-def test_no_where_is_an_error(text: str) -> None:
+def test_any_where_is_converted_without_an_error(text: str) -> None:
     where_to_target(text)
 
 
@@ -44,7 +44,7 @@ def test_an_unusable_target_has_a_reason(target: str, fault: tuple[str, str] | N
 
 
 @pytest.mark.parametrize("name", VARIABLES)
-def test_each_variable_means_what_the_documentation_says(name: str) -> None:
+def test_each_variable_has_its_documented_value(name: str) -> None:
     """In the table, in a rule in DNS, and on the page."""
     expected = VARIABLES[name].partition(": `")[2].partition("`")[0]
     ark = Ark.parse("ark:12345/x6np1")

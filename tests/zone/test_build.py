@@ -1,4 +1,4 @@
-"""Table to zone text: the same for the same table, loadable, and honest about what it leaves out."""
+"""Building a zone: the text, included files, and the entries left out."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_the_order_of_the_table_does_not_matter(entries: list[Entry]) -> None:
 
 
 @given(st.text(max_size=300), st.text(max_size=20))
-def test_no_name_breaks_the_zone(name: str, acronym: str) -> None:
+def test_any_organisation_name_is_written_and_read_back(name: str, acronym: str) -> None:
     try:
         (name + acronym).encode()
     except UnicodeEncodeError:
@@ -153,7 +153,7 @@ def test_a_long_rule_at_its_own_naan_does_not_match_the_naan() -> None:
     assert '"!^ark:/?(.*)$!' in rule
 
 
-def test_an_entry_that_fits_no_rule_is_left_out() -> None:
+def test_entry_without_a_possible_rule_is_left_out() -> None:
     table = Table(
         [*TABLE.values(), entry("12345/y7", "https://y.example/${what}"), entry("13030", "https://x/" + "x" * 300)]
     )

@@ -1,4 +1,4 @@
-"""Every trap of FACTS and of the issue has its finding, and a good zone none."""
+"""Checks of a zone: each finding, and a valid zone without findings."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_text_that_is_not_a_zone_is_a_finding() -> None:
         ("@", "12345.ark.arpa."),
     ],
 )
-def test_the_zone_is_that_of_its_soa(head: str, owner: str) -> None:
+def test_zone_name_is_the_owner_of_the_soa(head: str, owner: str) -> None:
     text = f'{head} 60 IN SOA a. b. 1 2 3 4 5\n 60 IN NS a.\n{owner} 60 IN NAPTR 0 0 "h" "ark" "" 10.0.0.1.\n'
     lines = text.count("\n")
     assert found(text) == [f"{lines}: warning not-public {owner}"]

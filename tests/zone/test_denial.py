@@ -144,7 +144,7 @@ def test_hashes_are_those_of_dnspython(labels: Labels, salt: bytes, iterations: 
 
 
 @given(st.lists(NAME, min_size=1, max_size=8), NAME)
-def test_nsec_order_is_dnspythons(owners: list[Labels], asked: Labels) -> None:
+def test_nsec_order_is_that_of_dnspython(owners: list[Labels], asked: Labels) -> None:
     """The record chosen is that of the last owner at or before the name in canonical order, else the last of all."""
     zone = dns.zone.Zone(dns.name.root, relativize=False)
     for labels in owners:
@@ -211,7 +211,7 @@ TYPES = st.sampled_from(["A", "MX", "DS", "TXT", "NSEC", "ANY"])
 
 
 @given(st.lists(LABELS, max_size=5), TYPES, st.sampled_from([512, 1232]))
-def test_each_nsec_proof_proves(labels: list[bytes], rdtype: str, payload: int) -> None:
+def test_rfc4035_5_4_each_nsec_proof_is_complete(labels: list[bytes], rdtype: str, payload: int) -> None:
     """RFC 4035 5.4, read by dnspython's order of names: what a validator would have to find is there."""
     name = dns.name.Name((*labels, b"example", b""))
     reply = ask(SNAPSHOTS["nsec"], name.to_text(), rdtype, payload=payload)

@@ -1,4 +1,4 @@
-"""The difference of two zones: what counts as one, how it is shown, and the command."""
+"""Differences of two zones, the names that are lost, and the command."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.zones import HEAD, view_of
 
 
 @pytest.mark.parametrize("case", load_vectors("zone_diff")["case"])
-def test_what_is_shown(case: dict[str, Any]) -> None:
+def test_changes_as_text(case: dict[str, Any]) -> None:
     changes = ZoneDiff.between(view_of(case["old"]), view_of(case["new"])).changes
     assert [change.to_text() for change in changes] == case["shown"]
 
@@ -48,7 +48,7 @@ def text_of(records: list[tuple[str, int, str]]) -> str:
 
 
 @given(RECORDS, RECORDS)
-def test_it_is_empty_exactly_where_the_content_is_the_same(
+def test_difference_is_empty_if_and_only_if_the_records_are_the_same(
     old: list[tuple[str, int, str]], new: list[tuple[str, int, str]]
 ) -> None:
     one, other = view_of(text_of(old)), view_of(text_of(new))
@@ -61,7 +61,7 @@ def test_it_is_empty_exactly_where_the_content_is_the_same(
 
 
 @given(st.integers(0, 0xFFFFFFFF))
-def test_another_serial_changes_nothing_else(serial: int) -> None:
+def test_with_serial_changes_only_the_serial(serial: int) -> None:
     one = view_of("a A 192.0.2.1")
     other = with_serial(one, serial)
     assert other.serial == serial

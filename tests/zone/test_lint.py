@@ -89,21 +89,21 @@ SHOULDER = "https://x7.nlm.nih.gov/${content}"
     ],
     ids=["two shoulders and a NAAN", "a longer shoulder", "a NAAN that is not published", "redirects", "a short rule"],
 )
-def test_errors_name_what_no_zone_can_hold_and_whose_answer_its_arks_get(
+def test_errors_of_unpublishable_records_name_the_record_that_answers_instead(
     table: Table, expected: list[tuple[str, str, str]]
 ) -> None:
     errors = [finding for finding in lint(table) if finding.severity is Severity.ERROR]
     assert [(finding.record, finding.code, finding.value) for finding in errors] == expected
 
 
-def test_the_arks_of_a_shoulder_that_could_not_be_read_get_the_answer_of_its_naan() -> None:
+def test_unread_shoulder_is_answered_by_its_naan() -> None:
     unread = [TableError("target is a number", record="12345/x7"), TableError("no NAAN", line=3)]
     _, left_out = publishable(tables(), unread=unread)
     assert left_out.records == ("12345/x7", "-")
     assert left_out.answered_by_others == ("12345/x7",)
 
 
-def test_of_several_nmas_the_one_that_fits_no_rule_is_a_warning() -> None:
+def test_one_of_several_nmas_whose_rule_is_too_long_is_a_warning() -> None:
     usable, left_out = publishable(tables(entry("12345/x7", LONG, SHOULDER)))
     assert [nma.target for nma in usable["12345/x7"].nmas] == [SHOULDER]
     assert [(f.severity, f.code) for f in left_out] == [("warning", "rule-too-long")]

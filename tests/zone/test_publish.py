@@ -20,7 +20,7 @@ def test_a_change_without_a_higher_serial_is_refused() -> None:
     assert decide(view_of("a A 192.0.2.1", 0xFFFFFFFF), wrapped) is wrapped
 
 
-def test_force_allows_what_the_guards_refuse() -> None:
+def test_force_allows_a_version_that_the_guards_refuse() -> None:
     old, new = view_of(TEN, 5), view_of("", 4)
     assert decide(old, new, force=True) is new
 
@@ -32,7 +32,7 @@ def test_an_unchanged_file_changes_nothing(force: bool) -> None:
 
 
 @pytest.mark.parametrize(("kept", "limit", "good"), [(5, 0.3, True), (4, 0.3, False), (0, 0.8, True), (7, 0.0, False)])
-def test_a_zone_that_lost_its_names_is_refused(kept: int, limit: float, good: bool) -> None:
+def test_version_that_lost_too_many_names_is_refused(kept: int, limit: float, good: bool) -> None:
     new = view_of("".join(TEN.splitlines(keepends=True)[:kept]), 2)
     if good:
         assert decide(view_of(TEN), new, limit) is new

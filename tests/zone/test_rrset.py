@@ -1,4 +1,4 @@
-"""RRsets as values, and the layout of rdata, against dnspython."""
+"""RRsets: the canonical form of rdata, compared with dnspython."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries as NAPTR records: every target is said, shoulders only where they must, in the order that matches."""
+"""NAPTR records of entries: their targets, the shoulders that need rules, and their order."""
 
 from __future__ import annotations
 
@@ -21,23 +21,12 @@ def entry(target: str, shoulder: str = "", *more: str, naan: str = "12345") -> E
     return Entry(naan, shoulder, tuple(Nma(t) for t in (target, *more)))
 
 
-def texts(naan: Entry, *shoulders: Entry) -> list[str]:
-    return [naptr.to_text() for naptr in records(naan, shoulders)]
-
-
 def urls(ark: Ark, table: Table) -> list[str]:
     walk = Walk(ark)
     (root,) = walk.next()
     found = records(table[ark.naan], table.shoulders(ark.naan))
     walk.tell(root, Answer(Outcome.ANSWER, found, 60))
     return walk.result().urls()
-
-
-def test_the_records_of_an_example() -> None:
-    assert texts(entry("https://h.example:8443/p/ark:/${content}")) == [
-        r'10 10 "u" "ark" "!^ark:/?12345/(.*)$!https://h.example:8443/p/ark:/12345/\\1!" .',
-        r'100 10 "h" "ark" "" h.example\0588443.',
-    ]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +55,7 @@ def test_several_nmas_keep_their_order() -> None:
     assert [r.replacement for r in made if r.flags == b"h"] == [(b"a", b"example"), (b"b", b"example:80")]
 
 
-def test_a_shoulder_gets_a_rule_only_where_it_differs_from_what_it_would_inherit() -> None:
+def test_shoulder_has_a_rule_only_if_its_target_differs_from_the_inherited_one() -> None:
     naan = entry("https://a.example/${content}")
     same = entry("https://a.example/${content}", "x1")
     other = entry("https://b.example/${content}", "x6")
@@ -81,7 +70,7 @@ def test_a_suffix_target_differs_below_a_shoulder() -> None:
     assert not needed_shoulders(naan, [entry("https://a.example/x6${suffix}", "x6")])
 
 
-def test_more_lengths_of_shoulder_than_orders_below_ten() -> None:
+def test_more_shoulder_lengths_than_orders_below_that_of_the_naan() -> None:
     shoulders = [entry(f"https://s{n}.example/${{content}}", "x" * n) for n in range(1, 130)]
     made = records(entry("https://a.example/${content}"), shoulders)
     orders = [r.order for r in made]
@@ -98,13 +87,13 @@ def test_more_lengths_of_shoulder_than_orders_below_ten() -> None:
         ("https://h.example/!#~,;@%&=<", "delimit"),
     ],
 )
-def test_a_target_that_fits_no_rule_is_an_error_with_its_record(target: str, because: str) -> None:
+def test_target_without_a_possible_rule_is_an_error_that_names_the_record(target: str, because: str) -> None:
     with pytest.raises(ZoneError, match="12345/x6") as caught:
         records(Entry("12345"), [entry(target, "x6")])
     assert because in str(caught.value)
 
 
-def test_an_ipv6_host_has_no_h_record_and_a_bad_target_none_either() -> None:
+def test_ipv6_host_and_invalid_target_have_no_h_record() -> None:
     assert [r.flags for r in records(entry("https://[2001:db8::1]/${content}"))] == [b"u"]
     assert [r.flags for r in records(entry("nonsense/${content}"))] == [b"u"]
 
@@ -117,7 +106,9 @@ shoulders = st.text(alphabet="bx6.+*$", min_size=1, max_size=4)
 
 
 @given(targets, st.dictionaries(shoulders, targets, max_size=4), shoulders, st.sampled_from(["", "/c2", ".v1/", "%7d"]))
-def test_the_walk_gives_what_the_table_means(target: str, more: dict[str, str], name: str, tail: str) -> None:
+def test_walk_over_the_records_gives_the_url_of_the_table(
+    target: str, more: dict[str, str], name: str, tail: str
+) -> None:
     """For any targets and shoulders: the first URL through the records is the table's own."""
     table = Table([entry(target), *(entry(other, shoulder) for shoulder, other in more.items())])
     ark = Ark.parse(f"ark:12345/b{name}{tail}?info") if "." in name[:1] else Ark.parse(f"ark:/12345/{name}b{tail}?info")

@@ -1,4 +1,4 @@
-"""What stands in zones/ is what the commands make of it, sound, and served as it says."""
+"""The sample in zones/: built from its registry, without findings, and served."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_zone_is_the_one_built_from_the_sample(table: Table) -> None:
 
 
 @pytest.mark.parametrize("file", ["ark.arpa.zone", "20775.ark.arpa.zone"])
-def test_no_findings(file: str) -> None:
+def test_sample_zone_has_no_findings(file: str) -> None:
     assert examine((ZONES / file).read_text()).findings == []
 
 

@@ -49,7 +49,7 @@ def test_rdata_is_uncompressed_wire_with_its_case() -> None:
     assert view.nodes[parse("x.example")][35].rdatas == (b"\0\1\0\2\1h\3ark\0\1H\x0cExample:8443\0",)
 
 
-def test_signatures_go_with_what_they_cover() -> None:
+def test_signatures_are_attached_to_the_rrset_they_cover() -> None:
     signed = "www 60 A 192.0.2.1\nwww 60 RRSIG A 13 2 60 20300101000000 20200101000000 1 example. AAAA\n"
     node = view_zone(zone(signed)).nodes[parse("www.example")]
     assert node[1].signatures == node[46].rdatas

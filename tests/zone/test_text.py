@@ -1,4 +1,4 @@
-"""The zone writer: text that every reader takes alike."""
+"""Writer of zone files: text that all name servers read alike."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_colon_in_a_name_is_escaped() -> None:
 
 @given(st.lists(st.binary(min_size=1, max_size=20), min_size=1, max_size=4))
 @settings(max_examples=50)
-def test_any_name_survives_the_text(labels: list[bytes]) -> None:
+def test_any_name_is_written_and_read_back(labels: list[bytes]) -> None:
     made = example_zone()
     name = dns.name.Name((*labels, b"example", b""))
     for rdata in (dns.rdata.from_text("IN", "PTR", str(name)), dns.rdata.from_text("IN", "MX", f"1 {name}")):
