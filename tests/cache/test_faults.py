@@ -26,6 +26,7 @@ from maptr.discovery import Discovery, DiscoveryFailed, NoMappingAuthority
 from maptr.errors import ConfigError
 from maptr.registry.followed_file import LOOK_EVERY, WatchedTable
 from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, host, said, table
+from tests.support.ports import free_port
 from tests.support.scripted import Script, Scripted, zone
 from tests.support.waiting import until
 
@@ -38,7 +39,7 @@ class Server:
     def __init__(self) -> None:
         self.script: Script = GOOD
         self.queries = 0
-        self.port = 0
+        self.port = free_port()
         self._server: Scripted | None = None
 
     def start(self) -> None:
@@ -50,7 +51,6 @@ class Server:
                 super().server_bind()
 
         self._server = Here(self._answer)
-        self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def _answer(self, query: dns.message.Message) -> dns.message.Message | None:

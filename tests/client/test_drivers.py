@@ -94,7 +94,8 @@ def test_nxdomain_is_an_error_or_an_empty_discovery() -> None:
 def test_without_an_answer_there_is_an_error(
     answer: Script, error: type[DiscoveryFailed], outcome: Outcome, raise_on_none: bool
 ) -> None:
-    options: dict[str, Any] = {"lifetime": 0.3, "raise_on_none": raise_on_none}
+    lifetime = 0.3 if outcome is Outcome.TIMEOUT else 5.0
+    options: dict[str, Any] = {"lifetime": lifetime, "raise_on_none": raise_on_none}
     with serving(answer) as port:
         for find in (discover_at, lambda *args, **given: asyncio.run(discover_at_async(*args, **given))):
             with pytest.raises(error) as caught:

@@ -85,8 +85,8 @@ def test_a_walk_that_times_out_keeps_its_answers() -> None:
         alone: Discovery | None = None
         for driver in DRIVERS:
             started = time.monotonic()
-            found = driver(ARK, server, lifetime=0.6)
-            assert time.monotonic() - started < 0.6 + BOUND
+            found = driver(ARK, server, lifetime=0.9)
+            assert time.monotonic() - started < 0.9 + BOUND
             assert outcomes(found) == [(Outcome.ANSWER, ""), (Outcome.TIMEOUT, f"{server.name}: no reply")]
             assert [candidate.host for candidate in found] == ["h.example"]
             assert not found.complete
@@ -231,8 +231,8 @@ def test_dropped_questions_leave_room_for_others() -> None:
     with hostile(half) as server:
         started = time.monotonic()
         arks = [f"ark:{i}/x" for i in range(40)]
-        found = list(discover_many(arks, nameservers=[server.name], lifetime=0.6, concurrency=8))
-        assert time.monotonic() - started < 16 / 8 * 0.6 + BOUND
+        found = list(discover_many(arks, nameservers=[server.name], lifetime=0.9, concurrency=8))
+        assert time.monotonic() - started < 16 / 8 * 0.9 + BOUND
         assert [one.complete for one in found] == [False] * 16 + [True] * 24
         assert len(server.queries) == 40 + 16  # each of those without answer once
 

@@ -21,6 +21,7 @@ from maptr.server.stream import Certificate
 from tests.support.caching import Rig, host, said
 from tests.support.certificates import write_certificate
 from tests.support.http_gateway import TABLE, Gateway, HttpClient, gateway, get, request
+from tests.support.running import PATIENCE
 from tests.support.waiting import until
 
 TARGET = "/ark:12345/x1"
@@ -306,7 +307,7 @@ def test_a_compressed_body_is_refused(shared: Gateway) -> None:
 
 
 def test_slow_headers_end_the_connection() -> None:
-    with gateway(idle_timeout=0.2) as found, HttpClient(found.port) as client, HttpClient(found.port) as second:
+    with gateway(idle_timeout=1.0) as found, HttpClient(found.port) as client, HttpClient(found.port) as second:
         assert second.get("/health").status == 200
         stop = threading.Event()
 
@@ -329,7 +330,7 @@ def test_slow_headers_end_the_connection() -> None:
 
 
 def test_idle_connections_are_closed() -> None:
-    with gateway(idle_timeout=0.2) as found, HttpClient(found.port) as silent, HttpClient(found.port) as idle:
+    with gateway(idle_timeout=1.0) as found, HttpClient(found.port) as silent, HttpClient(found.port) as idle:
         assert idle.get("/health").status == 200
         assert silent.ended()
         assert idle.ended()
@@ -366,7 +367,7 @@ def test_a_client_that_does_not_read_is_disconnected(target: str) -> None:
         big(found)
         with HttpClient(found.port, receive_buffer=4096) as client:
             client.send(request(target) if target == "/metrics" else request(target) * 100)
-            until(lambda: found.http.connections, "the connection")
+            assert client.sock.recv(1)
             client.sock.setblocking(False)
             sent = 0
             while target == "/health" and sent < 60_000:  # until the server reads no more
@@ -380,7 +381,7 @@ def test_a_client_that_does_not_read_is_disconnected(target: str) -> None:
 
 
 def test_a_client_that_reads_a_long_response_slowly_gets_it() -> None:
-    with gateway(idle_timeout=1.0) as found:
+    with gateway(idle_timeout=PATIENCE) as found:
         big(found)
         with HttpClient(found.port, receive_buffer=65536) as client:
             client.send(request("/metrics"))
@@ -507,7 +508,7 @@ def test_a_client_that_leaves_does_not_end_the_lookup_of_others() -> None:
             first.send(request(TARGET))
             until(lambda: rig.dns.calls, "the lookup")
             other.send(request(TARGET))
-        time.sleep(0.05)
+        until(lambda: found.http.connections == 1, "the end of the first connection")
         rig.dns.gate.set()
         assert other.reply().headers["location"] == LOCATION
         assert rig.dns.calls == 1
@@ -537,7 +538,8 @@ def test_a_request_in_lines_is_charged_for_each_ark() -> None:
 # ---- stop
 
 
-def test_a_stop_answers_what_is_under_way_and_what_comes_on_open_connections() -> None:
+def test_a_stop_answers_what_is_under_way_and_what_comes_on_open_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "QUIET_TIMEOUT", PATIENCE)
     rig = Rig({"12345.ark.arpa.": said(host("h.example."))})
     rig.dns.gate = threading.Event()
     with gateway(rig) as found:
@@ -545,19 +547,29 @@ def test_a_stop_answers_what_is_under_way_and_what_comes_on_open_connections() -
         opened = HttpClient(found.port)
         assert opened.get("/health").status == 200
         until(lambda: rig.dns.calls, "the lookup")
-        late = threading.Timer(0.2, rig.dns.gate.set)
-        late.start()
-        asks = threading.Timer(0.05, lambda: opened.send(request("/health")))
-        asks.start()
-    late.join()
-    asks.join()
-    for client, status in ((under_way, 302), (opened, 200)):
+        replies = []
+
+        def ask_during_the_stop() -> None:
+            until(lambda: not is_listening(found.port), "the stop")
+            replies.append(opened.get("/health"))
+            rig.dns.gate.set()
+            replies.append(under_way.reply())
+
+        asking = threading.Thread(target=ask_during_the_stop)
+        asking.start()
+    asking.join()
+    assert [(reply.status, reply.headers["connection"]) for reply in replies] == [(200, "close"), (302, "close")]
+    for client in (under_way, opened):
         with client:
-            reply = client.reply()
-            assert (reply.status, reply.headers["connection"]) == (status, "close")
             assert client.ended()
-    with pytest.raises(ConnectionError):
-        HttpClient(found.port)
+
+
+def is_listening(port: int) -> bool:
+    try:
+        with HttpClient(port):
+            return True
+    except ConnectionError:
+        return False
 
 
 # ---- TLS
@@ -595,6 +607,7 @@ def test_a_handshake_has_a_limit_of_time_and_number(tmp_path: Path) -> None:
                 second.sock.close()
         with HttpClient(found.port) as silent:
             assert silent.ended()
+        found.configure(tls, idle_timeout=60, max_connections=2)
         with HttpClient(found.port, tls=trusts) as client:
             assert client.get("/health").status == 200
 

@@ -206,19 +206,20 @@ def test_a_connection_closed_in_its_handshake_leaves_nothing_behind(directory: P
         for sock in socks[:-2]:
             while not streams.is_closed(sock):  # the server's part of the handshake
                 pass
-        assert (server.counters.open, server.counters.shed) == (2, 38)
+        streams.wait_for(lambda: (server.counters.open, server.counters.shed) == (2, 38))
         with connect_tls(server.port, directory) as secure:
             assert streams.ask(secure).id == streams.QUERY.id
 
 
 def test_a_slow_handshake_is_disconnected_at_its_time_limit(directory: Path) -> None:
-    with listening_tls(directory, HANDSHAKE_TIMEOUT=1.0, max_per_client=100) as server, contextlib.ExitStack() as stack:
+    with listening_tls(directory, HANDSHAKE_TIMEOUT=0.2, max_per_client=100) as server, contextlib.ExitStack() as stack:
         slow = [stack.enter_context(streams.connect(server.port)) for _ in range(50)]
+        streams.wait_for(lambda: server.counters.accepted == 50)
         for octet in hello()[:-1]:
             for sock in slow:
                 with contextlib.suppress(OSError):
                     sock.sendall(bytes((octet,)))
-        with connect_tls(server.port, directory) as other:
+        with streams.limited(HANDSHAKE_TIMEOUT=PATIENCE), connect_tls(server.port, directory) as other:
             assert streams.ask(other).id == streams.QUERY.id
         assert all(map(streams.is_closed, slow))
         streams.wait_for(lambda: not server.counters.open)

@@ -183,31 +183,35 @@ def test_a_read_only_state_folder_is_not_locked(tmp_path: Path) -> None:
     assert not (lock.parent / "elsewhere").exists()
 
 
-# --- signals while it starts
+# --- signals while it starts or reloads
 
 SLOW = """
 import os, sys, time
 from maptr.cli.group import main
 from maptr.server import publisher
 
-start = publisher.start
+publish = publisher.publish
 
 def slow(*arguments, **options):
-    served = start(*arguments, **options)
+    served = publish(*arguments, **options)
     print("zones are read", file=sys.stderr, flush=True)
     while not os.path.exists("go"):
         time.sleep(0.01)
     return served
 
-publisher.start = slow
+publisher.publish = slow
 main(sys.argv[1:], prog_name="maptr")
 """
 
 
 class SlowMaptr(Maptr):
-    """Answers nothing until there is a file ``go`` in its directory."""
+    """A server that, after reading its zones, waits for a file ``go`` in its directory."""
+
+    starts_at_once = False
 
     def configure(self) -> list[str]:
+        if self.starts_at_once:
+            (self.directory / "go").touch()
         python, _, _, *words = super().configure()
         return [python, "-c", SLOW, *words]
 
@@ -237,6 +241,17 @@ def test_signals_during_the_start_are_handled_once_ready(slow: Maptr, zone_file:
 
 def test_sigterm_during_the_start_ends_it_at_once(slow: Maptr) -> None:
     assert slow.stop() == -signal.SIGTERM
+
+
+def test_sigterm_during_a_long_reload_does_not_wait_for_it(zone_file: Path) -> None:
+    server = SlowMaptr({"a.test": zone_file})
+    server.starts_at_once = True
+    with server:
+        (server.directory / "go").unlink()
+        zone_file.write_text(zone_text(2))
+        server.wait_for("zones are read", server.hang_up())
+        assert server.stop() == 0
+        assert not any("reloaded" in line for line in server.lines)
 
 
 def test_signals_are_unblocked_at_the_end_of_the_context() -> None:

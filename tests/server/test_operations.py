@@ -201,7 +201,7 @@ FAULTS = {
     "SIGTERM and kill -9": (
         "daemon.sigterm_during_the_start_ends_it_at_once",
         "operations.sigterm_under_load",
-        "operations.sigterm_during_a_long_reload",
+        "daemon.sigterm_during_a_long_reload_does_not_wait_for_it",
         "operations.kill_9_under_load_and_during_reloads",
         "signer.a_version_stored_but_never_served_is_served",
         "listeners.a_transfer_continues_with_the_old_zone_after_a_reload",
@@ -249,7 +249,7 @@ def test_a_full_disk(site: Site) -> None:
 
 def test_sigterm_under_load(site: Site) -> None:
     port = site.start()
-    with Load(port, patience=0.5) as load, socket.create_connection(("127.0.0.1", port), PATIENCE) as half:
+    with Load(port, patience=2.0) as load, socket.create_connection(("127.0.0.1", port), PATIENCE) as half:
         half.sendall(b"\0")
         while load.asked < 50 and not load.faults:
             time.sleep(0.01)
@@ -258,15 +258,6 @@ def test_sigterm_under_load(site: Site) -> None:
     assert site.server.lines[-1] == "maptr: stopped"
     assert not [line for line in site.server.lines if "rror" in line or "Traceback" in line]
     assert not site.socket.exists()
-
-
-def test_sigterm_during_a_long_reload(site: Site) -> None:
-    site.start()
-    site.write_zone("a.test", zone_text(2) + "".join(f"n{number} A 192.0.2.1\n" for number in range(60_000)))
-    site.server.hang_up()
-    time.sleep(0.3)
-    assert site.server.stop(signal.SIGTERM) == 0
-    assert not any("reloaded" in line for line in site.server.lines), "it was given up, not waited for"
 
 
 def test_kill_9_under_load_and_during_reloads(site: Site) -> None:

@@ -334,9 +334,15 @@ def test_after_a_truncated_response_tcp_is_used() -> None:
 
 
 def test_the_last_observed_serial_stays_after_a_failure() -> None:
-    serials = iter([5])
-    secondary = Secondary(lambda query: [soa(query, serial) for serial in islice(serials, 1)])
-    observed = seen(secondary, lambda observed: bool(observed.error), timeout=0.05)
+    observed_once = False
+
+    def until(observed: primary.SecondaryState) -> bool:
+        nonlocal observed_once
+        observed_once |= observed.serial == 5
+        return observed_once and bool(observed.error)
+
+    secondary = Secondary(lambda query: [] if observed_once else [soa(query, 5)])
+    observed = seen(secondary, until, timeout=0.05)
     assert observed == primary.SecondaryState(serial=5, at=NOW, error="no answer")
 
 
