@@ -95,8 +95,10 @@ class LogStream(logging.Handler):
         try:
             line = self._encoded(record)
             if lost:
-                lines = f"{lost} lines of the log lost: there was no room for them"
-                line = self._encoded(logging.LogRecord("maptr.serve", logging.WARNING, "", 0, lines, (), None)) + line
+                log_line = f"{lost} lines of the log lost: there was no room for them"
+                line = (
+                    self._encoded(logging.LogRecord("maptr.serve", logging.WARNING, "", 0, log_line, (), None)) + line
+                )
         except Exception:
             self.handleError(record)
             return
