@@ -104,7 +104,7 @@ def cut(site: Site, name: str, off: bool) -> Callable[[], None]:
 
 
 def rollover(site: Site) -> list[Happening]:
-    """The steps of docs/dnssec.md for a CSK. The DS goes to the resolver's and the clients' trust anchors."""
+    """The steps of docs/admin.md for a CSK. The DS goes to the resolver's and the clients' trust anchors."""
 
     def activate() -> None:
         (old,), (new,) = site.key_tags("active"), site.key_tags("published")
