@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import http.client
+import re
 import shutil
 import socket
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from tests.support.certificates import write_certificate
 from tests.support.command_line import home, run, run_process
-from tests.support.peers import Maptr
+from tests.support.gateway_process import GatewayProcess, request
 from tests.support.scripted import serving, zone
 from tests.support.waiting import until
 
@@ -28,69 +25,42 @@ URL = "https://x60.example.net/item/np1wh8k"
 PRIVATE = "12345:\n    127.0.0.1:8080  ACR\n"
 
 
-class Reply(NamedTuple):
-    status: int
-    location: str
-    source: str
-    text: str
-
-
-class Gateway(Maptr):
-    """``maptr gateway`` as a process."""
-
-    def configure(self) -> list[str]:
-        return [sys.executable, "-m", "maptr", "gateway", *self.options]
-
-    def ports(self) -> list[int]:
-        ready = self.wait_for("^maptr: ready, serving on (.*)$")[1]
-        return [int(url.strip("/").rpartition(":")[2]) for url in ready.split(", ")]
-
-    def get(self, target: str, port: int = 0) -> Reply:
-        connection = http.client.HTTPConnection("127.0.0.1", port or self.ports()[0], timeout=30)
-        connection.request("GET", target)
-        reply = connection.getresponse()
-        text = reply.read().decode(errors="replace")
-        connection.close()
-        return Reply(reply.status, reply.headers.get("Location", ""), reply.headers.get("Maptr-Source", ""), text)
-
-
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as found:
-        yield found
-
-
-def start(stack: ExitStack, *options: object) -> Gateway:
-    gateway = Gateway({}, "--listen", "127.0.0.1:0", *map(str, options))
-    stack.callback(gateway.stop)
-    gateway.launch()
-    return gateway
+def redirect(gateway: GatewayProcess, target: str) -> tuple[int, str | None]:
+    """The status of a response, and where it redirects to."""
+    reply = gateway.ask(target)
+    return reply.status, reply.headers.get("location")
 
 
 # ---- options
 
 
 @pytest.mark.usefixtures("home")
-def test_a_table_alone_and_a_private_host(stack: ExitStack, tmp_path: Path) -> None:
+def test_a_table_alone_and_a_private_host(tmp_path: Path) -> None:
     table = tmp_path / "natab"
     table.write_text(PRIVATE)
-    words = ("--table", table, "--policy", "natab-only", "--choose", "random", "--listen", "127.0.0.1:0")
-    gateway = start(stack, *words, "--allow-private")
-    first, second = gateway.ports()
-    assert first != second
-    for port in (first, second):
-        assert gateway.get("/ark:12345/x1", port).location == "https://127.0.0.1:8080/ark:/12345/x1"
-    assert [line for line in gateway.lines if "ready" not in line] == [], "one line when ready, none for a request"
-    assert gateway.stop() == 0
-    assert gateway.lines[-1] == "maptr: stopped"
-    assert "127.0.0.1 is not a public host" in start(stack, *words).get("/ark:12345/x1").text
+    words = ("--table", str(table), "--policy", "natab-only", "--choose", "random", "--listen", "127.0.0.1:0")
+    with GatewayProcess(*words, "--allow-private") as gateway:
+        ports = re.findall(r":(\d+)/", gateway.wait_for("^maptr: ready, serving on .*$")[0])
+        assert len(set(ports)) == 2
+        for port in ports:
+            location = request(int(port), "/ark:12345/x1").headers["location"]
+            assert location == "https://127.0.0.1:8080/ark:/12345/x1"
+        assert [line for line in gateway.lines if "ready" not in line] == [], "one line when ready, none for a request"
+        assert gateway.stop() == 0
+        assert gateway.lines[-1] == "maptr: stopped"
+    with GatewayProcess(*words) as gateway:
+        assert "127.0.0.1 is not a public host" in gateway.ask("/ark:12345/x1").body
 
 
 @pytest.mark.usefixtures("home")
-def test_dns_alone_at_another_origin(stack: ExitStack) -> None:
-    with serving(zone({"12345.ark.example.": ['0 0 "h" "ark" "" h.example.']})) as port:
-        gateway = start(stack, f"@127.0.0.1#{port}", "--origin", "ark.example")
-        assert gateway.get("/ark:12345/x1")[:3] == (302, "https://h.example/ark:12345/x1", "dns")
+def test_dns_alone_at_another_origin() -> None:
+    with (
+        serving(zone({"12345.ark.example.": ['0 0 "h" "ark" "" h.example.']})) as port,
+        GatewayProcess(f"@127.0.0.1#{port}", "--origin", "ark.example") as gateway,
+    ):
+        reply = gateway.ask("/ark:12345/x1")
+        assert (reply.status, reply.headers["location"]) == (302, "https://h.example/ark:12345/x1")
+        assert reply.headers["maptr-source"] == "dns"
 
 
 @pytest.mark.usefixtures("home")
@@ -204,16 +174,14 @@ def test_one_file_for_serve_and_gateway() -> None:
     assert done.stderr.startswith("maptr: zone ark.arpa. not loaded, queries get SERVFAIL: ark.arpa.zone:1: ")
 
 
-def test_a_named_configuration_needs_no_table_for_clients(home: Path, stack: ExitStack) -> None:
+def test_a_named_configuration_needs_no_table_for_clients(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copy(ZONES / "ark.arpa.zone", home / "ark.arpa.zone")
     config = home / "maptr.toml"
-    config.write_text('[serve]\nlog_format = "json"\n[[zone]]\nname = "ark.arpa"\nfile = "ark.arpa.zone"\n')
-    query = "AAABAAABAAAAAAAAA2FyawRhcnBhAAAGAAE"  # ark.arpa SOA
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MAPTR_CONFIG", str(config))
-        gateway = start(stack, "@127.0.0.1#9")
-    ready = gateway.wait_for(r'^{.*"message": "ready, serving on http://127\.0\.0\.1:(\d+)/"')
-    assert gateway.get(f"/dns-query?dns={query}", int(ready[1])).status == 200
+    config.write_text('[[zone]]\nname = "ark.arpa"\nfile = "ark.arpa.zone"\n')
+    monkeypatch.setenv("MAPTR_CONFIG", str(config))
+    with GatewayProcess("@127.0.0.1#9") as gateway:
+        query = "AAABAAABAAAAAAAAA2FyawRhcnBhAAAGAAE"  # ark.arpa SOA
+        assert gateway.ask(f"/dns-query?dns={query}").status == 200
 
 
 @pytest.mark.usefixtures("home")
@@ -225,28 +193,28 @@ def test_the_table_of_table_pull_is_the_default() -> None:
     assert "table 1 records" in listening("--table", "natab", "--policy", "natab-only")
 
 
-def test_a_table_that_is_pulled_later_is_used(home: Path, stack: ExitStack) -> None:
+def test_a_table_that_is_pulled_later_is_used(home: Path) -> None:
     config = home / "maptr.toml"
     config.write_text(f'[table]\nfile = "naans.json"\nurl = "{SAMPLE}"\n[cache]\npolicy = "natab-only"\n')
-    gateway = start(stack, "--config", config)
-    waiting = gateway.get("/ready")
-    assert (waiting.status, waiting.text) == (503, "table: the file does not exist\n")
-    assert gateway.get(f"/{ARK}").status == 503
-    run("table", "pull", "--config", config, "--apply", code=0)
-    until(lambda: gateway.get("/ready").status == 200, "a gateway with its table")
-    assert gateway.get(f"/{ARK}")[:2] == (302, URL)
+    with GatewayProcess("--config", str(config)) as gateway:
+        waiting = gateway.ask("/ready")
+        assert (waiting.status, waiting.body) == (503, "table: the file does not exist\n")
+        assert gateway.ask(f"/{ARK}").status == 503
+        run("table", "pull", "--config", config, "--apply", code=0)
+        until(lambda: gateway.ask("/ready").status == 200, "a gateway with its table")
+        assert redirect(gateway, f"/{ARK}") == (302, URL)
 
 
-def test_a_reload_reads_the_same_file_again(home: Path, stack: ExitStack) -> None:
+def test_a_reload_reads_the_same_file_again(home: Path) -> None:
     config = home / "maptr.toml"
     base = f'[cache]\nnatab = "{SAMPLE}"\npolicy = "natab-only"\n[gateway]\n'
     config.write_text(base)
-    gateway = start(stack, "--config", config)
-    assert gateway.get("/ark:00000/x1").status == 404
-    config.write_text(f'{base}root = "https://n2t.example"\n')
-    gateway.wait_for("^maptr: reloaded$", gateway.hang_up())
-    assert gateway.get("/ark:00000/x1").location == "https://n2t.example/ark:00000/x1"
-    for mend in (lambda: config.write_text(f"{base}rate = -1\n"), config.unlink):
-        mend()
-        gateway.wait_for("^maptr: not reloaded", gateway.hang_up())
-        assert gateway.get("/ark:00000/x1").location == "https://n2t.example/ark:00000/x1"
+    with GatewayProcess("--config", str(config)) as gateway:
+        assert gateway.ask("/ark:00000/x1").status == 404
+        config.write_text(f'{base}root = "https://n2t.example"\n')
+        gateway.wait_for("^maptr: reloaded$", gateway.hang_up())
+        assert redirect(gateway, "/ark:00000/x1") == (302, "https://n2t.example/ark:00000/x1")
+        for damage in (lambda: config.write_text(f"{base}rate = -1\n"), config.unlink):
+            damage()
+            gateway.wait_for("^maptr: not reloaded", gateway.hang_up())
+            assert redirect(gateway, "/ark:00000/x1") == (302, "https://n2t.example/ark:00000/x1")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import http.client
 import json
 import os
 import re
@@ -17,7 +16,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+from urllib.request import urlopen
 
 import dns.message
 import dns.query
@@ -30,6 +30,7 @@ from maptr.protocol.numbers import SERVER_PORT as PORT
 from maptr.registry.followed_file import pull_file
 from maptr.registry.pull import OFFICIAL
 from tests.support.command_line import MAPTR, home, run, run_process
+from tests.support.gateway_process import Reply, request
 from tests.support.http_server import http_server, sends
 from tests.support.registries import natab
 from tests.support.server_process import PATIENCE
@@ -63,12 +64,6 @@ class User:
 
     def urls(self, *arks: str) -> list[str]:
         return run_process("url", *arks, cwd=self.home, env=self.environment).stdout.splitlines()
-
-
-class Reply(NamedTuple):
-    status: int
-    location: str
-    content: bytes
 
 
 class Up:
@@ -107,14 +102,9 @@ class Up:
         assert found is not None, self.said
         return found[1]
 
-    def get(self, target: str) -> Reply:
-        """A response of the gateway; a redirect is not followed."""
-        connection = http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=PATIENCE)
-        connection.request("GET", target)
-        reply = connection.getresponse()
-        found = Reply(reply.status, reply.headers.get("Location", ""), reply.read())
-        connection.close()
-        return found
+    def ask(self, target: str) -> Reply:
+        """A response of the gateway."""
+        return request(int(self.url.rpartition(":")[2]), target)
 
     def end(self, number: int = signal.SIGINT) -> int:
         self.process.send_signal(number)
@@ -153,17 +143,19 @@ def test_the_gateway_serves_the_same_table_and_zone(user: User) -> None:
     up = user.up("--sample").ready()
     assert f"gateway   {up.url}/\n" in up.said
     user.run("up", "--sample", said=f"on 127.0.0.1#{up.port} and {up.url}/; try")
-    assert up.get(f"/{ARK}")[:2] == (302, "https://ark.nlm.example.org/ark:/12025/x1")
-    assert up.get("/ark:12345?info").content.startswith(b"erc:")
-    assert b"<html" in up.get("/").content
-    until(lambda: up.get("/ready").content == b"ready\n", "a gateway that is ready")
+    found = up.ask(f"/{ARK}")
+    assert (found.status, found.headers["location"]) == (302, "https://ark.nlm.example.org/ark:/12025/x1")
+    assert up.ask("/ark:12345?info").body.startswith("erc:")
+    assert "<html" in up.ask("/").body
+    until(lambda: up.ask("/ready").body == "ready\n", "a gateway that is ready")
     query = dns.message.make_query("12025.ark.arpa.", "NAPTR", id=0)
     question = base64.urlsafe_b64encode(query.to_wire()).rstrip(b"=").decode()
-    answer = dns.message.from_wire(up.get(f"/dns-query?dns={question}").content)
+    with urlopen(f"{up.url}/dns-query?dns={question}", timeout=PATIENCE) as response:
+        answer = dns.message.from_wire(response.read())
     assert answer.answer == dns.query.udp(query, "127.0.0.1", PATIENCE, up.port).answer
     assert up.end(signal.SIGTERM) == 0
     with pytest.raises(ConnectionRefusedError):
-        up.get("/")
+        up.ask("/")
 
 
 def test_without_the_extra_dns_alone_is_served(user: User) -> None:
@@ -232,11 +224,14 @@ def test_the_registry_is_pulled_and_served_and_the_table_stays(user: User) -> No
         assert f"pulled from {url}" in up.said
         assert user.urls("ark:10003/x1") == ["https://h.example.org/ark:/10003/x1"]
         assert json.loads(user.run("url", "--json", "ark:10003/x1").stdout)["source"] == "dns"
-        assert up.get("/ark:10000/x1").location == "https://h.example.org/ark:/10000/x1"
+        assert up.ask("/ark:10000/x1").headers["location"] == "https://h.example.org/ark:/10000/x1"
         content = natab(*range(10000, 10011)).replace(b"h.example.org", b"i.example.org", 1)
         user.run("reload", "--config", str(user.running))
         until(lambda: user.urls("ark:10010/x1") == ["https://h.example.org/ark:/10010/x1"], "a pull by the reload")
-        until(lambda: "//i." in up.get("/ark:10000/x1").location, "a gateway that forgets the answer of the old zone")
+        until(
+            lambda: "//i." in up.ask("/ark:10000/x1").headers["location"],
+            "a gateway that forgets the answer of the old zone",
+        )
         assert up.end() == 0
     assert "naans stays" in up.said
     user.environment["MAPTR_CLIENT_NAMESERVERS"] = f"127.0.0.1#{up.port}"
@@ -330,7 +325,7 @@ def test_in_an_archive_the_sample_is_served_from_a_copy(user: User) -> None:
     user.environment["PYTHONPATH"] = os.pathsep.join([archive, *(path for path in sys.path if path)])
     up = user.up("--sample").ready()
     assert user.urls("ark:12345/x60np1wh8k") == ["https://x60.example.net/item/np1wh8k"]
-    assert b"<html" in up.get("/").content
+    assert "<html" in up.ask("/").body
     assert up.end() == 0
     assert (user.data / "up" / "sample.json").exists()
 
