@@ -475,28 +475,19 @@ def test_a_source_that_is_a_file_starts_from_the_folder_of_the_configuration() -
     assert set_outside.table.url == "mine.json"
 
 
-def test_one_file_for_serve_and_gateway() -> None:
-    text = (
-        EXAMPLE
-        + """\
+def test_the_section_for_the_gateway() -> None:
+    text = """\
 [gateway]
-listen = ["127.0.0.1:8080", "[::1]:8080"]
 public_url = "https://ark.example.org/"
-root = "https://n2t.net"
 metadata = "https://about.example.org/?ark=${pid}&as=${inflection}"
 redirects = "single.csv"
-certificate = "tls.crt"
-key = "tls.key"
 drift_every = "1d"
 proxies = ["192.0.2.0/24", "::1"]
 """
-    )
     gateway = parse(text, directory=Path("/etc"), environment={"MAPTR_GATEWAY_RATE": "50"}).gateway
-    assert gateway.listen == (Address("127.0.0.1", 8080), Address("::1", 8080))
-    assert (gateway.public_url, gateway.root) == ("https://ark.example.org", "https://n2t.net")
+    assert gateway.public_url == "https://ark.example.org"
     assert gateway.metadata == "https://about.example.org/?ark=${pid}&as=${inflection}"
-    assert (gateway.redirects, gateway.certificate) == (Path("/etc/single.csv"), Path("/etc/tls.crt"))
-    assert (gateway.drift_every, gateway.rate) == (86_400, 50)
+    assert (gateway.redirects, gateway.drift_every, gateway.rate) == (Path("/etc/single.csv"), 86_400, 50)
     assert gateway.proxies == (read_network("192.0.2.0/24"), read_network("::1"))
 
 
