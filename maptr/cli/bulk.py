@@ -259,7 +259,7 @@ def _size(source: IO[bytes]) -> int | None:
 
 @contextmanager
 def open_input(name: str, *, twice: bool = False) -> Iterator[IO[bytes]]:
-    """The file, or stdin for ``-``; a temporary copy if it is to be read ``twice`` and is a pipe."""
+    """The file, or stdin for ``-``. A pipe that is to be read ``twice`` is copied to a temporary file."""
     with nullcontext(output.standard_input()) if name == "-" else Path(name).open("rb") as file:
         if not twice or file.seekable():
             yield file
@@ -271,15 +271,15 @@ def open_input(name: str, *, twice: bool = False) -> Iterator[IO[bytes]]:
 
 
 class Lines:
-    """The lines of a file by number, each as the text of an ARK: the whole line or, of CSV and TSV, one column.
+    """The numbered texts of a file: its lines or, for CSV and TSV, one column of each line.
 
-    A record of CSV is one line. Raises UsageError for a ``column`` that the header, the first line, does not have.
+    A record of CSV is one line. Raises UsageError for a ``column`` that is not in the header, which is the first line.
     """
 
     def __init__(self, source: IO[bytes], column: str | None) -> None:
         self._source = source
         self._limit = MAX_TEXT + 2 if column is None else MAX_ROW
-        self._before = 0  # lines of the header, and above it
+        self._before = 0  # number of lines down to the header
         self._column: int | None = None
         self._delimiter = ""  # known from the first line on
         if column is not None and re.fullmatch("[0-9]{1,9}", column):
@@ -295,7 +295,7 @@ class Lines:
         self._start = source.tell() if source.seekable() else 0
 
     def read(self, update: Callable[..., object] = lambda *, advance: None) -> Iterator[tuple[int, bytes]]:
-        """Number and text of each line, in bounded memory. ``update`` is called as that of ``output.progress``."""
+        """The number and the text of each line, in bounded memory. ``update`` is that of ``output.progress``."""
         number = self._before
         while line := self._next_line():
             rest, size = line, len(line)
@@ -318,7 +318,7 @@ class Lines:
         return self._source.readline(self._limit).removeprefix(BOM_UTF8)
 
     def _find(self, column: str, header: bytes) -> int:
-        """The index of a column by its name in the header, whose delimiter is that of all lines."""
+        """The index of the column with this name in the header, whose delimiter all lines have."""
         names: list[str] = []
         for self._delimiter in DELIMITERS:
             with suppress(csv.Error):
@@ -380,7 +380,7 @@ def _text(line: bytes) -> str:
 
 
 def row_of(number: int, discovery: Discovery, require: str | None) -> Row:
-    """The row of a discovery; its note says why there is no URL, or which source other than DNS has it."""
+    """The row of a discovery. Its note has the reason if there is no URL, and the source if that is not DNS."""
     row: Row = {"line": number, "status": FOUND, "ark": str(discovery.ark), "url": "", "note": ""}
     try:
         discovery.raise_for_security(require)
@@ -399,12 +399,12 @@ def row_of(number: int, discovery: Discovery, require: str | None) -> Row:
 
 
 def csv_text(value: object) -> str:
-    """A value in CSV, without characters that other programs may obey."""
+    """A value in CSV, without control characters."""
     return printable(str(value))
 
 
 def writer(sink: TextIO, as_json: bool, *, header: bool) -> Callable[[Row], object]:
-    """A function that writes a row as CSV or JSON; ``header``: CSV's first line is written at once."""
+    """A function that writes a row as CSV or JSON. ``header``: write the first line of CSV now."""
     if as_json:
         return lambda row: sink.write(output.json_text(row, sink) + "\n")
     rows = csv.DictWriter(sink, COLUMNS, extrasaction="ignore", lineterminator="\n")
@@ -414,9 +414,9 @@ def writer(sink: TextIO, as_json: bool, *, header: bool) -> Callable[[Row], obje
 
 
 class Rows:
-    """The rows of a run: the cache judges each discovery, the chooser chooses, and the rows are counted and written.
+    """The rows of a run. Each discovery passes the cache's policy and the chooser; its row is then counted and written.
 
-    Rows are held until those of the lines before them are written. If ``ordered``, discoveries come in the order of
+    A row is held until the rows of all earlier lines are written. If ``ordered``, discoveries come in the order of
     their lines. A chooser that connects to servers runs in threads, while DNS is asked for other ARKs. ``close`` drops
     the rows that are held.
     """
@@ -431,7 +431,7 @@ class Rows:
         chooser: Chooser | None = None,
     ) -> None:
         self.counts: Counter[str] = Counter()  # by status, and those from the table
-        self.advice = ""  # of the discoveries so far, to be printed once
+        self.advice = ""  # what to do about an origin that does not exist, to be printed once
         self.uses_table = cache is not None and not getattr(cache.policy, "takes_dns", False)
         self._write = write
         self._ordered = ordered
@@ -442,14 +442,14 @@ class Rows:
         self._held: list[tuple[int, Row | Future[Discovery]]] = []  # a heap by line number
 
     def answered(self, number: int, ark: Ark) -> bool:
-        """True if the table answers, so that DNS is not asked; else the row of the line comes later."""
+        """Whether the table answers, so that DNS is not asked. If so, the line has its row."""
         found = self._cache.unasked(ark) if self._cache is not None and self.uses_table else None
         if found is not None:
             self._choose(number, found)
         return found is not None
 
     def found(self, number: int, discovery: Discovery) -> None:
-        """Take a discovery made by DNS."""
+        """Add the row of a discovery that was made by DNS."""
         if self._cache is not None:
             discovery = self._cache.judge(discovery)
         self.advice = self.advice or lookup.advice_of(discovery)
@@ -463,12 +463,12 @@ class Rows:
             self.put(number, row_of(number, prefer(found, self._chooser), self._require))
 
     def put(self, number: int, row: Row | Future[Discovery]) -> None:
-        """Take the row of a line that DNS is not asked for, or the discovery that it is made of."""
+        """Hold the row of a line, or the future discovery of the row, and write the rows that are due."""
         heapq.heappush(self._held, (number, row))
         self.write(0 if self._ordered else math.inf)
 
     def write(self, last: float = math.inf, *, wait: bool = False) -> None:
-        """Write the rows up to the line ``last``, or to one that is still being chosen, unless ``wait``."""
+        """Write the rows up to the line ``last``. Stop at a row whose chooser still runs, unless ``wait``."""
         while self._held and (self._held[0][0] <= last or len(self._held) > MAX_HELD):
             number, row = self._held[0]
             if isinstance(row, Future):
@@ -476,15 +476,12 @@ class Rows:
                     return
                 row = row_of(number, row.result(), self._require)
             heapq.heappop(self._held)
-            self._count(row)
+            self.counts[str(row["status"])] += 1
+            self.counts["table"] += row.get("source") == "natab"
+            if row["status"] == BAD and self.counts[BAD] <= MAX_SHOWN:
+                more = "; further bad lines are only in the output" if self.counts[BAD] == MAX_SHOWN else ""
+                output.warning(f"line {row['line']}: {row['note']}{more}")
             self._write(row)
-
-    def _count(self, row: Row) -> None:
-        self.counts[str(row["status"])] += 1
-        self.counts["table"] += row.get("source") == "natab"
-        if row["status"] == BAD and self.counts[BAD] <= MAX_SHOWN:
-            more = "; further bad lines are only in the output" if self.counts[BAD] == MAX_SHOWN else ""
-            output.warning(f"line {row['line']}: {row['note']}{more}")
 
     def close(self) -> None:
         if self._pool is not None:
@@ -530,14 +527,14 @@ def kept_rows(target: Path, lines: Lines, *, as_json: bool, profile: Profile) ->
 
 
 def _rows(file: IO[bytes], as_json: bool, target: Path) -> Iterator[tuple[int, int, str]]:
-    """Record number, line number and ARK of each complete row; the file is left at the end of the last one."""
+    """The record number, line number and ARK of each complete row. The file is left at the end of the last row."""
     record = whole = 0
     begins = _DOCUMENT if as_json else _HEADER
     while line := file.readline():
         if record == 0 and not (line.startswith(begins) or (not line.endswith(b"\n") and begins.startswith(line))):
             raise _not_ours(target, 1, f"it does not begin with {begins.decode().strip()}")
         if not line.endswith(b"\n"):
-            break  # an interrupted run cut it
+            break  # an interrupted run wrote a part of it
         whole += len(line)
         record += 1
         if record == 1 and not as_json:

@@ -257,7 +257,7 @@ def walk_options(given: LookupOptions, config: Config | None) -> dict[str, Any]:
 
 
 def scheme_of(given: str | None, config: Config | None) -> str:
-    """The scheme of hosts without one: that of the option, else of the configuration, else https."""
+    """The scheme for hosts that have none: from the option, else from the configuration, else https."""
     return given or (config.client.scheme if config is not None else "https")
 
 
@@ -273,10 +273,8 @@ def table_of(config: Config | None) -> str | None:
 
 
 def cache_of(servers: list[str], given: LookupOptions, config: Config | None) -> Cache | None:
-    """The cache, if one is set up and no server is named; None if DNS is asked directly.
-
-    Raises ConfigError for options that do not go together.
-    """
+    """The cache, if one is set up and no server is named; otherwise None. Raises ConfigError for options that exclude
+    each other."""
     wanted = given.table is not None or given.policy is not None
     if given.no_cache and wanted:
         raise ConfigError("--no-cache goes with neither --table nor --policy")

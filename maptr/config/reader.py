@@ -50,7 +50,7 @@ class Sources(TypedDict, total=False):
 
 
 def load(path: Path | None, *, secrets: bool = True, **sources: Unpack[Sources]) -> Config:
-    """The configuration of a file, or the one without a file. The files with ``secrets`` are read too.
+    """The configuration of a file, or without a file. ``secrets``: also read the files that have the secrets.
 
     Raises ConfigError with file, line and key, or ConfigErrors for several mistakes; and OSError if the file itself
     cannot be read.

@@ -1,4 +1,4 @@
-"""``maptr table probe``: what it prints and keeps, and what ``table drift`` makes of it."""
+"""``maptr table probe``: its output, the results that it keeps, and the use of these by ``table drift``."""
 
 from __future__ import annotations
 
