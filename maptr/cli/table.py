@@ -15,7 +15,7 @@ from maptr import registry
 from maptr.cli import options, output
 from maptr.cli.group import Group
 from maptr.cli.options import input_name, output_option, read_table, refuse_foreign, refuse_input, write
-from maptr.errors import TableError
+from maptr.errors import TableError, printable
 from maptr.registry import export as exporting
 from maptr.registry.table import Table
 from maptr.zone.finding import Finding, Severity
@@ -153,7 +153,7 @@ def _rewrite(source: str, form: str, target: Path | None, *, overwrite: bool, sc
     text, losses = _written(read, form)
     for record, group in groupby(losses, key=attrgetter("record")):
         output.talk(f"lost {record}: {'; '.join(loss.what for loss in group)}")
-    write(target, text)
+    write(target, printable(text, keep="\n\t") if target is None else text)
 
 
 def _written(table: Table, form: str) -> tuple[str, list[registry.Loss]]:

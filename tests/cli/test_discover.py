@@ -166,11 +166,6 @@ def test_the_exit_code_with_an_argument_that_is_not_an_ark(at: str, silent: str)
     assert run("url", "--timeout", "0.2", GONE, "nonsense", silent).exit_code == 9
 
 
-def test_an_ark_without_url_gives_an_empty_line(at: str) -> None:
-    result = run("url", GONE, "ark:12027/x1", at, said="no mapping authority for ark:00000/x1", code=1)
-    assert result.stdout.splitlines() == ["", "http://ark.nal.example.org/ark:/12027/x1"]
-
-
 @pytest.fixture(scope="module")
 def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """@server#port of a server with the sample, signed by maptr, and the file of its trust anchor."""
