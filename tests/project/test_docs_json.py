@@ -35,7 +35,7 @@ PAGE = (REPOSITORY / "docs" / "reference.md").read_text("utf-8")
 
 def fields(text: str) -> dict[str, str]:
     """The paths of the fields in a section, each with its mark, if it has one."""
-    found = {}
+    found: dict[str, str] = {}
     document, *objects = re.split(r"^\* ", text, flags=re.MULTILINE)
     parts = [("", document)]
     for item in objects:
