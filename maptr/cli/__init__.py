@@ -35,7 +35,8 @@ SECTIONS = {  # of ``maptr --help``
 # The page of docs/ that helps with a command and those below it.
 PAGES = {
     "": "quickstart.md",
-    **dict.fromkeys(("discover", "url", "info", "bulk", "ark"), "library.md"),
+    **dict.fromkeys(("discover", "url", "info", "bulk"), "library.md"),
+    "ark": "reference.md",
     **dict.fromkeys(("up", "completion"), "quickstart.md"),
     **dict.fromkeys(("zone", "serve", "status", "reload"), "admin.md"),
     **dict.fromkeys(("table", "gateway", "config"), "operator.md"),
