@@ -167,7 +167,7 @@ def _pack_name(records: list[bytes]) -> bytes:
         raise LineError("a record twice, or one that differs in its case only")
     types = [record[2:4] for record in records]
     if _RRSIG_WIRE in types:
-        records, types = _order_signatures(records), [rdtype for rdtype in types if rdtype not in _BESIDE_CNAME]
+        records, types = _level_signatures(records), [rdtype for rdtype in types if rdtype not in _BESIDE_CNAME]
     if _CNAME_WIRE in types and len(types) > 1:
         raise LineError("a CNAME and other data")
     if len(types) > len(set(types)) and any(types.count(rdtype) > 1 for rdtype in _SINGLETONS):
@@ -177,22 +177,18 @@ def _pack_name(records: list[bytes]) -> bytes:
     return pack_records(records)
 
 
-def _order_signatures(records: list[bytes]) -> list[bytes]:
-    """Put the signatures last, sorted by the type they cover, and give them the least of their TTLs.
+def _level_signatures(records: list[bytes]) -> list[bytes]:
+    """Give the signatures the least of their TTLs.
 
     Raises LineError for a signature whose TTL differs from that of the records it covers (RFC 4034 3).
     """
-    ttls = {record[2:4]: record[6:10] for record in records if record[2:4] != _RRSIG_WIRE}
-    signatures: dict[bytes, list[bytes]] = {}
-    for record in records:
-        if record[2:4] == _RRSIG_WIRE:
-            covered = record[RECORD.size : RECORD.size + 2]
-            if ttls.get(covered) != record[6:10]:
-                raise LineError("a signature that covers nothing, or with another TTL")
-            signatures.setdefault(covered, []).append(record)
-    least = min(ttls[covered] for covered in signatures)
     others = [record for record in records if record[2:4] != _RRSIG_WIRE]
-    return others + [record[:6] + least + record[10:] for some in signatures.values() for record in some]
+    signatures = [record for record in records if record[2:4] == _RRSIG_WIRE]
+    ttls = {record[2:4]: record[6:10] for record in others}
+    if any(ttls.get(record[RECORD.size : RECORD.size + 2]) != record[6:10] for record in signatures):
+        raise LineError("a signature that covers nothing, or with another TTL")
+    least = min(record[6:10] for record in signatures)
+    return others + [record[:6] + least + record[10:] for record in signatures]
 
 
 class _LineReader:

@@ -82,7 +82,7 @@ INFORMING = ("where", "when", "who", "na_policy", "purpose", "test_identifier", 
 def test_optional_member_of_any_type_is_kept(
     record: dict[str, Any], who: dict[str, Any], policy: dict[str, Any], status: object
 ) -> None:
-    """It is kept and written back; null and a missing member are the same."""
+    """The value is kept and written back. Null and a missing member are equal."""
     record = {"who": who, "na_policy": policy} | record
     record |= {"what": "12345", "target": {"url": "https://a.example.org/${content}", "http_code": status}}
     table = registry.read(json.dumps({"data": [record]}))

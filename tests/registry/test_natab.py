@@ -176,7 +176,7 @@ def test_natabs_of_the_drafts_are_read_and_written_without_loss(vector: dict[str
 
 @pytest.mark.parametrize("vector", DRAFTS, ids=lambda vector: vector["title"])
 def test_records_of_the_drafts_natabs_give_the_same_urls(vector: dict[str, Any]) -> None:
-    """Also for a client that knows only ``h`` records."""
+    """This includes a client that knows only ``h`` records."""
     table = registry.read(vector["text"])
     for naan, said in vector["entry"].items():
         made = records(table[naan])

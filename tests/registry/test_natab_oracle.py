@@ -70,7 +70,7 @@ HEADERS = ("Last change", "Reload from", "Mirrored at", "To register")
 
 
 def plain_lines(text: str) -> list[str]:
-    """The lines up to the end of the data, dedented and without tabs."""
+    """Return the lines up to the end of the data, dedented and without tabs."""
     text = text.expandtabs() if "\t" in text else text
     if not any(line and line[0] not in " \t" for line in text.split("\n")):
         text = textwrap.dedent(text)

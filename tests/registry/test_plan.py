@@ -69,7 +69,7 @@ def test_removing_too_much_is_unsafe() -> None:
 
 
 def test_the_events_of_two_years_lead_to_the_real_registry(real_data: Path) -> None:
-    """130 states of the real registry, each read, planned, checked and applied."""
+    """Each of the 130 states of the real registry is read, planned, checked and applied."""
     now = registry.read(gzip.decompress((real_data / "naan_records_2024-06-21.json.gz").read_bytes()))
     lines = gzip.decompress((real_data / "naan_updates.jsonl.gz").read_bytes()).decode().splitlines()
     events = [json.loads(line) for line in lines]
@@ -89,7 +89,7 @@ def test_the_events_of_two_years_lead_to_the_real_registry(real_data: Path) -> N
 
 
 def after(now: Table, events: list[Mapping[str, Any]]) -> Table:
-    """The table after some events, computed without a plan."""
+    """Return the table after some events, computed without a plan."""
     found = dict(now)
     for event in events:
         found.pop(event["what"], None)

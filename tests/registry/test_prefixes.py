@@ -98,7 +98,7 @@ def test_name_policy_and_date_have_the_parts_of_anvl() -> None:
 
 
 def test_nothing_is_appended_to_a_redirect() -> None:
-    """As for ark:/99997/6 in the resolver's default prefixes."""
+    """An example is ark:/99997/6 in the resolver's default prefixes."""
     made = prefixes.read("ark:/99997/6:\n  redirect: id.example.org/nothing_to_subst\nark:/1:\n  redirect: b.org/?q=\n")
     entry = made.lookup(Ark.parse("ark:/99997/6andmore"))
     assert entry is not None

@@ -287,7 +287,7 @@ def test_a_source_with_kept_records_is_fetched_in_full(target: Path) -> None:
 
 
 def test_a_watched_table_follows_the_file_into_another_format(target: Path, source: Path) -> None:
-    """With a kept entry, a natab with an end mark becomes JSON, which has none."""
+    """If an entry is kept, a natab with an end-of-data line becomes JSON, which has no such line."""
     source.write_bytes(NEW.replace(b"10003:\n    h.", b"10003:\n    h!"))
     watched = WatchedTable(target, clock=time.monotonic)
     assert len(watched.current().table or ()) == 10

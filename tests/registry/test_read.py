@@ -108,7 +108,7 @@ def test_records_are_limited(title: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @st.composite
 def damaged(draw: st.DrawFn) -> str:
-    """A sample in which a few slices are cut out, doubled or overwritten."""
+    """Cut out, double or overwrite a few slices of a sample."""
     text = draw(st.sampled_from(SAMPLES))
     for _ in range(draw(st.integers(1, 5))):
         start = draw(st.integers(0, len(text)))
@@ -126,7 +126,7 @@ documents = st.recursive(
 
 
 def check(data: bytes | str) -> None:
-    """Only TableError is raised, and a table that is read can be linted and written in every format."""
+    """Assert that only TableError is raised, and that a table can be checked and written in every format."""
     with contextlib.suppress(TableError):
         registry.read(data, filename="f")
     bad: list[TableError] = []

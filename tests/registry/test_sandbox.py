@@ -27,7 +27,7 @@ NATAB = b"12345:\n    h.example.org A\n"
 
 @pytest.fixture
 def children(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """The children that the test starts; each must have been waited for at the end."""
+    """List the children that the test starts. Each must have been waited for at the end."""
     started: list[subprocess.Popen[bytes]] = []
     real = subprocess.Popen
 

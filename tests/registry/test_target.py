@@ -45,7 +45,7 @@ def test_an_unusable_target_has_a_reason(target: str, fault: tuple[str, str] | N
 
 @pytest.mark.parametrize("name", VARIABLES)
 def test_each_variable_has_its_documented_value(name: str) -> None:
-    """In the table, in a rule in DNS, and on the page."""
+    """The value is the same in a table, in a rule in DNS, and on the page."""
     expected = VARIABLES[name].partition(": `")[2].partition("`")[0]
     ark = Ark.parse("ark:12345/x6np1")
     entry = Entry("12345", "x6", (Nma(f"https://h.example/?${{{name}}}"),))

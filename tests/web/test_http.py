@@ -24,7 +24,7 @@ ADDRESSES = {"localhost": "127.0.0.2", "127.0.0.1": "127.0.0.1"}
 
 
 def drips(request: BaseHTTPRequestHandler, *, headers: bool = True) -> None:
-    """Sends one byte at a time."""
+    """Send one byte at a time."""
     if headers:
         request.send_response(200)
         request.end_headers()
@@ -42,7 +42,7 @@ def stalls(request: BaseHTTPRequestHandler) -> None:
 
 
 def redirects(location: str, status: int = 302) -> Handle:
-    """Redirects to a location, which may have ``{path}`` for the path of the request."""
+    """Return a handler that redirects. ``{path}`` in the location is the path of the request."""
     return lambda request: sends(b"", status, Location=location.replace("{path}", request.path))(request)
 
 
@@ -72,7 +72,7 @@ FAULTS: dict[str, tuple[Handle, str]] = {
 
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, float]]:
-    """The address, port and timeout of each connection that is tried."""
+    """List the address, port and timeout of each connection that is tried."""
     found: list[tuple[str, int, float]] = []
     real = socket.create_connection
 
@@ -122,7 +122,7 @@ def test_redirect_from_a_public_to_a_private_address_is_refused(
 
 @pytest.fixture
 def silent_port() -> Iterator[int]:
-    """A port at which no address of 127.0.0.0/8 accepts a connection or refuses it."""
+    """Provide a port at which every address of 127.0.0.0/8 neither accepts nor refuses a connection."""
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(socket.socket())
         listening.bind(("0.0.0.0", 0))

@@ -63,7 +63,7 @@ def test_a_response_over_the_limit_is_a_warning() -> None:
 
 
 def test_more_records_than_bind_accepts_is_a_warning() -> None:
-    """Since 9.18.28; the real registry's NAAN 19153 once had so many."""
+    """BIND has this limit since 9.18.28. NAAN 19153 of the real registry once had more records."""
     crowd = [f'12345 IN NAPTR 0 0 "h" "ark" "" h{i}.example.\n' for i in range(MAX_RRSET + 1)]
     assert "large-rrset" in [f.code for f in examine(HEAD + "".join(crowd)).findings]
     assert "large-rrset" not in [f.code for f in examine(HEAD + "".join(crowd[1:])).findings]

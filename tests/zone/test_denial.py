@@ -31,7 +31,7 @@ VECTORS = load_vectors("dnssec")
 
 
 def load(text: str, origin: str = "example.") -> dns.zone.Zone:
-    """A zone with a signature that verifies nothing on each RRset that has one in a signed zone."""
+    """Make a zone with an invalid signature on each RRset that has a signature in a signed zone."""
     zone = dns.zone.from_text(text, origin, relativize=False)
     assert zone.origin is not None
     cuts = [name for name, _ in zone.iterate_rdatasets("NS") if name != zone.origin]
@@ -119,14 +119,14 @@ def test_proofs_along_a_cname_chain_are_not_repeated() -> None:
 
 
 def test_a_proof_that_does_not_fit_sets_tc() -> None:
-    """RFC 4035 3.1.1: a client must not take half a proof for a whole one."""
+    """RFC 4035 3.1.1: a client must not take a part of a proof for the whole."""
     reply = ask(SNAPSHOTS["nsec3"], "a.c.x.w.example.", "A", payload=512)
     assert reply.flags & dns.flags.TC
     assert not ask(SNAPSHOTS["nsec3"], "a.c.x.w.example.", "A").flags & dns.flags.TC
 
 
 def test_additional_records_are_dropped_before_truncation() -> None:
-    """RFC 4035 3.1.1: the signature of an additional RRset is no reason for TC."""
+    """RFC 4035 3.1.1: a signature of an additional RRset that does not fit does not set TC."""
     reply = ask(SNAPSHOTS["nsec"], "x.w.example.", "MX", payload=512)
     assert shown(reply.answer) == ["x.w.example. MX", "x.w.example. RRSIG MX"]
     assert not reply.flags & dns.flags.TC
@@ -145,7 +145,7 @@ def test_hashes_are_those_of_dnspython(labels: Labels, salt: bytes, iterations: 
 
 @given(st.lists(NAME, min_size=1, max_size=8), NAME)
 def test_nsec_order_is_that_of_dnspython(owners: list[Labels], asked: Labels) -> None:
-    """The record chosen is that of the last owner at or before the name in canonical order, else the last of all."""
+    """The record is that of the last owner at or before the name in canonical order, or else of the last owner."""
     zone = dns.zone.Zone(dns.name.root, relativize=False)
     for labels in owners:
         node = zone.find_node(dns.name.Name((*labels, b"")), create=True)
@@ -179,7 +179,7 @@ def test_the_nsec3_parameters_that_have_a_chain_are_used() -> None:
 
 
 def test_an_incomplete_chain_gives_incomplete_proofs() -> None:
-    """Answers from a broken zone are broken, and never an exception."""
+    """A proof of a damaged zone may be incomplete, but never raises an exception."""
     for kind, text in VECTORS["zone"].items():
         lines = text.splitlines()
         for number, line in enumerate(lines):
@@ -212,7 +212,7 @@ TYPES = st.sampled_from(["A", "MX", "DS", "TXT", "NSEC", "ANY"])
 
 @given(st.lists(LABELS, max_size=5), TYPES, st.sampled_from([512, 1232]))
 def test_rfc4035_5_4_each_nsec_proof_is_complete(labels: list[bytes], rdtype: str, payload: int) -> None:
-    """RFC 4035 5.4, read by dnspython's order of names: what a validator would have to find is there."""
+    """The records that a validator needs are in the response, by dnspython's order of names."""
     name = dns.name.Name((*labels, b"example", b""))
     reply = ask(SNAPSHOTS["nsec"], name.to_text(), rdtype, payload=payload)
     if reply.flags & dns.flags.TC or reply.answer or not reply.flags & dns.flags.AA:

@@ -31,7 +31,7 @@ def test_names_lost_are_names_without_any_record() -> None:
 
 
 def test_names_that_signing_makes_are_not_lost() -> None:
-    """Another salt gives every NSEC3 record another name."""
+    """A new salt changes the owner of every NSEC3 record."""
     nsec3 = "{}{} NSEC3 1 0 0 - 2vptu5timamqttgl4luu9kg21e0aor3s A\n"
     old = "".join(nsec3.format("a", number) for number in range(9))
     difference = ZoneDiff.between(view_of(old), view_of(old.replace("a", "b")))
@@ -94,7 +94,7 @@ def test_the_command(tmp_path: Path) -> None:
 
 
 def test_rfc5155_7_1_stripping_removes_the_nsec3_chain() -> None:
-    """Owners of NSEC3 go, and empty non-terminals that nothing else needs."""
+    """The owners of NSEC3 are removed, and empty non-terminals without other names below them."""
     digest = "0p9mhaveqvm6t7vbl5lop2u3t2rp3tom"
     signed = view_of(f"a.b TXT x\n@ NSEC3PARAM 1 0 0 -\n{digest} NSEC3 1 0 0 - {digest} SOA\n")
     assert stripped(signed).nodes == view_of("a.b TXT x\n").nodes

@@ -125,7 +125,7 @@ def test_the_sample_has_only_placeholder_hosts() -> None:
 
 
 def real(data: bytes) -> tuple[list[tuple[str, str, str]], Callable[[str], set[str]]]:
-    """The findings of a registry, and a function from a code to the records that have it."""
+    """Return the findings of a registry, and a function from a code to the records with that code."""
     found = summary(lint(registry.read(data)))
     return found, lambda code: {record for _, record, name in found if name == code}
 

@@ -30,7 +30,7 @@ HEAD = "$TTL 60\n@ IN SOA ns host 1 7200 3600 1209600 300\n@ IN NS ns\nns IN A 1
 
 
 def records_of(view: ZoneView) -> dict[tuple[Labels, int], RRset]:
-    """The RRsets of a zone. The order of their records has no meaning (RFC 2181 5)."""
+    """Return the RRsets of a zone with sorted records, because their order has no meaning (RFC 2181 5)."""
     rrsets = ((name, rrset) for name, node in view.nodes.items() for rrset in node.values())
     return {(name, rrset.rdtype): rrset._replace(rdatas=tuple(sorted(rrset.rdatas))) for name, rrset in rrsets}
 
@@ -81,7 +81,7 @@ def test_plain_files_are_read_here_and_others_by_dnspython(tmp_path: Path) -> No
 
 
 def test_rfc1035_5_1_bytes_beyond_ascii_stay_bytes_in_names(tmp_path: Path) -> None:
-    """And no A-labels, nor what Unicode takes for the same: ``\ufb01`` is not ``fi``, ``\u3002`` no dot."""
+    """They are not converted to A-labels or to equivalents: ``\ufb01`` is not ``fi``, and ``\u3002`` is not a dot."""
     (tmp_path / "caf\u00e9.inc").write_text('f\ufb01 IN TXT "\u00fc"\n', "utf-8")
     path = tmp_path / "z"
     path.write_text(
@@ -145,7 +145,7 @@ KINDS = ["h", "u", "txt"], ["redirect", "ns", "a", "upper"]
 
 @st.composite
 def lines(draw: st.DrawFn) -> str:
-    """One line of a block; in some lines, one part is not that of a block."""
+    """Draw a line of a block, in which one part may be invalid in a block."""
     odd_part = draw(st.integers(0, 30))
 
     def pick(number: int, choices: tuple[list[str], list[str]]) -> str:
@@ -173,7 +173,7 @@ def lines(draw: st.DrawFn) -> str:
 
 
 def assert_same_as_dnspython(text: str) -> None:
-    """The plain reader gives the same zone as dnspython, with the same findings."""
+    """Assert that the plain reader gives the same zone as dnspython, with the same findings."""
     plain = read_plain(text.encode(), ARK)
     if plain is None:
         return  # dnspython's to read or refuse
@@ -201,7 +201,7 @@ def test_blocks_are_read_as_by_dnspython_and_have_no_findings(
 
 
 def texts(nodes: PackedNodes) -> list[bytes]:
-    """The names that were not read yet."""
+    """Return the names that are not packed."""
     return [key for key, value in nodes.table.items() if is_text(value)]
 
 
@@ -253,7 +253,7 @@ def test_a_name_with_lines_outside_its_block_is_read_line_by_line(others: tuple[
 
 
 def test_lines_after_the_blocks_may_have_another_origin_and_ttl() -> None:
-    """As the records that ``zone build --include`` adds have."""
+    """Records that ``zone build --include`` adds may have them."""
     lines = *GOOD, "; from sub.zone", "$ORIGIN sub.ark.arpa.", "$TTL 61", "x IN NS ns.example."
     plain = block_zone(*lines)
     assert (len(texts(plain.view.nodes)), plain.doubtful) == (1, frozenset())

@@ -87,7 +87,7 @@ def test_zones_that_are_refused() -> None:
 
 
 def test_rfc4034_6_1_the_order_of_names() -> None:
-    """The example of the section."""
+    """The names are the example of RFC 4034 6.1."""
     owners = ["example", "a.example", "yljkjljk.a.example", "Z.a.example", "zABC.a.EXAMPLE", "z.example"]
     folded = [to_wire(parse(owner.lower())) for owner in owners]
     assert [name for _, name in PackedNodes(dict.fromkeys(reversed(folded), b""), {}).in_order()] == folded
