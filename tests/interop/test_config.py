@@ -103,7 +103,7 @@ def found(resolver: Peer, **options: object) -> list[Discovery]:
     return [by_discover(ark, resolver, **options) for ark in ARKS]
 
 
-def test_an_unsigned_zone(kind: Resolving, arpa: Arpa, sample: Path) -> None:
+def test_an_unsigned_zone_is_resolved(kind: Resolving, arpa: Arpa, sample: Path) -> None:
     with Maptr({"ark.arpa.": sample.with_name("ark.arpa.zone")}) as server:
         settings = printed(kind.kind, server)
         with kind(arpa, settings) as resolver:
@@ -131,7 +131,7 @@ def test_a_signed_zone_is_validated_from_its_own_trust_anchor(
             assert {discovery.security for discovery in discoveries} == {"secure"}
 
 
-def test_a_name_below_one_that_the_resolver_denies_itself(
+def test_an_origin_below_a_local_zone_of_the_resolver_is_resolved(
     kind: Resolving, arpa: Arpa, sample: Path, tmp_path: Path
 ) -> None:
     """``home.arpa`` (RFC 8375) is a local zone of Unbound and an empty zone of BIND."""
@@ -190,7 +190,7 @@ exit 1
 """
 
 
-def test_systemd_resolved(sample: Path, tmp_path: Path) -> None:
+def test_systemd_resolved_finds_the_arks(sample: Path, tmp_path: Path) -> None:
     """It runs without systemd, in namespaces in which it has the capabilities that systemd gives it."""
     require("unshare", "ip", "systemd-resolved")
     (tmp_path / "maptr.conf").write_text(run("config", "systemd-resolved", code=0).stdout)

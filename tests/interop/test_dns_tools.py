@@ -85,7 +85,7 @@ def test_rfc7858_the_name_of_the_server_is_verified(server: TlsMaptr) -> None:
     kdig(server, "+tls", f"+tls-ca={server.directory}/tls.crt", "+tls-hostname=ns1.example")
 
 
-def test_drill(server: TlsMaptr) -> None:
+def test_drill_reads_the_response(server: TlsMaptr) -> None:
     for options in ([], ["-t"], ["-b", "1232"]):
         out = run_tool("drill", "-p", str(server.port), *options, "12345.ark.arpa.", "NAPTR", f"@{server.host}")
         assert "rcode: NOERROR" in out

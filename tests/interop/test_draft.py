@@ -33,7 +33,7 @@ def test_the_records_of_the_draft_as_a_client_receives_them(draft_server: Nsd) -
     assert {rdata.regexp for rdata in answer} == {b"USLC"}
 
 
-def test_the_three_hosts_of_the_draft(draft_server: Nsd) -> None:
+def test_discovery_of_the_three_hosts_of_the_draft(draft_server: Nsd) -> None:
     discovery = discover_at(draft_server.host, "ark:12026/x1", port=draft_server.port)
     found = [(candidate.host, candidate.port) for candidate in discovery]
     assert found == [
@@ -49,7 +49,7 @@ def test_the_three_hosts_of_the_draft(draft_server: Nsd) -> None:
     assert all("final dot was forgotten" in reason for reason in reasons)
 
 
-def test_the_redirect_of_the_draft(draft_server: Nsd) -> None:
+def test_discovery_through_the_redirect_of_the_draft(draft_server: Nsd) -> None:
     discovery = discover_at(draft_server.host, "ark:/12345/x1", port=draft_server.port)
     assert discovery.urls() == ["https://ark.spct.org/ark:12345/x1", "https://mirror.spct.org:8080/ark:12345/x1"]
     assert [step.depth for step in discovery.trace] == [0, 1]

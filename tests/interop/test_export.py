@@ -120,7 +120,7 @@ def test_every_record_of_the_registry(server: type[WebServer], real_data: Path, 
 
 @given(table=hostile_tables())
 @settings(max_examples=15, phases=[Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_hostile_text_is_refused_or_redirected_to(
+def test_the_check_of_each_server_accepts_hostile_text(
     server: type[WebServer], table: Table, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Every server's own check accepts the file."""
@@ -131,11 +131,11 @@ def test_hostile_text_is_refused_or_redirected_to(
 
 @given(table=hostile_tables(shoulders="0123bcxz=~*+@_$ABZ"))
 @settings(max_examples=4, phases=[Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_hostile_targets_redirect_as_the_table_says(server: type[WebServer], table: Table) -> None:
+def test_hostile_targets_redirect_exactly_to_their_url(server: type[WebServer], table: Table) -> None:
     check(server, table)
 
 
-def test_other_requests_are_left_alone(server: type[WebServer], sample: Path) -> None:
+def test_requests_without_an_ark_are_not_redirected(server: type[WebServer], sample: Path) -> None:
     text, _ = export.write(registry.read(sample.read_bytes()), server.name)
     others = [
         "/",

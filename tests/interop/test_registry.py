@@ -250,7 +250,7 @@ def meant(table: Table, published: Registry, *, none: int, statuses: bool = True
 
 
 @pytest.mark.parametrize("published", REGISTRIES, indirect=True, ids=["2024", "2026"])
-def test_every_record_by_http_also_while_dns_or_the_table_is_gone(
+def test_the_gateway_redirects_every_record_even_without_dns_or_table(
     published: Registry, table: Table, table_file: Path, zone_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MAPTR_CACHE_PATH", "")  # each gateway starts without answers

@@ -83,7 +83,7 @@ def unbound_at(server: Peer, key: ZoneKey, at: float) -> Unbound:
     return Unbound({ORIGIN: server}, anchors(key), f'    val-override-date: "{date}"\n')
 
 
-def test_a_key_more_in_a_large_zone_is_followed_by_ixfr(tmp_path: Path) -> None:
+def test_an_added_key_in_a_large_zone_is_transferred_by_ixfr(tmp_path: Path) -> None:
     """An IXFR that only adds, to thousands of RRsets: Knot 3.2 must not write it to its journal (docs/admin.md)."""
     add_key(tmp_path / "keys", Role.CSK, Algorithm.ECDSAP256SHA256, KeyState.ACTIVE)
     target = Nma("https://ark.example.org/${content}")
@@ -101,7 +101,7 @@ def test_a_key_more_in_a_large_zone_is_followed_by_ixfr(tmp_path: Path) -> None:
         assert primary.log().count("IXFR of zone ark.arpa. to") == 4
 
 
-def test_it_is_signed_again_before_the_end_and_unbound_never_sees_an_old_signature(tmp_path: Path) -> None:
+def test_signatures_are_renewed_before_they_expire_and_unbound_accepts_them(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     key = add_key(keys, Role.CSK, Algorithm.ED25519, KeyState.ACTIVE).key
     (tmp_path / "zone").write_text(TEXT)
@@ -124,7 +124,7 @@ def test_it_is_signed_again_before_the_end_and_unbound_never_sees_an_old_signatu
             assert questions(unbound) == SECURE
 
 
-def test_killed_at_any_moment_its_serial_never_goes_back(tmp_path: Path) -> None:
+def test_the_serial_never_decreases_after_a_kill(tmp_path: Path) -> None:
     """A key is added or removed and the server is killed soon after, at any point of its work."""
     keys = tmp_path / "keys"
     add_key(keys, Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)

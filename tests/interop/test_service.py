@@ -47,7 +47,7 @@ class Site:
         return found
 
 
-def test_pull_publish_notify_and_drift_by_one_file(sample: Path, tmp_path: Path) -> None:
+def test_one_configuration_pulls_publishes_notifies_and_checks_drift(sample: Path, tmp_path: Path) -> None:
     table = registry.read(sample.read_bytes())
     content = {"/naans": registry.write_json(table).encode()}
 

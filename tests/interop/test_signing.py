@@ -139,7 +139,7 @@ def test_the_verifiers_refuse_changed_records(work: Work) -> None:
 
 
 @pytest.mark.parametrize("peer", [Bind, Knot, Nsd], ids=lambda peer: peer.name)
-def test_other_servers_answer_the_same_from_it(work: Work, peer: type[Peer]) -> None:
+def test_other_servers_give_the_same_answers_from_the_signed_zone(work: Work, peer: type[Peer]) -> None:
     work.add()
     work.sign()
     with peer({ORIGIN: work.signed}) as server, Unbound({ORIGIN: server}, work.anchors()) as unbound:

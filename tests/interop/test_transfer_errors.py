@@ -80,7 +80,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("over", "wire"), CASES.values(), ids=CASES)
-def test_maptr_gives_the_same_errors(both: tuple[Peer, Peer], over: str, wire: bytes) -> None:
+def test_maptr_gives_the_same_errors_as_other_servers(both: tuple[Peer, Peer], over: str, wire: bytes) -> None:
     ours, other = both
     said = verdict(other, wire, over)
     if other.name == "knot" and tsig.find(wire) is not None and said == (dns.rcode.NOTAUTH, 0, 0, 0):

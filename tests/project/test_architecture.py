@@ -64,7 +64,7 @@ def test_library_code_keeps_no_state() -> None:
         ("TABLE = {1: 2}\n_NAMES: list[str] = []\n__all__ = ['f']", []),
     ],
 )
-def test_state_is_found(source: str, found: list[str]) -> None:
+def test_mutable_module_state_is_detected(source: str, found: list[str]) -> None:
     assert list(global_state(ast.parse(source))) == found
 
 

@@ -35,7 +35,7 @@ needs_compiler = pytest.mark.skipif(
         ("gateway", ["first redirect after", "the same answers by maptr", "at half load", "memory in MB"]),
     ],
 )
-def test_smoke(subject: str, shown: list[str]) -> None:
+def test_each_benchmark_runs(subject: str, shown: list[str]) -> None:
     if subject == "gateway":
         require("wrk")
         pytest.importorskip(

@@ -20,7 +20,7 @@ PUBLIC = {name: getattr(maptr, name) for name in maptr.__all__}
 WITHOUT_ERRORS = {"Entry", "Nma", "Settings", "at_random", "sticky", "weighted"}
 
 
-def test_help_begins_with_every_public_name_and_says_what_is_inner() -> None:
+def test_help_lists_public_names_first_and_marks_inner_modules() -> None:
     text = pydoc.plain(pydoc.render_doc(maptr))
     description, contents = text[: text.index("PACKAGE CONTENTS")], text[text.index("PACKAGE CONTENTS") :]
     assert [name for name in maptr.__all__ if not re.search(rf"\b{name}\b", description)] == []
@@ -32,7 +32,7 @@ def test_help_begins_with_every_public_name_and_says_what_is_inner() -> None:
 
 
 @pytest.mark.parametrize("name", ROOMS)
-def test_each_room_says_that_it_is_inner(name: str) -> None:
+def test_each_room_is_marked_as_inner(name: str) -> None:
     text = import_module(name).__doc__ or ""
     headline, _, rest = text.partition("\n")
     assert headline.endswith((".", ":")) or rest.strip()

@@ -59,7 +59,7 @@ def test_linked_pages_are_installed(page: Path) -> None:
         assert _installed(path) == Path("share/doc/maptr") / path, target
 
 
-def test_the_picture_of_the_readme_is_a_small_file_with_a_text_for_those_who_do_not_see_it() -> None:
+def test_the_readme_picture_is_small_and_has_alternative_text() -> None:
     (picture,) = PICTURE.finditer((REPOSITORY / "README.md").read_text("utf-8"))
     data = (REPOSITORY / picture["path"]).read_bytes()
     assert data.startswith(b"\x89PNG\r\n\x1a\n")

@@ -89,7 +89,7 @@ def test_a_cache_takes_the_options_of_discover() -> None:
         )
 
 
-def test_drivers_hand_every_option_on_in_its_place() -> None:
+def test_drivers_pass_on_every_option() -> None:
     call = [name for name in inspect.signature(Call).parameters if name not in ("ark", "clock")]
     assert call == list(options(discover, "resolver", "nameservers"))
     assert list(CallOptions._fields) == list(options(Cache.discover))
@@ -109,7 +109,7 @@ def public_functions() -> dict[str, inspect.Signature]:
 
 
 @pytest.mark.parametrize("name", public_functions())
-def test_options_are_spelled_out_typed_and_no_test_hooks(name: str) -> None:
+def test_public_options_are_explicit_typed_and_without_test_hooks(name: str) -> None:
     parameters = public_functions()[name].parameters
     if "." not in name and name not in WITH_RANDOMNESS:
         assert not parameters.keys() & HOOKS
