@@ -162,18 +162,22 @@ class Cache:
         text = _text(ark) if options == NO_OPTIONS else None
         if text is not None and (recent := self._recent.get(text)) and recent[0] > self._clock():
             return recent[1]
-        import asyncio  # here and in aclose: it doubles the start time of a program that does not await
-
-        from maptr.cache.aio import TaskDriver
-        from maptr.client.aio import prefer_async
-
         lookup = self._client.lookup(ark, CallOptions(*options))
         if self._tasks is None:
+            from maptr.cache.aio import TaskDriver  # asyncio doubles the start time of a program that does not await
+
             self._tasks = TaskDriver(self._ask_async or self._client.discover_async, self._engine.finish)
         if isinstance(self.table, WatchedTable) and not self.table.is_read:
+            import asyncio
+
             await asyncio.to_thread(self.table.current)
         found, until = await self._tasks.run(self._engine.discover(lookup, self._policy(lookup), self.table))
-        return await prefer_async(self._finish(text, lookup, found, until), lookup.chooser)
+        found = self._finish(text, lookup, found, until)
+        if chooser is None:
+            return found
+        from maptr.client.aio import prefer_async
+
+        return await prefer_async(found, chooser)
 
     async def ask_async(self, ark: Ark | str | bytes) -> Discovery:
         """What DNS says now. Kept answers and the table are not used, and nothing is kept or raised."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import dns.exception
@@ -18,13 +20,13 @@ from maptr.ark import Ark
 from maptr.cache.lookups import CircuitBreakers, PendingLookup, PendingLookups, Steps, Wait
 from maptr.cache.options import ArkLookup, Key
 from maptr.cache.policy import Choice, Dns, Natab, Policy, Take
-from maptr.cache.store import LruDict, Store, replay
+from maptr.cache.store import LruDict, Store
 from maptr.discovery import CLOCK_SLACK, REGEXP_STEPS, Discovery, DiscoveryError, Outcome, Step
 from maptr.errors import printable
 from maptr.naptr.automaton import Budget, BudgetSpent
 from maptr.naptr.record import Naptr, RRset, Rule, read
 from maptr.naptr.regexp import ResultTooLongError
-from maptr.protocol.names import Labels, fold
+from maptr.protocol.names import fold
 from maptr.registry.followed_file import TableSource, TableState
 from maptr.registry.table import Entry, Table
 from maptr.registry.target import unusable
@@ -41,9 +43,6 @@ REUSE_SECONDS = 1.0  # for which a discovery is handed out unchanged: its TTL co
 TABLE_TTL = 300  # seconds; a zone built from the table gives a NAAN this TTL too
 MAX_RULES = 100_000  # NAANs whose rules are kept
 MAX_REASON = 300  # characters of the reason why a record is unusable, which may quote a target of any length
-
-
-ABSENT = Answer(Outcome.NXDOMAIN, ttl=TABLE_TTL, server="natab")  # of a name to which a rule of the table redirects
 
 
 class Engine:
@@ -252,15 +251,39 @@ def _not_asked(lookup: ArkLookup, why: str) -> Discovery:
 
 
 class _Serving(NamedTuple):
-    """What serves the ARKs of a record: the record, its fault or "", the rules that can be for these ARKs as the answer
-    of DNS, and the meanings of these, each with the status that the record asks for."""
+    """A record of the table, ready to answer for its ARKs: its fault or "", its rules as an answer of DNS, and their
+    meanings, each with the status that the record asks for.
+
+    ``model`` is the discovery of an example; its candidates make those of every ARK of the record. None if a limit of
+    the walk was reached.
+    """
 
     entry: Entry
     fault: str
     answer: Answer
     meanings: dict[Naptr, Rule]
+    model: Discovery | None = None
 
-    def read(self, naptr: Naptr, **_: object) -> Rule:
+    def discover(self, ark: Ark, settings: Settings, fetched: float | None) -> Discovery:
+        """The discovery of an ARK, whose trace is made only when it is read."""
+        if self.model is not None and ark.name:
+            try:
+                candidates = tuple([candidate.of(ark) for candidate in self.model.candidates])
+            except DiscoveryError:  # such as a URL that is too long
+                return self.walk(ark, settings, fetched)
+            trace = partial(self._trace, ark, settings)
+            return self.model.replace(ark=ark, candidates=candidates, trace=trace, fetched=fetched)
+        return self.walk(ark, settings, fetched)
+
+    def walk(self, ark: Ark, settings: Settings, fetched: float | None = None) -> Discovery:
+        walk = Walk(ark, settings, reader=self._read, origin_known=True, source="natab")
+        walk.tell(walk.next()[0], self.answer)
+        return walk.result(source="natab", fetched=fetched)
+
+    def _trace(self, ark: Ark, settings: Settings) -> tuple[Step, ...]:
+        return self.walk(ark, settings).trace
+
+    def _read(self, naptr: Naptr, **_: object) -> Rule:
         return self.meanings[naptr]
 
 
@@ -274,7 +297,7 @@ class TableReader:
 
     def __init__(self) -> None:
         # One tuple, which is replaced as a whole: another thread may read another table at the same time.
-        self._kept: tuple[Table | None, LruDict[tuple[str, bool, Labels], list[tuple[str, _Serving]]]] = (
+        self._kept: tuple[Table | None, LruDict[tuple[str, Settings], list[tuple[str, _Serving]]]] = (
             None,
             LruDict(MAX_RULES),
         )
@@ -299,10 +322,7 @@ class TableReader:
             return natab, None
         found, fault = None, serving.fault
         if not fault:
-            root = fold((ark.naan.encode(), *settings.origin))
-            answers = {root: serving.answer}
-            walk = replay(ark, settings, lambda name: answers.get(name, ABSENT), reader=serving.read, source="natab")
-            found = walk and walk.result(source="natab", fetched=state.fetched)
+            found = serving.discover(ark, settings, state.fetched)
         if not found:
             fault = printable(fault or "none of its targets makes a URL of this ARK")
             reason = f"record {serving.entry.key}: {fault if len(fault) <= MAX_REASON else fault[:MAX_REASON] + '...'}"
@@ -316,11 +336,10 @@ class TableReader:
         if table is not of:
             kept = LruDict(MAX_RULES)
             self._kept = table, kept
-        key = naan, settings.allow_private, settings.origin
-        rules = kept.get(key)
+        rules = kept.get((naan, settings))
         if rules is None:
             rules = _serving(naan, settings, table)
-            kept.put(key, rules)
+            kept.put((naan, settings), rules)
         return rules
 
 
@@ -335,19 +354,25 @@ def _serving(naan: str, settings: Settings, table: Table) -> list[tuple[str, _Se
     made = records(usable.pop("", Entry(naan)), tuple(usable.values()))
     made.sort(key=lambda one: one[1].canonical())
     meanings = {naptr: read(naptr, undotted=undotted(settings.origin)) for _, naptr in made}
+    # This text is in no target, so two targets that make the same URL of an example make the same of every ARK.
+    xs = max((len(run) for entry, _ in judged for nma in entry.nmas for run in re.findall("x+", nma.target)), default=0)
+    example = f"x{'x' * xs}0"
     rules = []
     for entry, fault in judged:
         shoulder = entry.shoulder
         rrset = RRset([naptr for start, naptr in made if shoulder.startswith(start)])
-        ark = Ark(naan, f"{shoulder}x")
+        ark = Ark(naan, f"{shoulder}{example}")
         statuses: dict[str, int] = {}
         for one, _ in judged:
             if shoulder.startswith(one.shoulder):
                 for nma in one.nmas:
                     statuses.setdefault(nma.url(ark, one.shoulder), nma.status)
         of_ark = {naptr: _with_status(meanings[naptr], ark, statuses) for naptr in rrset}
-        answer = Answer(Outcome.ANSWER, rrset, TABLE_TTL, server="natab")
-        rules.append((shoulder, _Serving(entry, fault, answer, of_ark)))
+        serving = _Serving(entry, fault, Answer(Outcome.ANSWER, rrset, TABLE_TTL, server="natab"), of_ark)
+        if not fault:
+            model = serving.walk(ark, settings)
+            serving = serving._replace(model=model if model.complete else None)
+        rules.append((shoulder, serving))
     return rules
 
 

@@ -224,14 +224,12 @@ def replay(
     answer: Callable[[Labels], Answer | None],
     *,
     reader: Reader,
-    source: str = "dns",
 ) -> Walk | None:
-    """The walk of an ARK over known answers; None as soon as ``answer`` has none for a name. ``source`` is that of its
-    candidates.
+    """The walk of an ARK over known answers; None as soon as ``answer`` has none for a name.
 
     Raises ValueError if NAAN and origin do not make a valid domain name.
     """
-    walk = Walk(ark, settings, reader=reader, origin_known=True, source=source)
+    walk = Walk(ark, settings, reader=reader, origin_known=True)
     while questions := walk.next():
         for question in questions:
             said = answer(names.fold(question.name))

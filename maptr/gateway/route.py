@@ -65,7 +65,7 @@ def route(
 def _readable(response: Response, request: Request) -> Response:
     if request.method not in ("GET", "HEAD"):
         return response
-    return response._replace(headers=response.headers + _CORS)
+    return Response(response.status, response.headers + _CORS, response.body)
 
 
 def _route(request: Request, site: Site) -> Answer:

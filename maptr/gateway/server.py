@@ -221,7 +221,8 @@ class HttpServer:
         try:
             answer = await self._answer(request, client)
             response = answer.response if isinstance(answer, Lines) else answer
-            made = await self._send(request, connection, answer, self._headers(response, number))
+            headers = [*response.headers, *_FIXED, ("X-Request-Id", number)]
+            made = await self._send(request, connection, answer, headers)
         finally:
             if connection in self._open:
                 self._waiting[connection] = self._loop.time()
@@ -238,10 +239,11 @@ class HttpServer:
             status = HTTPStatus.REQUEST_URI_TOO_LONG if is_target else HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
         number, phrase = self._next_id(), HTTPStatus(status).phrase
         response = text(f"{phrase.lower()}\n", status)
+        headers = [*response.headers, *_FIXED, ("X-Request-Id", number)]
         self._metrics.count(MALFORMED, status, 0.0)
         if self._settings.access_log:
             self._log(request.remote or "", "-", "-", status, 0.0, number)
-        made = web.Response(status=status, headers=self._headers(response, number), body=response.body)
+        made = web.Response(status=status, headers=headers, body=response.body)
         made.force_close()
         return made
 
@@ -304,9 +306,6 @@ class HttpServer:
 
     # ---- responses
 
-    def _headers(self, response: Response, number: str) -> list[tuple[str, str]]:
-        return [*response.headers, *_FIXED, ("X-Request-Id", number)]
-
     async def _send(
         self,
         request: web.BaseRequest,
@@ -315,7 +314,6 @@ class HttpServer:
         headers: list[tuple[str, str]],
     ) -> web.StreamResponse:
         """Make a response, which aiohttp sends; send it if it is long or in lines."""
-        pieces: AsyncGenerator[bytes, None] | None = None
         made: web.StreamResponse
         if isinstance(answer, Lines):
             made = web.StreamResponse(status=answer.response.status, headers=headers)
@@ -325,12 +323,14 @@ class HttpServer:
             made.content_length = len(answer.body)
             pieces = _pieces(answer.body)
         else:
-            made = web.Response(status=answer.status, headers=headers, body=answer.body)
+            made, pieces = web.Response(status=answer.status, headers=headers, body=answer.body), None
         if self._stopping:
             made.force_close()
+        if pieces is None:
+            return made
         try:
             await made.prepare(request)
-            if pieces is not None and request.method != hdrs.METH_HEAD:
+            if request.method != hdrs.METH_HEAD:
                 async with contextlib.aclosing(pieces):
                     async for piece in pieces:
                         async with asyncio.timeout(self._settings.idle_timeout):
