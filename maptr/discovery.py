@@ -236,14 +236,14 @@ class Candidate(NamedTuple):
             return f"{url.at(self.host, self.port, self.scheme or scheme)}/{path}{ark.tail}"
         return self.of(ark).target + ark.tail
 
-    def of(self, ark: Ark) -> Candidate:
+    def of(self, ark: Ark, budget: Budget | None = None) -> Candidate:
         """The same candidate with the target of another ARK. Raises the errors of ``url``."""
         path = ark.in_url
         if self.substitution is None or path == self.made_for:
             return self
         rule = f"the rule of {self.host} at {self.owner}"
         try:
-            made = self.substitution.apply(path.encode(), Budget(REGEXP_STEPS))
+            made = self.substitution.apply(path.encode(), budget or Budget(REGEXP_STEPS))
             if made is None:
                 raise DiscoveryError(f"{rule} is not for {ark}")
             text = made.decode("ascii")

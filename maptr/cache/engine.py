@@ -267,8 +267,9 @@ class _Serving(NamedTuple):
     def discover(self, ark: Ark, settings: Settings, fetched: float | None) -> Discovery:
         """The discovery of an ARK, whose trace is made only when it is read."""
         if self.model is not None and ark.name:
+            budget = Budget(settings.regexp_steps)
             try:
-                candidates = tuple([candidate.of(ark) for candidate in self.model.candidates])
+                candidates = tuple([candidate.of(ark, budget) for candidate in self.model.candidates])
             except DiscoveryError:  # such as a URL that is too long
                 return self.walk(ark, settings, fetched)
             trace = partial(self._trace, ark, settings)
