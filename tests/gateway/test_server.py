@@ -541,7 +541,7 @@ def test_a_request_in_lines_is_charged_for_each_ark() -> None:
 def test_a_stop_answers_what_is_under_way_and_what_comes_on_open_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "QUIET_TIMEOUT", PATIENCE)
     rig = Rig({"12345.ark.arpa.": said(host("h.example."))})
-    rig.dns.gate = threading.Event()
+    gate = rig.dns.gate = threading.Event()
     with gateway(rig) as found:
         under_way = HttpClient(found.port).send(request(TARGET))
         opened = HttpClient(found.port)
@@ -552,7 +552,7 @@ def test_a_stop_answers_what_is_under_way_and_what_comes_on_open_connections(mon
         def ask_during_the_stop() -> None:
             until(lambda: not is_listening(found.port), "the stop")
             replies.append(opened.get("/health"))
-            rig.dns.gate.set()
+            gate.set()
             replies.append(under_way.reply())
 
         asking = threading.Thread(target=ask_during_the_stop)
