@@ -10,16 +10,16 @@ import os
 import re
 import stat
 import sys
+from array import array
 from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from itertools import islice
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryFile
-from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 
 import click
@@ -48,6 +48,8 @@ MAX_HELD = 100_000  # rows; with more, the first are written out of order
 PART = 2_000  # lines read at a time if the table answers some: no DNS response is read meanwhile
 PARTIAL = ".partial"  # suffix of the file that will replace OUT
 DELIMITERS = ("\t", ",", ";")  # of columns, in the order in which they are tried
+MAX_LINE = 1 << 31  # number of a line
+ROOM = 1024  # lines for which memory is taken at a time
 MAX_ROW = 1 << 16  # bytes of a line of CSV; the rest of a longer line is ignored
 _HEADER = ",".join(COLUMNS).encode() + b"\n"
 _DOCUMENT = json.dumps({"schema": output.SCHEMA}).encode()[:-1]
@@ -343,17 +345,18 @@ def is_skipped(line: bytes) -> bool:
 
 
 def read_arks(
-    lines: Iterable[tuple[int, bytes]], done: Container[int], rows: Rows, profile: Profile
+    lines: Iterable[tuple[int, bytes]], done: Sequence[int], rows: Rows, profile: Profile
 ) -> Iterator[tuple[int, Ark]]:
     """The ARKs of the input that DNS is to be asked for, with their line numbers.
 
-    Lines in ``done`` are left out. Lines that are not ARKs, and those that the table answers, go to ``rows``.
+    A line that has a number other than 0 in ``done`` is left out. A line that is not an ARK, or that the table answers,
+    goes to ``rows``.
     """
     for number, line in lines:
         if is_skipped(line):
             rows.counts["skipped"] += 1
             continue
-        if number in done:
+        if number < len(done) and done[number]:
             continue
         try:
             ark = as_ark(line, profile)
@@ -492,10 +495,13 @@ class Rows:
 
 
 class KeptRows(NamedTuple):
-    """The rows that an earlier run wrote: ``size`` bytes of complete rows, and a hash of the ARK of each, by line."""
+    """The rows that an earlier run wrote: ``size`` bytes of complete rows, and a hash of the ARK of each.
+
+    The hashes are indexed by line number, with 0 for a line without a row.
+    """
 
     size: int = 0
-    arks: Mapping[int, int] = MappingProxyType({})
+    arks: Sequence[int] = ()
 
 
 def kept_rows(target: Path, lines: Lines, *, as_json: bool, profile: Profile) -> KeptRows:
@@ -507,21 +513,26 @@ def kept_rows(target: Path, lines: Lines, *, as_json: bool, profile: Profile) ->
         return KeptRows()
     if not target.is_file():
         raise click.UsageError(f"{target}: is not a regular file, so it has no rows to keep")
-    arks: dict[int, int] = {}
+    arks = array("q")  # a dict would take 15 times the memory
+    last_row = last = 0
     with target.open("rb") as file:
         for record, number, ark in _rows(file, as_json, target):
-            if arks.setdefault(number, hash(ark)) != hash(ark):
+            if number >= len(arks):
+                arks.frombytes(bytes(arks.itemsize * (number + ROOM - len(arks))))
+            if arks[number] not in (0, hash(ark) or 1):
                 raise _not_ours(target, record, f"line {number} has another row already")
+            arks[number] = hash(ark) or 1
+            last_row = max(last_row, number)
         size = file.tell()
-    last = 0
     for last, line in lines.read():
         ark = ark_text(line, profile)
-        if last in arks and arks[last] != hash(ark if as_json else csv_text(ark)):
+        found = hash(ark if as_json else csv_text(ark)) or 1
+        if last < len(arks) and arks[last] not in (0, found):
             raise click.UsageError(
                 f"{target}: its row of line {last} has another ARK: it was written from another input"
             )
-    if arks and max(arks) > last:
-        raise click.UsageError(f"{target}: has a row of line {max(arks)}, but the input has {last} lines")
+    if last_row > last:
+        raise click.UsageError(f"{target}: has a row of line {last_row}, but the input has {last} lines")
     lines.rewind()
     return KeptRows(size, arks)
 
@@ -547,7 +558,7 @@ def _rows(file: IO[bytes], as_json: bool, target: Path) -> Iterator[tuple[int, i
                 row = dict(zip(COLUMNS, fields, strict=True)) | {"schema": output.SCHEMA}
             number = int(row["line"])
             known = row["schema"] == output.SCHEMA and row["status"] in STATUSES and row.keys() >= set(COLUMNS)
-            if not known or number < 1:
+            if not known or not 0 < number < MAX_LINE:
                 raise ValueError
         except (ValueError, KeyError, TypeError, RecursionError, csv.Error):
             raise _not_ours(target, record, "not a row") from None
