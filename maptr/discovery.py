@@ -32,7 +32,7 @@ SECURITY = ("secure", "insecure", "indeterminate", "bogus")
 
 
 class Outcome(enum.Enum):
-    """How a query ended. The first three are what DNS ``said``; after any other the walk is incomplete."""
+    """How a query ended. The first three are answers of DNS (``said``); any other makes the walk incomplete."""
 
     ANSWER = "answer"
     NODATA = "no NAPTR records"
@@ -406,8 +406,8 @@ class Discovery(Sequence[Candidate]):
         return self.replace(candidates=(chosen, *(c for c in self.candidates if c != chosen)))
 
     def raise_for_none(self) -> None:
-        """If there is no candidate, raise NoMappingAuthority if DNS said so; otherwise DiscoveryTimeout if a query got
-        no answer in time, else DiscoveryFailed."""
+        """Raise an error if there is no candidate: NoMappingAuthority if the discovery is complete, DiscoveryTimeout if
+        a query was not answered in time, else DiscoveryFailed."""
         if self.candidates:
             return
         message = self._none()
@@ -417,7 +417,7 @@ class Discovery(Sequence[Candidate]):
         raise (DiscoveryTimeout if timeout else DiscoveryFailed)(message, self)
 
     def unsaid(self) -> str:
-        """Why it is incomplete: the first query without an answer; empty if it is complete."""
+        """The reason why it is incomplete: the first query without an answer. Empty if it is complete."""
         if self.complete:
             return ""
         steps = [step for step in self.trace if not step.outcome.said]
@@ -427,7 +427,7 @@ class Discovery(Sequence[Candidate]):
         return steps[0].ended + steps[0].remark + more
 
     def advice(self) -> str:
-        """What to do if the origin does not exist in this DNS; empty if it exists or is not known."""
+        """Advice for an origin that does not exist in this DNS. Empty if it exists, or if that is not known."""
         origin = next((step.name for step in self.trace if step.outcome is Outcome.NO_ORIGIN), None)
         if origin is None:
             return ""
@@ -440,7 +440,7 @@ class Discovery(Sequence[Candidate]):
         )
 
     def _none(self) -> str:
-        """That there is no candidate, and why: the first query without an answer, or the first of all."""
+        """The message that there is no candidate, with the first query without an answer, or else the first query."""
         known = "" if self.complete else " known"
         step = next((step for step in self.trace if not step.outcome.said), next(iter(self.trace), None))
         why = self.reason or "nothing was asked"

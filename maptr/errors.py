@@ -26,7 +26,7 @@ def nearest(word: str, words: Iterable[str], *, likeness: float = 0.0) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """The text of an error for people: of an OSError the file and the system's words, without a number."""
+    """The text of an error for a message. That of an OSError is its file and the system's text, without a number."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     return str(error) or type(error).__name__

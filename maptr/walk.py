@@ -37,7 +37,7 @@ _new = tuple.__new__  # half the time of a NamedTuple's own
 TIME_OVER = "the walk's time was over"  # the note of a question that was not sent in time
 
 RulePath = tuple[tuple[int, int], ...]
-"""Order and preference of each record on the way."""
+"""Order and preference of each record from the root name to here."""
 
 
 class Settings(NamedTuple):
@@ -337,7 +337,7 @@ class Walk:
         return [f"redirect to {shown}"]
 
     def _apply(self, rule: Rule) -> str:
-        """What the rule makes of the ARK. Raises _Skipped, BudgetSpent and ResultTooLongError."""
+        """Apply the rule's regexp to the ARK. Raises _Skipped, BudgetSpent and ResultTooLongError."""
         assert rule.substitution is not None  # noqa: S101 - the caller has checked it
         self.ark_read = True
         made = rule.substitution.apply(self.ark.in_url.encode(), self._budget)
@@ -364,7 +364,7 @@ class Walk:
 
 
 class _Skipped(Exception):
-    """A rule does not count; the text is the reason."""
+    """A rule is skipped. The text is the reason."""
 
 
 class _Found(NamedTuple):

@@ -8,7 +8,7 @@ from tests.fuzz.targets import CORPUS, TARGETS, read_corpus
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_each_input_of_the_corpus(target: str) -> None:
+def test_corpus_inputs_pass_their_fuzz_targets(target: str) -> None:
     inputs = read_corpus(target)
     assert inputs
     for data in [b"", *inputs]:

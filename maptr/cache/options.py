@@ -107,7 +107,7 @@ class DnsClient:
         self.origin = origin
         self.settings = with_origin(settings, origin)
         self.lifetime = call.seconds(lifetime)
-        self.nameservers = None if nameservers is None else call.written_well(nameservers)
+        self.nameservers = None if nameservers is None else call.check_nameservers(nameservers)
         self.trust = trust
         self.require = call.required(require)
         self.view = _view(None, self.nameservers, trust)
@@ -154,7 +154,7 @@ class DnsClient:
         if resolver is not None:
             ask["resolver"] = resolver
             return _view(resolver, None, trust)
-        servers = self.nameservers if nameservers is None else call.written_well(nameservers)
+        servers = self.nameservers if nameservers is None else call.check_nameservers(nameservers)
         if servers is not None:
             ask["nameservers"] = servers
         return _view(None, servers, trust)

@@ -1,4 +1,4 @@
-"""discover_async(): the walk of ``discover`` on an event loop, with the questions of one depth side by side."""
+"""``discover_async``: the walk of ``discover`` on an event loop. The questions of one depth are asked side by side."""
 
 from __future__ import annotations
 
@@ -144,6 +144,8 @@ class LoopWaiter:
 
 
 class AsyncStubLookups(BaseStubLookups):
+    """The lookups of a call on an event loop."""
+
     def __init__(self, stub: Stub, run: Call) -> None:
         self._waiter = LoopWaiter()
         super().__init__(stub, run, self._waiter)
@@ -162,7 +164,7 @@ class AsyncStubLookups(BaseStubLookups):
 async def _ask_once(
     lookups: AsyncStubLookups | DnspythonLookups, questions: list[Question], seconds: float
 ) -> list[Answer]:
-    """The answer for an origin. While one call in an event loop asks for it, the others wait, as in ``discover``."""
+    """Return the answer for an origin. While one call of an event loop asks for it, others wait, as in ``discover``."""
     origins, trust = lookups.origins, lookups.trust
     lock: asyncio.Lock = origins.locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
     locked = False

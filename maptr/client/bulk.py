@@ -63,7 +63,9 @@ def discover_many(
     profile: Profile = "current",
     ordered: bool = True,
 ) -> Generator[Discovery, None, None]:
-    """A discovery for each ARK; an empty one if there is no candidate, not ``complete`` if DNS did not say.
+    """Find the mapping authorities of many ARKs: a discovery for each.
+
+    A discovery is empty if there is no candidate, and not ``complete`` if DNS gave no answer.
 
     ``nameservers``, by default the system's, are queried without dnspython. A dnspython ``resolver``, and
     ``nameservers`` by TLS or HTTPS, are asked one question at a time. ``origin``, ``settings``, ``trust_ad``,
@@ -213,7 +215,7 @@ def _dnspython_resolver(nameservers: Iterable[str] | None) -> dns.resolver.Resol
 
 
 class Bulk:
-    """The options of bulk runs. ``questions`` counts the names that all its runs asked."""
+    """The options of bulk runs. ``questions`` is the number of names that all runs have queried."""
 
     def __init__(
         self,
@@ -319,7 +321,7 @@ class _Run(Generic[Token]):
             self._started += 1
 
     def ready(self) -> list[tuple[Token, Discovery]]:
-        """The discoveries that may be given out now."""
+        """Return the discoveries whose turn it is."""
         done, held = self.scheduler.done, self._held
         if not self._ordered:
             ready = [(token, discovery) for (_, token), discovery in done]
@@ -335,7 +337,10 @@ class _Run(Generic[Token]):
         return ready
 
     def tick(self) -> float | None:
-        """Send what may be sent, end what has timed out; seconds until the next call is due, None for never."""
+        """Send queries and end walks, as limits and time allow.
+
+        Returns the seconds until the next call is due, None for never.
+        """
         multiplexer = self._multiplexer
         over = self.scheduler.tick()
         for new in self.scheduler.take():

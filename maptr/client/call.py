@@ -141,8 +141,8 @@ def listed(nameservers: Iterable[str]) -> list[str]:
     return found
 
 
-def written_well(nameservers: Iterable[str]) -> tuple[str, ...]:
-    """The servers, of which none is looked up yet. Raises ConfigError for one that is not written as a server."""
+def check_nameservers(nameservers: Iterable[str]) -> tuple[str, ...]:
+    """Return the servers after checking how each is written, without a lookup. Raises ConfigError for a bad one."""
     found = listed(nameservers)
     for text in found:
         try:
@@ -204,8 +204,8 @@ def checked_count(given: int, key: str) -> int:
 class Origins:
     """A cache of one resolver's answers for the SOA of origins. Threads may share it.
 
-    ``trust`` is what decided the security of an answer: nothing, the AD bit, or a ``Validator``. A caller holds the
-    lock while it asks, so that the others find its answer.
+    ``trust`` says what decides the security of an answer: nothing, the AD bit, or a ``Validator``. A caller holds the
+    lock while it asks, so that other callers find its answer.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

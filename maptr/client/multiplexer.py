@@ -1,4 +1,4 @@
-"""Questions over a few sockets: the I/O of all drivers that ask plain servers.
+"""Many DNS queries over few sockets: the I/O of all drivers that query plain servers.
 
 Drives exchanges (``exchange``) on sockets that a ``Waiter`` (``selectors`` or an event loop) watches. Queries to one
 server share a few connected UDP sockets, with random source ports; each outstanding query has a random ID of its own on
@@ -267,7 +267,10 @@ class Multiplexer:
         return len(self._queue) + len(self._first)
 
     def tick(self) -> float | None:
-        """Send what may be sent, end what has timed out; seconds until the next call is due, None for never."""
+        """Send queued queries within the limits, and end attempts that have timed out.
+
+        Returns the seconds until the next call is due, None for never.
+        """
         now = self._clock()
         if self._next_timeout <= now:
             self._sockets.read_all()  # a response that has come is not late
@@ -282,7 +285,7 @@ class Multiplexer:
         return None if wait == inf else max(0.0, wait)
 
     def close(self) -> None:
-        """Close every socket; what is outstanding is never answered."""
+        """Close every socket. Outstanding questions are not answered."""
         self._sockets.close()
         for pending in self._outstanding:
             self._release(pending)
@@ -290,7 +293,7 @@ class Multiplexer:
     # ---- sending
 
     def _send(self, now: float) -> float:
-        """Send until the queues are empty or a limit is reached; seconds until the rate allows more, or 0."""
+        """Send until the queues are empty or a limit is reached. Returns the seconds to wait for the rate, or 0."""
         held = 0.0
         waiting: list[Pending] = []
         again, first, queue = self._again, self._first, self._queue

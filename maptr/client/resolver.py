@@ -25,6 +25,7 @@ import dns.resolver
 
 from maptr import url
 from maptr.client.call import Call, Origins
+from maptr.client.exchange import NOTE_LENGTH
 from maptr.client.message import EDE_BOGUS, SentQuery, read_response
 from maptr.client.servers import check_server, find_servers
 from maptr.client.stub import make_validator
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from maptr.client.validation.validator import Validator
 
 DOT_PORT = 853  # RFC 7858 3.1
-NOTE_LENGTH = 500  # characters of failures kept in a note
 TRUNCATED = "the response is truncated over TCP"  # dnspython reads it as if it were complete
 
 AnyResolver = dns.resolver.Resolver | dns.asyncresolver.Resolver
@@ -278,7 +278,7 @@ def _resolved(found: dns.resolver.Answer | Exception, elapsed: float) -> Resolve
 
 
 def _nxdomain(error: Exception) -> dns.message.Message | None:
-    """The response that says that there is no such name."""
+    """Return the NXDOMAIN response of an exception, if it has one."""
     if not isinstance(error, dns.resolver.NXDOMAIN):
         return None
     return next(iter(error.kwargs.get("responses", {}).values()), None)

@@ -121,10 +121,10 @@ class Scheduler(Generic[Token]):
         self._same: dict[str, Discovery] = {}  # by NAAN: the discovery that holds for every ARK of it
 
     def start(self, token: Token, ark: Ark) -> None:
-        """Begin the walk of one ARK. Raises ValueError where NAAN and origin make no domain name."""
+        """Begin the walk of one ARK. Raises ValueError if NAAN and origin do not make a valid domain name."""
         same = self._same.get(ark.naan)
         if same is not None:
-            self.done.append((token, self._like(same, ark)))
+            self.done.append((token, same.expiring(self._now(), ark=ark)))
             return
         name = root_name(ark, self._settings.origin)
         key = NAPTR, (name[0].lower(), *self._origin)
@@ -147,20 +147,23 @@ class Scheduler(Generic[Token]):
             self._answered.append(question)
 
     def take(self) -> list[SharedQuestion[Token]]:
-        """The questions to ask now; none twice while it is asked or cached.
+        """The new questions. No question is asked again while it is outstanding or its answer is cached.
 
-        Those without ``arks`` go before all others, until each is answered or dropped.
+        A question without ``arks`` is sent before all others, and has no lifetime.
         """
         new, self._new = self._new, []
         return [question for question in new if question.arks or question.walks]
 
     @property
     def has_new(self) -> bool:
-        """Whether there is something to take, or a walk to begin."""
+        """Whether there are new questions, or ARKs whose walk can begin."""
         return bool(self._new or self._answered)
 
     def tick(self) -> float | None:
-        """Walk, and end the walks whose time is over; seconds until the next call is due, None for never."""
+        """Compute the walks that can go on, and end those whose time is over.
+
+        Returns the seconds until the next call is due, None for never.
+        """
         self._walk_answered()
         now = self._clock()
         if self._next_deadline <= now:
@@ -170,7 +173,7 @@ class Scheduler(Generic[Token]):
         return max(0.0, self._next_deadline - now) if self._active else None
 
     def tell(self, question: SharedQuestion[Token], answer: Answer) -> None:
-        """The answer to a question that was taken, for every walk that waits for it."""
+        """Pass the answer to a question to every walk that waits for it."""
         key = question.key
         del question.unanswered, question.drop  # they refer to the driver's question, which refers to this one
         size = len(answer.records) or 1
@@ -188,7 +191,7 @@ class Scheduler(Generic[Token]):
             self._continue(active)
 
     def _walk_answered(self) -> None:
-        """Walk the ARKs whose root name is answered, for a SLICE of time at most."""
+        """Compute the walks of the ARKs whose root name is answered, for a SLICE of time at most."""
         clock, waiting = self._clock.whole, self._answered
         started = now = clock()
         while waiting and now < started + SLICE:
@@ -206,7 +209,7 @@ class Scheduler(Generic[Token]):
     def _walk_one(self, root: SharedQuestion[Token], token: Token, ark: Ark, name: Labels) -> None:
         if root.same is not None and root.same.ark.naan == ark.naan:
             self.open -= 1
-            self.done.append((token, self._like(root.same, ark)))
+            self.done.append((token, root.same.expiring(self._now(), ark=ark)))
             return
         walk = self._walk(ark, name)
         walk.tell(walk.next()[0], root.answer)
@@ -224,11 +227,6 @@ class Scheduler(Generic[Token]):
             shared.steps += STEPS_EACH
         budget = Budget(self._settings.regexp_steps, shared)
         return Walk(ark, self._settings, reader=self._rules, budget=budget, root=name)
-
-    def _like(self, same: Discovery, ark: Ark) -> Discovery:
-        """The discovery for another ARK of the NAAN."""
-        expiration = None if same.ttl is None else self._now() + same.ttl
-        return same.replace(ark=ark, expiration=expiration)
 
     def _begin(self, token: Token, walk: Walk, elapsed: float) -> None:
         """Continue a walk whose first packet was sent so many seconds ago."""

@@ -161,7 +161,7 @@ class BaseStubLookups:
         self._run = run
 
     def start(self, questions: list[Question]) -> dict[Labels, Answer]:
-        """Ask within the time of the call. The answers are put into the dictionary."""
+        """Queue questions, to be answered within the time of the call. Returns a dictionary that the answers fill."""
         answers: dict[Labels, Answer] = {}
         for question in questions:
             done = partial(answers.__setitem__, question.name)
@@ -170,12 +170,14 @@ class BaseStubLookups:
 
 
 class StubLookups(BaseStubLookups):
+    """The lookups of a call that blocks its thread."""
+
     def __init__(self, stub: Stub, run: Call) -> None:
         self._waiter = SelectorWaiter()
         super().__init__(stub, run, self._waiter)
 
     def ask(self, questions: list[Question]) -> list[Answer]:
-        """The answers to questions that are asked side by side."""
+        """Return the answers to questions, which are asked side by side."""
         answers = self.start(questions)
         while len(answers) < len(questions):
             self._waiter.wait(self.multiplexer.tick() or 0)
@@ -187,7 +189,7 @@ class StubLookups(BaseStubLookups):
 
 
 def _ask_once(lookups: StubLookups | DnspythonLookups, questions: list[Question], seconds: float) -> list[Answer]:
-    """The answer for an origin. While one thread asks for it, the others wait, for so many seconds at most."""
+    """Return the answer for an origin. While one thread asks for it, others wait for it, ``seconds`` at most."""
     origins, trust = lookups.origins, lookups.trust
     locked = origins.lock.acquire(timeout=max(0.0, seconds))
     try:

@@ -1,4 +1,4 @@
-"""The drivers over real sockets: what a server does, and what the caller sees of it."""
+"""The drivers over real sockets: how a server behaves, and the result or error for the caller."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ from maptr.errors import ArkSyntaxError, ConfigError, MaptrError, NmaError
 from maptr.nma.reachable import Reachable
 from maptr.walk import Settings
 from tests.support.drivers import collect, resolver_of
-from tests.support.ports import free_port
 from tests.support.scripted import Script, serving, zone
 
 ARK = "ark:12345/x1"
@@ -91,7 +90,7 @@ def test_nxdomain_is_an_error_or_an_empty_discovery() -> None:
     ],
 )
 @pytest.mark.parametrize("raise_on_none", [True, False])
-def test_without_an_answer_there_is_an_error(
+def test_no_answer_is_an_error_whether_or_not_none_is(
     answer: Script, error: type[DiscoveryFailed], outcome: Outcome, raise_on_none: bool
 ) -> None:
     lifetime = 0.3 if outcome is Outcome.TIMEOUT else 5.0
@@ -104,11 +103,6 @@ def test_without_an_answer_there_is_an_error(
             assert isinstance(caught.value, dns.exception.Timeout) is (outcome is Outcome.TIMEOUT)
             assert caught.value.discovery is not None
             assert caught.value.discovery.trace[0].outcome is outcome
-
-
-def test_a_closed_port_is_unreachable() -> None:
-    with pytest.raises(DiscoveryFailed):
-        discover_at("127.0.0.1", ARK, port=free_port(), lifetime=1)
 
 
 def test_a_cname_out_of_the_servers_zones_is_a_failure() -> None:
@@ -146,7 +140,7 @@ def test_invalid_options_are_config_errors(options: dict[str, Any], reason: str)
 
 
 def test_a_chooser_that_waits_does_not_block_the_event_loop() -> None:
-    """In a thread of its own where the caller is a task, by ``discover_async`` and by a cache."""
+    """``discover_async`` and a cache call the chooser in a thread."""
     asked = threading.Event()
 
     def probe(where: url.Url, seconds: float) -> None:
@@ -202,7 +196,7 @@ def test_the_choosers_choice_comes_first() -> None:
     assert [candidate.host for candidate in sync] == ["b.example", "a.example"]
 
 
-def test_many_keep_their_order_and_do_not_raise() -> None:
+def test_discover_many_keeps_the_order_and_does_not_raise() -> None:
     answers = zone(HOST)
 
     def some_fail(query: dns.message.Message) -> dns.message.Message | None:

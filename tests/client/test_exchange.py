@@ -1,4 +1,4 @@
-"""One question put to servers, without sockets: rounds, failover, EDNS, TCP, referrals and their limits."""
+"""Exchanges without sockets: rounds, failover, EDNS, TCP, referrals and their limits."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def lose(attempt: Attempt) -> None:
 
 
 def drive(asking: Exchange, say: Callable[[Attempt], object]) -> list[Attempt]:
-    """All attempts of a question, each of which ``say`` settles."""
+    """All attempts of an exchange. ``say`` reports the result of each."""
     attempts = []
     while (attempt := asking.next()) is not None:
         attempts.append(attempt)
@@ -175,7 +175,7 @@ def test_a_referral_without_glue_is_looked_up_at_the_first_servers() -> None:
     assert settled(asking).outcome is Outcome.ANSWER
 
 
-def test_a_search_that_finds_nothing_ends_and_says_so() -> None:
+def test_address_lookups_that_find_nothing_end_the_exchange() -> None:
     asking = exchange(PUBLIC)
 
     def say(attempt: Attempt) -> None:
@@ -191,8 +191,8 @@ def test_a_search_that_finds_nothing_ends_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("endless", [False, True])
-def test_searches_in_a_circle_and_ever_deeper_end(endless: bool) -> None:
-    """RFC 1034 5.3.3: each server's name is in a zone of the other; or in a zone of yet another, without end."""
+def test_circular_and_endless_address_lookups_end(endless: bool) -> None:
+    """RFC 1034 5.3.3: two zones have their servers in each other, or each zone has its server in a further zone."""
 
     def say(attempt: Attempt) -> None:
         first = attempt.query.name[-2]

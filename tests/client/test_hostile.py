@@ -1,4 +1,4 @@
-"""What the caller sees of hostile DNS: the same by all three drivers, within the lifetime, in bounded memory."""
+"""Hostile DNS servers: every driver has the same result, within the lifetime and in bounded memory."""
 
 from __future__ import annotations
 
@@ -131,11 +131,11 @@ def only_udp(query: bytes, transport: str) -> list[bytes]:
 
 
 EVIL = naptr("evil.example.")
-GOOD_RECORD = record(None, NAPTR, naptr("h.example."))
 TO_C = record(None, CNAME, b"\1c\7example\0", ttl=30)
 TO_ITSELF = record(None, CNAME, b"\xc0\x0c")
 AT_C = record("c.example.", NAPTR, naptr("h.example."))
-FAILURES: dict[str, tuple[Script, Outcome, str]] = {  # with the outcome, and a part of the note
+# The outcome, and a part of its note. ``vectors/replies.toml`` has the malformed responses, for every driver too.
+FAILURES: dict[str, tuple[Script, Outcome, str]] = {
     "silence": (silent, Outcome.TIMEOUT, "no reply"),
     "SERVFAIL": (says(rcode=2), Outcome.SERVFAIL, ""),
     "REFUSED": (says(rcode=5), Outcome.REFUSED, ""),
@@ -146,22 +146,13 @@ FAILURES: dict[str, tuple[Script, Outcome, str]] = {  # with the outcome, and a 
     "a referral elsewhere": (refer("other.example.", (127, 0, 0, 1)), Outcome.REFERRAL, "lame"),
     "truncated over TCP": (says(flags=AA | TC), Outcome.MALFORMED, "truncated over TCP"),
     "a TCP connection that ends early": (only_udp, Outcome.UNREACHABLE, "closes the TCP connection early"),
-    "a packet cut short": (lambda query, _: [reply(query, [GOOD_RECORD])[:-3]], Outcome.MALFORMED, ""),
-    "a byte too many": (lambda query, _: [reply(query, [GOOD_RECORD]) + b"x"], Outcome.MALFORMED, ""),
-    "short rdata": (says(record(None, NAPTR, b"\0\0")), Outcome.MALFORMED, ""),
-    "long rdata": (says(record(None, NAPTR, EVIL + b"x")), Outcome.MALFORMED, ""),
-    "a pointer that leads on": (says(b"\xc0\x20" + GOOD_RECORD[2:]), Outcome.MALFORMED, ""),
-    "a count too high": (lambda query, _: [reply(query)[:6] + b"\xff\xff" + reply(query)[8:]], Outcome.MALFORMED, ""),
-    "two CNAMEs": (says(TO_C, record(None, CNAME, b"\1d\7example\0"), AT_C), Outcome.MALFORMED, "several CNAMEs"),
     "a loop of CNAMEs": (says(TO_ITSELF), Outcome.MALFORMED, "more than 16 CNAMEs"),
     "another owner": (says(record("54321.ark.arpa.", NAPTR, EVIL)), Outcome.NODATA, ""),
-    "another type": (says(record(None, 16, EVIL)), Outcome.NODATA, ""),
-    "another class": (says(record(None, NAPTR, EVIL, rdclass=3)), Outcome.NODATA, ""),
 }
 
 
 @pytest.mark.parametrize("title", FAILURES)
-def test_what_a_server_does_wrong_is_the_outcome(title: str, ask: Ask) -> None:
+def test_outcome_for_each_server_fault(title: str, ask: Ask) -> None:
     script, outcome, note = FAILURES[title]
     found = ask(script, LIFETIME if outcome is Outcome.TIMEOUT else 10.0)
     assert outcomes(found) == [outcome]
@@ -199,7 +190,7 @@ def test_a_server_without_edns_is_queried_without_edns(refusal: dict[str, Any], 
     assert ask(lambda query, transport: (says(**refusal) if query[11] else GOOD)(query, transport))
 
 
-# ---- answers to something else
+# ---- responses that do not match the query
 
 
 def spoofed(query: bytes) -> dict[str, bytes]:
@@ -267,7 +258,7 @@ def test_an_endless_chain_of_cnames_ends_at_a_limit(ask: Ask) -> None:
         assert len(server.queries) < 20
 
 
-# ---- what rules make
+# ---- targets of rules
 
 
 def test_no_name_is_looked_up_to_judge_a_target(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,7 +284,7 @@ def test_a_referral_to_servers_below_is_followed(ask: Ask) -> None:
     assert found.urls() == ["https://h.example/ark:12345/x1"]
 
 
-# ---- the questions we send
+# ---- queries
 
 
 def test_ids_ports_and_case_are_hard_to_guess() -> None:
@@ -314,7 +305,7 @@ def test_no_packet_is_sent_after_the_lifetime(ask: Ask) -> None:
         assert len(server.queries) == 1
 
 
-def test_a_silent_server_is_asked_last_afterwards() -> None:
+def test_a_server_that_did_not_respond_is_queried_last() -> None:
     with hostile(silent) as one, hostile(GOOD) as good:
         stub = Stub([one.name, good.name])
         assert discover(ARK, resolver=stub)
@@ -326,8 +317,8 @@ def test_a_silent_server_is_asked_last_afterwards() -> None:
 # ---- the same through dnspython's resolvers, whose sockets are their own
 
 
-# dnspython sends no letters of its own, so it takes any.
-OTHERS: dict[str, tuple[Script, bool]] = {  # with what they say, and whether that can be complete
+# dnspython does not send letters in random case, so it accepts responses with any.
+OTHERS: dict[str, tuple[Script, bool]] = {  # the server, and whether the discovery is complete
     "garbage": (lambda query, _: [b"\xff" * 300], False),
     "garbage behind a header": (lambda query, _: [query[:2] + b"\x84\0\0\1\0\1\0\0\0\0" + b"\xc0\x0c" * 9], False),
     "answers to other questions": (
@@ -346,14 +337,11 @@ OTHERS: dict[str, tuple[Script, bool]] = {  # with what they say, and whether th
     ),
 }
 OTHERS |= {title: (script, outcome is Outcome.NODATA) for title, (script, outcome, _) in FAILURES.items()}
-# dnspython reads records behind such a pointer, takes the first of two CNAMEs, and ignores what follows a message.
-for accepted in ("a pointer that leads on", "two CNAMEs", "a byte too many"):
-    del OTHERS[accepted]
 
 
 @pytest.mark.parametrize("driver", RESOLVER_DRIVERS, ids=name_of)
 @pytest.mark.parametrize("said", OTHERS)
-def test_through_dnspython(said: str, driver: Driver) -> None:
+def test_a_dnspython_resolver_finds_nothing_at_a_hostile_server(said: str, driver: Driver) -> None:
     script, complete = OTHERS[said]
     with hostile(script) as server:
         found = timed(driver, server, 10.0 if complete else 0.3)

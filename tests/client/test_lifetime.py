@@ -135,7 +135,7 @@ class Rig:
         return done
 
 
-def test_each_leaves_a_shared_question_when_its_own_time_is_over() -> None:
+def test_a_walk_stops_waiting_for_a_shared_question_at_its_own_deadline() -> None:
     rig = Rig()
     for naan in "12":
         rig.start(naan)
@@ -237,7 +237,7 @@ def test_dropped_questions_leave_room_for_others() -> None:
         assert len(server.queries) == 40 + 16  # each of those without answer once
 
 
-def test_further_questions_are_outstanding_within_the_same_limit() -> None:
+def test_questions_of_redirects_count_for_the_concurrency() -> None:
     honest = hosts({"0.ark.arpa.": [naptr(f"s{i}.example.", flags=b"", order=i) for i in range(6)]})
 
     onward: list[float] = []  # when a further question came

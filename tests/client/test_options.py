@@ -281,7 +281,7 @@ def test_keys_validated_for_one_ark_serve_the_next(served: tuple[Hostile, dns.rd
     assert types.count(dns.rdatatype.DNSKEY) == 1
 
 
-def test_a_table_and_a_judgement_heed_the_options_of_their_call() -> None:
+def test_tables_and_drift_use_the_options_of_their_call() -> None:
     cache = Cache(Table([Entry("12345", nmas=(Nma("https://h.example"),))]), policy="natab-first")
     table = cache.unasked("ark:12345/x1.b.a", profile="2019")
     assert table is not None

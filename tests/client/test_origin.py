@@ -103,7 +103,7 @@ def test_an_origin_that_is_an_empty_non_terminal_of_a_larger_zone_exists(driver:
 
 
 @each_driver
-def test_an_alias_that_leads_to_no_name_stands_below_the_origin(driver: Driver, server: Hostile) -> None:
+def test_an_alias_whose_target_does_not_exist_proves_the_origin(driver: Driver, server: Hostile) -> None:
     alias = record(None, CNAME, names.to_wire((b"gone", b"example")))
     server.script = serving(
         lambda query: reply(query, [alias], rcode=3, authority=[soa("example.")]), nxdomain(soa("."))

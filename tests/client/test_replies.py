@@ -1,4 +1,4 @@
-"""What the client makes of replies, octet by octet: the vectors, without sockets and by every driver from a server."""
+"""Vectors of responses, byte by byte: read without sockets, and by every driver from a server."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def octets(case: dict[str, Any]) -> bytes:
 
 
 def spoken(packet: bytes, asked: bytes) -> bytes:
-    """The packet with the letters of that question; where it has others than were asked, with none of them."""
+    """The packet with the question as it was sent. If the vector has other letters, all of them differ from it."""
     theirs = packet[12 : 12 + len(ASKED)]
     if theirs != ASKED and theirs.lower() == ASKED:
-        return packet.replace(theirs, asked.swapcase())  # those of the vector may be asked by chance
+        return packet.replace(theirs, asked.swapcase())  # the query may have the letters of the vector by chance
     return packet.replace(ASKED, asked)
 
 
 def exchange() -> Exchange:
-    """The question of the vectors: their ID, all letters small."""
+    """An exchange that sends the query of the vectors, with their ID and in lower case."""
     return Exchange(NAME, (Server("192.0.2.1"),), lambda size: ID + bytes(size - 2))
 
 
@@ -75,7 +75,7 @@ def test_vector(case: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Hostile]:
-    """One for all cases, which each give it their script."""
+    """One server for all cases. Each case sets its script."""
     with hostile(lambda query, transport: []) as running:
         yield running
 
@@ -83,7 +83,7 @@ def server() -> Iterator[Hostile]:
 @pytest.mark.parametrize("driver", DRIVERS, ids=name_of)
 @pytest.mark.parametrize("case", VECTORS, ids=lambda case: case["title"])
 def test_every_driver_by_a_server(case: dict[str, Any], driver: Driver, server: Hostile) -> None:
-    """What is not to be heard comes before what is; the rest comes alone."""
+    """A response that must be ignored is followed by a good one."""
     packet = octets(case)
 
     def serve(query: bytes, transport: str) -> list[bytes]:

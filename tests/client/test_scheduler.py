@@ -1,4 +1,4 @@
-"""The scheduler: walks that share answers find what each finds alone, within bounds of memory and of computing."""
+"""The scheduler: walks that share answers have the same results as walks alone, in bounded memory and time."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_shared_walks_find_what_each_finds_alone(
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("at_once", [1, 2])
-def test_shared_walks_by_hand(seed: int, at_once: int) -> None:
+def test_shared_walks_of_chosen_cases(seed: int, at_once: int) -> None:
     rule = Naptr(0, 0, b"u", b"ark", REGEXPS[1], ())
     zone = {ROOTS[4]: [HOST], ROOTS[1]: [rule, HOST]}
     asked = [Ark("b", "x1"), Ark("B", "x1"), Ark("1", "x1"), Ark("1", "x2"), Ark("1", "y1")]
@@ -150,7 +150,7 @@ def test_the_walks_of_a_naan_share_one_budget_for_regexps() -> None:
 
 
 def test_walks_of_one_answer_are_computed_in_slices() -> None:
-    """On a clock that each walk moves on: a slice, and then it is the driver's turn."""
+    """On a clock that advances with each walk, one ``tick`` computes a few of them."""
     now = 0.0
 
     def clock() -> float:

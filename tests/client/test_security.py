@@ -145,7 +145,7 @@ def test_require_secure_applies_to_every_part(naan: str, tree: Tree) -> None:
         assert none.value.discovery.security == "secure"
 
 
-def test_the_trace_says_which_part(tree: Tree) -> None:
+def test_the_trace_shows_the_weakest_part(tree: Tree) -> None:
     found = discover("ark:7/x", nameservers=[tree.server.name], trust_anchors=tree.anchors)
     told = {step.name[1].decode(): (step.outcome, step.security) for step in found.trace}
     assert told == {

@@ -89,7 +89,7 @@ def test_rfc1035_3_3_a_character_string_has_255_bytes_at_most(place: int) -> Non
 
 
 @given(naptrs)
-def test_a_record_of_no_use_has_a_reason(naptr: Naptr) -> None:
+def test_a_record_that_is_not_for_maptr_has_a_reason(naptr: Naptr) -> None:
     rule = read(naptr, undotted=(b"ark", b"arpa"))
     assert rule.notes or rule.kind is not Kind.OTHER
     assert (rule.kind is Kind.HOST) == bool(rule.hosts)
@@ -126,7 +126,7 @@ def test_a_cached_rule_can_spend_the_budget() -> None:
         rules(rule(12345), undotted=None, budget=Budget(price(rule(12345)) - 1))
 
 
-def test_a_long_program_takes_the_place_of_many_short_rules() -> None:
+def test_a_long_program_replaces_many_short_rules_in_the_cache() -> None:
     rules = RuleCache(max_size=300)
     short = [rules(rule(number), undotted=None, budget=Budget(STEPS)) for number in range(10000, 10010)]
     assert rules(short[0].naptr, undotted=None, budget=Budget(STEPS)) is short[0]
@@ -140,7 +140,7 @@ def test_a_record_below_two_origins_is_two_rules() -> None:
     assert rules(host, undotted=(b"ark", b"arpa"), budget=Budget(STEPS)) != whole
 
 
-def test_the_oldest_rules_make_room() -> None:
+def test_the_rule_cache_drops_the_oldest_rules() -> None:
     rules = RuleCache(max_size=100)
     first, *_, last = [rules(rule(number), undotted=None, budget=Budget(STEPS)) for number in range(10000, 10100)]
     assert rules(last.naptr, undotted=None, budget=Budget(STEPS)) is last

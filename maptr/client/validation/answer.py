@@ -92,7 +92,7 @@ class AnswerValidator:
         return Answer(outcome, note=note, server=result.server, security=security, links=tuple(self._chain.links))
 
     def _read(self, name: dns.name.Name, result: Resolved) -> Lookups[Answer | dns.name.Name]:
-        """The answer in a message; or the name to ask next, if an alias leads out of what the server knows."""
+        """Return the answer in a message, or the name to query next if an alias leads to a name outside the message."""
         message = result.response
         start = name
         while True:
