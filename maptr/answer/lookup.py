@@ -47,7 +47,7 @@ class LookupResult:
 
 
 def find_zone(snapshot: Snapshot, name: Labels, rdtype: int) -> ZoneView | None:
-    """The closest zone to a folded name; for DS at an apex the parent zone if it is served (RFC 4035 3.1.4.1)."""
+    """Return the closest zone to a folded name; for DS at an apex its parent, if served (RFC 4035 3.1.4.1)."""
     zone = snapshot.closest(name)
     if zone is not None and rdtype == DS and name and name == zone.origin:
         return snapshot.closest(name[1:]) or zone
@@ -55,7 +55,7 @@ def find_zone(snapshot: Snapshot, name: Labels, rdtype: int) -> ZoneView | None:
 
 
 def is_broken(snapshot: Snapshot, name: Labels, rdtype: int, zone: ZoneView | None) -> bool:
-    """True if a zone that could not be loaded is closer to the name than ``zone``, the result of ``find_zone``."""
+    """Return True if a zone that could not be loaded is closer to the name than ``zone``, which serves the name."""
     if rdtype == DS and name in snapshot.broken and zone is not None:
         return False  # the parent zone has the answer
     nearest = len(zone.origin) if zone is not None else -1
@@ -178,12 +178,12 @@ class _Lookup:
         return target
 
     def _addresses(self, hosts: Iterable[Labels]) -> list[RRset]:
-        """The address RRsets of the hosts, each once. The answer has none of them: an address ends its chain."""
+        """Return the address RRsets of the hosts, each once. The answer has none of them: an address ends its chain."""
         nodes = [self._host(host) for host in dict.fromkeys(hosts)]
         return [node[rdtype] for node in nodes for rdtype in (A, AAAA) if rdtype in node]
 
     def _host(self, host: Labels) -> Node:
-        """The records of a host, glue included; if the host does not exist, the addresses of the wildcard."""
+        """Return the records of a host, glue included; if the host does not exist, the addresses of the wildcard."""
         zone = self.zone
         for start in range(len(host) - len(zone.origin) + 1):
             encloser = host[start:]
@@ -199,7 +199,7 @@ class _Lookup:
 
 
 def look_up_chaos(name: Labels, rdtype: int, identity: Identity) -> LookupResult | None:
-    """The identity of the server in class CHAOS (RFC 4892); None for REFUSED, as Knot responds to other questions."""
+    """Return the identity of the server (RFC 4892), or None for REFUSED, as Knot responds to other questions."""
     key = fold(name)
     text = identity.version if key in _VERSION else identity.hostname if key in _HOSTNAME else ""
     if rdtype != TXT or not text:

@@ -145,7 +145,7 @@ class Message(DNSRecord):  # type: ignore[misc]
 
     @classmethod
     def parse_header(cls, packet: bytes) -> Message:
-        """A message with its header read, and nothing else. Raises DNSError."""
+        """Return a message with its header read, and nothing else. Raises DNSError."""
         message = cls(DNSHeader(0, 0))
         message.header = DNSHeader.parse(MessageBuffer(packet[: numbers.HEADER_SIZE]))
         message.wire, message.end = packet, numbers.HEADER_SIZE
@@ -173,7 +173,7 @@ class Message(DNSRecord):  # type: ignore[misc]
         self.rr, self.auth, self.ar = ([read_record(buffer) for _ in range(count)] for count in counts)
 
     def find_opt(self) -> RR | None:
-        """The OPT, or None. Raises DNSError for two, or for one in a wrong place (RFC 6891 6.1.1)."""
+        """Return the OPT, or None. Raises DNSError for two, or for one in a wrong place (RFC 6891 6.1.1)."""
         if any(record.rtype == numbers.OPT for record in (*self.rr, *self.auth)):
             raise DNSError("OPT outside the additional section")
         found = [record for record in self.ar if record.rtype == numbers.OPT]
@@ -188,7 +188,7 @@ class Message(DNSRecord):  # type: ignore[misc]
 
 
 def read_record(buffer: MessageBuffer) -> RR:
-    """The record at the buffer's offset. Raises DNSError."""
+    """Return the record at the buffer's offset. Raises DNSError."""
     try:
         name = buffer.decode_name()
         rdtype, rdclass, ttl, length = buffer.unpack("!HHIH")
@@ -251,7 +251,7 @@ class Reply(NamedTuple):
     pointers: tuple[int, ...] = ()
 
     def moved(self, end: int, limit: int) -> Reply | None:
-        """The same records after another question that ends there; None if the response may differ in more."""
+        """Return the same records after another question that ends there; None if the response may differ in more."""
         distance = end - self.question_end
         size = len(self.wire) + distance
         name_size = end - numbers.HEADER_SIZE - 4
@@ -264,7 +264,7 @@ class Reply(NamedTuple):
         return self._replace(wire=bytes(wire), question_end=end)
 
     def truncated(self) -> bytes:
-        """The response with TC and no records but OPT, which makes a genuine client retry over TCP."""
+        """Return the response with TC and no records but OPT, which makes a genuine client retry over TCP."""
         data = bytearray(self.wire[: self.question_end])
         data[2] |= numbers.TC >> 8
         data[6:12] = bytes((0, 0, 0, 0, 0, bool(self.opt_size)))
@@ -325,7 +325,7 @@ def lay_out(query: Query, rcode: int, result: LookupResult = NO_RECORDS, *, ede:
 
 
 def _reply_options(query: Query, ede: int | None) -> list[EDNSOption]:
-    """The options of a response without padding: those that were asked for, and EDE.
+    """Return the options of a response without padding: those that were asked for, and EDE.
 
     The cookie is the last, so that the bytes before it are the same for all clients (``ready.py``).
     """
@@ -343,7 +343,7 @@ def _reply_options(query: Query, ede: int | None) -> list[EDNSOption]:
 
 
 def padding_to_block(size: int, limit: int) -> list[EDNSOption]:
-    """The padding option of a response that has ``size`` bytes without it; none if it does not fit the limit."""
+    """Return the padding option of a response that has ``size`` bytes without it; none if it does not fit the limit."""
     size += OPTION_HEADER
     return [EDNSOption(numbers.PADDING, bytes(min(-size % PADDING_BLOCK, limit - size)))] if size <= limit else []
 
@@ -370,7 +370,7 @@ def _put_sections(
 
 
 def _flags(query: Query, rcode: int, result: LookupResult, truncated: bool) -> int:
-    """The second word of the header (RFC 1035 4.1.1).
+    """Return the second word of the header (RFC 1035 4.1.1).
 
     Only RD is copied from the query; RA, AD, CD and Z are clear, as in NSD and Knot. With other opcodes these bits
     have other meanings (RFC 2136 2.2), so none is copied.

@@ -130,7 +130,7 @@ class RateLimiter:
 
     def _forget(self, now: float) -> None:
         """Remove the accounts without debt and, if more than half the table is left, those with the least debt."""
-        # Of a copy, which is made atomically, because other threads count meanwhile.
+        # Copying is atomic; other threads count meanwhile.
         left = {reply: free for reply, free in self._accounts.copy().items() if free > now}
         if len(left) > self._table_size // 2:
             left = dict(heapq.nlargest(self._table_size // 2, left.items(), key=lambda account: account[1]))
@@ -138,7 +138,7 @@ class RateLimiter:
         self._excess = {reply: excess for reply, excess in self._excess.items() if reply in left}
 
     def _find_network(self, client: str) -> str | None:
-        """The network of an address, as text; None for an address without a limit, or a text that is not an address."""
+        """Return the network of an address as text; None for an exempt address or a text that is not an address."""
         if not self._price:
             return None
         try:

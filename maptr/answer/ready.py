@@ -91,7 +91,7 @@ class Arena:
         self.is_full = False
 
     def put(self, data: bytes) -> int | None:
-        """The address of a copy of the data; None if the arena is full."""
+        """Return the address of a copy of the data; None if the arena is full."""
         at, end = self._end, self._end + len(data)
         if end > len(self._memory):
             self.is_full = True
@@ -117,7 +117,7 @@ class Template(NamedTuple):
     cookie: int
 
     def head(self, packed: bytes) -> bytes:
-        """The header, without the ID, for a packed RRset."""
+        """Return the header, without the ID, for a packed RRset."""
         return self.flags + b"\0\1" + packed[2:4] + bytes((0, 0, 0, bool(self.opt)))
 
 
@@ -189,7 +189,9 @@ class Ready:
         self._soa_names = frozenset(name for zone in snapshot.zones.values() for name in _soa_names(zone))
 
     def find(self, key: bytes) -> tuple[bytes, bytes] | None:
-        """The record for a query without its ID, and the client's cookie or ``b""``; None for the general path."""
+        """Return the record for a query without its ID, and the client's cookie or ``b""``; None for the
+        general path.
+        """
         # A name may have a zero byte before its end. What this takes for the name is then in no table.
         end = key.find(b"\0", HEADER) + 1
         cookie_start = end + COOKIE_START
@@ -211,7 +213,7 @@ class Ready:
         return record, key[cookie_start:] if record[COOKIE_FIELD] else b""
 
     def _find_denial(self, tables: Tables, name: bytes, end: int) -> bytes | None:
-        """The record for a question that ends there, from the closest encloser with learned responses."""
+        """Return the record for a question that ends there, from the closest encloser with learned responses."""
         at, last, get = 0, len(name) - 1, tables.enclosers.get
         while 0 < (size := name[at]) <= MAX_LABEL and (above := at + 1 + size) <= last:
             shared = get(name[above:])
@@ -243,7 +245,7 @@ class Ready:
         return record
 
     def _answer(self, tables: Tables, name: bytes, end: int, template: Template, packed: bytes) -> bytes | None:
-        """The record for the only RRset of the name asked; None if the response does not fit the limit."""
+        """Return the record for the only RRset of the name asked; None if the response does not fit the limit."""
         body = packed[RRSET.size :] + template.opt
         if end + len(body) + template.cookie > tables.limit:
             return None
@@ -264,7 +266,7 @@ class Ready:
             self._records = self._enclosers = 0
 
     def response(self, query: bytes, record: bytes, cookie: bytes) -> bytes:
-        """The whole response of a record to a query, with the cookie for the client."""
+        """Return the whole response of a record to a query, with the cookie for the client."""
         _, end, body, size, _, with_cookie, head, rest, _, _, _ = RECORD.unpack(record)
         parts = query[:ID], head, rest, query[HEADER_SIZE:end], self._arena.get(body, size)
         return b"".join(parts) + (cookie if with_cookie else b"")
@@ -299,7 +301,7 @@ class Ready:
             self._share(self._encloser(tables, parent(name), _finder(zone)), NO_DATA, reply)
 
     def _tables_of(self, key: bytes, end: int) -> Tables | None:
-        """The tables for a query without its ID, whose name ends there; None if its response is not kept."""
+        """Return the tables for a query without its ID, whose name ends there; None if its response is not kept."""
         header, rest, opt = key[:HEADER], key[end:], key[end + TYPE_AND_CLASS :]
         if header[:2] not in FLAGS or header[2:8] != ONE_QUESTION or rest[2:TYPE_AND_CLASS] != CLASS_IN:
             return None
@@ -394,7 +396,7 @@ class Ready:
 
 
 def truncated(record: bytes) -> bytes:
-    """The record with TC and no records but OPT, which makes a genuine client retry over TCP."""
+    """Return the record with TC and no records but OPT, which makes a genuine client retry over TCP."""
     _, end, body, size, _, cookie, head, _, opt_size, rcode, kind = RECORD.unpack(record)
     head = bytes((head[0] | TC,)) + head[1:4] + bytes(4)
     rest = bytes((0, bool(opt_size)))
@@ -402,17 +404,17 @@ def truncated(record: bytes) -> bytes:
 
 
 def kind_number(kind: Hashable) -> int:
-    """The number of a kind of response in a record."""
+    """Return the number of a kind of response in a record."""
     return hash(kind) & 0xFFFFFFFFFFFFFFFF
 
 
 def kind_of(record: bytes) -> int:
-    """The number of the kind of response of a record."""
+    """Return the number of the kind of response of a record."""
     return int(KIND.unpack_from(record, KIND_FIELD)[0])
 
 
 def _upwards(name: bytes) -> Iterator[bytes]:
-    """A wire name and each name above it, the root last."""
+    """Yield a wire name and each name above it, the root last."""
     yield name
     while name[0]:
         name = parent(name)
@@ -420,7 +422,7 @@ def _upwards(name: bytes) -> Iterator[bytes]:
 
 
 def _is_only_inert(packed: bytes) -> bool:
-    """True for one RRset of a type on which no other response depends."""
+    """Return True for one RRset of a type on which no other response depends."""
     return packed[:2] in _INERT and len(packed) == RRSET.size + int.from_bytes(packed[4:8], "big")
 
 
@@ -430,7 +432,7 @@ def _finder(zone: ZoneView) -> Find:
 
 
 def _soa_names(zone: ZoneView) -> Iterator[bytes]:
-    """The names in the SOA record and those above them, below the origin."""
+    """Yield the names in the SOA record and those above them, below the origin."""
     soa = zone.soa.rdatas[0]
     primary, end = read_wire(soa, 0)
     for labels in (primary, read_wire(soa, end)[0]):

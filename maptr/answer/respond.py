@@ -36,7 +36,7 @@ def respond(
     client: str = "",
     context: Context = PLAIN,
 ) -> bytes | None:
-    """The response to a query; None if the server sends nothing. Raises nothing, for any bytes.
+    """Return the response to a query; None if the server sends nothing. Raises nothing, for any bytes.
 
     ``client`` is the client's IP address, to which cookies are bound.
     """
@@ -124,7 +124,7 @@ def _check_edns(asked: Query, rcode: int | None, client: str) -> Reply | None:
 
 
 def _settle(asked: Query, rcode: int | None) -> Reply | None:
-    """The response if it is the same for all names."""
+    """Return the response if it is the same for all names, otherwise None."""
     question, identity = asked.question, asked.context.identity
     if rcode is not None and (rcode != numbers.NOERROR or question is not None):
         return lay_out(asked, rcode, LookupResult(authoritative=rcode == numbers.NOERROR))
@@ -142,7 +142,7 @@ def _settle(asked: Query, rcode: int | None) -> Reply | None:
 
 
 def _answer(asked: Query, snapshot: Snapshot) -> Reply:
-    """The response that depends on the name."""
+    """Return the response that depends on the name."""
     question = asked.question
     assert question is not None  # noqa: S101 - ``_settle`` answers without one
     name, opcode = question.qname.label, asked.message.header.opcode

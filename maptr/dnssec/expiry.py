@@ -50,7 +50,7 @@ class Validity:
 
     @classmethod
     def of(cls, zone: ZoneView, now: float) -> Validity | None:
-        """None for a zone whose apex is not signed (RFC 4035 2.2). Reads every signature, so keep the result."""
+        """Return the validity, or None for a zone whose apex is not signed (RFC 4035 2.2). Reads every signature."""
         if RRSIG not in zone.nodes[zone.origin]:
             return None
         packed = (zone.nodes.read(name) for name in zone.nodes.special)
@@ -61,7 +61,7 @@ class Validity:
         return cls(begins, min(unwrap(expiration, int(now)) for expiration, _ in times))
 
     def state(self, now: float, *, expiring: int = EXPIRING) -> SignatureState:
-        """The state at a time. EXPIRING begins that many seconds before the expiration."""
+        """Return the state at a time. EXPIRING begins that many seconds before the expiration."""
         if self.expires <= now:
             return SignatureState(Signatures.EXPIRED, self.expires)
         if self.begins > now:
@@ -70,11 +70,11 @@ class Validity:
 
 
 def signature_state(zone: ZoneView, now: float, *, expiring: int = EXPIRING) -> SignatureState:
-    """The state of a zone's signatures. Reads every signature."""
+    """Return the state of a zone's signatures. Reads every signature."""
     validity = Validity.of(zone, now)
     return SignatureState(Signatures.UNSIGNED) if validity is None else validity.state(now, expiring=expiring)
 
 
 def unwrap(stamp: int, now: int) -> int:
-    """The time nearest to now that has these 32 bits (RFC 4034 3.1.5)."""
+    """Return the time nearest to now that has these 32 bits (RFC 4034 3.1.5)."""
     return now + ((stamp - now + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000

@@ -155,7 +155,7 @@ class KeySet:
 
 
 def ds_rdata(origin: Labels, key: ZoneKey) -> bytes:
-    """The DS record of a key, which is also its CDS, with SHA-256 (RFC 8624 3.3)."""
+    """Return the DS record of a key, which is also its CDS, with SHA-256 (RFC 8624 3.3)."""
     import dns.dnssec
 
     return dns.dnssec.make_ds(dns.name.Name((*origin, b"")), key.dnskey, "SHA256").to_wire() or b""
@@ -176,7 +176,7 @@ class KeyFile(NamedTuple):
 
 
 def read_keys(folder: Path) -> list[KeyFile]:
-    """The keys in the folder by file name; files whose names do not end in ``.pem`` are ignored.
+    """Return the keys in the folder by file name; files whose names do not end in ``.pem`` are ignored.
 
     Raises SigningError for a folder or file that others can read, for a name that does not fit its key, and if the
     package cryptography is missing; OSError if the folder or a file cannot be read.
@@ -205,7 +205,7 @@ def read_keys(folder: Path) -> list[KeyFile]:
 
 
 def read_key_set(folder: Path) -> KeySet:
-    """The keys in the folder, to sign with. Raises what ``read_keys`` and ``KeySet`` do."""
+    """Return the keys in the folder, to sign with. Raises what ``read_keys`` and ``KeySet`` do."""
     return KeySet(tuple(file.key for file in read_keys(folder)))
 
 

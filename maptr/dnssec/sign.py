@@ -33,7 +33,7 @@ SIGNATURE_SIZE = 64  # bytes, of both algorithms (RFC 6605 4, RFC 8080 4)
 PROGRESS_STEP = 100  # names
 
 Progress = Callable[[int, int], None]
-"""Called from time to time with the number of names that are signed, and of all names."""
+"""Called at intervals with the number of names that are signed, and of all names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,13 @@ class Renewal:
     force: bool = False
 
     def renew(self, zone: ZoneView, old: ZoneView | None, progress: Progress = lambda done, total: None) -> ZoneView:
-        """The zone, signed. ``old``, the version that was signed before, if nothing has to change."""
+        """Return the zone, signed. ``old``, the version that was signed before, if nothing has to change."""
         if old is not None and self.is_good(old, zone):
             return old
         return self.sign(zone, old, progress)
 
     def is_good(self, old: ZoneView, zone: ZoneView) -> bool:
-        """Whether ``old`` has the same records and keys, signatures that are not due, and no older serial.
+        """Return whether ``old`` has the same records and keys, signatures that are not due, and no older serial.
 
         No signature is verified. Never with ``force``.
         """
@@ -69,7 +69,7 @@ class Renewal:
         )
 
     def sign(self, zone: ZoneView, old: ZoneView | None, progress: Progress = lambda done, total: None) -> ZoneView:
-        """The zone, signed in any case. The same arguments give the same zone.
+        """Return the zone with new signatures, whether they are due or not. The same arguments give the same zone.
 
         The signatures of ``old`` are kept that cover the same records by the same keys and last long enough, so that an
         IXFR to secondaries has only what changed.
@@ -87,7 +87,7 @@ class Renewal:
         signer = _Signer(self.keys, apex.name, policy, now, None if self.force else old)
         bitmap_of = functools.cache(rrset.bitmap)  # most names have the same types
         for count, owner in enumerate(owners):
-            to_come = (ZONEMD,) if policy.zonemd and owner is apex else ()  # its digest is made last
+            to_come = (ZONEMD,) if policy.zonemd and owner is apex else ()  # the digest is made last
             types = frozenset((*owner.rrsets, RRSIG, NSEC, *to_come))
             rdata = owners[(count + 1) % len(owners)].name + bitmap_of(types)
             owner.rrsets[NSEC] = _records(NSEC, bare.negative_soa.ttl, [rdata])  # RFC 9077 3
@@ -106,7 +106,7 @@ class Renewal:
 
 
 def is_current(old: ZoneView, zone: ZoneView, keys: KeySet, policy: SigningPolicy) -> bool:
-    """Whether ``old`` is this zone, except for its serial, signed by these keys. Times are not compared."""
+    """Return whether ``old`` is this zone, except for its serial, signed by these keys. Times are not compared."""
     if old.origin != zone.origin or ZoneDiff.between(stripped(old, zone.serial), stripped(zone)):
         return False
     ttl = zone.soa.ttl if policy.dnskey_ttl is None else policy.dnskey_ttl
@@ -140,7 +140,7 @@ def due(view: ZoneView, policy: SigningPolicy, now: float) -> int:
 
 
 def apex_records(origin: Labels, keys: KeySet, cds: Children) -> dict[int, list[bytes]]:
-    """The rdatas of DNSKEY, CDS and CDNSKEY for these keys."""
+    """Return the rdatas of DNSKEY, CDS and CDNSKEY for these keys."""
     found = {DNSKEY: [key.rdata for key in keys.keys]}
     if cds is Children.PUBLISH:
         found[CDS] = [ds_rdata(origin, key) for key in keys.entries]
@@ -169,7 +169,7 @@ class _Owner:
                 self.signatures[rdtype] = signer.signatures(self.name, rdtype, self.rrsets[rdtype], known)
 
     def packed(self) -> bytes:
-        """All RRsets in order of type. The signatures are in order of the type they cover, with the least TTL of it."""
+        """Return all RRsets in order of type. Signatures are in order of the type covered, with their least TTL."""
         ttl = min(rrset.ttl_of(self.rrsets[rdtype]) for rdtype in self.signatures)
         rdatas = [rdata for _, made in sorted(self.signatures.items()) for rdata in made]
         rrsets = {**self.rrsets, **self.glue, RRSIG: _records(RRSIG, ttl, rdatas)}
@@ -177,7 +177,7 @@ class _Owner:
 
 
 def _owners(zone: ZoneView) -> list[_Owner]:
-    """The names that get NSEC, in canonical order, the apex first: no names below a delegation or a DNAME."""
+    """Return the names that get NSEC, in canonical order, the apex first: no names below a delegation or a DNAME."""
     owners: list[_Owner] = []
     apex = to_wire(zone.origin)
     top: Labels | None = None
@@ -223,7 +223,7 @@ class _Signer:
         self._same_keys = {(key.algorithm.number, key.tag) for key in same}
 
     def signatures(self, owner: bytes, rdtype: int, records: bytes, known: _Known) -> list[bytes]:
-        """The RRSIG rdatas over packed records, from ``known`` if they are there."""
+        """Return the RRSIG rdatas over packed records, from ``known`` if they are there."""
         keys: list[tuple[ZoneKey, int]]
         keys = self._dnskey_signers if rdtype in (DNSKEY, CDS, CDNSKEY) else self._zone_signers
         made = []
@@ -240,7 +240,7 @@ class _Signer:
         return made
 
     def known(self, owner: bytes, rrsets: Mapping[int, bytes]) -> _Known:
-        """The signatures over exactly these packed records that last long enough."""
+        """Return the signatures over exactly these packed records that last long enough."""
         before = {} if self._old is None else dict(rrset.split_rrsets(self._old.find(owner) or b""))
         found: dict[tuple[int, int, int], bytes] = {}
         for rdata in rrset.rdatas_of(before.get(RRSIG, b"")):
@@ -259,13 +259,13 @@ class _Signer:
         return found
 
     def _lasts(self, expiration: int, inception: int) -> bool:
-        """Whether a signature is valid now and will be for long enough."""
+        """Return whether a signature is valid now and will be for long enough."""
         left = unwrap(expiration, self._now) - self._now
         return unwrap(inception, self._now) <= self._now and self._policy.keep < left <= self._policy.lifetime
 
 
 def count_labels(owner: bytes) -> int:
-    """The number of labels in a signature: without the root and a wildcard (RFC 4034 3.1.3)."""
+    """Return the number of labels in a signature: without the root and a wildcard (RFC 4034 3.1.3)."""
     count = at = 0
     while owner[at]:
         count += 1

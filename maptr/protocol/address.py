@@ -39,14 +39,14 @@ CLIENT_IPV6_PREFIX = 64  # bits: a client with one address of a link has all of 
 
 
 def client_of(address: str) -> str:
-    """What counts as one client: an IPv4 address, or the network of an IPv6 link."""
+    """Return what counts as one client: an IPv4 address, or the network of an IPv6 link."""
     if ":" not in address:
         return address
     return str(ipaddress.IPv6Network((address.partition("%")[0], CLIENT_IPV6_PREFIX), strict=False))
 
 
 def read_network(text: str) -> Network:
-    """An address or a prefix (``192.0.2.0/24``). Raises ValueError, also for a prefix with host bits."""
+    """Return an address or a prefix (``192.0.2.0/24``). Raises ValueError, also for a prefix with host bits."""
     try:
         return ipaddress.ip_network(text)
     except ValueError as error:

@@ -53,12 +53,12 @@ class CookieSettings:
 
 
 def is_well_formed(option: bytes) -> bool:
-    """True for a client cookie, with or without a server cookie. Anything else is a FORMERR (RFC 7873 5.2.2)."""
+    """Return True for a client cookie, with or without a server cookie. Anything else is a FORMERR (RFC 7873 5.2.2)."""
     return len(option) == CLIENT_COOKIE or len(option) - CLIENT_COOKIE in SERVER_COOKIE_SIZES
 
 
 def answer_cookie(option: bytes, address: bytes, secrets: Sequence[bytes], stamp: bytes) -> tuple[bytes, bool]:
-    """The option to send back for a well-formed cookie from a packed address, and whether the cookie is valid.
+    """Return the option to send back for a well-formed cookie from a packed address, and whether the cookie is valid.
 
     ``stamp`` is ``timestamp`` of the present, and ``secrets`` has at least one. A valid cookie is sent back while it is
     younger than RENEW_AGE and made with the first secret; otherwise the client gets a new one.
@@ -78,18 +78,18 @@ def answer_cookie(option: bytes, address: bytes, secrets: Sequence[bytes], stamp
 
 
 def timestamp(now: float) -> bytes:
-    """The fields after the client cookie: version, reserved, and a UNIX time (RFC 9018 4)."""
+    """Return the fields after the client cookie: version, reserved, and a UNIX time (RFC 9018 4)."""
     return bytes((VERSION, 0, 0, 0)) + (int(now) & 0xFFFFFFFF).to_bytes(4, "big")
 
 
 def sign(unsigned: bytes, address: bytes, secret: bytes) -> bytes:
-    """A whole cookie from its client cookie and ``timestamp``, for a packed address (RFC 9018 4.4)."""
+    """Return a whole cookie from its client cookie and ``timestamp``, for a packed address (RFC 9018 4.4)."""
     return unsigned + siphash(secret, unsigned + address).to_bytes(8, "little")
 
 
 @functools.lru_cache(maxsize=MAX_ADDRESSES)
 def packed_address(client: str) -> bytes:
-    """The bytes of an address; empty for a client without one, such as a UNIX socket."""
+    """Return the bytes of an address; empty for a client without one, such as a UNIX socket."""
     try:
         return ipaddress.ip_address(client.partition("%")[0]).packed
     except ValueError:

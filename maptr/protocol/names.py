@@ -27,7 +27,7 @@ _LENGTHS = [bytes((size,)) for size in range(256)]
 
 
 def parse(text: str) -> Labels:
-    """The labels of a name in presentation format (RFC 1035 5.1), with or without a final dot.
+    """Return the labels of a name in presentation format (RFC 1035 5.1), with or without a final dot.
 
     Raises ValueError for an empty or overlong label, an overlong name, a bad escape or a non-ASCII character.
     """
@@ -62,7 +62,7 @@ def _unescape(escaped: bytes) -> int:
 
 
 def check(labels: Labels) -> Labels:
-    """The same labels. Raises ValueError for an empty or overlong label, or an overlong name (RFC 1035 2.3.4)."""
+    """Return the labels. Raises ValueError for an empty or overlong label, or an overlong name (RFC 1035 2.3.4)."""
     if b"" in labels:
         raise ValueError("empty label")
     size = wire_length(labels)
@@ -87,12 +87,12 @@ def to_wire(labels: Labels) -> bytes:
 
 
 def parent(name: bytes) -> bytes:
-    """A name in wire format without its first label."""
+    """Return a name in wire format without its first label."""
     return name[1 + name[0] :]
 
 
 def next_closer(name: bytes, encloser: bytes) -> bytes:
-    """The next closer name: one label longer than the encloser, all in wire format (RFC 5155 1.3)."""
+    """Return the next closer name: one label longer than the encloser, all in wire format (RFC 5155 1.3)."""
     at, end = 0, len(name) - len(encloser)
     while (behind := at + 1 + name[at]) < end:
         at = behind
@@ -100,12 +100,12 @@ def next_closer(name: bytes, encloser: bytes) -> bytes:
 
 
 def from_wire(octets: bytes, at: int = 0) -> Labels:
-    """The labels of an uncompressed name in wire format."""
+    """Return the labels of an uncompressed name in wire format."""
     return read_wire(octets, at)[0]
 
 
 def read_wire(octets: bytes, at: int) -> tuple[Labels, int]:
-    """The labels of an uncompressed name in wire format, and where it ends. Raises IndexError."""
+    """Return the labels of an uncompressed name in wire format, and where it ends. Raises IndexError."""
     labels: list[bytes] = []
     while size := octets[at]:
         labels.append(octets[at + 1 : at + 1 + size])
@@ -114,7 +114,7 @@ def read_wire(octets: bytes, at: int) -> tuple[Labels, int]:
 
 
 def read_name(packet: bytes, at: int) -> tuple[Labels, int]:
-    """The name at a place of a message, compressed or not, and where it ends (RFC 1035 4.1.4).
+    """Return the name at a place of a message, compressed or not, and where it ends (RFC 1035 4.1.4).
 
     Raises ValueError for a pointer that does not point backwards, too many pointers, and a name that is too long or cut
     short.
@@ -149,12 +149,12 @@ def wire_length(labels: Labels) -> int:
 
 
 def fold(labels: Labels) -> Labels:
-    """The form that compares: ASCII lower case (RFC 4343)."""
+    """Return the form that compares: ASCII lower case (RFC 4343)."""
     return tuple(map(bytes.lower, labels))
 
 
 def is_below(labels: Labels, origin: Labels) -> bool:
-    """True if the name is the origin or below it."""
+    """Return True if the name is the origin or below it."""
     if not origin:
         return True
     above = labels[-len(origin) :]

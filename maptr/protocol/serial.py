@@ -13,9 +13,9 @@ def is_newer(serial: int, than: int) -> bool:
 
 
 def next_serial(style: str, now: float, previous: int | None = None) -> int:
-    """The serial after ``previous``. Styles: ``date`` (YYYYMMDDnn, UTC), ``unix`` (seconds), or a number to use.
+    """Return the serial after ``previous``. Styles: ``date`` (YYYYMMDDnn, UTC), ``unix`` (seconds), or a number to use.
 
-    By date or time it is always newer than the previous one, even if the clock stands still or goes back.
+    By date or time it is always newer than the previous one, even if the clock does not advance, or is set back.
     Raises ValueError for any other style.
     """
     if style.isascii() and style.isdigit():
@@ -35,8 +35,9 @@ def next_serial(style: str, now: float, previous: int | None = None) -> int:
 
 
 def following_serial(before: int, style: str, now: float) -> int:
-    """The serial after a published one: by date or time, or one more for ``increment``, and for ``file`` too if the
-    server changes the zone itself."""
+    """Return the serial after a published one: by date or time, or one more for ``increment``, and for ``file`` too if
+    the server changes the zone itself.
+    """
     if style in ("increment", "file"):
         return (before + 1) & 0xFFFF_FFFF
     return next_serial(style, now, before)

@@ -25,8 +25,8 @@ _NAMES = {**{code: f"RCODE{code}" for code in range(SILENCE)}, **RCODES, SILENCE
 class Counters(Tally):
     """Queries by transport and by the RCODE of their response, and other events, since the start."""
 
-    # UDP in batches (``udp.py``): queries received, answered with a ready response, answered on the general path,
-    # not answered, dropped under overload; responses that the kernel did not send; and calls of recvmmsg(2).
+    # UDP in batches (``udp.py``): queries that were received, answered with a ready response, answered on the general
+    # path, not answered, and dropped under overload; responses that the kernel did not send; calls of recvmmsg(2).
     received: int = 0
     ready: int = 0
     general: int = 0
@@ -62,7 +62,7 @@ class Counters(Tally):
         }
 
     def groups(self) -> dict[str, dict[str, int]]:
-        """All other counters by group and name."""
+        """Return all other counters by group and name."""
         return {group: {name: getattr(self, name) for name in names} for group, names in GROUPS.items()}
 
 
@@ -75,7 +75,7 @@ GROUPS = {
 
 
 def rcode_text(code: int) -> str:
-    """The mnemonic of a code that ``result`` gave; ``-`` for no response."""
+    """Return the mnemonic of a code that ``result`` gave; ``-`` for no response."""
     return "-" if code == SILENCE else _NAMES[code]
 
 
@@ -90,7 +90,7 @@ def total(several: Iterable[Counters]) -> Counters:
 
 
 def result(reply: bytes) -> int:
-    """The code that a response is counted under: the RCODE of its header, or BADVERS, which is in its OPT."""
+    """Return the code that a response is counted under: the RCODE of its header, or BADVERS, which is in its OPT."""
     code = reply[3] & 0xF
     if code or reply[6:10] != b"\0\0\0\0" or reply[10:HEADER_SIZE] == b"\0\0":
         return code

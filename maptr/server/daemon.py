@@ -127,7 +127,7 @@ class Daemon:
         process.unblock_signals()
 
     async def _serve(self, state: ServerState) -> None:
-        """The listeners answer; do everything else until ``stop``."""
+        """Do everything but answering, which the listeners do, until ``stop``."""
         self._log_ready(len(state.snapshot.zones))
         process.notify(process.READY)
         self.reloader.start()
@@ -174,7 +174,7 @@ class Daemon:
         return await in_thread(lambda: metrics.respond(path, found))
 
     async def status(self) -> dict[str, Any]:
-        """The status as plain values for JSON."""
+        """Return the status as plain values for JSON."""
         return await in_thread(self._describe)
 
     def _describe(self) -> dict[str, Any]:

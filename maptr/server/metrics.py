@@ -54,7 +54,7 @@ def check(config: Config) -> None:
 
 
 def respond(path: str, status: Status) -> HttpResponse:
-    """The response at ``METRICS``, or at ``HEALTH``, which says whether every zone is loaded; 404 elsewhere."""
+    """Return the response at ``METRICS``, or at ``HEALTH``, which says whether every zone is loaded; 404 elsewhere."""
     if path == HEALTH:
         missing = [zone["zone"] for zone in status["zones"] if zone["serial"] is None]
         text = "".join(f"zone {zone} is not loaded\n" for zone in missing) or "ok\n"
@@ -67,7 +67,7 @@ def respond(path: str, status: Status) -> HttpResponse:
 
 
 def render(status: Status) -> bytes:
-    """The status of the daemon in the text format of Prometheus."""
+    """Return the status of the daemon in the text format of Prometheus."""
     # Late: an extra.
     from prometheus_client import generate_latest
     from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
@@ -211,7 +211,7 @@ def _seconds(text: str | None) -> float | None:
 
 
 def _below(zone: Status, table: str, key: str) -> Any:
-    """The value of a key in a table of the zone's status that may be None."""
+    """Return the value of a key in a table of the zone's status that may be None."""
     return (zone[table] or {}).get(key)
 
 

@@ -1,4 +1,4 @@
-"""The primary's side of zone transfers: journals that keep step with the zones, and messages to secondaries.
+"""The primary's side of zone transfers: journals of the zones, and messages to secondaries.
 
 A zone's journal is one file, written atomically. The zone file is authoritative: if its journal is damaged or does not
 lead to it, secondaries get one AXFR.
@@ -56,7 +56,7 @@ from maptr.zone.snapshot import Snapshot, ZoneView
 log = logging.getLogger("maptr.serve")
 
 JOURNAL_SUFFIX = ".journal"
-BAD_SUFFIX = ".bad"  # of the last journal that could not be used
+BAD_SUFFIX = ".bad"  # for the last journal that could not be used
 MAX_JOURNAL_FILE = 2 * MAX_BYTES  # bytes; a larger file is not a journal of maptr
 
 # Seconds to wait for each response to NOTIFY. RFC 1996 3.6 suggests five retries, 60 seconds apart; these come sooner
@@ -79,7 +79,7 @@ Tasks = dict[Place, asyncio.Task[None]]
 
 
 def access_of(config: Config, snapshot: Snapshot, now: float, before: ServerState | None = None) -> Access:
-    """The access to a snapshot, the first or the one after ``before``.
+    """Return the access to a snapshot, the first or the one after ``before``.
 
     Reads and extends the journals, and sets aside those that cannot be used: call it in a thread.
     """
@@ -103,7 +103,7 @@ def _secondaries(table: ZoneConfig | CatalogConfig) -> Secondaries:
 
 
 def _catalog(config: CatalogConfig, snapshot: Snapshot, now: float, before: Catalog | None) -> Catalog | None:
-    """The catalog of the zones: the one ``before`` if it is the same."""
+    """Return the catalog of the zones: the one ``before`` if it is the same."""
     if config.name is None:
         return None
     # A serial from the time rises over restarts, without a file to store it.
@@ -116,7 +116,7 @@ def _catalog(config: CatalogConfig, snapshot: Snapshot, now: float, before: Cata
 
 
 def _extended(path: Path, journal: Journal | None, before: ZoneView | None, view: ZoneView) -> Journal:
-    """The journal with the changes from ``before`` to ``view``; written if it has new ones."""
+    """Return the journal with the changes from ``before`` to ``view``; written if it has new ones."""
     if before is None or (journal is None and before is view):
         return read_journal(path, view)
     if before is view and journal is not None:
@@ -139,14 +139,14 @@ def _warn_of_serial(before: ZoneView, view: ZoneView) -> None:
 
 
 def journal_path(zone: ZoneConfig) -> Path:
-    """Beside the zone file, or in the state folder under the zone's name."""
+    """Return a path beside the zone file, or in the state folder under the zone's name."""
     if zone.state is None:
         return zone.file.with_name(zone.file.name + JOURNAL_SUFFIX)
     return zone.state / (name_for(zone.name) + JOURNAL_SUFFIX)
 
 
 def read_journal(path: Path, view: ZoneView) -> Journal:
-    """The journal of a zone that was just loaded; an empty one, with the reason in the log, if the file is unusable."""
+    """Read the journal of a zone that was just loaded. If the file is unusable, log why, and start a new journal."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_JOURNAL_FILE + 1)
@@ -257,7 +257,7 @@ class SecondaryMonitor:
             _restart(self._notifying, (view.origin, target), sending)
 
     def follow(self, wanted: Mapping[Place, tuple[int, TsigKey | None]]) -> None:
-        """Ask these secondaries from now on, and no others; each has its expected serial and the key to sign with."""
+        """Monitor exactly these secondaries, each with its expected serial and the key to sign with."""
         for place in self._wanted.keys() - wanted.keys():
             self._note(place, serial=None, at=None, error="")
             self._observing.pop(place).cancel()
@@ -302,13 +302,13 @@ class SecondaryMonitor:
                 reason = f"rcode {rcode}"
                 if rcode == NOTIMP:  # the secondary does not implement NOTIFY (RFC 1996 3.14)
                     break
-            # A refusal, or an ICMP error, came at once: the secondary may be about to start.
+            # A refusal or an ICMP error comes at once, perhaps because the secondary is starting.
             await asyncio.sleep(max(0.0, started + timeout - clock()))
         self._note(place, notify=NotifyState.GIVEN_UP, since=self._clock())
         log.warning("%s: given up, %s; the secondary will ask after its refresh time", what, reason)
 
     async def _observe(self, place: Place, pause: float) -> None:
-        """Ask after this time in seconds, and then again and again."""
+        """Ask for the serial after this time in seconds, and then at intervals."""
         serial, key = self._wanted[place]
         while True:
             await asyncio.sleep(pause)
@@ -326,7 +326,7 @@ class SecondaryMonitor:
             pause = IF_SAME if found == serial else self._if_different
 
     async def _query(self, origin: Labels, target: NotifyTarget, key: TsigKey | None) -> bytes:
-        """The response to an SOA query. Raises OSError, TimeoutError and EOFError."""
+        """Return the response to an SOA query. Raises OSError, TimeoutError and EOFError."""
         exchange = _Exchange(make_soa_query(origin, secrets.randbits(16)), key, self._clock)
         response = await exchange.by_udp(target.address, self._timeout)
         return await exchange.by_tcp(target.address, self._timeout) if response[2] << 8 & TC else response
@@ -383,7 +383,7 @@ class _Exchange:
 
 
 def make_notify(view: ZoneView, message_id: int) -> bytes:
-    """A NOTIFY with AA set and the SOA record as a hint (RFC 1996 3.7)."""
+    """Return a NOTIFY with AA set and the SOA record as a hint (RFC 1996 3.7)."""
     buffer = MessageBuffer()
     DNSHeader(message_id, NOTIFY << 11 | AA, 1, 1).pack(buffer)
     buffer.put_question(DNSQuestion(DNSLabel(view.origin), SOA, IN), len(view.origin))
@@ -392,7 +392,7 @@ def make_notify(view: ZoneView, message_id: int) -> bytes:
 
 
 def read_response(request: bytes, packet: bytes) -> int | None:
-    """The rcode of the response to a request; None for any other packet."""
+    """Return the rcode of the response to a request; None for any other packet."""
     if len(packet) < HEADER_SIZE or packet[:2] != request[:2]:
         return None
     response, asked = Message.parse_header(packet), Message.parse_header(request)
@@ -411,7 +411,7 @@ def read_response(request: bytes, packet: bytes) -> int | None:
 
 
 def make_soa_query(origin: Labels, message_id: int) -> bytes:
-    """A query for a zone's SOA record, without recursion."""
+    """Return a query for a zone's SOA record, without recursion."""
     buffer = MessageBuffer()
     DNSHeader(message_id, 0, 1).pack(buffer)
     buffer.put_question(DNSQuestion(DNSLabel(origin), SOA, IN), len(origin))
@@ -419,7 +419,7 @@ def make_soa_query(origin: Labels, message_id: int) -> bytes:
 
 
 def read_serial(response: bytes) -> int | str:
-    """The serial in the response to ``make_soa_query``, or the reason why there is none."""
+    """Return the serial in the response to ``make_soa_query``, or the reason why there is none."""
     try:
         message = Message.parse(response, MAX_SOA_RECORDS)
     except DNSError as error:

@@ -44,7 +44,7 @@ class User(NamedTuple):
 
 
 def user_of(config: Config) -> User | None:
-    """The user to run as; None if none is configured. Raises ConfigError for one that does not exist."""
+    """Return the user to run as; None if none is configured. Raises ConfigError for one that does not exist."""
     if not config.serve.user:
         return None
     name, colon, group = config.serve.user.partition(":")
@@ -106,7 +106,7 @@ def _make_folder(config: Config, folder: Path, user: User) -> None:
 
 
 def reloading() -> str:
-    """The state at the start of a reload; READY ends it."""
+    """Return the state at the start of a reload; READY ends it."""
     return f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}"
 
 
@@ -142,7 +142,7 @@ def unblock_signals() -> None:
 
 
 async def in_thread(function: Callable[[], T]) -> T:
-    """The result of the function, called in a daemon thread."""
+    """Return the result of the function, called in a daemon thread."""
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()  # the caller may stop to wait, but the work goes on
 

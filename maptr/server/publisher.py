@@ -1,7 +1,7 @@
-"""From zone files to the zones that are served: a good new version replaces the old one, a bad one does not.
+"""Publishing of zone files: a good new version replaces the served one, and a bad one does not.
 
-The functions make one ``Served`` (``state.py``) beside another. They read files and take long: call them in a thread.
-The ``Reloader`` swaps it in as a whole or not at all: after a reload, new signatures, or a pulled table.
+The functions make a new ``Served`` (``state.py``). They read files and take long: call them in a thread.
+The ``Reloader`` adopts it as a whole or not at all, after a reload, new signatures, or a pulled table.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_WARNINGS = 10  # findings of a zone in the log and the status; ``maptr zone 
 
 
 def start(zones: Iterable[ZoneConfig], *, clock: Clock) -> Served:
-    """Every zone that can be loaded, and the others as broken."""
+    """Load every zone; those that cannot be loaded are broken."""
     return publish(zones, Served(MappingProxyType({})), clock=clock, starting=True)[0]
 
 
@@ -82,7 +82,7 @@ def sign_again(current: Served, *, clock: Clock) -> tuple[Served, list[ZoneResul
             continue
         pending = state.signed.pending if state.signed is not None else None
         unsigned = pending or state.unsigned_view()
-        if unsigned is not None:  # otherwise no file was ever good: the next reload signs it
+        if unsigned is not None:  # without one, no file was ever good, and the next reload signs the zone
             states[origin], result = _sign(state, unsigned, clock(), state.warnings, changed=pending is not None)
             results.append(result)
     return Served(MappingProxyType(states)), results
@@ -127,7 +127,9 @@ def _publish(state: ZoneState, now: float, force: bool, starting: bool) -> tuple
     warnings = checked.warnings[:MAX_WARNINGS] + ((f"and {more} more findings",) if more > 0 else ())
     for warning in warnings if view is not old else ():
         log.warning("zone %s: %s", name, warning)
-    failed_to_sign = state.signed is not None and bool(state.signed.error)  # the operator may have removed the cause
+    failed_to_sign = state.signed is not None and bool(
+        state.signed.error
+    )  # the operator may have removed the cause of the failure
     if zone.keys is not None and (view is not old or failed_to_sign or signer.is_due(state, now)):
         return _sign(state, view, now, warnings, changed=view is not old)
     if view is old and served is not None:
@@ -163,7 +165,7 @@ def _serve(state: ZoneState, view: ZoneView, now: float, warnings: tuple[str, ..
 
 
 def _numbered(zone: ZoneConfig, new: ZoneView, old: ZoneView | None, now: float) -> ZoneView:
-    """The new version with the serial to publish it under. Raises ZoneError and OSError."""
+    """Return the new version with the serial to publish it under. Raises ZoneError and OSError."""
     if zone.serial == "file" or zone.state is None:
         return new
     published = Published.of(old) if old is not None else state_folder.read_serial(zone.state, zone.name)
@@ -185,7 +187,7 @@ def _record(zone: ZoneConfig, view: ZoneView, *, starting: bool) -> None:
 # ---- reloads
 
 
-_Next = tuple[Config, Context, Served, list[ZoneResult]]  # what a reload read, with the result for each zone
+_Next = tuple[Config, Context, Served, list[ZoneResult]]  # the result of reading for a reload, and of each zone
 
 
 class Reloader:
@@ -220,7 +222,7 @@ class Reloader:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """From now on reload on request, sign and pull when due, and log alarms."""
+        """Start to reload on request, to sign and pull when due, and to log alarms."""
         loop = asyncio.get_running_loop()
         alarms = status.log_alarms_daily(lambda: self.served, clock=self._clock)
         self._tasks += [loop.create_task(work) for work in (self._reload_on_request(), alarms, self._sign_when_due())]

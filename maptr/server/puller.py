@@ -1,4 +1,4 @@
-"""The registry pulled while the server runs, published if it has changed, and compared with the servers that have it.
+"""Pulls the registry while the server runs, publishes it if it has changed, and compares it with the servers' records.
 
 A failure leaves the table and the zone as they are; log and status report it.
 """
@@ -61,7 +61,7 @@ class DriftReport:
 
     @property
     def is_bad(self) -> bool:
-        """Whether an operator has to see to it."""
+        """Whether an operator must act."""
         return bool(self.deviating or self.error)
 
     def describe(self) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class Puller:
             await self._look_for_drift(config, file)
 
     def pause(self) -> float:
-        """Seconds until the next pull, at random within limits; shorter after a failure."""
+        """Return seconds until the next pull, at random within limits; shorter after a failure."""
         config = self._config()
         every = float(config.table.every if config is not None else 3600)
         if self.state.failures:
@@ -141,7 +141,7 @@ class Puller:
         return jittered(every, random.uniform)
 
     def _zones(self, table: Path | None) -> list[str]:
-        """The zones that are built from this table; with None, from any table that exists."""
+        """Return the zones that are built from this table; with None, from any table that exists."""
         config = self._config()
         zones = config.zones if config is not None else ()
         tables = {zone.name: zone.table for zone in zones if table in (None, zone.table)}
@@ -150,7 +150,7 @@ class Puller:
     # ---- pulling
 
     def _pull(self, config: Config, file: Path, parser: sandbox.Parser) -> bool:
-        """Whether the table has changed. Reads and writes files: call it in a thread."""
+        """Return whether the table has changed. Reads and writes files: call it in a thread."""
         table = config.table
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -217,7 +217,7 @@ class Puller:
         }
 
     def alarms(self) -> list[str]:
-        """What an operator has to see to."""
+        """Return the alarms for the operator."""
         found = [f"the table was not pulled, the old one stays: {self.state.error}"] if self.state.error else []
         if self.state.kept:
             found.append(_kept(self.state.kept))

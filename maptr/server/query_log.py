@@ -37,7 +37,9 @@ class LogLimit:
         self._logged = self._left_out = 0
 
     def suffix(self) -> str | None:
-        """What a line that is allowed now has to end with, the number of lines left out before it; None for no line."""
+        """Return what a line that is allowed now has to end with, the number of lines left out before it; None for no
+        line.
+        """
         now = self._clock()
         with self._lock:
             before = 0
@@ -52,7 +54,7 @@ class LogLimit:
 
 
 class QueryLog:
-    """For any thread. ``every`` is n, ``rate`` the maximum of lines a second."""
+    """Logs every nth query, ``rate`` lines a second at most. ``every`` is n. For any thread."""
 
     def __init__(self, every: int, rate: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._every = every
@@ -60,7 +62,7 @@ class QueryLog:
         self._limit = LogLimit(rate, clock, interval=SECOND)
 
     def pick(self, count: int) -> range:
-        """The places of the queries to log among the next ``count``."""
+        """Return the indexes of the queries to log among the next ``count``."""
         first = self._every - 1 - self._seen % self._every
         self._seen += count
         return range(first, count, self._every)

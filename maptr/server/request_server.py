@@ -1,4 +1,4 @@
-"""A server for requests of operators, on the control socket and over HTTP: few connections, one request each."""
+"""A server for the requests of operators, on the control socket and over HTTP: one request for each connection."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RequestServer:
         self._end = end
         self._limit = limit
         self._server: asyncio.Server | None = None
-        self._tasks: dict[asyncio.Task[None], None] = {}  # the oldest first
+        self._tasks: dict[asyncio.Task[None], None] = {}  # oldest first
         self._answering: set[asyncio.Task[None] | None] = set()
 
     async def start(self) -> None:

@@ -1,4 +1,4 @@
-"""Answers queries from one ``ServerState``: ready responses and the general path, both under the rate limit."""
+"""The responder: answers queries from a ``ServerState``, with ready responses and the general path."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def fresh_cookies() -> CookieSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServerState:
-    """Everything that responses are made of. A reload makes the next state and swaps it in."""
+    """Everything that responses depend on. A reload makes the next state, which replaces this one."""
 
     snapshot: Snapshot
     access: Access
     context: Context
 
     def ready(self, transport: Transport) -> Ready:
-        """An empty table of ready responses, for one thread."""
+        """Return an empty table of ready responses, for one thread."""
         catalog = [self.access.catalog.view.origin] if self.access.catalog else []
         return Ready(self.snapshot, catalog, self.context.udp_payload if transport is Transport.UDP else None)
 
@@ -49,7 +49,7 @@ class ServerState:
 class Responder:
     """Answers from ``state``, at first without zones, which ``swap`` replaces.
 
-    Streams, and UDP without batches, are for one thread.
+    ``answer`` and ``answers`` are for one thread, ``general`` is for any.
     """
 
     def __init__(
@@ -61,7 +61,9 @@ class Responder:
         query_log: QueryLog | None = None,
     ) -> None:
         self.query_log = query_log
-        self.limiter = RateLimiter(clock, threading.Lock(), **vars(rrl or RrlConfig()))  # each UDP socket has a thread
+        self.limiter = RateLimiter(
+            clock, threading.Lock(), **vars(rrl or RrlConfig())
+        )  # each UDP socket has its own thread
         self._reports = LogLimit(1, clock)
         self._refusals = LogLimit(clock=clock)
         context = context or Context(cookies=fresh_cookies(), clock=time.time, idle_timeout=IDLE_TIMEOUT)
@@ -74,11 +76,11 @@ class Responder:
         self._ready = {transport: state.ready(transport) for transport in Transport}
 
     def answer(self, query: bytes, transport: Transport, client: str, counters: Counters) -> bytes | None:
-        """The first message of a response; None for no response. Raises ZoneError, as ``answers`` does."""
+        """Return the first message of a response; None for no response. Raises ZoneError, as ``answers`` does."""
         return next(self.answers(query, transport, client, counters), None)
 
     def answers(self, query: bytes, transport: Transport, client: str, counters: Counters) -> Iterator[bytes]:
-        """The messages of one response: none, one, or many for a transfer.
+        """Yield the messages of one response: none, one, or many for a transfer.
 
         Raises ZoneError, logged, if a transfer cannot continue. An internal error drops the query, not the server.
         """
@@ -98,7 +100,7 @@ class Responder:
             yield from messages
 
     def general(self, query: bytes, client: str, counters: Counters, learn: Learn) -> bytes | None:
-        """The UDP response to a query without a ready one. The caller counts it."""
+        """Return the UDP response to a query without a ready one. The caller counts it."""
         return next(self._exchange(self.state, query, Transport.UDP, client, counters, learn), None)
 
     def report(self, client: str) -> None:
@@ -110,7 +112,7 @@ class Responder:
             )
 
     def _find(self, ready: Ready, query: bytes, transport: Transport, client: str, counters: Counters) -> bytes | None:
-        """The ready response, empty if the rate limit drops it; None for the general path."""
+        """Return the ready response, empty if the rate limit drops it; None for the general path."""
         key = query[ID:]
         known = ready.known.get(key)
         found = ready.find(key) if known is None else (known, b"")
@@ -136,7 +138,7 @@ class Responder:
     def _exchange(
         self, state: ServerState, query: bytes, transport: Transport, client: str, counters: Counters, learn: Learn
     ) -> Iterator[bytes]:
-        """The messages of a response from the general path, which the shortcut learns from, or of a transfer."""
+        """Yield the messages of a response from the general path, which the shortcut learns from, or of a transfer."""
 
         def reply(
             query: bytes, snapshot: Snapshot, *, reserve: int = 0, rcode: int | None = None, verified: bool = False

@@ -43,8 +43,9 @@ class Overrides(NamedTuple):
     notify: tuple[NotifyTarget, ...] = ()
 
     def over(self, config: Config) -> Config:
-        """The configuration with these zones and keys, which replace those of the same name, and these secondaries
-        for every zone and the catalog. Raises ConfigError."""
+        """Return the configuration with these zones and keys, which replace those of the same name, and these
+        secondaries for every zone and the catalog. Raises ConfigError.
+        """
         zones = {zone.name: zone for zone in config.zones}
         for at, zone in enumerate(self.zones):
             if zone.name in (earlier.name for earlier in self.zones[:at]):
@@ -64,7 +65,7 @@ class Overrides(NamedTuple):
 
 
 def mistakes(config: Config) -> list[ConfigError]:
-    """The settings that cannot be obeyed on this system."""
+    """Return the settings that cannot be obeyed on this system."""
     errors: list[ConfigError] = []
     looks: list[Callable[[Config], object]] = [process.check_user, _check_catalog, metrics.check]
     looks += [demands_of] if config.table.public_key is not None else []
@@ -90,8 +91,9 @@ def check_change(now: Config, new: Config) -> None:
 
 
 def context_of(config: Config, before: Context | None = None) -> Context:
-    """The context of responses. Without a secret for cookies in the configuration, the process makes its own, and
-    keeps the one of ``before`` at a reload."""
+    """Return the context of responses. Without a secret for cookies in the configuration, the process makes its own,
+    and keeps the one of ``before`` at a reload.
+    """
     serve, cookies = config.serve, NO_COOKIES
     if serve.cookies.enabled:
         known = () if before is None else before.cookies.secrets
@@ -109,12 +111,12 @@ def responder_of(config: Config) -> Responder:
 
 
 def has_table(config: Config) -> bool:
-    """Whether a table is pulled, compared with DNS, or built into a zone."""
+    """Return whether a table is pulled, compared with DNS, or built into a zone."""
     return bool(config.table.url or config.table.drift) or any(zone.table for zone in config.zones)
 
 
 def demands_of(config: Config) -> Demands:
-    """The requirements for a pulled table. Raises ConfigError for a key that cannot be read."""
+    """Return the requirements for a pulled table. Raises ConfigError for a key that cannot be read."""
     # Late: with HTTP, which few servers need.
     from maptr.registry.pull import Demands
 
@@ -130,7 +132,7 @@ def demands_of(config: Config) -> Demands:
 
 
 def served_origin(text: str, served: Iterable[Labels]) -> Labels:
-    """The origin of a served zone by its name. Raises ConfigError."""
+    """Return the origin of a served zone by its name. Raises ConfigError."""
     served = tuple(served)
     try:
         origin = read_name(text)

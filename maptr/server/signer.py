@@ -29,7 +29,7 @@ RETRY_LAST = 3600
 
 
 def key_files(folder: Path) -> KeyFiles:
-    """The names, modes, owners and times of the keys in a folder. Reads no key."""
+    """Return the names, modes, owners and times of the keys in a folder. Reads no key."""
     try:
         found = [(path.name, path.stat()) for path in [folder, *sorted(folder.glob("*.pem"))]]
     except OSError as error:
@@ -51,7 +51,7 @@ def is_due(state: ZoneState, now: float) -> bool:
 def sign(
     zone: ZoneConfig, unsigned: ZoneView, served: ZoneView | None, before: SigningState | None, now: float
 ) -> tuple[ZoneView | None, SigningState]:
-    """The view to serve for a zone file: newly signed, or ``served`` if that is still good.
+    """Return the view to serve for a zone file: newly signed, or ``served`` if that is still good.
 
     If signing fails, it is ``served``, after a restart the stored version, or None; ``error`` has the reason.
     Raises nothing that a file could cause.
@@ -59,12 +59,12 @@ def sign(
     assert zone.keys is not None  # noqa: S101 - for zones that are signed
     assert zone.state is not None  # noqa: S101 - the configuration requires it
     name, old, before = to_text(zone.name), served, before or NEVER_SIGNED
-    keys = key_files(zone.keys)  # before they are read: a change in between is seen at the next check
+    keys = key_files(zone.keys)  # before the keys are read, so that the next check sees a change in between
     if served is None and (kept := state_folder.read_signed(zone.state, zone.name)) is not None:
         old, before = kept.view, before._replace(unsigned=kept.unsigned)
     try:
         view = _renew(zone, zone.keys, zone.state, unsigned, old, now)
-    except (OSError, ValueError, KeyError, dns.exception.DNSException) as error:  # SigningError is a DNSException
+    except (OSError, ValueError, KeyError, dns.exception.DNSException) as error:  # a SigningError is a DNSException
         reason = reason_of(error)
     else:
         validity = Validity.of(view, now)

@@ -74,7 +74,7 @@ def bind(addresses: Sequence[Address], tls: Sequence[Address] = (), *, metrics: 
 
 
 def bound_at(address: Address, sock: socket.socket) -> Address:
-    """The address with the socket's port, which the system chose for port 0."""
+    """Return the address with the socket's port, which the system chose for port 0."""
     return Address(address.host, sock.getsockname()[1])
 
 
@@ -91,7 +91,7 @@ def explained(where: Address | Path, *, key: str = "") -> Iterator[None]:
 
 
 def open_udp(host: str, port: int) -> socket.socket:
-    """A bound non-blocking UDP socket; ``[::]`` is IPv6 only, so that 0.0.0.0 can be bound too. Raises OSError."""
+    """Open a bound, non-blocking UDP socket; ``[::]`` is IPv6 only, as 0.0.0.0 may be bound too. Raises OSError."""
     address = ipaddress.ip_address(host)
     v6 = address.version == 6
     with contextlib.ExitStack() as stack:
@@ -113,7 +113,7 @@ def open_udp(host: str, port: int) -> socket.socket:
 
 
 def open_tcp(host: str, port: int) -> socket.socket:
-    """A listening non-blocking TCP socket; ``[::]`` as above. Raises OSError."""
+    """Open a listening, non-blocking TCP socket; ``[::]`` is IPv6 only. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.create_server(_sockaddr(host, port), family=family, backlog=BACKLOG)
     sock.setblocking(False)
@@ -125,12 +125,12 @@ def open_tcp(host: str, port: int) -> socket.socket:
 
 
 def is_wildcard(sock: socket.socket) -> bool:
-    """Whether the socket is bound to any address, so that a response has to name the address it leaves from."""
+    """Return whether the socket is bound to any address, so that a response has to name the address it leaves from."""
     return ipaddress.ip_address(sock.getsockname()[0]).is_unspecified
 
 
 def limits_within_descriptors(limits: TcpConfig, listening: int) -> TcpConfig:
-    """The limits; or fewer connections, if the system does not allow so many open files (getrlimit(2)).
+    """Return the limits; or fewer connections, if the system does not allow so many open files (getrlimit(2)).
 
     Raises the soft limit as far as needed and possible. ``listening`` is the number of listening sockets. Past the
     lower limit the connection that is idle for longest is closed, whereas without a free file descriptor no new one
@@ -155,7 +155,7 @@ def limits_within_descriptors(limits: TcpConfig, listening: int) -> TcpConfig:
 
 
 def _bind_pair(address: Address) -> tuple[socket.socket, socket.socket]:
-    """A UDP and a TCP socket on the same port. Raises ConfigError."""
+    """Return a UDP and a TCP socket on the same port. Raises ConfigError."""
     with explained(address):
         for others in reversed(range(PORT_TRIES)):
             udp = open_udp(*address)
@@ -169,13 +169,13 @@ def _bind_pair(address: Address) -> tuple[socket.socket, socket.socket]:
 
 
 def _sockaddr(host: str, port: int) -> tuple[str, int] | tuple[str, int, int, int]:
-    """The argument of bind(2), with the interface of ``fe80::1%eth0`` (RFC 4007 11). Raises OSError."""
+    """Return the argument of bind(2), with the interface of ``fe80::1%eth0`` (RFC 4007 11). Raises OSError."""
     host, _, interface = host.partition("%")
     return (host, port, 0, socket.if_nametoindex(interface)) if interface else (host, port)
 
 
 def _ignore_path_mtu(sock: socket.socket) -> None:
-    """A forged ICMP message must not make the kernel send responses in fragments, which can be forged (RFC 9715)."""
+    """Keep forged ICMP messages from making the kernel send responses in fragments, which can be forged (RFC 9715)."""
     for how in (PMTUDISC_OMIT, PMTUDISC_DONT):
         with contextlib.suppress(OSError):
             sock.setsockopt(*MTU_DISCOVER[sock.family], how)

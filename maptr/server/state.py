@@ -1,4 +1,4 @@
-"""The zones that are served, as values: their configuration, each zone's state, and the result of a reload.
+"""The served zones as values: the state of each zone, and the result of a reload.
 
 ``publisher.py`` makes one state from another, and swaps them.
 """
@@ -16,12 +16,14 @@ from maptr.zone.lint import LeftOut
 from maptr.zone.snapshot import Snapshot, ZoneView
 
 Clock = Callable[[], float]  # seconds since 1970
-KeyFiles = tuple[tuple[str, int, int, int, int], ...]  # a key folder's files with their times, without their content
+KeyFiles = tuple[tuple[str, int, int, int, int], ...]  # the files of a key folder: name, mode, owner, inode, time
 
 
 def expiring(zone: ZoneConfig) -> int:
-    """Seconds before the end of the signatures from which they raise an alarm: no sooner than the server was to sign
-    the zone again."""
+    """Return the number of seconds before the end of the signatures at which an alarm is raised.
+
+    It is never before the time at which the server is due to sign the zone again.
+    """
     return EXPIRING if zone.keys is None else min(EXPIRING, zone.signing.refresh)
 
 
@@ -49,12 +51,14 @@ class SigningState(NamedTuple):
         return (self.failed_at or 0.0) + self.pause if self.error else None
 
     def is_due(self, key_files: KeyFiles, now: float) -> bool:
-        """Whether to sign now: the keys have changed, the signatures are near their end, or a retry is due."""
+        """Return whether to sign now: the keys have changed, the signatures are near their end, or a retry is due."""
         if self.key_files != key_files:
             return True
         if (retry_at := self.retry_at) is not None:
-            return not retry_at - self.pause <= now < retry_at  # before the failure: the clock was set back
-        return not self.begins <= now < self.due  # before the beginning: likewise
+            return (
+                not retry_at - self.pause <= now < retry_at
+            )  # a time before the failure means that the clock was set back
+        return not self.begins <= now < self.due  # so does a time before the signatures begin
 
 
 NEVER_SIGNED = SigningState()
@@ -80,7 +84,7 @@ class ZoneState(NamedTuple):
     left_out: LeftOut | None = None
 
     def serving(self, view: ZoneView, now: float) -> ZoneState:
-        """The state in which this view is served from now on."""
+        """Return the state in which this view is served from now on."""
         return self._replace(view=view, names=view.nodes.count(), loaded_at=now, validity=Validity.of(view, now))
 
     def signatures(self, now: float) -> SignatureState:
@@ -89,7 +93,7 @@ class ZoneState(NamedTuple):
         return self.validity.state(now, expiring=expiring(self.zone))
 
     def unsigned_view(self) -> ZoneView | None:
-        """The served version as its file had it: without the server's signatures, and with the file's serial."""
+        """Return the served version as its file had it: without the server's signatures, and with the file's serial."""
         if self.view is None or self.zone.keys is None:
             return self.view
         return stripped(self.view, None if self.signed is None else self.signed.unsigned)

@@ -28,7 +28,7 @@ from maptr.zone.snapshot import ZoneView
 log = logging.getLogger("maptr.serve")
 
 LOCK = ".lock"
-LOCK_TIMEOUT = 2.0  # seconds for an earlier server to end, if one starts as another stops
+LOCK_TIMEOUT = 2.0  # seconds for an earlier server to end
 LOCK_INTERVAL = 0.05  # seconds between two attempts
 SERIAL_SUFFIX = ".serial"
 MAX_RECORD = 4096  # bytes; a record has about 100
@@ -69,13 +69,13 @@ def lock(config: Config, timeout: float = LOCK_TIMEOUT) -> int | None:
                 continue
             os.close(handle)
             raise config.error("serve.state", f"{folder} is in use by another server: each needs its own") from None
-        except OSError:  # a file system without locks
+        except OSError:  # the file system has no locks
             pass
         return handle
 
 
 def read_serial(folder: Path, origin: Labels) -> Published | None:
-    """The record of a zone; None if there is none, or if it cannot be understood. Raises OSError."""
+    """Return the record of a zone; None if there is none, or if it cannot be understood. Raises OSError."""
     try:
         with (folder / (name_for(origin) + SERIAL_SUFFIX)).open("rb") as file:
             record = json.loads(file.read(MAX_RECORD))
@@ -101,7 +101,7 @@ class SignedZone(NamedTuple):
 
 
 def signed_path(folder: Path, origin: Labels) -> Path:
-    """The file of a zone's signed version, as ``maptr zone sign`` writes it, after a first line.
+    """Return the file of a zone's signed version, as ``maptr zone sign`` writes it, after a first line.
 
     That line has the serial of the zone file, and the checksum of that and the text.
     """
@@ -109,7 +109,7 @@ def signed_path(folder: Path, origin: Labels) -> Path:
 
 
 def read_signed(folder: Path, origin: Labels) -> SignedZone | None:
-    """The version signed last; None if there is none, or if it cannot be used, which is logged."""
+    """Return the version signed last; None if there is none, or if it cannot be used, which is logged."""
     path = signed_path(folder, origin)
     try:
         head, _, text = path.read_bytes().decode().partition("\n")

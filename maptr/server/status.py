@@ -25,7 +25,7 @@ ALARM_INTERVAL = 86400.0  # seconds between two log lines about an alarm; signat
 
 
 def zone_alarms(state: ZoneState, now: float) -> Iterator[str]:
-    """What an operator has to see to in one zone."""
+    """Yield the alarms of one zone for the operator."""
     name = to_text(state.zone.name)
     signing_error = "" if state.signed is None else state.signed.error
     if state.view is None:
@@ -60,7 +60,7 @@ def describe_zone(state: ZoneState, now: float) -> dict[str, Any]:
 
 
 def describe_left_out(left_out: LeftOut) -> dict[str, Any]:
-    """The number of records that the zone lacks, and the first of their findings."""
+    """Return the number of records that the zone lacks, and the first of their findings."""
     findings = [finding.to_dict() for finding in left_out[:MAX_FINDINGS]]
     return {"records": len(left_out.records), "findings": findings, "text": str(left_out)}
 
@@ -121,7 +121,7 @@ def log_alarms(served: Served, now: float) -> None:
 
 
 def signature_alarm(found: SignatureState, now: float) -> str:
-    """What is wrong with signatures that are an alarm, and what to do."""
+    """Return what is wrong with the signatures, and what the operator must do."""
     end = time_text(found.expires)
     if found.state is Signatures.NOT_YET:
         return "signatures are not valid yet: validators answer SERVFAIL; is a clock wrong?"

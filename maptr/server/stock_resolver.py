@@ -34,7 +34,7 @@ class MaptrResolver(BaseResolver):  # type: ignore[misc] # dnslib has no types
         self.snapshot = snapshot
 
     def resolve(self, request: DNSRecord, handler: Any) -> DNSRecord:
-        """The response of ``respond``. Raises DNSError for no response."""
+        """Return the response of ``respond``. Raises DNSError for no response."""
         transport = Transport.TCP if handler.protocol == "tcp" else Transport.UDP
         # For UDP the handler has the datagram, for TCP only the message that dnslib has parsed.
         query = handler.request[0] if transport is Transport.UDP else bytes(request.pack())

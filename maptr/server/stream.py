@@ -55,7 +55,7 @@ class RoundRobin:
         self._scheduled = False
 
     def add(self, turn: Callable[[], object]) -> None:
-        """Call this soon, after the turns that already wait."""
+        """Schedule a turn after those that already wait."""
         self._waiting.append(turn)
         self._schedule()
 
@@ -71,7 +71,7 @@ class RoundRobin:
         try:
             while self._waiting and loop.time() < end:
                 self._waiting.popleft()()
-        finally:  # the other turns follow one that raises
+        finally:  # a turn that raises must not stop the others
             self._schedule()
 
 
@@ -79,7 +79,7 @@ class Stream(asyncio.Protocol):
     """Answers message after message, until the client ends the stream or its deadline has passed.
 
     ``answer`` gives the messages of a response, and may raise ZoneError among them, which ends the connection.
-    ``connections`` have its limits, and are told of queries and of its end. A ``secure`` stream ends in both directions
+    ``connections`` holds its limits, and records its queries and its end. A ``secure`` stream ends in both directions
     at once, as asyncio's TLS does. ``sock`` is the accepted socket, to be shut down if the stream is aborted before it
     has a transport.
     """
@@ -108,13 +108,13 @@ class Stream(asyncio.Protocol):
         self._reply_deadline = math.inf
         self.deadline = self._loop.time() + HANDSHAKE_TIMEOUT  # after which ``check_deadline`` ends the stream
 
-    # ---- called by the transport
+    # ---- callbacks of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.begun, self._sock = True, None
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(SEND_BUFFER)
-        if self._gone:  # ended during the handshake
+        if self._gone:  # the stream was ended during the handshake
             self._transport.abort()
         self._wait()
 
@@ -144,11 +144,11 @@ class Stream(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._gone = self._closing = True
-        self._transport = None  # a reference cycle, and TLS takes some 50 KB of memory
-        self._replies = None  # ends a transfer
+        self._transport = None  # breaks a reference cycle; a TLS transport takes some 50 KB
+        self._replies = None  # this ends a transfer
         self._connections.remove(self)
 
-    # ---- called by the listener
+    # ---- methods for the listener
 
     def end(self) -> None:
         """End the stream after the queries received so far are answered; in a handshake, at once."""
@@ -173,7 +173,7 @@ class Stream(asyncio.Protocol):
             return
         if self._busy or self._closing or self._transport is None:
             self.abort()
-        else:  # it waits for a message
+        else:  # the stream waits for a message
             self._finish()
 
     # ---- answering
@@ -185,7 +185,7 @@ class Stream(asyncio.Protocol):
 
     def _turn(self) -> None:
         """Answer the received queries, up to the limits of a turn, and send the responses in one write."""
-        if self._closing or self._writer.is_closing():  # by the client
+        if self._closing or self._writer.is_closing():  # the client may have closed it
             return
         data, at, replies = self._held, 0, self._replies
         out: list[bytes] = []
@@ -212,7 +212,7 @@ class Stream(asyncio.Protocol):
                         break
                 else:
                     replies = None
-            except ZoneError:  # the transfer cannot go on, and has no message for that
+            except ZoneError:  # the protocol has no message for a transfer that fails
                 failed = more = True
             except BaseException:
                 self.abort()
@@ -241,7 +241,7 @@ class Stream(asyncio.Protocol):
         elif self._ending:
             self._finish()
         elif answered or self._busy:
-            self._wait()  # for a whole message: a part of one does not extend the deadline
+            self._wait()  # only a whole message extends the deadline
         if self._read_paused and len(self._held) <= HELD_BUFFER and not self._closing:
             self._read_paused = False
             self._writer.resume_reading()
@@ -277,14 +277,16 @@ class Connections:
         self.limits = limits
         self.turns = RoundRobin()
         self._counters = counters
-        self._open: OrderedDict[Stream, str] = OrderedDict()  # idle for longest first, each with its client
+        self._open: OrderedDict[Stream, str] = (
+            OrderedDict()
+        )  # each with its client; the one that is idle for longest is first
         self._per_client: Counter[str] = Counter()
         shortest = min(limits.idle_timeout, WRITE_TIMEOUT, HANDSHAKE_TIMEOUT)
         self._check_interval = max(CHECK_INTERVAL, shortest / CHECKS)
         self._timer: asyncio.TimerHandle | None = None
 
     def admit(self, stream: Stream, address: str) -> bool:
-        """Count a new connection; False if its client has too many."""
+        """Count a new connection. Return False if its client has too many."""
         client = client_of(address)
         if self._per_client[client] >= self.limits.max_per_client:
             self._counters.refused += 1
@@ -363,7 +365,7 @@ class Certificate:
         return ""
 
     def _read(self) -> ssl.SSLContext:
-        """A server's context for TLS 1.2 and 1.3."""
+        """Return a server's context for TLS 1.2 and 1.3."""
         for path in (self._certificate, self._key):
             try:
                 path.read_bytes()
@@ -417,7 +419,7 @@ class TcpListener:
             try:
                 sock, address = self._sock.accept()
             except (BlockingIOError, ConnectionError):
-                return  # closed before it was accepted
+                return  # the client closed the connection before it was accepted
             except OSError as error:
                 log.warning("no connection accepted for %g s: %s", ACCEPT_PAUSE, error.strerror or error)
                 self._connections.shed()
@@ -450,9 +452,9 @@ class TcpListener:
                 sock,
                 ssl=tls.context if tls else None,
                 ssl_handshake_timeout=HANDSHAKE_TIMEOUT if tls else None,
-                ssl_shutdown_timeout=WRITE_TIMEOUT if tls else None,  # unsent data is sent in it
+                ssl_shutdown_timeout=WRITE_TIMEOUT if tls else None,  # unsent data is sent in this time
             )
-        except OSError:  # such as ssl.SSLError of a failed handshake
+        except OSError:  # includes the ssl.SSLError of a failed handshake
             sock.close()
         finally:
             if not stream.begun:

@@ -1,4 +1,4 @@
-"""The UDP listeners: in batches on 64-bit Linux, one query after the other elsewhere.
+"""The UDP listeners: one that takes queries in batches, on 64-bit Linux, and one that takes them singly, elsewhere.
 
 ``BatchListener`` makes one recvmmsg(2) and one sendmmsg(2), through ctypes, for all waiting queries. The queries of a
 batch are received into slots. A response is sent from three places: ID and question from the slot, records and OPT from
@@ -43,7 +43,7 @@ from maptr.server.sockets import IP_PKTINFO, is_wildcard
 
 log = logging.getLogger("maptr.serve")
 
-BATCH = 128  # messages a call
+BATCH = 128  # messages in one system call
 WAIT = 0.25  # seconds after which a waiting thread checks whether to stop
 MAX_CLIENTS = 10_000  # clients whose network is cached
 
@@ -74,7 +74,7 @@ _int, _unsigned, _pointer = ctypes.c_int.from_param, ctypes.c_uint.from_param, c
 
 
 def why_not() -> str | None:
-    """The reason why batches are not possible here; None where they are."""
+    """Return the reason why batches are not possible here; None where they are."""
     if not sys.platform.startswith("linux"):
         return "not on Linux"
     if ctypes.sizeof(ctypes.c_void_p) != 8 or sys.byteorder != "little":
@@ -142,13 +142,13 @@ class Slots:
             self._control_sizes, self._full = control_sizes[BATCH], _constants([CONTROL] * BATCH)[BATCH]
 
     def keys(self, count: int) -> list[bytes]:
-        """The first queries without their IDs."""
+        """Return the first queries without their IDs."""
         memory = self.memory
         sizes = self.lengths[count].tolist()
         return [memory[start : base + size] for (start, base), size in zip(self.queries, sizes, strict=False)]
 
     def clients(self, count: int) -> Sequence[Hashable]:
-        """A key for the address of each of the first clients."""
+        """Return a key for the address of each of the first clients."""
         first, *others = self._addresses[count]
         return [*zip(first.tolist(), *(part.tolist() for part in others), strict=True)] if others else first.tolist()
 
@@ -156,7 +156,7 @@ class Slots:
         return socket.inet_ntop(self._family, self.memory[self.addresses[i]])
 
     def query(self, i: int, key: bytes) -> bytes:
-        """The query of a key, with its ID."""
+        """Return the query of a key, with its ID."""
         base = self.queries[i][1]
         return self.memory[base : base + ID] + key
 
@@ -174,7 +174,7 @@ class Slots:
         return joined
 
     def own(self, i: int, reply: bytes) -> bytes:
-        """The record of a response that the general path made for one query."""
+        """Return the record of a response that the general path made for one query."""
         place, size = self.areas[i], len(reply) - HEADER - ID
         self.memory[place : place + size] = reply[HEADER + ID :]
         fields = 0, HEADER + ID, self.area_addresses[i], size, 0, 0, reply[2:10], reply[10:12], 0, result(reply), 0
@@ -195,19 +195,19 @@ class Slots:
 
 
 def _every(view: memoryview, at: int, stride: int) -> list[memoryview]:
-    """For each n, the items at ``at`` and at the next n - 1 strides; both are in bytes."""
+    """Return, for each n, a view of n items: the one at ``at``, and those at n - 1 strides. Both are in bytes."""
     first, step = at // view.itemsize, stride // view.itemsize
     return [view[first : first + n * step : step] for n in range(BATCH + 1)]
 
 
 def _constants(values: list[int]) -> list[memoryview]:
-    """For each n, the first n of so many values as a batch has messages."""
+    """Return, for each n, a view of the first n of these values."""
     view = memoryview(struct.pack(f"={BATCH}Q", *values)).cast("Q")
     return [view[:n] for n in range(BATCH + 1)]
 
 
 class BatchListener:
-    """Answers on one socket, in a thread that mostly waits in the kernel."""
+    """Answers the queries on one socket, in a thread of its own that mostly waits in the kernel."""
 
     def __init__(self, sock: socket.socket, responder: Responder, counters: Counters) -> None:
         self._sock = sock
@@ -233,7 +233,7 @@ class BatchListener:
 
     async def stop(self) -> None:
         self._stopping = True
-        await in_thread(self._thread.join)  # it may take a moment to notice
+        await in_thread(self._thread.join)  # the thread notices within WAIT seconds
         self._sock.close()
 
     def _run(self) -> None:
@@ -246,7 +246,7 @@ class BatchListener:
                 except Exception:
                     log.exception("internal error, %d queries dropped", count)
             elif self._sock.fileno() < 0:
-                return  # otherwise a timeout, or an ICMP error for an earlier response
+                return  # the socket is closed; other causes are a timeout and an ICMP error for an earlier response
 
     def _take(self, count: int) -> None:
         """Answer the queries in the first slots."""
@@ -273,7 +273,9 @@ class BatchListener:
         codes = joined[RCODE_FIELD :: RECORD.size]
         counters.ready += count
         for code in {*codes}:
-            self._results[code] += codes.count(code)  # before sending, so that clients find it counted
+            self._results[code] += codes.count(
+                code
+            )  # before sending, so that a client that has its response finds it counted
         query_log = self._responder.query_log
         if query_log is not None:
             for i in query_log.pick(count):
@@ -319,7 +321,7 @@ class BatchListener:
                 records[i] = NO_RESPONSE
 
     def _ask_general(self, ready: Ready, i: int, key: bytes, settled: set[int]) -> bytes:
-        """The record of a response from the general path; of no response under overload."""
+        """Return the record of a response from the general path; of no response under overload."""
         settled.add(i)
         self._counters.ready -= 1
         if not self._general_left:
@@ -348,7 +350,7 @@ class BatchListener:
             records[i] = truncated(records[i]) if action is Action.TRUNCATE else NO_RESPONSE
 
     def _network(self, i: int, client: Hashable) -> str | None:
-        """The network that a client is counted under; None for a client without a limit."""
+        """Return the network that a client is counted under; None for a client without a limit."""
         if len(self._exempt) + len(self._networks) >= MAX_CLIENTS:
             self._exempt.clear()
             self._networks.clear()
@@ -361,7 +363,7 @@ class BatchListener:
 
 
 class UdpListener:
-    """Answers on one socket from the event loop. Full send buffers and unreachable clients lose responses."""
+    """Answers on one socket from the event loop. Loses responses to unreachable clients and with a full send buffer."""
 
     def __init__(self, sock: socket.socket, responder: Responder, counters: Counters) -> None:
         self._sock = sock
@@ -388,7 +390,7 @@ class UdpListener:
 
 
 def reply_source(control: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:
-    """The packet information of a response: the same address, but no interface, which would bypass the routes."""
+    """Return the packet information of a response: the same address, without the interface, to use the routes."""
     sources = []
     for level, kind, data in control:
         if (level, kind) == (socket.IPPROTO_IP, IP_PKTINFO):  # ip(7): interface, local address, destination

@@ -1,4 +1,4 @@
-"""A zone's file: built from a registry's table if it has one, read, and checked before it may be served.
+"""Reading a zone's file: it is built from a registry's table if the zone has one, read, and checked.
 
 A zone built from a table is a candidate file beside the zone's own file until the guards have accepted it. So a
 restart serves the version published last, and a bad table is refused as a bad zone file is.
@@ -85,7 +85,7 @@ def _refuse(findings: Sequence[Finding], zone: ZoneConfig) -> None:
 
 @contextmanager
 def candidate(zone: ZoneConfig, now: float, *, starting: bool = False) -> Iterator[tuple[ZoneConfig, LeftOut | None]]:
-    """The zone with the file to read, and the records of the table that it lacks (None if the table was not read).
+    """Give the zone with the file to read, and the records of the table that it lacks (None if the table was not read).
 
     A new candidate becomes the zone's file at the end of the context, and is removed after an exception. There is none
     if the zone has no table, if the table has not changed, and at a start that finds a published version. Raises
@@ -111,7 +111,7 @@ def candidate(zone: ZoneConfig, now: float, *, starting: bool = False) -> Iterat
 
 
 def _build(zone: ZoneConfig, table_file: Path, now: float) -> tuple[str | None, LeftOut]:
-    """The text of the zone, None if only its serial would differ from the zone's file; and the records it lacks."""
+    """Return the text of the zone, None if only its serial would change, and the records that it lacks."""
     try:
         table, unread = sandbox.read(read_whole(table_file), filename=str(table_file), scheme=zone.scheme)
     except TableError as error:

@@ -1,4 +1,4 @@
-"""TSIG keys, access control lists for zone transfers, and NOTIFY targets, as plain values."""
+"""TSIG keys, access control lists for zone transfers, and NOTIFY targets, as values."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class TsigKey:
 
 
 def keyring(keys: Iterable[TsigKey]) -> Mapping[Labels, TsigKey]:
-    """Keys by name. Raises ValueError if two have the same name."""
+    """Return keys by name. Raises ValueError if two have the same name."""
     ring: dict[Labels, TsigKey] = {}
     for key in keys:
         if key.name in ring:
@@ -150,7 +150,7 @@ class Secondaries:
 
 
 def read_key_name(text: str) -> Labels:
-    """The folded name of a TSIG key. Raises ValueError."""
+    """Return the folded name of a TSIG key. Raises ValueError."""
     try:
         labels = fold(parse(text))
     except ValueError as error:

@@ -21,7 +21,7 @@ _NOWHERE: Labels = (b"invalid",)  # RFC 9432 4.1: there is no server to query an
 
 
 def catalog_zone(origin: Labels, members: Iterable[Labels], serial: int) -> ZoneView:
-    """The catalog of the zones. Raises ConfigError if it is one of them, or if a name in it is too long."""
+    """Return the catalog of the zones. Raises ConfigError if it is one of them, or if a name in it is too long."""
     origin, zones = fold(origin), sorted(map(fold, members))
     if origin in zones:
         raise ConfigError(f"the catalog {to_text(origin)} is one of the zones")
@@ -41,5 +41,5 @@ def catalog_zone(origin: Labels, members: Iterable[Labels], serial: int) -> Zone
 
 
 def member_label(zone: Labels) -> bytes:
-    """The unique label of a member, a hash of its name, so the same in every catalog."""
+    """Return the unique label of a member, a hash of its name, so the same in every catalog."""
     return hashlib.sha256(to_wire(fold(zone))).hexdigest()[:UNIQUE].encode()

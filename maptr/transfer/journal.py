@@ -37,15 +37,15 @@ class Journal:
 
     @classmethod
     def start(cls, view: ZoneView) -> Journal:
-        """The journal of a zone without a known earlier version."""
+        """Return the journal of a zone without a known earlier version."""
         return cls(view.origin, view.serial, digest(view))
 
     def fits(self, view: ZoneView) -> bool:
-        """True if the chain ends at this zone, with the same serial and the same content."""
+        """Return True if the chain ends at this zone, with the same serial and the same content."""
         return (self.origin, self.serial) == (view.origin, view.serial) and self.digest == digest(view)
 
     def since(self, serial: int) -> tuple[Difference, ...] | None:
-        """The differences from a serial to that of the zone; None if the serial is not in the journal."""
+        """Return the differences from a serial to that of the zone; None if the serial is not in the journal."""
         for number in range(len(self.differences) - 1, -1, -1):
             if self.differences[number].from_serial == serial:
                 return self.differences[number:]
@@ -54,7 +54,7 @@ class Journal:
     def extend(
         self, old: ZoneView, new: ZoneView, *, max_differences: int = MAX_DIFFERENCES, max_bytes: int = MAX_BYTES
     ) -> Journal:
-        """The journal after a reload. The oldest differences are dropped if it would exceed its limits.
+        """Return the journal after a reload. The oldest differences are dropped if it would exceed its limits.
 
         A serial that did not increase (RFC 1982) starts a new journal, because no secondary can follow it.
         """
@@ -75,7 +75,7 @@ class Journal:
 
 
 def encode(journal: Journal) -> bytes:
-    """The bytes of a journal's file, which end with a checksum."""
+    """Return the bytes of a journal's file, which end with a checksum."""
     parts = [_MAGIC, to_wire(journal.origin), struct.pack("!I", journal.serial), journal.digest]
     parts.append(struct.pack("!I", len(journal.differences)))
     for each in journal.differences:
@@ -87,7 +87,7 @@ def encode(journal: Journal) -> bytes:
 
 
 def decode(data: bytes) -> Journal:
-    """The journal of a file's bytes. Raises only JournalError."""
+    """Return the journal of a file's bytes. Raises only JournalError."""
     body = memoryview(data)[:-_CHECKSUM]
     if not data.startswith(_MAGIC) or len(body) < len(_MAGIC):
         raise JournalError("not a journal, or one of another version")
@@ -117,7 +117,7 @@ def _unpack(body: bytes, stop: int) -> Journal:
 
 
 def describe(journal: Journal) -> str:
-    """The serials from which IXFR can start, as a line for the log."""
+    """Return the serials from which IXFR can start, as a line for the log."""
     if not journal.differences:
         return f"zone {to_text(journal.origin)} serial {journal.serial}, no earlier serial"
     first = journal.differences[0].from_serial

@@ -74,7 +74,7 @@ def exchange(
     note: Callable[[str], None],
     note_refused: Callable[[Callable[[], str]], None],
 ) -> Iterator[bytes]:
-    """The messages of the response to a query; none if the server sends nothing.
+    """Yield the messages of the response to a query; none if the server sends nothing.
 
     ``now`` is the UNIX time. ``reply`` is the general path. ``note`` gets a log line for each transfer.
     ``note_refused`` gets a function that makes a log line for each refused transfer and each invalid signature; any
@@ -104,7 +104,7 @@ def exchange(
 
 
 def _peek(query: bytes) -> tuple[int, Labels]:
-    """The type of the question and its folded name; 0 and the root for a malformed name."""
+    """Return the type of the question and its folded name; 0 and the root for a malformed name."""
     try:
         name, offset = read_name(query, numbers.HEADER_SIZE)
     except ValueError:
@@ -145,7 +145,7 @@ class _Transfer:
             yield self.checked.sign(refusal)
 
     def _refuse(self) -> int | None:
-        """The rcode of a refusal; None for a transfer, and for a malformed query.
+        """Return the rcode of a refusal; None for a transfer, and for a malformed query.
 
         NOTAUTH for a zone that is not served (RFC 5936 2.2.1), SERVFAIL for one that could not be loaded, REFUSED for
         a client that may not transfer it, and for AXFR over UDP, which is not defined (RFC 5936 4.2).
@@ -178,7 +178,7 @@ class _Transfer:
         return f"{kind} of zone {to_text(fold(question.qname.label))} to {self.client}{key}"
 
     def _content(self, question: DNSQuestion, serial: int | None) -> Iterator[ZoneRecord] | None:
-        """The records to send; None for IXFR without a serial."""
+        """Return the records to send; None for IXFR without a serial."""
         view = self.snapshot.zones[fold(question.qname.label)]
         what = self._what(question)
         if question.qtype == numbers.AXFR:
@@ -201,7 +201,7 @@ def _is_soa(record: RR, question: DNSQuestion) -> bool:
 
 
 def axfr(view: ZoneView) -> Iterator[ZoneRecord]:
-    """The whole zone, between its SOA record and the SOA record again (RFC 5936 2.2)."""
+    """Yield the whole zone, between its SOA record and the SOA record again (RFC 5936 2.2)."""
     soa = soa_of(view)
     yield soa
     yield from records(view)
@@ -209,7 +209,7 @@ def axfr(view: ZoneView) -> Iterator[ZoneRecord]:
 
 
 def ixfr(view: ZoneView, journal: Journal | None, serial: int) -> Iterator[ZoneRecord]:
-    """The changes from a serial to the zone (RFC 1995 4), or the whole zone if they are unknown or larger.
+    """Yield the changes from a serial to the zone (RFC 1995 4), or the whole zone if they are unknown or larger.
 
     A secondary that has this serial or a later one gets only the SOA record (RFC 1995 2).
     """
@@ -228,7 +228,8 @@ def ixfr(view: ZoneView, journal: Journal | None, serial: int) -> Iterator[ZoneR
 
 
 def messages(template: bytes, question: DNSQuestion, content: Iterable[ZoneRecord], *, reserve: int) -> Iterator[bytes]:
-    """The messages of a transfer. Each has the header, question and OPT of ``template``, a response without records.
+    """Yield the messages of a transfer. Each has the header, question and OPT of ``template``, a response without
+    records.
 
     ``reserve`` bytes are left for a signature. Raises ZoneError for a record that is too large for a message.
     """

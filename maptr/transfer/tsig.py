@@ -115,7 +115,7 @@ class CheckedQuery:
         return self.signer.size if self.signer is not None else 0
 
     def sign(self, reply: bytes) -> bytes:
-        """A message of the response with its TSIG record, if it needs one."""
+        """Return a message of the response with its TSIG record, if it needs one."""
         if self.signer is not None:
             return self.signer.sign(reply)
         return reply if self.unsigned is None else attach(reply, self.unsigned, b"")
@@ -158,7 +158,7 @@ def check_query(query: bytes, keys: Mapping[Labels, TsigKey], now: int) -> Check
 
 
 def find(message: bytes) -> TsigRecord | None:
-    """The TSIG record of a message, or None.
+    """Return the TSIG record of a message, or None.
 
     Raises ValueError for one that is not the last record, or not of class ANY with TTL 0 (RFC 8945 4.2, 5.2), and for
     a malformed message.
@@ -169,7 +169,7 @@ def find(message: bytes) -> TsigRecord | None:
     at = HEADER_SIZE
     for _ in range(questions):
         at = read_name(message, at)[1] + 4
-    for left in reversed(range(sum(counts))):  # without an object for each: a hostile message has thousands
+    for left in reversed(range(sum(counts))):  # a hostile message has thousands, so no objects are made
         start = at
         name, at = read_name(message, at)
         try:
@@ -189,7 +189,7 @@ def find(message: bytes) -> TsigRecord | None:
 
 
 def _read(message: bytes, start: int, key: Labels, at: int) -> TsigRecord:
-    """The TSIG record at the end of the message, from its rdata."""
+    """Return the TSIG record at the end of the message, from its rdata."""
     try:
         rdata: Any = dns.rdata.from_wire(dns.rdataclass.ANY, dns.rdatatype.TSIG, message, at, len(message) - at)
     except dns.exception.DNSException as error:
@@ -200,7 +200,7 @@ def _read(message: bytes, start: int, key: Labels, at: int) -> TsigRecord:
 
 
 def _strip(message: bytes, record: TsigRecord) -> bytes:
-    """The message without its TSIG record."""
+    """Return the message without its TSIG record."""
     count = int.from_bytes(message[10:12], "big") - 1
     return message[:10] + count.to_bytes(2, "big") + message[HEADER_SIZE : record.start]
 
@@ -217,13 +217,13 @@ def _not_signed(stripped: bytes, record: TsigRecord, error: int) -> CheckedQuery
 
 
 def _is_signed(stripped: bytes, record: TsigRecord, key: TsigKey, *, after: bytes = b"") -> bool:
-    """True if the MAC of the record is that of the message without it (RFC 8945 4.3)."""
+    """Return True if the MAC of the record is that of the message without it (RFC 8945 4.3)."""
     covered = record.original_id.to_bytes(2, "big") + stripped[2:] + _variables(record)
     return hmac.compare_digest(_mac(key, covered, after=after)[: len(record.mac)], record.mac)
 
 
 def _mac(key: TsigKey, covered: bytes, *, after: bytes = b"") -> bytes:
-    """The whole MAC, which covers ``after``, the MAC of the previous message, if any (RFC 8945 4.3.1)."""
+    """Return the whole MAC, which covers ``after``, the MAC of the previous message, if any (RFC 8945 4.3.1)."""
     algorithm = dns.name.from_text(f"hmac-{key.digest}.")
     context = dns.tsig.get_context(  # type: ignore[no-untyped-call]
         dns.tsig.Key(dns.name.Name((*key.name, b"")), key.secret, algorithm)
@@ -235,18 +235,18 @@ def _mac(key: TsigKey, covered: bytes, *, after: bytes = b"") -> bytes:
 
 
 def _timers(record: TsigRecord) -> bytes:
-    """The TSIG timers, for every message but the first (RFC 8945 5.3.1)."""
+    """Return the TSIG timers, for every message but the first (RFC 8945 5.3.1)."""
     return struct.pack("!HIH", record.time >> 32 & 0xFFFF, record.time & 0xFFFFFFFF, record.fudge)
 
 
 def _variables(record: TsigRecord) -> bytes:
-    """The TSIG variables (RFC 8945 4.3.3)."""
+    """Return the TSIG variables (RFC 8945 4.3.3)."""
     head = to_wire(record.key) + struct.pack("!HI", ANY_CLASS, 0) + to_wire(record.algorithm) + _timers(record)
     return head + struct.pack("!HH", record.error, len(record.other)) + record.other
 
 
 def attach(message: bytes, record: TsigRecord, mac: bytes) -> bytes:
-    """The message with a TSIG record, whose original ID is that of the message."""
+    """Return the message with a TSIG record, whose original ID is that of the message."""
     rdata = to_wire(record.algorithm) + _timers(record) + struct.pack("!H", len(mac)) + mac
     rdata += message[:2] + struct.pack("!HH", record.error, len(record.other)) + record.other
     wire = to_wire(record.key) + struct.pack("!HHIH", TSIG, ANY_CLASS, 0, len(rdata)) + rdata
@@ -255,14 +255,14 @@ def attach(message: bytes, record: TsigRecord, mac: bytes) -> bytes:
 
 
 def sign_query(message: bytes, key: TsigKey, now: int) -> tuple[bytes, Signer]:
-    """A signed query, and the signer with its MAC, which ``check_reply`` needs."""
+    """Return a signed query, and the signer with its MAC, which ``check_reply`` needs."""
     name = key.algorithm if key.algorithm in _TRUNCATED else f"hmac-{key.digest}"
     signer = Signer(key, (name.encode(),), key.mac_size, now)
     return signer.sign(message), signer
 
 
 def check_reply(reply: bytes, asked: Signer, now: int) -> bool:
-    """True if a response has a valid signature for this query (RFC 8945 5.3)."""
+    """Return True if a response has a valid signature for this query (RFC 8945 5.3)."""
     try:
         record = find(reply)
     except ValueError:

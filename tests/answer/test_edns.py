@@ -145,14 +145,3 @@ def test_a_truncated_response_has_only_question_and_opt() -> None:
         assert (short.question, short.options, short.rcode()) == (whole.question, whole.options, whole.rcode())
         assert not [*short.answer, *short.authority, *short.additional]
     assert dns.message.from_wire(reply_to("www.example.", use_edns=False).truncated()).edns == -1
-
-
-def test_a_valid_cookie_is_verified() -> None:
-    def ask(cookie: bytes) -> Reply:
-        return reply_to("www.example.", options=[dns.edns.GenericOption(dns.edns.OptionType.COOKIE, cookie)])
-
-    first = ask(bytes(8))
-    assert not first.verified
-    given_cookie = dns.message.from_wire(first.wire).options[0].to_wire()
-    assert given_cookie is not None
-    assert ask(given_cookie).verified

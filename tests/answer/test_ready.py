@@ -1,4 +1,4 @@
-"""The shortcut and the general path give the same bytes, whatever the zone and whatever the packet."""
+"""The shortcut and the general path give the same bytes, for any zone and any packet."""
 
 from __future__ import annotations
 

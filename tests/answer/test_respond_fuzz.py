@@ -27,14 +27,16 @@ contexts = st.sampled_from(CONTEXTS)
 octets = st.integers(0, 255)
 
 
-@given(st.binary(max_size=600), transports)
+def with_header(counts: list[int], flags: int, body: bytes) -> bytes:
+    return struct.pack("!6H", 7, flags & 0x7F00, *counts) + body
+
+
+headed = st.builds(with_header, st.lists(st.integers(0, 3), min_size=4, max_size=4), octets, st.binary(max_size=300))
+
+
+@given(st.binary(max_size=600) | headed, transports)
 def test_any_bytes(packet: bytes, transport: Transport) -> None:
     check_respond(packet, transport)
-
-
-@given(st.lists(st.integers(0, 3), min_size=4, max_size=4), st.binary(max_size=300), octets, transports)
-def test_any_bytes_behind_small_counts(counts: list[int], body: bytes, flags: int, transport: Transport) -> None:
-    check_respond(struct.pack("!6H", 7, flags & 0x7F00, *counts) + body, transport)
 
 
 @settings(max_examples=400)

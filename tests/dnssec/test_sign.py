@@ -68,7 +68,7 @@ def test_every_signature_verifies(keys: dict[Role, ZoneKey], roles: tuple[Role, 
 
 
 def test_rfc4035_2_2_glue_and_delegations_are_not_signed(keys: dict[Role, ZoneKey]) -> None:
-    """RFC 4035 2.2 and 2.3: glue has neither signature nor NSEC, and is no type of the cut's NSEC."""
+    """RFC 4035 2.2 and 2.3: glue has neither signature nor NSEC, and is not a type in the NSEC at the delegation."""
     signed = signing.sign_example(keys[Role.CSK])
     assert tags(signed, "del", NS) == tags(signed, "del", A) == tags(signed, "ns.del", A) == tags(signed, "x.dname", A)
     assert tags(signed, "del", A) == set()

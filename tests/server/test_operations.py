@@ -261,7 +261,7 @@ def test_sigterm_under_load(site: Site) -> None:
 
 
 def test_kill_9_under_load_and_during_reloads(site: Site) -> None:
-    """Whatever was published is served again, under its serial; the serial never goes back."""
+    """After a restart, the published version has its serial, which never goes back."""
     increments(site)
     published = 1
     for number in range(2, 6):

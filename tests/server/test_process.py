@@ -55,7 +55,7 @@ def public_python(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def refused(interpreter: str, file: Path) -> str:
-    """What a server that does not start says."""
+    """Return the error of a server that does not start."""
     command = [interpreter, "-m", "maptr", "serve", "--config", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1

@@ -23,25 +23,19 @@ import dns.zone
 import pytest
 
 from maptr.answer import ready as shortcut
-from maptr.answer.context import NO_COOKIES, Context, Transport
+from maptr.answer.context import NO_COOKIES, Transport
 from maptr.answer.respond import make_reply, respond
-from maptr.config import ZoneConfig
 from maptr.config.model import RrlConfig
-from maptr.dnssec.keys import Algorithm, KeyState, Role, add_key
 from maptr.protocol.address import read_network
 from maptr.protocol.cookies import CookieSettings
-from maptr.protocol.names import parse
-from maptr.server import sockets, state_folder, udp
+from maptr.server import sockets, udp
 from maptr.server.counters import Counters
 from maptr.server.responder import Responder, ServerState
-from maptr.server.zone_file import read_zone
 from maptr.transfer.session import Access
-from maptr.zone.snapshot import Snapshot, ZoneView
-from tests.answer import test_respond_oracle as generator
+from maptr.zone.snapshot import Snapshot
 from tests.answer.test_ready import NOW, SECRETS, make_query
 from tests.support.answers import ANSWER, PACKETS
 from tests.support.running import PATIENCE
-from tests.support.server_process import Site
 from tests.support.streams import responding, wait_for
 
 SNAPSHOT = Snapshot.from_zones([dns.zone.from_text(ANSWER["zone"], "example.", relativize=False)])
@@ -70,7 +64,7 @@ def swap(responder: Responder, snapshot: Snapshot, **context: Any) -> None:
 
 @contextlib.contextmanager
 def listening(responder: Responder, host: str = "127.0.0.1") -> Iterator[tuple[Counters, tuple[str, int]]]:
-    """A listener on an address of this machine: what it counts, and where clients ask it. Skips without batches."""
+    """A listener on an address of this machine: its counters, and the address to query. Skips without batches."""
     if reason := udp.why_not():
         pytest.skip(f"no batches: {reason}")
     sock = sockets.open_udp(host, 0)
@@ -128,7 +122,7 @@ def ask_one(address: tuple[str, int], query: bytes) -> bytes:
 
 
 def expect(query: bytes, responder: Responder, client: str) -> bytes | None:
-    """What the general path says."""
+    """Return the response of the general path."""
     return respond(query, SNAPSHOT, client=client, context=responder.context)
 
 
@@ -154,7 +148,7 @@ def total(counters: Counters) -> int:
 COOKIE = with_cookie(dns.edns.CookieOption(b"clientck", b""))
 
 
-# --- the same bytes, whatever comes
+# --- the responses of the general path
 
 
 @pytest.mark.parametrize("host", HOSTS)
@@ -222,7 +216,7 @@ def test_a_table_that_is_full_amid_a_batch_changes_no_response(limit: str, monke
 
 
 def test_the_rate_limit_holds_for_known_queries_and_for_others() -> None:
-    """Beyond the rate every second response is cut, the others are not sent."""
+    """Beyond the rate, every second response is truncated and the others are dropped."""
     for query in (KNOWN, ABSENT, UPDATE.to_wire()):
         responder = make_responder(rrl=LIMIT, clock=lambda: 1000.0)
         with listening(responder) as (counters, address):
@@ -291,7 +285,7 @@ def test_cookies_are_given_and_checked() -> None:
 
 
 def test_each_client_of_a_batch_gets_its_own_cookie() -> None:
-    """Some cookies end their query, some stand before the client's subnet, of eight bytes too."""
+    """The cookie is the last option, or it precedes the client's subnet, which has eight bytes too."""
     subnet = dns.edns.ECSOption("192.0.2.0", 32)
     queries = []
     for number in range(100):
@@ -342,7 +336,7 @@ def test_a_reload_forgets_the_ready_responses() -> None:
             assert ask_one(address, query) == respond(query, new)
 
 
-# --- what goes wrong
+# --- errors and overload
 
 
 def test_an_internal_error_drops_its_query(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -457,75 +451,3 @@ def test_an_unknown_edns_version_is_counted_as_badvers() -> None:
 def test_rfc3542_the_address_is_kept_not_the_interface(level: int, kind: int, arrived: str, leaves: str | None) -> None:
     expected = [] if leaves is None else [(level, kind, bytes.fromhex(leaves))]
     assert udp.reply_source([(level, kind, bytes.fromhex(arrived))]) == expected
-
-
-# --- random zones in a running server
-
-PLAIN, SIGNED = 12, 4
-QUESTIONS = 60  # of each zone
-ROUNDS = 3  # each from ports of its own, and the last from what the first had learned
-AT_ONCE = 200
-FORMS: tuple[dict[str, object], ...] = (
-    {},
-    {"use_edns": 0, "payload": 1232},
-    {"use_edns": 0, "payload": 512, "want_dnssec": True},
-    {"use_edns": 0, "payload": 1232, "want_dnssec": True},
-)
-
-
-def zones_of(site: Site, rng: random.Random) -> Iterator[tuple[str, list[generator.Record]]]:
-    for number in range(PLAIN + SIGNED):
-        records = generator.random_zone(rng)
-        origin = f"z{number}.test."
-        records = [
-            generator.Record(*(part.replace(generator.ORIGIN, origin) for part in (owner, rdtype, rdata)))
-            for owner, rdtype, rdata in records
-        ]
-        (site.directory / f"z{number}.test.zone").write_text(generator.zone_text(records))
-        yield origin, records
-
-
-def questions(rng: random.Random, origin: str, records: list[generator.Record]) -> Iterator[bytes]:
-    names = {record.owner for record in records} | {f"{rng.choice('abc*')}.{record.owner}" for record in records}
-    names |= {generator.random_name(rng, 4).replace(generator.ORIGIN, origin) for _ in range(10)} | {f"x{origin}"}
-    for _ in range(QUESTIONS):
-        name = "".join(rng.choice((letter.lower(), letter.upper())) for letter in rng.choice(sorted(names)))
-        query = dns.message.make_query(name, rng.choice(generator.QUERY_TYPES), **rng.choice(FORMS))  # type: ignore[arg-type]
-        yield query.to_wire()
-
-
-@needs_batches
-def test_a_running_server_answers_random_zones_as_the_general_path_does(site: Site) -> None:
-    rng = random.Random(1)
-    made = dict(zones_of(site, rng))
-    add_key(site.directory / "keys", Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
-    origins = sorted(made)
-    config = '[serve]\nlisten = ["127.0.0.1:0"]\nstate = "state"\n'
-    for origin in origins:
-        keys = 'keys = "keys"\n' if origin in origins[:SIGNED] else ""
-        config += f'[[zone]]\nname = "{origin}"\nfile = "{origin}zone"\nlint = "off"\n{keys}'
-    site.config.write_text(config)
-    port = site.start()
-    views: list[ZoneView] = []
-    for origin in origins:
-        name = parse(origin)
-        kept = state_folder.read_signed(site.directory / "state", name)
-        assert (kept is not None) is (origin in origins[:SIGNED])
-        views.append(kept.view if kept else read_zone(ZoneConfig(name, site.directory / f"{origin}zone")))
-    snapshot, context = Snapshot.of(views), Context(cookies=NO_COOKIES)
-    asked = numbered([query for origin in origins for query in questions(rng, origin, made[origin])])
-    expected: dict[bytes, bytes | None] = {}
-    for query in asked:
-        reply = make_reply(query, snapshot, transport=Transport.UDP, client="127.0.0.1", context=context)
-        expected[query[:2]] = None if reply is None else reply.wire
-    assert len({reply[3] & 15 for reply in expected.values() if reply}) >= 3
-    for _ in range(ROUNDS):
-        rng.shuffle(asked)
-        for start in range(0, len(asked), AT_ONCE):
-            some = asked[start : start + AT_ONCE]
-            replies = ask(("127.0.0.1", port), some)
-            for query in some:
-                assert replies.get(query[:2]) == expected[query[:2]], (query.hex(), dns.message.from_wire(query))
-    batches = site.status()["batches"]
-    assert isinstance(batches, dict)
-    assert batches["ready"] > ROUNDS * len(asked) // 2, "by the short way"

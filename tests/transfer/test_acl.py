@@ -1,4 +1,4 @@
-"""TSIG keys, access control lists and NOTIFY targets: what is read, what it allows, and the errors."""
+"""TSIG keys, access control lists and NOTIFY targets."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def test_an_unusable_file_is_set_aside_with_a_reason(
 def test_errors_of_reading_and_writing_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     view = view_of(2)
     assert read_journal(tmp_path / "none", view) == Journal.start(view)
-    assert not caplog.records, "a missing file is no error"
+    assert not caplog.records, "a missing file is not an error"
     path = tmp_path / "z.journal"
     path.mkdir()
     assert read_journal(path, view) == Journal.start(view)

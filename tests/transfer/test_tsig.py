@@ -38,7 +38,7 @@ def key(algorithm: str = "hmac-sha256", name: Labels = (b"xfr",)) -> TsigKey:
     return TsigKey(name, algorithm, SECRET)
 
 
-def theirs(algorithm: str = "hmac-sha256", name: str = "xfr.", secret: bytes = SECRET) -> dns.tsig.Key:
+def dnspython_key(algorithm: str = "hmac-sha256", name: str = "xfr.", secret: bytes = SECRET) -> dns.tsig.Key:
     return dns.tsig.Key(name, secret, algorithm)
 
 
@@ -49,10 +49,10 @@ def found(message: bytes) -> tsig.TsigRecord:
     return record
 
 
-def signed(their: dns.tsig.Key, *, at: int = NOW) -> tuple[bytes, bytes]:
+def signed(shared: dns.tsig.Key, *, at: int = NOW) -> tuple[bytes, bytes]:
     """A query for the SOA as dnspython signs it, and its MAC."""
     query = dns.message.make_query("example.", "SOA")
-    query.use_tsig(their)
+    query.use_tsig(shared)
     with mock.patch("time.time", return_value=at):
         return query.to_wire(), query.mac or b""
 
@@ -74,13 +74,13 @@ def error_of(reply: bytes) -> tuple[int, int, bytes, bytes]:
     return reply[3] & 15, record.error, record.mac, record.other
 
 
-def verify(reply: bytes, their: dns.tsig.Key, request_mac: bytes, at: int = NOW) -> None:
+def verify(reply: bytes, shared: dns.tsig.Key, request_mac: bytes, at: int = NOW) -> None:
     """Raises what dnspython raises."""
     record = found(reply)
     rdata = dns.rdata.from_wire(dns.rdataclass.ANY, dns.rdatatype.TSIG, reply, *_rdata_place(reply, record.start))
     # dnspython's own check would raise for the TSIG error before it checks the MAC.
     wire = reply[:10] + struct.pack("!H", int.from_bytes(reply[10:12], "big") - 1) + reply[12 : record.start]
-    context = dns.tsig._digest(wire, their, rdata, None, request_mac)  # type: ignore[no-untyped-call]
+    context = dns.tsig._digest(wire, shared, rdata, None, request_mac)  # type: ignore[no-untyped-call]
     assert context.sign()[: len(record.mac)] == record.mac
     assert abs(record.time - at) <= record.fudge
 
@@ -94,10 +94,10 @@ def _rdata_place(reply: bytes, start: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS + CUT_ALGORITHMS)
 def test_rfc8945_6_a_signed_query_gets_a_signed_answer(algorithm: str) -> None:
-    their = theirs(algorithm)
-    query, mac = signed(their)
+    shared = dnspython_key(algorithm)
+    query, mac = signed(shared)
     (reply,) = ask(query, [key(algorithm)])
-    verify(reply, their, mac)
+    verify(reply, shared, mac)
     assert error_of(reply)[:2] == (0, 0)
     assert dns.message.from_wire(reply, keyring=False).answer
 
@@ -121,32 +121,32 @@ def test_rfc8945_5_3_a_signed_response_fits_the_limit_of_udp() -> None:
 
 
 def test_rfc8945_names_of_keys_and_algorithms_are_case_insensitive() -> None:
-    query, mac = signed(theirs("HMAC-SHA256", "XfR."))
-    verify(ask(query, [key()])[0], theirs(), mac)
+    query, mac = signed(dnspython_key("HMAC-SHA256", "XfR."))
+    verify(ask(query, [key()])[0], dnspython_key(), mac)
 
 
 @pytest.mark.parametrize(
-    ("their", "keys", "error"),
+    ("shared", "keys", "error"),
     [
-        (theirs(name="other."), [], tsig.BADKEY),
-        (theirs(name="other."), [key()], tsig.BADKEY),
-        (theirs("hmac-sha512"), [key()], tsig.BADKEY),
-        (theirs("hmac-sha256-128"), [key()], tsig.BADKEY),
-        (theirs(secret=b"another secret"), [key()], tsig.BADSIG),
+        (dnspython_key(name="other."), [], tsig.BADKEY),
+        (dnspython_key(name="other."), [key()], tsig.BADKEY),
+        (dnspython_key("hmac-sha512"), [key()], tsig.BADKEY),
+        (dnspython_key("hmac-sha256-128"), [key()], tsig.BADKEY),
+        (dnspython_key(secret=b"another secret"), [key()], tsig.BADSIG),
     ],
     ids=["no key", "another key", "another algorithm", "a truncated algorithm", "another secret"],
 )
 def test_rfc8945_5_2_1_and_5_2_2_a_wrong_key_or_mac_is_an_unsigned_error(
-    their: dns.tsig.Key, keys: list[TsigKey], error: int
+    shared: dns.tsig.Key, keys: list[TsigKey], error: int
 ) -> None:
-    (reply,) = ask(signed(their)[0], keys)
+    (reply,) = ask(signed(shared)[0], keys)
     assert error_of(reply) == (9, error, b"", b"")
     assert not dns.message.from_wire(reply, keyring=False).answer
 
 
 def test_rfc8945_5_2_2_any_bit_changed_is_found() -> None:
     """Except in the ID, because the record has the original ID, and in the case of names."""
-    query, _ = signed(theirs())
+    query, _ = signed(dnspython_key())
     start = len(dns.message.make_query("example.", "SOA").to_wire())
     for place in range(2, len(query)):
         for bit in range(8):
@@ -163,11 +163,11 @@ def test_rfc8945_5_2_2_any_bit_changed_is_found() -> None:
 
 def test_invalid_signatures_are_logged() -> None:
     notes: list[str] = []
-    good, _ = signed(theirs())
+    good, _ = signed(dnspython_key())
     for query in (
-        signed(theirs(name="other\n."))[0],
-        signed(theirs(secret=b"another secret"))[0],
-        signed(theirs(), at=NOW - 1000)[0],
+        signed(dnspython_key(name="other\n."))[0],
+        signed(dnspython_key(secret=b"another secret"))[0],
+        signed(dnspython_key(), at=NOW - 1000)[0],
         cut(good, 16),
         cut(good, 12),  # malformed
         good,
@@ -180,16 +180,16 @@ def test_invalid_signatures_are_logged() -> None:
 
 @pytest.mark.parametrize("skew", [-1000, 1000, -301, 301, -300, 300])
 def test_rfc8945_5_2_3_a_wrong_clock_is_badtime_signed_with_both_times(skew: int) -> None:
-    query, mac = signed(theirs(), at=NOW + skew)
+    query, mac = signed(dnspython_key(), at=NOW + skew)
     (reply,) = ask(query, [key()])
     rcode, error, _, other = error_of(reply)
     if abs(skew) <= 300:
         assert (rcode, error, other) == (0, 0, b"")
-        verify(reply, theirs(), mac)
+        verify(reply, dnspython_key(), mac)
     else:
         assert (rcode, error, other) == (9, tsig.BADTIME, NOW.to_bytes(6, "big"))
         assert found(reply).time == NOW + skew
-        verify(reply, theirs(), mac, NOW + skew)
+        verify(reply, dnspython_key(), mac, NOW + skew)
 
 
 def cut(query: bytes, length: int) -> bytes:
@@ -210,18 +210,18 @@ def test_rfc8945_5_2_4_a_truncated_mac_is_accepted_or_badtrunc_signed(
     algorithm: str, length: int, rcode: int, error: int, size: int
 ) -> None:
     """An accepted query gets a response with a MAC of the same size."""
-    query, mac = signed(theirs())
+    query, mac = signed(dnspython_key())
     (reply,) = ask(cut(query, length), [key(algorithm)])
     assert error_of(reply)[:2] == (rcode, error)
     assert len(error_of(reply)[2]) == size
-    verify(reply, theirs(), mac[:length])
+    verify(reply, dnspython_key(), mac[:length])
 
 
 def test_rfc8945_5_2_the_order_is_key_mac_time_truncation() -> None:
     late = {"at": NOW - 1000}
-    assert error_of(ask(signed(theirs(name="no."), **late)[0], [key()])[0])[1] == tsig.BADKEY
-    assert error_of(ask(signed(theirs(secret=b"no"), **late)[0], [key()])[0])[1] == tsig.BADSIG
-    assert error_of(ask(cut(signed(theirs(), **late)[0], 16), [key()])[0])[1] == tsig.BADTIME
+    assert error_of(ask(signed(dnspython_key(name="no."), **late)[0], [key()])[0])[1] == tsig.BADKEY
+    assert error_of(ask(signed(dnspython_key(secret=b"no"), **late)[0], [key()])[0])[1] == tsig.BADSIG
+    assert error_of(ask(cut(signed(dnspython_key(), **late)[0], 16), [key()])[0])[1] == tsig.BADTIME
 
 
 def _with_more(query: bytes, extra: bytes) -> bytes:
@@ -253,7 +253,7 @@ def _with_more(query: bytes, extra: bytes) -> bytes:
     ],
 )
 def test_rfc8945_5_2_a_malformed_or_misplaced_tsig_is_formerr(change: Callable[[bytes], bytes]) -> None:
-    (reply,) = ask(change(signed(theirs())[0]), [key()])
+    (reply,) = ask(change(signed(dnspython_key())[0]), [key()])
     assert (reply[3] & 15, tsig.find(reply)) == (dns.rcode.FORMERR, None)
 
 
@@ -288,7 +288,7 @@ def test_check_reply_accepts_only_the_response_to_its_query() -> None:
 
 @given(st.binary(max_size=120), st.integers(0, 200), st.integers(0, 255))
 def test_hostile_bytes_after_the_question_raise_nothing(tail: bytes, place: int, octet: int) -> None:
-    query, _ = signed(theirs())
+    query, _ = signed(dnspython_key())
     start = found(query).start
     torn = bytearray(query)
     torn[place % len(torn)] = octet
