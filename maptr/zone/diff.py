@@ -300,7 +300,7 @@ class Difference:
             yield record
 
     def __len__(self) -> int:
-        """The number of records in an IXFR response."""
+        """Return the number of records in an IXFR response."""
         return self.count
 
 
