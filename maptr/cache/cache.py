@@ -15,7 +15,7 @@ from maptr.ark import Ark, Profile
 from maptr.cache import DNS_FIRST, PATIENCE, STALE_LIMIT
 from maptr.cache import policy as policies
 from maptr.cache.engine import Engine
-from maptr.cache.lookups import ThreadDriver, World
+from maptr.cache.lookups import Dependencies, ThreadDriver
 from maptr.cache.options import NO_OPTIONS, ArkLookup, CallOptions, DnsClient, TrustSettings
 from maptr.cache.policy import Policy
 from maptr.cache.store import MAX_NAMES, LruDict, Store
@@ -62,7 +62,7 @@ class Cache:
     Use ``async with`` if ``discover_async`` is used.
     """
 
-    _world = World()
+    _dependencies = Dependencies()
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Cache:
         if table_limit is not None:
             call.checked(table_limit, "table_limit")
         call.checked_count(size, "size")
-        ask, self._ask_async, clock, wall, rng = self._world
+        ask, self._ask_async, clock, wall, rng = self._dependencies
         self.policy: Policy = policies.named(policy)
         trust = TrustSettings(trust_ad, trust_anchors)
         self._client = DnsClient(nameservers, origin, lifetime, settings, trust=trust, require=require, rate=rate)
@@ -180,7 +180,7 @@ class Cache:
         return await prefer_async(found, chooser)
 
     async def ask_async(self, ark: Ark | str | bytes) -> Discovery:
-        """What DNS says now. Kept answers and the table are not used, and nothing is kept or raised."""
+        """The discovery that DNS gives now, without kept answers and the table. Nothing is kept or raised."""
         lookup = self._client.lookup(ark)
         try:
             return await (self._ask_async or self._client.discover_async)(lookup.ark, **lookup.ask)
@@ -218,7 +218,7 @@ class Cache:
         trust_anchors: TrustAnchors | None = None,
         require: Literal["secure"] | None = None,
     ) -> Discovery:
-        """What the policy makes of a discovery that was made without the cache, for example by ``discover_many``.
+        """The discovery that the policy chooses, given one that was made without the cache (``discover_many``).
 
         The result is that discovery, the table's, or one from older answers, as ``discover`` would choose. Sends no
         query, and keeps nothing. The options are those with which the discovery was made. Raises ConfigError for these.
@@ -330,9 +330,9 @@ class Cache:
         return found
 
 
-def cache_class(world: World) -> type[Cache]:
+def cache_with(dependencies: Dependencies) -> type[Cache]:
     """``Cache`` with other clocks or another DNS client, for tests and for programs that must not ask DNS."""
-    return type("Cache", (Cache,), {"_world": world})
+    return type("Cache", (Cache,), {"_dependencies": dependencies})
 
 
 def _text(ark: Ark | str | bytes) -> str | None:

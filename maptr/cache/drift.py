@@ -91,7 +91,7 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What each side said of one record in earlier states, the latest first."""
+    """The earlier statements of table and DNS about one record, the latest first."""
 
     table: list[Urls] = field(default_factory=list)
     dns: list[Urls] = field(default_factory=list)

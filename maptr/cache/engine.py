@@ -1,4 +1,4 @@
-"""The decisions of a cache: what is kept, what to ask DNS, what the table says, and which of them answers.
+"""The decisions of a cache: kept answers, DNS and the table, and which of these sources answers.
 
 ``Engine.discover`` is a generator that sends no queries: it yields a ``Wait`` for each lookup, and a driver starts the
 lookup and waits. Threads and tasks share one engine.
@@ -46,7 +46,8 @@ MAX_REASON = 300  # characters of the reason why a record is unusable, which may
 
 
 class Engine:
-    """What the calls of a cache share: kept answers, pending lookups, circuit breakers. Safe for threads and tasks."""
+    """The shared state of all calls of a cache: kept answers, pending lookups, circuit breakers. Safe for threads and
+    tasks."""
 
     def __init__(
         self,
@@ -87,14 +88,14 @@ class Engine:
         return self._make(lookup, policy.choose(said, natab), found, from_table), until
 
     def without_dns(self, lookup: ArkLookup, policy: Policy, table: TableSource) -> Discovery | None:
-        """What the policy makes of the table alone; None if DNS must be asked."""
+        """The discovery that the policy makes from the table alone; None if DNS must be asked."""
         natab, from_table = self._read_table(lookup, table)
         if policy.asks(natab):
             return None
         return self._make(lookup, policy.choose(Dns.UNASKED, natab), None, from_table)
 
     def judge(self, lookup: ArkLookup, policy: Policy, table: TableSource, result: Discovery) -> Discovery:
-        """What the policy makes of a discovery that was just made without the cache."""
+        """The discovery that the policy chooses, given one that was just made without the cache."""
         if getattr(policy, "takes_dns", False) and result.candidates and result.security != "bogus":
             choice = policy.choose(Dns.ANSWERS, Natab.MISSING)
             return self._make(lookup, choice, result.replace(fetched=self._wall()), None)
@@ -159,7 +160,7 @@ class Engine:
     def _from_dns(
         self, lookup: ArkLookup, *, table_helps: bool
     ) -> Generator[Wait, None, tuple[Dns, Discovery | None, float]]:
-        """What DNS says, its discovery, and the time at which that is to be fetched again."""
+        """The state of DNS, its discovery, and the time at which that must be fetched again."""
         outcome, note = Outcome.UNREACHABLE, ""
         deadline = self._clock() + lookup.lifetime + GRACE
         for _ in range(ROUNDS):
@@ -202,7 +203,7 @@ class Engine:
         return self._any_age(lookup, outcome, note)
 
     def _any_age(self, lookup: ArkLookup, outcome: Outcome, note: str) -> tuple[Dns, Discovery, float]:
-        """What fresh and stale answers say, because DNS does not."""
+        """The same from fresh and stale answers, because DNS does not answer now."""
         found = self.store.any_age(lookup, outcome, note)
         if found.candidates:
             return (Dns.KEPT if found.stale else Dns.ANSWERS), found, 0.0
@@ -250,7 +251,7 @@ def _not_asked(lookup: ArkLookup, why: str) -> Discovery:
     return Discovery(lookup.ark, (), (step,), complete=False)
 
 
-class _Serving(NamedTuple):
+class _EntryRules(NamedTuple):
     """A record of the table, ready to answer for its ARKs: its fault or "", its rules as an answer of DNS, and their
     meanings, each with the status that the record asks for.
 
@@ -298,13 +299,13 @@ class TableReader:
 
     def __init__(self) -> None:
         # One tuple, which is replaced as a whole: another thread may read another table at the same time.
-        self._kept: tuple[Table | None, LruDict[tuple[str, Settings], list[tuple[str, _Serving]]]] = (
+        self._kept: tuple[Table | None, LruDict[tuple[str, Settings], list[tuple[str, _EntryRules]]]] = (
             None,
             LruDict(MAX_RULES),
         )
 
     def read(self, ark: Ark, settings: Settings, state: TableState, *, too_old: bool) -> tuple[Natab, Discovery | None]:
-        """What the table says, and its discovery if it has the ARK.
+        """The state of the table, and its discovery if it has the ARK.
 
         If the record is unusable, the discovery has no candidate, is incomplete, and gives the reason.
         """
@@ -330,21 +331,21 @@ class TableReader:
             return Natab.UNUSABLE, Discovery(ark, (), (), complete=False, source="natab", reason=reason)
         return natab, found
 
-    def _rules(self, naan: str, settings: Settings, table: Table) -> list[tuple[str, _Serving]]:
-        """What serves the shoulders of a NAAN, the longest first. A NAAN can have hundreds of shoulders, so this is
-        kept while the table is the same."""
+    def _rules(self, naan: str, settings: Settings, table: Table) -> list[tuple[str, _EntryRules]]:
+        """The records that serve the shoulders of a NAAN, the longest shoulder first. They are kept while the table is
+        the same, because a NAAN can have hundreds of shoulders."""
         of, kept = self._kept
         if table is not of:
             kept = LruDict(MAX_RULES)
             self._kept = table, kept
         rules = kept.get((naan, settings))
         if rules is None:
-            rules = _serving(naan, settings, table)
+            rules = _entry_rules(naan, settings, table)
             kept.put((naan, settings), rules)
         return rules
 
 
-def _serving(naan: str, settings: Settings, table: Table) -> list[tuple[str, _Serving]]:
+def _entry_rules(naan: str, settings: Settings, table: Table) -> list[tuple[str, _EntryRules]]:
     whole = table.get(naan)
     entries = [*table.shoulders(naan), *([whole] if whole is not None else ())]
     judged = [_judge(entry, settings.allow_private) for entry in entries]
@@ -369,7 +370,7 @@ def _serving(naan: str, settings: Settings, table: Table) -> list[tuple[str, _Se
                 for nma in one.nmas:
                     statuses.setdefault(nma.url(ark, one.shoulder), nma.status)
         of_ark = {naptr: _with_status(meanings[naptr], ark, statuses) for naptr in rrset}
-        serving = _Serving(entry, fault, Answer(Outcome.ANSWER, rrset, TABLE_TTL, server="natab"), of_ark)
+        serving = _EntryRules(entry, fault, Answer(Outcome.ANSWER, rrset, TABLE_TTL, server="natab"), of_ark)
         if not fault:
             model = serving.walk(ark, settings)
             serving = serving._replace(model=model if model.complete else None)

@@ -182,8 +182,9 @@ Finish = Callable[[PendingLookup, Discovery | BaseException | None], None]
 """Receives the result of a lookup: its discovery, the exception that it raised, or None if it was cancelled."""
 
 
-class World(NamedTuple):
-    """What a cache takes from outside: the clocks, randomness, and a DNS client in place of the one of its options."""
+class Dependencies(NamedTuple):
+    """The clocks, the random numbers and the DNS client of a cache. ``ask`` and ``ask_async`` replace the client of its
+    options."""
 
     ask: Ask | None = None
     ask_async: AskAsync | None = None

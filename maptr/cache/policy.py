@@ -14,7 +14,7 @@ from maptr.errors import ConfigError
 
 
 class Dns(enum.Enum):
-    """What DNS says of an ARK, by a kept answer or by a query."""
+    """The state of DNS for an ARK, by a kept answer or by a query."""
 
     ANSWERS = "answers"
     NONE = "says none"
@@ -25,7 +25,7 @@ class Dns(enum.Enum):
 
 
 class Natab(enum.Enum):
-    """What the table says of an ARK.
+    """The state of the table for an ARK.
 
     A *stale* table is older than allowed. A *broken* one cannot be read, and its last good state is used. An *unusable*
     record neither denies the ARK nor answers.

@@ -289,8 +289,8 @@ def cache_of(servers: list[str], given: LookupOptions, config: Config | None) ->
 def make_cache(servers: list[str], given: LookupOptions, config: Config | None) -> Cache:
     """The cache for these options, with a table if there is one. Raises ConfigError."""
     from maptr.cache import DNS_FIRST
-    from maptr.cache.cache import cache_class
-    from maptr.cache.lookups import World
+    from maptr.cache.cache import cache_with
+    from maptr.cache.lookups import Dependencies
 
     natab = given.table or table_of(config)
     pulled = config is not None and config.table.url and natab == str(config.table.file) and natab != given.table
@@ -298,7 +298,7 @@ def make_cache(servers: list[str], given: LookupOptions, config: Config | None) 
         given.inform(f"{natab}: not there yet; maptr table pull --apply gets it")
         natab = None
     options: dict[str, Any] = {}
-    world = World()
+    dependencies = Dependencies()
     policy = given.policy or (config.cache.policy if config is not None else DNS_FIRST)
     if config is not None:
         options = {
@@ -314,9 +314,9 @@ def make_cache(servers: list[str], given: LookupOptions, config: Config | None) 
         def ask(ark: object, **options: object) -> Discovery:
             raise failure
 
-        servers, world = [], World(ask)  # the table may have the answer
+        servers, dependencies = [], Dependencies(ask)  # the table may have the answer
     output.show_log()
-    return cache_class(world)(
+    return cache_with(dependencies)(
         natab,
         cache_file(config),
         policy,

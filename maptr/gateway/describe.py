@@ -1,6 +1,6 @@
-"""What the registry or DNS knows of a NAAN or a shoulder, as an ERC (ARK draft 5.1 to 5.3, 2002 draft 7.2 to 7.5).
+"""Descriptions of a NAAN or shoulder from the registry or DNS, as an ERC (ARK draft 5.1 to 5.3, 2002 draft 7.2 to 7.5).
 
-The gateway describes the record and never the object of an ARK, which it does not know.
+The gateway describes the record, never the object that an ARK identifies: it does not know the object.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STATUS = "0.6 200 OK"  # draft 5.1.1: version and status of THUMP
 UNKNOWN = "(:unkn) unknown"  # Kernel Metadata 9.3
 SECONDS = 300  # for which a client may keep a description
 
-# What follows a date, or a date and time, in JSON; midnight means that there is no time.
+# The text after a date, or after a date and time, in JSON. Midnight means that there is no time.
 _UTC = re.compile(r"(?:(?:T00:00:00|(?<=:\d\d))(?:\.\d+)?)?(?:Z|\+00:00)?\Z")
 
 
@@ -41,7 +41,7 @@ def respond(
     """The description of the record that serves an ARK, or of what DNS says if the table has none.
 
     As plain text, as a page or as JSON. ``wants="hkmp"`` names the status header as the 2002 draft does. ``source`` is
-    the header that says where the answer is from.
+    the header ``Maptr-Source``.
     """
     entry = entry or site.entry(ark) or Entry(ark.naan)
     erc = segments(entry, site, found)
@@ -62,7 +62,7 @@ def respond(
 
 
 def segments(entry: Entry, site: Site, found: Discovery | None = None) -> tuple[Segment, ...]:
-    """The ERC of a record, the support that its organisation promises, and where this is known from."""
+    """The ERC of a record: the record itself, the support that its organisation promises, and the source of both."""
     who = " (=) ".join(filter(None, map(_known, (entry.who.name, entry.who.name_native, entry.who.acronym))))
     policy, permanence = entry.policy, _known(entry.policy.policy)
     where = [nma.where or nma.target for nma in entry.nmas] or _places(found)
@@ -80,12 +80,12 @@ def segments(entry: Entry, site: Site, found: Discovery | None = None) -> tuple[
 
 
 def _source(entry: Entry, site: Site, found: Discovery | None) -> tuple[str, str, str, str]:
-    """The source of a description, what it has, when it said so, and where it is: a URL, also of DNS (RFC 4501)."""
+    """The source of a description: its name, its record, the time of the record, and its URL (RFC 4501 for DNS)."""
     if not entry.nmas and found:
         owner = found[0].owner
         return "DNS", f"NAPTR records of {owner}", _time(found.fetched), f"dns:{owner}?type=NAPTR"
     state = site.table_state
-    where = state.origin if "://" in state.origin else ""  # a path says something about this machine only
+    where = state.origin if "://" in state.origin else ""  # a path has no meaning on other machines
     return "NAAN registry", f"record of {_what(entry)}", _time(state.fetched), where
 
 

@@ -1,4 +1,4 @@
-"""Who a client is, and how many requests it may send: one token bucket for each address or IPv6 network."""
+"""The address of a client, and the limit on its requests: a token bucket for each address or IPv6 network."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ class Clients:
         self._rate = rate
         self._proxies = tuple(proxies)
         self._clock = clock
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, and when there were so many
+        self._left: OrderedDict[str, tuple[float, float]] = (
+            OrderedDict()
+        )  # tokens, and the time at which they were counted
         self._trusted: OrderedDict[str, bool] = OrderedDict()
 
     def trusts(self, address: str) -> bool:
@@ -38,8 +40,8 @@ class Clients:
     def address(self, peer: str, forwarded: str) -> str:
         """The address of the client of a proxy: the last one in ``forwarded`` that is not a proxy's.
 
-        ``forwarded`` is the value of X-Forwarded-For; several headers are one list (RFC 9110 5.3). Anything that is not
-        an address ends the search: what comes before it cannot be believed.
+        ``forwarded`` is the value of X-Forwarded-For; several headers are one list (RFC 9110 5.3). The search ends
+        at any text that is not an address, because nothing before it can be trusted.
         """
         for hop in reversed(forwarded.split(",")[-MAX_HOPS:]):
             ip = _parsed(hop.strip())
@@ -51,7 +53,7 @@ class Clients:
         return peer
 
     def wait(self, client: str) -> float:
-        """Take a token; the seconds until there is one, 0 if there was."""
+        """Take a token, and return 0; without one, return the seconds until there is one."""
         if not self._rate or self.trusts(client):
             return 0.0
         tokens = self._tokens(key := client_of(client))
@@ -62,7 +64,7 @@ class Clients:
         return (1 - tokens) / self._rate
 
     def charge(self, client: str, tokens: int) -> None:
-        """Take tokens for a request that is answered in any case; there may be fewer than none afterwards."""
+        """Take tokens for a request that is answered in any case. The number of tokens may become negative."""
         if self._rate and tokens and not self.trusts(client):
             self._keep(key := client_of(client), self._tokens(key) - tokens)
 

@@ -1,4 +1,4 @@
-"""What the gateway counts, for Prometheus."""
+"""Metrics of the gateway for Prometheus."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from maptr.gateway.message import Response
 from maptr.gateway.site import Site, Traffic
 
 MALFORMED = "malformed"  # the kind of a request that cannot be read
-KINDS = ("resolve", "api", "page", "dns", "operator", MALFORMED)  # what a request is for, by its path
+KINDS = ("resolve", "api", "page", "dns", "operator", MALFORMED)  # of requests, by their path
 _OPERATOR = ("/health", "/ready", "/metrics")
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 
 
 def kind_of(target: str) -> str:
-    """What a request is for."""
+    """The kind of a request, by its target."""
     if target.startswith("/ark"):
         return "resolve"
     if target.startswith("/api/"):

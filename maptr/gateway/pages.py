@@ -1,4 +1,4 @@
-"""The pages, made from the templates beside this module: they work without scripts, and load nothing from elsewhere.
+"""HTML pages, made from the templates in this folder. They work without scripts, and load nothing from other sites.
 
 ``drift_file`` makes the one file of ``maptr table drift --html`` from the same templates. Texts of ARKs, of the
 registry and of DNS may be hostile and of any length: the templates escape all of them, and long ones are shortened, so
@@ -35,7 +35,7 @@ from maptr.nma.describe import Segment
 from maptr.registry.table import Entry, Nma, Table, normal_key
 from maptr.registry.target import UNKNOWN, example_url
 
-# Nothing but the pages' own style, images and forms.
+# It allows only the style, images and forms of the gateway itself.
 POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
@@ -84,7 +84,7 @@ class Part(NamedTuple, Generic[T]):
 
 
 class Headline(NamedTuple):
-    """The verdict of the whole as a title, and a sentence that adds to it."""
+    """The verdict on all records as a title, and a sentence of detail."""
 
     title: str
     detail: str
@@ -209,7 +209,7 @@ def home(
     error: ArkSyntaxError | None = None,
 ) -> Response:
     """The first page. After a search: the ARK, the gateway's ``answer`` to a request for it, and the discovery that
-    led to it if one was made; or the ``error``, of which only what is about an ARK is shown."""
+    led to it if one was made; or the ``error``."""
     if ark is not None and answer is not None:
         return _page("search.html", request, **_result(request, site, ark, answer, found))
     problem = "" if error is None else str(error)
@@ -266,7 +266,7 @@ def _urls(found: Discovery | None, ark: Ark) -> list[str]:
 
 
 def _headline(site: Site) -> Headline:
-    """The verdict of the whole as a title."""
+    """The state of the gateway as a title."""
     if site.drift.at is not None:
         return headline(site.drift.verdicts)
     if site.table:
@@ -335,7 +335,7 @@ def _drift(request: Request, site: Site) -> Response:
 
 
 def _naan(request: Request, site: Site) -> Response | None:
-    """Everything about one NAAN: the record, what DNS says of it, and its past."""
+    """The page of a NAAN: its record, its drift, and its history."""
     naan = normal_key(request.path.removeprefix("/naan/"))
     if not naan or "/" in naan:
         return None
@@ -531,7 +531,8 @@ def drift_file(
     now: float,
     silent: Sequence[Liveness] = (),
 ) -> str:
-    """A whole comparison as one page. ``file``, ``asked`` and ``origin`` are plain text that says what was compared.
+    """A whole comparison as one page. ``file``, ``asked`` and ``origin`` name the table, the servers and the zone
+    that were compared.
 
     ``silent`` are the mapping authorities that did not answer their last probe.
     """

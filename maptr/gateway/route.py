@@ -1,4 +1,4 @@
-"""Which response a request gets. Pure: where an ARK must be looked up, ``route`` returns it and what to do then.
+"""From a request to its response, without I/O. If an ARK must be looked up first, ``route`` returns a ``Lookup``.
 
 answer = route("GET", "/ark:12345/x6np1wh8k?info", {"accept": "*/*"}, site)
 if isinstance(answer, Lookup):
@@ -32,7 +32,7 @@ _INERT = re.compile(
     "|%E2%88%92|%E3%80%80|%EF%BB%BF|%EF%B9%(?:98|A3)|%EF%BC%8D"
 )
 
-# Scripts of other sites may read every response: nothing depends on who asks.
+# Scripts of other sites may read every response, because no response depends on credentials.
 _CORS: Headers = (("Access-Control-Allow-Origin", "*"), ("Access-Control-Expose-Headers", "*"))
 
 

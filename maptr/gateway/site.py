@@ -1,4 +1,4 @@
-"""What the gateway answers from at one moment: its settings, the table, single redirects, probes and drift."""
+"""The state from which the gateway answers at one moment: settings, the table, single redirects, probes and drift."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a mapping authority says of an ARK, and whether it answers.
+"""Descriptions of ARKs by their mapping authorities, and tests whether an authority answers.
 
 Inner room: it may change with any release. ``help(maptr)`` lists the public names.
 """

@@ -93,7 +93,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The response of an authority. ``spoken`` is False if it was not a description; ``note`` then says what it was.
+    """The response of an authority. ``spoken`` is False if it was not a description; ``note`` then gives the reason.
 
     ``asked`` is the URL of the request, ``url`` that of the response, after redirects, and ``status`` its HTTP status.
     ``thump`` is the header ``THUMP-Status`` (or ``HKMP-Status``), ``links`` are the values of ``Link``.

@@ -1,4 +1,4 @@
-"""Which mapping authorities answer: choosers that connect, and probes of many servers.
+"""Reachability of mapping authorities: choosers that connect, and probes of many servers.
 
     find = Reachable()  # use it for many ARKs: it remembers which servers answer
     discover("ark:12345/x6np1wh8k", chooser=find).url()

@@ -20,8 +20,8 @@ import dns.rcode
 import pytest
 
 from maptr.cache import STALE_LIMIT
-from maptr.cache.cache import Cache, cache_class
-from maptr.cache.lookups import World
+from maptr.cache.cache import Cache, cache_with
+from maptr.cache.lookups import Dependencies
 from maptr.discovery import Discovery, DiscoveryFailed, NoMappingAuthority
 from maptr.errors import ConfigError
 from maptr.registry.followed_file import LOOK_EVERY, WatchedTable
@@ -144,7 +144,7 @@ def test_dns(fault: str, form: str) -> None:
     with server() as one, running_loop() as loop:
         clock = Clock()
         natab = table(("12345", "t.example"), ("23456", "t.example"))
-        made = cache_class(World(clock=clock))
+        made = cache_with(Dependencies(clock=clock))
         cache = made(natab, nameservers=[f"127.0.0.1#{one.port}"], lifetime=0.5, patience=0.1)
 
         def discover(ark: str) -> Discovery:
@@ -278,7 +278,7 @@ def test_a_jump_of_the_wall_clock_does_not_make_an_answer_fresh(jump: float, tmp
     assert (kept.source, kept.ttl) == ("memory", 300), "the steady clock did not jump"
     assert (kept.age(rig.wall()) or 0.0) >= 0.0
     ticks = count(1_000_000.0, 1e-6)
-    again = Rig({}, path=tmp_path / "c", world={"clock": lambda: next(ticks)})
+    again = Rig({}, path=tmp_path / "c", dependencies={"clock": lambda: next(ticks)})
     again.wall.now = rig.wall.now
     with pytest.raises(NoMappingAuthority):
         again.cache.discover(ARK)

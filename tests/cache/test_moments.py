@@ -19,9 +19,9 @@ import pytest
 
 from maptr import registry
 from maptr.answer.context import Transport
-from maptr.cache.cache import cache_class
+from maptr.cache.cache import cache_with
 from maptr.cache.drift import Verdict
-from maptr.cache.lookups import World
+from maptr.cache.lookups import Dependencies
 from maptr.config import ZoneConfig
 from maptr.config.model import RrlConfig
 from maptr.protocol.address import Address
@@ -125,7 +125,7 @@ def test_the_real_moments(real_data: Path, tmp_path: Path, monkeypatch: pytest.M
     with answering(daemon):
         # Negative answers are kept for minutes, which the test may take, so the clock of the cache is slower.
         nameservers = [f"127.0.0.1#{daemon.bound[0].port}"]
-        slower = cache_class(World(clock=lambda: time.monotonic() / 100))
+        slower = cache_with(Dependencies(clock=lambda: time.monotonic() / 100))
         cache = slower(table, nameservers=nameservers, lifetime=20.0)
         first = [drift for group in cache.drift_many() for drift in group]
         assert {drift.verdict for drift in first} <= {Verdict.SAME, Verdict.LOSSY}

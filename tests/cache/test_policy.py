@@ -48,7 +48,7 @@ def observe(policy: str, dns: str, natab: str, directory: Path) -> str:
     answer = said(host("d.example."))
     clock = Clock()
     table = WatchedTable(path, clock=clock)
-    rig = Rig({HOME: answer}, table, policy, table_limit=100.0, patience=5.0, world={"clock": clock})
+    rig = Rig({HOME: answer}, table, policy, table_limit=100.0, patience=5.0, dependencies={"clock": clock})
     rig.wall.now = path.stat().st_mtime if path.exists() else rig.wall.now
     if dns == "silent, older answer kept":
         rig.cache.drift("12345")  # asks DNS with every policy

@@ -84,7 +84,7 @@ def test_lines_are_in_order_though_the_first_is_the_slowest() -> None:
             await asyncio.sleep(0.001)
         return await dns.ask_async(ark, **options)
 
-    rig = Rig(policy="dns-only", world={"ask_async": slow})
+    rig = Rig(policy="dns-only", dependencies={"ask_async": slow})
     arks = ["ark:12345/x", *(f"ark:{naan}/x" for naan in range(20000, 20000 + 2 * AT_ONCE)), "bad"]
     with running_gateway(rig) as server:
         reply = get(server.port, "/api/v1/discover?" + "&".join(f"ark={ark}" for ark in arks))

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from maptr.cache.cache import Cache, cache_class
-from maptr.cache.lookups import World
+from maptr.cache.cache import Cache, cache_with
+from maptr.cache.lookups import Dependencies
 from maptr.config import parse
 from maptr.discovery import DiscoveryFailed, Outcome
 from maptr.errors import ConfigError
@@ -62,7 +62,7 @@ def started(
     """The port of a service with a table file, over a scripted DNS."""
     file = write_table(directory / "naans.json") if natab else None
     dns = dns or FakeDns(ONE_HOST)
-    cache = cache_class(World(dns.ask, dns.ask_async))(file, policy=policy)
+    cache = cache_with(Dependencies(dns.ask, dns.ask_async))(file, policy=policy)
     lines = "".join(f'{key} = "{value}"\n' for key, value in settings.items())
     config = parse(f'[gateway]\nlisten = ["127.0.0.1:0"]\ndrift_every = 0\n{lines}')
     made = Service(config, cache, allow_private=False)
@@ -144,7 +144,7 @@ def test_a_stop_does_not_wait_for_a_comparison_with_dns(tmp_path: Path, monkeypa
     monkeypatch.setattr(service, "FIRST_TEST", 0.05)
     dns = FakeDns(ONE_HOST)
     dns.gate = threading.Event()
-    cache = cache_class(World(dns.ask, dns.ask_async))(write_table(tmp_path / "naans.json"))
+    cache = cache_with(Dependencies(dns.ask, dns.ask_async))(write_table(tmp_path / "naans.json"))
     made = Service(parse('[gateway]\nlisten = ["127.0.0.1:0"]\n'), cache)
     made.bind()
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from maptr.ark import Ark
-from maptr.cache.cache import cache_class
-from maptr.cache.lookups import World
+from maptr.cache.cache import cache_with
+from maptr.cache.lookups import Dependencies
 from maptr.discovery import Discovery, Outcome
 from maptr.naptr.record import Naptr
 from maptr.protocol.names import Labels, parse, to_text
@@ -102,7 +102,7 @@ class FakeDns:
 
 
 class Rig:
-    """A cache over a ``FakeDns`` and two clocks; ``world`` has others, and ``make`` makes another such cache."""
+    """A cache over a ``FakeDns`` and two clocks; ``dependencies`` has others, and ``make`` makes another such cache."""
 
     def __init__(
         self,
@@ -110,14 +110,14 @@ class Rig:
         natab: Table | Path | TableSource | None = None,
         policy: str = "dns-first",
         *,
-        world: Mapping[str, Any] | None = None,
+        dependencies: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
         self.dns = FakeDns(answers)
         self.clock = Clock()
         self.wall = Clock(1_700_000_000.0)
-        made = World(self.dns.ask, self.dns.ask_async, self.clock, self.wall, random.Random(1))
-        self.make = cache_class(made._replace(**world or {}))
+        made = Dependencies(self.dns.ask, self.dns.ask_async, self.clock, self.wall, random.Random(1))
+        self.make = cache_with(made._replace(**dependencies or {}))
         self.options = {"policy": policy, **options}
         self.cache = self.make(natab, **self.options)
 
