@@ -73,10 +73,6 @@ class Question(NamedTuple):
     ttl: int = MAX_TTL
     rdtype: int = NAPTR
 
-    @property
-    def depth(self) -> int:
-        return len(self.path)
-
 
 class Answer(NamedTuple):
     """The answer of DNS to one question. ``ttl`` is that of the records, or of the negative answer, in seconds.
@@ -349,7 +345,7 @@ class Walk:
         """The questions of the next depth within the limits. The others are noted on the trace."""
         admitted: list[Question] = []
         for question in sorted(onward.values(), key=question_rank):
-            if question.depth > self.settings.max_depth:
+            if len(question.path) > self.settings.max_depth:
                 self._refuse(question, f"deeper than {self.settings.max_depth} redirects")
             elif len(self._asked) >= self.settings.max_questions:
                 self._refuse(question, f"more than {self.settings.max_questions} questions")
@@ -360,7 +356,7 @@ class Walk:
 
     def _refuse(self, question: Question, why: str) -> None:
         self._complete = False
-        self.steps.append(Step(question.name, question.depth, Outcome.LIMIT, note=why))
+        self.steps.append(Step(question.name, len(question.path), Outcome.LIMIT, note=why))
 
 
 class _Skipped(Exception):

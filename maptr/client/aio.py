@@ -157,9 +157,6 @@ class AsyncStubLookups(BaseStubLookups):
             await self._waiter.wait(self.multiplexer.tick() or 0)
         return [answers[question.name] for question in questions]
 
-    def close(self) -> None:
-        self.multiplexer.close()
-
 
 async def _ask_once(
     lookups: AsyncStubLookups | DnspythonLookups, questions: list[Question], seconds: float

@@ -1,4 +1,4 @@
-"""One question to DNS servers, without I/O: which server to query next, how, and what each response leads to.
+"""One question to DNS servers, without I/O: decides which server to query next, and what follows from each response.
 
 A driver (``multiplexer``) sends the query that ``next()`` returns, reports to the attempt's exchange what came back,
 and stops when ``answer`` is set.
@@ -124,7 +124,7 @@ class Exchange:
         return _new(Attempt, (server, query, self._tcp or server.tcp, FIRST_SECONDS * 2**self._round, self))
 
     def receive(self, attempt: Attempt, packet: bytes) -> bool:
-        """Process what came back; False if it is not a response to this attempt, and the driver has to wait on."""
+        """Process a packet. Returns False if it is not a response to this attempt; the driver then waits on."""
         if not is_response_to(attempt.query, packet):
             return False
         try:
@@ -158,18 +158,18 @@ class Exchange:
         return True
 
     def timed_out(self, attempt: Attempt) -> None:
-        """Process that no response came in the attempt's seconds."""
+        """Record that no response came within the seconds of the attempt."""
         self._tcp = False
         self._turn += 1
         self._last = Outcome.TIMEOUT
         self._notes[_no_response(attempt)] = None
 
     def unreachable(self, attempt: Attempt, why: object) -> None:
-        """Process an error of the operating system about this server."""
+        """Record an error of the operating system about the server."""
         self._strike(attempt.server, Outcome.UNREACHABLE, str(why))
 
     def unanswered(self, attempt: Attempt | None) -> Answer:
-        """The answer for a walk whose time is over now, while ``attempt`` waits for its response."""
+        """The answer for a walk whose time is over while ``attempt`` still waits for its response."""
         notes = self._notes
         if attempt is not None and attempt.exchange is self:
             notes = {**notes, _no_response(attempt): None}

@@ -73,7 +73,7 @@ def make_query(
 
 
 def is_response_to(query: SentQuery, packet: bytes) -> bool:
-    """Whether the packet is a response to the query: the same ID, and the question with the case that was sent."""
+    """True if the packet is a response to the query: the same ID, and the question in the case that was sent."""
     if len(packet) < numbers.HEADER_SIZE or packet[:2] != query.packet[:2] or packet[2] & 0xF8 != 0x80:
         return False
     if packet.startswith(b"\0\1", 4):
@@ -162,7 +162,7 @@ def read_soa(message: dns.message.Message) -> tuple[int | None, Labels | None]:
 
 
 def _read_negative(packet: bytes, authority: list[Record]) -> tuple[int | None, Labels | None]:
-    """As ``read_soa``, of a packet."""
+    """Read a packet as ``read_soa`` reads a message."""
     soa = next((record for record in authority if record.rdtype == numbers.SOA), None)
     if soa is None:
         return None, None
@@ -194,7 +194,7 @@ class Referral(NamedTuple):
 
 
 class Response(NamedTuple):
-    """What a response says. ``rcode`` is the extended one; ``records`` are set for NAPTR, ``addresses`` for A and AAAA.
+    """A response read. ``rcode`` is the extended one; ``records`` are set for NAPTR, ``addresses`` for A and AAAA.
 
     ``zone`` is as in ``Answer``.
     """

@@ -160,6 +160,9 @@ class BaseStubLookups:
         self.multiplexer = Multiplexer(stub, waiter, clock=run.clock)
         self._run = run
 
+    def close(self) -> None:
+        self.multiplexer.close()
+
     def start(self, questions: list[Question]) -> dict[Labels, Answer]:
         """Queue questions, to be answered within the time of the call. Returns a dictionary that the answers fill."""
         answers: dict[Labels, Answer] = {}
@@ -184,7 +187,7 @@ class StubLookups(BaseStubLookups):
         return [answers[question.name] for question in questions]
 
     def close(self) -> None:
-        self.multiplexer.close()
+        super().close()
         self._waiter.close()
 
 
