@@ -19,7 +19,7 @@ from maptr.gateway.service import Service
 from maptr.walk import Settings
 from maptr.zone.build import build
 from tests.support.browser import Chromium, Page
-from tests.support.gateway_service import running_service
+from tests.support.http_gateway import running_service
 from tests.support.http_server import pages
 from tests.support.peers import Maptr
 from tests.support.waiting import until

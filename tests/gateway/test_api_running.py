@@ -20,9 +20,8 @@ from maptr.cache.cache import Cache
 from maptr.discovery import Discovery
 from maptr.gateway.server import AT_ONCE
 from tests.support.caching import FakeDns, Rig, host, said
-from tests.support.gateway_service import running_service
 from tests.support.http_gateway import gateway as running_gateway
-from tests.support.http_gateway import get
+from tests.support.http_gateway import get, running_service
 from tests.support.scripted import serving, zone
 from tests.support.waiting import until
 

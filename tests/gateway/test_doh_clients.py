@@ -20,7 +20,7 @@ from maptr.config.model import GatewayConfig, read_name
 from maptr.gateway.service import Service
 from maptr.registry.table import Table
 from tests.support.certificates import write_certificate
-from tests.support.gateway_service import LOOPBACK, running_service
+from tests.support.http_gateway import LOOPBACK, running_service
 from tests.support.peers import CONFIGURATIONS, find, run
 from tests.support.web_servers import WebServer
 

@@ -17,8 +17,7 @@ from maptr.gateway.doh import PATH
 from maptr.gateway.zones import ZoneFiles
 from maptr.registry.table import Table
 from maptr.server.state_folder import signed_path, write_signed
-from tests.support.gateway_service import running_service
-from tests.support.http_gateway import get
+from tests.support.http_gateway import get, running_service
 from tests.support.waiting import until
 
 NAME = read_name("example.")

@@ -13,18 +13,20 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 from maptr.cache.cache import Cache
+from maptr.config import Config
 from maptr.config.model import GatewayConfig
 from maptr.gateway.metrics import Metrics
 from maptr.gateway.server import HttpServer
 from maptr.gateway.service import Service
 from maptr.gateway.site import Site
+from maptr.protocol.address import Address
 from maptr.registry.followed_file import TableState
 from maptr.server.sockets import open_tcp
 from tests.support.caching import ONE_HOST, Rig, table
 from tests.support.gateway_process import GatewayProcess
 from tests.support.running import PATIENCE, Running
-from tests.support.waiting import until
 
+LOOPBACK = Address("127.0.0.1", 0)
 TABLE = table(("12345", "t.example"))
 
 
@@ -207,7 +209,6 @@ def serving(service: Service, cache: Cache) -> Iterator[Running]:
     service.bind()
     future = asyncio.run_coroutine_threadsafe(service.run(), running.loop)
     try:
-        until(lambda: future.done() or _answers(service.bound[0].port), "the service answers")
         yield running
     finally:
         running.call(service.stop)
@@ -220,10 +221,13 @@ def serving(service: Service, cache: Cache) -> Iterator[Running]:
     assert not faults, str(faults)
 
 
-def _answers(port: int) -> bool:
-    with contextlib.suppress(OSError, EOFError):
-        return get(port, "/health").status in (200, 429)
-    return False
+@contextlib.contextmanager
+def running_service(cache: Cache, *, reread: Callable[[], Config] | None = None, **tables: Any) -> Iterator[Service]:
+    """A service on a free port. ``tables`` are those of the configuration, such as ``zones``."""
+    settings = tables.pop("gateway", GatewayConfig(listen=(LOOPBACK,)))
+    service = Service(Config(gateway=settings, **tables), cache, reread=reread)
+    with serving(service, cache):
+        yield service
 
 
 class ConfiguredGateway(GatewayProcess):
