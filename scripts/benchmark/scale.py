@@ -131,18 +131,15 @@ def transfer(port: int, rdtype: int, serial: int = 0) -> tuple[int, int]:
     return total, records
 
 
-def has_serial(peer: Peer, serial: int) -> bool:
-    with suppress(OSError, dns.exception.Timeout):  # it does not answer yet
-        return serial_at(peer) == serial
-    return False
-
-
-def wait_for(peer: Peer, serial: int) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not has_serial(peer, serial):
-        if time.monotonic() > deadline or peer.process.poll() is not None:
-            sys.exit(f"bench: {peer.name} has no zone\n{peer.log()}")
+def wait_for(peer: Peer, serial: int, seconds: float = SECONDS) -> None:
+    """Wait until a server has the serial; else end the program with its log."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and peer.process.poll() is None:
+        with suppress(OSError, dns.exception.Timeout):  # it does not answer yet
+            if serial_at(peer) == serial:
+                return
         time.sleep(0.05)
+    sys.exit(f"bench: {peer.name} does not have the serial {serial}\n{peer.log()}")
 
 
 def started(peer: Peer) -> Spent:

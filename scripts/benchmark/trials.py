@@ -14,14 +14,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import dns.exception
-import dns.message
-import dns.query
-
 from scripts.benchmark import odd, results, servers
 from scripts.benchmark.loads import LOADS, ORIGIN, SERIAL, ark_zone, mix, nodata, nxdomain, packed, refused
+from scripts.benchmark.scale import wait_for
 from scripts.benchmark.server import compile_generator, generate
-from tests.support.peers import HOST, Peer, find
+from tests.support.peers import Peer, find
 
 RELOADABLE = ("maptr", "nsd", "bind")  # those that read their zones again on SIGHUP
 RELOAD_RATE, ORDINARY_RATE, ODD_RATE, SOAK_RATE = 10_000, 5_000, 100_000, 4_000  # queries a second
@@ -86,7 +83,7 @@ def reloads(generator: Path, kind: type[Peer], count: int) -> bool:
             following.write_text(ark_zone(2000, serial))
             following.replace(zone)
             os.kill(peer.process.pid, signal.SIGHUP)
-            wait_for(peer, serial)
+            wait_for(peer, serial, PATIENCE)
         time.sleep(PAUSE)
         running.terminate()
         found = figures(running)
@@ -95,17 +92,6 @@ def reloads(generator: Path, kind: type[Peer], count: int) -> bool:
         flush=True,
     )
     return kind.name != "maptr" or not found["lost"]
-
-
-def wait_for(peer: Peer, serial: int) -> None:
-    deadline = time.monotonic() + PATIENCE
-    query = dns.message.make_query(ORIGIN, "SOA")
-    while time.monotonic() < deadline:
-        with contextlib.suppress(dns.exception.Timeout):
-            if dns.query.udp(query, HOST, 1.0, peer.port).answer[0][0].serial == serial:
-                return
-        time.sleep(0.05)
-    sys.exit(f"bench: {peer.name} does not reload")
 
 
 def beside_odd(generator: Path, kind: type[Peer], seconds: float) -> bool:
