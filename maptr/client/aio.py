@@ -13,7 +13,7 @@ from maptr.client.call import Call, StepHook, at_port, listed, prefer
 from maptr.client.multiplexer import Ready
 from maptr.client.servers import is_address
 from maptr.client.stub import Stub
-from maptr.client.sync import BaseStubLookups, resolver_for
+from maptr.client.sync import StubLookups, resolver_for
 from maptr.discovery import Discovery
 from maptr.protocol.numbers import SOA
 from maptr.walk import Answer, Question, Settings
@@ -96,7 +96,7 @@ async def discover_with_async(
     else:
         given = await asyncio.to_thread(resolver_for, resolver, nameservers, run)  # looks up names
     if isinstance(given, Stub):
-        with closing(AsyncStubLookups(given, run)) as lookups:
+        with closing(AsyncStubLookups(given, run, LoopWaiter())) as lookups:
             return await _walk(run, lookups)
     from maptr.client.resolver import DnspythonLookups  # dnspython takes 70 ms to import
 
@@ -143,18 +143,14 @@ class LoopWaiter:
         self._event.clear()
 
 
-class AsyncStubLookups(BaseStubLookups):
+class AsyncStubLookups(StubLookups):
     """The lookups of a call on an event loop."""
 
-    def __init__(self, stub: Stub, run: Call) -> None:
-        self._waiter = LoopWaiter()
-        super().__init__(stub, run, self._waiter)
-
     async def ask_async(self, questions: list[Question]) -> list[Answer]:
-        """``StubLookups.ask``, awaited."""
+        """``ask``, awaited."""
         answers = self.start(questions)
         while len(answers) < len(questions):
-            await self._waiter.wait(self.multiplexer.tick() or 0)
+            await self.waiter.wait(self.multiplexer.tick() or 0)
         return [answers[question.name] for question in questions]
 
 

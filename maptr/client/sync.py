@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from maptr.ark import Ark, Profile
 from maptr.client.call import Call, StepHook, at_port, check_resolver, has_urls, listed, prefer
-from maptr.client.multiplexer import Multiplexer, SelectorWaiter, Waiter
+from maptr.client.multiplexer import Multiplexer, SelectorWaiter
 from maptr.client.stub import Stub
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
@@ -108,7 +108,7 @@ def discover_with(
     """Run a call to its end. Raises as ``discover`` does."""
     given = resolver_for(resolver, nameservers, run)
     if isinstance(given, Stub):
-        with closing(StubLookups(given, run)) as lookups:
+        with closing(SelectorWaiter()) as waiter, closing(StubLookups(given, run, waiter)) as lookups:
             return _walk(run, lookups)
     from maptr.client.resolver import DnspythonLookups  # dnspython takes 70 ms to import
 
@@ -151,17 +151,16 @@ def resolver_for(
     return make_stub(nameservers, trust_ad=run.trust_ad, trust_anchors=run.trust_anchors, lifetime=max(0.0, run.left))
 
 
-class BaseStubLookups:
+class StubLookups:
     """The lookups of one call at plain servers. A failure is an answer, too."""
 
-    def __init__(self, stub: Stub, run: Call, waiter: Waiter) -> None:
+    def __init__(self, stub: Stub, run: Call, waiter: Any) -> None:
         self.origins = stub.origins
         self.trust = stub.trust
         self.multiplexer = Multiplexer(stub, waiter, clock=run.clock)
+        self.waiter = waiter
+        self.close = self.multiplexer.close
         self._run = run
-
-    def close(self) -> None:
-        self.multiplexer.close()
 
     def start(self, questions: list[Question]) -> dict[Labels, Answer]:
         """Queue questions, to be answered within the time of the call. Returns a dictionary that the answers fill."""
@@ -171,24 +170,12 @@ class BaseStubLookups:
             self.multiplexer.ask(question.name, done, question.rdtype, seconds=self._run.left)
         return answers
 
-
-class StubLookups(BaseStubLookups):
-    """The lookups of a call that blocks its thread."""
-
-    def __init__(self, stub: Stub, run: Call) -> None:
-        self._waiter = SelectorWaiter()
-        super().__init__(stub, run, self._waiter)
-
     def ask(self, questions: list[Question]) -> list[Answer]:
         """Return the answers to questions, which are asked side by side."""
         answers = self.start(questions)
         while len(answers) < len(questions):
-            self._waiter.wait(self.multiplexer.tick() or 0)
+            self.waiter.wait(self.multiplexer.tick() or 0)
         return [answers[question.name] for question in questions]
-
-    def close(self) -> None:
-        super().close()
-        self._waiter.close()
 
 
 def _ask_once(lookups: StubLookups | DnspythonLookups, questions: list[Question], seconds: float) -> list[Answer]:

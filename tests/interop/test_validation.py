@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from dns.rdatatype import DNSKEY, DS, NAPTR, NSEC, NSEC3, RRSIG
 
 from maptr import Discovery, Stub, discover, discover_many, discover_many_async
 from maptr.client.call import Call
+from maptr.client.multiplexer import SelectorWaiter
 from maptr.client.sync import StubLookups
 from maptr.client.validation.validator import Validator
 from maptr.discovery import DiscoveryFailed, Outcome
@@ -280,7 +282,9 @@ def test_every_verdict_is_that_of_unbound(tree: Tree, server: Bind, resolver: Un
     seen: Counter[str] = Counter()
     stub = Stub([at(server)], trust_anchors=validator)
     for name in tree.questions:
-        answer = StubLookups(stub, Call("ark:1/x", lifetime=20.0)).ask([Question(names.parse(name))])[0]
+        call = Call("ark:1/x", lifetime=20.0)
+        with closing(SelectorWaiter()) as waiter, closing(StubLookups(stub, call, waiter)) as lookups:
+            (answer,) = lookups.ask([Question(names.parse(name))])
         security, outcomes = judged(resolver, name)
         if answer.outcome is Outcome.SERVFAIL:  # BIND finds no proof itself: there is nothing to judge
             assert name.startswith("m."), answer
