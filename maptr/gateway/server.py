@@ -326,11 +326,9 @@ class HttpServer:
             made, pieces = web.Response(status=answer.status, headers=headers, body=answer.body), None
         if self._stopping:
             made.force_close()
-        if pieces is None:
-            return made
         try:
             await made.prepare(request)
-            if request.method != hdrs.METH_HEAD:
+            if pieces is not None and request.method != hdrs.METH_HEAD:
                 async with contextlib.aclosing(pieces):
                     async for piece in pieces:
                         async with asyncio.timeout(self._settings.idle_timeout):
