@@ -32,7 +32,7 @@ SECTIONS = {  # of ``maptr --help``
     "Other commands": ("completion",),
 }
 
-# The page of docs/ that helps with a command and those below it.
+# The page of docs/ about a command and its subcommands.
 PAGES = {
     "": "quickstart.md",
     **dict.fromkeys(("discover", "url", "info", "bulk"), "library.md"),
@@ -44,7 +44,7 @@ PAGES = {
 
 
 def is_discover(word: str) -> bool:
-    """Whether a first argument is an ARK or a server, so that the command is ``discover``."""
+    """Return whether a first argument is an ARK or a server, and so means the command ``discover``."""
     if word in COMMANDS:
         return False
     lower = word.lower()

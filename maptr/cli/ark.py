@@ -83,7 +83,7 @@ def _document(parsed: Ark) -> dict[str, Any]:
 
 
 def _lines(parsed: Ark) -> list[str]:
-    """The normal form, then each part that is present."""
+    """Yield the normal form, then each part that is present."""
     parts = _document(parsed)
     expected, check = parts["check_character"], ""
     if expected is not None:

@@ -43,13 +43,13 @@ COLUMNS = ("line", "status", "ark", "url", "note")
 FOUND, NONE, UNKNOWN, BAD = STATUSES = "found", "none", "unknown", "bad"
 
 MAX_SHOWN = 20  # bad lines reported on stderr; every bad line has its row
-CHOOSING = 16  # threads for a chooser that connects
-MAX_HELD = 100_000  # rows; with more, the first are written out of order
-PART = 2_000  # lines read at a time if the table answers some: no DNS response is read meanwhile
+CHOOSING = 16  # threads for a chooser that connects to servers
+MAX_HELD = 100_000  # rows that wait for an earlier line; beyond this, rows are written out of order
+PART = 2_000  # lines read at a time if the table may answer: no DNS response is read meanwhile
 PARTIAL = ".partial"  # suffix of the file that will replace OUT
-DELIMITERS = ("\t", ",", ";")  # of columns, in the order in which they are tried
-MAX_LINE = 1 << 31  # number of a line
-ROOM = 1024  # lines for which memory is taken at a time
+DELIMITERS = ("\t", ",", ";")  # between columns, in the order in which they are tried
+MAX_LINE = 1 << 31  # the greatest line number
+ROOM = 1024  # lines by which an array grows
 MAX_ROW = 1 << 16  # bytes of a line of CSV; the rest of a longer line is ignored
 _HEADER = ",".join(COLUMNS).encode() + b"\n"
 _DOCUMENT = json.dumps({"schema": output.SCHEMA}).encode()[:-1]
@@ -195,7 +195,7 @@ def bulk(
 def _engine(
     servers: list[str], given: LookupOptions, config: Config | None, cache: Cache | None, **limits: Any
 ) -> Bulk | None:
-    """The engine that asks DNS; None if there is no server to ask but a table may answer. Raises as ``Bulk`` does."""
+    """Make the engine of DNS queries; None without a server if a table may answer. Raises the errors of ``Bulk``."""
     from maptr.client.bulk import Bulk
 
     named, servers = servers, lookup.servers_of(servers, config, given)
@@ -216,9 +216,9 @@ def _engine(
 
 @contextmanager
 def _sink(target: Path | None, kept: int | None, *, overwrite: bool) -> Iterator[TextIO]:
-    """The file for the rows. It is cut to its ``kept`` bytes, or written beside a file that it replaces at the end.
+    """Open the file for the rows: truncated to its ``kept`` bytes, or beside a file that it replaces at the end.
 
-    Ctrl-C reports what was written and how to go on.
+    On Ctrl-C, a message says what was written and how to resume.
     """
     try:
         if target is None:
@@ -248,7 +248,7 @@ def _sink(target: Path | None, kept: int | None, *, overwrite: bool) -> Iterator
 
 
 def _size(source: IO[bytes]) -> int | None:
-    """The size of a regular file in bytes; None for anything else."""
+    """Return the size of a regular file in bytes; None for anything else."""
     try:
         status = os.fstat(source.fileno())
     except OSError:
@@ -261,7 +261,7 @@ def _size(source: IO[bytes]) -> int | None:
 
 @contextmanager
 def open_input(name: str, *, twice: bool = False) -> Iterator[IO[bytes]]:
-    """The file, or stdin for ``-``. A pipe that is to be read ``twice`` is copied to a temporary file."""
+    """Open a file, or stdin for ``-``. ``twice``: copy a pipe to a temporary file, so that it can be read again."""
     with nullcontext(output.standard_input()) if name == "-" else Path(name).open("rb") as file:
         if not twice or file.seekable():
             yield file
@@ -281,9 +281,9 @@ class Lines:
     def __init__(self, source: IO[bytes], column: str | None) -> None:
         self._source = source
         self._limit = MAX_TEXT + 2 if column is None else MAX_ROW
-        self._before = 0  # number of lines down to the header
+        self._before = 0  # number of lines up to the header
         self._column: int | None = None
-        self._delimiter = ""  # known from the first line on
+        self._delimiter = ""  # known once the header is read
         if column is not None and re.fullmatch("[0-9]{1,9}", column):
             if not int(column):
                 raise click.UsageError("--column: columns are numbered from 1")
@@ -297,7 +297,7 @@ class Lines:
         self._start = source.tell() if source.seekable() else 0
 
     def read(self, update: Callable[..., object] = lambda *, advance: None) -> Iterator[tuple[int, bytes]]:
-        """The number and the text of each line, in bounded memory. ``update`` is that of ``output.progress``."""
+        """Yield the number and text of each line in bounded memory. ``update`` is from ``output.progress``."""
         number = self._before
         while line := self._next_line():
             rest, size = line, len(line)
@@ -309,7 +309,7 @@ class Lines:
             if self._column is not None and not is_skipped(line):
                 with suppress(csv.Error):  # the line has the status bad
                     cells = self._cells(line)
-                    if size == len(line) or self._column < len(cells) - 1:  # not where a long line was cut
+                    if size == len(line) or self._column < len(cells) - 1:  # not the cell where a long line was cut
                         line = "".join(cells[self._column : self._column + 1]).encode("utf-8", "surrogateescape")
             yield number, line
 
@@ -320,7 +320,7 @@ class Lines:
         return self._source.readline(self._limit).removeprefix(BOM_UTF8)
 
     def _find(self, column: str, header: bytes) -> int:
-        """The index of the column with this name in the header, whose delimiter all lines have."""
+        """Return the index of the column with this name in the header, and set the delimiter of all lines."""
         names: list[str] = []
         for self._delimiter in DELIMITERS:
             with suppress(csv.Error):
@@ -331,26 +331,26 @@ class Lines:
         raise click.UsageError(f"--column: there is no {column!r} in the first line: {printable(shown)}")
 
     def _cells(self, line: bytes) -> list[str]:
-        """The cells of a line. Raises csv.Error."""
+        """Return the cells of a line. Raises csv.Error."""
         text = line.decode("utf-8", "surrogateescape").rstrip("\r\n")
         self._delimiter = self._delimiter or next((mark for mark in DELIMITERS if mark in text), ",")
-        if self._delimiter == "\t" and text.count('"') % 2:  # a quotation mark in TSV without quoting
+        if self._delimiter == "\t" and text.count('"') % 2:  # TSV without quoting has a quotation mark
             return text.split("\t")
         return next(csv.reader([text], delimiter=self._delimiter), [])
 
 
 def is_skipped(line: bytes) -> bool:
-    """Whether a line is blank or a comment."""
+    """Return whether a line is blank or a comment."""
     return not line.strip() or line.lstrip().startswith(b"#")
 
 
 def read_arks(
     lines: Iterable[tuple[int, bytes]], done: Sequence[int], rows: Rows, profile: Profile
 ) -> Iterator[tuple[int, Ark]]:
-    """The ARKs of the input that DNS is to be asked for, with their line numbers.
+    """Yield the ARKs to look up in DNS, with their line numbers.
 
-    A line that has a number other than 0 in ``done`` is left out. A line that is not an ARK, or that the table answers,
-    goes to ``rows``.
+    Lines whose entry in ``done`` is not 0 are skipped. A line that is not an ARK, or that the table answers, goes to
+    ``rows``.
     """
     for number, line in lines:
         if is_skipped(line):
@@ -368,7 +368,7 @@ def read_arks(
 
 
 def ark_text(line: bytes, profile: Profile) -> str:
-    """The ``ark`` of the row of a line."""
+    """Return the ``ark`` column for the text of a line."""
     try:
         return str(as_ark(line, profile))
     except ArkSyntaxError:
@@ -383,7 +383,7 @@ def _text(line: bytes) -> str:
 
 
 def row_of(number: int, discovery: Discovery, require: str | None) -> Row:
-    """The row of a discovery. Its note has the reason if there is no URL, and the source if that is not DNS."""
+    """Make the row of a discovery. Its note has the reason if there is no URL, and the source if it is not DNS."""
     row: Row = {"line": number, "status": FOUND, "ark": str(discovery.ark), "url": "", "note": ""}
     try:
         discovery.raise_for_security(require)
@@ -402,12 +402,12 @@ def row_of(number: int, discovery: Discovery, require: str | None) -> Row:
 
 
 def csv_text(value: object) -> str:
-    """A value in CSV, without control characters."""
+    """Write a value for CSV, without control characters."""
     return printable(str(value))
 
 
 def writer(sink: TextIO, as_json: bool, *, header: bool) -> Callable[[Row], object]:
-    """A function that writes a row as CSV or JSON. ``header``: write the first line of CSV now."""
+    """Return a function that writes a row as CSV or JSON. ``header``: write the header of CSV now."""
     if as_json:
         return lambda row: sink.write(output.json_text(row, sink) + "\n")
     rows = csv.DictWriter(sink, COLUMNS, extrasaction="ignore", lineterminator="\n")
@@ -433,8 +433,8 @@ class Rows:
         require: str | None = None,
         chooser: Chooser | None = None,
     ) -> None:
-        self.counts: Counter[str] = Counter()  # by status, and those from the table
-        self.advice = ""  # what to do about an origin that does not exist, to be printed once
+        self.counts: Counter[str] = Counter()  # rows by status, and rows from the table
+        self.advice = ""  # printed once: what to do if the origin does not exist
         self.uses_table = cache is not None and not getattr(cache.policy, "takes_dns", False)
         self._write = write
         self._ordered = ordered
@@ -445,14 +445,14 @@ class Rows:
         self._held: list[tuple[int, Row | Future[Discovery]]] = []  # a heap by line number
 
     def answered(self, number: int, ark: Ark) -> bool:
-        """Whether the table answers, so that DNS is not asked. If so, the line has its row."""
+        """Return whether the table answers before DNS, and add the row of the line if it does."""
         found = self._cache.unasked(ark) if self._cache is not None and self.uses_table else None
         if found is not None:
             self._choose(number, found)
         return found is not None
 
     def found(self, number: int, discovery: Discovery) -> None:
-        """Add the row of a discovery that was made by DNS."""
+        """Add the row of a discovery from DNS."""
         if self._cache is not None:
             discovery = self._cache.judge(discovery)
         self.advice = self.advice or lookup.advice_of(discovery)
@@ -505,9 +505,9 @@ class KeptRows(NamedTuple):
 
 
 def kept_rows(target: Path, lines: Lines, *, as_json: bool, profile: Profile) -> KeptRows:
-    """The rows in ``target`` for the lines of the input, which is rewound.
+    """Read the rows in ``target``, check them against the lines of the input, and rewind the input.
 
-    Raises UsageError if maptr bulk did not write ``target`` in this format from this input; OSError.
+    Raises UsageError if maptr bulk did not write ``target`` in this format from this input, and OSError.
     """
     if not target.exists():
         return KeptRows()
@@ -538,14 +538,14 @@ def kept_rows(target: Path, lines: Lines, *, as_json: bool, profile: Profile) ->
 
 
 def _rows(file: IO[bytes], as_json: bool, target: Path) -> Iterator[tuple[int, int, str]]:
-    """The record number, line number and ARK of each complete row. The file is left at the end of the last row."""
+    """Yield the record number, line number and ARK of each complete row. Leaves the file at the end of the last one."""
     record = whole = 0
     begins = _DOCUMENT if as_json else _HEADER
     while line := file.readline():
         if record == 0 and not (line.startswith(begins) or (not line.endswith(b"\n") and begins.startswith(line))):
             raise _not_ours(target, 1, f"it does not begin with {begins.decode().strip()}")
         if not line.endswith(b"\n"):
-            break  # an interrupted run wrote a part of it
+            break  # an interrupted run wrote only a part of the row
         whole += len(line)
         record += 1
         if record == 1 and not as_json:

@@ -1,4 +1,4 @@
-"""``maptr completion``: the scripts for the shells, and what click's own classes for the shells lack."""
+"""``maptr completion``: the scripts for the shells, with corrections of click's classes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 class Bash(BashComplete):
-    """bash, which splits words at : and @ (COMP_WORDBREAKS), such as ARKs, and at the = of --option=value."""
+    """bash, which splits words at :, @ and = (COMP_WORDBREAKS), such as ARKs and --option=value."""
 
     name = "bash"
 
@@ -40,7 +40,7 @@ class Bash(BashComplete):
 
 
 class _WholeWords(ShellComplete):
-    """Shells that replace a whole word, such as ``--option=value``."""
+    """Shells whose completions replace the whole word, such as ``--option=value``."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
         found = super().get_completions(args, incomplete)

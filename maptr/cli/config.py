@@ -1,4 +1,4 @@
-"""``maptr config``: the settings that make a resolver ask the operator's own server for the origin."""
+"""``maptr config``: resolver settings that forward queries for the origin to the operator's own server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from maptr.config import Config
 from maptr.protocol import names
 from maptr.protocol.numbers import PORT
 
-_PLAIN = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*\Z")  # has no character with a meaning in a configuration
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*\Z")  # no character is special in a configuration
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
@@ -42,7 +42,7 @@ def _unbound(stub: Stub) -> Iterator[str]:
 
 
 def _bind(stub: Stub) -> Iterator[str]:
-    """A static-stub zone cannot have ports, so servers on other ports are forwarders."""
+    """Yield the settings of BIND. A static-stub zone cannot name ports, so servers on other ports are forwarders."""
     yield "# BIND: a file that named.conf includes; then rndc reconfig."
     if not stub.anchors:
         yield from ("# The zone is not signed. Write in the block options of named.conf:", "#")
@@ -122,7 +122,7 @@ def config(
 
 
 def _servers(words: Sequence[str], found: Config) -> list[Server]:
-    """The servers of the command line, else those of the configuration. Raises UsageError."""
+    """Return the servers of the command line, or else of the configuration. Raises UsageError."""
     given = options.only_servers(words)
     if scheme := next((text for text in given if "://" in text), ""):
         raise click.UsageError(f"@{scheme}: the resolver asks by UDP and TCP: write @ADDRESS or @ADDRESS#PORT")
@@ -140,7 +140,7 @@ def _servers(words: Sequence[str], found: Config) -> list[Server]:
 
 
 def _anchors(file: str, origin: str) -> list[str]:
-    """The trust anchors in a file as records, of the origin or of a zone above it. Raises UsageError."""
+    """Read the trust anchors in a file as records of the origin or of a zone above it. Raises UsageError."""
     import dns.name  # late: only for signed zones
     import dns.rdatatype
 

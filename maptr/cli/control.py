@@ -23,7 +23,7 @@ from maptr.protocol.names import to_text
 
 STATUS_SECONDS = 10.0
 RELOAD_SECONDS = 600.0  # a zone of 100,000 names takes tens of seconds to read
-MAX_REPLY = 64 * 1024 * 1024  # bytes; a status has some 300 for each zone
+MAX_REPLY = 64 * 1024 * 1024  # bytes; a status takes about 300 for each zone
 
 _FILE = click.option(
     "--config",
@@ -42,7 +42,7 @@ _SOCKET = click.option(
 
 
 def _zones(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The zones of the configuration, for completion by the shell; none for a bad configuration."""
+    """Return completions: the zones of the configuration, or none if it is bad."""
     try:
         config = server_config(ctx.params.get("file"))
     except (ConfigError, OSError):
@@ -171,7 +171,7 @@ def status(file: str | None, path: str | None, as_json: bool) -> None:
 
 
 def _show_secondary(known: dict[str, Any]) -> None:
-    """Print the last serial that a secondary acknowledged, and the serial that it was seen to serve."""
+    """Print the last serial that a secondary acknowledged, and the last one that it served."""
     serial = "no serial acknowledged" if known["serial"] is None else f"serial {known['serial']}"
     age = "" if known["age"] is None else f", {_duration(known['age'])} ago"
     state = "no NOTIFY sent yet" if known["notify"] is None else f"NOTIFY {known['notify']}"
@@ -192,7 +192,7 @@ def _duration(seconds: float) -> str:
 
 
 def _socket(file: str | None, path: str | None) -> tuple[Path, str]:
-    """The control socket, and the file and line that name it. Exits if there is no socket."""
+    """Return the control socket, and the file and line that name it. Exits if none is configured."""
     if path is not None:
         return Path(path), ""
     named = file or configuration.find(os.environ) or places.running(os.environ)
@@ -221,7 +221,7 @@ def _socket(file: str | None, path: str | None) -> tuple[Path, str]:
 
 
 def _ask(where: tuple[Path, str], request: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """The reply of the server to a request; exits without a reply. ``where`` is the result of ``_socket``."""
+    """Send a request and return the reply. Exits without a reply. ``where`` is the result of ``_socket``."""
     path, source = where
     try:
         with socket.socket(socket.AF_UNIX) as sock:

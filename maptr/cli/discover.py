@@ -102,7 +102,7 @@ def info(words: tuple[str, ...], older: bool, **given: Any) -> None:
     Example:
       maptr info ark:12345/x6np1wh8k @127.0.0.1#5300
     """
-    from maptr.nma.describe import describe  # late: it imports HTTP, which the other commands do without
+    from maptr.nma.describe import describe  # late: it imports HTTP, which other commands do not need
 
     asked_for = LookupOptions(**given)
     arks, client = lookup.arks_and_client(words, asked_for)

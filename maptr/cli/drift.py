@@ -1,4 +1,4 @@
-"""``maptr table drift`` and ``probe``: comparing a table with DNS, and connecting to the servers that it names."""
+"""``maptr table drift`` and ``probe``: comparison of a table with DNS, and connection tests of its servers."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def drift(
 
 
 def history_at(file: str, *, own: bool = False) -> Disk:
-    """The results of earlier runs in an SQLite file; exits if it is another file. ``own``: replace a damaged file."""
+    """Open the SQLite file with earlier results. Exits if it is another file. ``own``: replace a damaged file."""
     try:
         return Disk(file, wall=time.time, own=own)
     except ConfigError as error:
@@ -149,7 +149,7 @@ def history_at(file: str, *, own: bool = False) -> Disk:
 
 
 def _silent(found: list[Drift], servers: list[str], history: Disk | None) -> list[Liveness]:
-    """The mapping authorities of the records that did not answer the last probe, by the history."""
+    """Return the mapping authorities that did not answer the last probe in the history."""
     if history is None:
         return []
     known = ProbeLog(history, wall=time.time).all()
@@ -244,7 +244,7 @@ def probe(
     known, now = probe_log.all(), time.time()
     found = places_of(table, wanted)
     due = [place for place in found if again or place not in known or not 0 <= now - known[place].at < MIN_AGE]
-    random.shuffle(due)  # so that probes of one host do not follow each other
+    random.shuffle(due)  # spreads the probes of one host
     prober = Prober(concurrency=concurrency, seconds=timeout, allow_private=allow_private)
     probes: list[Probe] = []
     try:

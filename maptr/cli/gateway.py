@@ -1,4 +1,4 @@
-"""``maptr gateway``: serve redirects, pages and the look-up API over HTTP."""
+"""``maptr gateway``: redirects, pages and the look-up API over HTTP."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
     except ConfigError as error:
         output.fail(str(error), output.EXIT_NONE)
 
-    gc.freeze()  # the table stays, so the collector need not look at it
+    gc.freeze()  # exempt the table, which stays, from garbage collection
 
     async def run() -> None:
         async with cache:
@@ -118,13 +118,13 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
 
 
 def missing_extra() -> str:
-    """The first missing package, and how to install it; "" if none is missing."""
+    """Return the name of the first missing package, with advice; "" if none is missing."""
     lacking = next((package for package in PACKAGES if find_spec(package) is None), None)
     return f"needs the package {lacking}: pip install 'maptr[gateway]'" if lacking else ""
 
 
 def make_cache(servers: list[str], given: LookupOptions, config: Config) -> Cache:
-    """The cache of the gateway. A table that the server pulls may appear later. Raises ConfigError."""
+    """Make the cache of the gateway. A table that the server pulls may appear later. Raises ConfigError."""
     cache = lookup.make_cache(servers, given, config)
     has_table = given.table or lookup.table_of(config)
     if getattr(cache.policy, "name", "") == NATAB_ONLY and not has_table:
@@ -137,7 +137,7 @@ def make_cache(servers: list[str], given: LookupOptions, config: Config) -> Cach
 
 
 def _check(config: Config, cache: Cache, service: Service) -> None:
-    """Print what would be served. The log has the reasons for a table or a zone that cannot be used: exit code 1."""
+    """Print what would be served. Exits with 1 if the log has errors of the table or a zone."""
     with cache:
         state = cache.table.current()
         zones = service.zone_files

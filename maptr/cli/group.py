@@ -1,4 +1,4 @@
-"""The click group of all commands, with suggestions for mistyped ones, and what all commands share."""
+"""The click group of all commands, with suggestions for mistyped words, and the base class of commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from maptr.cli import COMMANDS, PAGES, SECTIONS, Lazy, is_discover, output
 from maptr.errors import ArkSyntaxError, ConfigError, MissingExtra, nearest
 
 ROOT = Path(__file__).resolve().parents[2]
-COLUMN = 12  # where the help texts of commands begin
+COLUMN = 12  # the column at which the help texts of commands begin
 MIN_LIKENESS = 0.6  # difflib's ratio between a mistyped word and the suggestion
 
 
@@ -45,7 +45,7 @@ def color_option(*, hidden: bool) -> click.Option:
 
 
 class Command(click.Command):
-    """A command with ``--color``, whose help ends with the name of the page that helps."""
+    """A command with ``--color``, whose help ends with the documentation page about it."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -61,7 +61,7 @@ command = partial(click.command, cls=Command)
 
 
 def page(name: str) -> str:
-    """The path of a page of ``docs/`` in the sources or in an installed package, or its URL."""
+    """Return the path of a page of ``docs/``, in the source or the installed package, or else its URL."""
     for folder in (ROOT / "docs", Path(sys.prefix) / "share" / "doc" / "maptr" / "docs"):
         if (folder / name).is_file():
             found = folder / name
@@ -132,7 +132,7 @@ class Group(Command, click.Group):
 
 
 def _end(error: click.UsageError) -> NoReturn:
-    """Print what click prints, with a colour, and end the command."""
+    """Print click's message for an error, with a colour, and end the command."""
     text = StringIO()
     error.show(text)
     output.talk(*output.painted(text.getvalue().rstrip("\n"), "Error:", output.BAD))

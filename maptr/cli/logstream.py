@@ -1,4 +1,4 @@
-"""The log of a server on stderr. If its reader is slow, lines are lost, but no query waits.
+"""The log of a server on stderr. A slow reader of the log loses lines, but never delays a query.
 
 A write to a full pipe or a hanging journal blocks, so a thread of its own writes. Lines wait for it in a bounded queue.
 A line that finds the queue full is lost; the next line that is written reports the number of lost lines.
@@ -17,7 +17,7 @@ from contextlib import suppress
 from queue import Full, Queue
 
 MAX_WAITING = 1000  # lines
-PATIENCE = 0.1  # seconds to wait for room in the queue; after a wait in vain, 0 until there is room again
+PATIENCE = 0.1  # seconds to wait for room in the queue; after a timeout, 0 until there is room again
 END_PATIENCE = 1.0  # seconds to wait at the end of the process until the last lines are written
 
 SHORT_FORMAT = "maptr: %(message)s"  # like the messages of ``output``
@@ -37,7 +37,7 @@ def configure(level: str, form: str = "") -> None:
 
 
 def formatter(form: str) -> logging.Formatter:
-    """The formatter of ``text`` or ``json``. Text for systemd's journal has no time and level: it adds them."""
+    """Return the formatter of ``text`` or ``json``. Text for systemd's journal lacks time and level, which it adds."""
     if form == "json":
         return JsonFormatter()
     made = logging.Formatter(SHORT_FORMAT if _is_journal() else TEXT_FORMAT, TIME_FORMAT)
@@ -46,7 +46,7 @@ def formatter(form: str) -> logging.Formatter:
 
 
 def _is_journal() -> bool:
-    """Whether stderr is the journal's: its device and inode are in JOURNAL_STREAM (systemd.exec(5))."""
+    """Return whether stderr is the journal: JOURNAL_STREAM has its device and inode (systemd.exec(5))."""
     try:
         status = os.fstat(sys.stderr.fileno())
     except (AttributeError, OSError, ValueError):
@@ -76,17 +76,17 @@ class JsonFormatter(logging.Formatter):
 
 
 class LogStream(logging.Handler):
-    """A log handler that writes to a descriptor as fast as its reader reads, and reports the number of lost lines."""
+    """A log handler that writes to a descriptor in a thread, and reports the number of lost lines."""
 
     def __init__(self, descriptor: int, encoding: str = "utf-8", *, patience: float = PATIENCE) -> None:
         super().__init__()
         self._descriptor = descriptor
         self._encoding = encoding
         self._patience = patience
-        self._stuck = False  # the last wait for room was in vain
-        # Each line, with the number of lines that are lost if it cannot be written. None ends the thread.
+        self._stuck = False  # the last wait for room timed out
+        # Each line, with the number of lines that count as lost if it cannot be written. None ends the thread.
         self._lines: Queue[tuple[bytes, int] | None] = Queue(MAX_WAITING)
-        # Numbers of lines; each is changed by one thread only.
+        # Numbers of lines; only one thread changes each.
         self._without_room = self._not_written = self._reported = 0
         threading.Thread(target=self._write_all, name="maptr-log", daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""Looking up ARKs in commands: from options and configuration to servers and cache, and from answers to output.
+"""ARK look-up in commands: servers and cache from options and configuration, and output of the results.
 
 ``maptr url`` starts here (see ``start``), so modules that only a configuration or a cache needs are imported late.
 """
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from maptr.config import Config
 
 ORIGIN = "ark.arpa."
-_TABLES = (b"client", b"cache", b"table", b"gateway")  # the tables of a configuration that concern a client
+_TABLES = (b"client", b"cache", b"table", b"gateway")  # the tables of a configuration for clients
 SOURCES = {"dns": "DNS", "memory": "memory", "disk": "the cache on disk", "natab": "the table"}
 
 
 class LookupOptions(NamedTuple):
-    """The options that all commands share which look up ARKs, with their defaults.
+    """The options that all look-up commands share, with their defaults.
 
     The configuration decides where ``origin``, ``scheme``, ``table``, ``policy`` or ``choose`` is None. ``ipv4``,
-    ``ipv6``, ``port`` and ``tcp`` say how servers are asked that are not URLs. ``verbose`` shows the trace on stderr,
+    ``ipv6``, ``port`` and ``tcp`` apply to servers that are not URLs. ``verbose`` shows the trace on stderr,
     ``quiet`` only errors.
     """
 
@@ -94,23 +94,23 @@ class Client(NamedTuple):
 
 
 def with_plus(words: Sequence[str], options: LookupOptions) -> tuple[list[str], LookupOptions]:
-    """The arguments without dig's ``+tcp``, and the options with it."""
+    """Return the arguments without dig's ``+tcp``, and the options with it."""
     others = [word for word in words if word != "+tcp"]
     return others, options if len(others) == len(words) else options._replace(tcp=True)
 
 
 def split_servers(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The arguments that are not ``@SERVER``, and the servers without their mark."""
+    """Return the arguments that are not ``@SERVER``, and the servers without their mark."""
     others = [word for word in words if not word.startswith("@")]
     return others, [word[1:] for word in words if word.startswith("@")]
 
 
 def arks_and_client(words: Sequence[str], options: LookupOptions) -> tuple[list[Argument], Client]:
-    """The ARKs among the arguments, and their client: a cache if one is set up and no server is named, else DNS.
+    """Return the ARKs among the arguments, and a client: a cache if one is set up and no server is named, else DNS.
 
-    Raises ArkSyntaxError if no argument is an ARK or one is a server without ``@``, ConfigError without an ARK and for
-    options that do not go together, DiscoveryFailed if there is no server to ask or one has no address, OSError for a
-    configuration that cannot be read.
+    Raises ArkSyntaxError if no argument is an ARK or one is a server without ``@``, ConfigError without arguments and
+    for conflicting options, DiscoveryFailed if there is no server or one has no address, and OSError for
+    a configuration that cannot be read.
     """
     words, options = with_plus(words, options)
     texts, servers = split_servers(words)
@@ -130,13 +130,13 @@ def _parse(word: str, profile: Profile) -> Argument:
     try:
         return call.as_ark(word, profile)
     except ArkSyntaxError as error:
-        if is_address(word.partition("#")[0]):  # without the @, the ARKs would be looked up at another server
+        if is_address(word.partition("#")[0]):  # a missing @: the ARKs would be looked up at another server
             raise ArkSyntaxError(f"{error}: is it '@{word}'?") from None
         return NotArk(word, error)
 
 
 def _dns(servers: list[str], options: LookupOptions, config: Config | None) -> Callable[..., Discovery]:
-    """A function that asks DNS, with the stub resolver, or with dnspython's resolvers if servers are URLs."""
+    """Return a function that asks DNS by the stub resolver, or by dnspython's resolvers if servers are URLs."""
     servers = servers_of(servers, config, options)
     given = {**walk_options(options, config), "require": options.require, "chooser": chooser_of(options, config)}
     call.with_origin(None, given["origin"])
@@ -159,9 +159,9 @@ def _dns(servers: list[str], options: LookupOptions, config: Config | None) -> C
 def read_config(
     file: str | None = None, *, running: bool = True, flags: Mapping[str, tuple[object, str]] = MappingProxyType({})
 ) -> Config | None:
-    """The configuration of the client, or None: ``file``, or the file in MAPTR_CONFIG, or the first of three that has
-    a ``[client]``, ``[cache]``, ``[table]`` or ``[gateway]``: ``maptr.toml`` in the current folder, the user's, and
-    (if ``running``) that of a running ``maptr up``.
+    """Read the configuration of the client: ``file``, or the file in MAPTR_CONFIG, or the first of three that has a
+    ``[client]``, ``[cache]``, ``[table]`` or ``[gateway]``: ``maptr.toml`` in the current folder, that of the user,
+    and (if ``running``) that of a running ``maptr up``. Returns None if there is none.
 
     ``flags`` are options that override it. Raises ConfigError and OSError.
     """
@@ -181,7 +181,7 @@ def read_config(
 
 
 def _config_files(file: str | None, *, running: bool) -> list[str] | None:
-    """The files that may configure the client; None if neither a file nor an environment variable does."""
+    """Return the files that may configure the client; None if neither a file nor an environment variable does."""
     environment = os.environ
     named = file or environment.get("MAPTR_CONFIG")
     files = [named] if named else [places.LOCAL_CONFIG, places.config_file(environment)]
@@ -197,7 +197,7 @@ def _config_files(file: str | None, *, running: bool) -> list[str] | None:
 
 
 def origin_of(given: str | None, config: Config | None) -> str:
-    """The origin of the option, else of the configuration, else ark.arpa."""
+    """Return the origin of the option, else of the configuration, else ark.arpa."""
     if given is not None:
         return given
     if config is None:
@@ -208,9 +208,9 @@ def origin_of(given: str | None, config: Config | None) -> str:
 
 
 def servers_of(given: list[str], config: Config | None, options: LookupOptions = DEFAULTS) -> list[str]:
-    """The servers of the command line, else of the configuration, else none, which means those of the system.
+    """Return the servers of the command line, or else of the configuration. Empty means the servers of the system.
 
-    Raises ConfigError for a bad server and for one that the options exclude; DiscoveryFailed if no server is left.
+    Raises ConfigError for a bad server and for one that the options exclude, and DiscoveryFailed if none is left.
     """
     for text in given:
         try:
@@ -233,7 +233,7 @@ def servers_of(given: list[str], config: Config | None, options: LookupOptions =
 
 
 def refuse_urls(servers: list[str], given: list[str], config: Config | None, only: str) -> None:
-    """Raise ConfigError for a server that is asked by TLS or HTTPS. ``only`` says what needs other servers."""
+    """Raise ConfigError for a server that is asked by TLS or HTTPS. ``only`` is the reason in the message."""
     for text in servers:
         if call.has_urls([text]):
             reason = f"{text}: {only} without tls:// or https://"
@@ -241,7 +241,7 @@ def refuse_urls(servers: list[str], given: list[str], config: Config | None, onl
 
 
 def chooser_of(given: LookupOptions, config: Config | None) -> Chooser | None:
-    """The chooser of the option or of the configuration; None for the first candidate."""
+    """Return the chooser of the option or of the configuration; None for the first candidate."""
     name = given.choose or (config.client.choose if config is not None else "first")
     if name == "first":
         return None
@@ -251,18 +251,18 @@ def chooser_of(given: LookupOptions, config: Config | None) -> Chooser | None:
 
 
 def walk_options(given: LookupOptions, config: Config | None) -> dict[str, Any]:
-    """The keyword arguments that all functions that look up ARKs take."""
+    """Return the keyword arguments that every look-up function takes."""
     settings = Settings(allow_private=given.allow_private, scheme=scheme_of(given.scheme, config))
     return {"origin": origin_of(given.origin, config), "lifetime": given.timeout, "settings": settings}
 
 
 def scheme_of(given: str | None, config: Config | None) -> str:
-    """The scheme for hosts that have none: from the option, else from the configuration, else https."""
+    """Return the scheme for hosts that have none: from the option, else from the configuration, else https."""
     return given or (config.client.scheme if config is not None else "https")
 
 
 def table_of(config: Config | None) -> str | None:
-    """The file of the configured table, else the table that ``maptr table pull`` wrote, if it exists."""
+    """Return the file of the configured table, else the table that ``maptr table pull`` wrote, if it exists."""
     if config is not None and (file := config.cache.natab or config.table.file):
         return str(file)
     default = places.table_file(os.environ)
@@ -273,8 +273,7 @@ def table_of(config: Config | None) -> str | None:
 
 
 def cache_of(servers: list[str], given: LookupOptions, config: Config | None) -> Cache | None:
-    """The cache, if one is set up and no server is named; otherwise None. Raises ConfigError for options that exclude
-    each other."""
+    """Return the cache; None if none is set up or a server is named. Raises ConfigError for conflicting options."""
     wanted = given.table is not None or given.policy is not None
     if given.no_cache and wanted:
         raise ConfigError("--no-cache goes with neither --table nor --policy")
@@ -287,7 +286,7 @@ def cache_of(servers: list[str], given: LookupOptions, config: Config | None) ->
 
 
 def make_cache(servers: list[str], given: LookupOptions, config: Config | None) -> Cache:
-    """The cache for these options, with a table if there is one. Raises ConfigError."""
+    """Make the cache for these options, with a table if there is one. Raises ConfigError."""
     from maptr.cache import DNS_FIRST
     from maptr.cache.cache import cache_with
     from maptr.cache.lookups import Dependencies
@@ -314,7 +313,7 @@ def make_cache(servers: list[str], given: LookupOptions, config: Config | None) 
         def ask(ark: object, **options: object) -> Discovery:
             raise failure
 
-        servers, dependencies = [], Dependencies(ask)  # the table may have the answer
+        servers, dependencies = [], Dependencies(ask)  # the table may still answer
     output.show_log()
     return cache_with(dependencies)(
         natab,
@@ -330,7 +329,7 @@ def make_cache(servers: list[str], given: LookupOptions, config: Config | None) 
 
 
 def cache_file(config: Config | None) -> str | None:
-    """The file of the cache; None if the configuration says so or its folder cannot be made."""
+    """Return the file of the cache; None if it is disabled or its folder cannot be made."""
     if config is not None and "cache.path" in config.places:
         return None if config.cache.path is None else str(config.cache.path)
     path = places.cache_file(os.environ)
@@ -348,7 +347,7 @@ def show_urls(arks: Sequence[Argument], client: Client, options: LookupOptions) 
     """Print one line for each ARK, empty if it has no URL. Return the exit code."""
 
     def show(ark: Argument, found: Discovery | None, error: MaptrError | None) -> None:
-        made = found.url() if found and error is None else None  # an answer that is not secure has candidates
+        made = found.url() if found and error is None else None  # an insecure answer has candidates
         if options.as_json:
             fields = {name: getattr(found, name, None) for name in ("source", "stale", "reason")}
             fields["age"] = age_of(found)
@@ -368,7 +367,7 @@ def show_discoveries(arks: Sequence[Argument], client: Client, options: LookupOp
         if options.as_json:
             document: dict[str, Any] = found.to_dict() if found is not None else {"ark": str(ark)}
             if error is not None:
-                document["candidates"] = []  # those that were refused are in the trace
+                document["candidates"] = []  # the trace has the refused ones
             output.json_data({**document, "age": age_of(found), "error": str(error) if error else None})
         elif found and error is None:
             if client.cache is not None:
@@ -386,7 +385,7 @@ def answer(
     options: LookupOptions,
     show: Callable[[Argument, Discovery | None, MaptrError | None], int | None],
 ) -> int:
-    """Look up each ARK and ``show`` its discovery, or its error with the discovery that came with it.
+    """Look up each ARK and ``show`` its discovery, or the error and the discovery in it.
 
     ``show`` may return an exit code, or raise NmaError and DiscoveryError. Return the greatest exit code.
     """
@@ -419,32 +418,32 @@ def answer(
 
 
 def advice_of(found: Discovery | None) -> str:
-    """What to do if the origin does not exist; empty for any other outcome."""
+    """Return advice if the origin does not exist; empty for any other outcome."""
     return "" if found is None or found.complete else found.advice()
 
 
 def code_of(error: MaptrError) -> int:
-    """The exit code of an ARK without an answer."""
+    """Return the exit code of an ARK without an answer."""
     if isinstance(error, ArkSyntaxError):
         return output.EXIT_USAGE
     return output.EXIT_NONE if isinstance(error, NoMappingAuthority) else output.EXIT_NO_ANSWER
 
 
 def provenance(found: Discovery) -> str:
-    """Source, age and reason of a discovery in words."""
+    """Write the source, age and reason of a discovery."""
     age = found.age(time.time())
     old = "of unknown age" if age is None else f"{duration_text(age)} old"
     return f"from {SOURCES[found.source]}, {old}{', stale' if found.stale else ''} ({found.reason})"
 
 
 def age_of(found: Discovery | None) -> float | None:
-    """The age for JSON: seconds with three decimals."""
+    """Return the age for JSON: seconds with three decimals."""
     age = None if found is None else found.age(time.time())
     return None if age is None else round(age, 3)
 
 
 def duration_text(seconds: float) -> str:
-    """A duration in its largest fitting unit: 3 s, 5 min, 2 h, 4 days."""
+    """Write a duration in its largest fitting unit: 3 s, 5 min, 2 h, 4 days."""
     for least, size, unit in ((172_800, 86_400, "days"), (7200, 3600, "h"), (120, 60, "min")):
         if seconds >= least:
             return f"{seconds / size:.0f} {unit}"
@@ -452,8 +451,8 @@ def duration_text(seconds: float) -> str:
 
 
 def show_step(step: Step) -> None:
-    """Print a step of the trace: ``? name NAPTR`` with the outcome, ``+`` for a record that counts, ``-`` for one that
-    does not, and ``=`` for a link of the chain of trust."""
+    """Print a step of the trace: ``? name NAPTR`` with the outcome, ``+`` for a record that is used, ``-`` for one that
+    is not, and ``=`` for a link of the chain of trust."""
     indent = "  " * step.depth
     output.talk(indent, Painted("?", output.STRONG), f" {step}")
     for reading in step.readings:

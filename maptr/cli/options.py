@@ -50,7 +50,7 @@ FILE_PATH = click.Path(dir_okay=False, path_type=Path)
 
 
 class Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic from click 8.2 on
-    """The value that a function makes from the text. Its ValueError and OSError are bad usage."""
+    """A click type that parses a value with a function. Its ValueError and OSError become usage errors."""
 
     def __init__(self, name: str, parse: Callable[[str], object]) -> None:
         self.name = name  # in --help, in upper case
@@ -67,7 +67,7 @@ ADDRESS = Parsed("host:port", lambda text: str(Address.from_text(text)))
 
 
 def time_option(name: str, default: str | None = None, *, help: str, least: int = 0) -> Callable[[Command], Command]:
-    """An option for seconds, given as ``14d``, ``36h`` or ``3600``; ``least`` seconds at least."""
+    """Make an option for a duration of at least ``least`` seconds, such as ``14d``, ``36h`` or ``3600``."""
 
     def parse(text: str) -> int:
         from maptr.config.model import read_duration
@@ -139,17 +139,17 @@ def port_option(*names: str, help: str) -> Callable[[Command], Command]:
 
 
 def zone_name_option(default: str) -> Callable[[Command], Command]:
-    """``--origin`` for commands that read a zone file, with the words for its default."""
+    """Make ``--origin`` for commands that read a zone file. ``default`` is the text for its default."""
     return click.option("--origin", metavar="NAME", help=f"Take this for the name of the zone.  [default: {default}]")
 
 
 def timeout_option(default: float, help: str) -> Callable[[Command], Command]:
-    """``--timeout``: seconds, more than 0."""
+    """Make ``--timeout``, a number of seconds greater than 0."""
     return click.option("--timeout", default=default, type=_POSITIVE, metavar="SECONDS", help=help)
 
 
 def discovery_options(help: str, *, timeout: float = DEFAULTS.timeout) -> Callable[[Command], Command]:
-    """The options of each command that looks up ARKs, named as the fields of ``lookup.LookupOptions``.
+    """Make the options of each look-up command, named as the fields of ``lookup.LookupOptions``.
 
     ``help`` is the help text of ``--timeout``.
     """
@@ -185,7 +185,7 @@ def discovery_options(help: str, *, timeout: float = DEFAULTS.timeout) -> Callab
 
 
 def parse_naans(words: Iterable[str]) -> list[str]:
-    """The NAANs of NAANs and shoulders. Raises UsageError for anything else."""
+    """Parse NAANs and shoulders, and return their NAANs. Raises UsageError for anything else."""
     from maptr.registry.table import parse_key
 
     naans = []
@@ -198,7 +198,7 @@ def parse_naans(words: Iterable[str]) -> list[str]:
 
 
 def parse_name(option: str, text: str) -> Labels:
-    """A domain name. Raises UsageError."""
+    """Parse a domain name. Raises UsageError."""
     try:
         return names.parse(text)
     except ValueError as error:
@@ -206,7 +206,7 @@ def parse_name(option: str, text: str) -> Labels:
 
 
 def find_table(file: str | None, config: Config | None) -> str:
-    """The file of TABLE_OPTION, or its default. Raises UsageError if there is none."""
+    """Return the file of TABLE_OPTION, or the default file. Raises UsageError if there is none."""
     named = file or lookup.table_of(config)
     if named is None:
         raise click.UsageError("no table was pulled and none is configured: give --table FILE")
@@ -214,7 +214,7 @@ def find_table(file: str | None, config: Config | None) -> str:
 
 
 def only_servers(words: Sequence[str]) -> list[str]:
-    """The servers of ``@SERVER`` arguments. Raises UsageError for other arguments."""
+    """Return the servers of ``@SERVER`` arguments. Raises UsageError for other arguments."""
     others, servers = lookup.split_servers(words)
     if others:
         raise click.UsageError(f"{others[0]!r} is not @SERVER")
@@ -222,8 +222,8 @@ def only_servers(words: Sequence[str]) -> list[str]:
 
 
 def server_config(file: str | None) -> Config:
-    """The configuration of the server: the file, or the default one. Raises ConfigError and OSError."""
-    from maptr import config as configuration  # late: looking up ARKs does without it
+    """Load the configuration of the server from a file, or from the default file. Raises ConfigError and OSError."""
+    from maptr import config as configuration  # late: ARK look-up does not need it
 
     named = Path(file) if file else configuration.find(os.environ)
     return configuration.load(named, environment=os.environ, secrets=False)
@@ -233,7 +233,7 @@ def server_config(file: str | None) -> Config:
 
 
 def read_bytes(file: str) -> bytes:
-    """The content of a file, or of standard input for ``-``."""
+    """Read a file, or standard input for ``-``."""
     try:
         with nullcontext(output.standard_input()) if file == "-" else Path(file).open("rb") as opened:
             data = opened.read(MAX_BYTES + 1)
@@ -252,18 +252,18 @@ def read_text(file: str) -> str:
 
 
 def read_table(file: str, scheme: str = "https") -> tuple[Table, list[TableError]]:
-    """The table of a registry in any format, and its bad records, which are left out. ``scheme`` is for a natab.
+    """Read a registry in any format. Returns the table, and the bad records that it lacks. ``scheme`` is for a natab.
 
     Raises TableError if it is not a registry.
     """
-    from maptr import registry  # late: looking up ARKs does without it
+    from maptr import registry  # late: ARK look-up does not need it
 
     bad: list[TableError] = []
     return registry.read(read_bytes(file), filename=input_name(file), on_bad=bad.append, scheme=scheme), bad
 
 
 def input_name(file: str) -> str:
-    """The name of an input in messages."""
+    """Return the name of an input for messages."""
     return "<stdin>" if file == "-" else file
 
 
@@ -277,7 +277,7 @@ def _target(ctx: click.Context, param: click.Parameter, value: str | None) -> Pa
 
 
 def output_option(help: str, metavar: str = "FILE") -> Callable[[Command], Command]:
-    """``-o FILE`` as a Path; None for standard output, also as ``-`` or ``/dev/stdout``."""
+    """Make ``-o FILE``, whose value is a Path, or None for standard output (also ``-`` and ``/dev/stdout``)."""
     return click.option("-o", "--output", "target", metavar=metavar, type=PATH, callback=_target, help=help)
 
 
@@ -285,7 +285,7 @@ def refuse_input(target: Path | None, inputs: Iterable[str | Path | None]) -> No
     """Raise UsageError if the output (standard output if ``target`` is None) is one of the inputs."""
     there = _status(STDOUT if target is None else target)
     if there is None or not stat.S_ISREG(there.st_mode):
-        return  # a terminal, a pipe or a device may be both
+        return  # a terminal, a pipe or a device may be both input and output
     for name in inputs:
         if name is not None and _same(there, _status(STDIN if str(name) == "-" else name)):
             shown = "standard output" if target is None else str(target)

@@ -1,6 +1,6 @@
 """The output of commands: data on stdout, messages on stderr, and exit codes by name.
 
-A line is written in parts. A part that is ``Painted`` has a colour on a terminal (``is_colored``). JSON has no colours.
+A line has parts. A ``Painted`` part has a colour on a terminal (``is_colored``). JSON has no colours.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 SCHEMA = "maptr/1"
 
-# Exit codes are dig's where dig has one.
+# The exit codes of dig, where dig has one.
 EXIT_OK = 0  # found, clean, applied
 EXIT_NONE = 1  # none found, drift, check failed, plan not empty
-EXIT_USAGE = 2  # click's own; also an extra that is not installed
+EXIT_USAGE = 2  # the code of click; also for an extra that is not installed
 EXIT_NOT_RUNNING = 3  # the daemon is not running
 EXIT_UNREADABLE = 8  # a file cannot be read or written
 EXIT_NO_ANSWER = 9  # DNS did not answer
 EXIT_INTERNAL = 10  # a bug in maptr
-EXIT_INTERRUPTED = 130  # by Ctrl-C: 128 and the number of SIGINT, as shells count
+EXIT_INTERRUPTED = 130  # by Ctrl-C: 128 plus the number of SIGINT, as in shells
 
 
 def escape_missing_characters() -> None:
@@ -57,12 +57,12 @@ COLORS = ("auto", "always", "never")  # the values of --color
 
 
 def is_colored(file: TextIO | None) -> bool:
-    """Whether to use colours: by ``--color``, else NO_COLOR, FORCE_COLOR or CLICOLOR_FORCE, else on a terminal."""
+    """Return whether to use colours: by ``--color``, else NO_COLOR, FORCE_COLOR or CLICOLOR_FORCE, else by terminal."""
     click = sys.modules.get("click")  # ``start`` runs without click, and so without --color
     context = click.get_current_context(silent=True) if click is not None else None
     if context is not None and context.color is not None:
         return bool(context.color)
-    if os.environ.get("NO_COLOR"):  # as https://no-color.org has it: any text
+    if os.environ.get("NO_COLOR"):  # https://no-color.org: any text
         return False
     if any(os.environ.get(name, "0") not in ("", "0") for name in ("FORCE_COLOR", "CLICOLOR_FORCE")):
         return True
@@ -70,23 +70,23 @@ def is_colored(file: TextIO | None) -> bool:
 
 
 def is_terminal(file: TextIO | None) -> bool:
-    """Whether the file is a terminal with colours and a cursor that moves."""
+    """Return whether the file is a terminal that supports colours and cursor movement."""
     return file is not None and file.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
 
 
 def painted(text: str, word: str, color: str | None) -> tuple[str | Painted, ...]:
-    """The parts of a text in which the first ``word`` has a colour."""
+    """Split a text into parts, so that the first ``word`` has a colour."""
     before, word, after = text.partition(word)
     return before, Painted(word, color), after
 
 
 def of_change(line: str) -> tuple[str | Painted, ...]:
-    """The parts of a line that begins with the sign of a change."""
+    """Split a line that begins with the sign of a change into coloured parts."""
     return Painted(line[:1], SIGNS.get(line[:1])), line[1:]
 
 
 def of_finding(finding: Finding) -> tuple[str | Painted, ...]:
-    """The parts of the line of a finding."""
+    """Split the line of a finding into coloured parts."""
     return painted(str(finding), f"{finding.severity}:", SEVERITIES[finding.severity])
 
 
@@ -115,7 +115,7 @@ def warning(text: str) -> None:
 
 def show_log() -> None:
     """Print the warnings of the library's log on stderr."""
-    import logging  # late: only a cache logs
+    import logging  # late: only the cache logs
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -135,7 +135,7 @@ def _write(file: TextIO | None, *parts: str | Painted) -> None:
 
 
 def _terminal_text(part: str | Painted, *, colored: bool) -> str:
-    """The text of a part, in which only the codes of its colour can control a terminal."""
+    """Return the text of a part. Control characters are escaped, except those of its colour."""
     text = printable(part if isinstance(part, str) else part.text, keep="\n\t")
     if isinstance(part, str) or not colored or not text:
         return text
@@ -148,7 +148,7 @@ def _terminal_text(part: str | Painted, *, colored: bool) -> str:
 def progress(label: str, total: float | None = None, *, hidden: bool = False) -> Iterator[Callable[..., None]]:
     """Show a progress bar on stderr if it is a terminal, unless ``hidden``. Yields its ``Bar.update``.
 
-    Without a ``total``, the bar shows that the work goes on, and for how long.
+    Without a ``total``, the bar shows activity and the elapsed time.
     """
     if hidden or not is_terminal(sys.stderr):
         yield lambda **changes: None
@@ -158,7 +158,7 @@ def progress(label: str, total: float | None = None, *, hidden: bool = False) ->
 
 
 def can_encode(file: TextIO, text: str) -> bool:
-    """Whether the encoding of a file has all characters of a text."""
+    """Return whether the encoding of a file has all characters of a text."""
     try:
         text.encode(file.encoding or "utf-8")
     except UnicodeEncodeError:
@@ -167,14 +167,14 @@ def can_encode(file: TextIO, text: str) -> bool:
 
 
 def standard_output() -> TextIO:
-    """Stdout. Raises OSError if the parent process closed it."""
+    """Return stdout. Raises OSError if the parent process closed it."""
     if sys.stdout is None:
         raise OSError(errno.EBADF, "standard output is closed")
     return sys.stdout
 
 
 def standard_input() -> BinaryIO:
-    """The bytes of stdin. Raises OSError if the parent process closed it."""
+    """Return the binary stdin. Raises OSError if the parent process closed it."""
     if sys.stdin is None:
         raise OSError(errno.EBADF, "standard input is closed")
     return sys.stdin.buffer
@@ -186,7 +186,7 @@ def json_data(document: Mapping[str, Any]) -> None:
 
 
 def json_text(document: Mapping[str, Any], file: TextIO | None) -> str:
-    """The document, with escapes for characters that the file cannot encode or that control a terminal."""
+    """Write a document as JSON. Escapes characters that the file cannot encode or that control a terminal."""
     import json  # late: few command lines print JSON
 
     text = json.dumps({"schema": SCHEMA, **document}, ensure_ascii=False)
@@ -212,7 +212,7 @@ def discard_stdout() -> None:
 
 
 def interrupted(kept: str = "nothing was changed; run it again") -> NoReturn:
-    """Exit because of Ctrl-C; ``kept`` says what remains and how to go on."""
+    """Exit because of Ctrl-C. The message ``kept`` says what remains and how to resume."""
     discard_stdout()  # its reader got the same Ctrl-C
     fail(f"interrupted: {kept}", EXIT_INTERRUPTED)
 
@@ -230,13 +230,13 @@ def errors_end_the_command(*passing: type[BaseException]) -> Iterator[None]:
     except passing:
         raise
     except Exception as error:
-        from maptr.discovery import DiscoveryError  # late: most command lines end without an error
+        from maptr.discovery import DiscoveryError  # late: most commands end without an error
         from maptr.errors import MissingExtra, SigningError, TableError, ZoneError, reason_of
 
         if isinstance(error, OSError) and error.errno == errno.EPIPE:
             raise  # the reader closed the pipe, which is not an error
         codes: dict[type[Exception], int] = {
-            MissingExtra: EXIT_USAGE,  # before SigningError, of which it is one
+            MissingExtra: EXIT_USAGE,  # before SigningError, its base class
             SigningError: EXIT_NONE,
             ZoneError: EXIT_NONE,
             TableError: EXIT_UNREADABLE,

@@ -1,6 +1,6 @@
-"""The progress bar of long work, on stderr.
+"""The progress bar of a long task, on stderr.
 
-The bar appears once the work has taken DELAY seconds, makes way for each line that goes to a terminal, and is cleared
+The bar appears once the task has taken DELAY seconds, is hidden while a line is printed on a terminal, and is cleared
 at the end.
 """
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 DELAY = 0.3  # seconds
 
-_bar: ContextVar[Bar | None] = ContextVar("bar", default=None)  # the bar of the work under way
+_bar: ContextVar[Bar | None] = ContextVar("bar", default=None)  # the bar of the current task
 
 
 class Bar:
@@ -27,7 +27,7 @@ class Bar:
 
         self._label, self._total, self._done = label, total, 0.0
         self._colored = colored
-        self._lock = RLock()  # of the next two
+        self._lock = RLock()  # guards the next two
         self._closed = False
         self._shown: Progress | None = None
         self._timer = Timer(DELAY, self._show)
@@ -92,6 +92,6 @@ class Bar:
 
 
 def aside(file: TextIO) -> AbstractContextManager[None]:
-    """Hide the bar of the work under way while a line is written to the file, if that is a terminal."""
+    """Hide the current bar while a line is written to the file, if the file is a terminal."""
     bar = _bar.get()
     return bar.aside() if bar is not None and file.isatty() else nullcontext()

@@ -1,4 +1,4 @@
-"""``maptr table pull``: fetching the registry, with a plan that is shown first and applied atomically."""
+"""``maptr table pull``: the registry, fetched with a plan that is shown first and applied atomically."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def pull(
         into = Path(places.table_file(os.environ))
         if act:
             places.make_parent(str(into))
-    if act and not pull_file(into).exists():  # a damaged table that was pulled is replaced
+    if act and not pull_file(into).exists():  # a pulled table may be replaced even if damaged
         refuse_foreign(into, _is_registry, overwrite=overwrite)
     try:
         key = None if public_key is None else PublicKey.parse(public_key.read_text("utf-8", "replace"))

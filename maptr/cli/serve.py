@@ -1,4 +1,4 @@
-"""``maptr serve``: read and check everything, then run the daemon."""
+"""``maptr serve``: the DNS server, which checks its configuration and zones before it starts."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from maptr.zone.finding import text_of
 
 log = logging.getLogger("maptr.serve")
 
-SETTINGS: dict[str, str] = {}  # the setting that an option overrides, by option
+SETTINGS: dict[str, str] = {}  # option -> the setting that it overrides
 
 
 def _setting(option: str, key: str, **options: Any) -> Callable[[Command], Command]:
-    """An option that overrides the setting ``key``."""
+    """Make an option that overrides the setting ``key``."""
     SETTINGS[option] = key
     return click.option(option, **options)
 
@@ -234,7 +234,7 @@ def serve(
 
     def read() -> Config:
         config, errors = examine()
-        reported = {error.key for error in errors} | ({""} if errors else set())  # an error without a key may follow
+        reported = {error.key for error in errors} | ({""} if errors else set())  # "": without a key
         errors += [error for error in settings.mistakes(config) if error.key not in reported]
         if errors and check_config:
             errors += _misplaced(config)
@@ -267,7 +267,7 @@ def serve(
         finally:
             if lock is not None:
                 os.close(lock)
-    except ConfigError as error:  # an address or the state folder is taken
+    except ConfigError as error:  # an address or the state folder is in use
         output.fail(str(error), output.EXIT_NONE)
 
 
@@ -277,11 +277,11 @@ def _run(config: Config, read: Callable[[], Config], bound: Sockets | None) -> N
         log.warning("running as root: serve.user, or --user, names a user to run as once the sockets are bound")
     if config.serve.workers != 1:
         log.warning("serve.workers is ignored: one process answers; NSD or Knot as secondaries carry more")
-    gc.disable()  # loading zones makes many objects and little garbage
+    gc.disable()  # loading zones creates many objects and little garbage
     try:
         served = publisher.start(config.zones, clock=time.time)
         daemon = Daemon(config, served, reread=read, bound=bound)
-        gc.freeze()  # the zones stay, so the collector need not look at them
+        gc.freeze()  # exempt the zones, which stay, from garbage collection
     finally:
         gc.enable()
     asyncio.run(daemon.run(signals=True))
@@ -289,7 +289,7 @@ def _run(config: Config, read: Callable[[], Config], bound: Sockets | None) -> N
 
 @contextmanager
 def _errors_reported(*, as_json: bool) -> Iterator[None]:
-    """End the command for a bad configuration or file, with a list of all mistakes or a JSON document."""
+    """End the command for a bad configuration or file. Prints all mistakes as lines or as a JSON document."""
     try:
         yield
     except (ConfigError, OSError) as error:
@@ -326,7 +326,7 @@ def _check(config: Config, *, as_json: bool) -> None:
 
 
 def _checked(zone: ZoneConfig) -> dict[str, Any]:
-    """A zone as it would be served, for JSON. Raises ZoneError, SigningError and OSError."""
+    """Describe a zone as it would be served, for JSON. Raises ZoneError, SigningError and OSError."""
     if zone.keys is not None:
         signer.check(zone.keys)
     checked, now = _read(zone), time.time()
@@ -350,7 +350,7 @@ def _report(
     *,
     as_json: bool,
 ) -> None:
-    """Print the zones that can be served, the errors or, without errors, the addresses. Exit if there are errors."""
+    """Print the zones that can be served, and the errors or else the addresses. Exits if there are errors."""
     code = max(map(_code_of, errors), default=output.EXIT_OK)
     singles = [each for error in errors for each in _singles(error)]
     bound = None if code else serve
@@ -400,7 +400,7 @@ def _as_dict(error: MaptrError | OSError) -> dict[str, object]:
 
 
 def _misplaced(config: Config) -> Iterator[ConfigError]:
-    """Addresses that are given twice, and paths that a start could not make."""
+    """Yield errors for duplicate addresses, and for paths that a start could not create."""
     serve = config.serve
     metrics = () if serve.metrics is None else (serve.metrics,)
     taken: set[Address] = set()
@@ -423,7 +423,7 @@ def _misplaced(config: Config) -> Iterator[ConfigError]:
 
 
 def _read(zone: ZoneConfig) -> zone_file.Checked:
-    """A zone as it would be published, built in a temporary folder if it has a table. Raises ZoneError and OSError."""
+    """Read a zone as it would be published; build one that has a table temporarily. Raises ZoneError and OSError."""
     if zone.table is None:
         return zone_file.read_checked(zone)
     with tempfile.TemporaryDirectory() as aside:

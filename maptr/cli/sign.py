@@ -1,4 +1,4 @@
-"""``maptr zone sign`` and ``maptr zone keys``: signing a zone with the keys in a folder, and managing these keys."""
+"""``maptr zone sign`` and ``maptr zone keys``: the signing of a zone with the keys in a folder, and these keys."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def sign(
 
 
 def _holds(old: ZoneView | None, target: Path | None) -> bool:
-    """Whether the digest of the old zone verifies, so that its signatures can be kept."""
+    """Return whether the ZONEMD of the old zone verifies, so that its signatures can be kept."""
     try:
         if old is not None:
             check_digest(old)

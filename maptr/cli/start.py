@@ -1,7 +1,7 @@
 """The entry point of the ``maptr`` command.
 
-``maptr url ARK... [@SERVER]...``, ``maptr discover ...`` and ``maptr ARK ...`` without options run without click: its
-import would make them half as slow again. Every other command line, and every mistake, is left to click.
+``maptr url ARK... [@SERVER]...``, ``maptr discover ...`` and ``maptr ARK ...`` without options run without click, whose
+import would make them 50 % slower. click handles every other command line, and every mistake.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib import import_module
 
 from maptr.cli import is_discover, output
 
-TYPE_CHECKING = False  # typing's own takes milliseconds to import
+TYPE_CHECKING = False  # importing typing takes milliseconds
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -32,7 +32,7 @@ def run() -> None:
                 main(prog_name="maptr")
     except SystemExit as leaving:
         if leaving.code == output.EXIT_INTERRUPTED:
-            os._exit(output.EXIT_INTERRUPTED)  # without waiting for threads
+            os._exit(output.EXIT_INTERRUPTED)  # do not wait for threads
         raise
     except OSError:  # the reader of stdout closed the pipe
         output.discard_stdout()
@@ -41,13 +41,13 @@ def run() -> None:
 
 
 def answer(words: Sequence[str], environment: Mapping[str, str]) -> int | None:
-    """Run a ``url`` or ``discover`` without options and return its exit code; None for any other command line."""
+    """Run ``url`` or ``discover`` without options. Returns the exit code; None for any other command line."""
     if not words or COMPLETION in environment or any(word.startswith("-") for word in words):
         return None
     command, *rest = ("discover", *words) if is_discover(words[0]) else words
     if command not in ("discover", "url") or not rest:
         return None
-    from maptr.cli import lookup  # late: other commands do without them
+    from maptr.cli import lookup  # late: other commands do not need it
     from maptr.errors import MaptrError
 
     try:

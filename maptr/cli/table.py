@@ -1,4 +1,4 @@
-"""``maptr table``: check, convert and export the NAAN registry; pull, drift and probe are in ``pull`` and ``drift``."""
+"""``maptr table check``, ``convert`` and ``export``. The other commands are in ``pull.py`` and ``drift.py``."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def _written(table: Table, form: str) -> tuple[str, list[registry.Loss]]:
 
 
 def _is_written(content: bytes, form: str) -> bool:
-    """Whether a file is exactly what these commands write for its table, so that replacing it loses nothing."""
+    """Return whether a file has the exact text that these commands write for its table, so it may be replaced."""
     if form in exporting.FORMATS:
         return exporting.is_written(content, form)
     try:

@@ -1,4 +1,4 @@
-"""``maptr up``: the registry, its zone and a gateway on loopback, which the user's other maptr commands then ask."""
+"""``maptr up``: a DNS server and a gateway on loopback for the registry; the user's other maptr commands ask them."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def up(
     """
     if sample and (sources or offline or force):
         raise click.UsageError("--sample pulls nothing: it excludes sources, --offline and --force")
-    known = lookup.read_config(config, running=False)  # not the file of an earlier maptr up
+    known = lookup.read_config(config, running=False)  # without the file of a running maptr up
     labels = fold(options.parse_name("--origin", lookup.origin_of(origin, known)))
     folder = Path(places.data_folder(os.environ)) / "up"
     try:
@@ -111,7 +111,7 @@ def up(
 
 @contextmanager
 def _only_one(path: Path) -> Iterator[None]:
-    """Hold the user's lock. If another process has it, print where that one serves, and exit with 0."""
+    """Hold the user's lock. If another process holds it, print the address that it serves at, and exit with 0."""
     with path.open("a") as lock:
         for _ in range(LOCK_TRIES):  # other commands hold the lock for a moment to test it
             try:
@@ -135,15 +135,15 @@ def _only_one(path: Path) -> Iterator[None]:
 
 
 class Registry(NamedTuple):
-    """The table to serve. ``pulled`` are the settings of [table] with which the server pulls it again."""
+    """The table to serve. ``pulled`` has the settings of [table] with which the server pulls it again."""
 
     file: Path
-    kind: str  # "registry" or "sample", each with a folder for its zone
+    kind: str  # "registry" or "sample"; each has a folder for its zone
     pulled: Mapping[str, object] = MappingProxyType({})
 
 
 def find_registry(sources: tuple[str, ...], config: Config | None, *, offline: bool, force: bool) -> Registry:
-    """The registry from the first source that has one, else the table pulled before. Exits if there is none.
+    """Return the registry of the first source that has one, or else the last table pulled. Exits if there is none.
 
     Without sources, those of the configuration are used, else the public one. Raises ConfigError for a key that cannot
     be read, and OSError for the table.
@@ -168,7 +168,7 @@ def find_registry(sources: tuple[str, ...], config: Config | None, *, offline: b
 
 
 def _pull(file: Path, sources: tuple[str, ...], demands: Demands, cafile: str, *, force: bool) -> bool:
-    """Pull the registry. Return whether the file is now what a source has."""
+    """Pull the registry. Returns whether the file now has the content of a source."""
     output.talk(f"registry  pulling from {sources[0]} ...")
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -189,11 +189,11 @@ def _pull(file: Path, sources: tuple[str, ...], demands: Demands, cafile: str, *
 
 
 def sample_registry() -> Registry:
-    """The sample of example organisations. Raises OSError."""
+    """Return the sample of example organisations. Raises OSError."""
     output.talk("registry  THE SAMPLE, a few example organisations; it has no real ARK")
     if SAMPLE.exists():
         return Registry(SAMPLE, "sample")
-    copy = Path(places.data_folder(os.environ)) / "up" / SAMPLE.name  # maptr is in an archive (zipapp)
+    copy = Path(places.data_folder(os.environ)) / "up" / SAMPLE.name  # maptr runs from an archive (zipapp)
     write_atomically(copy, (resources.files("maptr") / SAMPLE.name).read_bytes())
     return Registry(copy, "sample")
 
@@ -238,7 +238,7 @@ def _serve(
 
 
 def _on_free_port(make: Callable[[int], T], port: int | None, default: int) -> T:
-    """The result of ``make`` for the port, else for the default port or a free one. Exits if the port is taken."""
+    """Call ``make`` with the port, or else with the default port or a free one. Exits if the port is taken."""
     ports = [port] if port else [default, *_free_ports()]
     for number in ports:
         try:
@@ -251,7 +251,7 @@ def _on_free_port(make: Callable[[int], T], port: int | None, default: int) -> T
 
 
 class Gateway:
-    """The gateway over the table and the zone of a server in this process."""
+    """A gateway for the table and the zone of a server in this process."""
 
     def __init__(self, config: Config, daemon: Daemon) -> None:
         from maptr.gateway.service import Service  # late: an extra
@@ -263,7 +263,7 @@ class Gateway:
         self._known: Snapshot | None = None
 
     def _zones(self) -> Snapshot:
-        """The zones now. If they are new, the cache forgets the answers of the old ones."""
+        """Return the current zones. If they are new, the cache drops the answers of the old ones."""
         zones = self._daemon.responder.state.snapshot
         if zones is not self._known:
             self._known = zones
@@ -272,7 +272,7 @@ class Gateway:
 
 
 def _zone(config: Config, *, force: bool) -> Served:
-    """The zone built from the table; exits if it cannot be served."""
+    """Build the zone of the table. Exits if the zone cannot be served."""
     state_folder.make(config)
     with output.progress("building the zone"):
         served = publisher.start(config.zones, clock=time.time)
@@ -292,7 +292,7 @@ def _zone(config: Config, *, force: bool) -> Served:
 
 
 def _configuration(registry: Registry, origin: Labels, folder: Path, port: int, http_port: int | None) -> str:
-    """The configuration of server, client and gateway, as TOML."""
+    """Write the configuration of server, client and gateway as TOML."""
 
     def quoted(value: object) -> str:
         return json.dumps(str(value), ensure_ascii=False)
@@ -349,19 +349,19 @@ def _tell(daemon: Daemon, http: Gateway | None, registry: Registry, file: Path) 
 
 
 def _example(table: Path) -> str:
-    """A NAAN of the zone, for the commands to try."""
+    """Return a NAAN of the zone for the commands that are printed as examples."""
     usable, _ = publishable(read_table(str(table))[0])
     return next((entry.naan for entry in usable.values() if entry.nmas and not entry.shoulder), "12345")
 
 
 async def _run(daemon: Daemon, http: Gateway | None, begin: Callable[[], None]) -> None:
-    """Run server and gateway until a signal. ``begin`` is called once the handlers of signals are installed.
+    """Run server and gateway until a signal. Calls ``begin`` once the signal handlers are installed.
 
     The gateway ends first, because its last responses need the server.
     """
     loop = asyncio.get_running_loop()
     stop = daemon.stop if http is None else http.service.stop
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # SIGHUP: the terminal is closed
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # SIGHUP: the terminal was closed
         loop.add_signal_handler(number, stop)
     begin()
     serving = asyncio.create_task(daemon.run())
@@ -374,7 +374,7 @@ async def _run(daemon: Daemon, http: Gateway | None, begin: Callable[[], None]) 
 
 
 def _free_ports() -> list[int]:
-    """Several free ports, because another process may take the first one before the zone is built."""
+    """Return several free ports, because another process may take the first one before the zone is built."""
     with ExitStack() as stack:
         socks = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(FREE_PORTS)]
         for sock in socks:

@@ -1,4 +1,4 @@
-"""``maptr zone``: building a zone from the registry, checking a zone, and comparing two zones."""
+"""``maptr zone build``, ``check`` and ``diff``: zones built from the registry, checked, and compared."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def build(
         with output.progress("building the zone"):
             built = zones.build(table, number, settings, unread=unread)
     except (ValueError, ZoneError) as error:
-        if isinstance(error, ZoneError) and error.filename:  # of an included file
+        if isinstance(error, ZoneError) and error.filename:  # an included file
             output.fail(str(error), output.EXIT_UNREADABLE)
         raise click.UsageError(str(error)) from None
     for finding in built.left_out:
@@ -242,7 +242,7 @@ def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
 
 
 def _lines(target: Path | None) -> list[str]:
-    """The lines of the existing zone file; none if it is missing or is not text."""
+    """Return the lines of the existing zone file; none if it is missing or is not text."""
     try:
         return target.read_text("utf-8").splitlines() if target and target.is_file() else []
     except (OSError, UnicodeDecodeError):
@@ -253,7 +253,7 @@ def _lines(target: Path | None) -> list[str]:
 
 
 def examine_zone(text: str, origin: str | None, file: str) -> Examined:
-    """The findings of ``zone.check`` for the text of a zone file and the files that it includes."""
+    """Return the findings of ``zone.check`` for the text of a zone file and the files that it includes."""
     try:
         with output.progress("checking the zone"):
             return examine(text, origin=origin, filename=options.input_name(file))
@@ -262,7 +262,7 @@ def examine_zone(text: str, origin: str | None, file: str) -> Examined:
 
 
 def without_errors(view: ZoneView | None, findings: list[Finding], message: str) -> ZoneView:
-    """The zone, if it has no errors; otherwise end the command."""
+    """Return the zone if it has no errors; otherwise end the command."""
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     for finding in errors:
         output.talk(*output.of_finding(finding))
@@ -272,7 +272,7 @@ def without_errors(view: ZoneView | None, findings: list[Finding], message: str)
 
 
 def existing_zone(target: Path | None, origin: Labels, *, overwrite: bool) -> ZoneView | None:
-    """The zone in the file to be replaced, or None. Raises UsageError for a file that is not a zone of this name."""
+    """Read the zone in the file to be replaced, or return None. Raises UsageError unless it is a zone of this name."""
     if target is not None and target.is_file():
         with suppress(ZoneError, OSError):
             return read_zone_file(read_whole(target), fold(origin), target).view

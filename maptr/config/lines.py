@@ -1,4 +1,4 @@
-"""The line of each key of a TOML text, which tomli does not report.
+"""Line numbers of the keys of a TOML text, which tomli does not report.
 
 The text must be one that tomli accepts: nothing is checked here.
 """
@@ -13,7 +13,7 @@ KeyPath = tuple[str | int, ...]
 """Keys from the root, with an index after each array of tables: ``("zone", 0, "name")``."""
 
 _MARKS = "[]{}=,"
-# A comment, a string of each kind, a mark, or a bare word. Two more quotes may come before the three that end a string.
+# A comment, a string of each kind, punctuation, or a bare word. A multi-line string may have two quotes before its end.
 _TOKEN = re.compile(
     r"""\#[^\n]*
     | "{3}(?:\\.|[^\\])*?"{3,5} | '{3}.*?'{3,5} | "(?:\\.|[^"\\])*" | '[^']*'
@@ -23,12 +23,12 @@ _TOKEN = re.compile(
 
 
 def key_lines(text: str) -> dict[KeyPath, int]:
-    """The line, from 1, of every table, key and array element."""
+    """Return the line number, from 1, of every table, key and array element."""
     return _Scanner(text).lines
 
 
 def _tokens(text: str) -> Iterator[tuple[str, int]]:
-    """Each token that is not a comment, with its line."""
+    """Yield each token that is not a comment, with its line."""
     line, counted = 1, 0
     for found in _TOKEN.finditer(text):
         line += text.count("\n", counted, found.start())
@@ -70,11 +70,11 @@ class _Scanner:
         return path
 
     def _current(self, path: KeyPath) -> KeyPath:
-        """The path of the last table of an array, which the name of the array in a header means; else the same path."""
+        """Return the path of the array's last table so far if the path is an array of tables, else the path itself."""
         return (*path, self._tables[path] - 1) if path in self._tables else path
 
     def _key(self, end: str) -> list[str]:
-        """The parts of the dotted key before the token ``end``."""
+        """Return the parts of the dotted key before the token ``end``."""
         import tomli  # late: many commands run without a configuration file
 
         text = ""
@@ -112,7 +112,7 @@ class _Scanner:
             self._tokens.popleft()
         else:
             while self._tokens and self._tokens[0][1] == line and not self._next_is(_MARKS):
-                self._tokens.popleft()  # the time that follows a date
+                self._tokens.popleft()  # the time after a date
 
     def _comma(self) -> None:
         if self._next_is(","):

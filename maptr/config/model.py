@@ -40,11 +40,11 @@ MAX_DURATION = MAX_TTL  # seconds
 _TYPES = {bool: "true or false", int: "an integer", float: "a number", str: "a text", list: "an array", dict: "a table"}
 
 
-# ---- how values are read
+# ---- value types
 
 
 class ElementError(ValueError):
-    """An array with wrong elements. ``wrong`` has the index of each, from 0, and the reason."""
+    """An array with invalid elements. ``wrong`` has the index of each, from 0, and the reason."""
 
     def __init__(self, wrong: Sequence[tuple[int, str]]) -> None:
         super().__init__("; ".join(message for _, message in wrong))
@@ -58,12 +58,12 @@ class ValueType(NamedTuple, Generic[T]):
     from_text: Callable[[str], object] = lambda text: text
 
     def then(self, further: Callable[[T], Any]) -> ValueType[Any]:
-        """The same type, with a further step of reading."""
+        """Return a type whose ``read`` also applies ``further``."""
         return ValueType(lambda value: further(self.read(value)), self.from_text)
 
 
 def read_duration(text: str) -> int:
-    """Seconds of a duration such as ``14d``, ``36h`` or ``3600``. Raises ValueError."""
+    """Read a duration such as ``14d``, ``36h`` or ``3600``, in seconds. Raises ValueError."""
     lower = text.lower()
     number, unit = (lower[:-1], lower[-1]) if lower[-1:].isalpha() else (lower, "")
     if not (number.isascii() and number.isdigit()) or unit not in UNITS:
@@ -75,7 +75,7 @@ def read_duration(text: str) -> int:
 
 
 def read_name(text: str) -> Labels:
-    """A domain name in lower case. Raises ValueError."""
+    """Read a domain name, and convert it to lower case. Raises ValueError."""
     if not text:
         raise ValueError("is empty: a domain name is required")
     try:
@@ -85,7 +85,7 @@ def read_name(text: str) -> Labels:
 
 
 def read_tsig_secret(text: str) -> bytes:
-    """A TSIG secret in Base64 (RFC 4648 section 4), the format of every DNS server. Raises ValueError."""
+    """Read a TSIG secret in Base64 (RFC 4648 section 4), the format of every DNS server. Raises ValueError."""
     try:
         octets = base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError):
@@ -96,12 +96,12 @@ def read_tsig_secret(text: str) -> bytes:
 
 
 def read_algorithm(text: str) -> str:
-    """The name of a TSIG algorithm that ``acl.TsigKey`` supports. Raises ValueError."""
+    """Read the name of a TSIG algorithm that ``acl.TsigKey`` supports. Raises ValueError."""
     return TsigKey((b"any",), text.lower().rstrip("."), b"any").algorithm
 
 
 def read_cookie_secrets(text: str) -> tuple[bytes, ...]:
-    """One secret per line, 32 hexadecimal digits each: the first makes cookies, all of them verify (RFC 9018 5)."""
+    """Read secrets of 32 hexadecimal digits, one a line. The first makes cookies, all verify them (RFC 9018 5)."""
     lines = text.split()
     if not lines or not all(re.fullmatch(f"[0-9A-Fa-f]{{{2 * KEY_SIZE}}}", line) for line in lines):
         raise ValueError(f"each secret must be {2 * KEY_SIZE} hexadecimal digits, one per line")
@@ -111,7 +111,7 @@ def read_cookie_secrets(text: str) -> tuple[bytes, ...]:
 
 
 def _of_type(value: object, kind: type[T]) -> T:
-    """The value if it has the TOML type: a boolean is not an integer, but an integer is a number."""
+    """Return the value if it has the TOML type: a boolean is not an integer, but an integer is a number."""
     if kind is float and type(value) is int:
         return float(value)  # type: ignore[return-value]
     if type(value) is not kind:
@@ -131,7 +131,7 @@ def _number_from_text(text: str) -> object:
             return kind(text)
         except ValueError:
             pass
-    return text  # which ``read`` refuses
+    return text  # ``read`` refuses it
 
 
 def integer(low: int, high: int) -> ValueType[int]:
@@ -152,7 +152,7 @@ def choice(*words: str) -> ValueType[str]:
 
 
 def list_of(element: ValueType[T]) -> ValueType[tuple[T, ...]]:
-    """An array; an environment variable separates its elements with commas. ``read`` raises ElementError."""
+    """Return the type of an array, with commas between elements in a variable. Its ``read`` raises ElementError."""
 
     def read(value: object) -> tuple[T, ...]:
         found, wrong = [], []
@@ -199,7 +199,7 @@ class Source(str):
 
 
 def _duration(value: object) -> int:
-    """Seconds, from an integer or a text such as "14d"."""
+    """Read an integer of seconds, or a text such as "14d"."""
     return read_duration(str(value) if type(value) is int else _of_type(value, str))
 
 
@@ -222,7 +222,7 @@ TEMPLATE_VARIABLES = ("${pid}", "${inflection}")
 
 
 def _template(text: str) -> str:
-    """A URL with variables."""
+    """Read a URL with variables."""
     if not text:
         return ""
     plain = text
@@ -260,25 +260,25 @@ _NOTIFY = list_of(TEXT.then(NotifyTarget.from_text))
 
 
 def setting(value_type: ValueType[Any], default: Any = MISSING, *, shown: bool = True) -> Any:
-    """A key with a value of this type. Without a default, it is required. A secret is not ``shown`` in any text."""
+    """Return the field of a key, which is required if it has no default. Secrets are not ``shown`` in any text."""
     return field(default=default, repr=shown, metadata={"type": value_type})
 
 
 def section(table: type[Any]) -> Any:
-    """A table below this one."""
+    """Return the field of a table below this one."""
     return field(default_factory=table, metadata={"table": table})
 
 
 def sections(key: str, table: type[Any]) -> Any:
-    """An array of tables, ``[[key]]``."""
+    """Return the field of an array of tables, ``[[key]]``."""
     return field(default=(), metadata={"array": table, "key": key})
 
 
-# Limits of TCP and TLS connections, over all addresses together.
+# Limits on TCP and TLS connections, for all addresses together.
 MAX_CONNECTIONS = 500  # BIND's tcp-clients is 150, NSD's tcp-count 100; an idle connection takes some kilobytes
 MAX_PER_CLIENT = 50  # RFC 7766 6.2.2 lets a server limit the connections of one client
 # Seconds from the last response to the final byte of the next query: "on the order of a few seconds" (RFC 7766 6.2.3).
-# It limits slow clients as well as silent ones.
+# It applies to slow clients as well as silent ones.
 IDLE_TIMEOUT = 10.0
 
 
@@ -308,14 +308,14 @@ class CookieConfig:
     """``[serve.cookies]``: DNS cookies (RFC 7873). Without a secret, each start makes a new one."""
 
     enabled: bool = setting(BOOLEAN, True)
-    require: bool = setting(BOOLEAN, False)  # answer UDP queries without a valid one with BADCOOKIE
+    require: bool = setting(BOOLEAN, False)  # answer UDP queries without a valid cookie with BADCOOKIE
     secret: tuple[bytes, ...] = setting(TEXT.then(read_cookie_secrets), (), shown=False)
     secret_file: Path | None = setting(PATH, None)
 
 
 @dataclass(frozen=True)
 class TcpConfig:
-    """``[serve.tcp]``: limits of TCP and TLS connections, over all addresses together."""
+    """``[serve.tcp]``: limits on TCP and TLS connections, for all addresses together."""
 
     max_connections: int = setting(integer(1, 100_000), MAX_CONNECTIONS)
     max_per_client: int = setting(integer(1, 100_000), MAX_PER_CLIENT)
@@ -375,35 +375,35 @@ class KeyConfig:
 
 @dataclass(frozen=True)
 class SigningConfig:
-    """``[zone.signing]``: how a zone with ``keys`` is signed, like the options of ``maptr zone sign``."""
+    """``[zone.signing]``: signing of a zone with ``keys``, with the settings of ``maptr zone sign``."""
 
     lifetime: int = setting(DURATION, LIFETIME)
-    inception: int = setting(DURATION, INCEPTION_OFFSET)  # how long before now signatures begin
-    refresh: int = setting(DURATION, REFRESH)  # how long before their end signatures are renewed
+    inception: int = setting(DURATION, INCEPTION_OFFSET)  # time from the start of signatures to now
+    refresh: int = setting(DURATION, REFRESH)  # time from the renewal of signatures to their end
     zonemd: bool = setting(BOOLEAN, True)
     cds: str = setting(choice("publish", "none", "delete"), "publish")
-    dnskey_ttl: int | None = setting(DURATION, None)  # None: that of the SOA
+    dnskey_ttl: int | None = setting(DURATION, None)  # None: the TTL of the SOA
 
     def policy(self) -> SigningPolicy:
-        """The policy of ``dnssec``. Raises SigningError for times with which signatures would expire before renewal."""
+        """Return the signing policy. Raises SigningError if signatures would expire before they are renewed."""
         cds = Children(self.cds)
         return SigningPolicy(self.lifetime, self.inception, self.refresh, self.zonemd, cds, self.dnskey_ttl)
 
 
 @dataclass(frozen=True)
 class ZoneConfig:
-    """``[[zone]]``: a zone, its file, its secondaries, and how a new file is published."""
+    """``[[zone]]``: a zone, its file, its secondaries, and the publication of a new file."""
 
     name: Labels = setting(NAME)
     file: Path = setting(FILE)
     transfer: tuple[AccessRule, ...] = setting(_ACCESS, ())
     notify: tuple[NotifyTarget, ...] = setting(_NOTIFY, ())
-    max_shrink: float = setting(number(0, 1), REMOVAL_LIMIT)  # the share of its names that a new file may lose
+    max_shrink: float = setting(number(0, 1), REMOVAL_LIMIT)  # the fraction of its names that a new file may lose
     serial: str = setting(choice("file", "increment", "date", "unix"), "file")
     lint: str = setting(choice("off", "warn", "refuse"), "warn")
-    keys: Path | None = setting(PATH, None)  # a folder: the server signs the zone with the keys in it
+    keys: Path | None = setting(PATH, None)  # a folder; the server signs the zone with the keys in it
     signing: SigningConfig = section(SigningConfig)
-    table: Path | None = setting(PATH, None)  # a registry to build the file from, with the next four
+    table: Path | None = setting(PATH, None)  # a registry to build the file from; the next four keys apply
     ns: tuple[str, ...] = setting(list_of(TEXT), ())
     contact: Labels = setting(NAME, (b"hostmaster",))
     ttl: int = setting(integer(0, MAX_TTL), 86400)
@@ -435,18 +435,18 @@ class TableConfig:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The sources in the order of trying."""
+        """The sources in the order in which they are tried."""
         return (self.url, *self.mirrors) if self.url else ()
 
 
 @dataclass(frozen=True)
 class ClientConfig:
-    """``[client]``: the servers that commands ask about ARKs, and the origin."""
+    """``[client]``: the servers to query for ARKs, and the origin."""
 
     origin: Labels = setting(NAME, ARK_ARPA)
-    nameservers: tuple[str, ...] = setting(list_of(TEXT), ())  # empty: the system's
+    nameservers: tuple[str, ...] = setting(list_of(TEXT), ())  # empty: the servers of the system
     choose: str = setting(choice(*CHOOSERS), CHOOSERS[0])
-    scheme: str = setting(choice("https", "http"), "https")  # of hosts without one
+    scheme: str = setting(choice("https", "http"), "https")  # for hosts without a scheme
 
 
 @dataclass(frozen=True)
@@ -470,20 +470,20 @@ class GatewayConfig:
     root: str = setting(TEXT.then(_base_url), "")  # the resolver for ARKs without a mapping authority
     metadata: str = setting(TEXT.then(_template), "")  # the target of inflections, with ${pid} and ${inflection}
     inflections: str = setting(choice("forward", "describe"), "forward")
-    redirects: Path | None = setting(PATH, None)  # CSV or SQLite: single ARKs
+    redirects: Path | None = setting(PATH, None)  # a CSV or SQLite file with redirects of single ARKs
     drift_every: int = setting(DURATION, 3600)  # 0: never
     certificate: Path | None = setting(PATH, None)
     key: Path | None = setting(PATH, None)
     max_connections: int = setting(integer(1, 100_000), 1000)
     idle_timeout: float = setting(number(0.1, 3600), 15.0)  # seconds
-    rate: int = setting(integer(0, 1_000_000), 200)  # requests a second of one client; 0: no limit
-    proxies: tuple[Network, ...] = setting(_NETWORKS, rate_limit.EXEMPT)  # whose X-Forwarded-For names the client
+    rate: int = setting(integer(0, 1_000_000), 200)  # requests a second per client; 0: no limit
+    proxies: tuple[Network, ...] = setting(_NETWORKS, rate_limit.EXEMPT)  # their X-Forwarded-For names the client
     access_log: bool = setting(BOOLEAN, False)
 
 
 @dataclass(frozen=True)
 class Config:
-    """The whole configuration. ``places`` has the file and the line of each key that was given, for error messages."""
+    """The whole configuration. ``places`` has the file and line of each key that is set, for error messages."""
 
     serve: ServeConfig = section(ServeConfig)
     keys: tuple[KeyConfig, ...] = sections("key", KeyConfig)
@@ -501,18 +501,18 @@ class Config:
         return self.serve.control if self.filename or "serve.control" in self.places else None
 
     def error(self, key: str, message: str) -> ConfigError:
-        """An error in the value of a key, such as ``serve.listen`` or ``key[0].secret_file``, with its place."""
+        """Make an error with file and line for a key, such as ``serve.listen`` or ``key[0].secret_file``."""
         filename, line = self.places.get(key, (self.filename, 0))
         return ConfigError(message, filename=filename, line=line, key=re.sub(r"\[\d+\]", "", key))
 
 
 def keys_of(table: type[Any]) -> dict[str, dataclasses.Field[Any]]:
-    """The field of each key that a table may have."""
+    """Return the field of each key of a table."""
     return {one.metadata.get("key", one.name): one for one in dataclasses.fields(table) if one.metadata}
 
 
 def all_keys(table: type[Any] = Config, prefix: str = "") -> dict[str, dataclasses.Field[Any]]:
-    """The field of each key with a value, by its dotted name; in arrays of tables ``zone.file``."""
+    """Return the field of each key with a value, by its dotted name, which has no index: ``zone.file``."""
     found: dict[str, dataclasses.Field[Any]] = {}
     for key, one in keys_of(table).items():
         below = one.metadata.get("table") or one.metadata.get("array")

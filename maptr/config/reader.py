@@ -29,14 +29,14 @@ Mistakes = Iterator[tuple[lines.KeyPath, str]]
 
 FILE_VARIABLE = "MAPTR_CONFIG"
 ENVIRONMENT = "MAPTR_"
-# Only variables with these prefixes are checked for unknown names: other programs may use the prefix MAPTR_.
+# Only variables with these prefixes are checked for unknown names, because other programs may use MAPTR_.
 ENVIRONMENT_OURS = ("MAPTR_SERVE_", "MAPTR_TABLE_", "MAPTR_CLIENT_", "MAPTR_CACHE_", "MAPTR_GATEWAY_")
-MAX_FILE = 16 * 1024 * 1024  # bytes; a zone takes about 100
-MAX_SECRET = 4096  # bytes of a file with a secret
+MAX_FILE = 16 * 1024 * 1024  # bytes; the configuration of a zone takes about 100
+MAX_SECRET = 4096  # bytes of a secret file
 
 
 def find(environment: Mapping[str, str]) -> Path | None:
-    """The default file: the one in ``MAPTR_CONFIG``, or ``maptr.toml`` in the current folder if it exists."""
+    """Return the default file: the one in ``MAPTR_CONFIG``, or ``maptr.toml`` in the current folder if it exists."""
     if named := environment.get(FILE_VARIABLE):
         return Path(named)
     return Path(LOCAL_CONFIG) if Path(LOCAL_CONFIG).exists() else None
@@ -50,7 +50,7 @@ class Sources(TypedDict, total=False):
 
 
 def load(path: Path | None, *, secrets: bool = True, **sources: Unpack[Sources]) -> Config:
-    """The configuration of a file, or without a file. ``secrets``: also read the files that have the secrets.
+    """Load the configuration, from a file if there is one. ``secrets``: also read the secret files.
 
     Raises ConfigError with file, line and key, or ConfigErrors for several mistakes; and OSError if the file itself
     cannot be read.
@@ -61,9 +61,9 @@ def load(path: Path | None, *, secrets: bool = True, **sources: Unpack[Sources])
 
 
 def parse(text: str = "", *, filename: str = "", directory: Path | None = None, **sources: Unpack[Sources]) -> Config:
-    """The configuration of a TOML text. Relative paths in the text start from ``directory``.
+    """Parse the configuration in a TOML text. Relative paths in the text start from ``directory``.
 
-    It reads no files, not even those with secrets. Raises ConfigError, or ConfigErrors for several mistakes.
+    It reads no files, not even secret files. Raises ConfigError, or ConfigErrors for several mistakes.
     """
     config, errors = _examine_text(text, filename, directory, **sources)
     raise_all(errors)
@@ -71,7 +71,7 @@ def parse(text: str = "", *, filename: str = "", directory: Path | None = None, 
 
 
 def examine(path: Path | None, *, secrets: bool = True, **sources: Unpack[Sources]) -> tuple[Config, list[ConfigError]]:
-    """Like ``load``, but return the mistakes. The configuration has the defaults in place of wrong values.
+    """Load the configuration, with defaults in place of wrong values, and return it with the mistakes.
 
     Raises ConfigError for a file that is not TOML, and OSError.
     """
@@ -127,7 +127,7 @@ def _document(text: str, filename: str) -> dict[str, Any]:
 
 
 def environment_names() -> dict[str, str]:
-    """The environment variable of each key outside arrays of tables, and the key."""
+    """Return the environment variable of each key outside arrays of tables, and the key."""
     arrays = tuple(f"{key}." for key, field in model.keys_of(Config).items() if "array" in field.metadata)
     keys = (key for key in model.all_keys() if not key.startswith(arrays))
     return {ENVIRONMENT + key.replace(".", "_").upper(): key for key in keys}
@@ -145,7 +145,7 @@ def _from_environment(environment: Mapping[str, str], errors: list[ConfigError])
     return found
 
 
-WRONG = object()  # in place of a value
+WRONG = object()  # stands for a value that cannot be read
 
 
 class _Reading:
@@ -165,8 +165,8 @@ class _Reading:
         self.places: dict[str, tuple[str, int]] = {}
         self.errors: list[ConfigError] = []
         self.lost = False
-        self._wrong: set[lines.KeyPath] = set()  # keys with a wrong value, and those meant by a misspelled key
-        self._outside: dict[lines.KeyPath, str] = {}  # keys that do not come from the file: their variable or option
+        self._wrong: set[lines.KeyPath] = set()  # keys with a wrong value, and the keys that misspelled keys resemble
+        self._outside: dict[lines.KeyPath, str] = {}  # the variable or option that sets a key
 
     def overlay(self, given: Mapping[str, tuple[object, str]]) -> None:
         """Replace values of the file by values from the environment or the command line."""
@@ -176,13 +176,13 @@ class _Reading:
             for part in above:
                 table = table.setdefault(part, {})
                 if not isinstance(table, dict):
-                    break  # the file has a value in place of a table, which is reported as an error
+                    break  # the file has a value where a table belongs; ``table`` reports it
             else:
                 table[last] = value
                 self._outside[tuple(key.split("."))] = source
 
     def table(self, kind: type[Any], document: object, path: lines.KeyPath) -> Any:
-        """A table as an object of its class. A wrong value gets its default; without a default, the table is WRONG."""
+        """Read a table into its class. A wrong value gets its default; without one, the table is WRONG."""
         if not isinstance(document, dict):
             return self._refuse(path, "must be a table")
         known = model.keys_of(kind)
@@ -236,7 +236,7 @@ class _Reading:
         return WRONG
 
     def follows(self, path: lines.KeyPath, message: str) -> bool:
-        """Whether a mistake may be a consequence of a key that was refused."""
+        """Return whether a mistake may be a consequence of a key with a wrong value."""
         words = {word.strip(".") for word in re.findall(r"[a-z_.0-9]+", message)}
         return any(
             wrong == path or _dotted(wrong) in words or (wrong[:-1] in (path, path[:-1]) and wrong[-1] in words)
@@ -245,7 +245,7 @@ class _Reading:
         )
 
     def _settle(self, value: object, path: lines.KeyPath) -> object:
-        """Make a relative path in the file start from the file's folder. A path in a flag stays as it is."""
+        """Resolve a relative path in the file against the file's folder. A path in a flag stays as it is."""
         if path in self._outside or self.directory is None:
             return value
         if type(value) is tuple:  # not a NamedTuple
@@ -266,7 +266,7 @@ class _Reading:
         return ConfigError(message, filename=filename, line=line, key=_dotted(path))
 
     def _nearest(self, path: lines.KeyPath, key: str, known: Iterable[str]) -> str:
-        """The nearest valid key: the same one in another table, a similar one here, or a similar one anywhere."""
+        """Return the nearest valid key: the same of another table, a similar one of this table, or a similar one."""
         here = f"{_dotted(path)}." if path else ""
         everywhere = [*model.all_keys(), *model.keys_of(Config)]
         if same := [other for other in everywhere if other.rpartition(".")[2] == key]:
@@ -277,12 +277,12 @@ class _Reading:
 
 
 def _dotted(path: lines.KeyPath) -> str:
-    """``zone.file``, without the index of the zone."""
+    """Write a key without the index of its table: ``zone.file``."""
     return ".".join(part for part in path if isinstance(part, str))
 
 
 def _indexed(path: lines.KeyPath) -> str:
-    """``zone[0].file``, with the index of the zone."""
+    """Write a key with the index of its table: ``zone[0].file``."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 
 
@@ -302,7 +302,7 @@ def _text(path: Path) -> str:
 
 
 def _with_secrets(config: Config, errors: list[ConfigError]) -> Config:
-    """The configuration with the secrets from their files. Mistakes are added to ``errors``."""
+    """Return the configuration with the secrets from their files. Adds mistakes to ``errors``."""
 
     def secret(key: str, path: Path, read: Callable[[str], T]) -> T | None:
         try:
@@ -325,16 +325,16 @@ def _with_secrets(config: Config, errors: list[ConfigError]) -> Config:
 
 
 def _read(path: Path, limit: int, *, secret: bool = False) -> bytes:
-    if path.is_dir():  # os.open accepts a folder, and the error of reading it would name a file descriptor
+    if path.is_dir():  # os.open accepts a folder, and the error of ``read`` would name a file descriptor
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # do not wait for the writer of a FIFO
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # do not wait for a FIFO's writer
     with os.fdopen(handle, "rb") as file:
         status = os.fstat(handle)
         mode = status.st_mode
         if secret and not stat.S_ISREG(mode):
             raise ValueError("is not a regular file")
-        # The group may read a file of root: Debian's daemons keep keys like this, and the access list of systemd's
-        # credentials appears as these bits.
+        # A file of root may be readable by its group: Debian's daemons keep keys like this, and the access list of
+        # systemd's credentials appears as these bits.
         forbidden = 0o037 if status.st_uid == 0 and os.geteuid() != 0 else 0o077
         if secret and mode & forbidden:
             raise ValueError(f"has mode {stat.S_IMODE(mode):04o}: others can read or change the secret; chmod 600 it")
@@ -344,7 +344,7 @@ def _read(path: Path, limit: int, *, secret: bool = False) -> bytes:
     return octets
 
 
-# ---- Keys that exclude, require or refer to each other
+# ---- Keys that exclude, require or name other keys
 
 
 def _check(config: Config, document: Mapping[str, Any]) -> Mistakes:
@@ -379,7 +379,7 @@ def _check_keys(config: Config) -> Mistakes:
 
 
 def check_references(config: Config) -> Mistakes:
-    """Mistakes in the rules for secondaries: a rule names a key that is not given."""
+    """Return an error for each rule for secondaries that names a TSIG key which is not configured."""
     known = {key.name: _shown(key.name) for key in config.keys}
     tables: list[tuple[lines.KeyPath, model.CatalogConfig | model.ZoneConfig]]
     tables = [(("serve", "catalog"), config.serve.catalog)]
