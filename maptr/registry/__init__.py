@@ -1,4 +1,4 @@
-"""The NAAN registry: its formats, one module each, all read into a Table; pulling, following and comparing its files.
+"""The NAAN registry: readers and writers of its formats, one module each, and the update and comparison of its files.
 
     read(data)                                recognises the format by its content and returns a Table
     write_json(table), write_natab(table)     return text

@@ -60,7 +60,7 @@ class Block:
         if not label.startswith(_PRIVATE) and not (colon and label):
             self.flaw = self.flaw or (number, "not a label and a colon")
             label = _PRIVATE
-        # A private label stays, so that its continuation lines can be dropped.
+        # The label is kept without its value, so that its continuation lines are dropped too.
         self.pairs.append((label, [] if label.startswith(_PRIVATE) else [text.strip()]))
 
     @property
@@ -96,7 +96,7 @@ def read(text: str, *, filename: str = "", on_bad: OnBad | None = None) -> Table
 def blocks(text: str) -> Iterator[Block]:
     """Yield the blocks of an ANVL text, without the values of private labels."""
     block: Block | None = None
-    for number, line in [*numbered(text), (0, "")]:  # the last block ends with the text
+    for number, line in [*numbered(text), (0, "")]:  # an empty line ends the last block
         if line.strip() and not line.startswith("#"):
             block = block or Block(number)
             block.take(number, line)
@@ -110,7 +110,7 @@ def decode(value: str) -> str:
 
     A ``%`` that does not begin an escape is kept, also before two hexadecimal digits.
     """
-    pieces = _ESCAPE.split(value)  # text and code in turn
+    pieces = _ESCAPE.split(value)  # texts and codes alternate
     closed = len(pieces) - 1 - pieces[::-1].index("}") if "}" in pieces[1::2] else 0
     decoded: list[str] = []
     inside = False
@@ -195,6 +195,6 @@ def _known(value: str) -> bool:
 
 
 def _others(fields: dict[str, list[str]], known: tuple[str, ...]) -> dict[str, str | list[str]]:
-    """Return the labels that are not known, each with its value, or with a list if it occurs several times."""
+    """Return the unknown labels, each with its value, or with a list of values if it occurs several times."""
     others = {label: [*map(decode, values)] for label, values in fields.items() if label not in known}
     return {label: values[0] if len(values) == 1 else values for label, values in others.items()}

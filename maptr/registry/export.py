@@ -37,8 +37,8 @@ COLUMNS = (
 
 _SEAL = "# Written by maptr table export. SHA-256 of the lines below: {}"
 
-# The request target: NAAN, name and tail. No match for a character that no ARK or URL has. Only the first label counts,
-# and no part is matched twice, so that the time is linear in the length; in RE2 it always is.
+# The request target: NAAN, name and tail. Characters that no ARK or URL has do not match. Only the first label counts,
+# and no part is matched twice, so matching takes linear time; in RE2, it always does.
 _PCRE = (
     "(?>[^? ]*?(?:/|%2F)ark(?::|%3A))(?:/|%2F)?({}[0-9a-z]++)(?:/|%2F)({}[!$-;=@A-Z_a-z~]++)({}(?:[?][!$-;=?-~]*+)?)"
 )
@@ -46,7 +46,7 @@ _RE2 = _PCRE.replace("(?>", "(?:").replace("++", "+").replace("*+", "*")
 
 
 class Rule(NamedTuple):
-    """The redirect of one record. ``pieces`` are pairs of a literal text and the slot after it: ``name``, ``suffix`` or
+    """The redirect of one record. ``pieces`` has pairs of a literal text and the slot after it: ``name``, ``suffix`` or
     "". Without pieces, no rule redirects its ARKs, not even that of a shorter shoulder or of the NAAN."""
 
     naan: str
@@ -113,7 +113,7 @@ def _rules(table: Table, losses: list[Loss]) -> dict[str, list[Rule]]:
 
 
 def _rule(entry: Entry) -> tuple[Rule, str]:
-    """Return the rule of a record, and the part of the record that it lacks ("" if none)."""
+    """Return the rule of a record, and the part of the record that the rule lacks ("" if none)."""
     if not entry.nmas:
         return Rule(entry.naan, entry.shoulder), "the whole record: no mapping authority"
     nma, *others = entry.nmas
@@ -140,7 +140,7 @@ def _nginx_value(rule: Rule) -> str:
 
 
 def _nginx(rules: dict[str, list[Rule]]) -> Iterator[str]:
-    """Write maps. A hash finds the NAAN, patterns its shoulders. nginx evaluates a map when its variable is used."""
+    """Write maps: a hash finds the NAAN, patterns its shoulders. nginx evaluates a map when its variable is used."""
     yield from (
         "#",
         "# Redirects of ARKs for nginx. Include this file in the block http, and write in a block server:",

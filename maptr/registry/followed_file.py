@@ -1,4 +1,4 @@
-"""A table that follows its file: reread when the content changes, unless the new content is worse.
+"""A table that follows its file: the file is reread when it changes, and a damaged version is ignored.
 
 A hash of the content shows a change; the file's status only avoids needless reading. If the file is missing,
 unreadable, not a registry, cut short, or lacks a third of its records, the last good table stays in use and ``trouble``
@@ -34,9 +34,9 @@ READ_EVERY = 60.0  # seconds after which the file is read even if its status has
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TableState:
-    """A table at one moment. It is also the source of a table that does not change.
+    """A table at one moment, and also the source of a table that does not change.
 
-    ``table`` is None if there was never a good one. ``trouble`` is the reason if the file is not good now. ``fetched``
+    ``table`` is None if there was never a valid one. ``trouble`` is the reason if the file is invalid now. ``fetched``
     is when the source last confirmed the content, in seconds since 1970.
     """
 
@@ -93,7 +93,7 @@ class WatchedTable:
 
     @property
     def is_read(self) -> bool:
-        """Whether there was an attempt to read the file."""
+        """Whether the file was read, with or without success."""
         return self._read_at > float("-inf")
 
     def reload(self, *, force: bool = False) -> TableState:
@@ -133,10 +133,10 @@ class WatchedTable:
         table = registry.read(content, filename=str(self.path), on_bad=bad.append, scheme=self._scheme)
         marked_end = _has_end(content)
         if old is not None and not force:
-            if self._marked_end and not marked_end and content.lstrip()[:1] not in b"{[":  # JSON ends by itself
+            if self._marked_end and not marked_end and content.lstrip()[:1] not in b"{[":  # JSON needs no end mark
                 raise TableError("cut short: the end-of-data line is missing", filename=str(self.path))
             gone = [entry for key, entry in old.items() if key not in table]
-            if bad:  # a damaged line may be of any record, so a removed record and a damaged one look alike
+            if bad:  # a damaged line may belong to any record, so any missing record may be a damaged one
                 table = Table([*table.values(), *gone], metadata=table.metadata, unread=table.unread)
             else:
                 Plan(removed=tuple(gone), size=len(old)).check()
@@ -178,8 +178,8 @@ def read_pull_file(path: Path) -> dict[str, Any]:
 
 
 def _confirmed(path: Path, digest: str) -> tuple[float | None, str]:
-    """Return when a source last confirmed this content, and the source; None and "" if the note is of another
-    content."""
+    """Return the time at which a source last confirmed this content, and the source; None and "" if the note is about
+    another content."""
     note = read_pull_file(path)
     if note.get("sha256") != digest:
         return None, ""

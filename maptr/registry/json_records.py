@@ -198,7 +198,7 @@ def _flaw_of_needed(record: Mapping[str, Any]) -> str | None:
     target = record.get("target")
     needed = {key: record[key] for key in (*_NEEDED, *(() if _has_target(record) else ("where",))) if key in record}
     if isinstance(target, dict):
-        needed["target"] = {"url": target.get("url")}  # its other members only inform
+        needed["target"] = {"url": target.get("url")}  # its other members are informative
     return flaw(needed) or _repeated(record, needed) or _repeated(target, ("url",))
 
 
@@ -208,7 +208,7 @@ def _repeated(value: Any, needed: Iterable[str]) -> str | None:
 
 
 def _has_target(record: Mapping[str, Any]) -> bool:
-    """Return whether the record has a target, so that ``where`` only informs."""
+    """Return whether the record has a target, so that ``where`` is informative."""
     target = record.get("target")
     url = target.get("url") if isinstance(target, dict) else target
     return record.get("nmas") is None and isinstance(url, str) and bool(url)
@@ -223,7 +223,7 @@ def _part(record: Mapping[str, Any], part: str) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str | None:
-    """Return the text of a member that only informs. A list of texts becomes one text, any other value None."""
+    """Return the text of an informative member. A list of texts becomes one text, any other value None."""
     if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
         return ", ".join(value)
     return value if isinstance(value, str) else None
@@ -338,7 +338,7 @@ def flaw(value: Any) -> str | None:
 
 def kept(value: Any, depth: int = 0) -> Any:
     """Return the value without flaws: the last value of a repeated name, text for a number that JSON does not have,
-    U+FFFD for half a character, None for a value that is nested too deeply."""
+    U+FFFD for a lone surrogate, None for a value that is nested too deeply."""
     if depth > MAX_DEPTH:
         return None
     if isinstance(value, dict):

@@ -46,9 +46,9 @@ class Plan:
         return bool(self.added or self.removed or self.changed)
 
     def check(self, limit: float = REMOVAL_LIMIT) -> None:
-        """Raise UnsafePlan if the plan removes, retargets or cannot read more than this fraction of the old table.
+        """Raise UnsafePlan if more than this fraction of the old table is removed, retargeted or unreadable.
 
-        Other fields may change in all records, as when the registry adds one.
+        Other fields may change in all records, for example when the registry adds a field.
         """
         moved = sum(old.nmas != new.nmas for old, new in self.changed)
         touched = len(self.removed) + moved + len(self.kept)

@@ -1,4 +1,4 @@
-"""Pulling a table: fetch it from a source, verify it, plan the changes, and replace the file atomically.
+"""Pulls of a table: fetch it from a source, verify it, plan the changes, and replace the file atomically.
 
     pull = plan_pull(path, sources)     the first valid source's content, and the plan from the file to it
     apply_pull(pull)                    replaces the file; its last good states stay beside it
@@ -32,7 +32,7 @@ from maptr.registry.plan import Plan
 from maptr.registry.table import MAX_TABLE, Table, normal_key
 from maptr.web.http import SECONDS, Fetched, fetch
 
-JITTER = 0.1  # of the interval between pulls, in both directions
+JITTER = 0.1  # the fraction by which the interval between pulls varies in both directions
 OFFICIAL = "https://cdluc3.github.io/naan_reg_priv/naan_records.json"
 """The public NAAN registry, as the central resolver (n2t.net) loads it (according to its public code, 2026)."""
 
@@ -44,7 +44,7 @@ Read = Callable[..., tuple[Table, list[TableError]]]
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """The demands on a source's content: its SHA-256 in hexadecimal, and the minisign key with which it is signed.
+    """The required properties of a source's content: its SHA-256 in hexadecimal, and the minisign key that signed it.
 
     ``signature`` is the URL or file of the signature, by default the source's name with ``.minisig``.
     """
@@ -147,7 +147,7 @@ class _Puller:
                 entries = {**table, **{key: self._table[key] for key in kept}}
                 table = Table(entries.values(), metadata=table.metadata)
                 content = registry.write_json(table).encode()
-                etag = modified = ""  # they are of the source's own content, which must be read in full next time
+                etag = modified = ""  # they describe the source's own content, which must be read in full next time
                 bad = [error for error in bad if normal_key(error.record) not in kept]
             plan = replace(Plan.between(self._table, table), kept=tuple(sorted(kept.items())))
             if not self._force:

@@ -1,7 +1,7 @@
 """Targets: the URL templates to which the registry sends an ARK.
 
-A target is a URL with variables (VARIABLES). Older registries have a ``where`` or a redirect instead, written for
-people; ``where_to_target`` and ``redirect_to_target`` convert them.
+A target is a URL with variables (VARIABLES). Older registries have a ``where`` or a redirect for human readers
+instead; ``where_to_target`` and ``redirect_to_target`` convert them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NATAB_PATH = "/ark:/${content}"  # the path of the target of a host in a natab
 DEFAULT_STATUS = 302  # the redirect code of the central resolver for a record without one
 UNKNOWN = "(:unkn)"  # the registry's mark for an unknown value (a convention of ANVL)
 
-_VARIABLE = re.compile(r"\$\{([^}]*)\}")  # with any name, known or not
+_VARIABLE = re.compile(r"\$\{([^}]*)\}")  # known or unknown
 _AUTHORITY = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//([^/?#]*)")
 _STATUS = re.compile(r"(3[0-9][0-9])\s+(?=\S)")
 _REGISTRY_VARIABLE = re.compile(r"(?P<slash>/?)\$(?:\{(?P<braced>\w+)\}|(?P<bare>arkpid|arkid|nlid|blade|pid|id)\b)")

@@ -1,4 +1,4 @@
-"""Building a zone from a table: the text of a master file (RFC 1035 5), which depends only on table and serial.
+"""The builder of zones: the text of a master file (RFC 1035 5), which depends only on table and serial.
 
 ``rules.py`` makes the NAPTR records.
 """
@@ -113,7 +113,7 @@ def build(table: Table, serial: int, settings: ZoneSettings = PLAIN, *, unread: 
         made = list(records_by_name(entry, usable.shoulders(naan), settings.origin))
         published += bool(made)
         rules += len(made)
-        below: list[str] = []  # the records of shoulders, so that the records of each name stand together
+        below: list[str] = []  # the records of shoulders, kept back so that the records of each name are adjacent
         for owner, naptr in made:
             name = names.to_text(owner[: len(owner) - len(settings.origin)]).removesuffix(".")
             (lines if name == naan else below).append(f"{name} IN NAPTR {naptr.to_text()}")

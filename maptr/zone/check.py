@@ -343,7 +343,7 @@ class _Rules:
 
     def _owners(self) -> Iterator[Finding]:
         targets = {fold(rule.naptr.replacement) for rule in self.ark}
-        # A zone below ark.arpa is of one NAAN, whose owner may choose the names in it.
+        # A zone below ark.arpa belongs to one NAAN, whose owner may choose the names in it.
         of_one_naan = len(self.origin) > len(ARK_ARPA) and is_below(self.origin, ARK_ARPA)
         for owner in sorted({rule.owner for rule in self.ark}):
             if _cut_above(self.zone, fold(owner)):

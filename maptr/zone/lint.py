@@ -33,7 +33,7 @@ CENTRAL_RESOLVERS = ("n2t.net", "www.n2t.net", "arks.org", "www.arks.org")
 # RFC 2606, RFC 6761
 PLACEHOLDERS = ("example.com", "example.net", "example.org", "example", "invalid", "test")
 
-_EXEMPLE = re.compile(r"(?:\A|\.)exemple\.[a-z]{2,}\Z")  # not reserved, but used in French and Catalan forms
+_EXEMPLE = re.compile(r"(?:\A|\.)exemple\.[a-z]{2,}\Z")  # not reserved, but used as an example in French and Catalan
 _ARK = re.compile(r"ark:/?([0-9A-Za-z]+)", re.IGNORECASE)
 _BARE_VARIABLE = re.compile(r"\$\w+")
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\Z")  # RFC 1123 2.1
@@ -208,7 +208,7 @@ def _shoulder_warnings(entry: Entry, table: Table) -> Iterator[Finding]:
 
 
 def _bad_where(nma: Nma) -> str | None:
-    """Return the reason if a ``where`` is neither a URL nor empty nor unknown."""
+    """Return the reason if a ``where`` is not a URL, empty or unknown."""
     if not nma.where or nma.where.startswith(target.UNKNOWN):
         return None
     try:
@@ -219,7 +219,7 @@ def _bad_where(nma: Nma) -> str | None:
 
 
 def _upper_case(nma: Nma) -> str | None:
-    """Return the ``where`` or the target if its host is not in lower case."""
+    """Return the ``where`` or target if its host has capitals."""
     for text in (target.split_status(nma.where)[1], nma.target):
         host = target.authority(text)
         if "$" not in host and host != host.lower():

@@ -228,7 +228,7 @@ class _Tokens(dns.tokenizer.Tokenizer):
 
     def __init__(self, file: io.TextIOBase, filename: str) -> None:
         super().__init__(file, filename)
-        self._words: list[str] = []  # of the record or directive
+        self._words: list[str] = []  # of the current record or directive
 
     def get(self, want_leading: bool = False, want_comment: bool = False) -> dns.tokenizer.Token:
         again = self.ungotten_token is not None
@@ -253,7 +253,7 @@ class _Tokens(dns.tokenizer.Tokenizer):
         return not self._words or not self._words[0].startswith("$")
 
     def reason(self, message: str) -> str:
-        """Put dnspython's message into the words of the checkers of name servers, with the word where it stopped."""
+        """Reword dnspython's message as the checkers of name servers do, and add the word at which it stopped."""
         word = self._words[-1] if self._words else ""
         kind = next((type_and_rdata(self._words[at:])[0] for at in (1, 0) if self._words[at:]), "")
         bad = {"A": "bad IPv4 address", "AAAA": "bad IPv6 address"}.get(kind, "malformed text")

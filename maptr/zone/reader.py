@@ -340,7 +340,7 @@ def _naptr_fields(text: str) -> bytes:
     if match is None:
         raise LineError("not six fields, three of them quoted")
     order, preference, *strings = match.groups()
-    # Name servers read an escape beyond ASCII in these strings differently.
+    # Name servers differ in how they read an escape beyond ASCII in these strings.
     return struct.pack("!HH", int(order), int(preference)) + b"".join(_string(s, 0x7F) for s in strings)
 
 

@@ -23,13 +23,13 @@ RRSET = struct.Struct("!HHI")  # type, records, bytes
 RECORD = struct.Struct("!2sHHIH")  # pointer to the question, type, class, TTL, length of the rdata
 TO_QUESTION = b"\xc0\x0c"  # RFC 1035 4.1.4: the name at offset 12
 
-# Where in its rdata each type names a host whose addresses are additional data (RFC 1034 4.3.2 step 6, RFC 2782).
+# The offset in the rdata of a host whose addresses are additional data (RFC 1034 4.3.2 step 6, RFC 2782), by type.
 _HOST_OFFSET = {NS: 0, MX: 2, SRV: 6}
 
-# Fixed bytes before the names, and how many names: the only types whose rdata may be compressed (RFC 3597 4).
+# The number of bytes before the names, and of names. Only these types may have compressed rdata (RFC 3597 4).
 RDATA_NAMES = {2: (0, 1), 3: (0, 1), 4: (0, 1), 5: (0, 1), 6: (0, 2), 7: (0, 1), 8: (0, 1), 9: (0, 1)}
 RDATA_NAMES |= {12: (0, 1), 14: (0, 2), 15: (2, 1)}
-# The same for all types whose names are in lower case in canonical form (RFC 4034 6.2 without NSEC, RFC 6840 5.1):
+# The same numbers for types whose names are in lower case in canonical form (RFC 4034 6.2 without NSEC, RFC 6840 5.1):
 # also RP, AFSDB, RT, SIG, PX, SRV, KX, DNAME and RRSIG. NAPTR has strings of any length before its name.
 _CANONICAL_NAMES = {**RDATA_NAMES, 17: (0, 2), 18: (2, 1), 21: (2, 1), 24: (18, 1), 26: (2, 2)}
 _CANONICAL_NAMES |= {33: (6, 1), 36: (2, 1), 39: (0, 1), 46: (18, 1)}

@@ -22,11 +22,11 @@ from maptr.protocol.names import ARK_ARPA, Labels
 from maptr.registry.table import Entry, Nma
 from maptr.registry.target import example_url, template_parts
 
-ORDER_NAAN = 10  # of the u rules of a NAAN; those of shoulders come before, the longest shoulder first
+ORDER_NAAN = 10  # of the u rules of a NAAN; the rules of shoulders precede them, longest shoulder first
 ORDER_HOST = 100  # of h records, the fallback
 PREFERENCE_STEP = 10  # between the NMAs of one entry, in the order of the registry
 
-_DELIMITERS = "!#~,;@%&=<"  # no pattern and no URL has the last one
+_DELIMITERS = "!#~,;@%&=<"  # no pattern or URL has the last one
 _LABEL = re.compile(r"[a-z0-9]+\Z")
 
 
@@ -62,7 +62,7 @@ def records_by_name(entry: Entry, shoulders: Sequence[Entry], origin: Labels) ->
 
 
 def unwritable(entry: Entry, nma: Nma, origin: Labels = ARK_ARPA) -> str | None:
-    """Return the reason if no zone can have the rule of an NMA that clients can use."""
+    """Return the reason if no zone can hold the rule of an NMA that clients can use."""
     length = len(regexp(entry, nma))
     if length <= MAX_STRING:
         return None

@@ -1,4 +1,4 @@
-"""Writer of zone files: master file text that all name servers read alike, whatever bytes its names contain.
+"""Writer of zone files: master file text that all name servers read alike, even with unusual bytes in names.
 
 dnspython's own writer does not escape a colon in a name, and Knot then refuses the zone.
 """
