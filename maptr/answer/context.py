@@ -1,6 +1,6 @@
-"""The settings of the server that responses depend on: identity, cookies, clock, timeouts and sizes.
+"""The settings that responses depend on: identity, cookies, clock, timeouts and sizes.
 
-With the default ``Context`` the server responds to no optional feature: no cookies, NSID or keepalive.
+The default ``Context`` turns optional features off: cookies, NSID and keepalive.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from maptr.protocol.cookies import CookieSettings
 from maptr.protocol.numbers import UDP_PAYLOAD
 
-MIN_PAYLOAD = 512  # without EDNS (RFC 1035 4.2.1); smaller values count as this one (RFC 6891 6.2.3)
+MIN_PAYLOAD = 512  # the limit without EDNS (RFC 1035 4.2.1); smaller values are treated as 512 (RFC 6891 6.2.3)
 MAX_PAYLOAD = 4096  # RFC 6891 6.2.5; more would mainly serve amplification
 
-MAX_IDENTITY = 255  # bytes: one character string (RFC 1035 3.3)
+MAX_IDENTITY = 255  # bytes in one character string (RFC 1035 3.3)
 
 
 class Transport(enum.Enum):
-    """The transport of a query. Only UDP limits the size of responses and allows forged addresses."""
+    """The transport of a query. Only over UDP is the size of responses limited, and can the address be forged."""
 
     UDP = "udp"
     TCP = "tcp"
@@ -28,10 +28,11 @@ class Transport(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """How the server identifies itself; an empty text is not sent. Raises ValueError for more than MAX_IDENTITY bytes.
+    """The texts that identify the server, in UTF-8. An empty text is not sent.
 
-    ``nsid`` is the text of the NSID option (RFC 5001), in UTF-8. ``version`` is the TXT record of class CHAOS at
-    ``version.bind`` and ``version.server``, ``hostname`` that at ``hostname.bind`` and ``id.server`` (RFC 4892).
+    ``nsid`` is the NSID option (RFC 5001), ``version`` the TXT record of class CHAOS at ``version.bind`` and
+    ``version.server``, ``hostname`` the one at ``hostname.bind`` and ``id.server`` (RFC 4892). Raises ValueError for a
+    text with more than MAX_IDENTITY bytes.
     """
 
     nsid: str = ""
@@ -50,9 +51,10 @@ NO_COOKIES = CookieSettings()
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """``idle_timeout`` is how long a TCP connection may be idle, in seconds, for clients that ask (RFC 7828).
+    """The settings for responses. Raises ValueError.
 
-    ``clock`` returns the UNIX time for cookies. ``udp_payload`` is the most bytes of a UDP response. Raises ValueError.
+    ``idle_timeout`` is the time in seconds that a TCP connection may be idle, which clients can ask for (RFC 7828).
+    ``clock`` returns the Unix time for cookies. ``udp_payload`` is the maximum size of a UDP response in bytes.
     """
 
     identity: Identity = NO_IDENTITY

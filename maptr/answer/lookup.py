@@ -1,7 +1,7 @@
 """The lookup of a question in a zone: the algorithm of RFC 1034 4.3.2 with wildcards (RFC 4592) and DNAME (RFC 6672).
 
-Names and RRsets in, sections of RRsets out. ``maptr.zone.denial`` chooses the records that prove an absence.
-Class CHAOS has a lookup of its own (RFC 4892).
+Names and RRsets in, sections of RRsets out. ``maptr.zone.denial`` chooses the records for denial of existence.
+Class CHAOS has a separate lookup (RFC 4892).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from maptr.protocol.numbers import AAAA, ANY, CNAME, DNAME, DS, NOERROR, NS, NXD
 from maptr.zone.rrset import Node, RRset, rdata_name
 from maptr.zone.snapshot import Snapshot, ZoneView
 
-# CNAME and DNAME records followed for one question. No RFC has a limit; Knot stops at 20, BIND at 16 (later 11).
+# CNAME and DNAME records followed for one question. No RFC sets a limit; Knot stops at 20, BIND at 16 (later 11).
 MAX_CHAIN = 16
 
 _VERSION = frozenset({(b"version", b"bind"), (b"version", b"server")})
@@ -24,11 +24,11 @@ _HOSTNAME = frozenset({(b"hostname", b"bind"), (b"id", b"server")})
 
 @dataclass(slots=True)
 class LookupResult:
-    """Sections as lists of RRsets. If ``glue`` does not fit, TC is set (RFC 9471); ``additional`` may be left out.
+    """The sections of a response. If ``glue`` does not fit, TC is set (RFC 9471); ``additional`` may be left out.
 
     ``source`` is the folded name that the response comes from: the name itself, a wildcard, a DNAME, a delegation, or
-    the zone for names that do not exist. The rate limit counts by it. ``dnssec``: the client set DO, so the response
-    has signatures and proofs (RFC 4035 3.1).
+    the zone's origin if the name does not exist. The rate limit counts responses by it. ``dnssec``: the client set DO,
+    so the response has signatures and denial of existence (RFC 4035 3.1).
     """
 
     rcode: int = NOERROR
@@ -39,15 +39,15 @@ class LookupResult:
     glue: list[RRset] = field(default_factory=list)
     additional: list[RRset] = field(default_factory=list)
     source: Labels = ()
-    base: int = 0  # labels of the zone or delegation
+    base: int = 0  # number of labels of the zone's origin or the delegation
 
     def prove(self, proof: list[RRset]) -> None:
-        """Add the records of a proof. The proofs for a chain of aliases may share records."""
+        """Add the records of a denial, each once: the denials for a chain of aliases may share records."""
         self.authority += [rrset for rrset in proof if not any(rrset is other for other in self.authority)]
 
 
 def find_zone(snapshot: Snapshot, name: Labels, rdtype: int) -> ZoneView | None:
-    """Return the closest zone to a folded name; for DS at an apex its parent, if served (RFC 4035 3.1.4.1)."""
+    """Return the closest zone to a folded name; for DS at an apex, the parent zone if served (RFC 4035 3.1.4.1)."""
     zone = snapshot.closest(name)
     if zone is not None and rdtype == DS and name and name == zone.origin:
         return snapshot.closest(name[1:]) or zone
@@ -55,7 +55,7 @@ def find_zone(snapshot: Snapshot, name: Labels, rdtype: int) -> ZoneView | None:
 
 
 def is_broken(snapshot: Snapshot, name: Labels, rdtype: int, zone: ZoneView | None) -> bool:
-    """Return True if a zone that could not be loaded is closer to the name than ``zone``, which serves the name."""
+    """Return whether a zone that could not be loaded is closer to the name than ``zone``, the closest loaded one."""
     if rdtype == DS and name in snapshot.broken and zone is not None:
         return False  # the parent zone has the answer
     nearest = len(zone.origin) if zone is not None else -1
@@ -66,7 +66,7 @@ def look_up(zone: ZoneView, name: Labels, rdtype: int, *, minimal_any: bool, dns
     """Look up one question in one zone. A chain of aliases ends where it leaves the zone.
 
     ``minimal_any``: ANY returns one RRset (RFC 8482 4.1), otherwise all. ``dnssec``: the client set DO. The first owner
-    name in the answer has the case of the question.
+    name in the answer is spelled as in the question.
     """
     key = fold(name)
     lookup = _Lookup(zone, rdtype, minimal_any, LookupResult(source=key, dnssec=dnssec, base=len(zone.origin)))
@@ -88,7 +88,7 @@ class _Lookup:
     result: LookupResult
 
     def step(self, name: Labels, key: Labels) -> Labels | None:
-        """Add the records for one name, whose folded form is ``key``. Returns the target if the name is an alias."""
+        """Add the records for one name; ``key`` is its folded form. Returns the target if the name is an alias."""
         zone, result = self.zone, self.result
         node: Node | None = None
         encloser = zone.origin
@@ -127,7 +127,7 @@ class _Lookup:
         return target
 
     def _take(self, name: Labels, node: Node) -> tuple[bool, Labels | None]:
-        """Add the records of a node. Returns whether it has the type, and the target if it is an alias."""
+        """Add the records of a node. Returns whether it has the query type, and the target if it is an alias."""
         rdtype, result = self.rdtype, self.result
         if rdtype == ANY and node:
             rrsets = [rrset for rrset in node.values() if not (result.dnssec and rrset.rdtype == RRSIG)]
@@ -148,7 +148,7 @@ class _Lookup:
         """Add a referral: the NS records of the delegation, and its glue (RFC 9471 3.1)."""
         result, denial, node = self.result, self.zone.denial, self.zone.nodes[cut]
         ns = node[NS]
-        # AA is about the first owner name in the answer (RFC 1035 4.1.1), so a chain of aliases keeps it.
+        # AA refers to the first owner name in the answer (RFC 1035 4.1.1), so it stays set after a chain of aliases.
         result.authoritative = bool(result.answer)
         result.source, result.base = cut, len(cut)
         result.authority.append(ns)
@@ -161,7 +161,7 @@ class _Lookup:
         result.additional += self._addresses([host for host in ns.hosts if host not in inside])
 
     def _redirect(self, name: Labels, start: int, dname: RRset) -> Labels | None:
-        """Add a DNAME and the CNAME made from it (RFC 6672 3.1), or YXDOMAIN if the target is too long.
+        """Add a DNAME and the CNAME made from it (RFC 6672 3.1), or set YXDOMAIN if the target is too long.
 
         A DNAME is added once. A DNAME that points below itself is followed once, as in NSD.
         """
@@ -178,12 +178,12 @@ class _Lookup:
         return target
 
     def _addresses(self, hosts: Iterable[Labels]) -> list[RRset]:
-        """Return the address RRsets of the hosts, each once. The answer has none of them: an address ends its chain."""
+        """Return the address RRsets of the hosts, each once."""
         nodes = [self._host(host) for host in dict.fromkeys(hosts)]
         return [node[rdtype] for node in nodes for rdtype in (A, AAAA) if rdtype in node]
 
     def _host(self, host: Labels) -> Node:
-        """Return the records of a host, glue included; if the host does not exist, the addresses of the wildcard."""
+        """Return the records of a host, including glue; if the host does not exist, the addresses of the wildcard."""
         zone = self.zone
         for start in range(len(host) - len(zone.origin) + 1):
             encloser = host[start:]
@@ -199,12 +199,12 @@ class _Lookup:
 
 
 def look_up_chaos(name: Labels, rdtype: int, identity: Identity) -> LookupResult | None:
-    """Return the identity of the server (RFC 4892), or None for REFUSED, as Knot responds to other questions."""
+    """Return the server's identity (RFC 4892); None for other questions, which get REFUSED, as in Knot."""
     key = fold(name)
     text = identity.version if key in _VERSION else identity.hostname if key in _HOSTNAME else ""
     if rdtype != TXT or not text:
         return None
     data = text.encode()
-    # There is no zone, so AA is clear, as in NSD and Knot. TTL 0 as in BIND, NSD, Knot and PowerDNS.
+    # There is no zone, so AA is clear, as in NSD and Knot. The TTL is 0, as in BIND, NSD, Knot and PowerDNS.
     record = RRset(name, TXT, 0, (bytes((len(data),)) + data,))
     return LookupResult(authoritative=False, answer=[record], source=key)

@@ -1,14 +1,14 @@
-"""DNS messages on dnslib's classes, with the few subclasses that a server needs.
+"""DNS messages: subclasses of dnslib's classes that read queries and lay out responses.
 
 The subclasses differ from dnslib in four points. Names are 8-bit clean, with limits on their length and on compression
-pointers. All rdata but that of OPT is opaque. Lists of options are read to their end. No compression pointer points
-beyond offset 16383. The options of EDNS(0) (RFC 6891) that the server knows are read and made here too.
+pointers. All rdata but that of OPT is opaque. Option lists are read to their end. No compression pointer points
+beyond offset 16383. This module also reads and writes the EDNS(0) options (RFC 6891) that the server supports.
 
 Names are compressed case-insensitively (RFC 4343), and in rdata only for the types of RFC 1035 (RFC 3597 4). In a
 response without an answer, no compression pointer points to the first label of the question, unless the name is the
-zone's origin or a delegation. So the response does not depend on this label, and ``ready.py`` can use it for others.
+zone's origin or a delegation. So the response does not depend on this label, and ``ready.py`` can reuse it.
 
-``respond.py`` decides what a response says; this module reads and lays out messages.
+``respond.py`` decides the content of a response.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from maptr.protocol.names import MAX_NAME, Labels, fold, read_name, read_wire, t
 from maptr.zone.rrset import RDATA_NAMES, RRset
 
 MAX_POINTER = 0x3FFF  # RFC 1035 4.1.4: fourteen bits
-# A query has OPT and perhaps TSIG or SIG(0), an IXFR query one SOA record. More records only cost time.
+# A query has OPT and perhaps TSIG or SIG(0), an IXFR query also an SOA record. No valid query needs more records.
 MAX_QUERY_RECORDS = 16
 
 PADDING_BLOCK = 468  # bytes; the size of a padded response is a multiple (RFC 8467 4.1)
-KEEPALIVE_UNITS = 10  # in a second, RFC 7828 3.1
-# In bytes: OPT without options, and what precedes the data of an option (RFC 6891 6.1.2).
+KEEPALIVE_UNITS = 10  # units of the timeout in a second, RFC 7828 3.1
+# Bytes of an OPT without options, and of an option's code and length (RFC 6891 6.1.2).
 OPT_SIZE, OPTION_HEADER = 11, 4
 
 NO_RECORDS = LookupResult(authoritative=False)  # never changed
 
 
 class MessageBuffer(DNSBuffer):  # type: ignore[misc] # dnslib has no types
-    """dnslib's buffer, which reads and writes names as a server needs them."""
+    """A dnslib buffer whose names are 8-bit clean and within the limits of the protocol."""
 
     data: bytearray
     offset: int
@@ -54,7 +54,7 @@ class MessageBuffer(DNSBuffer):  # type: ignore[misc] # dnslib has no types
         self.pointers: list[int] = []  # offsets of the compression pointers
 
     def decode_name(self, last: int = -1) -> DNSLabel:
-        """Raises dnslib's BufferError where ``read_name`` raises ValueError."""
+        """Read a name with ``read_name``. Raises dnslib's BufferError instead of ValueError."""
         try:
             labels, self.offset = read_name(self._read, self.offset)
         except ValueError as error:
@@ -77,7 +77,7 @@ class MessageBuffer(DNSBuffer):  # type: ignore[misc] # dnslib has no types
         self.append(b"\0")
 
     def put_question(self, question: DNSQuestion, shared: int) -> None:
-        """Append the question; later names are compressed against no more than its last ``shared`` labels."""
+        """Append the question. Later names are compressed against at most its last ``shared`` labels."""
         question.pack(self)
         labels = fold(question.qname.label)
         for at in range(len(labels) - shared):
@@ -111,7 +111,7 @@ class MessageBuffer(DNSBuffer):  # type: ignore[misc] # dnslib has no types
 
 
 class OpaqueRD(RD):  # type: ignore[misc]
-    """Uncompressed rdata, whose names are compressed on packing if the type allows it."""
+    """Uncompressed rdata. Packing compresses the names in it if the type allows this."""
 
     def __init__(self, data: bytes, rdtype: int) -> None:
         super().__init__(data)
@@ -127,7 +127,7 @@ class OpaqueRD(RD):  # type: ignore[misc]
 
 
 class Message(DNSRecord):  # type: ignore[misc]
-    """A dnslib message that reads no rdata but that of OPT. ``pack()`` returns the bytes that were read.
+    """A dnslib message that parses only the rdata of OPT. ``pack()`` returns the bytes that were read.
 
     ``end`` is the offset of the end of the question.
     """
@@ -137,7 +137,7 @@ class Message(DNSRecord):  # type: ignore[misc]
 
     @classmethod
     def parse(cls, packet: bytes, most: int = MAX_QUERY_RECORDS) -> Message:
-        """Raises only DNSError, also for more than ``most`` records. Bytes after the last record are ignored."""
+        """Read a message. Ignores bytes after the last record. Raises only DNSError, also for over ``most`` records."""
         message = cls.parse_header(packet)
         message.parse_question()
         message.parse_records(most)
@@ -145,14 +145,14 @@ class Message(DNSRecord):  # type: ignore[misc]
 
     @classmethod
     def parse_header(cls, packet: bytes) -> Message:
-        """Return a message with its header read, and nothing else. Raises DNSError."""
+        """Return a message of which only the header is read. Raises DNSError."""
         message = cls(DNSHeader(0, 0))
         message.header = DNSHeader.parse(MessageBuffer(packet[: numbers.HEADER_SIZE]))
         message.wire, message.end = packet, numbers.HEADER_SIZE
         return message
 
     def parse_question(self) -> None:
-        """Read the question, unless QDCOUNT is other than 1. Raises DNSError, also for a compressed name."""
+        """Read the question if QDCOUNT is 1. Raises DNSError, also for a compressed name."""
         if self.header.q != 1:
             return
         buffer = MessageBuffer(self.wire)
@@ -173,7 +173,7 @@ class Message(DNSRecord):  # type: ignore[misc]
         self.rr, self.auth, self.ar = ([read_record(buffer) for _ in range(count)] for count in counts)
 
     def find_opt(self) -> RR | None:
-        """Return the OPT, or None. Raises DNSError for two, or for one in a wrong place (RFC 6891 6.1.1)."""
+        """Return the OPT record or None. Raises DNSError for two, or for one in another section (RFC 6891 6.1.1)."""
         if any(record.rtype == numbers.OPT for record in (*self.rr, *self.auth)):
             raise DNSError("OPT outside the additional section")
         found = [record for record in self.ar if record.rtype == numbers.OPT]
@@ -199,7 +199,7 @@ def read_record(buffer: MessageBuffer) -> RR:
 
 
 def _read_options(data: bytes) -> list[EDNSOption]:
-    # dnslib's own loop ends four bytes early: it loses an empty last option (NSID) and accepts a truncated one.
+    # dnslib's own loop ends four bytes early, so it misses an empty last option (NSID) and accepts a truncated one.
     source = Buffer(data)
     options = []
     while source.remaining():
@@ -209,7 +209,7 @@ def _read_options(data: bytes) -> list[EDNSOption]:
 
 
 class Asked(NamedTuple):
-    """The options of a query to which the server responds. If an option is repeated, the first one counts."""
+    """The EDNS options of a query that the server supports. If an option is repeated, the first one counts."""
 
     nsid: bool = False
     cookie: bytes | None = None
@@ -218,7 +218,7 @@ class Asked(NamedTuple):
 
     @classmethod
     def of(cls, opt: RR) -> Asked:
-        """Raises DNSError for a cookie of a wrong length (RFC 7873 5.2.2). Ignores unknown options (RFC 6891 6.1.2)."""
+        """Read the options. Ignores unknown ones (RFC 6891 6.1.2). Raises DNSError for a malformed cookie."""
         options: dict[int, bytes] = {}
         for option in opt.rdata:
             if option.code == numbers.COOKIE and not is_well_formed(option.data):
@@ -233,7 +233,7 @@ NOTHING_ASKED = Asked()
 
 
 class Reply(NamedTuple):
-    """A response, with what the rate limit and the shortcut need to know of it.
+    """A response, with the information that the rate limit and the shortcut need.
 
     ``kind`` is equal for responses that the rate limit counts together. ``verified``: the cookie of the query proved
     the client's address. ``cookie``: the response ends with a cookie. ``cut``: records were left out because they did
@@ -251,7 +251,7 @@ class Reply(NamedTuple):
     pointers: tuple[int, ...] = ()
 
     def moved(self, end: int, limit: int) -> Reply | None:
-        """Return the same records after another question that ends there; None if the response may differ in more."""
+        """Return the response to another question that ends at the offset; None if its records might differ."""
         distance = end - self.question_end
         size = len(self.wire) + distance
         name_size = end - numbers.HEADER_SIZE - 4
@@ -264,7 +264,7 @@ class Reply(NamedTuple):
         return self._replace(wire=bytes(wire), question_end=end)
 
     def truncated(self) -> bytes:
-        """Return the response with TC and no records but OPT, which makes a genuine client retry over TCP."""
+        """Return the response with TC and without records except OPT, so that a genuine client retries over TCP."""
         data = bytearray(self.wire[: self.question_end])
         data[2] |= numbers.TC >> 8
         data[6:12] = bytes((0, 0, 0, 0, 0, bool(self.opt_size)))
@@ -273,26 +273,26 @@ class Reply(NamedTuple):
 
 @dataclass(slots=True)
 class Query:
-    """The parts of a query that were read so far, from which a response is laid out."""
+    """The parts of a query read so far, and the limits of its response."""
 
     message: Message
     transport: Transport
     context: Context
     question: DNSQuestion | None = None
     opt: RR | None = None
-    wanted: Asked = NOTHING_ASKED  # the options of its OPT
-    cookie: bytes | None = None  # for the response
+    wanted: Asked = NOTHING_ASKED  # the options of the query
+    cookie: bytes | None = None  # the option of the response
     verified: bool = False
     reserve: int = 0  # bytes to leave free for a signature
-    limit: int = numbers.MAX_MESSAGE  # of the response in bytes, beside the limits of transport and client
+    limit: int = numbers.MAX_MESSAGE  # bytes of the response; the transport and the client may set lower limits
 
 
 def lay_out(query: Query, rcode: int, result: LookupResult = NO_RECORDS, *, ede: int | None = None) -> Reply:
     """Lay out a response within its limit, with whole RRsets only.
 
-    If an RRset of the answer or authority section does not fit, the response has TC and no records but OPT (RFC 2181 9,
-    RFC 6891 7). If glue does not fit, it has TC and the glue that fits (RFC 9471 3.1). Other addresses are left out
-    without TC.
+    If an RRset of the answer or authority section does not fit, the response has TC and no records except OPT
+    (RFC 2181 9, RFC 6891 7). If glue does not fit, it has TC and the glue that fits (RFC 9471 3.1). Other additional
+    addresses are left out without TC.
     """
     payload, limit = query.context.udp_payload, query.limit
     if query.transport is Transport.UDP:  # RFC 6891 6.2.5
@@ -325,7 +325,7 @@ def lay_out(query: Query, rcode: int, result: LookupResult = NO_RECORDS, *, ede:
 
 
 def _reply_options(query: Query, ede: int | None) -> list[EDNSOption]:
-    """Return the options of a response without padding: those that were asked for, and EDE.
+    """Return the options of a response except padding: those that the query asks for, and EDE.
 
     The cookie is the last, so that the bytes before it are the same for all clients (``ready.py``).
     """
@@ -343,7 +343,7 @@ def _reply_options(query: Query, ede: int | None) -> list[EDNSOption]:
 
 
 def padding_to_block(size: int, limit: int) -> list[EDNSOption]:
-    """Return the padding option of a response that has ``size`` bytes without it; none if it does not fit the limit."""
+    """Return the padding option for a response of ``size`` bytes; none if it would exceed the limit."""
     size += OPTION_HEADER
     return [EDNSOption(numbers.PADDING, bytes(min(-size % PADDING_BLOCK, limit - size)))] if size <= limit else []
 
@@ -351,7 +351,7 @@ def padding_to_block(size: int, limit: int) -> list[EDNSOption]:
 def _put_sections(
     buffer: MessageBuffer, result: LookupResult, limit: int, question: DNSQuestion | None
 ) -> tuple[list[int], bool, bool]:
-    """Append what fits. Returns the records of each section, whether to set TC, and whether any are left out."""
+    """Append the RRsets that fit. Returns the record counts, whether to set TC, and whether any are left out."""
     counts, start = [0, 0, 0], buffer.offset
     rdclass = numbers.IN if question is None else question.qclass
     for section, rrsets in enumerate((result.answer, result.authority, result.glue, result.additional)):
@@ -372,8 +372,8 @@ def _put_sections(
 def _flags(query: Query, rcode: int, result: LookupResult, truncated: bool) -> int:
     """Return the second word of the header (RFC 1035 4.1.1).
 
-    Only RD is copied from the query; RA, AD, CD and Z are clear, as in NSD and Knot. With other opcodes these bits
-    have other meanings (RFC 2136 2.2), so none is copied.
+    Only RD is copied from the query; RA, AD, CD and Z are clear, as in NSD and Knot. With opcodes other than QUERY
+    these bits have other meanings (RFC 2136 2.2), so none is copied.
     """
     bits = query.message.header.bitmap
     opcode = bits & numbers.OPCODE_BITS
@@ -382,7 +382,7 @@ def _flags(query: Query, rcode: int, result: LookupResult, truncated: bool) -> i
 
 
 def _kind(query: Query, rcode: int, result: LookupResult) -> Hashable:
-    """``Reply.kind``: errors by rcode, other responses by rcode, source and, if they have an answer, type."""
+    """Return ``Reply.kind``: the rcode of an error; else rcode, source and, if there is an answer, the type."""
     if query.question is None or rcode not in (numbers.NOERROR, numbers.NXDOMAIN, numbers.YXDOMAIN):
         return rcode
     return rcode, to_wire(result.source), query.question.qtype if result.answer else 0

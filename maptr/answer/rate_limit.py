@@ -1,8 +1,8 @@
 """Response rate limiting (RRL) for UDP responses, against floods with a forged client address.
 
-It follows the description by Vixie and Schryver, as in BIND, NSD and Knot. Each network has one account for each kind
-of response (``Reply.kind``), and one for all kinds together, which limits clients that ask for many different names
-(BIND's ``all-per-second``). The clock is an argument.
+It follows the description by Vixie and Schryver, as BIND, NSD and Knot do. Each client network has one account for each
+kind of response (``Reply.kind``), and one for all kinds together, which limits clients that ask for many different
+names (BIND's ``all-per-second``). The clock is an argument.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from dataclasses import dataclass
 
 from maptr.protocol.address import Network, read_network
 
-# Responses of one kind a second to one network. Resolvers cache responses, so they need few of one kind. The 5 of
-# BIND's example limits the resolvers of a campus; NSD's 200 lets large floods pass.
+# Responses of one kind per second to one network. Resolvers cache responses, so they need few of one kind. The 5 of
+# BIND's example would limit the resolvers of a campus; NSD's 200 lets large floods pass.
 RESPONSES_PER_SECOND = 20.0
-ALL_KINDS = 10  # times this rate for all kinds together: a resolver with an empty cache asks for many names, once each
+ALL_KINDS = 10  # factor for all kinds together: a resolver with an empty cache asks for many names, once each
 SLIP = 2  # every second response over the limit is truncated instead of dropped, as in BIND, NSD and Knot
 WINDOW = 15.0  # seconds for which excess counts: BIND's default
 IPV4_PREFIX = 24  # bits; BIND, NSD and Knot have the same defaults
 IPV6_PREFIX = 56
-# Accounts, some 300 bytes each; BIND has the same default maximum. Accounts over their limit are removed last.
+# Accounts of about 300 bytes; BIND has the same default maximum. Accounts over their limit are removed last.
 TABLE_SIZE = 20_000
-ROUNDING = 1e-6  # seconds: the largest error of adding up prices
+ROUNDING = 1e-6  # seconds: the largest rounding error of a sum of prices
 NO_LOCK = nullcontext()  # for a limiter that one thread uses
 EXEMPT = (read_network("127.0.0.0/8"), read_network("::1/128"))
 
@@ -49,8 +49,8 @@ class Tally:
 class RateLimiter:
     """Counts responses and decides which are sent. ``clock`` is monotonic, in seconds.
 
-    ``tally`` counts the responses not sent in full; the caller may replace it before the first response. With a
-    ``lock``, several threads may use one limiter; only rare paths take the lock. ``responses_per_second`` 0 turns the
+    ``tally`` counts the responses that are not sent in full; the caller may replace it before the first response. With
+    a ``lock``, several threads may use one limiter; only rare paths take the lock. ``responses_per_second`` 0 turns the
     limit off, ``slip`` 0 drops all excess.
     """
 
@@ -78,22 +78,22 @@ class RateLimiter:
         self._most = self._credit + window
         self._network_price = self._price / ALL_KINDS
         self._network_credit = max(1.0, responses_per_second * ALL_KINDS) * self._network_price + ROUNDING
-        # By network and kind, and by network alone.
+        # The keys are (network, kind), and the network for all kinds.
         self._accounts: dict[Hashable, float] = {}
         self._excess: dict[Hashable, int] = {}  # responses over the limit
         self._lock = lock
         self.network = functools.lru_cache(table_size)(self._find_network)
 
     def judge(self, client: str, kind: Hashable) -> Action:
-        """Count one response of a kind to a client's address, and decide whether it is sent."""
+        """Count one response of a kind to a client's address. Returns what to do with it."""
         network = self.network(client)
         limited = () if network is None else self.judge_each([(network, kind)])
         return next((action for _, action in limited), Action.SEND)
 
     def judge_each(self, replies: Sequence[tuple[str, Hashable]]) -> Iterator[tuple[int, Action]]:
-        """Count responses by network and kind. Returns the index and action of those not to be sent in full.
+        """Count responses, given by network and kind. Yields the index and action of those not to be sent in full.
 
-        Responses over the limit of their kind do not count for the limit of all kinds.
+        A response over the limit of its kind does not count toward the limit of all kinds.
         """
         now, accounts = self._clock(), self._accounts
         price, allowed, most = self._price, now + self._credit, now + self._most
@@ -130,7 +130,7 @@ class RateLimiter:
 
     def _forget(self, now: float) -> None:
         """Remove the accounts without debt and, if more than half the table is left, those with the least debt."""
-        # Copying is atomic; other threads count meanwhile.
+        # Copying is atomic, but other threads may count responses during the rest.
         left = {reply: free for reply, free in self._accounts.copy().items() if free > now}
         if len(left) > self._table_size // 2:
             left = dict(heapq.nlargest(self._table_size // 2, left.items(), key=lambda account: account[1]))
@@ -138,7 +138,7 @@ class RateLimiter:
         self._excess = {reply: excess for reply, excess in self._excess.items() if reply in left}
 
     def _find_network(self, client: str) -> str | None:
-        """Return the network of an address as text; None for an exempt address or a text that is not an address."""
+        """Return the network of an address as text; None for an exempt or invalid address."""
         if not self._price:
             return None
         try:

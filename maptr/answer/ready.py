@@ -1,33 +1,33 @@
-"""The shortcut: responses learned from the general path, found by one key and sent from one arena.
+"""The response cache, called the shortcut: ready responses that were learned from the general path.
 
-Nothing here decides what a response says. ``Ready.find`` looks for a ready response to a query. Where it finds none,
-the caller asks the general path (``respond.py``) and passes the response to ``Ready.learn``, which keeps it if other
-queries have the same response.
+This module does not decide the content of a response. ``Ready.find`` looks for a ready response to a query. If there is
+none, the caller asks the general path (``respond.py``) and passes the response to ``Ready.learn``, which keeps it if
+other queries have the same response.
 
-**The key** of a query has two parts: the name in lower case, and the *form*, which is all but the ID and the cookie:
-header, type, class and EDNS. The spelling of the name and the cookie do not matter, because the caller sends
-back the question of the query itself and appends a cookie of its own.
+**The key** of a query has two parts: the name in lower case, and the *form*, which is everything else except the ID and
+the cookie: header, type, class and EDNS. The spelling of the name and the cookie do not matter, because the caller
+sends the question of the query and appends a new cookie.
 
-**The tables:**
+**The tables**, each with its key:
 
 * ``known``: the whole query without its ID. Most queries are found here.
-* ``_forms``: the form, with the tables of all queries of this form, and of the forms that have the same responses.
-* ``Tables.answers``: the name, for responses of one name that exists.
+* ``_forms``: the form. Forms with the same responses share their ``Tables``.
+* ``Tables.answers``: the name, for the response of one existing name.
 * ``Tables.enclosers``: an encloser of the name (RFC 4592 3.3.1), for responses that the names below this encloser
-  share. These are the denials: NXDOMAIN for all names without an existing name between them and the encloser (in a
-  signed zone, with DO, one response for each gap of the chain), NODATA for names with one RRset of another type,
+  share. These are the denials: NXDOMAIN for names without an existing name between them and the encloser (in a
+  signed zone, with DO, one response for each gap of the NSEC chain), NODATA for names with one RRset of another type,
   REFUSED for names outside all zones, and referrals. Once the general path has answered for one of these names with
-  its only RRset, the others are answered from the zone's table in the same way.
+  its only RRset, the zone's table gives the answers for the others in the same way.
 
-A denial differs between names only in the place of its question, so its compression pointers move with the length of
-the question. A name that does not exist is never stored.
+The denials of two names differ only in the length of the question, by which the compression pointers move.
+Nonexistent names are never stored.
 
-**The arena** holds what follows the question in a response, up to the cookie: records and OPT. A ready response is one
-``RECORD``: three iovecs for the kernel (the question, a part of the arena, the cookie), the header, and what the
-counters and the rate limit need. ``udp.py`` copies these records next to each other; ``Ready.response`` joins the
-bytes for other callers.
+**The arena** holds the part of a response between the question and the cookie: records and OPT. A ready response is one
+``RECORD``: three iovecs for the kernel (the question, a part of the arena, the cookie), the header, and values for the
+counters and the rate limit. ``udp.py`` copies these records next to each other; ``Ready.response`` joins the bytes for
+other callers.
 
-**Forgetting:** a response is valid as long as the zones are. A reload makes new zones, for which the server makes a new
+**Expiry:** a response is valid as long as the zones are. A reload makes new zones, for which the server makes a new
 ``Ready``. When a table or the arena is full, the next ``tidy`` clears all tables and the arena.
 """
 
@@ -49,32 +49,32 @@ from maptr.zone.rrset import RRSET
 from maptr.zone.snapshot import INERT, Snapshot, ZoneView
 
 # Three iovecs (address and size): the question, the part of the arena, the cookie. The first and the third address are
-# set when it is sent. Then the header without the ID (8 and 2 bytes), the size of OPT without the cookie, the rcode,
+# set on sending. Then the header without the ID (8 and 2 bytes), the size of OPT without the cookie, the rcode,
 # and the number of the kind of response for the rate limit.
 RECORD = struct.Struct("=6Q8s2sHB3xQ")
-COOKIE_FIELD = 40  # the low byte of the size of the cookie in a record
+COOKIE_FIELD = 40  # the offset of the low byte of the cookie's size
 RCODE_FIELD = 60
 KIND = struct.Struct("=Q")
 KIND_FIELD = 64
-SILENCE = 16  # in place of an rcode: nothing is sent
+SILENCE = 16  # in place of an rcode: no response is sent
 NO_RESPONSE = RECORD.pack(0, 0, 0, 0, 0, 0, bytes(8), bytes(2), 0, SILENCE, 0)
 
 ID = 2  # bytes
 HEADER = HEADER_SIZE - ID  # bytes of the header without the ID
 TYPE_AND_CLASS = 4
-COOKIE_START = TYPE_AND_CLASS + OPT_SIZE + OPTION_HEADER  # from the end of the name
-OPT_START = b"\0\0\x29"  # the root and type 41 (RFC 6891 6.1.2)
+COOKIE_START = TYPE_AND_CLASS + OPT_SIZE + OPTION_HEADER  # the offset from the end of the name
+OPT_START = b"\0\0\x29"  # the root as owner name, and type 41 (RFC 6891 6.1.2)
 CLASS_IN = b"\0\1"
 # The flags, QDCOUNT, ANCOUNT and NSCOUNT of an ordinary query: RD, AD and CD may be set.
 FLAGS = frozenset(bytes((rd, ad_cd)) for rd in (0, 1) for ad_cd in (0, 0x10, 0x20, 0x30))
 ONE_QUESTION = b"\0\1\0\0\0\0"
 CLIENT_OPTION, WHOLE_OPTION = (struct.pack("!HH", COOKIE, size) for size in (CLIENT_COOKIE, WHOLE_COOKIE))
 TC = 0x02  # in the first byte of the flags
-# In place of the number of a gap, for denials that need no proof.
+# Keys in place of the number of a gap, for denials that need no proof.
 ABSENT, NO_DATA = -1, -2
 
-ARENA_SIZE = 1 << 26  # bytes; pages that were never written take no memory
-MAX_RECORDS = 1 << 17  # of answers and denials, some 300 bytes each, and as many whole queries
+ARENA_SIZE = 1 << 26  # bytes; unwritten pages take no memory
+MAX_RECORDS = 1 << 17  # answers and denials, of about 300 bytes each, and as many whole queries
 MAX_TABLES = 1 << 14  # forms and enclosers
 
 Find = Callable[[bytes], bytes | None]
@@ -110,7 +110,7 @@ class Arena:
 
 
 class Template(NamedTuple):
-    """A response with the only RRset of a name, without this RRset: flags, OPT up to the cookie, size of the cookie."""
+    """The response with a name's only RRset, without this RRset: flags, OPT before the cookie, size of the cookie."""
 
     flags: bytes
     opt: bytes
@@ -123,7 +123,7 @@ class Template(NamedTuple):
 
 @dataclass(slots=True)
 class Denial:
-    """A response that many names share, and its records by the end of the question."""
+    """A response that many names share, and its records by the offset of the end of the question."""
 
     reply: Reply
     records: dict[int, bytes] = field(default_factory=dict)
@@ -131,12 +131,12 @@ class Denial:
 
 @dataclass(slots=True)
 class Encloser:
-    """The responses that names below one encloser share.
+    """The responses that the names below one encloser share.
 
-    ``find`` gives the packed RRsets of a name, None for a name that does not exist. ``others`` are the names one label
-    below the encloser at or below which other zones lie. ``gap`` gives the number of the gap of a name, if its denial
-    needs a proof. ``denials`` are by gap. That of ABSENT is for names of any depth, or REFUSED, or with ``only_direct``
-    a referral for names one label below.
+    ``find`` returns the packed RRsets of a name, None if it does not exist. ``others`` are the names one label below
+    the encloser that are, or have below them, other zones. ``gap`` returns the number of the gap that a name is in, if
+    its denial needs a proof. ``denials`` has the denial of each gap. The denial under ABSENT is for names at any depth;
+    with ``only_direct`` it is a referral for names one label below.
     """
 
     find: Find
@@ -149,9 +149,9 @@ class Encloser:
 
 @dataclass(slots=True)
 class Tables:
-    """The responses to queries that differ only in the name and in what does not matter for a response.
+    """The responses to queries that differ only in the name and in fields that do not affect a response.
 
-    ``rdtype`` is the type asked for, ``limit`` the most bytes of a response. ``do``: the client set DO.
+    ``rdtype`` is the query type, ``limit`` the maximum size of a response in bytes. ``do``: the client set DO.
     """
 
     rdtype: bytes
@@ -164,35 +164,33 @@ class Tables:
 class Ready:
     """The ready responses from a snapshot, for one thread and one kind of transport.
 
-    The general path answers for the zones that could not be loaded, and for ``others``, folded origins of zones that
-    are not in the snapshot. ``payload`` is the largest UDP response in bytes, None for streams.
+    It never answers for zones that could not be loaded, nor for ``others``, the folded origins of zones that are not in
+    the snapshot. ``payload`` is the maximum size of a UDP response in bytes, None for streams.
     """
 
     def __init__(self, snapshot: Snapshot, others: Iterable[Labels], payload: int | None) -> None:
         self.known: dict[bytes, bytes] = {}
         self._payload = payload
         self._arena = Arena(ARENA_SIZE)
-        # By form: the size of what follows the name in a query, and the tables.
+        # The value is the number of bytes after the name in a query, and the tables.
         self._forms: dict[bytes, tuple[int, Tables]] = {}
         self._tables: dict[Hashable, Tables] = {}
         self._gaps: dict[bytes, Callable[[bytes], int] | None] = {}
         self._records = self._enclosers = 0
         self._zones = {to_wire(origin): zone for origin, zone in snapshot.zones.items()}
         self._others = frozenset(map(to_wire, (*snapshot.broken, *others)))
-        # The names above all origins, each with the names one label below on the way to an origin.
+        # Each name above an origin, with the names one label below it that lead to an origin.
         self._above: dict[bytes, frozenset[bytes]] = {ROOT: frozenset()}
         for origin in (*self._zones, *self._others):
             for name in _upwards(origin):
                 if name != ROOT:
                     self._above[parent(name)] = self._above.get(parent(name), frozenset()) | {name}
-        # The general path may compress a name of the SOA record against a question below such a name.
+        # The general path may compress names in the SOA record against a question below them.
         self._soa_names = frozenset(name for zone in snapshot.zones.values() for name in _soa_names(zone))
 
     def find(self, key: bytes) -> tuple[bytes, bytes] | None:
-        """Return the record for a query without its ID, and the client's cookie or ``b""``; None for the
-        general path.
-        """
-        # A name may have a zero byte before its end. What this takes for the name is then in no table.
+        """Return the record for a query without its ID, and the client's cookie or ``b""``; None if not ready."""
+        # A label may contain a zero byte; the part before it is then taken for the name, but is not in any table.
         end = key.find(b"\0", HEADER) + 1
         cookie_start = end + COOKIE_START
         form = self._forms.get(key[:HEADER] + key[end:cookie_start])
@@ -213,7 +211,7 @@ class Ready:
         return record, key[cookie_start:] if record[COOKIE_FIELD] else b""
 
     def _find_denial(self, tables: Tables, name: bytes, end: int) -> bytes | None:
-        """Return the record for a question that ends there, from the closest encloser with learned responses."""
+        """Return the record for a question that ends at an offset, from the closest encloser with responses."""
         at, last, get = 0, len(name) - 1, tables.enclosers.get
         while 0 < (size := name[at]) <= MAX_LABEL and (above := at + 1 + size) <= last:
             shared = get(name[above:])
@@ -245,7 +243,7 @@ class Ready:
         return record
 
     def _answer(self, tables: Tables, name: bytes, end: int, template: Template, packed: bytes) -> bytes | None:
-        """Return the record for the only RRset of the name asked; None if the response does not fit the limit."""
+        """Return the record of the response with a name's only RRset; None if it would exceed the limit."""
         body = packed[RRSET.size :] + template.opt
         if end + len(body) + template.cookie > tables.limit:
             return None
@@ -254,7 +252,7 @@ class Ready:
         return self._keep(tables, name, record)
 
     def tidy(self) -> None:
-        """Forget everything if a table or the arena is full. Records found before are then invalid."""
+        """Clear everything if a table or the arena is full. Records found before are then invalid."""
         if (
             self._arena.is_full
             or max(len(self.known), self._records) >= MAX_RECORDS
@@ -266,7 +264,7 @@ class Ready:
             self._records = self._enclosers = 0
 
     def response(self, query: bytes, record: bytes, cookie: bytes) -> bytes:
-        """Return the whole response of a record to a query, with the cookie for the client."""
+        """Return the bytes of a record's response to a query, with the cookie for the client."""
         _, end, body, size, _, with_cookie, head, rest, _, _, _ = RECORD.unpack(record)
         parts = query[:ID], head, rest, query[HEADER_SIZE:end], self._arena.get(body, size)
         return b"".join(parts) + (cookie if with_cookie else b"")
@@ -274,7 +272,7 @@ class Ready:
     # ---- learning
 
     def learn(self, query: bytes, reply: Reply) -> None:
-        """Keep a response of the general path, over this kind of transport, if other queries have the same."""
+        """Keep a response of the general path over this transport if it also fits other queries."""
         tables = None if reply.for_one else self._tables_of(query[ID:], reply.question_end - ID - TYPE_AND_CLASS)
         if tables is None:
             return
@@ -283,7 +281,7 @@ class Ready:
             return
         zone = next((self._zones[above] for above in _upwards(name) if above in self._zones), None)
         if not isinstance(reply.kind, tuple) and (zone is not None or reply.kind != REFUSED):
-            return  # an error, which may depend on the client
+            return  # an error may depend on the client
         packed = None if zone is None else zone.nodes.find(name)
         if name in self._above:
             self._keep(tables, name, self._record(reply))
@@ -293,7 +291,7 @@ class Ready:
         elif packed is None:
             self._learn_absent(tables, name, zone, reply)
         elif name in self._zones or not _is_only_inert(packed) or (tables.do and zone.denial is not None):
-            self._keep(tables, name, self._record(reply))  # the last: a denial with proofs is for one name
+            self._keep(tables, name, self._record(reply))  # with DO, a NODATA response with its proof is for one name
         elif packed[:2] == tables.rdtype:
             self._keep(tables, name, self._record(reply))
             self._learn_template(tables, name, zone, reply, packed)
@@ -301,7 +299,7 @@ class Ready:
             self._share(self._encloser(tables, parent(name), _finder(zone)), NO_DATA, reply)
 
     def _tables_of(self, key: bytes, end: int) -> Tables | None:
-        """Return the tables for a query without its ID, whose name ends there; None if its response is not kept."""
+        """Return the tables for a query without its ID, whose name ends at ``end``; None if it is not ordinary."""
         header, rest, opt = key[:HEADER], key[end:], key[end + TYPE_AND_CLASS :]
         if header[:2] not in FLAGS or header[2:8] != ONE_QUESTION or rest[2:TYPE_AND_CLASS] != CLASS_IN:
             return None
@@ -326,12 +324,12 @@ class Ready:
         return self._forms[form][1]
 
     def _learn_absent(self, tables: Tables, name: bytes, zone: ZoneView, reply: Reply) -> None:
-        """Keep the response to a name that does not exist: a referral or NXDOMAIN."""
-        assert isinstance(reply.kind, tuple)  # noqa: S101 - the caller looked
+        """Keep the response for a name that does not exist: a referral or NXDOMAIN."""
+        assert isinstance(reply.kind, tuple)  # noqa: S101 - the caller has checked this
         rcode, source, rdtype = reply.kind
         if rdtype:
-            return  # it has an answer, unless that was cut
-        if rcode == NOERROR and source in _upwards(parent(name)):  # otherwise a wildcard's
+            return  # the response has an answer, or had one that was truncated
+        if rcode == NOERROR and source in _upwards(parent(name)):  # a referral; otherwise from a wildcard
             shared = self._encloser(tables, parent(name), lambda _: None)
             shared.only_direct = True
             self._share(shared, ABSENT, reply)
@@ -366,7 +364,7 @@ class Ready:
         return record
 
     def _learn_template(self, tables: Tables, name: bytes, zone: ZoneView, reply: Reply, packed: bytes) -> None:
-        """Answer the names below the encloser from the table if this gives the bytes of this response."""
+        """Answer names below the encloser from the zone's table, if this gives the same bytes for this response."""
         cookie = WHOLE_COOKIE if reply.cookie else 0
         wire = reply.wire[: len(reply.wire) - cookie]
         opt = wire[len(reply.wire) - reply.opt_size :] if reply.opt_size else b""
@@ -396,7 +394,7 @@ class Ready:
 
 
 def truncated(record: bytes) -> bytes:
-    """Return the record with TC and no records but OPT, which makes a genuine client retry over TCP."""
+    """Return the record of the response with TC and only OPT, so that a genuine client retries over TCP."""
     _, end, body, size, _, cookie, head, _, opt_size, rcode, kind = RECORD.unpack(record)
     head = bytes((head[0] | TC,)) + head[1:4] + bytes(4)
     rest = bytes((0, bool(opt_size)))
@@ -404,17 +402,17 @@ def truncated(record: bytes) -> bytes:
 
 
 def kind_number(kind: Hashable) -> int:
-    """Return the number of a kind of response in a record."""
+    """Return the number that a record has for a kind of response."""
     return hash(kind) & 0xFFFFFFFFFFFFFFFF
 
 
 def kind_of(record: bytes) -> int:
-    """Return the number of the kind of response of a record."""
+    """Return the number of the kind of response from a record."""
     return int(KIND.unpack_from(record, KIND_FIELD)[0])
 
 
 def _upwards(name: bytes) -> Iterator[bytes]:
-    """Yield a wire name and each name above it, the root last."""
+    """Yield a name in wire format and each of its ancestors, up to the root."""
     yield name
     while name[0]:
         name = parent(name)
@@ -422,17 +420,17 @@ def _upwards(name: bytes) -> Iterator[bytes]:
 
 
 def _is_only_inert(packed: bytes) -> bool:
-    """Return True for one RRset of a type on which no other response depends."""
+    """Return whether a name has only one RRset, of a type that affects no response for another type."""
     return packed[:2] in _INERT and len(packed) == RRSET.size + int.from_bytes(packed[4:8], "big")
 
 
 def _finder(zone: ZoneView) -> Find:
-    """``PackedNodes.find``, without a check for text if all nodes are packed."""
+    """Return ``PackedNodes.find``, or a faster equivalent if all nodes are packed."""
     return zone.nodes.table.get if zone.nodes.packer is None else zone.nodes.find
 
 
 def _soa_names(zone: ZoneView) -> Iterator[bytes]:
-    """Yield the names in the SOA record and those above them, below the origin."""
+    """Yield the names in the SOA record and their ancestors below the origin."""
     soa = zone.soa.rdatas[0]
     primary, end = read_wire(soa, 0)
     for labels in (primary, read_wire(soa, end)[0]):

@@ -1,15 +1,15 @@
 """The general path: the bytes of a query and a Snapshot in, the bytes of a response out.
 
-The rules apply in this order; the first that settles the response ends the sequence:
+The steps are taken in this order; the first one that decides the response ends the sequence:
 
 1. No response to a message without a whole header, or to a response.
 2. The opcode and the question: NOTIMP or FORMERR (``_check_question``).
 3. EDNS and the cookie: FORMERR, BADVERS or BADCOOKIE (``_check_edns``).
 4. Responses that are the same for all names: cookies without a question, refused classes and types (``_settle``).
-5. UPDATE and NOTIFY, class CHAOS, then the zone's answer, or SERVFAIL or REFUSED without one (``_answer``).
+5. UPDATE, NOTIFY and class CHAOS; then the answer of the zone, or SERVFAIL or REFUSED without a zone (``_answer``).
 
 Pure: no socket, thread, clock, log or file. ``lookup.py`` has the algorithm for zones, ``message.py`` reads and writes
-messages and the options of EDNS.
+messages and EDNS options.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def respond(
     client: str = "",
     context: Context = PLAIN,
 ) -> bytes | None:
-    """Return the response to a query; None if the server sends nothing. Raises nothing, for any bytes.
+    """Return the response to a query; None if the server sends no response. Never raises an exception.
 
     ``client`` is the client's IP address, to which cookies are bound.
     """
@@ -54,9 +54,9 @@ def make_reply(
     reserve: int = 0,
     rcode: int | None = None,
 ) -> Reply | None:
-    """As ``respond``, with what the rate limit and the shortcut need to know of the response.
+    """Return the response as ``respond`` does, with the information that the rate limit and the shortcut need.
 
-    ``reserve`` bytes of the limit are left free for a signature. ``rcode``, if already decided, is the response to a
+    ``reserve`` bytes of the limit are left free for a signature. ``rcode``, if not None, is the response to a
     well-formed query: an error, or NOERROR with AA for the start of a zone transfer.
     """
     if len(query) < numbers.HEADER_SIZE or query[2] & 0x80:
@@ -71,7 +71,7 @@ def make_reply(
 
 
 def _check_question(asked: Query, rcode: int | None) -> Reply | None:
-    """Check the opcode, and read the question."""
+    """Check the opcode, and read the question. Returns an error response, or None."""
     message = asked.message
     opcode = message.header.opcode
     if opcode not in (numbers.QUERY, numbers.NOTIFY, numbers.UPDATE):
@@ -86,7 +86,7 @@ def _check_question(asked: Query, rcode: int | None) -> Reply | None:
     if opcode == numbers.UPDATE and (
         question is None or question.qtype != numbers.SOA or question.qclass != numbers.IN
     ):
-        # The question of an UPDATE is a zone section (RFC 2136 2.3). dnspython cannot read responses with another one.
+        # The question of an UPDATE is a zone section (RFC 2136 2.3). dnspython cannot read a response with any other.
         return lay_out(
             asked, numbers.NOTIMP if question is not None and question.qtype == numbers.SOA else numbers.FORMERR
         )
@@ -95,11 +95,11 @@ def _check_question(asked: Query, rcode: int | None) -> Reply | None:
 
 
 def _check_edns(asked: Query, rcode: int | None, client: str) -> Reply | None:
-    """Read the records, of which only OPT matters, and verify the cookie."""
+    """Read the records, of which only OPT is used, and verify the cookie. Returns an error response, or None."""
     message = asked.message
     header = message.header
     if header.opcode == numbers.UPDATE and header.a + header.auth + header.ar > MAX_QUERY_RECORDS and rcode is None:
-        return None  # an UPDATE may have many records, and the response does not depend on them
+        return None  # an UPDATE may have many records, but the response does not depend on them
     try:
         message.parse_records()
         opt = message.find_opt()
@@ -142,18 +142,18 @@ def _settle(asked: Query, rcode: int | None) -> Reply | None:
 
 
 def _answer(asked: Query, snapshot: Snapshot) -> Reply:
-    """Return the response that depends on the name."""
+    """Return the response for the name of the question."""
     question = asked.question
-    assert question is not None  # noqa: S101 - ``_settle`` answers without one
+    assert question is not None  # noqa: S101 - ``_settle`` answers queries without a question
     name, opcode = question.qname.label, asked.message.header.opcode
     folded = fold(name)
     if opcode == numbers.UPDATE:
-        # RFC 2136 3.1 and 3.3, with the rcodes of BIND. Zones change by their files only.
+        # RFC 2136 3.1 and 3.3, with the rcodes of BIND. Zones change only when their files do.
         if folded in snapshot.zones:
             return lay_out(asked, numbers.REFUSED, ede=EDE_PROHIBITED)
         return lay_out(asked, numbers.NOTAUTH)
     if opcode == numbers.NOTIFY:
-        # As the primary of its zones the server refuses NOTIFY (RFC 1996 3.11), as NSD and PowerDNS do.
+        # The server is the primary of its zones, so it refuses NOTIFY (RFC 1996 3.11), as NSD and PowerDNS do.
         return lay_out(asked, numbers.REFUSED if folded in snapshot.zones else numbers.NOTAUTH)
     if question.qclass == numbers.CH:
         identity = look_up_chaos(name, question.qtype, asked.context.identity)
@@ -169,8 +169,8 @@ def _answer(asked: Query, snapshot: Snapshot) -> Reply:
     amplifies = bool(result.answer) and (question.qtype == numbers.RRSIG or folded == zone.origin)
     if asked.transport is not Transport.UDP or not amplifies:
         return lay_out(asked, result.rcode, result)
-    # Answers at the apex and to type RRSIG amplify the most traffic, because they grow with the keys and signatures.
-    # Without a valid cookie, the client's address may be forged, so they have the limit of a response without EDNS.
+    # Answers at the apex and to type RRSIG amplify traffic most, because they grow with the keys and signatures.
+    # Without a valid cookie, the client's address may be forged, so their limit is that of a response without EDNS.
     if not asked.verified:
         asked.limit = MIN_PAYLOAD
     reply = lay_out(asked, result.rcode, result)

@@ -13,8 +13,8 @@ from maptr.protocol.numbers import RRSIG
 from maptr.zone.rrset import rdatas_of, split_rrsets
 from maptr.zone.snapshot import ZoneView
 
-# Seconds. BIND, Knot and `maptr zone sign` have signed again before that: Knot, with its defaults and a TTL of a day,
-# 58 hours before the end.
+# Seconds. BIND, Knot and `maptr zone sign` renew signatures earlier than that: Knot, with its defaults and a TTL of a
+# day, 58 hours before they expire.
 EXPIRING = 2 * 86400
 _TIMES = struct.Struct("!2I")  # expiration and inception, at byte 8 of an RRSIG (RFC 4034 3.1)
 
@@ -43,14 +43,14 @@ class SignatureState:
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """The time in which all signatures of a zone are valid, Unix time: last inception to first expiration."""
+    """The period in which all signatures of a zone are valid, in Unix time: last inception to first expiration."""
 
     begins: int
     expires: int
 
     @classmethod
     def of(cls, zone: ZoneView, now: float) -> Validity | None:
-        """Return the validity, or None for a zone whose apex is not signed (RFC 4035 2.2). Reads every signature."""
+        """Return the period, or None for a zone whose apex is not signed (RFC 4035 2.2). Reads every signature."""
         if RRSIG not in zone.nodes[zone.origin]:
             return None
         packed = (zone.nodes.read(name) for name in zone.nodes.special)
@@ -61,7 +61,7 @@ class Validity:
         return cls(begins, min(unwrap(expiration, int(now)) for expiration, _ in times))
 
     def state(self, now: float, *, expiring: int = EXPIRING) -> SignatureState:
-        """Return the state at a time. EXPIRING begins that many seconds before the expiration."""
+        """Return the state at the time ``now``. EXPIRING begins ``expiring`` seconds before the expiration."""
         if self.expires <= now:
             return SignatureState(Signatures.EXPIRED, self.expires)
         if self.begins > now:
@@ -76,5 +76,5 @@ def signature_state(zone: ZoneView, now: float, *, expiring: int = EXPIRING) -> 
 
 
 def unwrap(stamp: int, now: int) -> int:
-    """Return the time nearest to now that has these 32 bits (RFC 4034 3.1.5)."""
+    """Return the time nearest to ``now`` whose lower 32 bits are ``stamp`` (RFC 4034 3.1.5)."""
     return now + ((stamp - now + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000

@@ -1,8 +1,8 @@
 """The keys of a signed zone: their roles, states and files.
 
 A key folder has one PEM file (PKCS #8) for each key, ``<role>-<algorithm>-<key tag>.<state>.pem``, which only its owner
-can read. A key rollover adds, renames and removes files. No text made here, of an error either, has the content of a
-file. dnspython reads, writes and generates the keys.
+can read. A key rollover adds, renames and removes files. No string representation and no error message contains key
+material. dnspython reads, writes and generates the keys.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from maptr.files import PRIVATE, keep
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import SECURE_ENTRY_POINT, ZONE_KEY
 
-if TYPE_CHECKING:  # these need the package cryptography, an extra, as do the late imports below
+if TYPE_CHECKING:  # these modules and the late imports below need the package cryptography, an optional dependency
     from dns.dnssecalgs.base import GenericPrivateKey
     from dns.rdtypes.ANY.DNSKEY import DNSKEY
 
 FOLDER_MODE = 0o700
 OTHERS = 0o077  # permission bits of group and others
-MAX_PEM = 4096  # bytes; a PKCS #8 key of either algorithm has some 240
-MAX_KEYS = 16  # in a folder: no rollover needs more, and the DNSKEY response stays small
-CURVE = "secp256r1"  # of ECDSAP256SHA256 (RFC 6605)
+MAX_PEM = 4096  # bytes; a PKCS #8 key of either algorithm has about 240
+MAX_KEYS = 16  # keys in a folder: no rollover needs more, and the DNSKEY response stays small
+CURVE = "secp256r1"  # the curve of ECDSAP256SHA256 (RFC 6605)
 EXAMPLE = "csk-ecdsap256sha256-12345.active.pem"
 
 
 class Role(enum.StrEnum):
-    """What a key signs: the DNSKEY RRset (KSK), the rest (ZSK), or both (CSK)."""
+    """The role of a key: it signs the DNSKEY RRset (KSK), the other RRsets (ZSK), or both (CSK)."""
 
     KSK = "ksk"
     ZSK = "zsk"
@@ -45,10 +45,10 @@ class Role(enum.StrEnum):
 
 
 class KeyState(enum.StrEnum):
-    """The state of a key in a rollover. In all three states, it is in the DNSKEY RRset.
+    """The state of a key in a rollover. The DNSKEY RRset has the keys of all three states.
 
-    A ZSK signs only while active (pre-publication, RFC 7583 2.1). A KSK or CSK signs in every state, and CDS
-    and DS have the active ones (double signature, RFC 7583 2.2).
+    A ZSK signs only while active (pre-publication, RFC 7583 2.1). A KSK or CSK signs in every state, but CDS
+    and DS refer only to active keys (double signature, RFC 7583 2.2).
     """
 
     PUBLISHED = "published"
@@ -64,12 +64,12 @@ class Algorithm(enum.StrEnum):
 
     @property
     def number(self) -> int:
-        """RFC 6605 8, RFC 8080 6."""
+        """The algorithm number (RFC 6605 8, RFC 8080 6)."""
         return {Algorithm.ECDSAP256SHA256: 13, Algorithm.ED25519: 15}[self]
 
     @property
     def private_class(self) -> type[GenericPrivateKey]:
-        """dnspython's class of private keys. Raises MissingExtra."""
+        """dnspython's class for private keys of this algorithm. Raises MissingExtra."""
         require_cryptography()
         import dns.dnssecalgs
 
@@ -83,7 +83,7 @@ _NAME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ZoneKey:
-    """A key pair. The texts of this class do not contain the private key."""
+    """A key pair. Its string representations do not contain the private key."""
 
     role: Role
     state: KeyState
@@ -97,19 +97,19 @@ class ZoneKey:
 
     @property
     def rdata(self) -> bytes:
-        """The DNSKEY record as wire."""
+        """The rdata of the DNSKEY record in wire format."""
         return self.dnskey.to_wire() or b""
 
     @property
     def tag(self) -> int:
-        """RFC 4034 appendix B."""
+        """The key tag (RFC 4034 appendix B)."""
         import dns.dnssec
 
         return dns.dnssec.key_id(self.dnskey)
 
     @property
     def is_entry(self) -> bool:
-        """Whether the parent's DS is, or is going to be, for this key."""
+        """Whether the parent has, or is going to have, a DS record for this key."""
         return self.role is not Role.ZSK and self.state is KeyState.ACTIVE
 
     def __str__(self) -> str:
@@ -118,10 +118,7 @@ class ZoneKey:
 
 @dataclass(frozen=True, slots=True)
 class KeySet:
-    """The keys of one zone, from which a validator can build a chain of trust (RFC 4035 2.2).
-
-    Raises SigningError for keys from which it cannot.
-    """
+    """The keys of one zone. Raises SigningError if they allow no chain of trust (RFC 4035 2.2)."""
 
     keys: tuple[ZoneKey, ...]
 
@@ -138,7 +135,7 @@ class KeySet:
 
     @property
     def zone_signers(self) -> tuple[ZoneKey, ...]:
-        """The keys that sign all RRsets except those of ``dnskey_signers``."""
+        """The keys that sign all RRsets except DNSKEY, CDS and CDNSKEY."""
         return tuple(
             key for key in self.keys if key.role is Role.CSK or (key.role is Role.ZSK and key.state is KeyState.ACTIVE)
         )
@@ -150,19 +147,19 @@ class KeySet:
 
     @property
     def entries(self) -> tuple[ZoneKey, ...]:
-        """The keys for which the parent has, or is going to have, a DS."""
+        """The keys for which the parent has, or is going to have, a DS record."""
         return tuple(key for key in self.keys if key.is_entry)
 
 
 def ds_rdata(origin: Labels, key: ZoneKey) -> bytes:
-    """Return the DS record of a key, which is also its CDS, with SHA-256 (RFC 8624 3.3)."""
+    """Return the rdata of a key's DS and CDS records, with SHA-256 (RFC 8624 3.3)."""
     import dns.dnssec
 
     return dns.dnssec.make_ds(dns.name.Name((*origin, b"")), key.dnskey, "SHA256").to_wire() or b""
 
 
 def require_cryptography() -> None:
-    """Raises MissingExtra if the package cryptography is not installed."""
+    """Raise MissingExtra if the package cryptography is not installed."""
     if find_spec("cryptography") is None:
         raise MissingExtra("signing needs the package cryptography: pip install 'maptr[dnssec]'")
 
@@ -176,10 +173,10 @@ class KeyFile(NamedTuple):
 
 
 def read_keys(folder: Path) -> list[KeyFile]:
-    """Return the keys in the folder by file name; files whose names do not end in ``.pem`` are ignored.
+    """Return the keys in the folder, sorted by file name. Ignores files whose names do not end in ``.pem``.
 
-    Raises SigningError for a folder or file that others can read, for a name that does not fit its key, and if the
-    package cryptography is missing; OSError if the folder or a file cannot be read.
+    Raises SigningError for a folder or file that other users can read, for a file name that does not match its key,
+    and if the package cryptography is missing; OSError if the folder or a file cannot be read.
     """
     require_cryptography()
     try:
@@ -205,12 +202,12 @@ def read_keys(folder: Path) -> list[KeyFile]:
 
 
 def read_key_set(folder: Path) -> KeySet:
-    """Return the keys in the folder, to sign with. Raises what ``read_keys`` and ``KeySet`` do."""
+    """Return the keys in the folder as a ``KeySet``. Raises the errors of ``read_keys`` and ``KeySet``."""
     return KeySet(tuple(file.key for file in read_keys(folder)))
 
 
 def add_key(folder: Path, role: Role, algorithm: Algorithm, state: KeyState) -> KeyFile:
-    """Make a key and its file, and the folder if it does not exist. Raises SigningError and OSError."""
+    """Generate a key and write its file; create the folder if it does not exist. Raises SigningError and OSError."""
     private_class = algorithm.private_class
     folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     taken = {file.key.tag for file in read_keys(folder)}
@@ -218,16 +215,16 @@ def add_key(folder: Path, role: Role, algorithm: Algorithm, state: KeyState) -> 
         raise SigningError(f"there are {MAX_KEYS} keys already", filename=str(folder))
     while True:
         key = ZoneKey(role, state, algorithm, private_class.generate())  # type: ignore[attr-defined]
-        if key.tag not in taken:  # tags need not be unique (RFC 4034 appendix B), but file names must
+        if key.tag not in taken:  # key tags need not be unique (RFC 4034 appendix B), but file names must be
             break
     path = folder / _name(key)
-    keep(path, key.private.to_pem())  # atomic: a server may look at the folder at any time
+    keep(path, key.private.to_pem())  # atomic, because a server may read the folder at any time
     _sync(folder)
     return KeyFile(path, key)
 
 
 def set_state(folder: Path, tag: int, state: KeyState) -> KeyFile:
-    """Give a key another state, by renaming its file. Raises SigningError and OSError."""
+    """Change the state of a key by renaming its file. Raises SigningError and OSError."""
     path, key = _find(folder, tag)
     key = replace(key, state=state)
     moved = path.rename(folder / _name(key))
@@ -257,7 +254,7 @@ def _name(key: ZoneKey) -> str:
 
 
 def _read(path: Path) -> ZoneKey:
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # does not wait for the writer of a FIFO
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a FIFO must not block
     with os.fdopen(handle, "rb") as file:
         mode = os.fstat(handle).st_mode
         if not stat.S_ISREG(mode):
@@ -298,7 +295,7 @@ def _check_mode(path: Path, mode: int, wanted: int) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Write the folder to disk, so that a new, renamed or removed file survives a power failure."""
+    """Flush the folder to disk, so that changes of its files survive a power failure."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

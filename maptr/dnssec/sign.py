@@ -1,11 +1,11 @@
-"""Signing a zone: NSEC, ZONEMD, DNSKEY, CDS and the signatures, and when a zone is signed again.
+"""Zone signing: NSEC, ZONEMD, DNSKEY, CDS and RRSIG records, and the rule for when a zone is signed again.
 
-Pure functions over values. The signature over an RRset is made by dnspython's private keys (``dns.dnssecalgs``). The
-rest is done on packed tables (``zone/rrset.py``), because ``dns.dnssec.sign`` and ``dns.dnssec.sign_zone``
+Pure functions over values. dnspython's private keys (``dns.dnssecalgs``) make the signature over an RRset. The rest
+works on packed tables (``zone/rrset.py``), because ``dns.dnssec.sign`` and ``dns.dnssec.sign_zone``
 
 * need a dnspython object for each name, record and RRset, which takes five times as long,
-* make each signature anew: a change of one name would be an IXFR of the whole zone,
-* count glue among the types of the NSEC at a delegation, and know neither CDS nor ZONEMD.
+* renew every signature: a change of one name would be an IXFR of the whole zone,
+* list glue among the types of the NSEC at a delegation, and support neither CDS nor ZONEMD.
 
 Signing needs the package cryptography (``pip install 'maptr[dnssec]'``).
 """
@@ -29,19 +29,19 @@ from maptr.zone.diff import ZoneDiff, stripped
 from maptr.zone.snapshot import PackedNodes, ZoneView
 from maptr.zone.zonemd import SHA384, SIMPLE, canonical_rrset, zone_digest
 
-SIGNATURE_SIZE = 64  # bytes, of both algorithms (RFC 6605 4, RFC 8080 4)
-PROGRESS_STEP = 100  # names
+SIGNATURE_SIZE = 64  # bytes, for both algorithms (RFC 6605 4, RFC 8080 4)
+PROGRESS_STEP = 100  # names between two progress reports
 
 Progress = Callable[[int, int], None]
-"""Called at intervals with the number of names that are signed, and of all names."""
+"""A callback that gets the number of names signed so far and the number of all names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """How a zone is signed now (Unix time): one rule for ``maptr zone sign`` and for the server.
+    """The parameters for signing a zone at the time ``now`` (Unix time), by ``maptr zone sign`` or by the server.
 
-    A new version has the serial of the zone if that is newer than the old one's, else the next one in the style
-    ("increment", "date", "unix"). Signatures that last long enough are kept; none with ``force``.
+    A new version has the serial of the unsigned zone if that is newer than the old version's, otherwise the next serial
+    in the style ("increment", "date", "unix"). Signatures that last long enough are kept, unless ``force`` is set.
     """
 
     keys: KeySet
@@ -51,7 +51,7 @@ class Renewal:
     force: bool = False
 
     def renew(self, zone: ZoneView, old: ZoneView | None, progress: Progress = lambda done, total: None) -> ZoneView:
-        """Return the zone, signed. ``old``, the version that was signed before, if nothing has to change."""
+        """Return the signed zone, or ``old``, the version that was signed before, if nothing has to change."""
         if old is not None and self.is_good(old, zone):
             return old
         return self.sign(zone, old, progress)
@@ -59,7 +59,7 @@ class Renewal:
     def is_good(self, old: ZoneView, zone: ZoneView) -> bool:
         """Return whether ``old`` has the same records and keys, signatures that are not due, and no older serial.
 
-        No signature is verified. Never with ``force``.
+        Signatures are not verified. With ``force`` the result is always False.
         """
         return (
             not self.force
@@ -69,10 +69,10 @@ class Renewal:
         )
 
     def sign(self, zone: ZoneView, old: ZoneView | None, progress: Progress = lambda done, total: None) -> ZoneView:
-        """Return the zone with new signatures, whether they are due or not. The same arguments give the same zone.
+        """Return the signed zone, even if no signature is due. The same arguments give the same zone.
 
-        The signatures of ``old`` are kept that cover the same records by the same keys and last long enough, so that an
-        IXFR to secondaries has only what changed.
+        Signatures of ``old`` by the same keys over the same records are kept if they last long enough, so that an IXFR
+        to secondaries has only the changes.
         """
         serial, policy, now = zone.serial, self.policy, int(self.now)
         if old is not None and not is_newer(serial, old.serial):
@@ -87,7 +87,7 @@ class Renewal:
         signer = _Signer(self.keys, apex.name, policy, now, None if self.force else old)
         bitmap_of = functools.cache(rrset.bitmap)  # most names have the same types
         for count, owner in enumerate(owners):
-            to_come = (ZONEMD,) if policy.zonemd and owner is apex else ()  # the digest is made last
+            to_come = (ZONEMD,) if policy.zonemd and owner is apex else ()  # the digest is computed last
             types = frozenset((*owner.rrsets, RRSIG, NSEC, *to_come))
             rdata = owners[(count + 1) % len(owners)].name + bitmap_of(types)
             owner.rrsets[NSEC] = _records(NSEC, bare.negative_soa.ttl, [rdata])  # RFC 9077 3
@@ -106,7 +106,7 @@ class Renewal:
 
 
 def is_current(old: ZoneView, zone: ZoneView, keys: KeySet, policy: SigningPolicy) -> bool:
-    """Return whether ``old`` is this zone, except for its serial, signed by these keys. Times are not compared."""
+    """Return whether ``old`` is this zone, signed by these keys. Ignores the serial and the times of signatures."""
     if old.origin != zone.origin or ZoneDiff.between(stripped(old, zone.serial), stripped(zone)):
         return False
     ttl = zone.soa.ttl if policy.dnskey_ttl is None else policy.dnskey_ttl
@@ -132,7 +132,7 @@ def is_current(old: ZoneView, zone: ZoneView, keys: KeySet, policy: SigningPolic
 
 
 def due(view: ZoneView, policy: SigningPolicy, now: float) -> int:
-    """When the signatures of a zone must be renewed, Unix time. Raises SigningError for a zone without signatures."""
+    """Return the Unix time at which signatures must be renewed. Raises SigningError for a zone without signatures."""
     found = signature_state(view, now)
     if found.expires is None:
         raise SigningError("no signatures")
@@ -154,7 +154,7 @@ def apex_records(origin: Labels, keys: KeySet, cds: Children) -> dict[int, list[
 class _Owner:
     """An authoritative name, with the packed records of its RRsets.
 
-    The RRsets in ``glue`` are not authoritative; NS at a delegation is not signed (RFC 4035 2.2).
+    The RRsets in ``glue`` are not authoritative. The NS RRset of a delegation is not signed (RFC 4035 2.2).
     """
 
     name: bytes
@@ -169,7 +169,7 @@ class _Owner:
                 self.signatures[rdtype] = signer.signatures(self.name, rdtype, self.rrsets[rdtype], known)
 
     def packed(self) -> bytes:
-        """Return all RRsets in order of type. Signatures are in order of the type covered, with their least TTL."""
+        """Return all RRsets by type. Signatures are in order of the type covered, with the lowest TTL of all."""
         ttl = min(rrset.ttl_of(self.rrsets[rdtype]) for rdtype in self.signatures)
         rdatas = [rdata for _, made in sorted(self.signatures.items()) for rdata in made]
         rrsets = {**self.rrsets, **self.glue, RRSIG: _records(RRSIG, ttl, rdatas)}
@@ -177,7 +177,7 @@ class _Owner:
 
 
 def _owners(zone: ZoneView) -> list[_Owner]:
-    """Return the names that get NSEC, in canonical order, the apex first: no names below a delegation or a DNAME."""
+    """Return the names that get an NSEC record, in canonical order: all but those below a delegation or a DNAME."""
     owners: list[_Owner] = []
     apex = to_wire(zone.origin)
     top: Labels | None = None
@@ -200,30 +200,27 @@ def _records(rdtype: int, ttl: int, rdatas: Iterable[bytes]) -> bytes:
 # ---- signatures
 
 _Known = Mapping[tuple[int, int, int], bytes]
-"""The signatures of one name that are kept, by type covered, algorithm and key tag."""
+"""The signatures of one name that can be kept, by type covered, algorithm and key tag."""
 
 
 class _Signer:
-    """Signs the RRsets of a zone, each with the keys that are for it.
-
-    The signatures of ``old``, a version that was signed before, are not verified.
-    """
+    """Signs the RRsets of a zone, or keeps signatures of ``old``, an earlier version, without verifying them."""
 
     def __init__(self, keys: KeySet, apex: bytes, policy: SigningPolicy, now: int, old: ZoneView | None) -> None:
         self._apex = apex
         self._policy, self._now = policy, now
-        # 32 bits that wrap in 2106 (RFC 4034 3.1.5).
+        # The times have 32 bits, which wrap around in 2106 (RFC 4034 3.1.5).
         self._times = (now + policy.lifetime) % 2**32, (now - policy.inception) % 2**32
         self._dnskey_signers = [(key, key.tag) for key in keys.dnskey_signers]
         self._zone_signers = [(key, key.tag) for key in keys.zone_signers]
         self._old = None if old is None else old.nodes
         dnskey = None if old is None else old.nodes[old.origin].get(DNSKEY)
-        # Two keys can have the same tag (RFC 4034 appendix B): the key itself must have been in the zone.
+        # Two keys can have the same tag (RFC 4034 appendix B), so the DNSKEY records are compared.
         same = [key for key in keys.keys if dnskey and key.rdata in dnskey.rdatas]
         self._same_keys = {(key.algorithm.number, key.tag) for key in same}
 
     def signatures(self, owner: bytes, rdtype: int, records: bytes, known: _Known) -> list[bytes]:
-        """Return the RRSIG rdatas over packed records, from ``known`` if they are there."""
+        """Return the RRSIG rdatas over packed records, taken from ``known`` where possible."""
         keys: list[tuple[ZoneKey, int]]
         keys = self._dnskey_signers if rdtype in (DNSKEY, CDS, CDNSKEY) else self._zone_signers
         made = []
@@ -234,13 +231,13 @@ class _Signer:
                 data = data or canonical_rrset(owner, rdtype, records)
                 labels, ttl = count_labels(owner), rrset.ttl_of(records)
                 rdata = rrset.RRSIG_HEAD.pack(rdtype, key.algorithm.number, labels, ttl, *self._times, tag) + self._apex
-                # Deterministic (RFC 6979): no signature depends on the quality of random numbers.
+                # Deterministic signatures (RFC 6979) do not depend on the quality of random numbers.
                 rdata += key.private.sign(rdata + data, deterministic=True)
             made.append(rdata)
         return made
 
     def known(self, owner: bytes, rrsets: Mapping[int, bytes]) -> _Known:
-        """Return the signatures over exactly these packed records that last long enough."""
+        """Return the old signatures over exactly these packed records that last long enough."""
         before = {} if self._old is None else dict(rrset.split_rrsets(self._old.find(owner) or b""))
         found: dict[tuple[int, int, int], bytes] = {}
         for rdata in rrset.rdatas_of(before.get(RRSIG, b"")):
@@ -259,13 +256,13 @@ class _Signer:
         return found
 
     def _lasts(self, expiration: int, inception: int) -> bool:
-        """Return whether a signature is valid now and will be for long enough."""
+        """Return whether a signature is valid now and lasts long enough to be kept."""
         left = unwrap(expiration, self._now) - self._now
         return unwrap(inception, self._now) <= self._now and self._policy.keep < left <= self._policy.lifetime
 
 
 def count_labels(owner: bytes) -> int:
-    """Return the number of labels in a signature: without the root and a wildcard (RFC 4034 3.1.3)."""
+    """Return the value of an RRSIG's labels field, which does not count the root and a wildcard (RFC 4034 3.1.3)."""
     count = at = 0
     while owner[at]:
         count += 1

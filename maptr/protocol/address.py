@@ -1,4 +1,4 @@
-"""Addresses in configuration: to listen on, to notify, to allow. Only IP address literals; no host is looked up."""
+"""Addresses and networks in the configuration. Only IP address literals are accepted; host names are not resolved."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Address(NamedTuple):
-    """An IP address literal and a port. A listener takes port 0 as any free port."""
+    """An IP address literal and a port. For a listener, port 0 means any free port."""
 
     host: str
     port: int
@@ -35,18 +35,18 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-CLIENT_IPV6_PREFIX = 64  # bits: a client with one address of a link has all of them (RFC 4291 2.5.1)
+CLIENT_IPV6_PREFIX = 64  # bits: a client can use every address of its link (RFC 4291 2.5.1)
 
 
 def client_of(address: str) -> str:
-    """Return what counts as one client: an IPv4 address, or the network of an IPv6 link."""
+    """Return the key under which a client is counted: its IPv4 address, or the /64 network of its IPv6 address."""
     if ":" not in address:
         return address
     return str(ipaddress.IPv6Network((address.partition("%")[0], CLIENT_IPV6_PREFIX), strict=False))
 
 
 def read_network(text: str) -> Network:
-    """Return an address or a prefix (``192.0.2.0/24``). Raises ValueError, also for a prefix with host bits."""
+    """Read an address or a prefix (``192.0.2.0/24``). Raises ValueError, also for a prefix with host bits."""
     try:
         return ipaddress.ip_network(text)
     except ValueError as error:
@@ -55,7 +55,7 @@ def read_network(text: str) -> Network:
 
 
 def read_target(text: str) -> Address:
-    """``HOST:PORT``, or an address without a port, which means port 53. Raises ValueError."""
+    """Read ``HOST:PORT``, or an address without a port, which means port 53. Raises ValueError."""
     try:
         return Address(str(ipaddress.ip_address(text)), PORT)
     except ValueError:

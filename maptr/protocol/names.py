@@ -1,7 +1,7 @@
 """Domain names as tuples of labels, without the root: presentation format, wire format, and comparison.
 
-Labels keep their case; ``fold`` gives the form that compares. The walk and the zone writer use these names instead of
-dnspython's, which take longer to import and to make.
+Labels keep their case; ``fold`` returns the form to compare. The walk and the zone writer use these names instead of
+dnspython's, which take longer to import and to create.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ MAX_NAME = 255  # RFC 1035 2.3.4, in bytes of wire format, the root label includ
 MAX_JUMPS = 126  # a name of 255 bytes has at most 127 labels, so it needs no more compression pointers
 ROOT, WILDCARD = b"\0", b"\1*"  # in wire format: RFC 1035 3.1, RFC 4592 2.1.1
 
-# The bytes that presentation format keeps. All others, the colon among them, are written as \DDD: Knot refuses an
-# unescaped colon, and every zone reader accepts \DDD.
+# The bytes that presentation format writes unescaped. All others are written as \DDD, which every zone reader accepts;
+# they include the colon, because Knot refuses an unescaped colon.
 _PLAIN = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_/=~*+"
 _PLAIN_NAME = _PLAIN + b"."
 _SHOWN = [chr(octet) if octet in _PLAIN else f"\\{octet:03d}" for octet in range(256)]
@@ -74,7 +74,7 @@ def check(labels: Labels) -> Labels:
 
 
 def to_text(labels: Labels) -> str:
-    """Absolute presentation format, with ``\\DDD`` for every byte that some zone reader could misread."""
+    """Return the absolute name in presentation format, with ``\\DDD`` for bytes that a zone reader could misread."""
     joined = b".".join(labels)
     if joined.count(b".") == len(labels) - 1 and not joined.translate(None, _PLAIN_NAME):
         return joined.decode("ascii") + "."
@@ -82,7 +82,7 @@ def to_text(labels: Labels) -> str:
 
 
 def to_wire(labels: Labels) -> bytes:
-    """Uncompressed wire format (RFC 1035 3.1)."""
+    """Return the name in uncompressed wire format (RFC 1035 3.1)."""
     return b"".join([_LENGTHS[len(label)] + label for label in labels]) + b"\0"
 
 
@@ -92,7 +92,7 @@ def parent(name: bytes) -> bytes:
 
 
 def next_closer(name: bytes, encloser: bytes) -> bytes:
-    """Return the next closer name: one label longer than the encloser, all in wire format (RFC 5155 1.3)."""
+    """Return the next closer name, one label longer than the encloser (RFC 5155 1.3). All are in wire format."""
     at, end = 0, len(name) - len(encloser)
     while (behind := at + 1 + name[at]) < end:
         at = behind
@@ -105,7 +105,7 @@ def from_wire(octets: bytes, at: int = 0) -> Labels:
 
 
 def read_wire(octets: bytes, at: int) -> tuple[Labels, int]:
-    """Return the labels of an uncompressed name in wire format, and where it ends. Raises IndexError."""
+    """Return the labels of an uncompressed name in wire format, and the offset of its end. Raises IndexError."""
     labels: list[bytes] = []
     while size := octets[at]:
         labels.append(octets[at + 1 : at + 1 + size])
@@ -114,10 +114,9 @@ def read_wire(octets: bytes, at: int) -> tuple[Labels, int]:
 
 
 def read_name(packet: bytes, at: int) -> tuple[Labels, int]:
-    """Return the name at a place of a message, compressed or not, and where it ends (RFC 1035 4.1.4).
+    """Return the name at an offset of a message, compressed or not, and the offset of its end (RFC 1035 4.1.4).
 
-    Raises ValueError for a pointer that does not point backwards, too many pointers, and a name that is too long or cut
-    short.
+    Raises ValueError for a forward pointer, too many pointers, and a name that is too long or incomplete.
     """
     labels: list[bytes] = []
     size, jumps, end = 1, 0, 0
@@ -149,12 +148,12 @@ def wire_length(labels: Labels) -> int:
 
 
 def fold(labels: Labels) -> Labels:
-    """Return the form that compares: ASCII lower case (RFC 4343)."""
+    """Return the form to compare: ASCII lower case (RFC 4343)."""
     return tuple(map(bytes.lower, labels))
 
 
 def is_below(labels: Labels, origin: Labels) -> bool:
-    """Return True if the name is the origin or below it."""
+    """Return whether the name is the origin or below it."""
     if not origin:
         return True
     above = labels[-len(origin) :]

@@ -8,14 +8,14 @@ _HALF = 1 << 31  # RFC 1982 3.2
 
 
 def is_newer(serial: int, than: int) -> bool:
-    """Compare by serial number arithmetic (RFC 1982 3.2); False for a pair without a defined order."""
+    """Compare in serial number arithmetic (RFC 1982 3.2). False for a pair whose order is undefined."""
     return 0 < (serial - than) & 0xFFFF_FFFF < _HALF
 
 
 def next_serial(style: str, now: float, previous: int | None = None) -> int:
     """Return the serial after ``previous``. Styles: ``date`` (YYYYMMDDnn, UTC), ``unix`` (seconds), or a number to use.
 
-    By date or time it is always newer than the previous one, even if the clock does not advance, or is set back.
+    With ``date`` and ``unix`` it is newer than the previous one even if the clock does not advance, or is set back.
     Raises ValueError for any other style.
     """
     if style.isascii() and style.isdigit():
@@ -35,9 +35,7 @@ def next_serial(style: str, now: float, previous: int | None = None) -> int:
 
 
 def following_serial(before: int, style: str, now: float) -> int:
-    """Return the serial after a published one: by date or time, or one more for ``increment``, and for ``file`` too if
-    the server changes the zone itself.
-    """
+    """Return the serial after a published one: one more for ``increment`` and ``file``, else by ``next_serial``."""
     if style in ("increment", "file"):
         return (before + 1) & 0xFFFF_FFFF
     return next_serial(style, now, before)

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from maptr.protocol.address import Address, Network, read_network, read_target
 from maptr.protocol.names import Labels, fold, parse, to_text
 
-# RFC 8945 6, without HMAC-MD5, which must not be used, and GSS: name of the hash -> bytes of its output.
+# Output size in bytes of each hash (RFC 8945 6), without GSS-TSIG, and without HMAC-MD5, which must not be used.
 DIGESTS = {"sha1": 20, "sha224": 28, "sha256": 32, "sha384": 48, "sha512": 64}
-MIN_MAC = 10  # bytes, and at least half the output of the hash: RFC 8945 5.2.2.1
+MIN_MAC = 10  # bytes; a MAC must also have at least half the output size of the hash: RFC 8945 5.2.2.1
 
 _ALGORITHM = re.compile(r"hmac-(?P<digest>sha\d+)(?:-(?P<bits>\d+))?")
 
 
 @dataclass(frozen=True, slots=True)
 class TsigKey:
-    """A TSIG key. ``mac_size`` is the least size of a MAC in bytes (RFC 8945 5.2.4).
+    """A TSIG key. ``mac_size`` is the smallest accepted MAC in bytes (RFC 8945 5.2.4).
 
     ``algorithm`` is a name such as ``hmac-sha256``. A suffix such as ``-128``, as in BIND, allows MACs truncated to
     this number of bits; 256-128, 384-192 and 512-256 are also names on the wire (RFC 8945 6). No text form of a key
@@ -58,7 +58,7 @@ class TsigKey:
 
 
 def keyring(keys: Iterable[TsigKey]) -> Mapping[Labels, TsigKey]:
-    """Return keys by name. Raises ValueError if two have the same name."""
+    """Return the keys by name. Raises ValueError if two keys have the same name."""
     ring: dict[Labels, TsigKey] = {}
     for key in keys:
         if key.name in ring:
@@ -69,7 +69,7 @@ def keyring(keys: Iterable[TsigKey]) -> Mapping[Labels, TsigKey]:
 
 @dataclass(frozen=True, slots=True)
 class AccessRule:
-    """Clients that may transfer a zone: by address, by key, or by both if both are given."""
+    """A rule that allows clients to transfer a zone: by address, by key, or by both if both are given."""
 
     network: Network | None = None
     key: Labels | None = None
@@ -107,7 +107,7 @@ class AccessRule:
 
 @dataclass(frozen=True, slots=True)
 class NotifyTarget:
-    """The address of a server that gets a NOTIFY for each new serial, signed if there is a key."""
+    """A server that gets a NOTIFY for each new serial, signed if there is a key."""
 
     address: Address
     key: Labels | None = None
@@ -139,7 +139,7 @@ class Secondaries:
     notify: tuple[NotifyTarget, ...] = ()
 
     def allows(self, client: str, key: Labels | None) -> bool:
-        """``client`` is an IP address, ``key`` the folded name of the key that signed the query."""
+        """Return whether a client may transfer the zone. ``key`` is the folded name of the key of its query."""
         try:
             address = ipaddress.ip_address(client.partition("%")[0])
         except ValueError:

@@ -1,4 +1,4 @@
-"""The catalog zone (RFC 9432): lists the zones of the server, so that secondaries know which to serve."""
+"""The catalog zone (RFC 9432), which lists the zones of the server, so that secondaries know which to serve."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from maptr.protocol.numbers import NS, PTR, SOA, TXT
 from maptr.zone.snapshot import PackedNodes, ZoneView
 
 VERSION = b"2"  # RFC 9432 4.2.1
-TTL = 0  # RFC 9432 4.1: no client caches it
-# Of the SOA record, in seconds; EXPIRE is the longest possible.
+TTL = 0  # RFC 9432 4.1: clients do not cache a catalog zone
+# Fields of the SOA record, in seconds; EXPIRE is the longest possible.
 REFRESH, RETRY, EXPIRE, MINIMUM = 3600, 600, 0x7FFFFFFF, 0
-UNIQUE = 32  # hexadecimal digits of a member's label: 128 bits, so that no two members have the same by chance
+UNIQUE = 32  # hexadecimal digits of a member's label: 128 bits, so that the labels of two members do not collide
 
 _NOWHERE: Labels = (b"invalid",)  # RFC 9432 4.1: there is no server to query and no contact
 
 
 def catalog_zone(origin: Labels, members: Iterable[Labels], serial: int) -> ZoneView:
-    """Return the catalog of the zones. Raises ConfigError if it is one of them, or if a name in it is too long."""
+    """Return the catalog of the zones. Raises ConfigError if a zone has the catalog's name, or a name is too long."""
     origin, zones = fold(origin), sorted(map(fold, members))
     if origin in zones:
         raise ConfigError(f"the catalog {to_text(origin)} is one of the zones")
@@ -41,5 +41,5 @@ def catalog_zone(origin: Labels, members: Iterable[Labels], serial: int) -> Zone
 
 
 def member_label(zone: Labels) -> bytes:
-    """Return the unique label of a member, a hash of its name, so the same in every catalog."""
+    """Return the unique label of a member: a hash of its name, which is the same in every catalog."""
     return hashlib.sha256(to_wire(fold(zone))).hexdigest()[:UNIQUE].encode()

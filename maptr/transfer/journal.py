@@ -1,7 +1,7 @@
 """The journal of a zone: the changes from serial to serial, from which the server answers IXFR (RFC 1995).
 
-A journal is a chain of differences (``zone/diff.py``). Each is packed once, into the bytes that the file of the journal
-has, and unpacked only while it is sent. So the cost of a reload depends on its changes, not on the size of the journal.
+A journal is a chain of differences (``zone/diff.py``). Each is packed once, in the format of the journal's file, and
+unpacked only while it is sent. So the cost of a reload depends on its changes, not on the size of the journal.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from maptr.protocol.serial import is_newer
 from maptr.zone.diff import Difference, digest
 from maptr.zone.snapshot import ZoneView
 
-# One for each reload. A secondary that is further behind gets the whole zone. Knot keeps 20 or more.
+# A reload adds one difference. A secondary that is further behind gets the whole zone. Knot keeps 20 or more.
 MAX_DIFFERENCES = 100
-# Bytes of a journal in memory and in its file: many times the changes of the real registry in a year.
+# Bytes of a journal in memory and in its file: many times the changes of the NAAN registry in a year.
 MAX_BYTES = 16 * 1024 * 1024
 
 _MAGIC = b"maptr journal 2\n"
@@ -28,7 +28,7 @@ _DIFFERENCE = struct.Struct("!4I")  # serials, number of records, bytes of the r
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """An unbroken chain of differences that ends at the zone with this serial and ``digest``."""
+    """An unbroken chain of differences that ends at the version of the zone with this serial and ``digest``."""
 
     origin: Labels
     serial: int
@@ -37,15 +37,15 @@ class Journal:
 
     @classmethod
     def start(cls, view: ZoneView) -> Journal:
-        """Return the journal of a zone without a known earlier version."""
+        """Return the empty journal of a zone that has no known earlier version."""
         return cls(view.origin, view.serial, digest(view))
 
     def fits(self, view: ZoneView) -> bool:
-        """Return True if the chain ends at this zone, with the same serial and the same content."""
+        """Return whether the chain ends at this version, with the same serial and the same content."""
         return (self.origin, self.serial) == (view.origin, view.serial) and self.digest == digest(view)
 
     def since(self, serial: int) -> tuple[Difference, ...] | None:
-        """Return the differences from a serial to that of the zone; None if the serial is not in the journal."""
+        """Return the differences from a serial to the zone's; None if the serial is not in the journal."""
         for number in range(len(self.differences) - 1, -1, -1):
             if self.differences[number].from_serial == serial:
                 return self.differences[number:]
@@ -54,9 +54,9 @@ class Journal:
     def extend(
         self, old: ZoneView, new: ZoneView, *, max_differences: int = MAX_DIFFERENCES, max_bytes: int = MAX_BYTES
     ) -> Journal:
-        """Return the journal after a reload. The oldest differences are dropped if it would exceed its limits.
+        """Return the journal after a reload, without the oldest differences if it would exceed its limits.
 
-        A serial that did not increase (RFC 1982) starts a new journal, because no secondary can follow it.
+        If the serial did not increase (RFC 1982), a new journal starts, because secondaries cannot follow the change.
         """
         change = Difference.between(old, new)
         if change is None:
@@ -75,7 +75,7 @@ class Journal:
 
 
 def encode(journal: Journal) -> bytes:
-    """Return the bytes of a journal's file, which end with a checksum."""
+    """Return a journal in its file format, which ends with a checksum."""
     parts = [_MAGIC, to_wire(journal.origin), struct.pack("!I", journal.serial), journal.digest]
     parts.append(struct.pack("!I", len(journal.differences)))
     for each in journal.differences:
@@ -87,7 +87,7 @@ def encode(journal: Journal) -> bytes:
 
 
 def decode(data: bytes) -> Journal:
-    """Return the journal of a file's bytes. Raises only JournalError."""
+    """Return the journal from the content of its file. Raises only JournalError."""
     body = memoryview(data)[:-_CHECKSUM]
     if not data.startswith(_MAGIC) or len(body) < len(_MAGIC):
         raise JournalError("not a journal, or one of another version")
@@ -95,7 +95,7 @@ def decode(data: bytes) -> Journal:
         raise JournalError("damaged: the checksum is wrong")
     try:
         return _unpack(data, len(body))
-    except (struct.error, IndexError, ValueError) as error:  # the checksum does not protect from a wrong writer
+    except (struct.error, IndexError, ValueError) as error:  # the checksum does not detect a faulty writer
         raise JournalError(f"damaged: {error}") from error
 
 
@@ -117,7 +117,7 @@ def _unpack(body: bytes, stop: int) -> Journal:
 
 
 def describe(journal: Journal) -> str:
-    """Return the serials from which IXFR can start, as a line for the log."""
+    """Return a log line with the serials from which IXFR can start."""
     if not journal.differences:
         return f"zone {to_text(journal.origin)} serial {journal.serial}, no earlier serial"
     first = journal.differences[0].from_serial

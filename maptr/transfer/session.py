@@ -1,7 +1,7 @@
-"""The response to one query, with TSIG and zone transfers (RFC 5936, RFC 1995) around the general path.
+"""The response to one query: TSIG and zone transfers (RFC 5936, RFC 1995), and the general path for other queries.
 
-Pure: no socket, thread, clock, log or file. Over UDP a response is one message. Over TCP and TLS a transfer has many,
-which are made one at a time on demand, so a slow secondary keeps one message in memory, not the zone.
+Pure: no socket, thread, clock, log or file. Over UDP a response is one message. Over TCP and TLS a transfer has many
+messages, made one at a time on demand, so a slow secondary keeps one message in memory, not the zone.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from maptr.transfer.tsig import CheckedQuery, check_query
 from maptr.zone.diff import SERIAL, ZoneRecord, records, soa_of
 from maptr.zone.snapshot import Snapshot, ZoneView
 
-# Bytes of a message: no compression pointer reaches further (RFC 1035 4.1.4), and queries wait while it is made.
+# The largest message of a transfer in bytes: compression pointers reach no further (RFC 1035 4.1.4), and other queries
+# wait while it is made.
 MESSAGE_SIZE = MAX_POINTER
 MIN_SOA = 22  # bytes of SOA rdata: two root names and five numbers (RFC 1035 3.3.13)
 
 
 class Respond(Protocol):
-    """``make_reply`` for one client and transport. ``verified``: TSIG proved the client's address."""
+    """The general path, ``make_reply``, for one client and transport. ``verified``: TSIG proved the client's address."""
 
     def __call__(
         self, query: bytes, snapshot: Snapshot, *, reserve: int = 0, rcode: int | None = None, verified: bool = False
@@ -41,7 +42,7 @@ class Respond(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """A catalog zone. Only clients that may transfer it get responses from it (RFC 9432 7)."""
+    """A catalog zone. Only clients that may transfer it may query it (RFC 9432 7)."""
 
     view: ZoneView
     secondaries: Secondaries
@@ -49,7 +50,7 @@ class Catalog:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Keys, secondaries and journals for the zones of a snapshot. Replaced as a whole."""
+    """Keys, secondaries and journals for the zones of a snapshot. A reload replaces the whole object."""
 
     keys: Mapping[Labels, TsigKey] = field(default_factory=lambda: MappingProxyType({}))
     secondaries: Mapping[Labels, Secondaries] = field(default_factory=lambda: MappingProxyType({}))
@@ -74,12 +75,12 @@ def exchange(
     note: Callable[[str], None],
     note_refused: Callable[[Callable[[], str]], None],
 ) -> Iterator[bytes]:
-    """Yield the messages of the response to a query; none if the server sends nothing.
+    """Yield the messages of the response to a query; none if the server sends no response.
 
-    ``now`` is the UNIX time. ``reply`` is the general path. ``note`` gets a log line for each transfer.
-    ``note_refused`` gets a function that makes a log line for each refused transfer and each invalid signature; any
-    client can cause these, so the caller limits them. Raises ZoneError in the middle of a transfer, for a record that
-    is too large for a message; nothing else, for any bytes.
+    ``now`` is the Unix time. ``reply`` is the general path. ``note`` gets a log line for each transfer.
+    ``note_refused`` gets a function that returns a log line for each refused transfer and each invalid signature; any
+    client can cause these, so the caller limits their rate. Raises only ZoneError, in the middle of a transfer, for a
+    record that is too large for a message.
     """
     if len(query) < numbers.HEADER_SIZE or query[2] & 0x80:
         return
@@ -104,7 +105,7 @@ def exchange(
 
 
 def _peek(query: bytes) -> tuple[int, Labels]:
-    """Return the type of the question and its folded name; 0 and the root for a malformed name."""
+    """Return the type of the question and its folded name, or 0 and the root if the name is malformed."""
     try:
         name, offset = read_name(query, numbers.HEADER_SIZE)
     except ValueError:
@@ -145,10 +146,10 @@ class _Transfer:
             yield self.checked.sign(refusal)
 
     def _refuse(self) -> int | None:
-        """Return the rcode of a refusal; None for a transfer, and for a malformed query.
+        """Return the rcode of a refusal; None for an allowed transfer, and for a malformed query.
 
-        NOTAUTH for a zone that is not served (RFC 5936 2.2.1), SERVFAIL for one that could not be loaded, REFUSED for
-        a client that may not transfer it, and for AXFR over UDP, which is not defined (RFC 5936 4.2).
+        NOTAUTH for a zone that is not served (RFC 5936 2.2.1), SERVFAIL for a zone that could not be loaded, REFUSED
+        for a client that may not transfer it, and for AXFR over UDP, which is not defined (RFC 5936 4.2).
         """
         query = Message.parse_header(self.checked.query)
         try:
@@ -178,7 +179,7 @@ class _Transfer:
         return f"{kind} of zone {to_text(fold(question.qname.label))} to {self.client}{key}"
 
     def _content(self, question: DNSQuestion, serial: int | None) -> Iterator[ZoneRecord] | None:
-        """Return the records to send; None for IXFR without a serial."""
+        """Return the records to send; None for an IXFR query without a serial."""
         view = self.snapshot.zones[fold(question.qname.label)]
         what = self._what(question)
         if question.qtype == numbers.AXFR:
@@ -187,7 +188,7 @@ class _Transfer:
         if serial is None:
             return None
         if self.transport is Transport.UDP:
-            # Only the SOA record, which makes the secondary retry over TCP (RFC 1995 2), against amplification.
+            # To avoid amplification, send only the SOA record, so that the secondary retries over TCP (RFC 1995 2).
             return iter((soa_of(view),))
         self.note(f"{what}: from serial {serial} to {view.serial}")
         return ixfr(view, self.access.journals.get(view.origin), serial)
@@ -197,11 +198,11 @@ def _is_soa(record: RR, question: DNSQuestion) -> bool:
     return record.rtype == numbers.SOA and record.rname == question.qname and len(record.rdata.data) >= MIN_SOA
 
 
-# ---- the records of a transfer, and their messages
+# ---- the records and messages of a transfer
 
 
 def axfr(view: ZoneView) -> Iterator[ZoneRecord]:
-    """Yield the whole zone, between its SOA record and the SOA record again (RFC 5936 2.2)."""
+    """Yield all records of the zone; the SOA record is the first and is repeated as the last (RFC 5936 2.2)."""
     soa = soa_of(view)
     yield soa
     yield from records(view)
@@ -209,9 +210,9 @@ def axfr(view: ZoneView) -> Iterator[ZoneRecord]:
 
 
 def ixfr(view: ZoneView, journal: Journal | None, serial: int) -> Iterator[ZoneRecord]:
-    """Yield the changes from a serial to the zone (RFC 1995 4), or the whole zone if they are unknown or larger.
+    """Yield the changes since a serial (RFC 1995 4), or the whole zone if the changes are unknown or larger.
 
-    A secondary that has this serial or a later one gets only the SOA record (RFC 1995 2).
+    For the current or a newer serial, yields only the SOA record (RFC 1995 2).
     """
     soa = soa_of(view)
     if serial == view.serial or is_newer(serial, view.serial):
@@ -228,10 +229,9 @@ def ixfr(view: ZoneView, journal: Journal | None, serial: int) -> Iterator[ZoneR
 
 
 def messages(template: bytes, question: DNSQuestion, content: Iterable[ZoneRecord], *, reserve: int) -> Iterator[bytes]:
-    """Yield the messages of a transfer. Each has the header, question and OPT of ``template``, a response without
-    records.
+    """Yield the messages of a transfer, each with the header, question and OPT of ``template``, an empty response.
 
-    ``reserve`` bytes are left for a signature. Raises ZoneError for a record that is too large for a message.
+    ``reserve`` bytes are left free for a signature. Raises ZoneError for a record that is too large for a message.
     """
     writer = _Writer(template, question)
     for record in content:
@@ -248,7 +248,7 @@ def messages(template: bytes, question: DNSQuestion, content: Iterable[ZoneRecor
 
 
 class _Writer:
-    """One message being filled."""
+    """Writes the records of one message."""
 
     def __init__(self, template: bytes, question: DNSQuestion) -> None:
         self.count = 0
@@ -258,7 +258,7 @@ class _Writer:
         self._tail = template[self._buffer.offset :]
 
     def add(self, record: ZoneRecord, limit: int) -> bool:
-        """Append a record and return True, unless the message would exceed the limit."""
+        """Append a record and return True; return False if the message would exceed the limit."""
         buffer = self._buffer
         mark = buffer.offset
         buffer.put_record(record.owner, record.rdtype, numbers.IN, record.ttl, record.rdata)

@@ -1,7 +1,7 @@
-"""TSIG (RFC 8945): checks the signatures of queries, and signs the messages of responses.
+"""TSIG (RFC 8945): the check of a query's signature, and the signing of responses.
 
-Bytes in, bytes out; the time is an argument. ``dns.tsig`` makes the MACs. It has neither the order of checks that the
-RFC requires nor truncated MACs, so both are here.
+Bytes in, bytes out; the time is an argument. ``dns.tsig`` computes the MACs. This module adds the order of checks that
+the RFC requires, and truncated MACs, because ``dns.tsig`` has neither.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from maptr.transfer.acl import DIGESTS, MIN_MAC, TsigKey
 
 BADSIG, BADKEY, BADTIME, BADTRUNC = 16, 17, 18, 22  # RFC 8945 3
 _ERRORS = {BADSIG: "BADSIG", BADKEY: "BADKEY", BADTIME: "BADTIME", BADTRUNC: "BADTRUNC"}
-FUDGE = 300  # seconds between two clocks, "RECOMMENDED" (RFC 8945 10)
+FUDGE = 300  # permitted difference between two clocks in seconds, "RECOMMENDED" (RFC 8945 10)
 
 _TYPE = TSIG.to_bytes(2, "big")
-_COUNTS = struct.Struct("!4H")  # of the four sections, RFC 1035 4.1.1
+_COUNTS = struct.Struct("!4H")  # record counts of the four sections, RFC 1035 4.1.1
 _RECORD = struct.Struct("!HHIH")  # type, class, TTL and length of rdata, RFC 1035 4.1.3
-# Names on the wire for truncated MACs (RFC 8945 6).
+# Algorithm names for truncated MACs (RFC 8945 6).
 _TRUNCATED = frozenset({"hmac-sha256-128", "hmac-sha384-192", "hmac-sha512-256"})
 
 
@@ -51,21 +51,21 @@ class TsigRecord:
 
 @dataclass(slots=True)
 class Signer:
-    """Signs the messages of one exchange, each covering the one before it (RFC 8945 5.3.1)."""
+    """Signs the messages of one exchange; each MAC covers the previous one (RFC 8945 5.3.1)."""
 
     key: TsigKey
-    algorithm: Labels  # as in the query
+    algorithm: Labels  # as the query names it
     mac_size: int
     time: int
     fudge: int = FUDGE
     error: int = 0
     other: bytes = b""
-    previous: bytes = b""  # the MAC of the previous message, first that of the query
+    previous: bytes = b""  # the MAC of the previous message; at first, of the query
     first: bool = True
 
     @property
     def size(self) -> int:
-        """Bytes that a signature adds to a message."""
+        """The number of bytes that a signature adds to a message."""
         names = len(to_wire(self.key.name)) + len(to_wire(self.algorithm))
         return names + 10 + 16 + self.mac_size + len(self.other)
 
@@ -83,8 +83,8 @@ class Signer:
 class CheckedQuery:
     """A query without its TSIG record, and the result of the checks.
 
-    ``rcode``, if not None, is the rcode of the response. ``signer`` signs the response. Without a signer, the response
-    has the ``unsigned`` record with the error, if there is one (RFC 8945 5.3.2).
+    ``rcode`` is the rcode of the response, None if the checks succeeded. ``signer`` signs the response. ``unsigned`` is
+    the TSIG record of a response with an error that cannot be signed (RFC 8945 5.3.2).
     """
 
     query: bytes
@@ -94,28 +94,28 @@ class CheckedQuery:
 
     @property
     def key(self) -> Labels | None:
-        """The key with which the query is validly signed."""
+        """The name of the key if the query has a valid signature, otherwise None."""
         return self.signer.key.name if self.signer is not None and self.rcode is None else None
 
     @property
     def error(self) -> int:
-        """The TSIG error (RFC 8945 3); 0 for a valid signature, and without a signature."""
+        """The TSIG error (RFC 8945 3); 0 for a valid signature, and for a query without a signature."""
         told = self.unsigned or self.signer
         return 0 if told is None else told.error
 
     @property
     def fault(self) -> str:
-        """The key and the name of the error, if there is one."""
+        """A text with the key and the name of the error."""
         key = self.unsigned.key if self.unsigned else self.signer.key.name if self.signer else ()
         return f"key {to_text(key)} {_ERRORS[self.error]}"
 
     @property
     def size(self) -> int:
-        """Bytes to reserve for TSIG in each message of the response."""
+        """The number of bytes to reserve for TSIG in each message of the response."""
         return self.signer.size if self.signer is not None else 0
 
     def sign(self, reply: bytes) -> bytes:
-        """Return a message of the response with its TSIG record, if it needs one."""
+        """Return a message of the response, with a TSIG record if it needs one."""
         if self.signer is not None:
             return self.signer.sign(reply)
         return reply if self.unsigned is None else attach(reply, self.unsigned, b"")
@@ -124,10 +124,10 @@ class CheckedQuery:
 def check_query(query: bytes, keys: Mapping[Labels, TsigKey], now: int) -> CheckedQuery:
     """Check a query's TSIG: form, key, MAC, time and truncation, in the order of RFC 8945 5.2.
 
-    A malformed query gets rcode FORMERR. ``now`` is the UNIX time. The latest time of a key is not stored, because
-    queries over UDP may overtake each other.
+    A malformed query gets rcode FORMERR. ``now`` is the Unix time. The latest time signed by a key is not stored,
+    because queries over UDP may arrive out of order.
     """
-    if query.find(_TYPE, HEADER_SIZE) < 0 or not any(query[6:HEADER_SIZE]):  # without reading its records
+    if query.find(_TYPE, HEADER_SIZE) < 0 or not any(query[6:HEADER_SIZE]):  # a quick test for queries without TSIG
         return CheckedQuery(query)
     try:
         record = find(query)
@@ -142,13 +142,13 @@ def check_query(query: bytes, keys: Mapping[Labels, TsigKey], now: int) -> Check
     full = DIGESTS[key.digest]
     length = len(record.mac)
     if length > full or length < max(MIN_MAC, full // 2):
-        # A missing MAC is invalid, one of an impossible length is malformed (RFC 8945 5.2.2.1).
+        # A missing MAC is invalid, a MAC of an impossible length is malformed (RFC 8945 5.2.2.1).
         return CheckedQuery(stripped, rcode=FORMERR) if length else _not_signed(stripped, record, BADSIG)
     if not _is_signed(stripped, record, key):
         return _not_signed(stripped, record, BADSIG)
     signer = Signer(key, record.algorithm, length, now, record.fudge, previous=record.mac)
     if abs(now - record.time) > record.fudge:
-        # The response has the time of the client, and that of the server as other data (RFC 8945 5.2.3).
+        # The response has the client's time, and the server's time in the other data (RFC 8945 5.2.3).
         signer.time, signer.error, signer.other = record.time, BADTIME, now.to_bytes(6, "big")
         return CheckedQuery(stripped, signer, NOTAUTH)
     if length < key.mac_size:
@@ -160,8 +160,8 @@ def check_query(query: bytes, keys: Mapping[Labels, TsigKey], now: int) -> Check
 def find(message: bytes) -> TsigRecord | None:
     """Return the TSIG record of a message, or None.
 
-    Raises ValueError for one that is not the last record, or not of class ANY with TTL 0 (RFC 8945 4.2, 5.2), and for
-    a malformed message.
+    Raises ValueError for a TSIG record that is not the last record, or not of class ANY with TTL 0 (RFC 8945 4.2, 5.2),
+    and for a malformed message.
     """
     if len(message) < HEADER_SIZE:
         raise ValueError("header cut short")
@@ -169,7 +169,7 @@ def find(message: bytes) -> TsigRecord | None:
     at = HEADER_SIZE
     for _ in range(questions):
         at = read_name(message, at)[1] + 4
-    for left in reversed(range(sum(counts))):  # a hostile message has thousands, so no objects are made
+    for left in reversed(range(sum(counts))):  # creates no objects: a hostile message may have thousands of records
         start = at
         name, at = read_name(message, at)
         try:
@@ -217,13 +217,13 @@ def _not_signed(stripped: bytes, record: TsigRecord, error: int) -> CheckedQuery
 
 
 def _is_signed(stripped: bytes, record: TsigRecord, key: TsigKey, *, after: bytes = b"") -> bool:
-    """Return True if the MAC of the record is that of the message without it (RFC 8945 4.3)."""
+    """Return whether the record has the MAC of the message without this record (RFC 8945 4.3)."""
     covered = record.original_id.to_bytes(2, "big") + stripped[2:] + _variables(record)
     return hmac.compare_digest(_mac(key, covered, after=after)[: len(record.mac)], record.mac)
 
 
 def _mac(key: TsigKey, covered: bytes, *, after: bytes = b"") -> bytes:
-    """Return the whole MAC, which covers ``after``, the MAC of the previous message, if any (RFC 8945 4.3.1)."""
+    """Return the untruncated MAC, which also covers ``after``, the MAC of the previous message (RFC 8945 4.3.1)."""
     algorithm = dns.name.from_text(f"hmac-{key.digest}.")
     context = dns.tsig.get_context(  # type: ignore[no-untyped-call]
         dns.tsig.Key(dns.name.Name((*key.name, b"")), key.secret, algorithm)
@@ -235,7 +235,7 @@ def _mac(key: TsigKey, covered: bytes, *, after: bytes = b"") -> bytes:
 
 
 def _timers(record: TsigRecord) -> bytes:
-    """Return the TSIG timers, for every message but the first (RFC 8945 5.3.1)."""
+    """Return the TSIG timers, which the MAC of every message but the first covers (RFC 8945 5.3.1)."""
     return struct.pack("!HIH", record.time >> 32 & 0xFFFF, record.time & 0xFFFFFFFF, record.fudge)
 
 
@@ -246,7 +246,7 @@ def _variables(record: TsigRecord) -> bytes:
 
 
 def attach(message: bytes, record: TsigRecord, mac: bytes) -> bytes:
-    """Return the message with a TSIG record, whose original ID is that of the message."""
+    """Return the message with a TSIG record, which has the message's ID as original ID."""
     rdata = to_wire(record.algorithm) + _timers(record) + struct.pack("!H", len(mac)) + mac
     rdata += message[:2] + struct.pack("!HH", record.error, len(record.other)) + record.other
     wire = to_wire(record.key) + struct.pack("!HHIH", TSIG, ANY_CLASS, 0, len(rdata)) + rdata
@@ -255,14 +255,14 @@ def attach(message: bytes, record: TsigRecord, mac: bytes) -> bytes:
 
 
 def sign_query(message: bytes, key: TsigKey, now: int) -> tuple[bytes, Signer]:
-    """Return a signed query, and the signer with its MAC, which ``check_reply`` needs."""
+    """Return the signed query, and the signer, which ``check_reply`` needs."""
     name = key.algorithm if key.algorithm in _TRUNCATED else f"hmac-{key.digest}"
     signer = Signer(key, (name.encode(),), key.mac_size, now)
     return signer.sign(message), signer
 
 
 def check_reply(reply: bytes, asked: Signer, now: int) -> bool:
-    """Return True if a response has a valid signature for this query (RFC 8945 5.3)."""
+    """Return whether a response to this query has a valid signature (RFC 8945 5.3)."""
     try:
         record = find(reply)
     except ValueError:
