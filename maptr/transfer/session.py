@@ -33,7 +33,7 @@ MIN_SOA = 22  # bytes of SOA rdata: two root names and five numbers (RFC 1035 3.
 
 
 class Respond(Protocol):
-    """The general path, ``make_reply``, for one client and transport. ``verified``: TSIG proved the client's address."""
+    """The general path (``make_reply``) for one client and transport. ``verified``: the query has a valid TSIG."""
 
     def __call__(
         self, query: bytes, snapshot: Snapshot, *, reserve: int = 0, rcode: int | None = None, verified: bool = False
