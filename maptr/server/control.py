@@ -1,6 +1,6 @@
-"""The control socket: one JSON request per line, one JSON response per line, for the socket's owner (mode 0600).
+"""The control socket, for its owner only (mode 0600). A request and its response are one line of JSON each.
 
-The daemon executes the requests. Their size, time and number are bounded.
+The daemon executes the requests. Their size, time and number are limited.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ log = logging.getLogger("maptr.serve")
 Execute = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 KEY = "serve.control"  # the setting with the socket's path
-MAX_REQUEST = 4096  # bytes of a request: a command, the name of a zone and options
+MAX_REQUEST = 4096  # bytes of a request: a command, a zone name and options
 MAX_SOCKET_PATH = 107  # bytes of sun_path without the final NUL (unix(7))
-CONNECT_TIMEOUT = 1.0  # seconds to find out whether a server listens on an existing socket
+CONNECT_TIMEOUT = 1.0  # seconds for the test whether a server listens on an existing socket
 
 
 def bind(path: Path) -> socket.socket:
-    """Listen on a socket at the path, mode 0600.
+    """Listen on a socket with mode 0600 at the path.
 
-    Creates the directory, and replaces a socket that no server listens on. Raises ConfigError.
+    Creates the directory, and replaces a socket on which no server listens. Raises ConfigError.
     """
     check_path(path)
     with explained(path, key=KEY):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with locked(path.parent) as folder:  # of two servers that start at once, the second sees the first's socket
+        with locked(path.parent) as folder:  # if two servers start at once, the second must find the first's socket
             mode = os.fstat(folder).st_mode
             if mode & 0o022 and not mode & stat.S_ISVTX:
                 raise _error(f"other users may write to {path.parent}, and could replace the socket")
@@ -48,13 +48,13 @@ def bind(path: Path) -> socket.socket:
 
 
 def check_path(path: Path) -> None:
-    """Raise ConfigError if a socket cannot have the path."""
+    """Raise ConfigError if the path is too long for a socket."""
     if len(os.fsencode(path)) > MAX_SOCKET_PATH:
         raise _error(f"{path} is longer than the {MAX_SOCKET_PATH} bytes that the path of a socket may have")
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove a socket that an earlier process left. Raises ConfigError if it is in use, or not a socket."""
+    """Remove the socket of an earlier process. Raises ConfigError for one in use, and for another kind of file."""
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise _error(f"{path} exists and is not a socket")
@@ -73,7 +73,7 @@ def _bind(path: Path) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX)
     try:
         sock.setblocking(False)
-        # The file gets the mode of the descriptor, so it is never wider than this.
+        # The file gets the mode of the descriptor, so other users never have access.
         os.fchmod(sock.fileno(), 0o600)
         sock.bind(str(path))
         path.chmod(0o600)
@@ -89,7 +89,7 @@ def _error(message: str) -> ConfigError:
 
 
 class ControlServer(RequestServer):
-    """Executes requests on a bound socket, and removes the socket's file at the end."""
+    """Executes the requests on a bound socket. ``stop`` removes the socket's file."""
 
     def __init__(self, sock: socket.socket, execute: Execute) -> None:
         super().__init__(sock, self._answer, end=b"\n", limit=MAX_REQUEST)

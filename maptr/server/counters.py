@@ -1,4 +1,4 @@
-"""Counters of queries, responses and connections. Each ``Counters`` has one writing thread; ``total`` adds them."""
+"""Counters of queries, responses and connections. One thread writes to each ``Counters``; ``total`` adds them up."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from maptr.answer.context import Transport
 from maptr.answer.rate_limit import Tally
 from maptr.protocol.numbers import HEADER_SIZE
 
-# RFC 1035 4.1.1, RFC 2136 2.2 and RFC 6891 9. The header's four bits are 7 for YXRRSET, which maptr never sends, and
-# for BADCOOKIE, 23 (RFC 7873 8).
+# RFC 1035 4.1.1, RFC 2136 2.2 and RFC 6891 9. In the header's four bits, 7 means YXRRSET, which maptr never sends, or
+# BADCOOKIE, which is 23 (RFC 7873 8).
 RCODES = {code: "BADCOOKIE" if code == 7 else dns.rcode.Rcode(code).name for code in (0, 1, 2, 3, 4, 5, 6, 7, 9)}
-SILENCE = 16  # beyond the four bits of the header: no response
-BADVERS = 17  # 0 in the header, with its upper bits in the OPT (RFC 6891 6.1.3)
+SILENCE = 16  # no response; not a value of the header's four bits
+BADVERS = 17  # its lower four bits, in the header, are 0; its upper bits are in the OPT (RFC 6891 6.1.3)
 _NAMES = {**{code: f"RCODE{code}" for code in range(SILENCE)}, **RCODES, SILENCE: "dropped", BADVERS: "BADVERS"}
 
 
 @dataclass(slots=True)
 class Counters(Tally):
-    """Queries by transport and by the RCODE of their response, and other events, since the start."""
+    """The number of queries by transport and by RCODE of the response, and of other events, since the start."""
 
-    # UDP in batches (``udp.py``): queries that were received, answered with a ready response, answered on the general
-    # path, not answered, and dropped under overload; responses that the kernel did not send; calls of recvmmsg(2).
+    # UDP in batches (``udp.py``): queries received, answered with a ready response, answered on the general path, not
+    # answered, and dropped under overload; responses that the kernel did not send; calls of recvmmsg(2).
     received: int = 0
     ready: int = 0
     general: int = 0
@@ -34,10 +34,10 @@ class Counters(Tally):
     overload: int = 0
     lost: int = 0
     calls: int = 0
-    # Cookies of clients: valid server cookies, and others, which get a new one (RFC 7873 5.2).
+    # Queries with a valid server cookie, and with another cookie, which get a new one (RFC 7873 5.2).
     verified: int = 0
     unverified: int = 0
-    # Connections: open now; accepted, refused to a client that had too many, and closed to make room.
+    # Connections: open now, accepted, refused because the client had too many, and closed to make room.
     open: int = 0
     accepted: int = 0
     refused: int = 0
@@ -54,7 +54,7 @@ class Counters(Tally):
             self.unverified += 1
 
     def to_dict(self) -> dict[str, dict[str, int]]:
-        """Queries by transport and RCODE; zeros are left out."""
+        """Return the number of queries by transport and RCODE, without zeros."""
         return {
             transport.value: {_NAMES[code]: count for code, count in enumerate(counts) if count}
             for transport, counts in self.queries.items()
@@ -75,7 +75,7 @@ GROUPS = {
 
 
 def rcode_text(code: int) -> str:
-    """Return the mnemonic of a code that ``result`` gave; ``-`` for no response."""
+    """Return the mnemonic of a code from ``result``, or ``-`` for no response."""
     return "-" if code == SILENCE else _NAMES[code]
 
 
@@ -90,13 +90,13 @@ def total(several: Iterable[Counters]) -> Counters:
 
 
 def result(reply: bytes) -> int:
-    """Return the code that a response is counted under: the RCODE of its header, or BADVERS, which is in its OPT."""
+    """Return the code under which a response is counted: the RCODE in its header, or BADVERS, which is in its OPT."""
     code = reply[3] & 0xF
     if code or reply[6:10] != b"\0\0\0\0" or reply[10:HEADER_SIZE] == b"\0\0":
         return code
     at = HEADER_SIZE
     if reply[4:6] != b"\0\0":
-        while reply[at]:  # the question's name, which is never compressed
+        while reply[at]:  # skip the question's name, which is never compressed
             at += 1 + reply[at]
         at += 5
     return BADVERS if reply[at : at + 3] == b"\0\0\x29" and reply[at + 5] == 1 else 0

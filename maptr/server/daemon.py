@@ -1,7 +1,7 @@
-"""The daemon: owns sockets, zones and journals, and answers queries from its start to its end.
+"""The daemon, which owns sockets, zones and journals, and answers queries until it is stopped.
 
-SIGHUP reloads, SIGTERM and SIGINT stop, the control socket reports and reloads. The caller configures logging
-("maptr.serve").
+SIGHUP reloads the configuration and zones, SIGTERM and SIGINT stop the daemon. The control socket serves ``status`` and
+``reload``. The caller configures logging ("maptr.serve").
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ log = logging.getLogger("maptr.serve")
 
 
 class Daemon:
-    """Serves the zones of a configuration until it is stopped. ``served`` are these zones at the start.
+    """Serves the zones of a configuration until it is stopped.
 
-    A reload reads the configuration again with ``reread``. ``responder`` answers, by default with the configured
-    settings; ``bound`` are the sockets if they are bound already. ``clock`` is in seconds since 1970. Raises
-    ConfigError for an unusable certificate.
+    ``served`` has these zones as loaded. A reload reads the configuration again with ``reread``. ``responder`` answers
+    queries, by default with the configured settings; ``bound`` has the sockets if they are already bound. ``clock`` is
+    in seconds since 1970. Raises ConfigError for an unusable certificate.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Daemon:
         self._stopping = asyncio.Event()
 
     def bind(self) -> None:
-        """Bind every socket; ``bound`` then has the actual ports. Raises ConfigError."""
+        """Bind all sockets; afterwards, ``bound`` has the actual ports. Raises ConfigError."""
         serve, path = self._config.serve, self._config.control
         bound = self._sockets or sockets.bind(serve.listen, serve.tls.listen, metrics=serve.metrics)
         try:
@@ -88,9 +88,9 @@ class Daemon:
             self.metrics_bound = bound_at(serve.metrics, bound.metrics)
 
     async def run(self, *, signals: bool = False) -> None:
-        """Answer queries until ``stop``, after ``bind`` if that was not called. Raises ConfigError if it cannot start.
+        """Answer queries until ``stop``. Calls ``bind`` if necessary. Raises ConfigError if it cannot start.
 
-        ``signals``: handle SIGHUP, SIGTERM and SIGINT; for the main thread only.
+        ``signals``: handle SIGHUP, SIGTERM and SIGINT, which only the main thread can do.
         """
         if not (self.bound or self.tls_bound):
             self.bind()
@@ -127,7 +127,7 @@ class Daemon:
         process.unblock_signals()
 
     async def _serve(self, state: ServerState) -> None:
-        """Do everything but answering, which the listeners do, until ``stop``."""
+        """Run all tasks except answering, which the listeners do, until ``stop``."""
         self._log_ready(len(state.snapshot.zones))
         process.notify(process.READY)
         self.reloader.start()
@@ -160,7 +160,7 @@ class Daemon:
         self.reloader.request()
 
     async def execute(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Execute a control request: ``{"command": "status"}``, or ``reload`` with ``zone`` and ``force``."""
+        """Execute a control request: ``{"command": "status"}``, or ``reload`` with optional ``zone`` and ``force``."""
         zone, force = request.get("zone"), request.get("force", False)
         match request.get("command"):
             case "status":
@@ -213,7 +213,7 @@ class Daemon:
 
 
 class Listeners:
-    """Answers on sockets with a responder. The first of ``counters`` is the event loop's, each other a UDP socket's."""
+    """The listeners of a responder. The first of ``counters`` is the event loop's, each other one a UDP socket's."""
 
     def __init__(self, responder: Responder, *, limits: TcpConfig, certificate: Certificate | None) -> None:
         self.responder = responder
@@ -223,7 +223,7 @@ class Listeners:
         self._listeners: list[UdpListener | BatchListener | TcpListener] = []
 
     def start(self, sockets: Sockets) -> None:
-        """Answer on these sockets, which ``stop`` closes. For the event loop's thread."""
+        """Answer on these sockets, which ``stop`` closes. Call it in the event loop's thread."""
         main = self.counters[0]
         self.counters = [main, *(Counters() for _ in sockets.udp)]
         self.responder.limiter.tally = main
@@ -238,7 +238,7 @@ class Listeners:
             listener.start()
 
     async def stop(self) -> None:
-        """Take no more queries and connections, answer the queries taken before, and close the open connections."""
+        """Accept no more queries and connections, answer the accepted queries, and close all connections."""
         await asyncio.gather(*(listener.stop() for listener in self._listeners))
         await self._connections.drain()
 

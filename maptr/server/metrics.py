@@ -1,8 +1,8 @@
-"""Metrics for Prometheus and a health check, over HTTP: the values of ``maptr status``.
+"""Metrics for Prometheus and a health check, over HTTP. The values are those of ``maptr status``.
 
-GET and HEAD of two paths, one request per connection, bounded in size, time and number. Needs the package
-prometheus-client (``pip install 'maptr[metrics]'``). Names follow https://prometheus.io/docs/practices/naming/: base
-units, counters end in ``_total``, times are in seconds since 1970.
+There are two paths, for GET and HEAD, and one request per connection; size, time and number of requests are limited.
+Needs the package prometheus-client (``pip install 'maptr[metrics]'``). Names follow
+https://prometheus.io/docs/practices/naming/: base units, ``_total`` for counters, times in seconds since 1970.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from maptr.server.request_server import RequestServer
 log = logging.getLogger("maptr.serve")
 
 Status = Mapping[str, Any]
-Sample = tuple[list[str], float]  # the values of the labels, and the value
-Family = tuple[str, str, list[str], list[Sample]]  # name, help, names of the labels, samples
+Sample = tuple[list[str], float]  # label values, and the value
+Family = tuple[str, str, list[str], list[Sample]]  # name, help, label names, samples
 
 METRICS, HEALTH = "/metrics", "/health"
-MAX_REASON = 200  # characters of a reason in a label; ``maptr status`` shows all of it
-MAX_REQUEST = 8192  # bytes of request line and headers: what most servers take, far more than scrapers send
+MAX_REASON = 200  # characters of a reason in a label; ``maptr status`` shows the whole reason
+MAX_REQUEST = 8192  # bytes of request line and headers: the limit of most servers; scrapers send far less
 REPLY_TIMEOUT = 10.0  # seconds to make the response
-END = b"\r\n\r\n"  # of the headers
+END = b"\r\n\r\n"  # the end of the headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +48,27 @@ class HttpResponse:
 
 
 def check(config: Config) -> None:
-    """Raise ConfigError for metrics without prometheus-client."""
+    """Raise ConfigError if metrics are configured and prometheus-client is not installed."""
     if config.serve.metrics is not None and find_spec("prometheus_client") is None:
         raise config.error("serve.metrics", "needs the package prometheus-client: pip install 'maptr[metrics]'")
 
 
 def respond(path: str, status: Status) -> HttpResponse:
-    """Return the response at ``METRICS``, or at ``HEALTH``, which says whether every zone is loaded; 404 elsewhere."""
+    """Return the metrics at ``METRICS``, whether every zone is loaded at ``HEALTH``, and 404 at other paths."""
     if path == HEALTH:
         missing = [zone["zone"] for zone in status["zones"] if zone["serial"] is None]
         text = "".join(f"zone {zone} is not loaded\n" for zone in missing) or "ok\n"
         return HttpResponse(text.encode(), HTTPStatus.SERVICE_UNAVAILABLE if missing else HTTPStatus.OK)
     if path != METRICS:
         return _plain(HTTPStatus.NOT_FOUND)
-    from prometheus_client import CONTENT_TYPE_LATEST  # late: an extra
+    from prometheus_client import CONTENT_TYPE_LATEST  # late: an optional dependency
 
     return HttpResponse(render(status), content_type=CONTENT_TYPE_LATEST)
 
 
 def render(status: Status) -> bytes:
     """Return the status of the daemon in the text format of Prometheus."""
-    # Late: an extra.
+    # Late: an optional dependency.
     from prometheus_client import generate_latest
     from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
@@ -80,11 +80,11 @@ def render(status: Status) -> bytes:
                 family.add_metric(values, value)
             yield family
 
-    return generate_latest(SimpleNamespace(collect=collect))  # which is all it needs
+    return generate_latest(SimpleNamespace(collect=collect))  # a registry needs no other method
 
 
 class HttpServer(RequestServer):
-    """Answers requests on a bound socket. ``respond`` makes the response at a path."""
+    """Answers HTTP requests on a bound socket. ``respond`` returns the response for a path."""
 
     def __init__(self, sock: socket.socket, respond: Callable[[str], Awaitable[HttpResponse]]) -> None:
         super().__init__(sock, self._answer, end=END, limit=MAX_REQUEST)
@@ -202,7 +202,7 @@ def _one(value: float | None) -> list[Sample]:
 
 
 def _short(reason: str) -> str:
-    # The reason may have a file name that is not UTF-8, which would make all metrics unwritable.
+    # A file name in the reason may not be valid UTF-8, which would make encoding all metrics fail.
     return reason[:MAX_REASON].encode("utf-8", "replace").decode()
 
 
@@ -211,11 +211,11 @@ def _seconds(text: str | None) -> float | None:
 
 
 def _below(zone: Status, table: str, key: str) -> Any:
-    """Return the value of a key in a table of the zone's status that may be None."""
+    """Return the value of a key in a table of the zone's status; None if the table is None."""
     return (zone[table] or {}).get(key)
 
 
-# The name of each metric that has at most one value for each zone, its help, and its value in the zone's status.
+# The metrics with at most one value per zone: name, help, and the value from the zone's status.
 ZONE_VALUES: tuple[tuple[str, str, Callable[[Status], float | None]], ...] = (
     ("zone_loaded", "1 for a zone that is served, 0 for one that gets SERVFAIL.", lambda z: z["serial"] is not None),
     ("zone_serial", "The SOA serial that is served.", lambda z: z["serial"]),
@@ -223,7 +223,7 @@ ZONE_VALUES: tuple[tuple[str, str, Callable[[Status], float | None]], ...] = (
     ("zone_warnings", "Findings in the served version.", lambda z: len(z["warnings"])),
     ("zone_records_left_out", "Records of its table not in the zone.", lambda z: _below(z, "left_out", "records")),
 )
-# The same for times: the part of the name before ``_time_seconds``, the help, and the text.
+# The same for times: the name without ``_time_seconds``, the help, and the text of the time.
 ZONE_TIMES: tuple[tuple[str, str, Callable[[Status], str | None]], ...] = (
     ("zone_load", "When the served version was loaded or signed.", lambda z: z["loaded"]),
     ("zone_refused", "When the last file of the zone was refused.", lambda z: z["failed"]),

@@ -1,9 +1,9 @@
 """The primary's side of zone transfers: journals of the zones, and messages to secondaries.
 
-A zone's journal is one file, written atomically. The zone file is authoritative: if its journal is damaged or does not
-lead to it, secondaries get one AXFR.
+A zone's journal is one file, written atomically. The zone file is authoritative: if the journal is damaged or does not
+end at the zone's version, secondaries get one AXFR.
 
-Secondaries get a NOTIFY (RFC 1996) for each new serial, and SOA queries for the serial that they have.
+Secondaries get a NOTIFY (RFC 1996) for each new serial, and SOA queries that ask which serial they have.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ from maptr.zone.snapshot import Snapshot, ZoneView
 log = logging.getLogger("maptr.serve")
 
 JOURNAL_SUFFIX = ".journal"
-BAD_SUFFIX = ".bad"  # for the last journal that could not be used
-MAX_JOURNAL_FILE = 2 * MAX_BYTES  # bytes; a larger file is not a journal of maptr
+BAD_SUFFIX = ".bad"  # of the last unusable journal
+MAX_JOURNAL_FILE = 2 * MAX_BYTES  # bytes; a larger file is not a journal
 
-# Seconds to wait for each response to NOTIFY. RFC 1996 3.6 suggests five retries, 60 seconds apart; these come sooner
-# after a first loss, and last as long as a secondary takes to restart.
+# Seconds to wait for each response to NOTIFY. RFC 1996 3.6 suggests five retries, 60 seconds apart. These start sooner,
+# in case a packet was lost, and continue for as long as a secondary takes to restart.
 NOTIFY_TIMEOUTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-# Seconds until a secondary gets an SOA query: after it acknowledged a NOTIFY, with time for the transfer; while it has
-# another serial or does not answer; and while it has the same serial.
+# Seconds until the next SOA query to a secondary: after it acknowledged a NOTIFY, which leaves time for the transfer;
+# while it has another serial or does not answer; and while it has the same serial.
 AFTER_NOTIFY = 5.0
 IF_DIFFERENT = 60.0
 IF_SAME = 3600.0
-QUERY_TIMEOUT = 5.0  # seconds for a response, by UDP and then by TCP
-AT_ONCE = 50  # secondaries asked or notified at the same time
-MAX_SOA_RECORDS = 100  # of a response: with NS records, their addresses and signatures
+QUERY_TIMEOUT = 5.0  # seconds for a response over UDP, and then over TCP
+AT_ONCE = 50  # secondaries queried or notified at the same time
+MAX_SOA_RECORDS = 100  # records of a response to an SOA query, including NS records, addresses and signatures
 
 Place = tuple[Labels, NotifyTarget]  # a zone and one of its secondaries
 Tasks = dict[Place, asyncio.Task[None]]
@@ -79,9 +79,9 @@ Tasks = dict[Place, asyncio.Task[None]]
 
 
 def access_of(config: Config, snapshot: Snapshot, now: float, before: ServerState | None = None) -> Access:
-    """Return the access to a snapshot, the first or the one after ``before``.
+    """Return the access to a snapshot, which replaces ``before`` if that is not None.
 
-    Reads and extends the journals, and sets aside those that cannot be used: call it in a thread.
+    Reads and extends the journals, and renames unusable ones: call it in a thread.
     """
     access, old = (Access(), Snapshot.of(())) if before is None else (before.access, before.snapshot)
     journals: dict[Labels, Journal] = {}
@@ -103,10 +103,10 @@ def _secondaries(table: ZoneConfig | CatalogConfig) -> Secondaries:
 
 
 def _catalog(config: CatalogConfig, snapshot: Snapshot, now: float, before: Catalog | None) -> Catalog | None:
-    """Return the catalog of the zones: the one ``before`` if it is the same."""
+    """Return the catalog of the zones; this is ``before`` if the zones are the same."""
     if config.name is None:
         return None
-    # A serial from the time rises over restarts, without a file to store it.
+    # A serial taken from the time increases over restarts without being stored.
     serial = int(now) & 0xFFFF_FFFF
     if before is not None and not is_newer(serial, before.view.serial):
         serial = (before.view.serial + 1) & 0xFFFF_FFFF
@@ -116,7 +116,7 @@ def _catalog(config: CatalogConfig, snapshot: Snapshot, now: float, before: Cata
 
 
 def _extended(path: Path, journal: Journal | None, before: ZoneView | None, view: ZoneView) -> Journal:
-    """Return the journal with the changes from ``before`` to ``view``; written if it has new ones."""
+    """Return the journal with the changes from ``before`` to ``view``. Writes it if it has changed."""
     if before is None or (journal is None and before is view):
         return read_journal(path, view)
     if before is view and journal is not None:
@@ -139,14 +139,14 @@ def _warn_of_serial(before: ZoneView, view: ZoneView) -> None:
 
 
 def journal_path(zone: ZoneConfig) -> Path:
-    """Return a path beside the zone file, or in the state folder under the zone's name."""
+    """Return the path of a zone's journal: in the state folder if there is one, otherwise beside the zone file."""
     if zone.state is None:
         return zone.file.with_name(zone.file.name + JOURNAL_SUFFIX)
     return zone.state / (name_for(zone.name) + JOURNAL_SUFFIX)
 
 
 def read_journal(path: Path, view: ZoneView) -> Journal:
-    """Read the journal of a zone that was just loaded. If the file is unusable, log why, and start a new journal."""
+    """Read the journal of a zone that was just loaded. If the file is unusable, log why, and return a new journal."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_JOURNAL_FILE + 1)
@@ -169,7 +169,7 @@ def read_journal(path: Path, view: ZoneView) -> Journal:
 
 
 def write_journal(path: Path, journal: Journal) -> None:
-    """Replace the file atomically. An OSError is logged."""
+    """Write the journal's file atomically. Logs an OSError."""
     try:
         keep(path, encode(journal))
     except OSError as error:
@@ -189,10 +189,10 @@ class NotifyState(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SecondaryState:
-    """What is known of a secondary. Times are in seconds since 1970.
+    """The state of a secondary. Times are in seconds since 1970.
 
-    ``notify`` is the state of the last NOTIFY, since the time ``since``; None if none was sent. ``acknowledged`` is the
-    last serial that the secondary acknowledged, ``serial`` the last one that it reported, at the time ``at``.
+    ``notify`` is the state of the last NOTIFY, which it entered at ``since``; None if none was sent. ``acknowledged``
+    is the last serial that the secondary acknowledged, ``serial`` the last one that it reported, at the time ``at``.
     ``error`` is the reason why the last query failed, "" after a success.
     """
 
@@ -205,9 +205,9 @@ class SecondaryState:
 
 
 class SecondaryMonitor:
-    """Sends NOTIFY to secondaries until they acknowledge it, and asks them now and then for the serial that they have.
+    """Sends NOTIFY to secondaries until they acknowledge it, and asks them at intervals which serial they have.
 
-    For the event loop's thread, except for ``secondaries`` and ``state``. Times are in seconds.
+    All methods except ``secondaries`` and ``state`` are for the event loop's thread. Times are in seconds.
     """
 
     def __init__(
@@ -227,9 +227,9 @@ class SecondaryMonitor:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     def update(self, state: ServerState, before: ServerState | None = None) -> None:
-        """Send NOTIFY for zones whose serial differs from that before; for all zones without a state before.
+        """Send NOTIFY for the zones whose serial differs from the one in ``before``; for all zones if that is None.
 
-        From then on the secondaries get SOA queries for the serial that they have.
+        Also monitor the secondaries of all zones with SOA queries.
         """
         wanted: dict[Place, tuple[int, TsigKey | None]] = {}
         access = state.access
@@ -249,15 +249,15 @@ class SecondaryMonitor:
         return [(target, self.state(zone.name, target)) for target in zone.notify]
 
     def notify(self, view: ZoneView, targets: Iterable[NotifyTarget], keys: Mapping[Labels, TsigKey]) -> None:
-        """Start sending, and return at once; a new serial replaces an earlier one that is still being sent. ``keys``
-        has every key that a target names."""
+        """Start to send NOTIFY, and return at once. This ends the sending of an earlier serial. ``keys`` has the keys
+        of all targets."""
         for target in targets:
             self._note((view.origin, target), notify=NotifyState.PENDING, since=self._clock())
             sending = self._notify(view, target, None if target.key is None else keys[target.key])
             _restart(self._notifying, (view.origin, target), sending)
 
     def follow(self, wanted: Mapping[Place, tuple[int, TsigKey | None]]) -> None:
-        """Monitor exactly these secondaries, each with its expected serial and the key to sign with."""
+        """Monitor these secondaries and no others, each with its expected serial and the key to sign with."""
         for place in self._wanted.keys() - wanted.keys():
             self._note(place, serial=None, at=None, error="")
             self._observing.pop(place).cancel()
@@ -302,13 +302,13 @@ class SecondaryMonitor:
                 reason = f"rcode {rcode}"
                 if rcode == NOTIMP:  # the secondary does not implement NOTIFY (RFC 1996 3.14)
                     break
-            # A refusal or an ICMP error comes at once, perhaps because the secondary is starting.
+            # A refusal or an ICMP error may arrive at once, for example while the secondary is starting.
             await asyncio.sleep(max(0.0, started + timeout - clock()))
         self._note(place, notify=NotifyState.GIVEN_UP, since=self._clock())
         log.warning("%s: given up, %s; the secondary will ask after its refresh time", what, reason)
 
     async def _observe(self, place: Place, pause: float) -> None:
-        """Ask for the serial after this time in seconds, and then at intervals."""
+        """Ask for the serial after ``pause`` seconds, and then at intervals."""
         serial, key = self._wanted[place]
         while True:
             await asyncio.sleep(pause)
@@ -326,7 +326,7 @@ class SecondaryMonitor:
             pause = IF_SAME if found == serial else self._if_different
 
     async def _query(self, origin: Labels, target: NotifyTarget, key: TsigKey | None) -> bytes:
-        """Return the response to an SOA query. Raises OSError, TimeoutError and EOFError."""
+        """Send an SOA query and return the response. Raises OSError, TimeoutError and EOFError."""
         exchange = _Exchange(make_soa_query(origin, secrets.randbits(16)), key, self._clock)
         response = await exchange.by_udp(target.address, self._timeout)
         return await exchange.by_tcp(target.address, self._timeout) if response[2] << 8 & TC else response
@@ -339,7 +339,7 @@ def _restart(tasks: Tasks, place: Place, work: Coroutine[None, None, None]) -> N
 
 
 class _Exchange:
-    """A request, signed if there is a key, and the check that a message is its response."""
+    """A request, signed if there is a key, and the exchange with a server over UDP or TCP."""
 
     def __init__(self, request: bytes, key: TsigKey | None, clock: Clock) -> None:
         self.request = self._packet = request
@@ -354,7 +354,7 @@ class _Exchange:
         )
 
     async def by_udp(self, address: Address, timeout: float) -> bytes:
-        """Raises OSError and TimeoutError."""
+        """Return the response over UDP. Raises OSError and TimeoutError."""
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         with socket.socket(family, socket.SOCK_DGRAM) as sock:
             sock.setblocking(False)
@@ -362,11 +362,11 @@ class _Exchange:
             sock.send(self._packet)
             async with asyncio.timeout(timeout):
                 while not self._fits(response := await asyncio.get_running_loop().sock_recv(sock, MAX_MESSAGE)):
-                    await asyncio.sleep(0)  # a flood must not keep the event loop busy
+                    await asyncio.sleep(0)  # a flood of packets must not block the event loop
             return response
 
     async def by_tcp(self, address: Address, timeout: float) -> bytes:
-        """Raises OSError, TimeoutError and EOFError."""
+        """Return the response over TCP. Raises OSError, TimeoutError and EOFError."""
         async with asyncio.timeout(timeout):
             reader, writer = await asyncio.open_connection(address.host, address.port)
             try:
@@ -392,7 +392,7 @@ def make_notify(view: ZoneView, message_id: int) -> bytes:
 
 
 def read_response(request: bytes, packet: bytes) -> int | None:
-    """Return the rcode of the response to a request; None for any other packet."""
+    """Return the rcode if the packet is the response to the request, otherwise None."""
     if len(packet) < HEADER_SIZE or packet[:2] != request[:2]:
         return None
     response, asked = Message.parse_header(packet), Message.parse_header(request)
@@ -403,7 +403,7 @@ def read_response(request: bytes, packet: bytes) -> int | None:
         asked.parse_question()
     except DNSError:
         return None
-    # An error may have no question, such as BIND's FORMERR.
+    # An error response may have no question, such as BIND's FORMERR.
     if response.questions and response.questions[0].qname != asked.questions[0].qname:
         return None
     rcode: int = response.header.rcode
@@ -419,7 +419,7 @@ def make_soa_query(origin: Labels, message_id: int) -> bytes:
 
 
 def read_serial(response: bytes) -> int | str:
-    """Return the serial in the response to ``make_soa_query``, or the reason why there is none."""
+    """Return the serial in the response to an SOA query, or the reason why there is none."""
     try:
         message = Message.parse(response, MAX_SOA_RECORDS)
     except DNSError as error:

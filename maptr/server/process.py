@@ -1,7 +1,7 @@
 """The server as a process: its user, its signals, readiness for systemd (sd_notify(3)), and threads for long work.
 
-With ``serve.user`` a server started as root binds its sockets and then permanently becomes another user. Keys and zones
-are read as that user from the start: a file that a reload could not read is an error of the start.
+With ``serve.user`` a server started as root binds its sockets and then permanently becomes another user. It reads keys
+and zones as that user from the start, so that a file that a reload could not read prevents the start.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STOPPING = "STOPPING=1"
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 RELOAD_SIGNAL = signal.SIGHUP
-# Ignored with a log line: NSD logs statistics at the first, Knot reloads zones, BIND reopens its log.
+# Ignored with a log line. Other servers use them: NSD logs statistics, Knot reloads zones, BIND reopens its log.
 USER_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 BLOCKED_AT_START = (RELOAD_SIGNAL, *USER_SIGNALS)
 
@@ -44,7 +44,7 @@ class User(NamedTuple):
 
 
 def user_of(config: Config) -> User | None:
-    """Return the user to run as; None if none is configured. Raises ConfigError for one that does not exist."""
+    """Return the configured user to run as, or None. Raises ConfigError for a user that does not exist."""
     if not config.serve.user:
         return None
     name, colon, group = config.serve.user.partition(":")
@@ -60,7 +60,7 @@ def user_of(config: Config) -> User | None:
 
 
 def check_user(config: Config) -> None:
-    """Raise ConfigError for a user that this process is not and cannot become."""
+    """Raise ConfigError if this process neither runs as the configured user nor can become it."""
     user = user_of(config)
     if user is not None and os.geteuid() not in (0, user.uid):
         raise config.error(KEY, f"only root can become {user.name}; start the server as {user.name}, or as root")
@@ -69,7 +69,7 @@ def check_user(config: Config) -> None:
 def give_up(config: Config, user: User, *, listening: bool = True) -> Sockets | None:
     """Bind the sockets as root if ``listening``, then become the user. Raises ConfigError.
 
-    Missing folders for the state and for the control socket are created for the user, who binds that socket later.
+    Missing folders for the state and the control socket are created for the user, who binds the control socket later.
     ``config`` may be without its secrets.
     """
     bound = None
@@ -80,7 +80,7 @@ def give_up(config: Config, user: User, *, listening: bool = True) -> Sockets | 
                 _make_folder(config, folder, user)
         bound = bind(serve.listen, serve.tls.listen, metrics=serve.metrics)
     try:
-        # All user and group IDs, which also clears every capability (capabilities(7)).
+        # Changing all user and group IDs also clears every capability (capabilities(7)).
         os.initgroups(user.name, user.gid)
         os.setresgid(user.gid, user.gid, user.gid)
         os.setresuid(user.uid, user.uid, user.uid)
@@ -106,18 +106,18 @@ def _make_folder(config: Config, folder: Path, user: User) -> None:
 
 
 def reloading() -> str:
-    """Return the state at the start of a reload; READY ends it."""
+    """Return the state to send at the start of a reload. READY is sent at its end."""
     return f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}"
 
 
 def notify(state: str) -> bool:
-    """Send a state to the socket NOTIFY_SOCKET; False if there is no systemd to receive it. Raises nothing."""
+    """Send a state to systemd's NOTIFY_SOCKET. Returns False if that is not possible. Never raises an exception."""
     path = os.environ.get("NOTIFY_SOCKET", "")
     if not path.startswith(("/", "@")):
         return False
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
         sock.setblocking(False)
-        sock.connect("\0" + path[1:] if path.startswith("@") else path)  # ``@`` is for an abstract one
+        sock.connect("\0" + path[1:] if path.startswith("@") else path)  # ``@`` marks an abstract socket
         sock.send(state.encode())
         return True
     return False
@@ -125,9 +125,9 @@ def notify(state: str) -> bool:
 
 @contextlib.contextmanager
 def signals_blocked() -> Iterator[None]:
-    """Block the signals that must not end a starting server until ``unblock_signals`` or the end of the context.
+    """Block the signals that must not end a starting server, until ``unblock_signals`` or the end of the context.
 
-    The kernel keeps them until then. For the main thread; threads that it starts meanwhile never get these signals.
+    They stay pending until then. For the main thread. Threads that it starts in the context never get these signals.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED_AT_START)
     try:
@@ -137,14 +137,14 @@ def signals_blocked() -> Iterator[None]:
 
 
 def unblock_signals() -> None:
-    """Receive the signals, those that the kernel has kept included: their handlers are in place."""
+    """Unblock the signals, once their handlers are set. Pending signals are then delivered."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED_AT_START)
 
 
 async def in_thread(function: Callable[[], T]) -> T:
-    """Return the result of the function, called in a daemon thread."""
+    """Call the function in a daemon thread, and return its result."""
     future: Future[T] = Future()
-    future.set_running_or_notify_cancel()  # the caller may stop to wait, but the work goes on
+    future.set_running_or_notify_cancel()  # the function continues even if the caller stops waiting
 
     def run() -> None:
         try:

@@ -1,7 +1,7 @@
-"""Publishing of zone files: a good new version replaces the served one, and a bad one does not.
+"""Publishing of zone files: a valid new version replaces the served one, an invalid version does not.
 
 The functions make a new ``Served`` (``state.py``). They read files and take long: call them in a thread.
-The ``Reloader`` adopts it as a whole or not at all, after a reload, new signatures, or a pulled table.
+The ``Reloader`` adopts it as a whole, or not at all, after a reload, new signatures, or a pulled table.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("maptr.serve")
 
-MAX_WARNINGS = 10  # findings of a zone in the log and the status; ``maptr zone check`` shows all
+MAX_WARNINGS = 10  # findings per zone in the log and the status; ``maptr zone check`` shows all
 
 
 def start(zones: Iterable[ZoneConfig], *, clock: Clock) -> Served:
-    """Load every zone; those that cannot be loaded are broken."""
+    """Load every zone. Queries for a zone that cannot be loaded get SERVFAIL."""
     return publish(zones, Served(MappingProxyType({})), clock=clock, starting=True)[0]
 
 
@@ -49,10 +49,10 @@ def publish(
     force: bool = False,
     starting: bool = False,
 ) -> tuple[Served, list[ZoneResult]]:
-    """These zones as they are served now, and the result for each zone, new, changed and removed ones among them.
+    """Read the zones again. Returns what to serve, and the result for each zone, including removed zones.
 
-    ``only``: read the file of this zone alone. ``force``: as in ``decide``. ``starting``: nothing is served yet.
-    Raises nothing that a file could cause.
+    ``only``: read only the file of this zone. ``force``: as in ``decide``. ``starting``: no zone is served yet.
+    An invalid or unreadable file is a result, not an exception.
     """
     states: dict[Labels, ZoneState] = {}
     results: list[ZoneResult] = []
@@ -62,7 +62,7 @@ def publish(
         if zone.keys is None:
             state = state._replace(signed=None)
         elif (zone.keys, zone.signing) != (known.zone.keys, known.zone.signing):
-            # The signatures are not of the new keys or policy.
+            # The signatures do not fit the new keys or policy.
             unsigned = None if known.signed is None else known.signed.unsigned
             state = state._replace(signed=NEVER_SIGNED._replace(unsigned=unsigned))
         if only is None or only == zone.name:
@@ -74,22 +74,22 @@ def publish(
 
 
 def sign_again(current: Served, *, clock: Clock) -> tuple[Served, list[ZoneResult]]:
-    """Sign the zones whose keys have changed or whose signatures are due, as their files were when last read; and the
-    result for each of them."""
+    """Sign the zones whose keys have changed or whose signatures are due, without reading their files again.
+    Returns what to serve, and the result for each signed zone."""
     states, results = dict(current.states), []
     for origin, state in current.states.items():
         if not signer.is_due(state, clock()):
             continue
         pending = state.signed.pending if state.signed is not None else None
         unsigned = pending or state.unsigned_view()
-        if unsigned is not None:  # without one, no file was ever good, and the next reload signs the zone
+        if unsigned is not None:  # without it, no file has been valid yet, and the next reload signs the zone
             states[origin], result = _sign(state, unsigned, clock(), state.warnings, changed=pending is not None)
             results.append(result)
     return Served(MappingProxyType(states)), results
 
 
 def log_results(results: Iterable[ZoneResult]) -> None:
-    """Log what is served now. Refusals and signing were logged when they happened."""
+    """Log what is served now. Refusals and signing are logged when they happen."""
     for result in results:
         match result.result:
             case "loaded":
@@ -127,9 +127,8 @@ def _publish(state: ZoneState, now: float, force: bool, starting: bool) -> tuple
     warnings = checked.warnings[:MAX_WARNINGS] + ((f"and {more} more findings",) if more > 0 else ())
     for warning in warnings if view is not old else ():
         log.warning("zone %s: %s", name, warning)
-    failed_to_sign = state.signed is not None and bool(
-        state.signed.error
-    )  # the operator may have removed the cause of the failure
+    # The operator may have removed the cause of an earlier failure.
+    failed_to_sign = state.signed is not None and bool(state.signed.error)
     if zone.keys is not None and (view is not old or failed_to_sign or signer.is_due(state, now)):
         return _sign(state, view, now, warnings, changed=view is not old)
     if view is old and served is not None:
@@ -147,7 +146,7 @@ def _sign(
     serial = None if view is None else view.serial
     if signed.error:
         if view is not None and view is not old:
-            state = state.serving(view, now)  # the version stored before a restart
+            state = state.serving(view, now)  # the version that was stored before a restart
         return state, ZoneResult(name, "refused", serial, serial, f"not signed: {signed.error}")
     assert view is not None  # noqa: S101 - it was signed
     if view is old:
@@ -165,7 +164,7 @@ def _serve(state: ZoneState, view: ZoneView, now: float, warnings: tuple[str, ..
 
 
 def _numbered(zone: ZoneConfig, new: ZoneView, old: ZoneView | None, now: float) -> ZoneView:
-    """Return the new version with the serial to publish it under. Raises ZoneError and OSError."""
+    """Return the new version with the serial under which it is published. Raises ZoneError and OSError."""
     if zone.serial == "file" or zone.state is None:
         return new
     published = Published.of(old) if old is not None else state_folder.read_serial(zone.state, zone.name)
@@ -173,7 +172,7 @@ def _numbered(zone: ZoneConfig, new: ZoneView, old: ZoneView | None, now: float)
 
 
 def _record(zone: ZoneConfig, view: ZoneView, *, starting: bool) -> None:
-    """Store a serial that the server chose. Raises OSError; a start logs it instead, and serves the zone."""
+    """Store a serial that the server chose. Raises OSError; at the start, it is logged, and the zone is served."""
     if zone.serial == "file" or zone.state is None:
         return
     try:
@@ -187,7 +186,7 @@ def _record(zone: ZoneConfig, view: ZoneView, *, starting: bool) -> None:
 # ---- reloads
 
 
-_Next = tuple[Config, Context, Served, list[ZoneResult]]  # the result of reading for a reload, and of each zone
+_Next = tuple[Config, Context, Served, list[ZoneResult]]  # what a reload has read, and the result for each zone
 
 
 class Reloader:
@@ -210,8 +209,8 @@ class Reloader:
         self.config = config
         self.served = served
         self.config_error = self.certificate_error = ""
-        self.counts: dict[str, Any] = {"done": 0, "refused": 0, "failed": 0, "last": None}  # as the status shows them
-        self.puller: Puller | None = None  # if there is a table
+        self.counts: dict[str, Any] = {"done": 0, "refused": 0, "failed": 0, "last": None}  # for the status
+        self.puller: Puller | None = None  # None without a table
         self._responder = responder
         self._monitor = monitor
         self._certificate = certificate
@@ -222,7 +221,7 @@ class Reloader:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Start to reload on request, to sign and pull when due, and to log alarms."""
+        """Start the tasks that reload on request, sign and pull when due, and log alarms."""
         loop = asyncio.get_running_loop()
         alarms = status.log_alarms_daily(lambda: self.served, clock=self._clock)
         self._tasks += [loop.create_task(work) for work in (self._reload_on_request(), alarms, self._sign_when_due())]
@@ -233,11 +232,11 @@ class Reloader:
             task.cancel()
 
     def request(self) -> None:
-        """Request a reload soon; a request during a reload causes one more after it."""
+        """Request a reload. A request during a reload causes another one after it."""
         self._wanted.set()
 
     async def reload_now(self, zone: str | None = None, *, force: bool = False) -> dict[str, Any]:
-        """Reload one zone, or the configuration and every zone: the result for each, or the error that stopped it."""
+        """Reload one zone, or the configuration and all zones. Returns the result for each zone, or an error."""
         reply = await self._reload(zone, force)
         zones = reply.get("zones")
         refused = "error" in reply or any(each["result"] == "refused" for each in zones or ())
@@ -249,7 +248,7 @@ class Reloader:
         async with self._busy:
             process.notify(process.reloading())
             try:
-                # In a thread, as parsing takes far longer than a query may wait.
+                # In a thread, because parsing takes far longer than a query may wait.
                 following = await in_thread(lambda: self._read(zone, force))
                 reply: dict[str, Any] = {"zones": [result.to_dict() for result in following[-1]]}
                 await self._adopt(following)
@@ -273,13 +272,13 @@ class Reloader:
         if self.puller is not None:
             self.puller.wake()
         elif settings.has_table(self.config):
-            from maptr.server.puller import Puller  # late, for a start: HTTP and the cache, which few servers need
+            from maptr.server.puller import Puller  # late, for a fast start: imports HTTP, which few servers need
 
             self.puller = Puller(lambda: self.config, self.reload_now, clock=self._clock)
             self._tasks.append(asyncio.get_running_loop().create_task(self.puller.run()))
 
     def _read(self, zone: str | None, force: bool) -> _Next:
-        """Read one zone, or everything again. Raises ConfigError, and OSError for the configuration file."""
+        """Read one zone, or the configuration and all zones. Raises ConfigError; OSError for the configuration file."""
         config, context, only = self.config, self._responder.context, None
         if zone is not None:
             only = settings.served_origin(zone, self.served.states)
@@ -291,7 +290,7 @@ class Reloader:
         return config, context, served, results
 
     async def sign_now(self) -> None:
-        """Sign the zones whose keys have changed or whose signatures are due, as their files were last read."""
+        """Sign the zones whose keys have changed or whose signatures are due, without reading their files again."""
         async with self._busy:
             if any(zone.keys for zone in self.served.zones):
                 served, results = await in_thread(lambda: sign_again(self.served, clock=self._clock))
@@ -306,7 +305,7 @@ class Reloader:
             reply["error"] = f"certificate not reloaded, the old one stays: {self.certificate_error}"
 
     async def _adopt(self, following: _Next) -> None:
-        """Answer from what a reload read, then log it and notify secondaries. Raises ConfigError."""
+        """Serve what a reload has read, then log it and notify secondaries. Raises ConfigError."""
         config, context, served, results = following
         before = self._responder.state
 

@@ -1,6 +1,6 @@
-"""Pulls the registry while the server runs, publishes it if it has changed, and compares it with the servers' records.
+"""The puller: downloads the registry's table at intervals, publishes a changed table, and checks servers for drift.
 
-A failure leaves the table and the zone as they are; log and status report it.
+A failure leaves the table and the zone as they are; the log and the status report it.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from maptr.server.status import time_text
 
 log = logging.getLogger("maptr.serve")
 
-FIRST_RETRY = 30.0  # seconds after a failed pull; doubled each time, up to the interval
-DRIFT_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # seconds that secondaries are given to follow before drift is reported
-DRIFT_RATE = 100.0  # queries a second: servers limit the rate of responses, NSD to 200 by default
+FIRST_RETRY = 30.0  # seconds after the first failed pull; doubled after each failure, up to the interval
+DRIFT_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # seconds for secondaries to catch up before drift is reported
+DRIFT_RATE = 100.0  # queries per second: servers limit the rate of responses, NSD to 200 by default
 MAX_NAMED = 5  # records named in a log line
-HISTORY = "drift.sqlite"  # in the state folder: the history of verdicts
+HISTORY = "drift.sqlite"  # the history of verdicts, in the state folder
 
 Publish = Callable[[str], Awaitable[dict[str, Any]]]  # reloads a zone by its name
 
 
 @dataclass(frozen=True, slots=True)
 class DriftReport:
-    """The comparison of one server with the table. ``at`` is in seconds since 1970; ``deviating`` has "RECORD VERDICT"
-    for each difference."""
+    """The comparison of one server with the table. ``at`` is in seconds since 1970; ``deviating`` has a text
+    "RECORD VERDICT" for each difference."""
 
     server: str
     at: float
@@ -70,8 +70,8 @@ class DriftReport:
 
 @dataclass(frozen=True, slots=True)
 class PullState:
-    """The last successful pull, the failure since (``error`` is "" if there is none), and the drift. Times are seconds
-    since 1970; ``kept`` has key and reason of each record that keeps its last good entry."""
+    """The last successful pull, the error of a later one (or ""), and the drift. Times are in seconds since 1970.
+    ``kept`` has the key of each record whose last valid entry is kept, and the reason."""
 
     source: str = ""
     checked_at: float | None = None
@@ -84,7 +84,7 @@ class PullState:
 
 
 class Puller:
-    """Keeps the table of the current configuration up to date. ``run`` continues until cancelled."""
+    """Keeps the table of the current configuration up to date. ``run`` runs until it is cancelled."""
 
     def __init__(self, config: Callable[[], Config | None], publish: Publish, *, clock: Clock) -> None:
         self.state = PullState()
@@ -94,11 +94,11 @@ class Puller:
         self._wanted = asyncio.Event()
 
     def wake(self) -> None:
-        """Pull now, after a reload."""
+        """Pull now. Called after a reload."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Publish the zones of tables that changed while the server was down, then pull at each interval."""
+        """Publish the zones whose tables changed while the server was down, then pull at each interval."""
         first = True
         while True:
             self._wanted.clear()  # before the pull, so that a request during it counts
@@ -133,7 +133,7 @@ class Puller:
             await self._look_for_drift(config, file)
 
     def pause(self) -> float:
-        """Return seconds until the next pull, at random within limits; shorter after a failure."""
+        """Return the seconds until the next pull, with a random variation; fewer after a failure."""
         config = self._config()
         every = float(config.table.every if config is not None else 3600)
         if self.state.failures:
@@ -141,7 +141,7 @@ class Puller:
         return jittered(every, random.uniform)
 
     def _zones(self, table: Path | None) -> list[str]:
-        """Return the zones that are built from this table; with None, from any table that exists."""
+        """Return the zones that are built from this table, or, with None, from any table that exists."""
         config = self._config()
         zones = config.zones if config is not None else ()
         tables = {zone.name: zone.table for zone in zones if table in (None, zone.table)}
@@ -150,7 +150,7 @@ class Puller:
     # ---- pulling
 
     def _pull(self, config: Config, file: Path, parser: sandbox.Parser) -> bool:
-        """Return whether the table has changed. Reads and writes files: call it in a thread."""
+        """Pull the table, and return whether it has changed. Reads and writes files: call it in a thread."""
         table = config.table
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -182,7 +182,7 @@ class Puller:
         return bool(found.plan)
 
     async def _look_for_drift(self, config: Config, file: Path) -> None:
-        """Secondaries take a moment to follow, so drift is looked for again for a while."""
+        """Compare the servers with the table, repeatedly while they differ, because secondaries need time to follow."""
         for wait in (*DRIFT_WAITS, None):
             reports = await in_thread(
                 lambda: tuple(_report(config, file, server, self._clock) for server in config.table.drift)
@@ -200,7 +200,7 @@ class Puller:
     # ---- for the status
 
     def describe(self) -> dict[str, Any] | None:
-        """Plain values for JSON; None if no table is pulled or compared with servers."""
+        """Return the state as plain values for JSON; None if no table is pulled or compared with servers."""
         config = self._config()
         if config is None or not (config.table.url or config.table.drift):
             return None
@@ -238,7 +238,7 @@ def _counted(plan: Plan) -> str:
 
 
 def _report(config: Config, file: Path, server: str, clock: Clock) -> DriftReport:
-    """Reads the file and queries the server: call it in a thread."""
+    """Compare a server with the table. Reads the file and queries the server: call it in a thread."""
     state = config.serve.state
     verdicts: list[Drift] = []
     zones = [to_text(zone.name) for zone in config.zones if zone.table == config.table.file]

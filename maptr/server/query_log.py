@@ -1,4 +1,4 @@
-"""Rate-limited logging: events that remote clients can trigger, and the query log, one line for every nth query."""
+"""Rate-limited logging for events that remote clients can trigger, and the query log, a line for every nth query."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from maptr.server.counters import SILENCE, rcode_text, result
 log = logging.getLogger("maptr.query")
 
 INTERVAL = 60.0  # seconds
-MAX_LINES = 30  # in one interval
+MAX_LINES = 30  # per interval
 SECOND = 1.0
 
 
 class LogLimit:
-    """Allows the first ``most`` lines of each interval. For any thread. ``clock`` is monotonic, in seconds."""
+    """Allows the first ``most`` lines of each interval. Thread-safe. ``clock`` is monotonic, in seconds."""
 
     def __init__(
         self, most: int = MAX_LINES, clock: Callable[[], float] = time.monotonic, *, interval: float = INTERVAL
@@ -37,9 +37,7 @@ class LogLimit:
         self._logged = self._left_out = 0
 
     def suffix(self) -> str | None:
-        """Return what a line that is allowed now has to end with, the number of lines left out before it; None for no
-        line.
-        """
+        """Return the suffix of a line, with the number of suppressed lines before it; None if no line is allowed."""
         now = self._clock()
         with self._lock:
             before = 0
@@ -54,7 +52,7 @@ class LogLimit:
 
 
 class QueryLog:
-    """Logs every nth query, ``rate`` lines a second at most. ``every`` is n. For any thread."""
+    """Logs every nth query, at most ``rate`` lines per second. ``every`` is n. Thread-safe."""
 
     def __init__(self, every: int, rate: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._every = every
@@ -68,12 +66,12 @@ class QueryLog:
         return range(first, count, self._every)
 
     def note(self, query: bytes, transport: Transport, client: str, reply: bytes | None) -> None:
-        """Count a query, and log it if it is an nth one. ``reply`` is the first message of its response."""
+        """Count a query, and log every nth one. ``reply`` is the first message of the response."""
         for _ in self.pick(1):
             self.write(query, transport, client, SILENCE if reply is None else result(reply))
 
     def write(self, query: bytes, transport: Transport, client: str, code: int) -> None:
-        """Log a query that is counted under ``code``, if its question can be read."""
+        """Log a query whose response is counted under ``code``, if its question can be read."""
         try:
             message = Message.parse_header(query)
             message.parse_question()

@@ -1,4 +1,4 @@
-"""A server for the requests of operators, on the control socket and over HTTP: one request for each connection."""
+"""A server for operators' requests, on the control socket and over HTTP: one request per connection."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import contextlib
 import socket
 from collections.abc import Awaitable, Callable
 
-MAX_CONNECTIONS = 16  # open at once: for operators, their scripts and a few scrapers
-TIMEOUT = 10.0  # seconds for a whole request, and for sending its response: Prometheus waits as long by default
+MAX_CONNECTIONS = 16  # enough for operators, their scripts and a few scrapers
+TIMEOUT = 10.0  # seconds to receive a request, and to send its response: Prometheus's default timeout
 
 
 class RequestServer:
-    """Answers one request on each connection to a bound socket. Clients that are too slow are disconnected.
+    """Answers one request on each connection to a bound socket. Disconnects clients that are too slow.
 
-    ``respond`` makes the response to a request, which ends with ``end`` and has at most ``limit`` bytes. It also gets
-    what was received of a request without an end, and ``limit`` bytes of a longer one.
+    A request ends with ``end`` and has at most ``limit`` bytes; ``respond`` returns its response. ``respond`` also gets
+    incomplete requests, and the first ``limit`` bytes of longer ones.
 
-    At the limit a new connection replaces the oldest whose request is not being answered, so that connections without
-    a request lock out no operator; if all are being answered, the new connection is refused.
+    At the limit, a new connection replaces the oldest one whose request is not being answered, so that idle connections
+    cannot lock out operators; if all requests are being answered, the new connection is refused.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class RequestServer:
                 writer.write(response)
                 await writer.drain()
                 writer.write_eof()
-                # Read what follows the request: closing with unread data would reset the connection, and could
-                # discard the response.
+                # Read any data after the request, because closing with unread data would reset the connection, which
+                # could discard the response.
                 while await reader.read(self._limit):
                     pass

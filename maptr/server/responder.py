@@ -28,28 +28,28 @@ Learn = Callable[[bytes, Reply], None]
 
 
 def fresh_cookies() -> CookieSettings:
-    """Cookies with a new random secret, for a server that shares its addresses with no other."""
+    """Return settings for cookies with a random secret, for a server that does not share its addresses."""
     return CookieSettings((os.urandom(KEY_SIZE),))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServerState:
-    """Everything that responses depend on. A reload makes the next state, which replaces this one."""
+    """Everything that responses depend on. A reload replaces the whole state."""
 
     snapshot: Snapshot
     access: Access
     context: Context
 
     def ready(self, transport: Transport) -> Ready:
-        """Return an empty table of ready responses, for one thread."""
+        """Return an empty cache of ready responses, for one thread."""
         catalog = [self.access.catalog.view.origin] if self.access.catalog else []
         return Ready(self.snapshot, catalog, self.context.udp_payload if transport is Transport.UDP else None)
 
 
 class Responder:
-    """Answers from ``state``, at first without zones, which ``swap`` replaces.
+    """Answers from ``state``, which ``swap`` replaces; at first it has no zones.
 
-    ``answer`` and ``answers`` are for one thread, ``general`` is for any.
+    ``answer`` and ``answers`` are for one thread; ``general`` is thread-safe.
     """
 
     def __init__(
@@ -61,28 +61,27 @@ class Responder:
         query_log: QueryLog | None = None,
     ) -> None:
         self.query_log = query_log
-        self.limiter = RateLimiter(
-            clock, threading.Lock(), **vars(rrl or RrlConfig())
-        )  # each UDP socket has its own thread
+        # The limiter needs a lock, because each UDP socket has its own thread.
+        self.limiter = RateLimiter(clock, threading.Lock(), **vars(rrl or RrlConfig()))
         self._reports = LogLimit(1, clock)
         self._refusals = LogLimit(clock=clock)
         context = context or Context(cookies=fresh_cookies(), clock=time.time, idle_timeout=IDLE_TIMEOUT)
         self.swap(ServerState(Snapshot.of([]), Access(), context))
 
     def swap(self, state: ServerState) -> None:
-        """Answer from this state from now on."""
+        """Replace the state."""
         self.state = state
         self.context = state.context
         self._ready = {transport: state.ready(transport) for transport in Transport}
 
     def answer(self, query: bytes, transport: Transport, client: str, counters: Counters) -> bytes | None:
-        """Return the first message of a response; None for no response. Raises ZoneError, as ``answers`` does."""
+        """Return the first message of the response, or None for no response. Raises ZoneError, as ``answers`` does."""
         return next(self.answers(query, transport, client, counters), None)
 
     def answers(self, query: bytes, transport: Transport, client: str, counters: Counters) -> Iterator[bytes]:
         """Yield the messages of one response: none, one, or many for a transfer.
 
-        Raises ZoneError, logged, if a transfer cannot continue. An internal error drops the query, not the server.
+        Logs and raises a ZoneError if a transfer cannot continue. An internal error is logged and drops the query.
         """
         state, ready = self.state, self._ready[transport]
         ready.tidy()
@@ -100,11 +99,11 @@ class Responder:
             yield from messages
 
     def general(self, query: bytes, client: str, counters: Counters, learn: Learn) -> bytes | None:
-        """Return the UDP response to a query without a ready one. The caller counts it."""
+        """Return the response of the general path to a UDP query. The caller counts it."""
         return next(self._exchange(self.state, query, Transport.UDP, client, counters, learn), None)
 
     def report(self, client: str) -> None:
-        """Log, at a limited rate, that the rate limit was reached."""
+        """Log that the rate limit was reached, itself at a limited rate."""
         if self._reports.suffix() is not None:
             log.warning(
                 "response rate limit reached, by %s for one: since the start %d replies dropped, %d truncated",
@@ -112,7 +111,7 @@ class Responder:
             )
 
     def _find(self, ready: Ready, query: bytes, transport: Transport, client: str, counters: Counters) -> bytes | None:
-        """Return the ready response, empty if the rate limit drops it; None for the general path."""
+        """Return the ready response, empty if the rate limit drops it; None if there is none."""
         key = query[ID:]
         known = ready.known.get(key)
         found = ready.find(key) if known is None else (known, b"")
@@ -138,7 +137,7 @@ class Responder:
     def _exchange(
         self, state: ServerState, query: bytes, transport: Transport, client: str, counters: Counters, learn: Learn
     ) -> Iterator[bytes]:
-        """Yield the messages of a response from the general path, which the shortcut learns from, or of a transfer."""
+        """Yield the messages of a transfer, or the response of the general path, which is also passed to ``learn``."""
 
         def reply(
             query: bytes, snapshot: Snapshot, *, reserve: int = 0, rcode: int | None = None, verified: bool = False

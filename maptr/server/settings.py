@@ -1,6 +1,6 @@
-"""From the configuration to the parts of the daemon, and errors for settings that cannot be obeyed.
+"""The daemon's parts made from the configuration, and errors for settings that cannot take effect.
 
-A setting that was accepted but not obeyed would be worse than an error: its operator relies on it.
+A setting that cannot take effect is an error, because the operator relies on it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from maptr.transfer.catalog import catalog_zone
 if TYPE_CHECKING:
     from maptr.registry.pull import Demands
 
-# Settings of [serve] that a reload changes, and ``workers``, which is ignored. The others need a restart.
+# Settings of [serve] that a reload can change, and ``workers``, which is ignored. The others need a restart.
 RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "catalog", "workers"})
 
 
 class Overrides(NamedTuple):
-    """Zones, and the keys, transfers and notifications of secondaries, from the command line.
+    """The zones, keys, access rules and NOTIFY targets from the command line.
 
-    Its other options are settings by their keys, which ``config.load`` takes as flags.
+    ``config.load`` handles the other command-line options.
     """
 
     zones: tuple[ZoneConfig, ...] = ()
@@ -43,8 +43,9 @@ class Overrides(NamedTuple):
     notify: tuple[NotifyTarget, ...] = ()
 
     def over(self, config: Config) -> Config:
-        """Return the configuration with these zones and keys, which replace those of the same name, and these
-        secondaries for every zone and the catalog. Raises ConfigError.
+        """Return the configuration with these zones and keys, which replace those of the same name.
+
+        The secondaries apply to every zone and the catalog. Raises ConfigError.
         """
         zones = {zone.name: zone for zone in config.zones}
         for at, zone in enumerate(self.zones):
@@ -65,7 +66,7 @@ class Overrides(NamedTuple):
 
 
 def mistakes(config: Config) -> list[ConfigError]:
-    """Return the settings that cannot be obeyed on this system."""
+    """Return an error for each setting that cannot take effect on this system."""
     errors: list[ConfigError] = []
     looks: list[Callable[[Config], object]] = [process.check_user, _check_catalog, metrics.check]
     looks += [demands_of] if config.table.public_key is not None else []
@@ -74,7 +75,7 @@ def mistakes(config: Config) -> list[ConfigError]:
             look(config)
         except ConfigError as error:
             errors += error.all
-    # The keys of the command line are known only now; all zones repeat a mistake in its rules.
+    # Checked here because the command line may add keys. Each zone would report an error in its rules again.
     return errors + [ConfigError(reason) for reason in dict.fromkeys(reason for _, reason in check_references(config))]
 
 
@@ -91,9 +92,7 @@ def check_change(now: Config, new: Config) -> None:
 
 
 def context_of(config: Config, before: Context | None = None) -> Context:
-    """Return the context of responses. Without a secret for cookies in the configuration, the process makes its own,
-    and keeps the one of ``before`` at a reload.
-    """
+    """Return the context of responses. Without a configured cookie secret, uses that of ``before`` or a new one."""
     serve, cookies = config.serve, NO_COOKIES
     if serve.cookies.enabled:
         known = () if before is None else before.cookies.secrets
@@ -116,8 +115,8 @@ def has_table(config: Config) -> bool:
 
 
 def demands_of(config: Config) -> Demands:
-    """Return the requirements for a pulled table. Raises ConfigError for a key that cannot be read."""
-    # Late: with HTTP, which few servers need.
+    """Return the requirements for a pulled table. Raises ConfigError for an unreadable key."""
+    # Late: imports HTTP, which few servers need.
     from maptr.registry.pull import Demands
 
     table = config.table
@@ -132,7 +131,7 @@ def demands_of(config: Config) -> Demands:
 
 
 def served_origin(text: str, served: Iterable[Labels]) -> Labels:
-    """Return the origin of a served zone by its name. Raises ConfigError."""
+    """Return the origin of the served zone with this name. Raises ConfigError."""
     served = tuple(served)
     try:
         origin = read_name(text)

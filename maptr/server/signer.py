@@ -1,7 +1,7 @@
 """Signing of zones by the server, with the keys in their key folders.
 
-``dnssec/sign.py`` decides which signatures to renew, as it does for ``maptr zone sign``; the publisher decides what is
-served. Reads files and takes long: call it in a thread.
+``dnssec/sign.py`` decides which signatures to renew, as it does for ``maptr zone sign``; ``publisher.py`` decides what
+is served. Signing reads files and takes long: call it in a thread.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from maptr.zone.snapshot import ZoneView
 
 log = logging.getLogger("maptr.serve")
 
-CHECK_INTERVAL = 5.0  # seconds between two checks of the key folders and due times
-# Seconds until a zone that could not be signed is tried again, doubled each time. Changed keys are tried at once.
+CHECK_INTERVAL = 5.0  # seconds between two checks for changed keys and due signatures
+# Seconds until a failed signing is retried, doubled each time. Changed keys cause a retry at once.
 RETRY_FIRST = 60
 RETRY_LAST = 3600
 
 
 def key_files(folder: Path) -> KeyFiles:
-    """Return the names, modes, owners and times of the keys in a folder. Reads no key."""
+    """Return the names, modes, owners, inodes and times of the keys in a folder, without reading them."""
     try:
         found = [(path.name, path.stat()) for path in [folder, *sorted(folder.glob("*.pem"))]]
     except OSError as error:
         return ((str(error), 0, 0, 0, 0),)
-    # The folder's own times are left out: they change with files that are not keys.
+    # The folder's inode and time are left out, because files that are not keys change the time.
     return tuple(
         (name, status.st_mode, status.st_uid, *((status.st_ino, status.st_mtime_ns) if at else (0, 0)))
         for at, (name, status) in enumerate(found)
@@ -51,15 +51,15 @@ def is_due(state: ZoneState, now: float) -> bool:
 def sign(
     zone: ZoneConfig, unsigned: ZoneView, served: ZoneView | None, before: SigningState | None, now: float
 ) -> tuple[ZoneView | None, SigningState]:
-    """Return the view to serve for a zone file: newly signed, or ``served`` if that is still good.
+    """Return the version to serve, newly signed or ``served`` if that is still valid, and the signing state.
 
-    If signing fails, it is ``served``, after a restart the stored version, or None; ``error`` has the reason.
-    Raises nothing that a file could cause.
+    If signing fails, the version is ``served``, or, after a restart, the stored one, or None; ``error`` of the state
+    has the reason. A bad file is never an exception.
     """
-    assert zone.keys is not None  # noqa: S101 - for zones that are signed
+    assert zone.keys is not None  # noqa: S101 - only signed zones are passed
     assert zone.state is not None  # noqa: S101 - the configuration requires it
     name, old, before = to_text(zone.name), served, before or NEVER_SIGNED
-    keys = key_files(zone.keys)  # before the keys are read, so that the next check sees a change in between
+    keys = key_files(zone.keys)  # before the keys are read, so that the next check notices a change in between
     if served is None and (kept := state_folder.read_signed(zone.state, zone.name)) is not None:
         old, before = kept.view, before._replace(unsigned=kept.unsigned)
     try:
@@ -80,15 +80,15 @@ def sign(
 
 
 def check(keys: Path) -> None:
-    """Check that a key folder has keys to sign with. Raises SigningError and OSError."""
+    """Check that a zone can be signed with the keys in a folder. Raises SigningError and OSError."""
     from maptr.dnssec import keys as zonekeys  # late, as in _renew
 
     zonekeys.read_key_set(keys)
 
 
 def _renew(zone: ZoneConfig, keys: Path, state: Path, unsigned: ZoneView, old: ZoneView | None, now: float) -> ZoneView:
-    """Raises SigningError and OSError."""
-    # Late, for a start: most servers sign nothing.
+    """Return the signed version, ``old`` if that is still valid. Raises SigningError and OSError."""
+    # Late, for a fast start: most servers do not sign.
     from maptr.dnssec import keys as zonekeys
     from maptr.dnssec.sign import Renewal
     from maptr.zone import text
@@ -100,7 +100,7 @@ def _renew(zone: ZoneConfig, keys: Path, state: Path, unsigned: ZoneView, old: Z
     try:
         state_folder.write_signed(state, zone.name, text.to_text(view), unsigned.serial)
     except OSError as error:
-        # A zone that cannot be stored is served, unless the served signatures are still good.
+        # If it cannot be stored, it is served only if the signatures of the old version are about to expire.
         if old is not None and not signature_state(old, now, expiring=expiring(zone)).is_alarm:
             raise
         name, reason = to_text(zone.name), reason_of(error)

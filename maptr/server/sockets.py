@@ -1,4 +1,4 @@
-"""The listening sockets of a server: their options, their binding, and how many connections the system allows."""
+"""The listening sockets of a server: their options and addresses, and the connections that the system allows."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from maptr.server.request_server import MAX_CONNECTIONS as MAX_REQUESTS
 
 log = logging.getLogger("maptr.serve")
 
-PORT_TRIES = 20  # attempts to find a port that is free for both UDP and TCP, if any port will do
+PORT_TRIES = 20  # attempts to find a port that is free for both UDP and TCP, for port 0
 BACKLOG = 128  # connections that wait to be accepted
-# Bytes of a TCP segment, either way: what every IPv6 path carries (RFC 8200 5) without the headers. A tunnel that
-# silently drops longer packets would drop each long response again and again. BIND and Knot have the same.
+# Bytes of a TCP segment in each direction: the minimum IPv6 MTU (RFC 8200 5) without the headers. A tunnel that
+# silently drops longer packets would drop every retransmission of a long response. BIND and Knot have the same value.
 MAX_SEGMENT = 1220
-# Bytes of queries that wait while Python works; the kernel cuts it to net.core.rmem_max.
+# Bytes of queries that wait to be read; the kernel limits it to net.core.rmem_max.
 RECEIVE_BUFFER = 4 * 1024 * 1024
-# Bytes of responses that the network has not taken: some batches of the longest, of which the default holds less than
-# one. NSD has the same; the kernel cuts it to net.core.wmem_max.
+# Bytes of responses that wait to be sent: some batches of the longest ones; the default holds less than one batch.
+# NSD has the same value; the kernel limits it to net.core.wmem_max.
 SEND_BUFFER = 1024 * 1024
-IP_PKTINFO = getattr(socket, "IP_PKTINFO", 8)  # Linux's number, for Pythons that do not have it
-# Linux's options to ignore the path MTU that ICMP reports, the better value first (ip(7), ipv6(7)).
+IP_PKTINFO = getattr(socket, "IP_PKTINFO", 8)  # Linux's value, for Python versions without this constant
+# Linux's options to ignore the path MTU that ICMP reports, and their values by preference (ip(7), ipv6(7)).
 MTU_DISCOVER = {socket.AF_INET: (socket.IPPROTO_IP, 10), socket.AF_INET6: (socket.IPPROTO_IPV6, 23)}
 PMTUDISC_OMIT, PMTUDISC_DONT = 5, 0
 OTHER_FILES = 16  # standard streams, event loop, log, and the files that a reload reads
-RESERVED = 2 * MAX_REQUESTS + OTHER_FILES  # control socket and metrics have so many each
+RESERVED = 2 * MAX_REQUESTS + OTHER_FILES  # MAX_REQUESTS each for the control socket and for metrics
 
 
 @dataclass(slots=True)
 class Sockets:
-    """Bound sockets: ``udp`` and ``tcp`` for each address, ``tls`` for each TLS address, and that of metrics."""
+    """Bound sockets: one of ``udp`` and ``tcp`` for each address, one of ``tls`` for each TLS address, and metrics."""
 
     udp: list[socket.socket] = field(default_factory=list)
     tcp: list[socket.socket] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Sockets:
 
 
 def bind(addresses: Sequence[Address], tls: Sequence[Address] = (), *, metrics: Address | None = None) -> Sockets:
-    """Bind everything that may need root. Raises ConfigError, and then leaves nothing open."""
+    """Bind all sockets that may need root. On an error, closes them and raises ConfigError."""
     sockets = Sockets()
     try:
         for address in addresses:
@@ -80,7 +80,7 @@ def bound_at(address: Address, sock: socket.socket) -> Address:
 
 @contextlib.contextmanager
 def explained(where: Address | Path, *, key: str = "") -> Iterator[None]:
-    """Raise ConfigError if a socket cannot be bound there; ``key`` is the setting with the address."""
+    """Raise ConfigError if the block cannot bind a socket. ``key`` is the setting with the address."""
     try:
         yield
     except OSError as error:
@@ -91,7 +91,7 @@ def explained(where: Address | Path, *, key: str = "") -> Iterator[None]:
 
 
 def open_udp(host: str, port: int) -> socket.socket:
-    """Open a bound, non-blocking UDP socket; ``[::]`` is IPv6 only, as 0.0.0.0 may be bound too. Raises OSError."""
+    """Open a bound, non-blocking UDP socket; ``[::]`` is IPv6 only, because 0.0.0.0 may be bound too."""
     address = ipaddress.ip_address(host)
     v6 = address.version == 6
     with contextlib.ExitStack() as stack:
@@ -119,21 +119,21 @@ def open_tcp(host: str, port: int) -> socket.socket:
     sock.setblocking(False)
     # The connections inherit these options. A response must not wait until the previous one is acknowledged.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    with contextlib.suppress(OSError):  # not every system allows it for a listening socket
+    with contextlib.suppress(OSError):  # not every system allows this for a listening socket
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, MAX_SEGMENT)
     return sock
 
 
 def is_wildcard(sock: socket.socket) -> bool:
-    """Return whether the socket is bound to any address, so that a response has to name the address it leaves from."""
+    """Return whether the socket is bound to all addresses, so that each response must set its source address."""
     return ipaddress.ip_address(sock.getsockname()[0]).is_unspecified
 
 
 def limits_within_descriptors(limits: TcpConfig, listening: int) -> TcpConfig:
-    """Return the limits; or fewer connections, if the system does not allow so many open files (getrlimit(2)).
+    """Return the limits, with fewer connections if the system does not allow so many open files (getrlimit(2)).
 
-    Raises the soft limit as far as needed and possible. ``listening`` is the number of listening sockets. Past the
-    lower limit the connection that is idle for longest is closed, whereas without a free file descriptor no new one
+    First raises the soft limit as far as needed and possible. ``listening`` is the number of listening sockets. At the
+    limit of connections, the one that has been idle longest is closed; without a free file descriptor, no connection
     could be accepted.
     """
     others = RESERVED + listening
@@ -175,7 +175,7 @@ def _sockaddr(host: str, port: int) -> tuple[str, int] | tuple[str, int, int, in
 
 
 def _ignore_path_mtu(sock: socket.socket) -> None:
-    """Keep forged ICMP messages from making the kernel send responses in fragments, which can be forged (RFC 9715)."""
+    """Ignore ICMP's path MTU: a forged one would cause fragments, which are easy to forge (RFC 9715)."""
     for how in (PMTUDISC_OMIT, PMTUDISC_DONT):
         with contextlib.suppress(OSError):
             sock.setsockopt(*MTU_DISCOVER[sock.family], how)

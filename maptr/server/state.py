@@ -1,6 +1,6 @@
 """The served zones as values: the state of each zone, and the result of a reload.
 
-``publisher.py`` makes one state from another, and swaps them.
+``publisher.py`` makes the next state, and replaces the served one.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ KeyFiles = tuple[tuple[str, int, int, int, int], ...]  # the files of a key fold
 
 
 def expiring(zone: ZoneConfig) -> int:
-    """Return the number of seconds before the end of the signatures at which an alarm is raised.
+    """Return the seconds before the expiration of the signatures at which an alarm is raised.
 
-    It is never before the time at which the server is due to sign the zone again.
+    If the server signs the zone, the alarm is never before the time at which it renews the signatures.
     """
     return EXPIRING if zone.keys is None else min(EXPIRING, zone.signing.refresh)
 
 
 class SigningState(NamedTuple):
-    """The signing state of a zone. Times are seconds since 1970.
+    """The signing state of a zone. Times are in seconds since 1970.
 
-    ``unsigned`` is the serial of the zone file that the served version was made from, None if the served version is
-    not the server's own. The signatures are valid from ``begins``; the zone is signed again from ``due``.
-    ``pending`` is an accepted version that could not be signed. ``error`` is the reason of the last failure, "" after
-    a success; ``pause`` is the time until the next attempt.
+    ``unsigned`` is the serial of the zone file from which the served version was made, None if the server did not sign
+    it. The signatures are valid from ``begins``, and are renewed at ``due``. ``pending`` is an accepted version that
+    could not be signed. ``error`` is the reason of the last failure, "" after a success; ``pause`` is the number of
+    seconds until the next attempt.
     """
 
     unsigned: int | None = None
@@ -47,34 +47,33 @@ class SigningState(NamedTuple):
 
     @property
     def retry_at(self) -> float | None:
-        """When a zone that could not be signed is tried again."""
+        """The time of the next attempt after a failure; None after a success."""
         return (self.failed_at or 0.0) + self.pause if self.error else None
 
     def is_due(self, key_files: KeyFiles, now: float) -> bool:
-        """Return whether to sign now: the keys have changed, the signatures are near their end, or a retry is due."""
+        """Return whether to sign now: the keys have changed, the signatures are due, or a retry is due."""
         if self.key_files != key_files:
             return True
         if (retry_at := self.retry_at) is not None:
-            return (
-                not retry_at - self.pause <= now < retry_at
-            )  # a time before the failure means that the clock was set back
-        return not self.begins <= now < self.due  # so does a time before the signatures begin
+            # A time before the failure means that the clock was set back.
+            return not retry_at - self.pause <= now < retry_at
+        return not self.begins <= now < self.due  # a time before ``begins`` also means that the clock was set back
 
 
 NEVER_SIGNED = SigningState()
 
 
 class ZoneState(NamedTuple):
-    """One zone now. Times are seconds since 1970.
+    """The current state of one zone. Times are in seconds since 1970.
 
-    Without a ``view``, the zone never loaded and its queries get SERVFAIL. ``error`` is the reason why the last file
-    was refused, "" if it was accepted. ``validity`` is that of the view's signatures. ``signed`` is None for zones
-    that the server does not sign, ``left_out`` is None for zones that are not built from a table.
+    ``view`` is None if the zone was never loaded, so that its queries get SERVFAIL. ``error`` is the reason why the
+    last file was refused, "" if it was accepted. ``validity`` is the period of the view's signatures. ``signed`` is
+    None for zones that the server does not sign, ``left_out`` is None for zones that are not built from a table.
     """
 
     zone: ZoneConfig
     view: ZoneView | None = None
-    names: int = 0  # that have records
+    names: int = 0  # the number of names that have records
     loaded_at: float | None = None
     error: str = ""
     failed_at: float | None = None
@@ -84,7 +83,7 @@ class ZoneState(NamedTuple):
     left_out: LeftOut | None = None
 
     def serving(self, view: ZoneView, now: float) -> ZoneState:
-        """Return the state in which this view is served from now on."""
+        """Return the state with this view as the served version."""
         return self._replace(view=view, names=view.nodes.count(), loaded_at=now, validity=Validity.of(view, now))
 
     def signatures(self, now: float) -> SignatureState:
@@ -93,7 +92,7 @@ class ZoneState(NamedTuple):
         return self.validity.state(now, expiring=expiring(self.zone))
 
     def unsigned_view(self) -> ZoneView | None:
-        """Return the served version as its file had it: without the server's signatures, and with the file's serial."""
+        """Return the served version as in its file: without the server's signatures, and with the file's serial."""
         if self.view is None or self.zone.keys is None:
             return self.view
         return stripped(self.view, None if self.signed is None else self.signed.unsigned)

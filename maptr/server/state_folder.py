@@ -1,7 +1,7 @@
 """The state folder (``serve.state``): its lock, serials and signed zones.
 
-It keeps the serial last published of each zone that the server numbers, and the last version of each that it signs. A
-damaged file is ignored: a zone can always be made again from its zone file and key folder.
+It stores the last published serial of each zone whose serials the server chooses, and the last version of each zone
+that it signs. A damaged file is ignored: a zone can always be made again from its zone file and key folder.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from maptr.zone.snapshot import ZoneView
 log = logging.getLogger("maptr.serve")
 
 LOCK = ".lock"
-LOCK_TIMEOUT = 2.0  # seconds for an earlier server to end
+LOCK_TIMEOUT = 2.0  # seconds to wait for an earlier server to end
 LOCK_INTERVAL = 0.05  # seconds between two attempts
 SERIAL_SUFFIX = ".serial"
 MAX_RECORD = 4096  # bytes; a record has about 100
@@ -47,10 +47,10 @@ def make(config: Config) -> None:
 
 
 def lock(config: Config, timeout: float = LOCK_TIMEOUT) -> int | None:
-    """Lock the folder: two servers would overwrite each other's files. Raises ConfigError if another server has it.
+    """Lock the folder, because two servers would overwrite each other's files. Raises ConfigError if it is locked.
 
-    The result is the file descriptor to close when the server ends; the end of the process releases the lock too.
-    None without a folder, or if no file can be created in it, as then no server can write there.
+    Returns the file descriptor, to be closed when the server ends; the end of the process releases the lock too.
+    Returns None if there is no folder, or if no file can be created in it, because no server can write there then.
     """
     folder = config.serve.state
     if folder is None:
@@ -69,13 +69,13 @@ def lock(config: Config, timeout: float = LOCK_TIMEOUT) -> int | None:
                 continue
             os.close(handle)
             raise config.error("serve.state", f"{folder} is in use by another server: each needs its own") from None
-        except OSError:  # the file system has no locks
+        except OSError:  # the file system does not support locks
             pass
         return handle
 
 
 def read_serial(folder: Path, origin: Labels) -> Published | None:
-    """Return the record of a zone; None if there is none, or if it cannot be understood. Raises OSError."""
+    """Return the stored serial of a zone; None if there is none, or if it is damaged. Raises OSError."""
     try:
         with (folder / (name_for(origin) + SERIAL_SUFFIX)).open("rb") as file:
             record = json.loads(file.read(MAX_RECORD))
@@ -88,28 +88,28 @@ def read_serial(folder: Path, origin: Labels) -> Published | None:
 
 
 def write_serial(folder: Path, origin: Labels, published: Published) -> None:
-    """Write the record atomically, before the zone is served: a served serial is always on record. Raises OSError."""
+    """Store a serial atomically, before the zone is served, so that every served serial is stored. Raises OSError."""
     record = {"serial": published.serial, "digest": published.digest}
     _write(folder / (name_for(origin) + SERIAL_SUFFIX), json.dumps(record).encode())
 
 
 class SignedZone(NamedTuple):
-    """A signed zone, and the serial that its zone file had."""
+    """A signed zone, and the serial of its unsigned zone file."""
 
     view: ZoneView
     unsigned: int
 
 
 def signed_path(folder: Path, origin: Labels) -> Path:
-    """Return the file of a zone's signed version, as ``maptr zone sign`` writes it, after a first line.
+    """Return the path of a zone's signed version.
 
-    That line has the serial of the zone file, and the checksum of that and the text.
+    The file has a first line with the serial of the zone file and a checksum, then the text of the signed zone.
     """
     return folder / (name_for(origin) + SIGNED_SUFFIX)
 
 
 def read_signed(folder: Path, origin: Labels) -> SignedZone | None:
-    """Return the version signed last; None if there is none, or if it cannot be used, which is logged."""
+    """Return the last signed version; None if there is none. If it is unusable, log why, and return None."""
     path = signed_path(folder, origin)
     try:
         head, _, text = path.read_bytes().decode().partition("\n")
@@ -126,7 +126,7 @@ def read_signed(folder: Path, origin: Labels) -> SignedZone | None:
 
 
 def write_signed(folder: Path, origin: Labels, text: str, unsigned: int) -> None:
-    """Write a version atomically, before it is served: no serial is served with two contents. Raises OSError."""
+    """Store a version atomically, before it is served, so that no serial has two contents. Raises OSError."""
     head = f"; signed by maptr from serial {unsigned}, SHA-256 {_digest(text, unsigned)}\n"
     _write(signed_path(folder, origin), (head + text).encode())
 

@@ -1,6 +1,6 @@
-"""The status of zones and secondaries as plain values for JSON, and their alarms; ``maptr status`` shows both.
+"""The status of zones and secondaries as plain values for JSON, and their alarms. ``maptr status`` shows both.
 
-Times are in UTC, as RFC 3339 writes them. Secrets are left out.
+Times are in UTC, in the format of RFC 3339. Secrets are left out.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from maptr.zone.lint import LeftOut
 
 log = logging.getLogger("maptr.serve")
 
-MAX_FINDINGS = 100  # of the records that a zone lacks; ``maptr table check`` shows all
-ALARM_INTERVAL = 86400.0  # seconds between two log lines about an alarm; signatures have one two days before their end
+MAX_FINDINGS = 100  # findings of records left out of a zone; ``maptr table check`` shows all
+ALARM_INTERVAL = 86400.0  # seconds between two log lines about an alarm
 
 
 def zone_alarms(state: ZoneState, now: float) -> Iterator[str]:
@@ -60,7 +60,7 @@ def describe_zone(state: ZoneState, now: float) -> dict[str, Any]:
 
 
 def describe_left_out(left_out: LeftOut) -> dict[str, Any]:
-    """Return the number of records that the zone lacks, and the first of their findings."""
+    """Return the number of records left out of the zone, and the first of their findings."""
     findings = [finding.to_dict() for finding in left_out[:MAX_FINDINGS]]
     return {"records": len(left_out.records), "findings": findings, "text": str(left_out)}
 
@@ -109,7 +109,7 @@ def age(at: float | None, now: float) -> float | None:
 
 
 def log_alarms(served: Served, now: float) -> None:
-    """Log each zone whose signatures need attention, and each that lacks records of its table."""
+    """Log each zone whose signatures need attention, and each zone that lacks records of its table."""
     for origin, state in served.states.items():
         found = state.signatures(now)
         if found.is_alarm:
@@ -121,7 +121,7 @@ def log_alarms(served: Served, now: float) -> None:
 
 
 def signature_alarm(found: SignatureState, now: float) -> str:
-    """Return what is wrong with the signatures, and what the operator must do."""
+    """Return a text about the problem with the signatures, and about what the operator must do."""
     end = time_text(found.expires)
     if found.state is Signatures.NOT_YET:
         return "signatures are not valid yet: validators answer SERVFAIL; is a clock wrong?"
@@ -131,7 +131,7 @@ def signature_alarm(found: SignatureState, now: float) -> str:
 
 
 async def log_alarms_daily(current: Callable[[], Served], *, clock: Clock) -> None:
-    """Log the alarms now and every day, until cancelled."""
+    """Log the alarms now, and then every day until cancelled."""
     while True:
         try:
             log_alarms(current(), clock())

@@ -1,7 +1,7 @@
-"""MaptrResolver: the same answers from dnslib's stock ``DNSServer``.
+"""A resolver for dnslib's stock ``DNSServer`` that gives maptr's answers.
 
-For tests, and for programs that have such a server. The stock server has limits that a resolver cannot lift: a thread
-per packet, one message per TCP connection, and no response for names that are not UTF-8.
+It is for tests, and for programs that use such a server. The stock server has limits that a resolver cannot change: a
+thread per packet, one message per TCP connection, and no response for names that are not UTF-8.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class MaptrResolver(BaseResolver):  # type: ignore[misc] # dnslib has no types
         self.snapshot = snapshot
 
     def resolve(self, request: DNSRecord, handler: Any) -> DNSRecord:
-        """Return the response of ``respond``. Raises DNSError for no response."""
+        """Return the response of ``respond``. Raises DNSError if there is none."""
         transport = Transport.TCP if handler.protocol == "tcp" else Transport.UDP
         # For UDP the handler has the datagram, for TCP only the message that dnslib has parsed.
         query = handler.request[0] if transport is Transport.UDP else bytes(request.pack())

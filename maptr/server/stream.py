@@ -1,8 +1,8 @@
 """DNS over TCP and TLS (RFC 7766, RFC 7858): streams of messages, and their connections within limits.
 
-A ``Stream`` is an asyncio protocol without a task: queries that arrive together are answered and sent together. The
-messages of a response are made as the client reads them, so a client that reads a zone slowly costs the memory of one
-message. A turn is short, so that no client delays the others.
+A ``Stream`` is an asyncio protocol without a task: queries that arrive together are answered together, in one write.
+The messages of a response are made as the client reads them, so a client that reads a zone slowly costs the memory of
+one message. Streams are served in short turns, so that no client delays the others.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ log = logging.getLogger("maptr.serve")
 Answers = Callable[[bytes, Transport, str], Iterable[bytes]]  # the messages of one response to a query of a client
 
 WRITE_TIMEOUT = 10.0  # seconds for a client to read once the send buffer is full
-HANDSHAKE_TIMEOUT = 10.0  # seconds for a TLS handshake, as long as for a query
-REPLY_TIMEOUT = 7200.0  # seconds for all messages of one response, read slowly or not: BIND's max-transfer-time-out
-HELD_BUFFER = 128 * 1024  # bytes of queries that wait for their turn, beyond which no more are read
+HANDSHAKE_TIMEOUT = 10.0  # seconds for a TLS handshake, the same as for a query
+REPLY_TIMEOUT = 7200.0  # seconds for all messages of one response: BIND's max-transfer-time-out
+HELD_BUFFER = 128 * 1024  # bytes of queries that wait for their turn; beyond this, reading pauses
 SEND_BUFFER = 128 * 1024  # bytes of responses that a slow client has not read: two of the largest
 MAX_TURN = 32  # queries answered in one turn; one takes a tenth of a millisecond on the general path
-TURN_SIZE = 16 * 1024  # bytes of responses in one turn: a message of a transfer
-TURNS_TIME = 0.005  # seconds of turns before the event loop looks for new data; a transfer's message takes some of it
-ACCEPT_AT_ONCE = 4  # connections accepted before the event loop continues, which notices those that have ended
-ACCEPT_PAUSE = 1.0  # seconds to wait if the system has no more file descriptors, as asyncio's own servers do
-CHECKS = 10  # for connections past their deadline, in the time of the shortest limit
-CHECK_INTERVAL = 0.1  # seconds at least between two of these checks
-LEAVE_TIMEOUT = 1.0  # seconds for responses under way when the server stops
+TURN_SIZE = 16 * 1024  # bytes of responses in one turn: one message of a transfer
+TURNS_TIME = 0.005  # seconds of turns before the event loop reads new data; a transfer's message takes part of it
+ACCEPT_AT_ONCE = 4  # connections accepted before the event loop continues, so that it notices closed ones
+ACCEPT_PAUSE = 1.0  # seconds to wait if the system has no more file descriptors, as in asyncio's own servers
+CHECKS = 10  # checks for connections past their deadline in the time of the shortest limit
+CHECK_INTERVAL = 0.1  # minimum seconds between two of these checks
+LEAVE_TIMEOUT = 1.0  # seconds to send unfinished responses when the server stops
 LEAVE_INTERVAL = 0.02  # seconds between two checks whether they are sent
-ALPN = "dot"  # RFC 7858, as registered with IANA
+ALPN = "dot"  # registered with IANA by RFC 7858
 MINIMUM_VERSION = ssl.TLSVersion.TLSv1_2  # RFC 9325 3.1.1
 
 
 class RoundRobin:
-    """Round-robin scheduling of the streams that have more to send, so that new queries do not wait for all of them."""
+    """A round-robin scheduler for streams that have more to send, so that new queries do not wait for all of them."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], object]] = deque()
         self._scheduled = False
 
     def add(self, turn: Callable[[], object]) -> None:
-        """Schedule a turn after those that already wait."""
+        """Schedule a turn after those that are already waiting."""
         self._waiting.append(turn)
         self._schedule()
 
@@ -76,12 +76,11 @@ class RoundRobin:
 
 
 class Stream(asyncio.Protocol):
-    """Answers message after message, until the client ends the stream or its deadline has passed.
+    """A connection that answers queries in order, until the client ends it or its deadline has passed.
 
-    ``answer`` gives the messages of a response, and may raise ZoneError among them, which ends the connection.
-    ``connections`` holds its limits, and records its queries and its end. A ``secure`` stream ends in both directions
-    at once, as asyncio's TLS does. ``sock`` is the accepted socket, to be shut down if the stream is aborted before it
-    has a transport.
+    ``answer`` yields the messages of a response; a ZoneError from it ends the connection. ``connections`` has the
+    limits, and is told of queries and of the end. A ``secure`` stream closes both directions at once, as asyncio's TLS
+    does. ``sock`` is the accepted socket, which is shut down if the stream is aborted before it has a transport.
     """
 
     def __init__(
@@ -98,15 +97,15 @@ class Stream(asyncio.Protocol):
         self._secure = secure
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._held = b""  # received data: the part of a message, or messages that wait for their turn
+        self._held = b""  # received data: an incomplete message, or messages that wait for their turn
         self._replies: Iterator[bytes] | None = None  # the rest of the response that is being sent
-        self._busy = False  # a turn is scheduled, or the client has to read first
+        self._busy = False  # a turn is scheduled, or the client must read first
         self._write_paused = False  # the client does not read
         self._read_paused = False  # too much data is held
         self._ending = self._closing = self._gone = False
-        self.begun = False  # has a transport, for TLS after the handshake
+        self.begun = False  # the stream has a transport, with TLS after the handshake
         self._reply_deadline = math.inf
-        self.deadline = self._loop.time() + HANDSHAKE_TIMEOUT  # after which ``check_deadline`` ends the stream
+        self.deadline = self._loop.time() + HANDSHAKE_TIMEOUT  # ``check_deadline`` ends the stream after it
 
     # ---- callbacks of the transport
 
@@ -132,7 +131,7 @@ class Stream(asyncio.Protocol):
         self._ending = True
         if not self._closing and not self._busy:
             self._finish()
-        return not self._secure  # half-closed: received queries are still answered
+        return not self._secure  # a half-closed stream still answers the received queries
 
     def pause_writing(self) -> None:
         self._write_paused = True
@@ -144,14 +143,14 @@ class Stream(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._gone = self._closing = True
-        self._transport = None  # breaks a reference cycle; a TLS transport takes some 50 KB
-        self._replies = None  # this ends a transfer
+        self._transport = None  # breaks a reference cycle; a TLS transport takes about 50 KB
+        self._replies = None  # ends a transfer
         self._connections.remove(self)
 
     # ---- methods for the listener
 
     def end(self) -> None:
-        """End the stream after the queries received so far are answered; in a handshake, at once."""
+        """End the stream once the received queries are answered; during a handshake, at once."""
         self._ending = True
         if self._transport is None:
             self.abort()
@@ -159,12 +158,12 @@ class Stream(asyncio.Protocol):
             self._finish()
 
     def abort(self) -> None:
-        """End the stream at once. In a handshake, shut down its socket: asyncio has no other clean way."""
+        """End the stream at once. During a handshake, shut down the socket: asyncio has no other clean way."""
         self._gone = self._closing = True
         if self._transport is not None:
             self._transport.abort()
         elif self._sock is not None:
-            with contextlib.suppress(OSError):  # the client has reset the connection
+            with contextlib.suppress(OSError):  # the client may have reset the connection
                 self._sock.shutdown(socket.SHUT_RDWR)
 
     def check_deadline(self, now: float) -> None:
@@ -180,12 +179,12 @@ class Stream(asyncio.Protocol):
 
     @property
     def _writer(self) -> asyncio.Transport:
-        assert self._transport is not None  # noqa: S101 - it has called
+        assert self._transport is not None  # noqa: S101 - called only after ``connection_made``
         return self._transport
 
     def _turn(self) -> None:
         """Answer the received queries, up to the limits of a turn, and send the responses in one write."""
-        if self._closing or self._writer.is_closing():  # the client may have closed it
+        if self._closing or self._writer.is_closing():  # the client may have closed the connection
             return
         data, at, replies = self._held, 0, self._replies
         out: list[bytes] = []
@@ -212,7 +211,7 @@ class Stream(asyncio.Protocol):
                         break
                 else:
                     replies = None
-            except ZoneError:  # the protocol has no message for a transfer that fails
+            except ZoneError:  # the protocol has no message for a failed transfer
                 failed = more = True
             except BaseException:
                 self.abort()
@@ -228,7 +227,7 @@ class Stream(asyncio.Protocol):
         self._after(more, answered=bool(out or count))
 
     def _after(self, more: bool, *, answered: bool) -> None:
-        """After a turn: wait for the client to read, schedule the next turn, or wait for the next query."""
+        """Continue after a turn: wait for the client to read, schedule another turn, or wait for the next query."""
         if self._closing:
             return
         if self._replies is not None and self._reply_deadline == math.inf:
@@ -241,7 +240,7 @@ class Stream(asyncio.Protocol):
         elif self._ending:
             self._finish()
         elif answered or self._busy:
-            self._wait()  # only a whole message extends the deadline
+            self._wait()  # only a complete message extends the deadline
         if self._read_paused and len(self._held) <= HELD_BUFFER and not self._closing:
             self._read_paused = False
             self._writer.resume_reading()
@@ -255,10 +254,10 @@ class Stream(asyncio.Protocol):
         self._busy = False
         self._extend(self._connections.limits.idle_timeout)
 
-    # ---- the end, and the deadline
+    # ---- the end and the deadline
 
     def _finish(self) -> None:
-        """Close the stream, and give the client time to read the responses."""
+        """Close the stream once the client has read the responses, or its time has passed."""
         self._closing = True
         self._extend(WRITE_TIMEOUT)
         self._writer.close()
@@ -268,25 +267,24 @@ class Stream(asyncio.Protocol):
 
 
 class Connections:
-    """The open connections of all listeners, within limits of their numbers, until their deadlines or ``drain``.
+    """The open connections of all listeners, with their limits and deadlines.
 
-    At the limit the connection that is idle for longest is closed; at the limit of a client its new one is refused.
+    At the limit, the connection that has been idle longest is closed; at the limit per client, a new one is refused.
     """
 
     def __init__(self, limits: TcpConfig, counters: Counters) -> None:
         self.limits = limits
         self.turns = RoundRobin()
         self._counters = counters
-        self._open: OrderedDict[Stream, str] = (
-            OrderedDict()
-        )  # each with its client; the one that is idle for longest is first
+        # Each with its client; the one that has been idle longest is first.
+        self._open: OrderedDict[Stream, str] = OrderedDict()
         self._per_client: Counter[str] = Counter()
         shortest = min(limits.idle_timeout, WRITE_TIMEOUT, HANDSHAKE_TIMEOUT)
         self._check_interval = max(CHECK_INTERVAL, shortest / CHECKS)
         self._timer: asyncio.TimerHandle | None = None
 
     def admit(self, stream: Stream, address: str) -> bool:
-        """Count a new connection. Return False if its client has too many."""
+        """Count a new connection. Returns False if its client has too many."""
         client = client_of(address)
         if self._per_client[client] >= self.limits.max_per_client:
             self._counters.refused += 1
@@ -302,19 +300,19 @@ class Connections:
         return True
 
     def shed(self) -> None:
-        """Close the connection that is idle for longest, if there is one."""
+        """Close the connection that has been idle longest, if there is one."""
         if stream := next(iter(self._open), None):
             self.remove(stream)
             stream.abort()
             self._counters.shed += 1
 
     def touch(self, stream: Stream) -> None:
-        """Note a query: the connection is now the least idle."""
+        """Record a query: the connection is now the least idle."""
         if stream in self._open:
             self._open.move_to_end(stream)
 
     def remove(self, stream: Stream) -> None:
-        """Note that a connection is closed. A second call does nothing."""
+        """Record that a connection is closed. A second call does nothing."""
         client = self._open.pop(stream, None)
         if client is None:
             return
@@ -324,7 +322,7 @@ class Connections:
             del self._per_client[client]
 
     async def drain(self) -> None:
-        """Send the responses under way, and close all connections."""
+        """Finish sending responses within LEAVE_TIMEOUT, and close all connections."""
         for close in (Stream.end, Stream.abort):
             for stream in tuple(self._open):
                 close(stream)
@@ -335,7 +333,7 @@ class Connections:
             self._timer.cancel()
 
     def _check_deadlines(self) -> None:
-        """Close the connections past their deadline, now and at an interval while there are connections."""
+        """Close the connections past their deadline, now and at intervals as long as there are connections."""
         loop = asyncio.get_running_loop()
         for stream in tuple(self._open):
             stream.check_deadline(loop.time())
@@ -343,9 +341,9 @@ class Connections:
 
 
 class Certificate:
-    """The certificate with its chain and its private key, in PEM files. ``context`` is for new connections.
+    """The certificate chain and its private key, from PEM files. ``context`` is for new connections.
 
-    Raises ConfigError that names the bad file.
+    Raises ConfigError, which names the bad file.
     """
 
     def __init__(self, certificate: Path, key: Path, *, alpn: str = ALPN) -> None:
@@ -355,7 +353,7 @@ class Certificate:
         self.context = self._read()
 
     def reload(self) -> str:
-        """Read the files again, for new connections. The result is the reason why the old ones stay, "" if none."""
+        """Read the files again, for new connections. Returns the reason why the old ones stay in use, or ""."""
         try:
             self.context = self._read()
         except ConfigError as error:
@@ -365,7 +363,7 @@ class Certificate:
         return ""
 
     def _read(self) -> ssl.SSLContext:
-        """Return a server's context for TLS 1.2 and 1.3."""
+        """Return a server context for TLS 1.2 and 1.3."""
         for path in (self._certificate, self._key):
             try:
                 path.read_bytes()
@@ -374,9 +372,9 @@ class Certificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = MINIMUM_VERSION
         context.set_alpn_protocols([self._alpn])
-        context.options |= ssl.OP_NO_RENEGOTIATION  # a client could cause work by it
+        context.options |= ssl.OP_NO_RENEGOTIATION  # renegotiation lets clients cause work
         try:
-            # A callback, as OpenSSL would otherwise ask the terminal for the passphrase of an encrypted key.
+            # The callback keeps OpenSSL from asking on the terminal for the passphrase of an encrypted key.
             context.load_cert_chain(self._certificate, self._key, password=_no_passphrase)
         except (ssl.SSLError, ValueError) as error:
             reason = getattr(error, "reason", None) or str(error)
@@ -444,7 +442,7 @@ class TcpListener:
         task.add_done_callback(self._tasks.discard)
 
     async def _connect(self, sock: socket.socket, stream: Stream) -> None:
-        """Start the stream, for TLS after the handshake."""
+        """Start the stream, with TLS after the handshake."""
         tls = self._certificate
         try:
             await self._loop.connect_accepted_socket(
@@ -452,9 +450,9 @@ class TcpListener:
                 sock,
                 ssl=tls.context if tls else None,
                 ssl_handshake_timeout=HANDSHAKE_TIMEOUT if tls else None,
-                ssl_shutdown_timeout=WRITE_TIMEOUT if tls else None,  # unsent data is sent in this time
+                ssl_shutdown_timeout=WRITE_TIMEOUT if tls else None,  # the time to send unsent data
             )
-        except OSError:  # includes the ssl.SSLError of a failed handshake
+        except OSError:  # also ssl.SSLError, for a failed handshake
             sock.close()
         finally:
             if not stream.begun:

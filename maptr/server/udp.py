@@ -1,10 +1,10 @@
-"""The UDP listeners: one that takes queries in batches, on 64-bit Linux, and one that takes them singly, elsewhere.
+"""The UDP listeners: one that receives queries in batches, on 64-bit Linux, and one that receives them singly.
 
-``BatchListener`` makes one recvmmsg(2) and one sendmmsg(2), through ctypes, for all waiting queries. The queries of a
-batch are received into slots. A response is sent from three places: ID and question from the slot, records and OPT from
-the arena of ``ready.py`` or from the slot's area, the cookie from the slot's own place. A ready response is a record of
-fixed size with these addresses, so laying out a batch takes one join, one copy and a few strided copies. Each query
-gets a ready response, or else the response of the general path.
+``BatchListener`` calls recvmmsg(2) and sendmmsg(2) once for all waiting queries, through ctypes. The queries of a batch
+are received into slots. A response is sent from three places: ID and question from the slot, records and OPT from the
+arena of ``ready.py`` or from the slot's area, the cookie from the slot's place for it. A ready response is a record of
+fixed size with these addresses, so laying out a batch takes one join, one copy and a few strided copies. Queries
+without a ready response take the general path.
 """
 
 from __future__ import annotations
@@ -45,28 +45,28 @@ log = logging.getLogger("maptr.serve")
 
 BATCH = 128  # messages in one system call
 WAIT = 0.25  # seconds after which a waiting thread checks whether to stop
-MAX_CLIENTS = 10_000  # clients whose network is cached
+MAX_CLIENTS = 10_000  # clients in the cache of networks
 
-# The overload limit. The general path takes some fifty times as long as a ready response. After MAX_FULL full batches
-# in a row more queries wait than can be answered: then at most MAX_GENERAL of a batch take that path, so that ordinary
-# queries are still answered.
+# The overload limit. The general path takes about fifty times as long as a ready response. After MAX_FULL consecutive
+# full batches, more queries arrive than can be answered: then at most MAX_GENERAL of a batch take that path, so that
+# ordinary queries are still answered.
 MAX_FULL = 8
 MAX_GENERAL = 4
 
 # Sizes in bytes. A query starts at ORIGIN in its slot, so that the ten header bytes that a response changes are one
-# aligned word and a half word. The odd size of a slot spreads the slots over the cache lines.
+# aligned word of eight bytes and one of two. The uneven size of a slot spreads the slots over the cache lines.
 ORIGIN = 6
 SLOT = 65536 + 192
 AREA = MAX_PAYLOAD
 NAME = 32  # struct sockaddr_in6 has 28
-CONTROL = 64  # one in6_pktinfo with its header has 40
+CONTROL = 64  # an in6_pktinfo with its header has 40
 COOKIE = 32
-# struct mmsghdr of Linux on 64 bits (recvmmsg(2)): the name and its size, the iovecs and their number, control data and
-# its size, flags and the length of the message. Sizes of 32 bits are padded to 64.
+# struct mmsghdr of 64-bit Linux (recvmmsg(2)): the name and its size, the iovecs and their number, control data and its
+# size, flags, and the length of the message. 32-bit sizes are padded to 64 bits.
 MMSGHDR = struct.Struct("=8Q")
 MESSAGE = MMSGHDR.size
 
-# Without batches: queries taken before the event loop continues. Enough to avoid most wake-ups, few enough for TCP.
+# Without batches: queries answered before the event loop continues. Enough to avoid most wake-ups, few enough for TCP.
 BURST = 64
 
 MSG_DONTWAIT, MSG_WAITFORONE = 0x40, 0x10000
@@ -74,7 +74,7 @@ _int, _unsigned, _pointer = ctypes.c_int.from_param, ctypes.c_uint.from_param, c
 
 
 def why_not() -> str | None:
-    """Return the reason why batches are not possible here; None where they are."""
+    """Return the reason why this system does not support batches, or None."""
     if not sys.platform.startswith("linux"):
         return "not on Linux"
     if ctypes.sizeof(ctypes.c_void_p) != 8 or sys.byteorder != "little":
@@ -84,7 +84,7 @@ def why_not() -> str | None:
 
 
 class Slots:
-    """The memory of a batch, and the calls that fill and send it."""
+    """The memory of a batch, and the system calls that fill and send it."""
 
     def __init__(self, sock: socket.socket) -> None:
         wildcard = is_wildcard(sock)
@@ -101,7 +101,7 @@ class Slots:
         self.cookies = [slice(cookies + COOKIE * i, cookies + COOKIE * i + WHOLE_COOKIE) for i in range(BATCH)]
         self._family = sock.family
         v6 = self._family == socket.AF_INET6
-        at, size = (8, 16) if v6 else (4, 4)  # of the address in struct sockaddr_in6 or sockaddr_in
+        at, size = (8, 16) if v6 else (4, 4)  # offset and size of the address in struct sockaddr_in6 or sockaddr_in
         self.addresses = [slice(names + NAME * i + at, names + NAME * i + at + size) for i in range(BATCH)]
         for i in range(BATCH):
             struct.pack_into("=2Q", memory, iovecs + 16 * i, start + self.queries[i][1], SLOT - ORIGIN - 192)
@@ -118,7 +118,7 @@ class Slots:
         self._send = functools.partial(libc.sendmmsg, descriptor)
         self._sent = [_pointer(start + sent + MESSAGE * i) for i in range(BATCH)]
         self._counts = [_unsigned(count) for count in range(BATCH + 1)]
-        # Strided views of the first n messages, made once: ``to[n][:] = of[n]`` copies one field of a whole batch.
+        # Strided views of one field of the first n messages: ``to[n][:] = of[n]`` copies the field for a whole batch.
         whole = memoryview(memory)
         words, halves, quarters = whole.cast("Q"), whole.cast("H"), whole.cast("I")
         self.lengths = _every(quarters, received + 56, MESSAGE)
@@ -135,20 +135,20 @@ class Slots:
         if wildcard:
             control_sizes = _every(words, received + 40, MESSAGE)
             self.control = list(zip(_every(words, sent + 40, MESSAGE), control_sizes, strict=True))
-            # The interface is first in IP_PKTINFO and after the address in IPV6_PKTINFO (ip(7), RFC 3542 6). It is sent
-            # as 0: a response leaves from the address that was asked, but by the usual routes.
+            # The interface is before the address in IP_PKTINFO and after it in IPV6_PKTINFO (ip(7), RFC 3542 6). It is
+            # set to 0: a response has the query's destination as its source, but uses the routing table.
             self._interface = _every(quarters, controls + 16 + (16 if v6 else 0), CONTROL)[BATCH]
             self._none = memoryview(bytes(4 * BATCH)).cast("I")
             self._control_sizes, self._full = control_sizes[BATCH], _constants([CONTROL] * BATCH)[BATCH]
 
     def keys(self, count: int) -> list[bytes]:
-        """Return the first queries without their IDs."""
+        """Return the first ``count`` queries without their IDs."""
         memory = self.memory
         sizes = self.lengths[count].tolist()
         return [memory[start : base + size] for (start, base), size in zip(self.queries, sizes, strict=False)]
 
     def clients(self, count: int) -> Sequence[Hashable]:
-        """Return a key for the address of each of the first clients."""
+        """Return a key for each address of the first ``count`` clients."""
         first, *others = self._addresses[count]
         return [*zip(first.tolist(), *(part.tolist() for part in others), strict=True)] if others else first.tolist()
 
@@ -156,12 +156,12 @@ class Slots:
         return socket.inet_ntop(self._family, self.memory[self.addresses[i]])
 
     def query(self, i: int, key: bytes) -> bytes:
-        """Return the query of a key, with its ID."""
+        """Return the query in a slot, with its ID; ``key`` is the query without it."""
         base = self.queries[i][1]
         return self.memory[base : base + ID] + key
 
     def lay_out(self, records: Sequence[bytes]) -> bytes:
-        """Lay out these responses for ``send``. Returns their records joined."""
+        """Lay out the responses for ``send``. Returns the joined records."""
         joined = b"".join(records)
         self.memory[self.records : self.records + len(joined)] = joined
         for to, of in self.fields[len(records)]:
@@ -174,14 +174,14 @@ class Slots:
         return joined
 
     def own(self, i: int, reply: bytes) -> bytes:
-        """Return the record of a response that the general path made for one query."""
+        """Copy a response of the general path to the area of a slot, and return its record."""
         place, size = self.areas[i], len(reply) - HEADER - ID
         self.memory[place : place + size] = reply[HEADER + ID :]
         fields = 0, HEADER + ID, self.area_addresses[i], size, 0, 0, reply[2:10], reply[10:12], 0, result(reply), 0
         return RECORD.pack(*fields)
 
     def send(self, first: int, end: int) -> int:
-        """Send the responses of these slots. Returns the number that the kernel refused, which are lost."""
+        """Send the responses of these slots. Returns the number of responses that the kernel refused; they are lost."""
         lost = 0
         while first < end:
             sent = self._send(self._sent[first], self._counts[end - first], _int(MSG_DONTWAIT))
@@ -195,19 +195,19 @@ class Slots:
 
 
 def _every(view: memoryview, at: int, stride: int) -> list[memoryview]:
-    """Return, for each n, a view of n items: the one at ``at``, and those at n - 1 strides. Both are in bytes."""
+    """Return, for each n, a view of n items, which start at ``at`` and are ``stride`` apart, both in bytes."""
     first, step = at // view.itemsize, stride // view.itemsize
     return [view[first : first + n * step : step] for n in range(BATCH + 1)]
 
 
 def _constants(values: list[int]) -> list[memoryview]:
-    """Return, for each n, a view of the first n of these values."""
+    """Return, for each n, a view of the first n values."""
     view = memoryview(struct.pack(f"={BATCH}Q", *values)).cast("Q")
     return [view[:n] for n in range(BATCH + 1)]
 
 
 class BatchListener:
-    """Answers the queries on one socket, in a thread of its own that mostly waits in the kernel."""
+    """Answers the queries on one socket in its own thread."""
 
     def __init__(self, sock: socket.socket, responder: Responder, counters: Counters) -> None:
         self._sock = sock
@@ -219,13 +219,13 @@ class BatchListener:
         self._exempt: set[Hashable] = set()
         self._networks: dict[Hashable, str] = {}
         self._results = counters.queries[Transport.UDP]
-        self._full = 0  # batches in a row
-        self._general_left = 0  # queries of this batch that may take the general path
+        self._full = 0  # consecutive full batches
+        self._general_left = 0  # queries of this batch that may still take the general path
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="udp", daemon=True)
 
     def start(self) -> None:
-        # A blocking socket with a timeout in the kernel: a timeout in Python would cost a poll(2) for each call.
+        # The kernel applies the timeout of the blocking socket; Python's timeout would need a poll(2) for each call.
         self._sock.setblocking(True)
         wait = struct.pack("@ll", 0, int(WAIT * 1e6))
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, wait)
@@ -233,7 +233,7 @@ class BatchListener:
 
     async def stop(self) -> None:
         self._stopping = True
-        await in_thread(self._thread.join)  # the thread notices within WAIT seconds
+        await in_thread(self._thread.join)  # the thread ends within WAIT seconds
         self._sock.close()
 
     def _run(self) -> None:
@@ -246,10 +246,10 @@ class BatchListener:
                 except Exception:
                     log.exception("internal error, %d queries dropped", count)
             elif self._sock.fileno() < 0:
-                return  # the socket is closed; other causes are a timeout and an ICMP error for an earlier response
+                return  # the socket is closed; other reasons are a timeout and an ICMP error for an earlier response
 
     def _take(self, count: int) -> None:
-        """Answer the queries in the first slots."""
+        """Answer the queries in the first ``count`` slots."""
         state = self._responder.state
         if state is not self._state:
             self._state, self._ready = state, state.ready(Transport.UDP)
@@ -273,9 +273,7 @@ class BatchListener:
         codes = joined[RCODE_FIELD :: RECORD.size]
         counters.ready += count
         for code in {*codes}:
-            self._results[code] += codes.count(
-                code
-            )  # before sending, so that a client that has its response finds it counted
+            self._results[code] += codes.count(code)  # before sending, so that every received response is counted
         query_log = self._responder.query_log
         if query_log is not None:
             for i in query_log.pick(count):
@@ -289,7 +287,7 @@ class BatchListener:
         counters.lost += slots.send(first, count)
 
     def _find(self, ready: Ready, records: list[bytes | None], keys: list[bytes], settled: set[int]) -> None:
-        """Find the missing records of a batch. ``settled`` gets those that the rate limit has judged or exempts."""
+        """Find the missing records of a batch. Adds to ``settled`` those that need no check of the rate limit."""
         find, memory, addresses, cookies = ready.find, self._slots.memory, self._slots.addresses, self._slots.cookies
         context = self._state.context
         secrets, required, stamp = context.cookies.secrets, context.cookies.required, b""
@@ -309,7 +307,7 @@ class BatchListener:
                     if verified:
                         counters.verified += 1
                         settled.add(i)
-                    elif required:  # the general path refuses it
+                    elif required:  # the general path responds with BADCOOKIE
                         records[i] = self._ask_general(ready, i, keys[i], settled)
                         continue
                     else:
@@ -321,7 +319,7 @@ class BatchListener:
                 records[i] = NO_RESPONSE
 
     def _ask_general(self, ready: Ready, i: int, key: bytes, settled: set[int]) -> bytes:
-        """Return the record of a response from the general path; of no response under overload."""
+        """Return the record of the general path's response, or, under overload, of no response."""
         settled.add(i)
         self._counters.ready -= 1
         if not self._general_left:
@@ -334,7 +332,7 @@ class BatchListener:
         return NO_RESPONSE if reply is None else self._slots.own(i, reply)
 
     def _limit(self, records: list[bytes], clients: Sequence[Hashable], settled: set[int]) -> None:
-        """Apply the rate limit to a batch: the responses beyond it are truncated or dropped."""
+        """Apply the rate limit to a batch: truncate or drop the responses that exceed it."""
         limiter = self._responder.limiter
         places, replies = [], []
         for i, client in enumerate(clients):
@@ -350,7 +348,7 @@ class BatchListener:
             records[i] = truncated(records[i]) if action is Action.TRUNCATE else NO_RESPONSE
 
     def _network(self, i: int, client: Hashable) -> str | None:
-        """Return the network that a client is counted under; None for a client without a limit."""
+        """Return the network under which a client is counted; None for an exempt client."""
         if len(self._exempt) + len(self._networks) >= MAX_CLIENTS:
             self._exempt.clear()
             self._networks.clear()
@@ -363,7 +361,7 @@ class BatchListener:
 
 
 class UdpListener:
-    """Answers on one socket from the event loop. Loses responses to unreachable clients and with a full send buffer."""
+    """Answers on one socket in the event loop. A response is lost if the kernel cannot send it at once."""
 
     def __init__(self, sock: socket.socket, responder: Responder, counters: Counters) -> None:
         self._sock = sock
@@ -390,7 +388,7 @@ class UdpListener:
 
 
 def reply_source(control: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:
-    """Return the packet information of a response: the same address, without the interface, to use the routes."""
+    """Return the packet information for a response: the query's destination, without the interface."""
     sources = []
     for level, kind, data in control:
         if (level, kind) == (socket.IPPROTO_IP, IP_PKTINFO):  # ip(7): interface, local address, destination

@@ -1,7 +1,7 @@
-"""Reading a zone's file: it is built from a registry's table if the zone has one, read, and checked.
+"""Reading and checking of a zone's file, which may be built from a registry's table.
 
-A zone built from a table is a candidate file beside the zone's own file until the guards have accepted it. So a
-restart serves the version published last, and a bad table is refused as a bad zone file is.
+A zone built from a table is first written to a candidate file, which replaces the zone's file once it is accepted. So a
+restart serves the last published version, and a bad table is refused in the same way as a bad zone file.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from maptr.zone.reader import ZoneFile, read_zone_file
 from maptr.zone.snapshot import ZoneView
 from maptr.zone.zonemd import check_digest
 
-# BIND refuses a zone with these errors. NSD, Knot and PowerDNS serve it, and so does maptr, with a warning.
+# BIND refuses a zone with these errors. NSD, Knot and PowerDNS serve it; maptr serves it with a warning.
 SERVED_WITH_ERROR = ("no-address", "server-alias")
 
 
 class Checked(NamedTuple):
-    """A zone that may be served, and the findings in it, a line each."""
+    """A zone that may be served, and its findings, one line each."""
 
     view: ZoneView
     warnings: tuple[str, ...] = ()
@@ -39,8 +39,8 @@ class Checked(NamedTuple):
 def read_zone(zone: ZoneConfig) -> ZoneView:
     """Read a zone file, and verify its ZONEMD.
 
-    Raises ZoneError with file and line, and OSError for the file or one that it includes. Data outside the zone is an
-    error, whereas dnspython's own reader ignores it.
+    Raises ZoneError with file and line, and OSError for the file or an included file. Data outside the zone is an
+    error, although dnspython's own reader ignores it.
     """
     return _read(zone).view
 
@@ -48,7 +48,7 @@ def read_zone(zone: ZoneConfig) -> ZoneView:
 def read_checked(zone: ZoneConfig) -> Checked:
     """Read a zone file as ``read_zone`` does, and check the zone as a whole.
 
-    Raises ZoneError also for errors that keep a zone from being served, and for a file that changed during reading.
+    Raises ZoneError also for errors that prevent a zone from being served, and for a file that changed during reading.
     """
     before = stamp(zone.file)
     read = _read(zone)
@@ -85,11 +85,11 @@ def _refuse(findings: Sequence[Finding], zone: ZoneConfig) -> None:
 
 @contextmanager
 def candidate(zone: ZoneConfig, now: float, *, starting: bool = False) -> Iterator[tuple[ZoneConfig, LeftOut | None]]:
-    """Give the zone with the file to read, and the records of the table that it lacks (None if the table was not read).
+    """Yield the zone with the file to read, and the records left out of it (None if the table was not read).
 
     A new candidate becomes the zone's file at the end of the context, and is removed after an exception. There is none
-    if the zone has no table, if the table has not changed, and at a start that finds a published version. Raises
-    ZoneError for a table that makes no zone, and OSError.
+    if the zone has no table, if the zone would not change, and at a start with a published version. Raises ZoneError
+    for a table from which no zone can be built, and OSError.
     """
     if zone.table is None or (starting and zone.file.exists()):
         yield zone, None
@@ -111,7 +111,7 @@ def candidate(zone: ZoneConfig, now: float, *, starting: bool = False) -> Iterat
 
 
 def _build(zone: ZoneConfig, table_file: Path, now: float) -> tuple[str | None, LeftOut]:
-    """Return the text of the zone, None if only its serial would change, and the records that it lacks."""
+    """Return the text of the zone, None if only its serial would change, and the records left out of it."""
     try:
         table, unread = sandbox.read(read_whole(table_file), filename=str(table_file), scheme=zone.scheme)
     except TableError as error:
