@@ -30,19 +30,19 @@ NAMED = 10  # differences shown one by one
 
 
 def load(path: str) -> Table:
-    """The registry; its bad records are left out, as ``maptr zone build`` does, which has named them."""
+    """Read the registry without its bad records, which ``maptr zone build`` has already listed."""
     return read(Path(path).read_bytes(), filename=path, on_bad=lambda error: None)
 
 
 def examples(table: Table) -> list[str]:
-    """A few ARKs of the table; one under a shoulder if it has any."""
+    """Return a few ARKs of the table, one of them under a shoulder if there is any."""
     arks = [ark for ark in KNOWN if Ark.parse(ark).naan in table]
     arks += [probe(key) for key in table.naans() if len(arks) < EXAMPLES]
     return arks[:EXAMPLES] + [probe(key) for key in table if "/" in key][:1]
 
 
 def probe(key: str) -> str:
-    """An ARK that the record ``12345`` or ``12345/x6`` is asked for."""
+    """Return an example ARK of the record ``12345`` or ``12345/x6``."""
     return f"ark:{key}1demo" if "/" in key else f"ark:{key}/x1demo"
 
 
@@ -82,7 +82,7 @@ def report(table: Table, port: int) -> None:
 
 
 def redirect(url: str) -> None:
-    """Print the request, and the response that says where the ARK is."""
+    """Print a request for the ARK, and the redirect that answers it."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.netloc, timeout=30)
     connection.request("GET", parts.path)

@@ -28,7 +28,7 @@ def server() -> Iterator[Hostile]:
 # ---- the command
 
 
-def test_an_ark_and_its_parts() -> None:
+def test_the_normal_form_and_the_parts_are_printed() -> None:
     run(
         "ark",
         "https://n2t.net/ark:/13030/xf9-3gt2q/c3.v1?info#top",
@@ -57,13 +57,13 @@ def test_as_json() -> None:
     assert (document["notes"], document["error"]) == ([], None)
 
 
-def test_a_bare_naan() -> None:
+def test_a_bare_naan_is_accepted() -> None:
     assert run("ark", "https://n2t.net/ark:/13030").stdout.splitlines()[0] == "ark:13030"
     shown = json.loads(run("ark", "--json", "ark:13030/").stdout)
     assert (shown["ark"], shown["name"], shown["shoulder"], shown["check"]) == ("ark:13030", "", None, False)
 
 
-def test_a_bad_text_does_not_stop_the_others() -> None:
+def test_an_invalid_ark_does_not_stop_the_others() -> None:
     told = run("ark", "ark:12345/x%zz", "ark:12345/x1", code=2, said="write % as %25")
     assert told.stdout.startswith("ark:12345/x1\n")
     told = run("ark", "--json", "12345/x1", code=2)
@@ -72,13 +72,13 @@ def test_a_bad_text_does_not_stop_the_others() -> None:
     assert "is it 'ark:12345/x1'?" in document["error"]
 
 
-def test_arks_in_prose_and_standard_input() -> None:
+def test_find_reads_arks_in_prose_and_standard_input() -> None:
     told = run("ark", "--find", "--json", "-", text="See ark:12345/x5-4\n(and https://n2t.net/ark:/12345/x6).\n")
     assert [json.loads(line)["ark"] for line in told.stdout.splitlines()] == ["ark:12345/x54", "ark:12345/x6"]
     run("ark", "--find", "nothing here", code=2, out="", said="no ARK in the text")
 
 
-def test_a_profile() -> None:
+def test_the_profile_option() -> None:
     assert run("ark", "--profile", "2002", "ark:/12345/x54.v18.fr#1%7D").stdout.startswith(
         "ark:12345/x54.fr#1%7d.v18\n"
     )
@@ -128,13 +128,13 @@ def test_bare_naans_and_profiles_on_the_command_line(options: tuple[str, ...], s
     assert [row.split(",")[1:3] for row in rows[1:]] == [["found", "ark:12345"], ["found", "ark:12345/x1#2"]]
 
 
-def test_a_trace_shows_what_was_cut_from_the_ark(server: Hostile) -> None:
+def test_a_trace_shows_the_text_removed_from_the_ark(server: Hostile) -> None:
     told = run("discover", "--trace", "ark:12345/x1#top", f"@{server.name}")
     assert "ark:12345/x1: the fragment '#top' is not part of the ARK" in told.stderr
     assert "fragment" not in run("discover", "ark:12345/x1#top", f"@{server.name}").output
 
 
-def test_an_encoded_ark_is_a_command(server: Hostile) -> None:
+def test_a_percent_encoded_ark_is_accepted_as_a_command(server: Hostile) -> None:
     for word in ("ark%3A/12345/x", "(ark:12345/x)", "https%3A%2F%2Fn2t.net%2Fark%3A12345%2Fx"):
         assert is_discover(word)
         assert "https://h.example.org/ark:12345/x" in run(word, f"@{server.name}").stdout

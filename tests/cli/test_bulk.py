@@ -93,12 +93,12 @@ def test_a_column_of_csv_or_tsv(
         ("id,ark\n", "0", "columns are numbered from 1"),
         ("id,ark\n", "9" * 5000, "in the first line: id,ark"),
         ("", "ark", "in the first line"),
-        ("id,ark\rark:1/x1\r", "ark", "in the first line: id,ark?ark:1/x1"),  # lines end with CR
+        ("id,ark\rark:1/x1\r", "ark", "in the first line: id,ark?ark:1/x1"),  # lines that end with CR
         ("id,ark\n".encode("utf-16"), "ark", "in the first line"),
         ("tïtle\n".encode("latin-1"), "tïtle", "there is no 'tïtle' in the first line: t\ufffdtle"),
     ],
 )
-def test_a_column_that_is_not_there(text: str | bytes, column: str, said: str, tmp_path: Path) -> None:
+def test_a_missing_column_is_an_error(text: str | bytes, column: str, said: str, tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     run("--column", column, "@127.0.0.1", "-o", str(out), text=text, code=2, said=said)
     assert not out.exists()
@@ -124,7 +124,7 @@ def test_a_run_resumes_after_its_last_complete_row(server: Hostile, tmp_path: Pa
 
 @pytest.fixture
 def all_but_two() -> Iterator[Hostile]:
-    """A server that answers for all NAANs but 2."""
+    """Run a server that answers for every NAAN except 2."""
     script = hosts(ZONE)
     with hostile(lambda query, how: [] if question(query)[0][0] == b"2" else script(query, how)) as server:
         yield server
@@ -147,7 +147,7 @@ def test_an_interrupted_run_can_be_resumed(all_but_two: Hostile, tmp_path: Path)
     assert len((tmp_path / "out").read_text().splitlines()) == 9001
 
 
-def test_an_interrupted_run_leaves_the_file_to_be_replaced(all_but_two: Hostile, tmp_path: Path) -> None:
+def test_an_interrupted_overwrite_keeps_the_old_file(all_but_two: Hostile, tmp_path: Path) -> None:
     (tmp_path / "in").write_text("ark:1/x\n" * 9000 + "ark:2/x\n")
     (tmp_path / "out").write_text("earlier")
     line = ["bulk", "in", f"@{all_but_two.name}", "--timeout", "60", "-o", "out", "--overwrite"]
@@ -223,7 +223,7 @@ def test_an_output_of_another_format_is_unchanged(content: str, tmp_path: Path) 
     assert (result.exit_code, out.read_text()) == (2, content)
 
 
-def test_a_silent_server_is_exit_code_9() -> None:
+def test_a_silent_server_gives_exit_code_9() -> None:
     with hostile(lambda query, transport: []) as server:
         run(f"@{server.name}", "--timeout", "0.2", text="ark:1/x\n", code=9, said="1,unknown,ark:1/x")
 
@@ -264,7 +264,7 @@ def test_without_a_resolver_only_the_table_answers(monkeypatch: pytest.MonkeyPat
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize(("policy", "asked"), [("dns-first", 2), ("natab-first", 3)])
 def test_rows_keep_the_order_of_the_lines(policy: str, asked: int, sample_server: str) -> None:
-    """With the table first the lines are read in three parts, each of which asks for the name that it does not have."""
+    """With the table first, the lines are read in three parts, and each has a name that the table lacks."""
     lines = [("ark:12025/x", "nonsense", "ark:12345/x", "ark:99999/x", "ark:54321/x")[i * i % 5] for i in range(5000)]
     _, rows, said = bulk(
         "\n".join(lines), "--table", str(ZONES / "sample.natab"), "--policy", policy, f"@{sample_server}"
@@ -279,7 +279,7 @@ def test_held_rows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("maptr.cli.bulk.MAX_HELD", 3)
     written: list[object] = []
     rows = Rows(lambda row: written.append(row["line"]), ordered=True)
-    for number in (2, 3, 4, 5, 6):  # line 1 is an ARK that DNS is asked for
+    for number in (2, 3, 4, 5, 6):  # line 1 waits for DNS
         rows.put(number, {"line": number, "status": "none"})
     assert written == [2, 3]
     rows.found(1, Discovery(Ark.parse("ark:12345/x1"), (), ()))

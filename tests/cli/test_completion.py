@@ -23,7 +23,7 @@ from tests.support.peers import find, require
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_script_for_each_shell(shell: str) -> None:
+def test_each_shell_has_a_script(shell: str) -> None:
     result = CliRunner().invoke(main, ["completion", shell])
     assert (result.exit_code, result.stderr) == (0, "")
     assert f"_MAPTR_COMPLETE={shell}_complete" in result.stdout
@@ -54,7 +54,7 @@ def test_the_shell_completes_the_zones_of_the_configuration(tmp_path: Path) -> N
         assert [item.value for item in found] == expected
 
 
-# Each program completes LINE. bash and zsh complete on a terminal only; there Tab is pressed twice, to list.
+# Each program completes LINE. bash and zsh complete only on a terminal, where Tab is pressed twice for the list.
 PROGRAMS = {
     "bash": """eval "$(maptr completion bash)"; bind "set bell-style none"; bind "set page-completions off"; PS1=; """,
     "zsh": """PS1=; autoload -Uz compinit; compinit -u; eval "$(maptr completion zsh)";"""
@@ -65,7 +65,7 @@ OPTIONS = {"bash": ["--norc", "--noprofile", "-i"], "zsh": ["-f", "-i"], "fish":
 
 
 def completed(shell: str, line: str, word: str, folder: Path) -> str:
-    """What the shell shows once it shows ``word`` after ``line``, or at the end of a minute."""
+    """Return the output of the shell once it shows ``word`` after ``line``, or after a minute."""
     environment = {
         **os.environ,
         "HOME": str(folder),
@@ -133,7 +133,7 @@ def read_until(word: str, terminal: int) -> str:
         ("maptr reload arks.ex", "arks.example"),
     ],
 )
-def test_a_shell_completes(shell: str, line: str, word: str, tmp_path: Path) -> None:
+def test_completion_in_each_shell(shell: str, line: str, word: str, tmp_path: Path) -> None:
     require(shell)
     (tmp_path / "myzone").touch()
     (tmp_path / "keys").mkdir()

@@ -1,4 +1,4 @@
-"""``maptr config``: which servers and names are printed, and which are refused."""
+"""``maptr config``: servers and names that are printed, and those that are refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ANCHOR = "ark.arpa. IN DS 1 13 2 " + "ab" * 32 + "\n"
 LISTEN = '[serve]\nlisten = ["0.0.0.0:5301", "[::]:5301"]\n[client]\norigin = "ark.example.org"\n'
 
 
-def test_the_default_server_is_that_of_maptr_serve() -> None:
+def test_the_default_server_is_the_default_address_of_maptr_serve() -> None:
     assert "stub-addr: 127.0.0.1@5300\n" in run("unbound", code=0).stdout
     assert "forwarders { 127.0.0.1 port 5300; };" in run("bind", code=0).stdout
     assert "DNS=127.0.0.1:5300\nDomains=~ark.arpa\n" in run("systemd-resolved", code=0).stdout
@@ -66,7 +66,7 @@ def test_a_signed_zone_has_its_trust_anchor(resolver: str, secure: str, insecure
         (["bind", "--config", "bad"], 2, "bad:1: nothing"),
     ],
 )
-def test_refused_arguments(
+def test_invalid_arguments_are_refused(
     words: list[str], code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

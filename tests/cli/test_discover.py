@@ -81,7 +81,7 @@ def test_trace_goes_to_stderr_with_a_reason_for_every_record(at: str) -> None:
     ],
 )
 @pytest.mark.parametrize("command", ["url", "bulk"])
-def test_options_of_dig(command: str, words: tuple[str, ...], server: str, transport: str) -> None:
+def test_dig_options_are_accepted(command: str, words: tuple[str, ...], server: str, transport: str) -> None:
     asked: list[str] = []
     answers = hosts({"12345.ark.arpa.": [naptr("h.example.")]})
 
@@ -109,7 +109,7 @@ def test_options_of_dig(command: str, words: tuple[str, ...], server: str, trans
         (("--tcp", "@127.0.0.1:53"), 2, "is it 127.0.0.1#53?"),
     ],
 )
-def test_options_of_dig_that_leave_no_server(words: tuple[str, ...], code: int, reason: str) -> None:
+def test_dig_options_may_leave_no_server(words: tuple[str, ...], code: int, reason: str) -> None:
     assert reason in run("url", "ark:12345/x1", *words, code=code).stderr
 
 
@@ -144,7 +144,7 @@ def test_json_is_one_document_for_each_ark(at: str) -> None:
     }
 
 
-def test_exit_codes_and_the_greatest_of_several(at: str, silent: str) -> None:
+def test_the_exit_code_is_the_greatest_of_several(at: str, silent: str) -> None:
     assert run("discover", GONE, at).exit_code == 1
     assert run("discover", "ark:12345/x54", GONE, at).exit_code == 1
     assert run("discover", "--timeout", "0.2", GONE, silent).exit_code == 9

@@ -20,7 +20,7 @@ def run(*arguments: object) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
-def test_the_sample_against_its_own_zone_and_against_another(sample: Path, tmp_path: Path) -> None:
+def test_drift_of_the_sample_with_its_own_zone_and_another(sample: Path, tmp_path: Path) -> None:
     path = tmp_path / "ark.arpa.zone"
     table = registry.read(sample.read_bytes())
     path.write_text(build(table, 1).text)
@@ -52,7 +52,7 @@ def test_the_sample_against_its_own_zone_and_against_another(sample: Path, tmp_p
         assert 'href="#r-12025"' in page.read_text()
 
 
-def test_a_page_without_its_packages_is_refused_before_any_query(
+def test_html_without_its_packages_is_refused_before_any_query(
     sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("maptr.cli.drift.find_spec", lambda name: None)
@@ -73,7 +73,7 @@ def test_an_unusable_history_is_reported_before_any_query(sample: Path, tmp_path
         assert f"{path}: {reason}" in err
 
 
-def test_exit_codes_for_silent_dns(sample: Path) -> None:
+def test_exit_codes_if_dns_does_not_answer(sample: Path) -> None:
     with serving(lambda query: None) as port:
         code, out, _ = run("--table", sample, f"@127.0.0.1#{port}", "12025", "--timeout", "0.3")
         assert (code, out.split(":")[0]) == (9, "unknown 12025")

@@ -26,7 +26,7 @@ PRIVATE = "12345:\n    127.0.0.1:8080  ACR\n"
 
 
 def redirect(gateway: GatewayProcess, target: str) -> tuple[int, str | None]:
-    """The status of a response, and where it redirects to."""
+    """Return the status and the target of a redirect."""
     reply = gateway.ask(target)
     return reply.status, reply.headers.get("location")
 
@@ -35,7 +35,7 @@ def redirect(gateway: GatewayProcess, target: str) -> tuple[int, str | None]:
 
 
 @pytest.mark.usefixtures("home")
-def test_a_table_alone_and_a_private_host(tmp_path: Path) -> None:
+def test_a_gateway_with_only_a_table_and_a_private_host(tmp_path: Path) -> None:
     table = tmp_path / "natab"
     table.write_text(PRIVATE)
     words = ("--table", str(table), "--policy", "natab-only", "--choose", "random", "--listen", "127.0.0.1:0")
@@ -53,7 +53,7 @@ def test_a_table_alone_and_a_private_host(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("home")
-def test_dns_alone_at_another_origin() -> None:
+def test_a_gateway_with_only_dns_at_another_origin() -> None:
     with (
         serving(zone({"12345.ark.example.": ['0 0 "h" "ark" "" h.example.']})) as port,
         GatewayProcess(f"@127.0.0.1#{port}", "--origin", "ark.example") as gateway,
@@ -104,7 +104,7 @@ def test_each_mistake_is_reported(options: list[str], code: int, why: str) -> No
 
 
 @pytest.mark.usefixtures("home")
-def test_an_address_in_use(tmp_path: Path) -> None:
+def test_an_address_in_use_is_an_error(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = run_process("gateway", "--listen", f"127.0.0.1:{port}", "--table", SAMPLE, cwd=tmp_path)
@@ -116,7 +116,7 @@ def test_an_address_in_use(tmp_path: Path) -> None:
         assert f"maptr: maptr.toml:2: gateway.listen: cannot listen on 127.0.0.1:{port}: Address" in done.stderr
 
 
-def test_a_table_that_is_not_a_registry(tmp_path: Path) -> None:
+def test_a_table_that_is_not_a_registry_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "bad.txt").write_text("nothing of any format\n")
     done = run_process("gateway", "--check-config", "--table", "bad.txt", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
@@ -134,11 +134,11 @@ def test_without_the_extra_the_message_names_it(package: str, monkeypatch: pytes
 
 
 def listening(*words: object) -> str:
-    """What ``--check-config`` prints."""
+    """Return the output of ``--check-config``."""
     return run("gateway", "--check-config", *words, code=0).stdout
 
 
-def test_the_configuration_is_found_as_by_other_commands(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_configuration_is_found_where_other_commands_find_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert listening() == "listen 127.0.0.1:8080 (http)\ntable none\n"
     user = home / "config" / "maptr" / "maptr.toml"
     user.parent.mkdir(parents=True)
@@ -157,7 +157,7 @@ def test_the_configuration_is_found_as_by_other_commands(home: Path, monkeypatch
 
 
 @pytest.mark.usefixtures("home")
-def test_one_file_for_serve_and_gateway() -> None:
+def test_serve_and_gateway_share_one_configuration_file() -> None:
     shutil.copy(ZONES / "ark.arpa.zone", "ark.arpa.zone")
     write_certificate(Path())
     Path("maptr.toml").write_text(

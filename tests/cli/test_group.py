@@ -22,7 +22,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def commands(command: click.Command = main, words: tuple[str, ...] = ()) -> dict[tuple[str, ...], click.Command]:
-    """Every command and group by its words."""
+    """Return every command and group by its words."""
     found = {words: command}
     if isinstance(command, click.Group):
         with click.Context(command) as ctx:
@@ -37,7 +37,7 @@ COMMANDS = commands()
 
 
 def options(*words: str) -> dict[str, click.Option]:
-    """The options of a command by each of their names."""
+    """Return the options of a command by each of their names."""
     return {name: one for one in COMMANDS[words].params if isinstance(one, click.Option) for name in one.opts}
 
 
@@ -51,7 +51,7 @@ def test_help_fits_a_terminal_and_names_the_exit_codes(words: tuple[str, ...]) -
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_help_is_sentences_and_ends_with_the_page_that_helps(words: tuple[str, ...]) -> None:
+def test_help_has_full_sentences_and_ends_with_its_documentation_page(words: tuple[str, ...]) -> None:
     command = COMMANDS[words]
     texts = [command.get_short_help_str(200)]
     texts += [one.help for one in command.params if isinstance(one, click.Option) and one.help]

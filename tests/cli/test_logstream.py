@@ -30,12 +30,12 @@ from tests.support.server_process import Start, start, zone_file
 __all__ = ["start", "zone_file"]  # fixtures
 
 STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
-LINES = 40_000  # more bytes than there is room for
+LINES = 40_000  # more bytes than the buffers hold
 Ends = tuple[int, int]  # descriptors to read from and to write to
 
 
 def journal() -> Ends:
-    """As systemd makes one."""
+    """Make a journal socket as systemd does."""
     reading, writing = socket.socketpair()
     return reading.detach(), writing.detach()
 
@@ -58,7 +58,7 @@ def fill(log: LogStream) -> None:
 
 
 def fill_up(pipe: int) -> None:
-    """Fill a pipe through a description of its own."""
+    """Fill a pipe through another open file description."""
     own = os.open(f"/proc/self/fd/{pipe}", os.O_WRONLY | os.O_NONBLOCK)
     with contextlib.suppress(BlockingIOError):
         while True:

@@ -1,4 +1,4 @@
-"""Looking up ARKs on the command line: configuration, cache, table, policies and choosers."""
+"""ARK look-up on the command line: configuration, cache, table, policies and choosers."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_an_answer_of_dns_is_cached(home: Path, server: str, monkeypatch: pytest
     assert "from DNS" in run("discover", ARK).stderr
 
 
-def test_a_silent_server_costs_the_patience_and_no_more() -> None:
+def test_a_silent_server_delays_the_answer_only_by_the_patience() -> None:
     with serving(lambda query: None) as port:
         natab = str(ZONES / "sample.natab")
         result = run("url", "--timeout", "30", ARK, f"@127.0.0.1#{port}", "--table", natab)
@@ -109,7 +109,7 @@ def test_origin_and_servers_from_the_configuration(tmp_path: Path, monkeypatch: 
         assert run("url", ARK).exit_code == 0
 
 
-def test_the_table_of_a_server_is_also_that_of_the_client() -> None:
+def test_server_and_client_use_the_same_configured_table() -> None:
     shutil.copy(ZONES / "sample.json", "naans.json")
     Path("maptr.toml").write_text(f'[table]\nfile = "naans.json"\n[client]\nnameservers = ["{DEAD}"]\n')
     assert "from the table" in run("url", ARK).stderr
@@ -132,7 +132,7 @@ def test_a_bad_configuration_is_reported_with_its_line() -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7200, "2 h"), (172_800, "2 days")]
 )
-def test_durations_in_words(seconds: float, text: str) -> None:
+def test_durations_are_written_in_words(seconds: float, text: str) -> None:
     assert duration_text(seconds) == text
 
 
@@ -156,11 +156,11 @@ def test_log_lines_of_the_cache_begin_with_maptr(tmp_path: Path) -> None:
     assert "bad: not a registry" in done.stderr
 
 
-# ---- a clock that is changed
+# ---- clock changes
 
 
 def of_minutes(folder: Path) -> Path:
-    """The zone with a TTL of five minutes."""
+    """Write the zone with a TTL of five minutes."""
     path = folder / "zone"
     path.write_text((ZONES / "ark.arpa.zone").read_text().replace("$TTL 86400", "$TTL 300"))
     return path
@@ -177,13 +177,13 @@ def at(seconds: float, *arguments: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("days", [1, -1])
-def test_a_clock_set_by_a_day_makes_no_answer_fresh_and_no_age_known(
+def test_after_a_clock_change_no_answer_is_fresh_and_no_age_known(
     days: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("MAPTR_CACHE_POLICY", "dns-first")
     (tmp_path / "natab").write_text("54321:\n    t.example.org\n")
     with Maptr({"ark.arpa.": of_minutes(tmp_path)}) as dns, monkeypatch.context() as patient:
-        patient.setenv("MAPTR_CACHE_PATIENCE", "60")  # otherwise a late answer of DNS is from memory
+        patient.setenv("MAPTR_CACHE_PATIENCE", "60")  # otherwise, a late answer of DNS comes from memory
         monkeypatch.setenv("MAPTR_CLIENT_NAMESERVERS", f"127.0.0.1#{dns.port}")
         url = run("url", ARK, "--no-cache").stdout.strip()
         assert re.match(rf"maptr: {ARK}: from DNS, \d+ s old", at(0, "discover", ARK)[2])
@@ -200,7 +200,7 @@ def test_a_clock_set_by_a_day_makes_no_answer_fresh_and_no_age_known(
         (-3 * 86_400, table, 0, listed, "from the table, of unknown age (DNS: silent"),
         (-3 * 86_400, (*table, "--policy", "natab-only"), 0, listed, "of unknown age (the table has it)"),
         (-3 * 86_400, (*table, "--policy", "natab-first"), 0, listed, "of unknown age (the table has it)"),
-        (3 * 86_400, (ARK,), 9, "", ""),  # no answer is kept for ever
+        (3 * 86_400, (ARK,), 9, "", ""),  # no answer is kept forever
     ):
         found = at(seconds, "url", *words)
         assert (found[:2], said in found[2]) == ((code, out), True), found
@@ -217,7 +217,7 @@ NATAB = ("has it", "has not", "missing", "stale, has it", "stale, has not")  # a
 
 @pytest.fixture(scope="module")
 def policy_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """A server with the ARK, one without it, and a port without a server."""
+    """Run a server with the ARK and one without it, and reserve a port without a server."""
     folder = tmp_path_factory.mktemp("zones")
     zone = (ZONES / "ark.arpa.zone").read_text()
     extra = '54321.ark.arpa. 300 IN NAPTR 10 10 "h" "ark" "" dns.example.\n'
@@ -264,14 +264,14 @@ NAME = "ark:12345/x1"
 
 @pytest.fixture
 def alive() -> Iterator[int]:
-    """The port of a server that accepts connections."""
+    """Provide the port of a server that accepts connections."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield int(server.getsockname()[1])
 
 
 @pytest.fixture
 def dns(alive: int) -> Iterator[str]:
-    """A name server with a rule for a host that is down, followed by a rule for one that is up."""
+    """Run a name server with a rule for a host that is down, and then a rule for one that is up."""
     dead = free_port()
     rules = [rf'0 {rank} "u" "ark" "!^(.*)$!http://127.0.0.1:{port}/\\1!" .' for rank, port in enumerate((dead, alive))]
     with serving(zone({"12345.ark.arpa.": rules})) as port:
@@ -284,7 +284,7 @@ def found(*words: str, text: str = "") -> str:
 
 
 def places(*words: str) -> list[str]:
-    """The URL of each line, without the ARK."""
+    """Return the URL of each line, without the ARK."""
     return [line.rpartition(NAME)[0] for line in found(*words).splitlines()]
 
 

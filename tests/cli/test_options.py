@@ -21,7 +21,7 @@ def test_a_file_is_replaced_with_its_mode_and_nothing_is_left_beside_it(tmp_path
     assert (target.read_text(), target.stat().st_mode & 0o777, list(tmp_path.iterdir())) == ("new", 0o640, [target])
 
 
-def test_a_loop_of_links_is_exit_8(tmp_path: Path) -> None:
+def test_a_loop_of_links_gives_exit_code_8(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to("link")
     sample = str(Path(__file__).resolve().parents[2] / "zones" / "sample.json")
@@ -50,13 +50,13 @@ def test_a_pipe_is_written_to_and_not_replaced(kind: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("command", [["table", "check"], ["zone", "build"], ["zone", "check"]])
-def test_an_input_without_end_is_exit_8(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_input_gives_exit_code_8(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(options, "MAX_BYTES", 1000)
     result = run(*command, "-", text="#" * 1001, code=output.EXIT_UNREADABLE)
     assert result.stderr == "maptr: <stdin>: longer than 1000 bytes\n"
 
 
-def test_the_opening_of_a_file_decides_whether_it_can_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_only_opening_a_file_decides_whether_it_is_readable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "zone").write_text("ark.arpa. 60 IN SOA a. b. 1 2 3 4 5\nark.arpa. 60 IN NS a.\n")
     monkeypatch.setattr("os.access", lambda *_: False)  # as it is for a user who may not read the file
     assert run("zone", "check", tmp_path / "zone").exit_code == 0

@@ -25,7 +25,7 @@ __all__ = ["home"]
 
 
 @pytest.mark.parametrize("raised", [ValueError("a bug"), KeyError("a bug")])
-def test_a_bug_is_exit_10_and_never_none_found(raised: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_gives_exit_code_10_and_not_1(raised: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     @click.command()
     def broken() -> None:
         raise raised
@@ -92,7 +92,7 @@ def test_a_mistake_has_a_code_and_a_reason(words: tuple[str, ...], code: int, sa
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 @pytest.mark.parametrize("words", [["table", "check", "registry.json"], ["--help"], ["serve", "--help"], ["--version"]])
-def test_a_full_disk_behind_stdout_is_exit_8(words: list[str], tmp_path: Path) -> None:
+def test_a_full_disk_behind_stdout_gives_exit_code_8(words: list[str], tmp_path: Path) -> None:
     (tmp_path / "registry.json").write_text('{"data": [{"what": "aeiou"}]}')
     with Path("/dev/full").open("w") as full:
         done = run_process(*words, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE)
@@ -106,7 +106,7 @@ BULK = ["bulk", "-", "--table", "natab", "--policy", "natab-only"]
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("words", [BULK, ["table", "check", "table"]])
 def test_a_pipe_closed_by_its_reader_is_not_reported(words: list[str], unbuffered: str, tmp_path: Path) -> None:
-    """As in ``maptr bulk | head -1``. Python reports nothing at its exit."""
+    """An example is ``maptr bulk | head -1``. Python reports nothing at exit either."""
     (tmp_path / "natab").write_text(NATAB)
     (tmp_path / "table").write_text("naa:\nwhat: 12345\nwhere: https://h.example.org\n" + "rubbish\n" * 9)
     reading, writing = os.pipe()
@@ -132,8 +132,8 @@ def test_a_pipe_closed_by_its_reader_is_not_reported(words: list[str], unbuffere
         (["bulk", "arks", "--json"], 1, "H\\u014dsei"),
     ],
 )
-def test_an_encoding_without_all_characters(words: list[str], code: int, said: str, tmp_path: Path) -> None:
-    """Text is escaped, JSON is the same document, and a natab that would change is refused."""
+def test_an_encoding_that_lacks_characters(words: list[str], code: int, said: str, tmp_path: Path) -> None:
+    """Text is escaped, JSON stays the same document, and a natab that would change is refused."""
     (tmp_path / "table").write_text("naa:\nwho: Hōsei国 (=) H\nwhat: 12345\nwhere: https://国.example\n", "utf-8")
     (tmp_path / "arks").write_text("Hōsei\n", "utf-8")
     done = run_process(*words, cwd=tmp_path, env={**os.environ, "PYTHONIOENCODING": "iso8859-1"}, encoding="ascii")
@@ -145,7 +145,7 @@ def test_an_encoding_without_all_characters(words: list[str], code: int, said: s
 
 
 def run_without(stream: str, words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run maptr with a closed stream (such as ``<&-``) in a folder with a natab and a key."""
+    """Run maptr with a closed stream (for example ``<&-``) in a folder with a natab and a key."""
     (folder / "natab").write_text(NATAB)
     if not (folder / "keys").exists():
         add_key(folder / "keys", Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
@@ -165,7 +165,7 @@ def run_without(stream: str, words: list[str], folder: Path) -> subprocess.Compl
         ("<&-", ["zone", "sign", "-", "keys"], "maptr: <stdin>: standard input is closed\n"),
     ],
 )
-def test_a_closed_stream_that_is_needed_is_exit_8(stream: str, words: list[str], said: str, tmp_path: Path) -> None:
+def test_a_closed_needed_stream_gives_exit_code_8(stream: str, words: list[str], said: str, tmp_path: Path) -> None:
     done = run_without(stream, words, tmp_path)
     assert (done.returncode, done.stderr) == (8, said)
 
@@ -184,7 +184,7 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.sta
 
 
 def opened(pipe: Path) -> Callable[[], bool]:
-    """Whether a process has opened the pipe for reading, and waits for data."""
+    """Return whether a process has opened the pipe and waits for data."""
     held: list[int] = []
 
     def look() -> bool:

@@ -1,4 +1,4 @@
-"""``maptr table probe``: its output, the results that it keeps, and the use of these by ``table drift``."""
+"""``maptr table probe``: its output, and the results that it keeps for ``table drift``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write_registry(path: Path, *ports: int) -> str:
     return str(path)
 
 
-def test_results_are_kept_and_places_are_probed_once_an_hour(tmp_path: Path, listening: int) -> None:
+def test_results_are_kept_and_servers_are_probed_once_an_hour(tmp_path: Path, listening: int) -> None:
     dead = free_port()
     file, history = write_registry(tmp_path / "naans", listening, dead), str(tmp_path / "h.sqlite")
     options = ("probe", "--table", file, "--history", history)

@@ -23,7 +23,7 @@ def check(zone_file: Path, *options: str) -> Result:
     return run("serve", "--zone", f"example={zone_file}", "--check-config", *options)
 
 
-def test_all_options_for_secondaries_together(zone_file: Path, tmp_path: Path) -> None:
+def test_the_options_for_secondaries_work_together(zone_file: Path, tmp_path: Path) -> None:
     (tmp_path / "xfr.key").write_text(SECRET + "\n")
     result = check(
         zone_file,
@@ -85,7 +85,7 @@ def test_each_mistake_is_reported(zone_file: Path, options: tuple[str, ...], cod
         (["--zone", "a.test=zone", "--listen", "192.0.2.1:53"], 1, "192.0.2.1:53"),
     ],
 )
-def test_a_start_that_fails(words: list[str], code: int, why: str, tmp_path: Path) -> None:
+def test_a_failed_start_is_reported(words: list[str], code: int, why: str, tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("[serve]\nlisten = 'many'\n")
     done = run_process("serve", *words, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (code, "")

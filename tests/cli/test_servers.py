@@ -1,4 +1,4 @@
-"""Servers in options, arguments and configurations: which transport they are asked by, and which are refused."""
+"""Servers in options, arguments and configurations: their transports, and servers that are refused."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ run = partial(command_line.run, "zone")
 
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
-    """A directory with a zone and one key."""
+    """Make a directory with a zone and one key."""
     # The reader of zone files refuses a name below a DNAME.
     (tmp_path / "in.zone").write_text(TEXT.replace("x.dname A     192.0.2.4\n", ""))
     assert run("keys", "add", tmp_path / "keys").exit_code == 0
@@ -55,9 +55,9 @@ def test_a_zone_is_signed_once_until_something_changes(work: Path) -> None:
     assert serial(target) == 7
     run(*arguments, "--at", NOW + 6 * 86400, code=0, said="unchanged")
     assert target.read_text() == first
-    assert run(*arguments, "--at", NOW + 8 * 86400).exit_code == 0  # within --refresh of the end
+    assert run(*arguments, "--at", NOW + 8 * 86400).exit_code == 0  # closer to their end than --refresh
     assert serial(target) == 8
-    source.write_text(source.read_text().replace("192.0.2.1", "192.0.2.9"))  # the same serial, so the next one
+    source.write_text(source.read_text().replace("192.0.2.1", "192.0.2.9"))  # the same serial, so signing increments it
     assert run(*arguments, "--at", NOW + 8 * 86400).exit_code == 0
     assert serial(target) == 9
     source.write_text(source.read_text().replace(" 7 ", " 2026010100 ", 1).replace("192.0.2.9", "192.0.2.1"))
@@ -67,7 +67,7 @@ def test_a_zone_is_signed_once_until_something_changes(work: Path) -> None:
     assert serial(target) == 2026010101
 
 
-def test_a_new_serial_alone_keeps_the_signatures_that_are_new_enough(work: Path) -> None:
+def test_if_only_the_serial_changes_recent_signatures_are_kept(work: Path) -> None:
     source, target = work / "in.zone", work / "out.zone"
     arguments = ("sign", source, work / "keys", "-o", target)
     assert run(*arguments, "--at", NOW).exit_code == 0
@@ -162,7 +162,7 @@ def test_a_server_without_cryptography_serves_the_other_zones(work: Path) -> Non
 
 
 def _without_cryptography(work: Path, words: list[str], *, until: str = "") -> subprocess.CompletedProcess[str]:
-    """Run a command without the package cryptography, and end it once it prints ``until``, if that is given."""
+    """Run a command without the package cryptography. If ``until`` is given, end the command once it prints that."""
     (work / "registry.pub").write_text("")
     (work / "maptr.toml").write_text(
         '[serve]\nlisten = ["127.0.0.1:0"]\nstate = "state"\n'
@@ -226,7 +226,7 @@ def test_a_damaged_signed_zone_is_signed_from_scratch(work: Path) -> None:
 
 @pytest.mark.parametrize("name", ["in.zone", "other.zone"], ids=["the file", "a file it includes"])
 def test_a_byte_order_mark_is_refused_with_its_file(work: Path, name: str) -> None:
-    """BIND, NSD and Knot refuse it too, as a part of the first name."""
+    """BIND, NSD and Knot also refuse it, as a part of the first name."""
     (work / "other.zone").write_text("included A 192.0.2.7\n")
     with (work / "in.zone").open("a") as file:
         file.write(f"$INCLUDE {work / 'other.zone'}\n" if name == "other.zone" else "")
@@ -240,7 +240,7 @@ def test_a_byte_order_mark_is_refused_with_its_file(work: Path, name: str) -> No
         read_zone(ZoneConfig((b"example",), work / "in.zone"))
 
 
-def test_the_same_time_gives_the_same_zone_also_with_line_ends_of_windows(work: Path) -> None:
+def test_signing_at_the_same_time_gives_the_same_zone_also_with_crlf(work: Path) -> None:
     made = run("sign", work / "in.zone", work / "keys", "--at", NOW).stdout
     (work / "in.zone").write_bytes((work / "in.zone").read_bytes().replace(b"\n", b"\r\n"))
     assert run("sign", work / "in.zone", work / "keys", "--at", NOW).stdout == made != ""

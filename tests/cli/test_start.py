@@ -57,7 +57,7 @@ def test_other_command_lines_are_left_to_click(words: tuple[str, ...], capsys: p
     assert capsys.readouterr() == ("", "")
 
 
-def test_an_internal_error_is_10(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_internal_error_is_exit_code_10(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
@@ -84,7 +84,7 @@ def test_a_pipe_closed_by_its_reader_is_not_reported(at: str) -> None:
 
 @pytest.mark.parametrize("closed", ["stdout", "stderr"])
 def test_a_closed_stream_is_not_an_error(closed: str, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, closed, None)  # as Python starts with >&- in the shell
+    monkeypatch.setattr(sys, closed, None)  # the state after >&- in the shell
     assert start.answer(["url", "ark:00000/x1", at], {}) == 1
 
 
@@ -92,7 +92,7 @@ def run_code(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
 
 
-def test_a_plain_url_imports_no_click(at: str) -> None:
+def test_url_without_options_does_not_import_click(at: str) -> None:
     code = (
         f"import sys, json; sys.argv = ['maptr', 'url', 'ark:12345/x54', 'ark:12345/x54', {at!r}]\n"
         "try:\n    import maptr.__main__\nexcept SystemExit as end:\n    assert end.code == 0\n"

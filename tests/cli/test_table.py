@@ -25,7 +25,7 @@ MIXED = """{"data": [{"what": "12345", "where": "https://ark.nlm.nih.gov"}, {"wh
 run = partial(command_line.run, "table")
 
 
-def test_check_clean() -> None:
+def test_check_of_a_registry_without_findings() -> None:
     result = run("check", "-", text=CLEAN, code=0, out="")
     assert result.stderr == "1 NAANs, 0 shoulders: 0 errors, 0 warnings\n"
 
@@ -58,7 +58,7 @@ def test_warnings_fail_only_when_strict() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"<html>", b'{"data": [', b"\xff", b"\x1f\x8b", b"hello"])
-def test_other_content_than_a_registry_is_exit_8(content: bytes, tmp_path: Path) -> None:
+def test_content_that_is_not_a_registry_gives_exit_code_8(content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "registry"
     file.write_bytes(content)
     for command in (["check"], ["convert", "--to", "json"]):

@@ -20,8 +20,8 @@ from tests.support.http_server import http_server, sends
 from tests.support.peers import Maptr
 from tests.support.terminal import COLORS, run_in_terminal
 
-SLOW = 0.8  # seconds for an answer, after which most machines show a bar
-SIZES = (1, 4, 16, 64)  # of the work: a slow machine needs longer to show a bar, a fast one has less to compute
+SLOW = 0.8  # seconds until an answer, long enough for most machines to show a bar
+SIZES = (1, 4, 16, 64)  # of the task: a slow machine needs a longer one to show a bar
 SAMPLE = Path(__file__).resolve().parents[2] / "zones" / "sample.json"
 BAD = "naa:\nwhat: 12345\nwhere: ftp://h.example.org\n"
 CHECK = ("table", "check", "table")
@@ -59,7 +59,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.usefixtures("work")
-def test_colour_in_a_pipe_only_if_it_is_asked_for(
+def test_a_pipe_gets_colour_only_on_request(
     environment: dict[str, str], option: str, colored: bool, before: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in environment.items():
@@ -79,7 +79,7 @@ def test_colour_in_a_pipe_only_if_it_is_asked_for(
         ({"TERM": "dumb"}, (), False),
     ],
 )
-def test_colour_on_a_terminal_unless_it_is_refused(
+def test_a_terminal_gets_colour_unless_it_is_disabled(
     environment: dict[str, str], option: tuple[str, ...], colored: bool, work: Path
 ) -> None:
     shown = run_in_terminal(*CHECK, *option, cwd=work, environment=environment)
@@ -153,7 +153,7 @@ def slow_registry(work: Path, size: int) -> Iterator[list[object]]:
 
 @contextmanager
 def silent_authority(work: Path, size: int = 1) -> Iterator[list[object]]:
-    """It accepts a connection, but no TLS."""
+    """Accept connections, but do not speak TLS."""
     with socket.create_server(("127.0.0.1", 0)) as sock:
         (work / "natab").write_text(f"12345:\n    127.0.0.1:{sock.getsockname()[1]}  ACR\n")
         yield []
@@ -190,7 +190,7 @@ LONG_WORK = [
 @pytest.mark.parametrize(
     ("setting", "command", "code", "labels", "data"), LONG_WORK, ids=[command for _, command, *_ in LONG_WORK]
 )
-def test_long_work_has_a_bar_on_a_terminal_that_is_gone_at_the_end(
+def test_a_long_task_shows_a_bar_on_a_terminal_and_clears_it_at_the_end(
     setting: Setting, command: str, code: int, labels: list[str], data: str, work: Path
 ) -> None:
     for size in SIZES:
@@ -224,7 +224,7 @@ def test_data_and_bar_on_one_terminal_do_not_mix(work: Path) -> None:
 
 
 def test_ctrl_c_clears_the_bar(work: Path) -> None:
-    """The terminal itself sends the signal."""
+    """The terminal sends the signal."""
     import pty  # only this test starts a session with a controlling terminal
     import sys
 

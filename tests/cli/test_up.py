@@ -1,4 +1,4 @@
-"""``maptr up`` as a process: the registry it serves, the commands that ask there, and the files that remain."""
+"""``maptr up`` as a process: the registry it serves, the commands that ask it, and the files that remain."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class User:
         return self.processes[-1]
 
     def run(self, *arguments: str, code: int = 0, said: str = "") -> subprocess.CompletedProcess[str]:
-        """Run a command, which has this exit code and says this on stderr."""
+        """Run a command, and check its exit code and a text on stderr."""
         done = run_process(*arguments, cwd=self.home, env=self.environment)
         assert (done.returncode, said in done.stderr) == (code, True), done.stdout + done.stderr
         return done
@@ -103,7 +103,7 @@ class Up:
         return found[1]
 
     def ask(self, target: str) -> Reply:
-        """A response of the gateway."""
+        """Send a request to the gateway and return the response."""
         return request(int(self.url.rpartition(":")[2]), target)
 
     def end(self, number: int = signal.SIGINT) -> int:
@@ -113,7 +113,7 @@ class Up:
 
 @pytest.fixture
 def user() -> Iterator[User]:
-    home = Path(tempfile.mkdtemp(prefix="maptr up-"))  # short enough for a socket; with a space, as some homes have
+    home = Path(tempfile.mkdtemp(prefix="maptr up-"))  # short enough for a socket, and with a space
     found = User(home)
     yield found
     for one in found.processes:
@@ -156,7 +156,7 @@ def test_the_gateway_serves_the_same_table_and_zone(user: User) -> None:
     assert up.end(signal.SIGTERM) == 0
 
 
-def test_without_the_extra_dns_alone_is_served(user: User) -> None:
+def test_without_the_extra_only_dns_is_served(user: User) -> None:
     (user.home / "sitecustomize.py").write_text("import sys\nsys.modules['aiohttp'] = None\n")
     user.environment["PYTHONPATH"] = os.pathsep.join([str(user.home), *(path for path in sys.path if path)])
     up = user.up("--sample").ready()
@@ -247,7 +247,7 @@ def test_the_registry_is_pulled_and_served_and_the_table_stays(user: User) -> No
     assert ("registry  as it was pulled before" in offline, "pulling from" in offline) == (True, False)
 
 
-def test_each_pull_checks_what_the_configuration_demands(user: User) -> None:
+def test_each_pull_applies_the_checks_of_the_configuration(user: User) -> None:
     from tests.support.registries import PUB, signature
 
     files = {"/naans": natab(10000), "/naans.minisig": signature(natab(10000)).encode()}
@@ -273,7 +273,7 @@ def test_maptr_up_starts_after_another_was_killed(user: User) -> None:
     assert user.running.exists()
     user.run("url", ARK, "--no-cache", "@127.0.0.1#9", code=9)
     user.environment["MAPTR_CLIENT_NAMESERVERS"] = "127.0.0.1#9"
-    user.run("url", ARK, code=9)  # the sample does not answer for a server that is dead
+    user.run("url", ARK, code=9)  # the sample does not replace a dead server
     del user.environment["MAPTR_CLIENT_NAMESERVERS"]
     again = user.up("--sample").ready()
     assert "THE SAMPLE" in again.said
@@ -283,7 +283,7 @@ def test_maptr_up_starts_after_another_was_killed(user: User) -> None:
 
 
 @pytest.mark.parametrize(("option", "kind"), [("--port", socket.SOCK_DGRAM), ("--http-port", socket.SOCK_STREAM)])
-def test_a_port_that_is_taken(option: str, kind: int, user: User) -> None:
+def test_a_port_in_use_is_an_error(option: str, kind: int, user: User) -> None:
     with socket.socket(socket.AF_INET, kind) as sock:
         sock.bind(("127.0.0.1", 0))
         if kind == socket.SOCK_STREAM:
@@ -293,9 +293,9 @@ def test_a_port_that_is_taken(option: str, kind: int, user: User) -> None:
     assert not user.running.exists()
 
 
-def test_a_free_port_is_used_if_the_default_is_taken(user: User) -> None:
+def test_a_free_port_is_used_if_the_default_is_in_use(user: User) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        with suppress(OSError):  # another test has it, and may give it back in time for this one
+        with suppress(OSError):  # another test may hold the port for a moment
             sock.bind(("127.0.0.1", PORT))
         ours = sock.getsockname()[1] == PORT
         up = user.up("--sample").ready()
@@ -308,7 +308,7 @@ def test_a_free_port_is_used_if_the_default_is_taken(user: User) -> None:
     assert (second.end(), up.end()) == (0, 0)
 
 
-def test_a_configuration_with_precedence_is_named(user: User) -> None:
+def test_a_message_names_a_configuration_that_takes_precedence(user: User) -> None:
     (user.home / "maptr.toml").write_text('[client]\nnameservers = ["127.0.0.1#9"]\n')
     up = user.up("--sample").ready()
     assert "but maptr.toml goes before it" in up.said
@@ -318,7 +318,7 @@ def test_a_configuration_with_precedence_is_named(user: User) -> None:
 
 
 def test_in_an_archive_the_sample_is_served_from_a_copy(user: User) -> None:
-    """As ``python -m zipapp`` makes one."""
+    """The archive is like those of ``python -m zipapp``."""
     archive = shutil.make_archive(str(user.home / "maptr"), "zip", SAMPLE.parent.parent, SAMPLE.parent.name)
     user.environment["PYTHONPATH"] = os.pathsep.join([archive, *(path for path in sys.path if path)])
     up = user.up("--sample").ready()
@@ -336,5 +336,5 @@ def test_without_a_home_directory_no_folder_is_named_tilde(tmp_path: Path) -> No
     assert done.stdout == "/nonexistent/.local/share/maptr\n"
 
 
-def test_the_package_has_the_sample_of_the_project() -> None:
+def test_the_packaged_sample_equals_the_sample_of_the_project() -> None:
     assert SAMPLE.read_bytes() == (Path(__file__).resolve().parents[2] / "zones" / "sample.json").read_bytes()

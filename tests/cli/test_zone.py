@@ -41,15 +41,15 @@ def test_build_writes_a_zone_that_check_accepts(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["ark.arpa.zone"]
 
 
-def test_a_zone_without_name_servers_is_reported_as_local(tmp_path: Path) -> None:
+def test_a_warning_says_that_a_zone_without_name_servers_is_local(tmp_path: Path) -> None:
     target = tmp_path / "ark.arpa.zone"
     said = "its name server is localhost, for this machine alone: --ns names others"
     assert said in run("build", SAMPLE, "-o", target).stderr
-    assert said in run("build", SAMPLE, "-o", target).stderr.splitlines()[-1]  # unchanged, and still so
+    assert said in run("build", SAMPLE, "-o", target).stderr.splitlines()[-1]  # unchanged, with the same warning
     assert "localhost" not in run("build", SAMPLE, "-o", target, "--ns", "ns1=192.0.2.1").stderr
 
 
-def test_any_format_any_origin_and_stdout(tmp_path: Path) -> None:
+def test_build_reads_any_format_for_any_origin_and_writes_to_stdout(tmp_path: Path) -> None:
     natab = run("build", ZONES / "sample.natab", "--serial", "1", "--origin", "ark.example", code=0)
     assert natab.stdout.startswith("$ORIGIN ark.example.\n")
     piped = run("build", "-", "--serial", "1", "--origin", "ark.example", text=(ZONES / "sample.natab").read_text())
@@ -66,9 +66,9 @@ def test_records_with_errors_are_left_out_and_named(tmp_path: Path) -> None:
     assert run("build", "--strict", source, "--serial", "1").exit_code == 1
 
 
-def test_a_left_out_shoulder_whose_arks_get_another_answer_makes_the_exit_code_1(tmp_path: Path) -> None:
+def test_exit_code_1_if_arks_of_a_left_out_shoulder_get_another_answer(tmp_path: Path) -> None:
     file, target = written(tmp_path / "r.json", tables(entry("12345/x7", LONG))), tmp_path / "zone"
-    for _ in range(2):  # unchanged the second time, and an error still
+    for _ in range(2):  # the second time, the zone is unchanged, but still an error
         result = run("build", file, "-o", str(target), code=1, said="left out: error: 12345/x7: rule-too-long")
         assert f"error: 12345/x7: {OTHER_ANSWER}: " in result.stderr
         assert "12345 IN NAPTR" in target.read_text()
@@ -128,7 +128,7 @@ def test_check_names_file_line_record_and_reason(tmp_path: Path) -> None:
     assert [(f["code"], f["line"]) for f in document["findings"]] == [("unescaped-port", lines)]
 
 
-def test_text_that_is_not_a_zone_is_exit_1() -> None:
+def test_text_that_is_not_a_zone_gives_exit_code_1() -> None:
     assert "not-loaded" in run("check", "-", text="", code=1).stdout
 
 
@@ -155,7 +155,7 @@ def test_an_input_is_never_the_output(tmp_path: Path) -> None:
     source.write_text(Path(SAMPLE).read_text())
     (tmp_path / "d").mkdir()
     for words in (["build", source], ["build", SAMPLE, "--include", source]):
-        for out in (source, tmp_path / "d" / ".." / "r.json"):  # tests/cli/test_bulk.py has links
+        for out in (source, tmp_path / "d" / ".." / "r.json"):  # tests/cli/test_bulk.py tests links
             run(*words, "-o", out, "--overwrite", code=2, said="input and output are the same file")
             assert source.read_text() == Path(SAMPLE).read_text()
 

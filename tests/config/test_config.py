@@ -182,11 +182,11 @@ def test_file_then_environment_then_flags() -> None:
         ("[gateway]\nproxies = ['10.0.0.1/8']", "f:2: gateway.proxies: 10.0.0.1/8 has host bits set"),
     ],
 )
-def test_an_error_has_its_place(text: str, said: str) -> None:
+def test_an_error_has_file_and_line(text: str, said: str) -> None:
     assert str(error_of(text)).startswith(said)
 
 
-def test_all_errors_are_reported_at_once_each_with_its_place() -> None:
+def test_all_errors_are_reported_at_once_each_with_file_and_line() -> None:
     text = """\
 [serve]
 listen = ["h:53", "127.0.0.1:53", "127.0.0.1"]
@@ -275,7 +275,7 @@ def test_a_value_in_place_of_a_table_hides_no_other_error() -> None:
     assert [(error.line, error.key) for error in found.all] == [(0, "serve.workers"), (2, "serve.tls")]
 
 
-def test_the_error_for_a_file_named_by_the_environment_says_so(tmp_path: Path) -> None:
+def test_the_error_says_that_the_environment_names_the_file(tmp_path: Path) -> None:
     missing = tmp_path / "none.toml"
     with pytest.raises(OSError, match=r"none\.toml") as caught:
         load(missing, environment={"MAPTR_CONFIG": str(missing)})
@@ -299,7 +299,7 @@ def test_each_key_has_a_unique_variable() -> None:
         "[serve.cookies]\nsecret = 'hunter2!'",
     ],
 )
-def test_a_secret_is_in_no_error(text: str) -> None:
+def test_no_error_contains_a_secret(text: str) -> None:
     found = error_of(text)
     assert "hunter" not in str(found)
     assert found.__cause__ is None
@@ -389,7 +389,7 @@ TOML = st.recursive(
 
 
 def _inline(value: object) -> str:
-    """A value as TOML; its strings are JSON strings with DEL escaped."""
+    """Write a value as TOML. Its strings are JSON strings with DEL escaped."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_inline(key)} = {_inline(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
@@ -408,7 +408,7 @@ def test_each_key_has_its_line(document: dict[str, object], blank: int) -> None:
     try:
         assert tomli.loads(text) == document
     except tomli.TOMLDecodeError:
-        return  # lone surrogates, which JSON can write and TOML cannot
+        return  # JSON can hold lone surrogates, TOML cannot
     found = key_lines(text)
     assert {path: line for path, line in found.items() if len(path) == 1} == expected
     assert set(found) == set(_paths(document, ()))
@@ -421,7 +421,7 @@ def _paths(value: object, path: tuple[str | int, ...]) -> list[tuple[str | int, 
     return [path] * bool(path) + [found for key, item in below for found in _paths(item, (*path, key))]
 
 
-def test_lines_of_all_forms_of_strings_and_tables() -> None:
+def test_key_lines_with_all_forms_of_strings_and_tables() -> None:
     text = (
         'a = """x\n"\\"]"""""\nb = \'\'\'\n\\\'\'\'\n[c . "d.e"] # [x]\nf.g = [ # [\n 1979-05-27, "#" ]\n'
         "[[h]]\n[[h.i]]\n[[h.i]]\nj = 1\n[[h]]\nk = {l = 1, m.n = 2}"
@@ -464,7 +464,7 @@ include = ["delegations.zone"]
     assert (build.table, build.include) == (Path("/etc/naans.json"), (Path("/etc/delegations.zone"),))
 
 
-def test_a_source_that_is_a_file_starts_from_the_folder_of_the_configuration() -> None:
+def test_a_relative_source_is_resolved_against_the_folder_of_the_configuration() -> None:
     text = "[table]\nfile = 'naans'\nurl = 'registry.json'\nmirrors = ['/old/naans', 'https://r.example/naans']\n"
     assert parse(text, directory=Path("/etc")).table.sources == (
         "/etc/registry.json",

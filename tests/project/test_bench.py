@@ -77,7 +77,7 @@ def test_the_model_counts_every_name_and_all_lookups() -> None:
 
 
 def test_a_cache_asks_once_for_each_ttl_and_pause() -> None:
-    one = model.Traffic("one name", 1, 0.5)  # a lookup each two seconds
+    one = model.Traffic("one name", 1, 0.5)  # a lookup every two seconds
     assert model.misses(one, 8, caches=1) == pytest.approx(1 / (8 + 2))
     assert model.cached(one, 8, caches=1) == pytest.approx(8 / (8 + 2))
     assert model.misses(one, 0, caches=10) == pytest.approx(0.5), "without caching, all lookups"

@@ -1,4 +1,4 @@
-"""When ``scripts/bootstrap`` recreates ``.venv``, tested with fake interpreters."""
+"""``scripts/bootstrap`` and the conditions on which it recreates ``.venv``, with fake interpreters."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_environment_is_recreated_only_for_another_interpreter(repository: P
     assert bootstrap(repository, None) == ""
 
 
-def test_other_extras_are_installed_unless_dev_is(repository: Path) -> None:
+def test_other_extras_are_installed_unless_dev_is_installed(repository: Path) -> None:
     assert "extras: metrics\n" in bootstrap(repository, "old", "metrics")
     assert "extras: gateway metrics\n" in bootstrap(repository, None, "gateway")
     assert "extras: dev gateway metrics\n" in bootstrap(repository, None)
@@ -63,5 +63,5 @@ def test_a_command_that_is_not_python_is_an_error(repository: Path) -> None:
     bootstrap(repository, "old")
     with pytest.raises(subprocess.CalledProcessError) as refused:
         bootstrap(repository, "none")
-    assert "which is no Python 3.11 or later" in refused.value.stderr
+    assert "which is not Python 3.11 or later" in refused.value.stderr
     assert bootstrap(repository, None) == ""

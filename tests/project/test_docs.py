@@ -1,4 +1,4 @@
-"""The pages give the limits, defaults, exit codes and public names that the code has, and the picture its imports."""
+"""The documentation has the limits, defaults, exit codes and public names of the code, and the picture its imports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAGES = [*sorted(DOCS.glob("*.md")), *sorted(REPOSITORY.glob("*.md"))]
 
 
 def rows(page: str) -> dict[str, str]:
-    """The tables of a page that have two columns: first cell to second."""
+    """Return the rows of the tables with two columns of a page: first cell to second."""
     found = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", (DOCS / page).read_text("utf-8"), re.MULTILINE)
     return {first.strip(): second.strip() for first, second in found}
 
@@ -58,7 +58,7 @@ def test_exit_codes() -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """What links to the headings of a page end in, as GitHub makes it."""
+    """Return the anchors of the headings of a page, as GitHub makes them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

@@ -1,7 +1,7 @@
 """docs/reference.md documents exactly the JSON fields that the commands print.
 
-A section has a paragraph for the document and a list item for each object in it, which begins with the object. What
-then stands in backticks are fields, one or several. The objects of the first section are in every list of their name.
+A section has a paragraph for the document and a list item for each object in it, which begins with the object. The
+other words in backticks are fields. The objects of the first section are in every list of their name.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PAGE = (REPOSITORY / "docs" / "reference.md").read_text("utf-8")
 
 
 def fields(text: str) -> dict[str, str]:
-    """The paths of the fields in a section, each with its mark, if it has one."""
+    """Return the paths of the fields in a section, each with its mark, if it has one."""
     found: dict[str, str] = {}
     document, *objects = re.split(r"^\* ", text, flags=re.MULTILINE)
     parts = [("", document)]
@@ -67,13 +67,13 @@ __all__ = ["site"]
 
 
 def documented(command: str) -> set[str]:
-    """The paths in the section of a command, with their parents."""
+    """Return the paths in the section of a command, with their parents."""
     prefixes = (accumulate(path.split("."), "{}.{}".format) for path in SECTIONS[command])
     return {prefix.removesuffix("[]") for prefix in chain.from_iterable(prefixes)}
 
 
 def paths_in(value: object, at: str = "") -> Iterator[str]:
-    """The paths of the fields of a document."""
+    """Yield the paths of the fields of a document."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield (path := f"{at}.{name}" if at else name)

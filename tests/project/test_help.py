@@ -1,4 +1,4 @@
-"""``help(maptr)``: the public names first, each with its types, errors and an example, and the inner rooms as such."""
+"""``help(maptr)``: the public names first, each with types, errors and an example, and a mark on inner packages."""
 
 from __future__ import annotations
 

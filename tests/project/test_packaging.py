@@ -12,7 +12,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))
 EXTRAS = {name: set(wants) for name, wants in PROJECT["project"]["optional-dependencies"].items()}
 DEV = EXTRAS.pop("dev")
-EXTRAS.pop("bench")  # what scripts/bench compares maptr with
+EXTRAS.pop("bench")  # programs with which scripts/bench compares maptr
 _WHEEL = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
 SHARED = {Path(source): Path(target) for source, target in _WHEEL.get("shared-data", {}).items()}
 PAGES = [Path("README.md"), Path("CHANGELOG.md"), Path("CONTRIBUTING.md")]
@@ -44,7 +44,7 @@ def test_all_contains_every_extra() -> None:
 
 
 def test_dev_contains_what_every_extra_needs() -> None:
-    """So scripts/bootstrap installs no extra beside it."""
+    """For this reason, scripts/bootstrap installs no other extra."""
     needed = {want for name, wants in EXTRAS.items() if name != "all" for want in wants}
     features = {"dnspython[dnssec,doh]>=2.9": {"dnspython[dnssec]>=2.9", "dnspython[doh]>=2.9"}}
     assert needed <= DEV.union(*(features.get(want, {want}) for want in DEV))
@@ -73,7 +73,7 @@ def test_every_script_is_documented(script: str) -> None:
 
 
 def _installed(path: Path) -> Path | None:
-    """The path at which the wheel installs a file that is not a module; None if it does not."""
+    """Return the path at which the wheel installs a file that is not a module; None if it does not."""
     for source, target in SHARED.items():
         if path.is_relative_to(source):
             return target / path.relative_to(source)

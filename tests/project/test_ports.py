@@ -20,7 +20,7 @@ TAKE = "from tests.support.ports import *; print(*(free_port() for _ in range(BL
 
 @contextmanager
 def other_process() -> Iterator[set[int]]:
-    """The ports that another running process gets."""
+    """Provide the ports that another running process gets."""
     command = [sys.executable, "-c", TAKE]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None

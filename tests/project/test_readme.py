@@ -70,7 +70,7 @@ needs_own_environment = pytest.mark.skipif(
 
 
 class DocumentedCommandFailed(Exception):
-    """A command did not do what the page shows. The message has the line and the output."""
+    """An error for a command whose result differs from the page. The message has the line and the output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +93,10 @@ class Command:
 
 
 def commands(markdown: str) -> list[Command]:
-    """The commands of a page, in order. Raises ValueError for a fence that is not closed."""
+    """Return the commands of a page, in order. Raises ValueError for a fence that is not closed."""
     found: list[Command] = []
     lines = markdown.splitlines()
-    before = ""  # what a block follows directly: the language of a block that is run, or a comment
+    before = ""  # directly above a block: the language of a block that is run, or a comment
     for token in MarkdownIt().parse(markdown):
         language = token.info.strip() if token.type == "fence" else ""
         if token.type == "fence" and token.map:
@@ -132,7 +132,7 @@ def _block(language: str, content: str, first: int) -> Iterator[Command]:
 
 
 def is_shown(shown: tuple[str, ...], printed: list[str]) -> bool:
-    """True if the printed lines match those of the page; ``...`` matches lines or a part of a line."""
+    """Return whether the printed lines match the page, where ``...`` matches lines or a part of a line."""
     lines = ("(?s:.*)" if line == "..." else re.escape(line).replace(re.escape("..."), ".*") + "\n" for line in shown)
     return re.fullmatch("".join(lines), "".join(f"{line}\n" for line in printed)) is not None
 
@@ -147,7 +147,7 @@ class Session(ExitStack):
         self.ports = {port: str(free_port()) for port in DOCUMENTED_PORTS}
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("XDG_")},
-            "PATH": os.pathsep.join((str(python.parent), SEARCH)),  # not resolved: the environment's own
+            "PATH": os.pathsep.join((str(python.parent), SEARCH)),  # a resolved link leaves the environment
             "HOME": str(directory),
             "NO_COLOR": "1",
         }
@@ -168,7 +168,7 @@ class Session(ExitStack):
         return output
 
     def _run(self, command: Command) -> tuple[str, int]:
-        """The output and the exit code."""
+        """Run a command and return its output and exit code."""
         if command.word.startswith("scripts/"):
             return ("", 0) if os.access(REPOSITORY / command.word, os.X_OK) else ("there is no such script", -1)
         if command.word in ("cd", "export"):
@@ -193,7 +193,7 @@ class Session(ExitStack):
         return done.stdout.decode(errors="replace"), done.returncode
 
     def _serve(self, text: str) -> tuple[str, int]:
-        """Start a server and wait until it is ready: the output so far and 0, or the exit code."""
+        """Start a server and wait until it is ready. Returns the output so far, and 0 or the exit code."""
         log = self.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - closed with the session
         process = subprocess.Popen(
             ["bash", "-c", f"exec {text}"],
@@ -210,7 +210,7 @@ class Session(ExitStack):
             return os.pread(log.fileno(), 1 << 20, 0).decode(errors="replace")
 
         def is_ready() -> bool:
-            return re.search(r"\bready\b", said()) is not None  # not an address that is "already in use"
+            return re.search(r"\bready\b", said()) is not None  # not the "already" of "already in use"
 
         until(lambda: is_ready() or process.poll() is not None, said, seconds=COMMAND_SECONDS)
         return said(), 0 if is_ready() else process.wait() or -1
@@ -313,7 +313,7 @@ def test_the_demo_runs_in_any_folder_and_leaves_no_files(tmp_path: Path) -> None
 @needs_own_environment
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGPIPE, 141)])
 def test_the_demo_stops_its_server_when_interrupted(number: signal.Signals, code: int, tmp_path: Path) -> None:
-    """By Ctrl-C, which a shell's background processes ignore, by kill, and by ``scripts/demo | head``."""
+    """Ctrl-C, which background processes of a shell ignore, kill, and ``scripts/demo | head`` interrupt it."""
     (tmp_path / "naan_records.json").write_bytes((REPOSITORY / "zones" / "sample.json").read_bytes())
     process = subprocess.Popen(
         [REPOSITORY / "scripts" / "demo"],

@@ -13,7 +13,7 @@ from tests.support.soak.clients import Answer
 from tests.support.soak.timeline import Event, Timeline
 from tests.support.soak.truth import CANARY_ARK, Truth, Verdict, with_canary
 
-CHANGED = 2000.0  # when the second version came
+CHANGED = 2000.0  # the time of the second version
 OLD, NEW = (f"https://v{number}.soak.example.org/ark:/99990/x1" for number in (0, 1))
 
 

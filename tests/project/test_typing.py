@@ -57,7 +57,7 @@ def test_pyright_accepts_the_example() -> None:
 
 
 def options(function: object, *without: str) -> dict[str, tuple[str, object]]:
-    """The annotation and default of each option, in order, with the types that a synchronous function has."""
+    """Return the annotation and default of each option, in order, with the types that a synchronous function has."""
     assert callable(function)
     found = {name: p for name, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY}
     types = {name: str(p.annotation).replace("asyncresolver", "resolver") for name, p in found.items()}
@@ -98,7 +98,7 @@ def test_drivers_pass_on_every_option() -> None:
 
 
 def public_functions() -> dict[str, inspect.Signature]:
-    """Each public function, constructor and method of ``maptr.__all__`` by name."""
+    """Return each public function, constructor and method of ``maptr.__all__`` by name."""
     found: dict[str, Any] = {}
     for value in PUBLIC:
         if isinstance(value, type):

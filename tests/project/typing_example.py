@@ -1,4 +1,4 @@
-"""How the public API is used, for the type checkers: mypy and pyright read this file, and nothing runs it."""
+"""Examples of the public API for type checkers: mypy and pyright read this file, and nothing runs it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def one() -> str:
 
 
 def with_every_option(key: dns.rdata.Rdata) -> list[Discovery]:
-    """Each option once, with another type than its default has."""
+    """Use each option once, with a type that differs from that of its default."""
 
     def on_step(step: Step) -> None:
         pass

@@ -1,4 +1,4 @@
-"""Redirects of a table for other servers, and its records as CSV, as text."""
+"""The text of exports: redirects for other servers, and records as CSV."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from maptr.registry import export
 from maptr.registry.table import Entry, NaanPolicy, Nma, Table, Who
 from tests.support.entries import LONG, MAIN, PRIVATE, entry, hostile_tables, tables
 
-_PART = r'[^"\\\s{}]'  # what a URL may have; the servers' own variables stand between such parts
+_PART = r'[^"\\\s{}]'  # a part of a URL; variables of the server stand between such parts
 
-# Every line that a file may have. No text of a registry leaves its quotes.
+# All forms of lines in a file. Text from the registry never leaves its quotes.
 LINES = {
     "nginx": [
         r"#.*",

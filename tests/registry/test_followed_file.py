@@ -1,4 +1,4 @@
-"""A table that follows its file: when the file is reread, and when it is refused."""
+"""A table that follows its file: changes that cause a reread, and files that are refused."""
 
 from __future__ import annotations
 

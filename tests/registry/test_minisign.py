@@ -1,4 +1,4 @@
-"""minisign: signatures and keys that are valid, damaged or of another key, and the program itself."""
+"""minisign: valid and damaged signatures and keys, signatures of another key, and the minisign program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""natab compared with a second reader, which reads one line after the other: equal tables and errors for any text.
+"""natab compared with a second, line-by-line reader: equal tables and errors for any text.
 
 maptr recognises valid lines by a pattern and makes their entries later. The second reader does neither.
 """
@@ -195,7 +195,7 @@ def test_any_text_is_read_as_by_the_second_reader(text: str) -> None:
         *(f"54321:\n{comment}\n# A" for comment in COMMENTS),
     ],
 )
-def test_any_line_between_valid_lines(lines: str) -> None:
+def test_any_line_between_valid_lines_is_read_as_by_the_second_reader(lines: str) -> None:
     assert_same(f"10000:\n    a.example\n{lines}\n10001:\n    b.example\n# Name\n10002:\n    c.example\n")
 
 

@@ -51,7 +51,7 @@ def test_text_is_sorted_by_key() -> None:
 
 
 @given(tables, tables)
-def test_applied_to_the_old_table_it_makes_the_new_one(old: Table, new: Table) -> None:
+def test_a_plan_applied_to_the_old_table_gives_the_new_table(old: Table, new: Table) -> None:
     plan = Plan.between(old, new)
     assert applied(plan, old) == dict(new)
     assert len(plan.to_text().splitlines()) == len(plan.added) + len(plan.removed) + len(plan.changed)

@@ -1,4 +1,4 @@
-"""Pulling a table: choice of source, plan, verification, kept entries, replacement of the file, and the command."""
+"""Pulls of a table: choice of source, plan, verification, kept entries, replacement of the file, and the command."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ TEN = json_v1(*goods(*range(10000, 10010)))
     ],
     ids=["web page", "not found", "gzip"],
 )
-def test_file_stays_if_the_source_does_not_send_a_registry(handle: object, reason: str, target: Path) -> None:
+def test_the_file_is_kept_if_the_source_does_not_send_a_registry(handle: object, reason: str, target: Path) -> None:
     with http_server(handle) as url, pytest.raises(PullFailed, match=reason) as failed:  # type: ignore[arg-type]
         plan_pull(target, [url])
     assert url in str(failed.value)
@@ -112,7 +112,7 @@ def test_unchanged_content_is_only_confirmed(target: Path) -> None:
         assert (bool(again.plan), again.content) == (False, None)
         apply_pull(again, wall=lambda: 2.0)
         assert read_pull_file(target)["checked"] == 2.0
-        target.write_bytes(OLD)  # edited by hand: the tag is of other content
+        target.write_bytes(OLD)  # edited by hand: the ETag belongs to other content
         assert plan_pull(target, [url]).plan
     assert asked == [None, '"v1"', None]
     assert not (target.parent / "natab.2").exists()
@@ -212,7 +212,7 @@ def test_unreadable_records_count_towards_the_limit(target: Path, source: Path) 
 
 
 @pytest.mark.parametrize("content", [b"", b"<!DOCTYPE html>\n", b'{"data": [', b"\xff\xfe"])
-def test_a_broken_file_is_replaced_and_not_kept(content: bytes, target: Path) -> None:
+def test_a_broken_file_is_replaced_without_a_backup(content: bytes, target: Path) -> None:
     with http_server(sends(NEW, ETag='"v1"')) as url:
         apply_pull(plan_pull(target, [url]), wall=lambda: 1.0)
         target.write_bytes(content)
@@ -220,7 +220,7 @@ def test_a_broken_file_is_replaced_and_not_kept(content: bytes, target: Path) ->
         assert (code, target.read_bytes()) == (1, content)
         assert "replaced" in err
         with http_server(sends(natab(10000))) as few, pytest.raises(UnsafePlan):
-            plan_pull(target, [few])  # compared with the last good state
+            plan_pull(target, [few])  # the plan starts from the last valid version
         code, _, err = run(url, "--table", str(target), "--apply")
         assert (code, target.read_bytes()) == (0, NEW)
         assert "replaced" in err
@@ -228,7 +228,7 @@ def test_a_broken_file_is_replaced_and_not_kept(content: bytes, target: Path) ->
     assert not (target.parent / "natab.2").exists()
 
 
-def test_failed_parser_leaves_the_file(target: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_is_kept_if_the_parser_fails(target: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("maptr.registry.sandbox.PROGRAM", "raise SystemExit(3)")
     with pytest.raises(ParserFailed, match=f"{target}: the process that reads it ended with status 3"):
         plan_pull(target, [str(source)])
@@ -308,7 +308,7 @@ def test_a_bad_record_without_a_key_may_be_any_missing_one(target: Path, source:
 # --- replacing the file
 
 
-def test_the_last_three_states_are_kept(target: Path) -> None:
+def test_the_last_three_versions_are_kept(target: Path) -> None:
     states = [natab(*range(10000, 10010 + extra)) for extra in range(1, 6)]
     for number, content in enumerate(states):
         with http_server(sends(content, ETag='"1"')) as url:
@@ -322,14 +322,14 @@ def test_the_last_three_states_are_kept(target: Path) -> None:
     assert (note["checked"], note["etag"], note["sha256"]) == (1234.5, '"1"', hashlib.sha256(states[4]).hexdigest())
 
 
-def test_a_state_is_copied_if_it_cannot_be_linked(target: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backup_is_copied_if_it_cannot_be_linked(target: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.link", Mock(side_effect=PermissionError(errno.EPERM, "Operation not permitted")))
     apply_pull(plan_pull(target, [str(source)]), wall=time.time)
     assert target.read_bytes() == NEW
     assert target.with_name("natab.1").read_bytes() == OLD
 
 
-def test_a_file_that_has_changed_since_the_plan_stays(target: Path, source: Path) -> None:
+def test_a_file_that_has_changed_since_the_plan_is_not_replaced(target: Path, source: Path) -> None:
     planned = plan_pull(target, [str(source)])
     target.write_bytes(OLD + b"\n# edited\n")
     with pytest.raises(TableError, match="changed since the plan was made"):
@@ -396,7 +396,7 @@ def test_a_foreign_file_is_replaced_only_with_overwrite(tmp_path: Path, source: 
     assert (code, notes.read_text()) == (2, "my notes\n")
     assert "maptr did not write it" in err
     assert run(str(source), "--table", str(notes), "--apply", "--overwrite")[0] == 0
-    notes.write_text("damaged")  # a file that was pulled before is replaced
+    notes.write_text("damaged")  # a file that was pulled before may be replaced
     assert run(str(source), "--table", str(notes), "--apply")[0] == 0
     assert notes.read_bytes() == source.read_bytes()
 

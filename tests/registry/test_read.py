@@ -108,7 +108,7 @@ def test_records_are_limited(title: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @st.composite
 def damaged(draw: st.DrawFn) -> str:
-    """Cut out, double or overwrite a few slices of a sample."""
+    """Remove, duplicate or overwrite a few slices of a sample."""
     text = draw(st.sampled_from(SAMPLES))
     for _ in range(draw(st.integers(1, 5))):
         start = draw(st.integers(0, len(text)))
@@ -153,7 +153,7 @@ def test_random_data(data: bytes | str) -> None:
 
 
 @given(damaged(), st.integers(0, 400))
-def test_damaged_samples_whole_and_cut(text: str, end: int) -> None:
+def test_damaged_and_truncated_samples(text: str, end: int) -> None:
     check(text)
     check(text[:end].encode("utf-8", "surrogatepass"))
 

@@ -27,7 +27,7 @@ NATAB = b"12345:\n    h.example.org A\n"
 
 @pytest.fixture
 def children(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """List the children that the test starts. Each must have been waited for at the end."""
+    """List the child processes that the test starts, and check that each was waited for."""
     started: list[subprocess.Popen[bytes]] = []
     real = subprocess.Popen
 
@@ -228,6 +228,6 @@ def test_the_child_ignores_the_environment(tmp_path: Path, monkeypatch: pytest.M
     assert list(sandbox.read(NATAB, filename="f")[0]) == ["12345"]
 
 
-def test_the_scheme_of_natab_hosts_is_passed_on() -> None:
+def test_the_scheme_of_natab_hosts_is_passed_to_the_child() -> None:
     table, _ = sandbox.read(NATAB, scheme="http")
     assert {nma.target.partition(":")[0] for entry in table.values() for nma in entry.nmas} == {"http"}

@@ -50,7 +50,7 @@ def test_keys_are_unique() -> None:
         table("12345/x6", "12345/x6")
 
 
-def test_equality_is_of_entries_and_their_order() -> None:
+def test_tables_are_equal_if_their_entries_and_order_are() -> None:
     assert table("1", "2") == table("1", "2")
     assert table("1", "2") != table("2", "1")
     assert Entry("1", line=3) == Entry("1", line=4)

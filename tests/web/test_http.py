@@ -110,7 +110,7 @@ def test_redirect_from_a_public_to_a_private_address_is_refused(
     tried: list[tuple[str, int, float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with http_server(sends(CONTENT)) as inside, http_server(redirects(inside.replace("127.0.0.1", "localhost"))) as url:
-        got = fetch(url)  # a private server may redirect to a private one
+        got = fetch(url)  # a private server may redirect to a private address
         assert (got.content, got.url) == (CONTENT, inside.replace("127.0.0.1", "localhost"))
         tried.clear()
         monkeypatch.setattr("maptr.web.http.look_up", lambda host, port, seconds: [ADDRESSES[host]])
@@ -274,7 +274,7 @@ def test_tls_is_verified_for_the_host_of_the_url(tmp_path: Path, monkeypatch: py
 
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
-HOSTILE: dict[str, tuple[bytes, bytes]] = {  # the first bytes, and what follows without end
+HOSTILE: dict[str, tuple[bytes, bytes]] = {  # the first bytes, and the bytes that are repeated after them
     "garbage": (b"garbage", b""),
     "nothing": (b"", b""),
     "a status line without end": (b"HTTP", b"x" * 65536),

@@ -1,4 +1,4 @@
-"""Building a zone: the text, included files, and the entries left out."""
+"""The builder of zones: the text, included files, and the entries that are left out."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def load(text: str) -> dns.zone.Zone:
     return dns.zone.from_text(text, relativize=False)
 
 
-def test_the_whole_text() -> None:
+def test_the_text_of_a_zone() -> None:
     assert build(TABLE, 7).text == "\n".join(
         [
             "$ORIGIN ark.arpa.",
@@ -56,7 +56,7 @@ def test_the_whole_text() -> None:
 
 
 @pytest.mark.parametrize(("letters", "left"), [(200, 200), (66_000, 508)], ids=["split", "cut"])
-def test_a_long_name_is_split_into_strings_and_a_very_long_one_cut(letters: int, left: int) -> None:
+def test_long_names_are_split_into_strings_and_very_long_ones_truncated(letters: int, left: int) -> None:
     built = build(Table([entry("12345", "https://h.example/", Who("é" * letters))]), 1)
     (txt,) = load(built.text).find_rdataset("12345.ark.arpa.", "TXT")
     assert len(txt.strings) > 1
@@ -168,7 +168,7 @@ def test_a_shoulder_is_published_though_its_naan_is_not() -> None:
     assert b"x6" in naptr.regexp
 
 
-def test_the_serial_of_a_text_that_build_made() -> None:
+def test_the_serial_is_read_from_text_that_build_made() -> None:
     one, two = (serial_of(build(TABLE, serial).text.splitlines()) for serial in (7, 8))
     assert one is not None
     assert two is not None

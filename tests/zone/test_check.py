@@ -63,7 +63,7 @@ def test_a_response_over_the_limit_is_a_warning() -> None:
 
 
 def test_more_records_than_bind_accepts_is_a_warning() -> None:
-    """BIND has this limit since 9.18.28. NAAN 19153 of the real registry once had more records."""
+    """BIND has had this limit since 9.18.28. NAAN 19153 of the real registry once had more records."""
     crowd = [f'12345 IN NAPTR 0 0 "h" "ark" "" h{i}.example.\n' for i in range(MAX_RRSET + 1)]
     assert "large-rrset" in [f.code for f in examine(HEAD + "".join(crowd)).findings]
     assert "large-rrset" not in [f.code for f in examine(HEAD + "".join(crowd[1:])).findings]
@@ -91,7 +91,7 @@ def test_zone_name_is_the_owner_of_the_soa(head: str, owner: str) -> None:
 
 
 @given(st.text(max_size=200) | st.text(alphabet='ab1. "();$\\\nINAPTR@', max_size=80).map(lambda text: HEAD + text))
-def test_no_text_raises_an_exception(text: str) -> None:
+def test_checking_any_text_raises_no_exception(text: str) -> None:
     for finding in examine(text).findings:
         assert finding.severity in (Severity.ERROR, Severity.WARNING)
         assert str(finding)

@@ -145,7 +145,7 @@ def test_hashes_are_those_of_dnspython(labels: Labels, salt: bytes, iterations: 
 
 @given(st.lists(NAME, min_size=1, max_size=8), NAME)
 def test_nsec_order_is_that_of_dnspython(owners: list[Labels], asked: Labels) -> None:
-    """The record is that of the last owner at or before the name in canonical order, or else of the last owner."""
+    """The record belongs to the last owner at or before the name in canonical order, or else to the last owner."""
     zone = dns.zone.Zone(dns.name.root, relativize=False)
     for labels in owners:
         node = zone.find_node(dns.name.Name((*labels, b"")), create=True)
@@ -212,7 +212,7 @@ TYPES = st.sampled_from(["A", "MX", "DS", "TXT", "NSEC", "ANY"])
 
 @given(st.lists(LABELS, max_size=5), TYPES, st.sampled_from([512, 1232]))
 def test_rfc4035_5_4_each_nsec_proof_is_complete(labels: list[bytes], rdtype: str, payload: int) -> None:
-    """The records that a validator needs are in the response, by dnspython's order of names."""
+    """The response has the records that a validator needs, by dnspython's order of names."""
     name = dns.name.Name((*labels, b"example", b""))
     reply = ask(SNAPSHOTS["nsec"], name.to_text(), rdtype, payload=payload)
     if reply.flags & dns.flags.TC or reply.answer or not reply.flags & dns.flags.AA:

@@ -23,14 +23,14 @@ def test_changes_as_text(case: dict[str, Any]) -> None:
     assert [change.to_text() for change in changes] == case["shown"]
 
 
-def test_names_lost_are_names_without_any_record() -> None:
+def test_names_without_any_record_count_as_lost() -> None:
     old = "a A 192.0.2.1\nb A 192.0.2.1\nc.d A 192.0.2.1"
     difference = ZoneDiff.between(view_of(old), view_of('a TXT "t"\nd A 192.0.2.1'))
     assert (difference.lost, difference.size) == (2, 5), "b and c.d of the apex, ns, a, b, c.d; d never had a record"
     assert difference.shrinkage == 0.4
 
 
-def test_names_that_signing_makes_are_not_lost() -> None:
+def test_names_made_by_signing_do_not_count_as_lost() -> None:
     """A new salt changes the owner of every NSEC3 record."""
     nsec3 = "{}{} NSEC3 1 0 0 - 2vptu5timamqttgl4luu9kg21e0aor3s A\n"
     old = "".join(nsec3.format("a", number) for number in range(9))

@@ -1,4 +1,4 @@
-"""The reader of zone files: plain lines give the same zone as dnspython, or are left to it."""
+"""The reader of zone files: it reads plain lines as dnspython does, and leaves other files to dnspython."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_other_lines_are_left_to_dnspython(text: str) -> None:
     assert read_plain(text.encode(), EXAMPLE) is None
 
 
-def test_plain_files_are_read_here_and_others_by_dnspython(tmp_path: Path) -> None:
+def test_only_plain_files_are_read_without_dnspython(tmp_path: Path) -> None:
     path = tmp_path / "z"
     for text, plain in ((HEAD, True), (HEAD + "x IN A 192.0.2.1 ; a comment\n", False)):
         read = read_zone_file(text.encode(), EXAMPLE, path)
@@ -126,7 +126,7 @@ def test_error_in_an_included_file_names_that_file(content: bytes, error: str, t
 
 ARK = (b"ark", b"arpa")
 ARK_HEAD = "$ORIGIN ark.arpa.\n$TTL 60\n@ IN SOA ns1 host 1 7200 3600 1209600 300\n@ IN NS ns1\nns1 IN A 192.0.2.1\n"
-# For each part of a line: texts that a block may have, and similar ones that are not in a block, or wrong.
+# For each part of a line: texts that are valid in a block, and similar ones that are not, or that are wrong anywhere.
 OWNERS = ["12345", "b1", "x" * 63], ["x" * 64, "word", "*", "a.12345", "ns1"]
 ODD_HOSTS = (
     "-h.example h-.example localhost h.localhost h.1 192.0.2.1 127.0.0.1 12345.ark.arpa word.ark.arpa h.word.ark.arpa"
@@ -176,10 +176,10 @@ def assert_same_as_dnspython(text: str) -> None:
     """Assert that the plain reader gives the same zone as dnspython, with the same findings."""
     plain = read_plain(text.encode(), ARK)
     if plain is None:
-        return  # dnspython's to read or refuse
+        return  # dnspython reads or refuses it
     assert_same_zone(plain, text, "ark.arpa.")
     other = view_zone(dns.zone.from_text(text, "ark.arpa.", relativize=False))
-    plain = read_plain(text.encode(), ARK)  # for comparing has packed all names
+    plain = read_plain(text.encode(), ARK)  # because the comparison packs all names
     assert plain is not None
     assert sorted(map(str, check_integrity(plain.view))) == sorted(map(str, check_integrity(other)))
     assert check_rules(plain.view, plain.doubtful) == check_rules(other)
@@ -249,7 +249,7 @@ def test_a_name_with_lines_outside_its_block_is_read_line_by_line(others: tuple[
         assert plain.doubtful == frozenset({(b"12345", *ARK)})
         assert_same_zone(plain, text, "ark.arpa.")
     else:
-        assert "$TTL 61" in others or GOOD[1] in others  # two TTLs in one RRset; a record twice
+        assert "$TTL 61" in others or GOOD[1] in others  # two TTLs in one RRset, or a duplicate record
 
 
 def test_lines_after_the_blocks_may_have_another_origin_and_ttl() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from maptr.zone.rrset import canonical_rdata
 
-# One of each type whose names count in lower case (RFC 4034 6.2), and some whose do not.
+# One record of each type whose canonical form has names in lower case (RFC 4034 6.2), and some of other types.
 RECORDS = {
     "NS": "Ns.Example.",
     "CNAME": "C.Example.",

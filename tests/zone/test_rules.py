@@ -70,7 +70,7 @@ def test_a_suffix_target_differs_below_a_shoulder() -> None:
     assert not needed_shoulders(naan, [entry("https://a.example/x6${suffix}", "x6")])
 
 
-def test_more_shoulder_lengths_than_orders_below_that_of_the_naan() -> None:
+def test_there_may_be_more_shoulder_lengths_than_orders_below_the_naan() -> None:
     shoulders = [entry(f"https://s{n}.example/${{content}}", "x" * n) for n in range(1, 130)]
     made = records(entry("https://a.example/${content}"), shoulders)
     orders = [r.order for r in made]
@@ -87,7 +87,7 @@ def test_more_shoulder_lengths_than_orders_below_that_of_the_naan() -> None:
         ("https://h.example/!#~,;@%&=<", "delimit"),
     ],
 )
-def test_target_without_a_possible_rule_is_an_error_that_names_the_record(target: str, because: str) -> None:
+def test_the_error_for_a_target_without_a_possible_rule_names_the_record(target: str, because: str) -> None:
     with pytest.raises(ZoneError, match="12345/x6") as caught:
         records(Entry("12345"), [entry(target, "x6")])
     assert because in str(caught.value)
@@ -118,7 +118,7 @@ def test_walk_over_the_records_gives_the_url_of_the_table(
 
 
 @given(st.text(alphabet=BETANUMERIC, min_size=1, max_size=12))
-def test_any_naan(naan: str) -> None:
+def test_any_naan_has_a_working_rule(naan: str) -> None:
     table = Table([entry("https://h.example/ark:/${content}", naan=naan)])
     assert urls(Ark.parse(f"ark:{naan}/x1"), table)[0] == f"https://h.example/ark:/{naan}/x1"
 

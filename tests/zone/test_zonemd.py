@@ -1,4 +1,4 @@
-"""ZONEMD (RFC 8976): the digest of a zone, made and verified."""
+"""ZONEMD (RFC 8976): computing and verifying the digest of a zone."""
 
 from __future__ import annotations
 
