@@ -1,4 +1,4 @@
-"""Parts of scripts/demo: ARKs to show, how much of the registry DNS answers as the registry says, and a redirect.
+"""Parts of scripts/demo: ARKs to show, a comparison of DNS with the registry, and a redirect.
 
 python scripts/demo_report.py examples REGISTRY
 python scripts/demo_report.py compare REGISTRY PORT
@@ -47,7 +47,7 @@ def probe(key: str) -> str:
 
 
 def compare(table: Table, port: int) -> Iterator[tuple[str, str]]:
-    """For each record, its key and what DNS gives instead of the record's target; empty where they agree."""
+    """Yield the key of each record, and the answer of DNS if it differs from the target, else an empty text."""
     for key in table:
         ark = Ark.parse(probe(key))
         entry = table.lookup(ark)

@@ -47,7 +47,7 @@ def hits(directory: Path, rounds: int, count: int) -> None:
 
     def on_disk() -> float:
         again = Rig({}, path=directory / "c.sqlite")
-        again.cache.discover("ark:1000/x1")  # opens the file
+        again.cache.discover("ark:1000/x1")  # opens the cache file
         taken = cpu(lambda: [again.cache.discover(f"ark:{n}/x1") for n in CACHED[1:]]) / len(CACHED[1:])
         if again.dns.questions:
             raise SystemExit("bench: the disk did not answer")
@@ -74,7 +74,7 @@ def tables(data: Path, rounds: int, naans: int) -> None:
 
 
 def mixed(seconds: float) -> None:
-    """Mixed traffic. Ends with an AssertionError for a wrong answer and with any undocumented error of the cache."""
+    """Run mixed traffic. Raises AssertionError for a wrong answer, and any undocumented error of the cache."""
     with tempfile.TemporaryDirectory() as name:
         outcomes, stops = cache_load.run(Path(name), seconds=seconds, period=5.0)
     print(f"{outcomes.total()} discoveries in {seconds:g} s, the server stopped {stops} times, no wrong answer:")

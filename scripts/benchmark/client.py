@@ -62,7 +62,7 @@ def cpu(work: Callable[[], object]) -> float:
 
 
 def both(work: Callable[[], object], count: int) -> tuple[float, float]:
-    """Seconds for each of so many, by the clock and of CPU."""
+    """Return the wall time and CPU time of one of ``count`` units of work, in seconds."""
     started = time.perf_counter()
     busy = cpu(work)
     return (time.perf_counter() - started) / count, busy / count
@@ -128,7 +128,7 @@ def shared(server: Peer, rounds: int, total: int, before: str, kind: str) -> str
     )
 
 
-# As pip 26 and uv write the command. Earlier pips import re there first.
+# The starter script of pip 26 and uv. Those of earlier pips import re first.
 STARTER = """import sys
 from maptr.cli.start import run
 if __name__ == "__main__":
@@ -138,7 +138,7 @@ if __name__ == "__main__":
 
 
 def processes(server: Peer, rounds: int, directory: Path) -> list[Ratio]:
-    """``maptr url`` as an installed command with compiled modules and no configuration, against dig."""
+    """Compare dig with ``maptr url``, installed with compiled modules and without a configuration."""
     name = f"{FIRST}.ark.arpa."
     starter = directory / "maptr"
     starter.write_text(STARTER)
@@ -162,7 +162,7 @@ def processes(server: Peer, rounds: int, directory: Path) -> list[Ratio]:
 
 
 def spawn(command: list[str], environment: dict[str, str]) -> tuple[float, float]:
-    """Seconds that a process takes, wall time and CPU time. Raises SystemExit if it fails."""
+    """Run a process and return its wall time and CPU time in seconds. Raises SystemExit if it fails."""
     started = time.perf_counter()
     quiet = subprocess.DEVNULL
     with subprocess.Popen(command, stdout=quiet, stderr=quiet, env=environment) as process:
@@ -210,7 +210,7 @@ class Hold:
 
 
 def holds(rounds: int) -> Iterator[str]:
-    """A row for each hostile response: how long ``discover_async`` and ``discover_many_async`` occupy the loop."""
+    """Yield a row for each hostile response: the time for which the two asynchronous functions occupy the loop."""
     ark = f"ark:{FIRST}/{'x' * 200}"
     for title, rdatas in HOSTILE.items():
         answer = [record(None, NAPTR, rdata) for rdata in rdatas]
@@ -238,7 +238,7 @@ async def _hold(work: Callable[[], Awaitable[None]]) -> float:
 async def _one(stub: Stub, ark: str, records: int) -> None:
     try:
         _check_read(await discover_async(ark, resolver=stub), records)
-    except DiscoveryFailed as failed:  # a limit was reached, as it should be
+    except DiscoveryFailed as failed:  # the response reached a limit, as expected
         _check_read(failed.discovery, records)
 
 
@@ -305,7 +305,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def rows(server: Peer, options: Namespace, directory: Path) -> Iterator[object]:
-    """The lines about one server."""
+    """Yield the lines about one server."""
     if not options.processes:
         yield from single(server, options.rounds, options.count)
         yield from many(server, (options.rounds + 1) // 2, options.names)

@@ -34,7 +34,7 @@ REGISTRY = "naan_records_2026-07-14.json.gz"
 SERVER_CORE, GENERATOR_CORE = 0, 1
 CONNECTIONS = 32
 PAUSE = 10  # milliseconds between two requests of a connection at half load, on average
-SAMPLE = 5_000  # ARKs that all servers must answer equally, and that fill what they keep by NAAN
+SAMPLE = 5_000  # ARKs that all servers must answer equally, and that fill their caches by NAAN
 START_SECONDS = 60.0
 LOADS = {"ARKs that are asked again and again": 2_000, "ARKs that are asked once": 50_000}  # more than a cache keeps
 TAILS = ("", "", "", "?info", "?a=b%20c&d", "/c3/s5.v7.xsl", "/c3?info")
@@ -79,7 +79,7 @@ class Gateway(Peer):
     commands = (sys.executable,)
     packages: tuple[str, ...] = ("aiohttp", "jinja2", "prometheus_client")
     table = Path()
-    configured = 0.0  # the time of ``time.perf_counter`` when only the command is left to do
+    configured = 0.0  # the value of ``time.perf_counter`` once only the command remains to be run
 
     def configure(self) -> list[str]:
         command = self.command()
@@ -134,7 +134,7 @@ def read(path: Path) -> Table:
 
 
 def write_table(folder: Path) -> Path:
-    """The registry of July 2026, or a generated one of 2,000 NAANs."""
+    """Return the registry of July 2026, or a generated one of 2,000 NAANs."""
     real = Path(os.environ.get("MAPTR_REAL_DATA", "../shared/data")) / REGISTRY
     content = gzip.decompress(real.read_bytes()) if real.exists() else natab(*range(10_000, 12_000))
     path = folder / "naans"
@@ -154,7 +154,7 @@ def make_paths(table: Table, count: int) -> Iterator[str]:
 
 
 def ask(port: int, paths: Sequence[str]) -> list[tuple[int, str | None]]:
-    """Status and target of each redirect."""
+    """Return the status and target of each redirect."""
     with contextlib.closing(http.client.HTTPConnection(HOST, port, timeout=10)) as connection:
         found = []
         for path in paths:
@@ -166,7 +166,7 @@ def ask(port: int, paths: Sequence[str]) -> list[tuple[int, str | None]]:
 
 
 def start(kind: type[Gateway], path: str) -> tuple[Gateway, float]:
-    """A running server on its core, and the seconds to its first redirect."""
+    """Start a server on its core, and return it with the seconds to its first redirect."""
     server = kind({})
     server.launch()
     while True:
@@ -182,7 +182,7 @@ def start(kind: type[Gateway], path: str) -> tuple[Gateway, float]:
 
 
 def run_wrk(server: Gateway, paths: Path, seconds: int, *, rate: float = 0.0) -> Round:
-    """One run of wrk: as fast as the server answers, or at some ``rate``."""
+    """Run wrk once, as fast as the server answers, or at a ``rate``."""
     script = paths.with_suffix(".lua")
     script.write_text(WRK.format(paths=paths, delay=DELAY if rate else ""))
     connections = max(1, round(rate * PAUSE / 1000)) if rate else CONNECTIONS
@@ -211,7 +211,7 @@ def compare(running: Mapping[str, Gateway], paths: Sequence[str]) -> None:
 
 
 def table_of(load: str, rounds: Mapping[str, Sequence[Round]]) -> Iterator[str]:
-    """The lines about one load."""
+    """Yield the lines about one load."""
     yield f"\n{load} (goals: 2.5 x fastapi, 0.15 x nginx; p99 at half load 10 ms)"
     yield f"  {'':9}{'redirects/s':>12}{'us CPU':>8}{'p50 ms':>8}{'p99 ms':>8}   maptr's rate / this"
     for name, each in rounds.items():

@@ -45,16 +45,16 @@ struct client {
     SSL *tls;
 #endif
     uint16_t next_id;
-    int under_way, connecting; /* what to poll for until it is connected, or 0 */
+    int under_way, connecting; /* events to poll for until connected, or 0 */
     int64_t heard;
-    uint8_t *stream; /* TCP: what was read and is not a whole message yet */
+    uint8_t *stream; /* TCP: the start of an incomplete message */
     size_t held;
 };
 
 static uint8_t *octets, **queries;
 static uint16_t *lengths;
 static size_t count, next_query;
-static int64_t *sent_at; /* by socket and ID; 0 is not under way */
+static int64_t *sent_at; /* by socket and ID; 0: not in flight */
 static uint64_t sent, received, lost, strange, latency[BUCKETS + 1], rcodes[16];
 
 static volatile sig_atomic_t stopped;
@@ -112,7 +112,7 @@ static void take(struct client *c, int index, const uint8_t *reply, size_t lengt
     rcodes[reply[3] & 15]++;
 }
 
-/* The next query into a buffer, with an ID of its own. */
+/* Write the next query, with a unique ID, into a buffer. */
 static size_t fill(struct client *c, int index, uint8_t *buffer, int64_t t) {
     size_t length = lengths[next_query];
     memcpy(buffer, queries[next_query], length);
@@ -151,7 +151,7 @@ static ssize_t transmit(struct client *c, const uint8_t *data, size_t size, int 
     return send(c->fd, data, size, MSG_NOSIGNAL);
 }
 
-/* Connect as far as that goes without waiting. */
+/* Connect as far as possible without blocking. */
 static void go_on_connecting(struct client *c, int how) {
     int error = 0;
     socklen_t size = sizeof error;
@@ -177,13 +177,13 @@ static void go_on_connecting(struct client *c, int how) {
 static void open_client(struct client *c, int index, const struct sockaddr_in *to, int how) {
     int size = 4 << 20, one = 1;
     c->fd = socket(AF_INET, how == UDP ? SOCK_DGRAM : SOCK_STREAM, 0);
-    if (IS_ONCE(how)) { /* an address each: one alone has fewer ports than there are connections in a round */
+    if (IS_ONCE(how)) { /* one address each: a single one has fewer ports than a round has connections */
         struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1 + index)};
         setsockopt(c->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
         if (bind(c->fd, (struct sockaddr *)&from, sizeof from)) die("bind");
         struct linger at_once = {1, 0}; /* no TIME_WAIT; TLS ends as it should, and makes fewer */
         if (how == ONCE) setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-        fcntl(c->fd, F_SETFL, fcntl(c->fd, F_GETFL) | O_NONBLOCK); /* a lost SYN shall hold up nobody else */
+        fcntl(c->fd, F_SETFL, fcntl(c->fd, F_GETFL) | O_NONBLOCK); /* a lost SYN must not delay other connections */
     } else
         setsockopt(c->fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof size);
     c->connecting = connect(c->fd, (const struct sockaddr *)to, sizeof *to) ? POLLOUT : 0;
@@ -361,7 +361,7 @@ int main(int argc, char **argv) {
         }
     }
     double took = (now() - start) / 1e9;
-    /* What is still under way when time is up is neither lost nor answered, but for a fixed rate give it a moment. */
+    /* Queries in flight at the end are neither lost nor answered; at a fixed rate, wait a moment for them. */
     if (rate > 0) {
         usleep(100000);
         for (int i = 0; i < sockets; i++)

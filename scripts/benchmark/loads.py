@@ -1,4 +1,4 @@
-"""The zones that the servers load, and the queries of each load. All are made from a seed, the same every time."""
+"""The zones that the servers load, and the queries of each load, generated from a fixed seed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from scripts.benchmark.odd import DO, NAPTR, NONE, A, ask, opt, option, word
 ORIGIN = "ark.arpa."
 SERIAL = 2026010100
 FIRST_NAAN = 10000
-QUERIES = 50_000  # in a file, which the generator sends again and again
-MISSES = 0.05  # of the queries are for names that do not exist
+QUERIES = 50_000  # in a file, which the generator sends repeatedly
+MISSES = 0.05  # the fraction of queries for names that do not exist
 
 Name = tuple[bytes, ...]
 
 
 def ark_zone(names: int, serial: int = SERIAL) -> str:
-    """A zone of this many NAANs, each with one host, without delegations and wildcards."""
+    """Return a zone of this many NAANs, each with one host, without delegations and wildcards."""
     lines = [
         f"$ORIGIN {ORIGIN}",
         "$TTL 3600",
@@ -42,7 +42,7 @@ def present(rng: random.Random, names: int) -> Name:
 
 
 def naan(rng: random.Random, names: int) -> Name:
-    """A NAAN, which the zone may not have."""
+    """Return a NAAN, which the zone may lack."""
     return below(b"%d" % rng.randrange(10**7, 10**8)) if rng.random() < MISSES else present(rng, names)
 
 
@@ -51,7 +51,7 @@ def edns(rng: random.Random, names: int) -> bytes:
 
 
 def mix(rng: random.Random, names: int) -> bytes:
-    """30 % random cookies, 25 % random case, 10 % without EDNS, 15 % other payload sizes."""
+    """Make queries: 30 % random cookies, 25 % random case, 10 % without EDNS, 15 % other payload sizes."""
     name = naan(rng, names)
     if rng.random() < 0.25:
         name = tuple(bytes(rng.choice((c, c ^ 0x20)) if c > 57 else c for c in label) for label in name)
@@ -83,7 +83,7 @@ def secure(rng: random.Random, names: int) -> bytes:
 
 
 def absent(rng: random.Random, names: int) -> bytes:
-    """Different names that do not exist, with DO. Each sorts directly after an existing name."""
+    """Make queries with DO for different names that do not exist. Each sorts directly after an existing name."""
     label, *parents = present(rng, names)
     return ask((label + word(rng, 1, 12), *parents), NAPTR, opt(flags=DO))
 
@@ -108,7 +108,7 @@ class Load:
 
     @property
     def setting(self) -> tuple[int, str, bool]:
-        """What the servers are started with: number of names, signatures, TLS."""
+        """The settings with which the servers start: number of names, signatures, TLS."""
         return self.names, self.signed, self.how.startswith("tls")
 
     def queries(self, seed: int = 0) -> Iterator[bytes]:
@@ -117,7 +117,7 @@ class Load:
 
 
 def packed(queries: Iterator[bytes]) -> bytes:
-    """The file that the generator reads."""
+    """Return the file that the generator reads."""
     return b"".join(len(wire).to_bytes(2, "big") + wire for wire in queries)
 
 

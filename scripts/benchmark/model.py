@@ -1,4 +1,4 @@
-"""A model of ark.arpa at scale: what reaches its servers through caches, and what a zone of any size costs.
+"""A model of ark.arpa at scale: the queries that reach its servers through caches, and the costs of a zone of any size.
 
 Queries of a cache for one name are a Poisson process, and the names have a Zipf distribution. The costs of a name are
 measured by ``scripts/bench scale``; all costs grow in proportion to the names.
@@ -15,7 +15,7 @@ MONTH = 30 * DAY
 
 
 class Traffic(NamedTuple):
-    """Lookups of ARKs in all the world."""
+    """The worldwide lookups of ARKs."""
 
     name: str
     naans: int
@@ -35,12 +35,12 @@ TRAFFIC = (
 )
 CACHES = (1_000, 100_000)  # recursive servers with an equal share each, which is the worst case for caching
 TTLS = (3_600, DAY)
-PEAK = 3  # times the mean, in the busiest minute; an assumption
-CHANGED = 0.001  # of the NAANs change in a day; an assumption
+PEAK = 3  # the busiest minute as a multiple of the mean; an assumption
+CHANGED = 0.001  # the fraction of the NAANs that change in a day; an assumption
 
 
 def shares(naans: int, exponent: float = 1.0) -> Iterator[tuple[int, float]]:
-    """Numbers of names, and the share of the lookups that each of them has (Zipf). Neighbours in rank are one group."""
+    """Return groups of names adjacent in rank: their number, and the share of lookups of each name (Zipf)."""
     edges = [1]
     while edges[-1] <= naans:
         edges.append(min(edges[-1] + max(1, edges[-1] // 64), naans + 1))
@@ -50,35 +50,35 @@ def shares(naans: int, exponent: float = 1.0) -> Iterator[tuple[int, float]]:
 
 
 def misses(traffic: Traffic, ttl: float, caches: int) -> float:
-    """Queries a second that reach the servers: for each name and cache, one for TTL and the mean time to the next
-    lookup, r / (1 + r * TTL)."""
+    """Return the queries a second that reach the servers: for each name and cache, one per TTL plus the mean time to
+    the next lookup, r / (1 + r * TTL)."""
     rates = ((count, traffic.lookups * share / caches) for count, share in shares(traffic.naans))
     return caches * sum(count * rate / (1 + rate * ttl) for count, rate in rates)
 
 
 def cached(traffic: Traffic, ttl: float, caches: int) -> float:
-    """Names that a cache holds at a time."""
+    """Return the number of names that a cache holds at a time."""
     rates = ((count, traffic.lookups * share / caches) for count, share in shares(traffic.naans))
     return sum(count * rate * ttl / (1 + rate * ttl) for count, rate in rates)
 
 
 def scaled(cost: float, names: int, wanted: int) -> float:
-    """A cost in proportion to the names."""
+    """Scale a cost in proportion to the names."""
     return cost * wanted / names
 
 
 def seconds_to_send(size: float, megabits: float = 100) -> float:
-    """The time that a transfer takes on a line."""
+    """Return the time that a transfer takes on a line."""
     return size * 8 / (megabits * 1e6)
 
 
 def cores(queries: float, cpu_us: float) -> float:
-    """The processor cores that a server needs in the busiest minute."""
+    """Return the number of processor cores that a server needs in the busiest minute."""
     return queries * PEAK * cpu_us / 1e6
 
 
 def table(cpu_us: float) -> Iterator[str]:
-    """The traffic through caches as text. ``cpu_us`` is the CPU time of a query in microseconds."""
+    """Write the traffic through caches as text. ``cpu_us`` is the CPU time of a query in microseconds."""
     heads = f"{'a day':>14} {'caches':>8} {'TTL s':>7} {'hits':>7} {'queries/s':>10} {'cores':>6} {'held':>7}"
     yield f"{'lookups':36} {heads}"
     for traffic in TRAFFIC:

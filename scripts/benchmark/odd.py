@@ -53,7 +53,7 @@ def ask(
     flags: int = RD,
     counts: tuple[int, int, int] = (0, 0, 1),
 ) -> bytes:
-    """A query with ID 0 and its records, by default an OPT."""
+    """Make a query with ID 0 and records, by default an OPT."""
     wire = b"".join(bytes((len(label),)) + label for label in name) + b"\0"
     return struct.pack("!6H", 0, flags, 1, *counts) + wire + struct.pack("!HH", rdtype, rdclass) + b"".join(tail)
 

@@ -10,7 +10,7 @@ from scripts.benchmark.loads import Load
 
 
 class Round(NamedTuple):
-    """What one server did in one round of one load."""
+    """The figures of one server in one round of one load."""
 
     cpu_us: float  # per answered query
     rate: float  # queries a second
@@ -23,13 +23,13 @@ Rounds = Mapping[str, Sequence[Round]]  # by server
 
 
 def ratio(ours: Sequence[Round], base: Sequence[Round]) -> str:
-    """The median ratio of CPU per query over the rounds, with the lowest and the highest."""
+    """Return the median ratio of CPU per query over the rounds, with the lowest and the highest."""
     each = [one.cpu_us / other.cpu_us for one, other in zip(ours, base, strict=False) if other.cpu_us]
     return f"{statistics.median(each):.2f} [{min(each):.2f}-{max(each):.2f}]" if each else "-"
 
 
 def table(load: Load, rounds: Rounds) -> Iterator[str]:
-    """The lines about one load."""
+    """Yield the lines about one load."""
     yield f"{load.name} (maptr: at most {load.budget} x {load.base})"
     yield f"  {'':9} {'us CPU':>8}  {f'x {load.base}':22} {'queries/s':>10} {'lost':>6} {'p50 us':>7} {'p99 us':>7}"
     for server, each in rounds.items():

@@ -16,7 +16,7 @@ FOLDER = Path(__file__).resolve().parent / "results"
 
 
 def parser(subject: str, description: str | None, *, rounds: int = 5) -> argparse.ArgumentParser:
-    """A parser with the options of every benchmark: ``--rounds``, ``--smoke`` and ``--save``."""
+    """Make a parser with the options of every benchmark: ``--rounds``, ``--smoke`` and ``--save``."""
     made = argparse.ArgumentParser(prog=f"scripts/bench {subject}", description=description)
     made.add_argument("--rounds", type=int, default=rounds, help=f"rounds of each measurement (default {rounds})")
     made.add_argument("--smoke", action="store_true", help="one short round, to see that the benchmark works")
@@ -37,7 +37,7 @@ def reported(subject: str, *, save: bool, folder: Path = FOLDER) -> Iterator[Non
 
 
 class _Copy(io.TextIOBase):
-    """Writes to stdout and keeps what is written."""
+    """A stdout that also keeps the written text."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []
@@ -52,7 +52,7 @@ class _Copy(io.TextIOBase):
 
 
 def machine() -> str:
-    """Date, processor, system, Python and load."""
+    """Return the date, processor, system, Python and load."""
     model = platform.machine()
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():

@@ -35,11 +35,11 @@ SIZES = (100_000, 1_000_000)
 WHOLE = 100_000  # the largest zone that is signed and transferred to secondaries; the model has the others
 QUERY_US = 5.06  # CPU time of a query with 100,000 names, results/server.txt
 SOA_TIMERS = struct.pack("!IIII", 3600, 900, 1209600, 300)  # of ``zone build``: the end of a transfer
-SECONDS = 1800  # for one server to have a zone
+SECONDS = 1800  # limit for one server to load a zone
 
 
 class Figures(NamedTuple):
-    """What is measured of one size. CPU times in seconds, memory in MB, sizes in MB where no unit is named."""
+    """The figures for one size: CPU times in seconds, memory in MB, and sizes in MB unless a unit is named."""
 
     names: int
     registry: float = 0.0
@@ -56,7 +56,7 @@ class Figures(NamedTuple):
     axfr_cpu: float = 0.0
     secondaries: tuple[tuple[str, float, float], ...] = ()  # name, CPU time to take the zone, memory
     reload_cpu: float = 0.0
-    reload_memory: float = 0.0  # the most while it reloads
+    reload_memory: float = 0.0  # the peak during a reload
     ixfr_bytes: int = 0
     sign_cpu: float = 0.0
     sign_again_cpu: float = 0.0
@@ -84,14 +84,14 @@ def command(*words: object) -> Spent:
 
 
 def write_registry(path: Path, names: int) -> None:
-    """The registry, a natab: every second NAAN."""
+    """Write the registry, a natab with every second NAAN."""
     with path.open("w") as file:
         for naan in range(FIRST_NAAN, FIRST_NAAN + names, 2):
             file.write(f"#\n# Institution {naan}\n{naan}:\n    resolver{naan}.example.org    I{naan}\n")
 
 
 def write_delegations(path: Path, names: int) -> None:
-    """The records of the other NAANs."""
+    """Write the records of the other NAANs."""
     rng = random.Random(0)
     with path.open("w") as file:
         for number, naan in enumerate(range(FIRST_NAAN + 1, FIRST_NAAN + names, 2)):
@@ -108,13 +108,13 @@ def size(path: Path) -> float:
 
 
 def peak(peer: Peer) -> float:
-    """The most memory of the server's process so far, in MB."""
+    """Return the peak memory of the server's process so far, in MB."""
     status = Path(f"/proc/{peer.process.pid}/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def transfer(port: int, rdtype: int, serial: int = 0) -> tuple[int, int]:
-    """The bytes and the records of a transfer."""
+    """Return the bytes and the records of a transfer."""
     authority = b"\xc0\x0c" + struct.pack("!HHIH", SOA, 1, 0, 22) + bytes(2) + struct.pack("!I", serial) + bytes(16)
     query = ask((b"ark", b"arpa"), rdtype, *([authority] if rdtype == IXFR else []), counts=(0, int(rdtype == IXFR), 0))
     total = records = 0
@@ -166,7 +166,7 @@ def measure(names: int, folder: Path) -> Figures:
 
 
 def served(figures: Figures, zone: Path) -> Figures:
-    """A primary with its secondaries, before and after the change of one NAAN."""
+    """Measure a primary with its secondaries, before and after the change of one NAAN."""
     with ExitStack() as stack:
         primary = Maptr({ORIGIN: zone}, KEY, "--transfer=key:xfr", f"--transfer={HOST}")
         stack.callback(primary.stop)
@@ -233,7 +233,7 @@ ROWS = (
 
 
 def table(found: Sequence[Figures]) -> Iterator[str]:
-    """The figures, a column for each size; then what the model makes of the first for the largest."""
+    """Yield the figures, a column for each size, and then the costs at the largest size as the model predicts them."""
     yield f"{'NAANs, half of them delegated':44}" + "".join(f"{each.names:>12,}" for each in found)
     for title, field, digits in ROWS:
         values = [getattr(each, field) for each in found]

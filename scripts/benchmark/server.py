@@ -26,7 +26,7 @@ from tests.support import signers
 from tests.support.peers import HOST, Peer, PeerError, find
 
 HERE = Path(__file__).resolve().parent
-WINDOW, SOCKETS = 256, 16  # queries under way, and the sockets that share them
+WINDOW, SOCKETS = 256, 16  # queries in flight, and the sockets that share them
 SAMPLE = 40  # queries of a load, to which all servers must give the same answer before it is measured
 SERVER_CORE, GENERATOR_CORE = 0, 1
 SMOKE = ("2,000 names, mix", "TLS, a connection for each query", "flood of NXDOMAIN, NSEC3")
@@ -77,7 +77,7 @@ def run(folder: Path, loads: Sequence[Load], options: argparse.Namespace) -> Non
 def started(
     stack: contextlib.ExitStack, zone: Path, *, signed: bool, tls: bool, options: argparse.Namespace
 ) -> dict[str, Peer]:
-    """The servers that can serve the zone in this way, running until the stack is closed."""
+    """Start the servers that can serve the zone in this way. They run until the stack is closed."""
     peers: dict[str, Peer] = {}
     for name in options.servers:
         kind = (servers.SECURE if tls else servers.SERVERS).get(name)
@@ -94,7 +94,7 @@ def started(
 
 
 def compile_generator(folder: Path) -> Path:
-    """The load generator, with TLS if OpenSSL's headers are installed."""
+    """Compile the load generator, with TLS if OpenSSL's headers are installed."""
     if shutil.which("cc") is None:
         sys.exit("bench: the generator needs a C compiler (cc)")
     generator = folder / "generator"
@@ -105,7 +105,7 @@ def compile_generator(folder: Path) -> Path:
 
 
 def zone_file(folder: Path, names: int, signed: str) -> Path:
-    """A zone, signed with NSEC by maptr or with NSEC3 by BIND if that is wanted."""
+    """Write a zone, unsigned, or signed with NSEC by maptr or with NSEC3 by BIND."""
     zone = folder / f"{names}{signed}.zone"
     if zone.exists():
         return zone
@@ -163,7 +163,7 @@ def generate(
 
 
 def drive(generator: Path, queries: Path, load: Load, peer: Peer, options: argparse.Namespace) -> Round | None:
-    """One round; None if the server answers less than a tenth of the lost queries, or ends the connection."""
+    """Run one round. Returns None if the server answers less than a tenth of the lost queries or disconnects."""
     before = servers.cpu_seconds(peer)
     with generate(
         generator, queries, peer, options.seconds, rate=load.rate, how=load.how, pinned=not options.unpinned
@@ -180,7 +180,7 @@ def drive(generator: Path, queries: Path, load: Load, peer: Peer, options: argpa
 
 
 def verify(load: Load, peers: dict[str, Peer]) -> None:
-    """All servers give the same rcode and answer section to a sample, or the run ends here."""
+    """End the run unless all servers give the same rcode and answer section to a sample of queries."""
     for wire in random.Random(1).sample(list(load.queries()), SAMPLE):
         said = {name: answer(peer, wire) for name, peer in peers.items()}
         if len({reply for reply in said.values() if reply is not None}) > 1:
@@ -189,7 +189,7 @@ def verify(load: Load, peers: dict[str, Peer]) -> None:
 
 
 def answer(peer: Peer, wire: bytes) -> tuple[str, tuple[str, ...]] | None:
-    """Rcode and answers; None for no response."""
+    """Return rcode and answers; None without a response."""
     try:
         reply = dns.query.udp(dns.message.from_wire(wire), HOST, 1.0, peer.port)
     except (dns.exception.DNSException, OSError):

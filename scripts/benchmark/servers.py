@@ -11,7 +11,7 @@ from tests.support.peers import Bind, Knot, Maptr, Nsd, Peer, PowerDns, TlsMaptr
 
 
 class CachingPowerDns(PowerDns):
-    """PowerDNS with its default caches; the tests run it without any."""
+    """PowerDNS with its default caches; the tests run it without caches."""
 
     settings = ""
 
@@ -45,15 +45,15 @@ def with_certificate(peer: Peer) -> int:
 
 
 SERVERS: dict[str, type[Peer]] = {peer.name: peer for peer in (Maptr, Nsd, Bind, Knot, CachingPowerDns)}
-# Knot 3.2 and PowerDNS speak no TLS to clients.
+# Knot 3.2 and PowerDNS do not support TLS for clients.
 SECURE: dict[str, type[Peer]] = {peer.name: peer for peer in (TlsMaptr, SecureNsd, SecureBind)}
 UNSIGNED = ("powerdns",)  # needs more than a signed zone file to send its signatures
 
 
 def cpu_seconds(peer: Peer) -> float:
-    """The CPU time of the server's processes.
+    """Return the CPU time of the server's processes.
 
-    schedstat counts in nanoseconds, but without threads that have ended; stat counts in ticks. The higher is taken.
+    schedstat counts in nanoseconds, but without threads that have ended; stat counts in ticks. The higher one counts.
     """
     total = 0.0
     for pid in processes(peer.process.pid):
@@ -66,7 +66,7 @@ def cpu_seconds(peer: Peer) -> float:
 
 
 def memory(peer: Peer) -> float:
-    """The proportional set size (PSS) of the server's processes in MB."""
+    """Return the proportional set size (PSS) of the server's processes in MB."""
     total = 0
     for pid in processes(peer.process.pid):
         with contextlib.suppress(OSError):

@@ -78,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def measure(size: int, kinds: Sequence[type[Peer]], rounds: int) -> dict[str, list[Start]]:
-    """The starts of each server. The first start, which fills caches and compiles modules, does not count."""
+    """Measure the starts of each server. The first start, which fills caches and compiles modules, does not count."""
     starts: dict[str, list[Start]] = {kind.name: [] for kind in kinds}
     with tempfile.TemporaryDirectory(prefix="maptr-bench-") as folder:
         zone = Path(folder) / "zone"
@@ -90,7 +90,7 @@ def measure(size: int, kinds: Sequence[type[Peer]], rounds: int) -> dict[str, li
 
 
 def table(size: int, starts: Mapping[str, Sequence[Start]]) -> str:
-    """Medians, the least wall time, and the ratio to NSD in the same round."""
+    """Write the medians, the least wall time, and the ratio to NSD in the same round."""
     lines = [f"{size:,} names", f"{'':12}{'wall ms':>9}{'least':>9}{'CPU ms':>9}{'x NSD, wall':>13}"]
     for name, found in starts.items():
         wall, cpu = map(statistics.median, zip(*found, strict=True))

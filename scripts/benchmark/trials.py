@@ -20,7 +20,7 @@ from scripts.benchmark.scale import wait_for
 from scripts.benchmark.server import compile_generator, generate
 from tests.support.peers import Peer, find
 
-RELOADABLE = ("maptr", "nsd", "bind")  # those that read their zones again on SIGHUP
+RELOADABLE = ("maptr", "nsd", "bind")  # servers that reread their zones on SIGHUP
 RELOAD_RATE, ORDINARY_RATE, ODD_RATE, SOAK_RATE = 10_000, 5_000, 100_000, 4_000  # queries a second
 ODD_WINDOW = 32_768  # dropped queries stay in the window until they count as lost
 ANSWERED = 0.99  # the least share of ordinary queries that maptr answers beside odd ones
@@ -71,7 +71,7 @@ def queries_of(generator: Path, name: str, queries: Iterator[bytes]) -> Path:
 
 
 def reloads(generator: Path, kind: type[Peer], count: int) -> bool:
-    """Print what is lost while the zone is replaced again and again. False if maptr loses a query."""
+    """Print the queries lost while the zone is repeatedly replaced. Returns False if maptr loses a query."""
     queries = queries_of(generator, "queries", LOADS[0].queries())
     with (
         serving(generator, kind) as (peer, zone),
@@ -95,7 +95,7 @@ def reloads(generator: Path, kind: type[Peer], count: int) -> bool:
 
 
 def beside_odd(generator: Path, kind: type[Peer], seconds: float) -> bool:
-    """Print the share of ordinary queries that are answered beside a flood of odd ones; False if it is too low."""
+    """Print the share of ordinary queries answered during a flood of odd ones. Returns False if it is too low."""
     rng = random.Random(0)
     kinds = list(odd.ODD.values())
     flood = queries_of(generator, "odd", (rng.choice(kinds)(rng) for _ in range(50_000)))
@@ -117,7 +117,7 @@ def beside_odd(generator: Path, kind: type[Peer], seconds: float) -> bool:
 
 
 def soak(generator: Path, kinds: Sequence[type[Peer]], minutes: float) -> None:
-    """Print the memory of each server (PSS, MB) once a minute. What is learned and forgotten must not add up."""
+    """Print the memory of each server (PSS, MB) once a minute. Memory for temporary data must not accumulate."""
     rng = random.Random(0)
     makers: tuple[Callable[[random.Random, int], bytes], ...] = (*[mix] * 12, nxdomain, nodata, refused)
     traffic = (rng.choice(makers)(rng, SOAK_NAMES) for _ in range(SOAK_QUERIES))

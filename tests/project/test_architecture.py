@@ -69,7 +69,7 @@ def test_mutable_module_state_is_detected(source: str, found: list[str]) -> None
 
 
 def imported() -> Iterator[str]:
-    """The dotted names that the package imports, wherever the imports stand; those for the type checker too."""
+    """Yield the dotted names that the package imports, also in functions and for type checkers."""
     for node in (node for tree in TREES.values() for node in ast.walk(tree)):
         match node:
             case ast.Import():
