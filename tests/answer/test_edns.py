@@ -1,4 +1,4 @@
-"""EDNS options by the vectors, sizes, truncation, and the kinds of responses that the rate limit counts."""
+"""EDNS options from the vectors, response sizes, truncation, and the kinds of responses for the rate limit."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_options(case: dict[str, Any]) -> None:
 
 
 @given(st.integers(0, 70_000), st.sampled_from([512, 1232, 65535]))
-def test_rfc8467_padded_replies_are_whole_blocks_or_full(size: int, limit: int) -> None:
+def test_rfc8467_padded_responses_are_whole_blocks_or_reach_the_limit(size: int, limit: int) -> None:
     options = padding_to_block(size, limit)
     if not options:
         assert size + 4 > limit
@@ -78,7 +78,7 @@ def test_rfc8467_padded_replies_are_whole_blocks_or_full(size: int, limit: int) 
     assert total % PADDING_BLOCK == 0 or total == limit
 
 
-def test_the_udp_payload_can_be_configured() -> None:
+def test_udp_payload_setting() -> None:
     query = dns.message.make_query("big.example.", "TXT", use_edns=0, payload=4096).to_wire()
     for payload, truncated in ((512, True), (1232, True), (4096, False)):
         wire = respond(query, SNAPSHOT, context=Context(udp_payload=payload))
@@ -92,7 +92,7 @@ def test_the_udp_payload_can_be_configured() -> None:
             Context(udp_payload=payload)
 
 
-def test_the_identity_of_the_server_is_bounded() -> None:
+def test_identity_texts_have_a_maximum_length() -> None:
     Identity(nsid="x" * MAX_IDENTITY)
     for name in ("nsid", "version", "hostname"):
         with pytest.raises(ValueError, match=f"{name} is longer than 255 bytes"):
@@ -123,11 +123,11 @@ def reply_to(name: str, rdtype: str = "A", **options: Any) -> Reply:
         (("www.other.", "A"), ("www.else.", "MX"), True),  # both REFUSED
     ],
 )
-def test_which_responses_are_of_one_kind(one: tuple[str, str], other: tuple[str, str], same: bool) -> None:
+def test_responses_of_one_kind_for_the_rate_limit(one: tuple[str, str], other: tuple[str, str], same: bool) -> None:
     assert (reply_to(*one).kind == reply_to(*other).kind) is same
 
 
-def test_rfc9619_a_qdcount_of_2_without_questions_is_formerr() -> None:
+def test_rfc9619_qdcount_2_without_questions_is_formerr() -> None:
     query = make_query({"options": [[10, "2464c4abcf10c957"]], "question": False}).to_wire()
     for count, rcode in ((0, dns.rcode.NOERROR), (2, dns.rcode.FORMERR)):
         wire = query[:4] + count.to_bytes(2, "big") + query[6:]

@@ -1,5 +1,5 @@
-"""Unusual and hostile queries, each kind of ``scripts/benchmark/odd.py``: the responder gives the bytes of the general
-path, ready or not, and with signatures and transfers configured."""
+"""Unusual and hostile queries of each kind in ``scripts/benchmark/odd.py``: the responder returns the bytes of the
+general path, from the shortcut or not, also with TSIG and transfers configured."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def whole(
     access: Access = Access(),  # noqa: B008
     transport: Transport = Transport.UDP,
 ) -> list[bytes]:
-    """All messages of the response, from the general path behind signatures and transfers."""
+    """Return all messages of the response from ``exchange``, which handles TSIG and transfers."""
 
     return [*answered(query, snapshot, access, now=int(NOW), context=context, transport=transport, client=CLIENT)]
 
 
 class Both:
-    """A responder, which learns responses, beside the general path."""
+    """A responder with the shortcut, and the general path to compare it with."""
 
     def __init__(self, snapshot: Snapshot, context: Context) -> None:
         self.responder = Responder(rrl=RrlConfig(responses_per_second=0))
@@ -60,14 +60,14 @@ class Both:
         self.counters = Counters()
 
     def hold(self, query: bytes, transport: Transport = Transport.UDP) -> None:
-        """Check that both give the same response, twice: the second may be a ready one."""
+        """Check twice that both give the same response; the second time it may come from the shortcut."""
         expected = whole(query, self.snapshot, self.context, transport=transport)
         for _ in range(2):
             assert [*self.responder.answers(query, transport, CLIENT, self.counters)] == expected, query.hex()
 
 
 def damaged(query: bytes, rng: random.Random) -> bytes:
-    """The query with some bytes changed, removed or inserted where they matter."""
+    """Return the query with some bytes changed, removed or inserted."""
     octets = bytearray(query)
     for _ in range(rng.randint(1, 5)):
         place = rng.randrange(len(octets) + 1)
@@ -84,8 +84,8 @@ def damaged(query: bytes, rng: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("kind", [*ODD, "the vectors"])
-def test_both_paths_give_the_same_response(kind: str) -> None:
-    """Queries of each kind, undamaged and damaged."""
+def test_shortcut_and_general_path_give_the_same_response(kind: str) -> None:
+    """The queries of each kind are sent intact and damaged."""
     rng = random.Random(kind)
     snapshots, rounds = ((ZONE, MIXED), 40) if kind in ODD else ((SNAPSHOT,), 400)
     servers = [Both(snapshot, context) for snapshot in snapshots for context in CONTEXTS]
@@ -99,8 +99,8 @@ def test_both_paths_give_the_same_response(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ORDINARY)
-def test_rare_queries_of_resolvers_are_ready(kind: str) -> None:
-    """Any type at a name with another one, DS of an origin, missing names with DO, any payload size."""
+def test_rare_but_ordinary_queries_get_a_ready_response(kind: str) -> None:
+    """For example NODATA for any type, DS at an apex, missing names with DO, any payload size."""
     rng = random.Random(kind)
     server = Server(ZONE)
     query = ODD[kind](rng)
@@ -111,7 +111,7 @@ def test_rare_queries_of_resolvers_are_ready(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [*ERRORS, "opcodes", "NOTIFY", "UPDATE", "an unknown key", "no question, a cookie"])
-def test_queries_that_are_not_ordinary_are_not_ready(kind: str) -> None:
+def test_unusual_queries_always_take_the_general_path(kind: str) -> None:
     rng = random.Random(kind)
     server = Server(ZONE)
     for query in [ODD[kind](rng) for _ in range(20)]:
@@ -119,15 +119,15 @@ def test_queries_that_are_not_ordinary_are_not_ready(kind: str) -> None:
         assert not server.ask(query)
 
 
-def test_names_of_class_chaos_are_not_mixed_up() -> None:
+def test_ready_responses_of_class_chaos_match_their_names() -> None:
     server = Both(ZONE, CONTEXTS[1])
     for name in ("other.bind.", "version.bind.", "other.bind.", "id.server.", "version.bind."):
         server.hold(dns.message.make_query(name, "TXT", "CH").to_wire())
 
 
 @pytest.mark.parametrize("learned", ["q.ns1", "q.hostmaster", "q.x", "qq"])
-def test_names_in_the_soa_record_are_not_mixed_up_with_others(learned: str) -> None:
-    """Names of the length of one in the SOA record, and names below them."""
+def test_questions_for_names_in_the_soa_record_get_correct_compression(learned: str) -> None:
+    """The questions include names of the same length as those in the SOA record, and names below them."""
     names = ("ns1", "x.ns1", "a.ns1", "x.a.ns1", "ns1.ns1", "hostmaster", "y.hostmaster", "x.hostmaster", "x.x", "z.x")
     for name in names:
         server, labels = Server(MIXED), (learned, learned, learned.replace("q", "r"), name, name)
@@ -135,17 +135,17 @@ def test_names_in_the_soa_record_are_not_mixed_up_with_others(learned: str) -> N
             server.ask(dns.message.make_query(f"{label}.ark.arpa.", rdtype).to_wire())
 
 
-def test_a_signature_is_checked_before_other_errors() -> None:
+def test_tsig_is_checked_before_other_errors() -> None:
     query = ask((b"x",), 16, b"\0" + b"\0\xfa\0\xff" + bytes(6), rdclass=3)
     Both(ZONE, CONTEXT).hold(query)
-    assert whole(query, ZONE, CONTEXT)[0][3] & 15 == 1  # FORMERR, for the signature
+    assert whole(query, ZONE, CONTEXT)[0][3] & 15 == 1  # FORMERR because of the malformed TSIG
     query = b"\0\1\1\0\0\2\0\0\0\0\0\1" + ask((b"x",))[12:] * 2 + tsig(random.Random(0), b"a-key")
     Both(ZONE, CONTEXT).hold(query)
-    assert whole(query, ZONE, CONTEXT)[0][10:12] == b"\0\1"  # with the error of the signature
+    assert whole(query, ZONE, CONTEXT)[0][10:12] == b"\0\1"  # the TSIG record with the error
 
 
 def test_a_catalog_without_secondaries_changes_no_response() -> None:
-    """With a catalog, every query takes the path of signatures and transfers."""
+    """With a catalog, every query takes the path that handles TSIG and transfers."""
     view = next(iter(snapshot_of(("@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS invalid.\n", "catalog.test.")).zones.values()))
     access = Access(catalog=Catalog(view, Secondaries()))
     rng = random.Random(0)
@@ -154,7 +154,7 @@ def test_a_catalog_without_secondaries_changes_no_response() -> None:
 
 
 @given(st.sampled_from([*QUESTIONS]), st.binary(max_size=14), st.randoms(use_true_random=False))
-def test_bytes_after_the_last_record_change_nothing(kind: str, tail: bytes, rng: random.Random) -> None:
+def test_bytes_after_the_last_record_do_not_change_the_response(kind: str, tail: bytes, rng: random.Random) -> None:
     query, server = QUESTIONS[kind](rng), Both(MIXED, CONTEXT)
     server.hold(query)
     server.hold(query + tail)
@@ -180,12 +180,12 @@ TAILS = st.builds(
 @example(b"10001", opt(option(10, bytes(15) + b"\x08" + bytes(8))))
 @example(b"10001", opt(option(10, bytes(13) + opt())))
 @example(b"10001", opt(option(10, bytes(1) + opt(option(10, bytes(8))))))
-def test_a_ready_response_finds_the_same_cookie_as_the_general_path(label: bytes, tail: bytes) -> None:
-    """Ready responses find the cookie by its offset, and a cookie may look like an OPT."""
+def test_shortcut_finds_the_same_cookie_as_the_general_path(label: bytes, tail: bytes) -> None:
+    """The shortcut finds the cookie by its offset, and a cookie may look like an OPT."""
     LEARNED.hold(ask((label, b"ark", b"arpa"), 35, tail))
 
 
-# Has learned responses for some names, with each kind of cookie and without one.
+# It has learned responses for some names, with each kind of cookie and without a cookie.
 LEARNED = Both(ZONE, CONTEXT)
 for known in (b"10001", b"10002", b"absent"):
     for options in ((), (option(10, bytes(8)),), (option(10, bytes(24)),)):

@@ -29,7 +29,7 @@ KINDS: list[tuple[str, object]] = [(HERE, kind) for kind in range(1000)]
 OTHERS = {"exempt": (read_network("198.51.100.0/24"),)}
 NETWORKS = ("192.0.2.1", "192.0.2.255", "192.0.3.1", "2001:db8:0:1200::1", "2001:db8:0:12ff::2", "2001:db8:0:1300::1")
 EXEMPT = ("127.0.0.1", "127.9.9.9", "::1", "", "no address")
-# The rate, other settings, the clients and kinds of responses, and what is done with each.
+# The rate, other settings, the client and kind of each response, and the expected actions.
 CASES: dict[str, tuple[float, dict[str, Any], Sequence[tuple[str, object]], list[Action]]] = {
     "excess is dropped and truncated in turn": (5, {}, ONE_KIND * 11, [SEND] * 5 + [DROP, TRUNCATE] * 3),
     "all excess is dropped": (1, {"slip": 0}, ONE_KIND * 11, [SEND] + [DROP] * 10),
@@ -38,11 +38,11 @@ CASES: dict[str, tuple[float, dict[str, Any], Sequence[tuple[str, object]], list
     "a rate below 1": (0.25, {}, ONE_KIND * 2, [SEND, DROP]),
     "networks": (1, {}, [(client, "kind") for client in NETWORKS], [SEND, DROP, SEND] * 2),
     "kinds": (1, {}, [(HERE, kind) for kind in "abcab"], [SEND] * 3 + [DROP] * 2),
-    # All kinds together have ten times the rate, in each network.
+    # The limit for all kinds together is ten times the rate, for each network.
     "all kinds": (2, {}, [*KINDS[:30], ("192.0.3.1", 1)], [SEND] * 20 + [DROP, TRUNCATE] * 5 + [SEND]),
-    # Excess of one kind does not count for the others.
+    # Responses over the limit of one kind do not count toward the limit of all kinds.
     "excess": (2, {}, ONE_KIND * 100 + KINDS[:19], [SEND] * 2 + [DROP, TRUNCATE] * 49 + [SEND] * 18 + [DROP]),
-    # A network over the limit of all kinds is kept when the table is full.
+    # A full table keeps the account of a network that is over the limit of all kinds.
     "a full table": (1, {"table_size": 100}, KINDS, [SEND] * 10 + [DROP, TRUNCATE] * 495),
     "loopback is exempt": (1, {}, [(client, 1) for client in EXEMPT] * 99, [SEND] * 495),
     "loopback is exempt for all kinds": (1, {}, [(client, n) for client in EXEMPT for n in range(99)], [SEND] * 495),
@@ -60,7 +60,7 @@ def test_actions(
     assert (limits.tally.dropped, limits.tally.truncated) == (actions.count(DROP), actions.count(TRUNCATE))
 
 
-def test_excess_is_remembered_for_the_window_and_no_longer() -> None:
+def test_excess_counts_for_the_window_and_no_longer() -> None:
     clock = Clock()
     limits = limiter(clock, responses_per_second=5, window=15)
     for _ in range(10_000):
@@ -71,7 +71,7 @@ def test_excess_is_remembered_for_the_window_and_no_longer() -> None:
     assert limits.judge("192.0.2.1", "kind") is SEND
 
 
-def test_a_client_within_the_rate_is_never_limited_and_an_idle_one_has_credit_for_one_second() -> None:
+def test_no_limit_within_the_rate_and_one_second_of_credit_after_idling() -> None:
     clock = Clock()
     limits = limiter(clock, responses_per_second=5)
     for _ in range(1000):
@@ -81,14 +81,14 @@ def test_a_client_within_the_rate_is_never_limited_and_an_idle_one_has_credit_fo
     assert [limits.judge("192.0.2.1", "kind") for _ in range(6)] == [SEND] * 5 + [DROP]
 
 
-def test_clients_over_their_limit_are_kept_when_the_table_is_full() -> None:
+def test_a_full_table_keeps_the_accounts_over_their_limit() -> None:
     limits = limiter(responses_per_second=1, table_size=100)
     for number in range(5000):
         limits.judge(f"10.{number >> 8}.{number & 255}.1", number)
         assert (limits.judge("192.0.2.1", "kind") is SEND) is (number == 0)
 
 
-def test_the_table_is_bounded() -> None:
+def test_the_memory_of_the_table_is_limited() -> None:
     limits = limiter(responses_per_second=1, table_size=100)
     tracemalloc.start()
     try:
@@ -99,7 +99,7 @@ def test_the_table_is_bounded() -> None:
         tracemalloc.stop()
 
 
-def test_several_threads_may_use_one_limiter() -> None:
+def test_several_threads_can_share_a_limiter() -> None:
     limits = RateLimiter(Clock(), threading.Lock(), responses_per_second=1, table_size=10)
 
     def count(thread: int) -> int:
@@ -110,7 +110,7 @@ def test_several_threads_may_use_one_limiter() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 2), st.integers(0, 2)), max_size=200), st.integers(1, 10), st.integers(0, 3))
-def test_no_second_has_more_than_twice_the_rate(steps: list[tuple[float, int]], rate: int, slip: int) -> None:
+def test_no_interval_of_one_second_exceeds_twice_the_rate(steps: list[tuple[float, int]], rate: int, slip: int) -> None:
     clock = Clock()
     limits = limiter(clock, responses_per_second=rate, slip=slip)
     sent: list[float] = []

@@ -1,4 +1,4 @@
-"""The shortcut and the general path give the same bytes, for any zone and any packet."""
+"""The shortcut and the general path give the same bytes for any zone and any packet."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ ADDRESS = packed_address(CLIENT)
 SECRETS = (bytes(range(16)), bytes(16))
 CONTEXT = Context(cookies=CookieSettings(SECRETS), clock=lambda: NOW, identity=Identity("here"))
 TYPES = (*QUERY_TYPES, "HTTPS", "TYPE97", "NAPTR", "DS", "ANY")
-# Options with a response, unknown ones, and malformed ones.
+# EDNS options: supported, unknown and malformed ones.
 OPTIONS = (
     *(b"\0\3\0\0", b"\0\3\0\1x", b"\0\x0b\0\0", b"\0\x0c\0\5" + bytes(5), b"\xfd\xe9\0\0", b"\0\0"),
     bytes.fromhex("0008000700011800c00002"),
     b"\xfd\xe9\0\x0b" + bytes.fromhex("00002904d0000000000000"),  # an OPT within an option
 )
-# Payload size, extended rcode, version and flags of an OPT.
+# Payload size, extended rcode, version and flags of an OPT record; "" for none.
 EDNS = ("", "020000000000", "04d000000000", "0fa000008000", "004100008000", "02ff00000000", "04d000014000")
 
 
 class Server:
-    """Both paths over one snapshot, by UDP and by TCP; ``found`` counts ready responses."""
+    """The shortcut and the general path for one snapshot, over UDP and TCP. ``found`` counts ready responses."""
 
     def __init__(self, snapshot: Snapshot, elsewhere: Sequence[Labels] = ()) -> None:
         self.snapshot = snapshot
@@ -50,7 +50,7 @@ class Server:
         }
 
     def ask(self, query: bytes) -> bool:
-        """Check that both paths give the same response. Returns whether there was a ready one over UDP."""
+        """Check that both paths give the same response. Returns whether it was ready over UDP."""
         udp, _ = [self._ask(query, transport) for transport in self.ready]
         return udp
 
@@ -79,7 +79,7 @@ class Server:
 
 
 def make_query(name: str, rdtype: str, rng: random.Random, edns: Sequence[str] = EDNS, flags: bytes = b"\1\0") -> bytes:
-    """A query in lower or mixed case, some with a cookie, old or new, valid or not."""
+    """Return a query in lower or mixed case, perhaps with a cookie, which may be old, new or invalid."""
     query = dns.message.make_query(name, rdtype, use_edns=False).to_wire()
     mixed = rng.random() < 0.3
     body = bytes(octet ^ (rng.choice((0, 0x20)) if mixed and chr(octet).isalpha() else 0) for octet in query[12:-4])
@@ -96,13 +96,13 @@ def make_query(name: str, rdtype: str, rng: random.Random, edns: Sequence[str] =
 
 
 def plain_query(name: str, rdtype: str, edns: str) -> bytes:
-    """A query without options; ``edns`` as in EDNS."""
+    """Return a query without options. ``edns`` is an element of ``EDNS``."""
     query = dns.message.make_query(name, rdtype, use_edns=False).to_wire()
     return query[:11] + b"\1" + query[12:] + b"\0\0\x29" + bytes.fromhex(edns) + b"\0\0" if edns else query
 
 
 def names_around(snapshot: Snapshot, rng: random.Random) -> list[str]:
-    """Names that exist, names beside and below them, and names outside all zones."""
+    """Return existing names, names beside and below them, and names outside all zones."""
     there = [dns.name.Name((*key, b"")).to_text() for view in snapshot.zones.values() for key in view.nodes]
     contact = [f"host.{ORIGIN}", f"else.{ORIGIN}"]  # in the SOA record, and a name of the same length
     above = [*there, *contact, *(name.partition(".")[2] or "." for name in there), "test.", "broken.", "a.broken."]
@@ -112,7 +112,7 @@ def names_around(snapshot: Snapshot, rng: random.Random) -> list[str]:
 
 
 def ask_around(server: Server, types: Sequence[str], rng: random.Random, rounds: int = 40) -> None:
-    """Send many queries for few names at a time, so that some are learned and some found."""
+    """Send many queries for a few names at a time, so that many find a learned response."""
     names = names_around(server.snapshot, rng)
     for _ in range(rounds):
         few, kinds, edns = rng.sample(names, 6), rng.sample(types, 2), [rng.choice(EDNS), rng.choice(EDNS)]
@@ -125,7 +125,7 @@ def ask_around(server: Server, types: Sequence[str], rng: random.Random, rounds:
 def test_random_zones(seed: int) -> None:
     rng = random.Random(seed)
     zones = [(zone_text(random_zone(rng)), ORIGIN)]
-    if seed % 3 == 0:  # a zone of our own below, with or without a delegation to it
+    if seed % 3 == 0:  # a second zone below the first, with or without a delegation to it
         zones.append((zone_text(random_zone(rng)).replace(ORIGIN, f"a.{ORIGIN}"), f"a.{ORIGIN}"))
     snapshot = snapshot_of(*zones)
     if seed % 2:
@@ -144,7 +144,7 @@ def test_signed_zones(way: str, tmp_path: Path) -> None:
     server = Server(snapshot_of((path.read_text(), ORIGIN)))
     ask_around(server, (*TYPES, "RRSIG", "NSEC", "NSEC3", "DNSKEY"), rng)
     above = [ORIGIN, *names_around(server.snapshot, rng)]
-    for _ in range(60):  # missing names in few gaps
+    for _ in range(60):  # missing names in a few gaps of the NSEC chain
         name, rdtype, size = rng.choice(above).lstrip("."), rng.choice(TYPES), rng.randint(1, 3)
         edns = [rng.choice(("04d000008000", "020000008000", "030000008000"))]
         for _ in range(48):
@@ -162,7 +162,7 @@ def test_signed_zones(way: str, tmp_path: Path) -> None:
         ("elsewhere.test.", ("x", "a.b", "longer.and.deeper", "q" * 63)),  # REFUSED
     ],
 )
-def test_one_denial_answers_for_all_names_below(above: str, prefixes: tuple[str, ...], rdtype: str, edns: str) -> None:
+def test_one_denial_serves_all_names_below(above: str, prefixes: tuple[str, ...], rdtype: str, edns: str) -> None:
     server = Server(SNAPSHOT)
     names = [f"{prefix}{number}."[-64:] + above for number in range(10) for prefix in ("n", *prefixes)]
     ready = [server.ask(plain_query(name, rdtype, edns)) for name in names]
@@ -170,14 +170,14 @@ def test_one_denial_answers_for_all_names_below(above: str, prefixes: tuple[str,
     assert not server.ready[Transport.UDP].known, "no name is stored"
 
 
-def test_one_proof_answers_for_all_names_of_its_gap() -> None:
+def test_one_nsec_denial_serves_all_names_in_its_gap() -> None:
     text = (FUZZ_ZONES / "nsec.zone").read_text()
     server = Server(snapshot_of(text))
     ready = [server.ask(plain_query(f"{name}.example.", "A", "04d000008000")) for name in ("zz", "zzzz", "a.zz", "zzz")]
     assert ready == [False, True, True, True]
 
 
-def test_one_answer_learned_is_enough_for_all_names_of_a_registry() -> None:
+def test_one_learned_answer_serves_all_names_of_a_registry() -> None:
     zone = "@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n"
     zone += "".join(f'{naan} 60 NAPTR 100 10 "h" "ark" "" h{naan}.example.\n' for naan in range(10000, 10100))
     server = Server(snapshot_of((zone, "ark.arpa.")))
@@ -186,8 +186,8 @@ def test_one_answer_learned_is_enough_for_all_names_of_a_registry() -> None:
         assert ready == [False] + [True] * 99
 
 
-def test_types_are_not_folded() -> None:
-    # Types 65 (HTTPS) and 97 are the bytes "A" and "a".
+def test_case_folding_does_not_change_the_type() -> None:
+    # Types 65 (HTTPS) and 97 are encoded as the bytes "A" and "a".
     server = Server(snapshot_of("@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nx 60 TYPE97 \\# 1 00\ny 60 HTTPS 1 ."))
     for name, rdtype in itertools.product(("x", "y", "X", "Y") * 3, ("TYPE65", "TYPE97")):
         server.ask(dns.message.make_query(f"{name}.example.", rdtype).to_wire())
@@ -216,7 +216,7 @@ def test_a_full_table_or_arena_is_cleared(limit: str, size: int, monkeypatch: py
     assert limit != "MAX_RECORDS" or all(len(ready.known) <= size for ready in server.ready.values())
 
 
-def test_bytes_after_the_question_are_not_a_size_limit() -> None:
+def test_bytes_before_the_opt_are_not_taken_for_its_payload_size() -> None:
     """A response for a payload size of 513 bytes is learned; the bytes before an OPT then look like this size."""
     server = Server(snapshot_of(f"@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nx 60 TXT {'y ' * 250}"))
     server.ask(plain_query("x.example.", "TXT", "020100000000"))
@@ -227,8 +227,8 @@ def test_bytes_after_the_question_are_not_a_size_limit() -> None:
 
 
 @pytest.mark.parametrize("proof", ["nsec", "nsec3"])
-def test_names_without_signatures_in_a_signed_zone(proof: str) -> None:
-    """In a wrongly signed zone each has a denial of its own."""
+def test_unsigned_names_in_a_signed_zone(proof: str) -> None:
+    """In such a faulty zone, each of these names has its own denial."""
     names = [f"{label}{label}.example." for label in "abcdefghij"]
     text = (FUZZ_ZONES / f"{proof}.zone").read_text()
     server = Server(snapshot_of(text + "".join(f"{name} 60 IN TXT x\n" for name in names)))
@@ -236,8 +236,8 @@ def test_names_without_signatures_in_a_signed_zone(proof: str) -> None:
         server.ask(plain_query(name, rdtype, "04d000008000"))
 
 
-def test_a_truncated_redirection_is_not_a_denial() -> None:
-    """With DO it has 486 bytes for one target, and more than 512 for another; then it has no answer."""
+def test_a_truncated_dname_response_is_not_learned_as_a_denial() -> None:
+    """With DO it has 486 bytes for one target. For another it has more than 512, and so an empty answer."""
     text = (FUZZ_ZONES / "nsec.zone").read_text()
     server = Server(snapshot_of(text))
     for label, rdtype in itertools.product(("aa", "ab", "zz", "ns", "**", "z*", "aa"), ("SOA", "A")):

@@ -1,4 +1,4 @@
-"""respond(): conformance vectors by RFC section, and tests of case, compression and limits."""
+"""Tests of ``respond``: conformance vectors by RFC section, case, compression and limits."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def flags_of(reply: dns.message.Message) -> str:
 
 
 @pytest.mark.parametrize("case", ANSWER["case"], ids=lambda case: case["title"])
-def test_question(case: dict[str, Any]) -> None:
+def test_response_to_each_vector(case: dict[str, Any]) -> None:
     query = make_query(case["name"], case["type"], case)
     transport = Transport.TCP if case.get("tcp") else Transport.UDP
     own = snapshot_of((APEX + case["records"], case.get("origin", "example."))) if "records" in case else SNAPSHOT
@@ -86,7 +86,7 @@ def test_question(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", PACKETS["case"], ids=lambda case: case["title"])
-def test_packet(case: dict[str, str]) -> None:
+def test_response_to_each_raw_packet(case: dict[str, str]) -> None:
     packet = bytes.fromhex(case["packet"])
     wire = respond(packet, SNAPSHOT)
     if case["expect"] == "silence":
@@ -109,11 +109,11 @@ def test_packet(case: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("transport", [Transport.TCP, Transport.TLS])
-def test_rfc8482_any_over_a_stream_gives_everything(transport: Transport) -> None:
+def test_rfc8482_any_over_a_stream_returns_all_rrsets(transport: Transport) -> None:
     assert len(ask("multi.example.", "ANY", transport=transport).answer) == 2
 
 
-def test_the_case_of_the_question_is_kept_and_still_compresses() -> None:
+def test_responses_keep_the_case_of_the_question_and_compress_against_it() -> None:
     query = make_query("wWw.ExAmPlE.", "A").to_wire()
     wire = wire_of("wWw.ExAmPlE.", "A")
     assert wire[12 : len(query)] == query[12:]
@@ -130,7 +130,7 @@ def test_rfc3597_naptr_and_srv_names_are_not_compressed() -> None:
             assert len(rdata).to_bytes(2, "big") + rdata in wire
 
 
-def test_rfc1035_no_pointer_beyond_16383() -> None:
+def test_rfc1035_no_compression_pointer_beyond_16383() -> None:
     hosts = "\n".join(f"many MX 10 host-with-a-long-name-{i:04d}.sub{i}" for i in range(500))
     extra = "\n".join(f"host-with-a-long-name-{i:04d}.sub{i} A 192.0.2.1" for i in range(500))
     snapshot = snapshot_of(f"{APEX}{hosts}\n{extra}")
@@ -140,7 +140,7 @@ def test_rfc1035_no_pointer_beyond_16383() -> None:
     assert {str(rrset.name) for rrset in reply.additional} == {str(rdata.exchange) for rdata in reply.answer[0]}
 
 
-def test_no_pointer_points_to_removed_bytes() -> None:
+def test_no_compression_pointer_points_to_removed_bytes() -> None:
     buffer = MessageBuffer()
     buffer.encode_name((b"a",))
     buffer.encode_name((b"b", b"a"))
@@ -150,7 +150,7 @@ def test_no_pointer_points_to_removed_bytes() -> None:
 
 
 @pytest.mark.parametrize("size", range(1160, 1240))
-def test_rfc6891_7_the_opt_counts_in_the_limit(size: int) -> None:
+def test_rfc6891_7_opt_counts_toward_the_size_limit(size: int) -> None:
     strings = " ".join(f'"{"x" * min(255, size - at)}"' for at in range(0, size, 255))
     wire = wire_of("t.example.", "TXT", snapshot_of(f"{APEX}t TXT {strings}"), payload=1232)
     whole = 12 + 15 + 12 + size + (size + 254) // 255 + 11  # header, question, record, strings, OPT
@@ -158,7 +158,7 @@ def test_rfc6891_7_the_opt_counts_in_the_limit(size: int) -> None:
     assert bool(wire[2] & 0x02) is (whole > 1232)
 
 
-def test_rfc1035_an_rrset_beyond_65535_octets_is_truncated_over_tcp() -> None:
+def test_rfc1035_an_rrset_over_65535_bytes_is_truncated_over_tcp() -> None:
     text = "\n".join(f'huge TXT "{i:0250d}"' for i in range(300))
     reply = ask("huge.example.", "TXT", snapshot_of(APEX + text), transport=Transport.TCP, payload=1232)
     assert reply.flags & dns.flags.TC
@@ -190,7 +190,7 @@ def test_rfc1034_the_closest_zone_answers_and_the_parent_has_ds() -> None:
         ("sub.example.", "A", "SERVFAIL"),
         ("www.SUB.example.", "A", "SERVFAIL"),
         ("www.sub.example.", "DS", "SERVFAIL"),
-        ("sub.example.", "DS", "NOERROR"),  # RFC 4035 3.1.4.1: the parent's
+        ("sub.example.", "DS", "NOERROR"),  # RFC 4035 3.1.4.1: the parent zone answers
         ("www.example.", "A", "NOERROR"),
         ("nope.example.", "A", "NXDOMAIN"),
         ("other.test.", "A", "SERVFAIL"),
@@ -200,9 +200,7 @@ def test_rfc1034_the_closest_zone_answers_and_the_parent_has_ds() -> None:
         ("test.", "A", "REFUSED"),
     ],
 )
-def test_rfc8914_4_15_names_of_a_zone_that_could_not_be_loaded_are_not_ready(
-    name: str, rdtype: str, rcode: str
-) -> None:
+def test_rfc8914_4_15_not_ready_for_a_zone_that_could_not_be_loaded(name: str, rdtype: str, rcode: str) -> None:
     loaded = snapshot_of(ANSWER["zone"], (APEX, "child.other.test."))
     snapshot = loaded._replace(broken=frozenset({(b"sub", b"example"), (b"other", b"test")}))
     reply = ask(name, rdtype, snapshot, payload=1232)
@@ -218,7 +216,7 @@ def test_a_long_chain_of_aliases_is_followed_to_the_limit() -> None:
     assert (reply.rcode(), len(reply.answer), reply.authority) == (dns.rcode.NOERROR, MAX_CHAIN, [])
 
 
-def test_without_zones_everything_is_refused() -> None:
+def test_without_zones_every_query_is_refused() -> None:
     assert ask("www.example.", "A", snapshot_of()).rcode() == dns.rcode.REFUSED
 
 

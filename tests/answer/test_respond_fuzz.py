@@ -1,4 +1,4 @@
-"""respond() on any bytes: a response or none, never an exception, and each response is a DNS message."""
+"""``respond`` for arbitrary bytes: never an exception, and each response is a DNS message."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ headed = st.builds(with_header, st.lists(st.integers(0, 3), min_size=4, max_size
 
 
 @given(st.binary(max_size=600) | headed, transports)
-def test_any_bytes(packet: bytes, transport: Transport) -> None:
+def test_random_bytes(packet: bytes, transport: Transport) -> None:
     check_respond(packet, transport)
 
 
@@ -70,7 +70,7 @@ def test_changed_truncated_and_extended_queries(
 def test_names_of_signed_zones(
     labels: list[str], rdtype: int, do: bool, place: int, transport: Transport, context: Context
 ) -> None:
-    """Names that exist and names that do not, with NSEC and NSEC3."""
+    """The zones are signed with NSEC or NSEC3; some of the names exist, others do not."""
     name = ".".join([*labels, "example."])
     query = dns.message.make_query(name, dns.rdatatype.RdataType.make(rdtype), use_edns=0, want_dnssec=do)
     check_signed(query.to_wire(), transport, context, SIGNED[place])
@@ -84,8 +84,8 @@ def test_reading_a_message_raises_only_dnserror(packet: bytes) -> None:
         return
 
 
-def test_a_packet_of_pointers_is_answered() -> None:
-    # Records whose names are chains of pointers, each one step back: the worst case of 64 kB.
+def test_packets_full_of_compression_pointers_raise_nothing() -> None:
+    # The names are chains of compression pointers, each to the previous one: the worst case for 64 KB.
     chain = b"\0" + b"".join((0xC000 | max(12, 11 + 2 * i)).to_bytes(2, "big") for i in range(8000))
     packet = struct.pack("!6H", 1, 0, 1, 5000, 5000, 5000) + chain[:60000]
     check_respond(packet, Transport.TCP)

@@ -1,6 +1,6 @@
-"""Random zones against an oracle that reads every record for each question, without a tree of names.
+"""Responses from random zones, compared with an oracle that scans all records for each question.
 
-The generator has few labels, so that wildcards, delegations, aliases and DNAMEs often collide.
+The generator uses few labels, so that wildcards, delegations, aliases and DNAMEs often collide.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def random_name(rng: random.Random, depth: int = 3) -> str:
 
 
 def random_zone(rng: random.Random) -> list[Record]:
-    """Records of a zone that servers load: no other data at a CNAME, and only glue below a cut or DNAME."""
+    """Return the records of a valid zone: no other data at a CNAME, and only glue below a delegation or DNAME."""
     records = [
         Record(ORIGIN, "SOA", f"ns.{ORIGIN} host.{ORIGIN} 1 7200 3600 1209600 300"),
         Record(ORIGIN, "NS", f"ns.{ORIGIN}"),
@@ -90,7 +90,7 @@ def zone_text(records: list[Record]) -> str:
 
 
 def below(name: str, top: str) -> bool:
-    """Strictly below."""
+    """Return whether the name is strictly below ``top``."""
     return name.endswith("." + top)
 
 
@@ -103,7 +103,7 @@ class Expected:
 
 
 def decide(records: list[Record], name: str, rdtype: str) -> Expected:
-    """RFC 1034 4.3.2, RFC 4592 and RFC 6672."""
+    """Return the expected response, by RFC 1034 4.3.2, RFC 4592 and RFC 6672."""
     expected = Expected()
     asked: set[str] = set()
     used_dnames: set[str] = set()
@@ -111,7 +111,7 @@ def decide(records: list[Record], name: str, rdtype: str) -> Expected:
         if name in asked or len(asked) == MAX_CHAIN or not (name == ORIGIN or below(name, ORIGIN)):
             return expected
         asked.add(name)
-        tops = [name.split(".", n)[-1] for n in range(name.count("."))]  # the name and all above, longest first
+        tops = [name.split(".", n)[-1] for n in range(name.count("."))]  # the name and its ancestors, longest first
         tops = [top for top in tops if top == ORIGIN or below(top, ORIGIN)]
         cuts = [t for t in tops if t != ORIGIN and any(r.owner == t and r.rdtype == "NS" for r in records)]
         dnames = [t for t in tops if t != name and any(r.owner == t and r.rdtype == "DNAME" for r in records)]
@@ -150,7 +150,7 @@ def decide(records: list[Record], name: str, rdtype: str) -> Expected:
 
 
 def questions(rng: random.Random, records: list[Record]) -> list[tuple[str, str]]:
-    """Every owner and its neighbours, and names at random, each with some types."""
+    """Return questions for every owner name, names below them, and random names, each with some types."""
     names = {record.owner for record in records} | {random_name(rng, 4) for _ in range(20)} | {ORIGIN, "test."}
     names |= {f"{rng.choice(LABELS)}.{name}" for name in names}
     return [(name, rdtype) for name in sorted(names) for rdtype in QUERY_TYPES]
@@ -186,13 +186,13 @@ def test_responses_agree_with_the_oracle(seed: int) -> None:
                 kind, text = dns.rdatatype.to_text(rrset.rdtype), rdata.to_text()
                 owners = {r.owner for r in records if (r.rdtype, r.rdata) == (kind, text)}
                 assert any(o == str(rrset.name) or o.startswith("*.") for o in owners), context
-        # dnslib's classes read as many records as dnspython.
+        # dnslib's classes and dnspython read the same number of records.
         ours = Message.parse(wire, 65535)
         counts = [sum(map(len, section)) for section in (reply.answer, reply.authority, reply.additional)]
         assert [len(ours.rr), len(ours.auth), len(ours.ar)] == counts, context
 
 
-def test_the_oracle_itself() -> None:
+def test_the_oracle_on_a_known_zone() -> None:
     records = [Record(ORIGIN, "SOA", ""), Record("a.b." + ORIGIN, "A", "192.0.2.1")]
     assert decide(records, "a.b." + ORIGIN, "A").answer == {records[1]}
     assert decide(records, "b." + ORIGIN, "A").rcode == "NOERROR"

@@ -18,7 +18,7 @@ from maptr.zone.snapshot import view_zone
 from tests.support.signing import NOW, example_zone, sign_example, sign_zone
 
 
-def test_the_state_of_signatures_and_its_alarm(keys: dict[Role, ZoneKey], caplog: pytest.LogCaptureFixture) -> None:
+def test_signature_state_and_alarm_at_each_time(keys: dict[Role, ZoneKey], caplog: pytest.LogCaptureFixture) -> None:
     view = view_zone(sign_example(keys[Role.CSK]))
     source = ZoneConfig(view.origin, Path("example.zone"))
     end = NOW + SigningPolicy().lifetime
@@ -51,7 +51,7 @@ def test_the_earliest_expiration_counts(keys: dict[Role, ZoneKey]) -> None:
 
 
 def test_rfc4034_3_1_5_times_wrap_in_2106(keys: dict[Role, ZoneKey]) -> None:
-    """RFC 4034 3.1.5: 32 bits, compared by serial number arithmetic."""
+    """RFC 4034 3.1.5: the times have 32 bits and are compared in serial number arithmetic."""
     at = 2**32 - 86400
     policy = SigningPolicy(lifetime=14 * 86400)
     signed = sign_zone(example_zone(), [keys[Role.CSK]], now=at, serial=1, policy=policy)

@@ -1,4 +1,4 @@
-"""Keys: roles and states, and key folders that are refused."""
+"""Keys: roles, states, files, and key folders that are refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_keys_without_a_chain_of_trust_are_refused(keys: dict[Role, ZoneKey], ch
 
 
 def test_rfc4035_2_2_an_algorithm_must_sign_both_dnskey_and_zone(keys: dict[Role, ZoneKey]) -> None:
-    """RFC 4035 2.2: a validator may ask for each algorithm of the DNSKEY RRset in every answer."""
+    """RFC 4035 2.2: every RRset needs a signature by each algorithm of the DNSKEY RRset."""
     waiting = replace(keys[Role.ZSK], state=KeyState.PUBLISHED)
     with pytest.raises(SigningError, match=r"ZSK \d+ \(ecdsap256sha256, published\): every algorithm"):
         KeySet((keys[Role.CSK], waiting))
@@ -36,11 +36,11 @@ def test_rfc4035_2_2_an_algorithm_must_sign_both_dnskey_and_zone(keys: dict[Role
 
 @pytest.fixture
 def file(tmp_path: Path) -> KeyFile:
-    """An active CSK in a folder of its own."""
+    """Return the file of an active CSK, the only one in its folder."""
     return add_key(tmp_path / "keys", Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
 
 
-def test_only_the_owner_can_read_key_files_and_an_active_key_is_not_removed(file: KeyFile) -> None:
+def test_key_file_permissions_and_refusal_to_remove_an_active_key(file: KeyFile) -> None:
     path, key = file
     folder = path.parent
     assert path.name == f"csk-ed25519-{key.tag:05d}.active.pem"
@@ -56,7 +56,7 @@ def test_only_the_owner_can_read_key_files_and_an_active_key_is_not_removed(file
 
 
 def test_a_key_file_is_written_atomically(tmp_path: Path) -> None:
-    """An empty file in its name, left by kill -9, kept the zone from being signed until somebody removed it."""
+    """An incomplete key file after kill -9 would prevent signing until the operator removes it."""
     program = f"""
 import os, signal
 from pathlib import Path
@@ -78,7 +78,7 @@ def test_a_key_file_that_others_can_read_is_refused(file: KeyFile, mode: int) ->
         read_keys(file.path.parent)
 
 
-def test_a_file_or_a_folder_that_others_can_read_is_not_a_key_folder(file: KeyFile) -> None:
+def test_a_key_folder_that_is_a_file_or_that_others_can_read_is_refused(file: KeyFile) -> None:
     with pytest.raises(SigningError, match="pem: is not a directory"):
         read_keys(file.path)
     file.path.parent.chmod(0o750)
@@ -98,7 +98,7 @@ SPOILED: dict[str, Callable[[Path, str], object]] = {
 
 
 @pytest.mark.parametrize("how", SPOILED)
-def test_an_error_names_a_bad_key_file_and_not_its_content(file: KeyFile, how: str) -> None:
+def test_the_error_for_a_bad_key_file_names_it_and_hides_its_content(file: KeyFile, how: str) -> None:
     text = file.path.read_text()
     SPOILED[how](file.path, text)
     with pytest.raises(SigningError) as caught:
@@ -110,20 +110,20 @@ def test_an_error_names_a_bad_key_file_and_not_its_content(file: KeyFile, how: s
 
 
 @pytest.mark.parametrize("algorithm", ["rsasha256", "ecdsap384sha384", "ed448"])
-def test_an_algorithm_that_maptr_does_not_sign_with_is_named(file: KeyFile, algorithm: str) -> None:
+def test_the_error_for_an_unsupported_algorithm_names_it(file: KeyFile, algorithm: str) -> None:
     moved = file.path.rename(file.path.with_name(file.path.name.replace("ed25519", algorithm)))
     with pytest.raises(SigningError, match=rf"{moved.name}: maptr signs with .* and ed25519 .*, not with {algorithm}$"):
         read_keys(moved.parent)
 
 
-def test_no_text_of_a_key_contains_the_private_key(file: KeyFile) -> None:
+def test_string_representations_do_not_contain_the_private_key(file: KeyFile) -> None:
     secret = file.path.read_text().splitlines()[1]
     for text in (repr(file.key), str(file.key), repr(read_keys(file.path.parent))):
         assert secret not in text
         assert "Private" not in text
 
 
-def test_without_cryptography_the_error_says_what_to_install(
+def test_without_cryptography_the_error_names_the_extra(
     file: KeyFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(zonekeys, "find_spec", lambda name: None)

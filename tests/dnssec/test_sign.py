@@ -1,4 +1,4 @@
-"""Signing a zone: which key signs what, what stays unsigned, what is kept from an earlier version.
+"""Zone signing: the keys for each RRset, unsigned RRsets, and signatures kept from an earlier version.
 
 ``tests/interop/test_signing.py`` shows that validators accept the result.
 """
@@ -68,7 +68,7 @@ def test_every_signature_verifies(keys: dict[Role, ZoneKey], roles: tuple[Role, 
 
 
 def test_rfc4035_2_2_glue_and_delegations_are_not_signed(keys: dict[Role, ZoneKey]) -> None:
-    """RFC 4035 2.2 and 2.3: glue has neither signature nor NSEC, and is not a type in the NSEC at the delegation."""
+    """RFC 4035 2.2 and 2.3: glue has no signature and no NSEC, and the delegation's NSEC does not list its type."""
     signed = signing.sign_example(keys[Role.CSK])
     assert tags(signed, "del", NS) == tags(signed, "del", A) == tags(signed, "ns.del", A) == tags(signed, "x.dname", A)
     assert tags(signed, "del", A) == set()
@@ -80,15 +80,15 @@ def test_rfc4035_2_2_glue_and_delegations_are_not_signed(keys: dict[Role, ZoneKe
 
 
 def test_rfc9077_3_nsec_has_the_ttl_of_a_negative_response(keys: dict[Role, ZoneKey]) -> None:
-    """RFC 9077 3: the lesser of the SOA's TTL and its minimum."""
+    """RFC 9077 3: this is the lesser of the TTL and the MINIMUM field of the SOA record."""
     low = dns.zone.from_text(signing.TEXT.replace("$TTL 3600", "$TTL 60"), relativize=False)
     signed = signing.sign_zone(low, [keys[Role.CSK]], now=signing.NOW, serial=7)
     assert {rdataset.ttl for _, rdataset in signed.iterate_rdatasets(NSEC)} == {60}
     assert {rdataset.ttl for _, rdataset in signing.sign_example(keys[Role.CSK]).iterate_rdatasets(NSEC)} == {300}
 
 
-def test_the_digest_is_of_the_whole_zone(keys: dict[Role, ZoneKey]) -> None:
-    """RFC 8976, glue included; a change of one octet is found."""
+def test_rfc8976_zonemd_covers_the_whole_zone(keys: dict[Role, ZoneKey]) -> None:
+    """The digest also covers glue; an additional address is detected."""
     signed = signing.sign_example(keys[Role.CSK], serial=99)
     signed.verify_digest()
     assert signed.find_rdataset(signing.ORIGIN, ZONEMD)[0].serial == 99
@@ -101,7 +101,7 @@ def test_the_digest_is_of_the_whole_zone(keys: dict[Role, ZoneKey]) -> None:
     )
 
 
-def test_signing_is_repeatable_and_leaves_its_input_unchanged(keys: dict[Role, ZoneKey]) -> None:
+def test_signing_is_deterministic_and_leaves_its_input_unchanged(keys: dict[Role, ZoneKey]) -> None:
     unsigned = signing.example_zone()
     texts = {
         text_of(signing.sign_zone(unsigned, [keys[role] for role in roles], now=signing.NOW, serial=8))
@@ -131,7 +131,7 @@ def test_signing_a_signed_zone_removes_the_records_of_old_keys(keys: dict[Role, 
         ({"policy": SigningPolicy(dnskey_ttl=60)}, False),
     ],
 )
-def test_when_a_signed_zone_is_current(keys: dict[Role, ZoneKey], change: dict[str, object], current: bool) -> None:
+def test_is_current_after_a_change(keys: dict[Role, ZoneKey], change: dict[str, object], current: bool) -> None:
     ksk, zsk = keys[Role.KSK], keys[Role.ZSK]
     old = dns.zone.from_text(text_of(signing.sign_example(ksk, zsk)), "example.", relativize=False)
     now = dns.zone.from_text(str(change.get("text", signing.TEXT)), relativize=False)
@@ -140,8 +140,8 @@ def test_when_a_signed_zone_is_current(keys: dict[Role, ZoneKey], change: dict[s
     assert is_current(view_zone(old), view_zone(now), KeySet((ksk, zsk)), policy) is current
 
 
-def test_other_keys_make_the_zone_outdated(keys: dict[Role, ZoneKey]) -> None:
-    """A retired key still signs and is in DNSKEY, but not in CDS."""
+def test_a_signed_zone_is_not_current_after_a_change_of_keys(keys: dict[Role, ZoneKey]) -> None:
+    """A retired key still signs and is in the DNSKEY RRset, but has no CDS record."""
     ksk, zsk, csk = (keys[role] for role in (Role.KSK, Role.ZSK, Role.CSK))
     old, plain = view_zone(signing.sign_example(ksk, zsk, csk)), view_zone(signing.example_zone())
     assert is_current(old, plain, KeySet((ksk, zsk, csk)), SigningPolicy())
@@ -150,7 +150,7 @@ def test_other_keys_make_the_zone_outdated(keys: dict[Role, ZoneKey]) -> None:
         assert not is_current(old, plain, KeySet(others), SigningPolicy())
 
 
-def test_cds_and_ds_are_for_the_active_keys(keys: dict[Role, ZoneKey]) -> None:
+def test_only_active_keys_have_cds_and_ds_records(keys: dict[Role, ZoneKey]) -> None:
     old = replace(keys[Role.KSK], state=KeyState.RETIRED)
     signed = signing.sign_example(old, keys[Role.ZSK], keys[Role.CSK])
     (entry,) = KeySet((old, keys[Role.ZSK], keys[Role.CSK])).entries
@@ -171,10 +171,10 @@ def test_a_policy_with_impossible_times_is_refused(times: dict[str, int]) -> Non
         SigningPolicy(**times)  # type: ignore[arg-type]
 
 
-def test_rfc4034_b_another_key_with_the_same_tag_keeps_no_signature(
+def test_rfc4034_b_signatures_of_another_key_with_the_same_tag_are_replaced(
     keys: dict[Role, ZoneKey], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A signature is kept only if the key itself was in the zone: tags are not unique."""
+    """Key tags are not unique, so a signature is kept only if the key itself was in the old zone."""
     old = signing.sign_example(keys[Role.CSK])
     other = replace(keys[Role.CSK], private=Algorithm.ED25519.private_class(ed25519.Ed25519PrivateKey.generate()))
     monkeypatch.setattr(ZoneKey, "tag", keys[Role.CSK].tag)
@@ -190,7 +190,7 @@ def test_rfc4034_b_another_key_with_the_same_tag_keeps_no_signature(
 @settings(deadline=None, max_examples=25)
 @given(st.integers(0, 10_000), st.booleans())
 def test_dnspython_accepts_any_signed_zone(seed: int, zonemd: bool) -> None:
-    """Signatures verify, exactly the authoritative RRsets are signed, the chain is closed, the digest is right."""
+    """All signatures and the digest are valid, only authoritative RRsets are signed, and the NSEC chain is closed."""
     plain = signing.random_view(seed)
     view = Renewal(signing.one_key(), SigningPolicy(zonemd=zonemd), signing.NOW).renew(plain, None)
     zone = signing.to_zone(view)
@@ -222,8 +222,8 @@ def test_dnspython_accepts_any_signed_zone(seed: int, zonemd: bool) -> None:
 
 @settings(deadline=None, max_examples=25)
 @given(st.integers(0, 10_000))
-def test_a_signed_zone_is_read_back_from_its_text(seed: int) -> None:
-    """The plain reader gives the same zone as dnspython, which is current, and whose signatures are kept."""
+def test_a_signed_zone_survives_writing_and_reading(seed: int) -> None:
+    """Both the plain reader and dnspython read the same zone; it is current, and its signatures are kept."""
     plain = signing.random_view(seed)
     view = Renewal(signing.one_key(), SigningPolicy(), signing.NOW).renew(plain, None)
     text = zonetext.to_text(view)

@@ -1,4 +1,4 @@
-"""Server cookies: the vectors of RFC 9018 and SipHash, the 32-bit overflow of the clock, and any bytes."""
+"""Server cookies: the vectors of RFC 9018 and SipHash, the 32-bit overflow of the clock, and random bytes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ SECRET = bytes(range(16))
 
 
 @pytest.mark.parametrize("case", VECTORS["siphash"], ids=lambda case: case["title"])
-def test_siphash(case: dict[str, str]) -> None:
+def test_siphash_vectors(case: dict[str, str]) -> None:
     assert siphash(bytes.fromhex(case["key"]), bytes.fromhex(case["data"])).to_bytes(8, "little").hex() == case["hash"]
 
 
 @pytest.mark.parametrize("case", VECTORS["cookie"], ids=lambda case: case["title"])
-def test_cookie(case: dict[str, Any]) -> None:
+def test_rfc9018_cookie_vectors(case: dict[str, Any]) -> None:
     secrets = [bytes.fromhex(secret) for secret in case["secrets"]]
     address = cookies.packed_address(case["client"])
     stamp = cookies.timestamp(case["now"])
@@ -62,14 +62,14 @@ def test_random_bytes_neither_verify_nor_raise(option: bytes, address: bytes, no
         assert len(answered) == 24
 
 
-def test_rfc9018_4_1_another_version_does_not_verify_even_with_the_right_hash() -> None:
+def test_rfc9018_4_1_another_version_is_invalid_even_with_a_correct_hash() -> None:
     client_cookie, head = bytes(8), bytes((2, 0, 0, 0, 0, 0, 0, 0))
     address = ipaddress.ip_address("192.0.2.1")
     forged = client_cookie + head + siphash(SECRET, client_cookie + head + address.packed).to_bytes(8, "little")
     assert not cookies.answer_cookie(forged, address.packed, [SECRET], cookies.timestamp(0))[1]
 
 
-def test_an_ipv6_zone_is_not_part_of_the_address() -> None:
+def test_packed_address_ignores_an_ipv6_zone() -> None:
     assert (
         cookies.packed_address("fe80::1%eth0")
         == cookies.packed_address("fe80::1")
@@ -79,6 +79,6 @@ def test_an_ipv6_zone_is_not_part_of_the_address() -> None:
 
 
 @pytest.mark.parametrize("secrets", [(b"short",), (SECRET, SECRET, SECRET), (SECRET, b"")])
-def test_invalid_secrets(secrets: tuple[bytes, ...]) -> None:
+def test_invalid_secrets_are_refused(secrets: tuple[bytes, ...]) -> None:
     with pytest.raises(ValueError, match="secret"):
         cookies.CookieSettings(secrets)

@@ -17,7 +17,7 @@ DAY = 1_795_176_000.0  # 2026-11-20, noon, UTC
         (1, 2, False),
         (0, 0xFFFFFFFF, True),
         (0x7FFFFFFF, 0, True),
-        (0x80000000, 0, False),  # RFC 1982 3.2: neither is after the other
+        (0x80000000, 0, False),  # RFC 1982 3.2: the order is undefined
         (0, 0x80000000, False),
     ],
 )
@@ -31,19 +31,19 @@ def test_rfc1982_comparison(serial: int, other: int, after: bool) -> None:
         ("date", None, 2026112000),
         ("date", 2026111905, 2026112000),
         ("date", 2026112000, 2026112001),
-        ("date", 2026112150, 2026112151),  # the clock went back
+        ("date", 2026112150, 2026112151),  # the clock was set back
         ("unix", None, int(DAY)),
         ("unix", int(DAY), int(DAY) + 1),
-        ("unix", 0xFFFF_FFFF, int(DAY)),  # RFC 1982: just ahead, the long way round
-        ("date", 4_000_000_000, 4_000_000_001),  # and here it is behind
+        ("unix", 0xFFFF_FFFF, int(DAY)),  # RFC 1982: the time is newer than the previous serial
+        ("date", 4_000_000_000, 4_000_000_001),  # the date is older than the previous serial
         ("42", 2026112000, 42),
     ],
 )
-def test_serials_only_go_forward(style: str, previous: int | None, serial: int) -> None:
+def test_next_serial_by_style(style: str, previous: int | None, serial: int) -> None:
     assert next_serial(style, DAY, previous) == serial
 
 
 @pytest.mark.parametrize("style", ["", "yesterday", "-1", "4294967296", "1.5"])
-def test_no_serial(style: str) -> None:
+def test_invalid_serial_style_is_refused(style: str) -> None:
     with pytest.raises(ValueError, match="serial"):
         next_serial(style, DAY)

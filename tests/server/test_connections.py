@@ -1,4 +1,4 @@
-"""DNS over TLS on real sockets (RFC 7858), its limits, and the replacement of its certificate."""
+"""DNS over TLS on real sockets (RFC 7858), the limits of connections, and certificate reloads."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def settings_in(directory: Path) -> TlsConfig:
 
 @contextlib.contextmanager
 def serving_tls(directory: Path) -> Iterator[tuple[int, Daemon, Running]]:
-    """A daemon with DNS over TLS alone; its port."""
+    """Run a daemon that serves only DNS over TLS. Yields its port first."""
     daemon = daemon_of(streams.SNAPSHOT, tls=settings_in(directory))
     with answering(daemon) as running:
         yield daemon.tls_bound[0].port, daemon, running
@@ -91,7 +91,7 @@ def test_rfc7858_3_1_alpn_is_dot_and_tls_is_1_3(port: int, directory: Path) -> N
         assert streams.ask(sock).id == streams.QUERY.id
 
 
-def test_rfc9325_tls_1_2_is_spoken_and_1_1_is_not(port: int, directory: Path) -> None:
+def test_rfc9325_tls_1_2_is_accepted_and_tls_1_1_is_refused(port: int, directory: Path) -> None:
     context = client_context(directory)
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     with context.wrap_socket(streams.connect(port), server_hostname="ns1.example") as sock:
@@ -108,10 +108,10 @@ def test_rfc9325_tls_1_2_is_spoken_and_1_1_is_not(port: int, directory: Path) ->
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("how", ["close_notify", "close_notify and FIN", "FIN"])
-def test_a_client_that_has_closed_its_side_gets_the_responses_of_one_turn(
+def test_a_half_closed_connection_gets_all_responses(
     port: int, directory: Path, version: ssl.TLSVersion, how: str
 ) -> None:
-    """RFC 5246 7.2.1: close_notify is answered by an end. All of it in one segment, so no query was read before."""
+    """RFC 5246 7.2.1: close_notify ends both directions. The client sends queries and end in one segment."""
     context = client_context(directory)
     context.maximum_version = version
     coming, going = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -131,7 +131,7 @@ def test_a_client_that_has_closed_its_side_gets_the_responses_of_one_turn(
         step(tls.do_handshake)
         for number in range(20):
             tls.write(streams.FRAME[:2] + number.to_bytes(2, "big") + streams.FRAME[4:])
-        tls.write(streams.BIG_FRAME)  # the last of the turn
+        tls.write(streams.BIG_FRAME)  # the last query of the turn
         if how != "FIN":
             with contextlib.suppress(ssl.SSLWantReadError):
                 tls.unwrap()
@@ -162,12 +162,12 @@ def test_rfc8467_responses_are_padded_and_have_keepalive(port: int, directory: P
     [streams.FRAME, b"\x16\x03\x01", b"GET / HTTP/1.1\r\n\r\n", b"\0" * 100, b""],
     ids=["DNS over TCP", "half a record", "HTTP", "zeros", "nothing"],
 )
-def test_data_that_is_not_tls_ends_its_connection_only(port: int, directory: Path, octets: bytes) -> None:
+def test_data_that_is_not_tls_ends_only_its_own_connection(port: int, directory: Path, octets: bytes) -> None:
     with streams.connect(port) as sock:
         sock.sendall(octets)
         sock.shutdown(socket.SHUT_WR)
         with contextlib.suppress(ConnectionError):
-            while sock.recv(4096):  # an alert, then the end
+            while sock.recv(4096):  # a TLS alert, then the end of the stream
                 pass
     with connect_tls(port, directory) as sock:
         assert streams.ask(sock).id == streams.QUERY.id
@@ -188,7 +188,7 @@ def test_a_handshake_counts_as_a_connection(directory: Path) -> None:
 
 
 def hello() -> bytes:
-    """How a handshake begins."""
+    """Return the first message of a TLS handshake."""
     going = ssl.MemoryBIO()
     with contextlib.suppress(ssl.SSLWantReadError):
         ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), going, server_hostname="ns1.example").do_handshake()
@@ -196,7 +196,7 @@ def hello() -> bytes:
 
 
 @pytest.mark.parametrize("said", [b"", hello()[:20], hello()], ids=["nothing", "half a hello", "a hello"])
-def test_a_connection_closed_in_its_handshake_leaves_nothing_behind(directory: Path, said: bytes) -> None:
+def test_connections_closed_during_the_handshake_are_released(directory: Path, said: bytes) -> None:
     with listening_tls(directory, max_connections=2) as server, contextlib.ExitStack() as stack:
         socks = []
         for _ in range(40):
@@ -204,14 +204,14 @@ def test_a_connection_closed_in_its_handshake_leaves_nothing_behind(directory: P
             socks[-1].sendall(said)
         streams.wait_for(lambda: server.counters.accepted == 40)
         for sock in socks[:-2]:
-            while not streams.is_closed(sock):  # the server's part of the handshake
+            while not streams.is_closed(sock):  # skip the server's handshake messages
                 pass
         streams.wait_for(lambda: (server.counters.open, server.counters.shed) == (2, 38))
         with connect_tls(server.port, directory) as secure:
             assert streams.ask(secure).id == streams.QUERY.id
 
 
-def test_a_slow_handshake_is_disconnected_at_its_time_limit(directory: Path) -> None:
+def test_a_slow_handshake_is_disconnected_at_the_time_limit(directory: Path) -> None:
     with listening_tls(directory, HANDSHAKE_TIMEOUT=0.2, max_per_client=100) as server, contextlib.ExitStack() as stack:
         slow = [stack.enter_context(streams.connect(server.port)) for _ in range(50)]
         streams.wait_for(lambda: server.counters.accepted == 50)
@@ -225,7 +225,7 @@ def test_a_slow_handshake_is_disconnected_at_its_time_limit(directory: Path) -> 
         streams.wait_for(lambda: not server.counters.open)
 
 
-def test_a_stop_ends_handshakes(directory: Path) -> None:
+def test_stop_ends_handshakes(directory: Path) -> None:
     with listening_tls(directory) as server, contextlib.ExitStack() as stack:
         socks = [stack.enter_context(streams.connect(server.port)) for _ in range(10)]
         for sock in socks[:5]:
@@ -241,7 +241,7 @@ def test_a_stop_ends_handshakes(directory: Path) -> None:
         assert streams.is_closed(begun)
 
 
-# --- both over TCP and over TLS
+# --- over both TCP and TLS
 
 
 @pytest.fixture(params=[False, True], ids=["TCP", "TLS"])
@@ -253,13 +253,13 @@ def secure(request: pytest.FixtureRequest) -> bool:
 def dialled(
     directory: Path, secure: bool, **limits: Any
 ) -> Iterator[tuple[streams.Listening, Callable[[], socket.socket]]]:
-    """A listener, and how to connect to it."""
+    """Yield a listener, and a function that connects to it."""
     with listening_tls(directory, **limits) if secure else streams.listening(**limits) as server:
         yield server, lambda: connect_tls(server.port, directory) if secure else streams.connect(server.port)
 
 
-def test_a_slow_reader_costs_some_messages_and_is_disconnected(directory: Path, secure: bool) -> None:
-    """It asks for a gigabyte and reads nothing: what waits for it stays small, and others are answered."""
+def test_a_client_that_does_not_read_costs_little_memory_and_is_disconnected(directory: Path, secure: bool) -> None:
+    """It requests a gigabyte and reads nothing; meanwhile, other clients are answered."""
 
     def dial() -> socket.socket:
         if secure:
@@ -282,7 +282,7 @@ def test_a_slow_reader_costs_some_messages_and_is_disconnected(directory: Path, 
 
 
 def test_a_closed_connection_leaves_no_reference_cycle(directory: Path, secure: bool) -> None:
-    """One for each connection would have the collector run all the time, and TLS takes some 50 KB."""
+    """With cycles, the garbage collector would have to free each connection, which takes about 50 KB with TLS."""
 
     def open_ones() -> int:
         return sum(isinstance(each, Stream | ssl.SSLObject) for each in gc.get_objects())
@@ -305,7 +305,7 @@ def test_a_closed_connection_leaves_no_reference_cycle(directory: Path, secure: 
         gc.enable()
 
 
-def test_abandoned_connections_and_handshakes_leave_nothing_behind(directory: Path, secure: bool) -> None:
+def test_abandoned_connections_and_handshakes_are_released(directory: Path, secure: bool) -> None:
     begun = hello() if secure else streams.FRAME * 3
     with dialled(directory, secure, max_per_client=1000, max_connections=1000) as (server, dial):
         for number in range(200):
@@ -319,17 +319,17 @@ def test_abandoned_connections_and_handshakes_leave_nothing_behind(directory: Pa
 
 
 def test_rfc7766_6_2_3_idle_connections_are_closed(directory: Path, secure: bool) -> None:
-    """With close_notify (RFC 8446 6.1): otherwise the stream might have been truncated by an attacker."""
+    """TLS streams end with close_notify (RFC 8446 6.1), so that the client can exclude truncation by an attacker."""
     with dialled(directory, secure, idle_timeout=0.2) as (_, dial), dial() as silent, dial() as trickling:
         with contextlib.suppress(OSError):
-            for octet in streams.FRAME[:-1]:  # never silent for long, and never done
+            for octet in streams.FRAME[:-1]:  # never idle for long, but never complete
                 trickling.sendall(bytes((octet,)))
                 time.sleep(0.02)
         assert silent.recv(1) == b""
         assert streams.is_closed(trickling)
 
 
-def test_a_new_certificate_applies_to_new_connections_and_a_bad_one_to_none(
+def test_a_reload_uses_a_new_certificate_and_ignores_a_bad_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "maptr.serve")
@@ -361,7 +361,7 @@ def test_a_new_certificate_applies_to_new_connections_and_a_bad_one_to_none(
 
 
 @pytest.mark.parametrize("fault", ["no certificate", "no key", "nonsense", "another key", "encrypted"])
-def test_an_unusable_certificate_is_an_error_that_names_its_file(tmp_path: Path, fault: str) -> None:
+def test_the_error_for_an_unusable_certificate_names_the_file(tmp_path: Path, fault: str) -> None:
     write_certificate(tmp_path, passphrase=b"secret" if fault == "encrypted" else None)
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     match fault:
@@ -377,7 +377,7 @@ def test_an_unusable_certificate_is_an_error_that_names_its_file(tmp_path: Path,
         Certificate(certificate, key)
 
 
-def test_ipv6_clients_are_counted_by_their_link() -> None:
+def test_ipv6_clients_are_counted_by_64_bit_prefix() -> None:
     async def admitted(*clients: str) -> list[bool]:
         connections = Connections(TcpConfig(max_per_client=1), Counters())
         return [connections.admit(Stream(lambda _: (), connections), client) for client in clients]

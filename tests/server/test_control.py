@@ -34,7 +34,7 @@ from tests.support.waiting import until
 
 
 def told(site: Site, *arguments: str) -> tuple[int, str, str]:
-    """The exit code of a command, its data and its messages."""
+    """Run a command, and return its exit code, stdout and stderr."""
     result = site.run(*arguments)
     return result.exit_code, result.stdout, result.stderr
 
@@ -63,7 +63,9 @@ def test_reload_and_status(site: Site) -> None:
     assert shown[6].endswith(" open, 1 accepted, 0 refused, 0 closed to make room")
 
 
-REFUSED: list[tuple[Callable[[int], str] | None, str, bool]] = [  # the zone after a serial, the reason, can be forced
+REFUSED: list[
+    tuple[Callable[[int], str] | None, str, bool]
+] = [  # a function from the old serial to the zone text, the reason, whether --force helps
     (lambda was: "nonsense\n", "a.test.zone:1: ", False),
     (lambda was: zone_text(was + 1) + "x DNAME y\na.x A 192.0.2.1\n", "below-dname", False),
     (lambda was: zone_text(was, "192.0.2.2"), "did not advance while the zone changed (1 RRset)", True),
@@ -79,7 +81,7 @@ REFUSED: list[tuple[Callable[[int], str] | None, str, bool]] = [  # the zone aft
 
 
 def test_a_refused_zone_leaves_the_old_one(site: Site) -> None:
-    """With the reason in the command, its exit code, the log and the status, and the other zone reloaded."""
+    """The command, its exit code, the log and the status show the reason; the other zone is reloaded."""
     port = site.start()
     for was, (text, reason, forced) in zip(itertools.count(1, 3), REFUSED, strict=False):
         site.write_zone("b.test", zone_text(was + 1, f"192.0.2.{was + 100}"))
@@ -127,8 +129,8 @@ def test_a_bad_zone_at_the_start_is_servfail_while_others_are_served(site: Site,
     assert address_of("ns.a.test.", port) == "192.0.2.1"
 
 
-def test_a_bad_record_is_reported_as_by_zone_check(site: Site) -> None:
-    """By a start, a reload and --check-config; so is what is wrong with a zone as a whole."""
+def test_start_and_reload_report_findings_as_zone_check_does(site: Site) -> None:
+    """So does --check-config; the findings are about a record or about the zone as a whole."""
     path = site.directory / "a.test.zone"
 
     def said(text: str, kind: str) -> str:
@@ -190,7 +192,7 @@ def test_a_bad_configuration_leaves_everything(site: Site) -> None:
         assert site.status()["alarms"] == []
 
 
-def test_the_default_paths_of_the_socket_are_tried(site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_default_paths_of_the_control_socket(site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     site.start()
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -220,7 +222,7 @@ def test_the_default_paths_of_the_socket_are_tried(site: Site, monkeypatch: pyte
     assert (result.exit_code, result.stderr) == (3, f"maptr: not running: {reason}\n")
 
 
-def test_the_socket_of_a_killed_server_is_reported_as_such(tmp_path: Path) -> None:
+def test_status_says_that_a_server_was_killed(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as sock:
         sock.bind(str(tmp_path / "s"))
     (tmp_path / "maptr.toml").write_text("[serve]\ncontrol = 's'\n")
@@ -238,7 +240,7 @@ def test_status_shows_the_serial_and_age_of_each_secondary(site: Site) -> None:
         secondary.bind(("127.0.0.1", 0))
         secondary.settimeout(PATIENCE)
         port = secondary.getsockname()[1]
-        site.configure(f"notify = ['127.0.0.1:{port}', '127.0.0.2:{port}']")  # of the second zone
+        site.configure(f"notify = ['127.0.0.1:{port}', '127.0.0.2:{port}']")  # a setting of the second zone
         site.start()
         query, client = secondary.recvfrom(65535)
         secondary.sendto(dns.message.make_response(dns.message.from_wire(query)).to_wire(), client)
@@ -257,7 +259,7 @@ def test_status_shows_the_serial_and_age_of_each_secondary(site: Site) -> None:
     assert f"  secondary 127.0.0.2:{port} no serial acknowledged, NOTIFY pending" in shown
 
 
-def test_not_running_is_3(site: Site) -> None:
+def test_exit_code_3_if_no_server_is_running(site: Site) -> None:
     for command in ("status", "reload"):
         code, _, message = told(site, command)
         assert (code, message[:20]) == (3, "maptr: not running: ")
@@ -267,7 +269,7 @@ def test_not_running_is_3(site: Site) -> None:
     assert site.run("status").exit_code == 8
 
 
-def test_without_a_configuration_a_socket_needs_its_option(site: Site) -> None:
+def test_without_a_configuration_the_socket_needs_the_control_option(site: Site) -> None:
     zone = f"a.test={site.directory}/a.test.zone"
     site.launch("--zone", zone, "--listen", "127.0.0.1:0", "--control", str(site.socket)).ready()
     result = CliRunner().invoke(main, ["status", "--control", str(site.socket), "--json"])
@@ -320,14 +322,14 @@ def test_invalid_requests_get_an_error(site: Site) -> None:
     for request_line in (
         *(b"\n", b"x\n", b"[]\n", b'{"command": "no"}\n', b"[" * 4000 + b"\n", b"x" * 5000 + b"\n", b"\xff\n"),
         *(b'{"command": "reload", "zone": 1}\n', b'{"command": "reload", "force": "yes"}\n'),
-        b'{"command": "status"}',  # cut before its end
+        b'{"command": "status"}',  # without a newline
     ):
         reply = json.loads(converse(connected(site.socket), request_line, shut=True))
         assert set(reply) == {"error"}, request_line
     assert site.run("status").exit_code == 0
 
 
-def test_two_servers_do_not_share_a_socket(site: Site) -> None:
+def test_a_second_server_on_the_same_socket_does_not_start(site: Site) -> None:
     site.start()
     second = site.launch("--config", str(site.config))
     assert second.process.wait(PATIENCE) == 1
@@ -371,6 +373,6 @@ def test_systemd_is_notified(site: Site, abstract: bool, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("path", ["", "relative", "/nonexistent/notify"])
-def test_a_missing_systemd_is_no_error(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notify_without_systemd_returns_false(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", path)
     assert not process.notify(process.READY)

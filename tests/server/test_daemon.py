@@ -36,7 +36,7 @@ def test_the_server_logs_its_addresses_and_stops_cleanly(start: Start, options: 
     assert server.lines[-1] == "maptr: stopped"
 
 
-# --- checks and refusals, in process where no socket is opened
+# --- --check-config and refused starts, in this process
 
 
 def test_check_config_checks_the_certificate(zone_file: Path, tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_check_config_checks_the_certificate(zone_file: Path, tmp_path: Path) ->
     assert result.exit_code == 0
     assert result.stdout.splitlines()[-1] == "listen [::1]:853 (tls)"
     (tmp_path / "tls.crt").write_text("nonsense")
-    for check in ([], ["--check-config"]):  # the first binds before it looks
+    for check in ([], ["--check-config"]):  # a start binds the sockets before it reads the certificate
         result = run(*zone, "--listen", "127.0.0.1:0", "--tls-listen", "[::1]:0", *check)
         assert result.exit_code == 1
         assert result.stderr.startswith(f"maptr: {tmp_path}/tls.crt with {tmp_path}/tls.key: no usable pair: ")
@@ -83,7 +83,7 @@ def run(*arguments: str) -> Result:
         ),
     ],
 )
-def test_check_config_prints_what_would_be_served_or_the_error(
+def test_check_config_prints_zones_and_addresses_or_the_error(
     arguments: list[str], text: str, code: int, said: str, zone_file: Path
 ) -> None:
     zone_file.write_text(text)
@@ -104,7 +104,7 @@ def test_check_config_prints_what_would_be_served_or_the_error(
         ('state = "new/state"', "cannot be written to by this user"),
     ],
 )
-def test_check_config_finds_addresses_and_paths_that_a_start_could_not_use(
+def test_check_config_reports_unusable_addresses_and_paths(
     settings: str, reason: str, zone_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.access", lambda *_: False)  # root may write anywhere
@@ -117,7 +117,7 @@ def test_check_config_finds_addresses_and_paths_that_a_start_could_not_use(
 
 
 @pytest.mark.parametrize("options", [["--check-config"], []])
-def test_a_start_and_a_check_report_every_error(options: list[str], tmp_path: Path) -> None:
+def test_start_and_check_config_report_every_error(options: list[str], tmp_path: Path) -> None:
     file = tmp_path / "maptr.toml"
     file.write_text(
         '[serve]\nlisten = ["127.0.0.1:0"]\nlisen = []\nuser = "no-such-user"\n'
@@ -139,7 +139,7 @@ def test_a_start_and_a_check_report_every_error(options: list[str], tmp_path: Pa
     assert result.exit_code == 1
 
 
-def test_check_config_names_a_missing_key_folder_but_no_missing_table(tmp_path: Path) -> None:
+def test_check_config_reports_a_missing_key_folder_but_not_a_missing_table(tmp_path: Path) -> None:
     config = tmp_path / "maptr.toml"
     config.write_text(
         '[serve]\nstate = "state"\n[table]\nfile = "naans"\nurl = "https://registry.example/naans.json"\n'
@@ -157,8 +157,8 @@ def test_check_config_names_a_missing_key_folder_but_no_missing_table(tmp_path: 
     assert not (tmp_path / "state").exists()
 
 
-def test_a_state_folder_belongs_to_one_server(start: Start, options: list[str], tmp_path: Path) -> None:
-    """Two would overwrite each other's serials; the lock goes with the process, also when that is killed."""
+def test_a_state_folder_is_locked_by_one_server(start: Start, options: list[str], tmp_path: Path) -> None:
+    """Two servers would overwrite each other's serials. The lock ends with the process, even if that is killed."""
     options += ["--state", str(tmp_path)]
     first = start(*options)
     first.ready()
@@ -171,7 +171,7 @@ def test_a_state_folder_belongs_to_one_server(start: Start, options: list[str], 
 
 
 def test_a_read_only_state_folder_is_not_locked(tmp_path: Path) -> None:
-    """The error is logged when a file is to be written; the zones are served."""
+    """A later write error is logged; the zones are served."""
     file = tmp_path / "maptr.toml"
     file.write_text('[serve]\nstate = "state"\n')
     config = configuration.load(file, environment={})
@@ -183,7 +183,7 @@ def test_a_read_only_state_folder_is_not_locked(tmp_path: Path) -> None:
     assert not (lock.parent / "elsewhere").exists()
 
 
-# --- signals while it starts or reloads
+# --- signals during a start or reload
 
 SLOW = """
 import os, sys, time
@@ -205,7 +205,7 @@ main(sys.argv[1:], prog_name="maptr")
 
 
 class SlowMaptr(Maptr):
-    """A server that, after reading its zones, waits for a file ``go`` in its directory."""
+    """A server that reads its zones and then waits for the file ``go`` in its directory."""
 
     starts_at_once = False
 
@@ -218,7 +218,7 @@ class SlowMaptr(Maptr):
 
 @pytest.fixture
 def slow(zone_file: Path) -> Iterator[Maptr]:
-    """A server that has read its zones."""
+    """Yield a server that has read its zones, but is not ready."""
     server = SlowMaptr({"a.test": zone_file}).launch()
     server.wait_for("zones are read")
     yield server
@@ -226,7 +226,7 @@ def slow(zone_file: Path) -> Iterator[Maptr]:
 
 
 def test_signals_during_the_start_are_handled_once_ready(slow: Maptr, zone_file: Path) -> None:
-    """SIGHUP reads what changed since the zones were read; the signals of other servers do not end this one."""
+    """SIGHUP reads changed zones again; SIGUSR1 and SIGUSR2 do not end the server."""
     zone_file.write_text(zone_text(2))
     for number in signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2:
         slow.process.send_signal(number)
@@ -268,7 +268,7 @@ def test_signals_are_unblocked_at_the_end_of_the_context() -> None:
     assert not held()
 
 
-# --- a setting of earlier versions
+# --- a setting from earlier versions
 
 
 @pytest.mark.parametrize("workers", [1, 2])

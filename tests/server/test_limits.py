@@ -39,7 +39,7 @@ def answers(
 
 
 @pytest.mark.parametrize("name", ["ns.example.", "#.example.", "#.w.example.", "#.other."])
-def test_a_flood_from_one_address_is_limited_for_any_names(name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_flood_is_limited_for_names_of_every_kind(name: str, caplog: pytest.LogCaptureFixture) -> None:
     responder = limited(5)
     given_replies = [reply for reply in answers(responder, 105, name) if reply is not None]
     truncated = [reply for reply in given_replies if dns.message.from_wire(reply).flags & dns.flags.TC]
@@ -64,7 +64,7 @@ def test_a_client_with_a_valid_cookie_is_not_limited() -> None:
     assert all(responder.answer(wire, Transport.UDP, CLIENT, Counters()) for _ in range(50))
 
 
-def test_a_client_with_a_valid_signature_is_not_limited() -> None:
+def test_a_client_with_a_valid_tsig_is_not_limited() -> None:
     key = TsigKey((b"k",), "hmac-sha256", bytes(32))
     responder = limited()
     responder.swap(ServerState(SNAPSHOT, Access(keys={key.name: key}), responder.context))
@@ -116,13 +116,13 @@ def query(name: str, rdtype: str = "NAPTR", edns: int = 0, **options: object) ->
         (query("elsewhere."), "REFUSED"),
         (query("ark.arpa.")[:11], "dropped"),
         (query("ark.arpa.")[:-3], "FORMERR"),
-        # An UPDATE cut short, whose ID is the number of the type TSIG.
+        # A truncated UPDATE, whose ID is the number of the type TSIG.
         (bytes.fromhex("00fa28000001000004000000") + b"\3ark\4arpa\0\0\6\0\1", "REFUSED"),
         (query("ark.arpa.", options=[dns.edns.GenericOption(dns.edns.OptionType.COOKIE, b"12345678")]), "BADCOOKIE"),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",  # a query has another number each time
+    ids=lambda value: value if isinstance(value, str) else "",  # the IDs of queries are random
 )
-def test_a_response_is_counted_under_the_rcode_that_a_client_reads(asked: bytes, result: str) -> None:
+def test_a_response_is_counted_under_its_full_rcode(asked: bytes, result: str) -> None:
     responder = responding(context={"cookies": CookieSettings((b"0123456789abcdef",), required=True)})
     counters = Counters()
     for count in (1, 2):  # the second time it may be ready
@@ -132,7 +132,7 @@ def test_a_response_is_counted_under_the_rcode_that_a_client_reads(asked: bytes,
         assert dns.rcode.to_text(dns.message.from_wire(reply, ignore_trailing=True).rcode()).startswith(result[:7])
 
 
-def test_rfc6891_badvers_without_a_question() -> None:
+def test_rfc6891_badvers_is_counted_without_a_question() -> None:
     reply = bytes.fromhex("0001 8000 0000 0000 0000 0001 00 0029 04d0 01000000 0000")
     counters = Counters()
     counters.count(Transport.TCP, reply)

@@ -47,7 +47,7 @@ def test_udp_truncates_and_tcp_does_not(port: int) -> None:
     assert len(reply.answer[0]) == 250
 
 
-def test_several_addresses_of_both_families() -> None:
+def test_listening_on_several_ipv4_and_ipv6_addresses() -> None:
     with streams.serving(Address("127.0.0.1", 0), Address("::1", 0), Address("127.0.0.2", 0)) as daemon:
         assert len(daemon.bound) == 3
         for address in daemon.bound:
@@ -59,7 +59,7 @@ def test_several_addresses_of_both_families() -> None:
 @pytest.mark.parametrize(
     ("host", "asked"), [("0.0.0.0", ["127.0.0.1", "127.0.0.2", "127.0.0.9", "127.0.0.1"]), ("::", ["::1"])]
 )
-def test_replies_leave_from_the_address_that_was_asked(
+def test_the_source_of_a_response_is_the_destination_of_its_query(
     batched: bool, host: str, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not batched:
@@ -69,7 +69,7 @@ def test_replies_leave_from_the_address_that_was_asked(
         socks = [stack.enter_context(socket.socket(family, socket.SOCK_DGRAM)) for _ in asked]
         for sock, address in zip(socks, asked, strict=True):
             sock.settimeout(PATIENCE)
-            sock.connect((address, daemon.bound[0].port))  # takes nothing from any other address
+            sock.connect((address, daemon.bound[0].port))  # receives nothing from other addresses
         for _ in range(3):
             for sock in socks:
                 sock.send(streams.WIRE)
@@ -118,7 +118,7 @@ def test_at_the_limit_the_longest_idle_connection_is_closed() -> None:
             streams.ask(one)
 
 
-def test_an_internal_error_drops_its_query_only_on_every_transport(
+def test_an_internal_error_drops_only_its_query_on_every_transport(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     responder = streams.responding()
@@ -131,7 +131,7 @@ def test_an_internal_error_drops_its_query_only_on_every_transport(
 
 
 @pytest.mark.parametrize("over_tcp", [False, True])
-def test_under_dnslibs_stock_server(over_tcp: bool) -> None:
+def test_responses_with_dnslibs_stock_server(over_tcp: bool) -> None:
     server = DNSServer(
         MaptrResolver(streams.SNAPSHOT), "127.0.0.1", 0, tcp=over_tcp, logger=DNSLogger("-request,-reply")
     )
@@ -155,7 +155,7 @@ def test_under_dnslibs_stock_server(over_tcp: bool) -> None:
         server.thread.join(PATIENCE)
 
 
-def test_rfc5936_a_transfer_and_a_query_pipelined_after_it() -> None:
+def test_rfc5936_a_query_pipelined_after_a_transfer() -> None:
     with streams.transferring() as daemon, streams.connect(daemon.bound[0].port) as sock:
         sock.sendall(streams.frame(dns.message.make_query("ark.arpa.", "AXFR")) + streams.FRAME)
         records, soas = 0, 0
@@ -168,7 +168,7 @@ def test_rfc5936_a_transfer_and_a_query_pipelined_after_it() -> None:
 
 
 def test_a_transfer_continues_with_the_old_zone_after_a_reload() -> None:
-    """The client reads no more than the first message before the zone is another one."""
+    """The client reads only the first message before the zone is replaced."""
     with streams.transferring() as daemon, streams.connect(daemon.bound[0].port) as sock:
         sock.sendall(streams.frame(dns.message.make_query("ark.arpa.", "AXFR")))
         records = sum(map(len, streams.receive_message(sock).answer))
@@ -188,7 +188,7 @@ def test_queries_are_answered_while_a_zone_is_transferred() -> None:
 
 
 class Endless(Responder):
-    """Answers a query with its own bytes, or with messages without end, and counts those by the query's first byte."""
+    """Answers with the query itself, or with endless messages, which it counts by the query's first byte."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -205,7 +205,7 @@ class Endless(Responder):
 
 
 def test_transfers_of_all_listeners_progress_evenly() -> None:
-    """One transfer by the second address, beside five by the first, gets no more of the server than each of those."""
+    """One transfer on the second listener progresses no faster than each of five on the first."""
     responder, running, released = Endless(), Running(), threading.Event()
     listeners = Listeners(responder, limits=TcpConfig(), certificate=None)
     sockets = Sockets()
@@ -229,7 +229,7 @@ def test_transfers_of_all_listeners_progress_evenly() -> None:
 
 
 def test_queries_sent_before_the_connection_is_accepted_are_answered() -> None:
-    """The kernel has all of it before the listener looks: query, two queries and the end of the stream, or half."""
+    """The kernel receives one query, two queries and the end of the stream, or half a query before the accept."""
     with streams.listening(start=False) as server, contextlib.ExitStack() as stack:
         one, two, half, nothing, gone = (stack.enter_context(streams.connect(server.port)) for _ in range(5))
         one.sendall(streams.FRAME)
@@ -244,7 +244,7 @@ def test_queries_sent_before_the_connection_is_accepted_are_answered() -> None:
         assert streams.receive_message(two).id == streams.QUERY.id
         assert len(streams.receive_message(two).answer[0]) == 250
         assert streams.is_closed(two)
-        streams.wait_for(lambda: server.counters.open == 3)  # two has its end, and gone is gone
+        streams.wait_for(lambda: server.counters.open == 3)  # "two" and "gone" are closed
         half.sendall(streams.FRAME[-1:])
         one.sendall(streams.FRAME)
         nothing.sendall(streams.FRAME)
@@ -253,7 +253,7 @@ def test_queries_sent_before_the_connection_is_accepted_are_answered() -> None:
 
 
 def test_a_flood_of_connections_stays_within_the_limits() -> None:
-    """Of one client beyond its own: refused. Beyond all: the longest idle make room, and the last is answered."""
+    """Connections over the limit per client are refused; over the total limit, the longest idle ones are closed."""
     with streams.listening(max_connections=20, max_per_client=15) as server, contextlib.ExitStack() as stack:
         socks = [
             stack.enter_context(
@@ -264,7 +264,7 @@ def test_a_flood_of_connections_stays_within_the_limits() -> None:
         ]
         counters = server.counters
         streams.wait_for(lambda: counters.accepted + counters.refused == 90)
-        # 15 of the first; 15 of the second, ten of the first making room; 15 of the third, and the rest of the first.
+        # 15 each. The second's close 10 of the first's; the third's close the other 5 and 10 of the second's.
         assert (counters.accepted, counters.refused, counters.shed, counters.open) == (45, 45, 25, 20)
         assert streams.ask(socks[60]).id == streams.QUERY.id
         assert streams.is_closed(socks[0])
@@ -275,7 +275,7 @@ def test_a_flood_of_connections_stays_within_the_limits() -> None:
 def test_connections_wait_for_a_file_descriptor(
     has_idle: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Until there is one, or by closing the connection that is idle for longest."""
+    """The server waits until there is one, or closes the connection that has been idle longest."""
     monkeypatch.setattr("maptr.server.stream.ACCEPT_PAUSE", 0.05)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with streams.listening() as server, contextlib.ExitStack() as stack:
@@ -296,7 +296,7 @@ def test_connections_wait_for_a_file_descriptor(
     assert server.counters.shed == len(idle)
 
 
-def test_queries_are_answered_beside_five_hundred_idle_connections() -> None:
+def test_queries_are_answered_with_five_hundred_idle_connections() -> None:
     with streams.listening(max_connections=600, max_per_client=600) as server, contextlib.ExitStack() as stack:
         idle = [stack.enter_context(streams.connect(server.port)) for _ in range(500)]
         for _ in range(50):

@@ -1,4 +1,4 @@
-"""Metrics and health: scrapes read by Prometheus's own parser, agreement with the status, and hostile clients."""
+"""Metrics and health check: output parsed by prometheus-client, agreement with the status, and hostile clients."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def samples(text: str) -> Samples:
-    """Value by name and sorted labels; each once."""
+    """Return the values by name and sorted labels. Each may occur only once."""
     found: Samples = {}
     for family in parser.text_string_to_metric_families(text):
         for sample in family.samples:
@@ -62,7 +62,7 @@ def get(port: int, path: str, method: str = "GET") -> tuple[int, str]:
 
 
 class Scraped:
-    """A running server and where its metrics are."""
+    """A running server with metrics, and its ports."""
 
     def __init__(self, site: Site, serve: str = "", extra: str = "") -> None:
         self.site = site
@@ -100,7 +100,7 @@ def test_a_scrape_has_the_values_of_the_status(scraped: Scraped) -> None:
     status: Any = scraped.site.status()
     assert status["metrics"] == f"127.0.0.1:{scraped.port}"
     again = samples(metrics.render(status).decode())
-    for name in ("uptime_seconds", "connections"):  # which differ from one moment to the next
+    for name in ("uptime_seconds", "connections"):  # these change all the time
         del again[f"maptr_{name}", ()], found[f"maptr_{name}", ()]
     assert again == found
 
@@ -135,8 +135,8 @@ def test_a_zone_that_never_loaded_is_unhealthy(site: Site) -> None:
     assert not any(name == "maptr_zone_refused" for name, _ in scraped.scrape())
 
 
-def test_signed_zones_and_signing_that_fails(site: Site) -> None:
-    """With a reload between, over which the counters continue."""
+def test_metrics_of_signed_zones_and_failed_signing(site: Site) -> None:
+    """The counters continue over a reload."""
     pytest.importorskip("cryptography", reason="signing needs maptr[dnssec]")
     key = add_key(site.directory / "keys", Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
     signing = 'keys = "keys"\nsigning.lifetime = "1d"\nsigning.refresh = "1h"\n'
@@ -165,7 +165,7 @@ def test_signed_zones_and_signing_that_fails(site: Site) -> None:
 
 
 def test_metric_names_are_documented_and_follow_the_conventions(scraped: Scraped) -> None:
-    """As promtool lints them, and by promtool itself where it is there."""
+    """The rules are those of promtool, which also checks the names if it is installed."""
     text = get(scraped.port, "/metrics")[1]
     families = {family.name: family for family in parser.text_string_to_metric_families(text)}
     told = dict(re.findall(r"^(maptr_\w+)(?:{(.*)})?$", PAGE, re.MULTILINE))
@@ -189,7 +189,7 @@ def test_metric_names_are_documented_and_follow_the_conventions(scraped: Scraped
 SECONDARIES = (("192.0.2.1:53", "done", 1), ("192.0.2.2:53", "pending", None))
 
 
-def test_records_missing_in_a_zone_any_reason_and_secondaries_are_named(scraped: Scraped) -> None:
+def test_metrics_of_left_out_records_errors_and_secondaries(scraped: Scraped) -> None:
     status: Any = scraped.site.status()
     zone, other = status["zones"]
     private = Nma("http://10.0.0.1/${content}")
@@ -215,7 +215,7 @@ def test_records_missing_in_a_zone_any_reason_and_secondaries_are_named(scraped:
 
 @contextlib.contextmanager
 def requests_answered(server: request_server.RequestServer, sock: socket.socket) -> Iterator[int]:
-    """Run a server of requests; its port."""
+    """Run a request server. Yields its port."""
     running, port = Running(), sock.getsockname()[1]
     asyncio.run_coroutine_threadsafe(server.start(), running.loop).result(PATIENCE)
     try:
@@ -227,7 +227,7 @@ def requests_answered(server: request_server.RequestServer, sock: socket.socket)
 
 @pytest.fixture
 def told() -> Iterator[int]:
-    """The HTTP server alone, with something to say; its port."""
+    """Run only the HTTP server, with test responses. Yields its port."""
 
     async def respond(path: str) -> metrics.HttpResponse:
         if path == "/bug":
@@ -266,7 +266,7 @@ def raw(port: int, octets: bytes, *, shut: bool = False) -> bytes:
         (b"GET /bug HTTP/1.1\r\n\r\n", 500),
     ],
 )
-def test_odd_requests(told: int, octets: bytes, status: int) -> None:
+def test_status_of_unusual_and_invalid_requests(told: int, octets: bytes, status: int) -> None:
     reply = raw(told, octets)
     assert reply.startswith(f"HTTP/1.1 {status} ".encode())
     head, _, body = reply.partition(b"\r\n\r\n")
@@ -288,8 +288,8 @@ def test_silent_clients_are_closed(monkeypatch: pytest.MonkeyPatch, told: int) -
         assert is_closed(silent)
 
 
-def test_a_silent_connection_is_replaced_and_a_request_being_answered_is_not() -> None:
-    """A reload may take minutes: if all connections wait for one, a new one is closed."""
+def test_at_the_limit_an_idle_connection_is_replaced_but_not_a_busy_one() -> None:
+    """A reload may take minutes. If all connections wait for a response, a new connection is closed."""
     begun: list[bytes] = []
     over = threading.Event()
 
@@ -311,7 +311,7 @@ def test_a_silent_connection_is_replaced_and_a_request_being_answered_is_not() -
         assert [client.recv(4) for client in clients] == [b"done"] * len(clients)
 
 
-def test_a_client_that_does_not_read_delays_no_other(monkeypatch: pytest.MonkeyPatch, told: int) -> None:
+def test_a_client_that_does_not_read_does_not_delay_others(monkeypatch: pytest.MonkeyPatch, told: int) -> None:
     monkeypatch.setattr(request_server, "TIMEOUT", 0.5)
     with connect(told) as deaf:
         deaf.sendall(b"GET /big HTTP/1.1\r\n\r\n")
@@ -330,7 +330,7 @@ def test_without_prometheus_client_the_error_names_the_extra(monkeypatch: pytest
     assert "--metrics: needs the package prometheus-client: pip install 'maptr[metrics]'" in done.stderr
 
 
-def test_an_address_in_use_is_1(scraped: Scraped) -> None:
+def test_exit_code_1_for_an_address_in_use(scraped: Scraped) -> None:
     zone = f"--zone=a.test={scraped.site.directory}/a.test.zone"
     done = CliRunner().invoke(serve, [zone, "--listen=127.0.0.1:0", f"--metrics=127.0.0.1:{scraped.port}"])
     assert done.exit_code == 1

@@ -1,4 +1,4 @@
-"""The operators' pages against the server: every key, log line and fault, and the systemd unit."""
+"""The documentation for operators compared with the server: settings, log lines, faults and systemd units."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ UNITS = (UNIT, REPOSITORY / "docs" / "maptr-gateway.service")
 KEYS = dict(re.findall(r"^\| `([a-z_.0-9]+)` \| (?:`([^|]*)` )?\|", CONFIGURATION, re.MULTILINE))
 
 
-def test_every_key_is_on_its_page() -> None:
+def test_every_setting_is_documented() -> None:
     assert set(KEYS) == set(all_keys())
 
 
-def test_the_defaults_on_the_page_are_the_defaults() -> None:
+def test_documented_defaults_are_the_defaults() -> None:
     tables = ("serve.", "table.", "client.", "cache.", "gateway.")
     given = "".join(f"{key} = {value}\n" for key, value in KEYS.items() if value and key.startswith(tables))
     assert parse(given) == parse() == Config()
@@ -56,7 +56,7 @@ def test_the_defaults_on_the_page_are_the_defaults() -> None:
 
 
 @pytest.mark.parametrize("page", ["docs/configuration.md", "docs/admin.md", "docs/operator.md"])
-def test_every_toml_on_the_page_is_a_configuration(page: str) -> None:
+def test_every_toml_example_is_a_valid_configuration(page: str) -> None:
     text = (REPOSITORY / page).read_text("utf-8")
     blocks = re.findall(r"^```toml\b.*?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert blocks
@@ -69,7 +69,7 @@ def test_every_toml_on_the_page_is_a_configuration(page: str) -> None:
 
 
 def messages() -> list[tuple[str, str]]:
-    """Where each log line of the server is made, and its format."""
+    """Return the place in the code and the format of each log line of the server."""
     found = []
     for path in sorted((REPOSITORY / "maptr").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -80,7 +80,7 @@ def messages() -> list[tuple[str, str]]:
                 ):
                     pass
                 case ast.Call(func=ast.Attribute(value=ast.Name(id="log")), args=[ast.Constant(value="%s%s"), *_]):
-                    continue  # a line made elsewhere, which is found there
+                    continue  # the format is in another place, where it is found
                 case ast.Call(func=ast.Attribute(value=ast.Name(id="log")), args=[ast.Constant(value=str(text)), *_]):
                     pass
                 case (
@@ -100,7 +100,7 @@ def messages() -> list[tuple[str, str]]:
 
 
 def lines_of(page: str) -> list[str]:
-    """The log lines that a page lists: the lines of its blocks, and those of the first cell of each row."""
+    """Return the log lines on a page: the lines of its blocks, and the first cell of each table row."""
     blocks = "".join(re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
     cells = re.findall(r"^\| `([^|]+)` \| ", page, re.MULTILINE)
     return [*blocks.splitlines(), *(line for cell in cells for line in cell.split("`<br>`"))]
@@ -113,7 +113,7 @@ def as_pattern(message: str) -> str:
     return "".join(".*" if part.startswith("%") else re.escape(part) for part in re.split(r"(%[^a-z]*[a-z])", message))
 
 
-def test_every_log_line_is_on_the_page_and_no_other() -> None:
+def test_the_page_lists_exactly_the_log_lines_of_the_server() -> None:
     patterns = {where: as_pattern(message) for where, message in messages()}
     assert len(patterns) > 10
     missing = {where: p for where, p in patterns.items() if not any(re.fullmatch(p, line) for line in LINES)}
@@ -121,7 +121,7 @@ def test_every_log_line_is_on_the_page_and_no_other() -> None:
     assert [line for line in LINES if not any(re.fullmatch(p, line) for p in patterns.values())] == []
 
 
-# --- the unit
+# --- the systemd units
 
 
 @pytest.mark.skipif(
@@ -129,10 +129,8 @@ def test_every_log_line_is_on_the_page_and_no_other() -> None:
 )
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.stem)
 @pytest.mark.parametrize("check", ["verify", "security --offline=yes --threshold=20 --no-pager"])
-def test_systemd_accepts_the_unit_and_finds_it_more_restricted_than_others(
-    path: Path, check: str, tmp_path: Path
-) -> None:
-    """Debian's have named 9.6, knot 7.0, nsd 5.0, pdns 2.3."""
+def test_systemd_accepts_the_units_and_their_exposure_level_is_low(path: Path, check: str, tmp_path: Path) -> None:
+    """The exposure levels of Debian's units are: named 9.6, knot 7.0, nsd 5.0, pdns 2.3."""
     unit = shutil.copy(path, tmp_path)
     done = subprocess.run(
         ["systemd-analyze", *check.split(), unit], capture_output=True, text=True, timeout=60, check=False
@@ -141,7 +139,7 @@ def test_systemd_accepts_the_unit_and_finds_it_more_restricted_than_others(
     assert ("Overall exposure level" in done.stdout) is check.startswith("security")
 
 
-# What systemd's MemoryDenyWriteExecute asks of the kernel: PR_SET_MDWE (prctl(2), Linux 6.3).
+# The system call of systemd's MemoryDenyWriteExecute: PR_SET_MDWE (prctl(2), Linux 6.3).
 DENY = """
 import ctypes, os, sys
 if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):
@@ -151,14 +149,14 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 class Denied(Maptr):
-    """A server that can have no memory to write to and to execute."""
+    """A server that cannot have memory that is both writable and executable."""
 
     def configure(self) -> list[str]:
         return [sys.executable, "-c", DENY, *super().configure()]
 
 
 class DeniedGateway(ConfiguredGateway):
-    """The same for the gateway."""
+    """A gateway with the same restriction."""
 
     def configure(self) -> list[str]:
         return [sys.executable, "-c", DENY, *super().configure()]
@@ -187,7 +185,7 @@ def test_the_servers_run_under_the_memory_protection_of_the_units(sample: Path, 
         gateway.stop()
 
 
-# --- faults: each of the page, and its tests
+# --- the documented faults and their tests
 
 FAULTS = {
     "A zone or the configuration is refused": (
@@ -213,7 +211,7 @@ FAULTS = {
 }
 
 
-def test_each_fault_of_the_page_has_its_tests() -> None:
+def test_each_documented_fault_has_tests() -> None:
     text = ADMIN.partition("## Faults")[2].partition("\n## ")[0]
     assert {*re.findall(r"^\* \*\*(.+?)\*\*", text, re.MULTILINE)} <= FAULTS.keys()
     for fault, tests in FAULTS.items():
@@ -229,7 +227,7 @@ def increments(site: Site) -> None:
 
 
 def test_a_full_disk(site: Site) -> None:
-    """No file may grow, as on a full disk; files are read and queries answered."""
+    """A limit on file size simulates a full disk. Files are still read, and queries are answered."""
     increments(site)
     port = site.start()
     limit = resource.prlimit(site.server.process.pid, resource.RLIMIT_FSIZE)
@@ -261,7 +259,7 @@ def test_sigterm_under_load(site: Site) -> None:
 
 
 def test_kill_9_under_load_and_during_reloads(site: Site) -> None:
-    """After a restart, the published version has its serial, which never goes back."""
+    """After a restart, the serial is never older than the published one."""
     increments(site)
     published = 1
     for number in range(2, 6):
@@ -287,7 +285,7 @@ def test_kill_9_under_load_and_during_reloads(site: Site) -> None:
 
 
 def test_a_zone_is_signed_while_queries_are_answered(site: Site) -> None:
-    """Thousands of signatures at a reload, on end; and keys that are not to be used are an alarm, not an end."""
+    """A reload makes thousands of signatures. Afterwards, unusable keys cause an alarm, but do not end the server."""
     pytest.importorskip("cryptography", reason="signing needs maptr[dnssec]")
     (site.directory / "run").mkdir()
     keys = site.directory / "keys"

@@ -1,4 +1,4 @@
-"""The primary: its journals, and NOTIFY and SOA queries to secondaries, which sockets of the test answer."""
+"""The primary: journals, and NOTIFY and SOA queries to secondaries, which the tests simulate."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ PATIENCE = 20.0
 
 
 def answer(request: bytes, rcode: int = 0) -> bytes:
-    """A secondary's answer: the request's header and question, QR set."""
+    """Return a secondary's response: the header and question of the request, with QR set."""
     question = 12 + len(to_wire(view_of(1).origin)) + 4
     return request[:2] + bytes((request[2] | 0x80, rcode)) + b"\0\1" + b"\0" * 6 + request[12:question]
 
 
 class Secondary:
-    """Answers on one port by UDP and by TCP; ``asked`` has the transports of the requests, ``received`` these."""
+    """Answers on one port over UDP and TCP. ``received`` has the requests, ``asked`` their transports."""
 
     def __init__(self, by_udp: Reply, by_tcp: Reply | None = None) -> None:
         self.asked: list[str] = []
@@ -91,7 +91,7 @@ def told(
     key: TsigKey | None = None,
     timeouts: tuple[float, ...] = (5.0,) * 4,
 ) -> list[bytes]:
-    """What a secondary receives while the monitor sends it NOTIFY for these serials."""
+    """Return the requests that a secondary receives while the monitor sends NOTIFY for these serials."""
 
     async def run() -> list[bytes]:
         async with Secondary(reply) as secondary:
@@ -112,7 +112,7 @@ async def notifying(
         await asyncio.sleep(0.01)
 
 
-def test_rfc1996_3_7_the_request() -> None:
+def test_rfc1996_3_7_notify_message() -> None:
     message = dns.message.from_wire(primary.make_notify(view_of(7), 4711))
     assert (message.id, message.opcode(), message.flags & ~0x7800) == (4711, dns.opcode.NOTIFY, dns.flags.AA)
     assert str(message.question[0]) == "example. IN SOA"
@@ -130,7 +130,7 @@ def test_rfc1996_3_7_the_request() -> None:
     ],
     ids=["acknowledged", "RFC 1996 3.6 no response", "errors", "RFC 1996 3.14 NOTIMP is final"],
 )
-def test_a_request_is_repeated_until_it_is_acknowledged_or_given_up(
+def test_notify_is_repeated_until_it_is_acknowledged_or_given_up(
     rcodes: list[int], timeouts: tuple[float, ...], count: int, logged: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "maptr.serve")
@@ -160,7 +160,7 @@ def test_a_newer_serial_replaces_a_pending_one() -> None:
     assert [dns.message.from_wire(packet).answer[0][0].serial for packet in received] == [1, 2, 3, 3]
 
 
-def test_rfc8945_notify_is_signed_if_there_is_a_key() -> None:
+def test_rfc8945_notify_is_signed_if_the_target_has_a_key() -> None:
     def signed(request: bytes) -> list[bytes]:
         checked = tsig.check_query(request, keyring([KEY]), NOW)
         assert checked.key == KEY.name
@@ -197,7 +197,7 @@ def test_malformed_responses_are_ignored() -> None:
 
 
 def config_of(tmp_path: Path, *rules: str, catalog: Labels | None = None) -> Config:
-    """The configuration of a zone that these clients may transfer, and of its catalog."""
+    """Return a configuration with a catalog and a zone that these clients may transfer."""
     transfer = tuple(map(AccessRule.from_text, rules))
     zone = ZoneConfig(EXAMPLE, tmp_path / "example.zone", transfer)
     return Config(ServeConfig(catalog=CatalogConfig(catalog, transfer)), zones=(zone,))
@@ -236,7 +236,7 @@ def test_a_change_without_a_new_serial_is_logged(
     assert state.access.journals[EXAMPLE] == Journal.start(new)
 
 
-def test_the_catalogs_serial_goes_forward_when_the_zones_change(tmp_path: Path) -> None:
+def test_the_serial_of_the_catalog_increases_when_the_zones_change(tmp_path: Path) -> None:
     config = config_of(tmp_path, "192.0.2.1", catalog=parse("catalog.invalid."))
     state = state_of(config, view_of(1))
     catalog = state.access.catalog
@@ -249,7 +249,7 @@ def test_the_catalogs_serial_goes_forward_when_the_zones_change(tmp_path: Path) 
 
 
 def soa(query: bytes, serial: int = 7, rcode: dns.rcode.Rcode = dns.rcode.NOERROR, flags: int = dns.flags.AA) -> bytes:
-    """A secondary's answer to an SOA query."""
+    """Return a secondary's response to an SOA query."""
     reply = dns.message.make_response(dns.message.from_wire(query))
     reply.flags |= flags
     reply.set_rcode(rcode)
@@ -269,7 +269,7 @@ def seen(
     key: TsigKey | None = None,
     timeout: float = 5.0,
 ) -> primary.SecondaryState:
-    """What is observed of a secondary that should have serial 7."""
+    """Return the state that the monitor records for a secondary that should have serial 7."""
 
     async def run() -> primary.SecondaryState:
         monitor = primary.SecondaryMonitor(lambda: NOW, if_different=0.02, timeout=timeout)
@@ -286,7 +286,7 @@ def seen(
     return asyncio.run(run())
 
 
-def test_rfc1035_3_3_13_the_query() -> None:
+def test_rfc1035_3_3_13_soa_query() -> None:
     query = dns.message.from_wire(primary.make_soa_query(EXAMPLE, 4711))
     assert (query.id, int(query.flags), str(query.question[0])) == (4711, 0, "example. IN SOA")
 
@@ -304,27 +304,27 @@ def test_rfc1035_3_3_13_the_query() -> None:
         (soa(primary.make_soa_query(EXAMPLE, 1))[:-1], "a malformed response"),
     ],
 )
-def test_the_serial_or_error_of_a_response(reply: bytes, said: int | str) -> None:
+def test_read_serial_returns_the_serial_or_the_error(reply: bytes, said: int | str) -> None:
     found = primary.read_serial(reply)
     assert found == said if isinstance(said, int) else str(found).startswith(said)
     for end in range(12, len(reply)):
         primary.read_serial(reply[:end])
 
 
-def test_the_observed_serial_and_its_time() -> None:
+def test_the_state_has_the_serial_and_the_time() -> None:
     secondary = Secondary(lambda query: [soa(query)])
     assert seen(secondary) == primary.SecondaryState(serial=7, at=NOW)
     assert secondary.asked == ["udp"], "and not again soon"
 
 
-def test_a_lagging_secondary_is_asked_until_it_has_the_serial() -> None:
+def test_a_lagging_secondary_is_queried_until_it_has_the_serial() -> None:
     serials = iter([5, 5, 6])
     secondary = Secondary(lambda query: [soa(query, next(serials, 7))])
     assert seen(secondary, lambda observed: observed.serial == 7) == primary.SecondaryState(serial=7, at=NOW)
     assert len(secondary.asked) == 4
 
 
-def test_after_a_truncated_response_tcp_is_used() -> None:
+def test_soa_query_over_tcp_after_a_truncated_response() -> None:
     def cut(query: bytes) -> bytes:
         return soa(query, flags=dns.flags.AA | dns.flags.TC)[: len(query)]
 
@@ -333,7 +333,7 @@ def test_after_a_truncated_response_tcp_is_used() -> None:
     assert secondary.asked == ["udp", "tcp"]
 
 
-def test_the_last_observed_serial_stays_after_a_failure() -> None:
+def test_the_last_known_serial_is_kept_after_a_failure() -> None:
     observed_once = False
 
     def until(observed: primary.SecondaryState) -> bool:
@@ -358,7 +358,7 @@ def test_an_unreachable_secondary_is_an_error() -> None:
     assert seen(Unreachable(lambda _: [])) == primary.SecondaryState(error="Connection refused")
 
 
-def test_rfc8945_an_soa_query_is_signed_if_there_is_a_key() -> None:
+def test_rfc8945_soa_query_is_signed_if_the_target_has_a_key() -> None:
     keys: list[Labels | None] = []
 
     def signed(query: bytes) -> list[bytes]:

@@ -28,7 +28,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that every user can enter, with a zone."""
+    """Yield a folder with a zone, which every user can read."""
     path = Path(tempfile.mkdtemp(prefix="maptr-user-"))
     path.chmod(0o755)
     (path / "ark.arpa.zone").write_text(zone_text(1))
@@ -45,7 +45,7 @@ def configure(folder: Path, *lines: str, listen: str = "127.0.0.1:0") -> Path:
 
 @pytest.fixture
 def public_python(monkeypatch: pytest.MonkeyPatch) -> str:
-    """An interpreter that every user can run, with the packages of this one."""
+    """Return an interpreter that every user can run, with the packages of the current one."""
     interpreter = shutil.which(f"python3.{sys.version_info.minor}", path="/usr/bin")
     if interpreter is None:
         pytest.skip("no interpreter of this version in /usr/bin, where every user can run it")
@@ -55,7 +55,7 @@ def public_python(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def refused(interpreter: str, file: Path) -> str:
-    """Return the error of a server that does not start."""
+    """Run a server that does not start, and return its error."""
     command = [interpreter, "-m", "maptr", "serve", "--config", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
@@ -68,7 +68,7 @@ def test_root_binds_port_53_and_the_user_answers_and_reloads(
 ) -> None:
     monkeypatch.setattr(sys, "executable", public_python)
     monkeypatch.setenv("MAPTR_SERVE_USER", NOBODY)
-    # An address of this process alone.
+    # An address that no other process uses.
     host = f"127.{os.getpid() >> 16 & 0x7F | 0x40}.{os.getpid() >> 8 & 0xFF}.{os.getpid() & 0xFF}"
     settings = (f'user = "{NOBODY}"', 'state = "state"', 'control = "run/maptr.sock"', 'metrics = "127.0.0.1:0"')
     as_nobody = start("--config", str(configure(folder, *settings, listen=f"{host}:53")))
@@ -92,14 +92,14 @@ def test_root_binds_port_53_and_the_user_answers_and_reloads(
 
 @needs_root
 @pytest.mark.parametrize(("user", "missing"), [("nouser", "user 'nouser'"), ("nobody:nogroup9", "group 'nogroup9'")])
-def test_a_user_that_does_not_exist_is_1(user: str, missing: str, folder: Path) -> None:
+def test_exit_code_1_for_a_user_that_does_not_exist(user: str, missing: str, folder: Path) -> None:
     file = configure(folder, f'user = "{user}"')
     assert refused(sys.executable, file) == f"maptr: {file}:3: serve.user: there is no {missing}\n"
 
 
 @needs_root
 @pytest.mark.parametrize("options", [(), ("--user", "root")])
-def test_root_is_warned_unless_it_is_the_named_user(
+def test_running_as_root_logs_a_warning_unless_configured(
     options: tuple[str, ...], start: Start, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MAPTR_SERVE_USER", "")
@@ -120,7 +120,7 @@ def test_only_root_can_become_another_user(folder: Path, monkeypatch: pytest.Mon
 
 
 def test_root_without_the_capability_gets_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a container without CAP_SETGID."""
+    """This happens in a container without CAP_SETGID."""
     config = configuration.load(configure(folder, f'user = "{NOBODY}"'))
     user = process.user_of(config)
     assert user is not None
@@ -134,7 +134,7 @@ def test_root_without_the_capability_gets_an_error(folder: Path, monkeypatch: py
 
 
 @needs_root
-def test_a_state_folder_of_another_user_is_1(folder: Path, public_python: str) -> None:
+def test_exit_code_1_for_a_state_folder_of_another_user(folder: Path, public_python: str) -> None:
     (folder / "state").mkdir(mode=0o700)
     file = configure(folder, f'user = "{NOBODY}"', 'state = "state"', 'control = ""')
     reason = "serve.state: .*/state cannot be written to by nobody: chown it|is installed"

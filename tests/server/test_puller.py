@@ -1,4 +1,4 @@
-"""Zones built from a table, and the table that the server pulls."""
+"""Zones built from a table, pulling of the table, and drift reports."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ZONE = '[[zone]]\nname = "ark.arpa"\nfile = "ark.arpa.zone"\ntable = "naans"\n'
 
 
 class Site(ZoneSite):
-    """A folder with a configuration and a table, and what is served from it."""
+    """A folder with a configuration and a table, and the zone served from it."""
 
     def __init__(self, folder: Path, extra: str = "", zone: str = "", naans: Iterable[int] = ()) -> None:
         self.folder = folder
@@ -53,7 +53,7 @@ TEN = range(10000, 10010)
 ELEVEN = range(10000, 10011)
 
 
-def test_a_changed_table_gets_the_next_serial_and_an_unchanged_one_does_not(tmp_path: Path) -> None:
+def test_the_serial_increases_only_if_the_table_has_changed(tmp_path: Path) -> None:
     site = Site(tmp_path, naans=TEN)
     site.start()
     assert site.reload() == ZoneResult("ark.arpa.", "unchanged", 2023111400, 2023111400)
@@ -65,7 +65,7 @@ def test_a_changed_table_gets_the_next_serial_and_an_unchanged_one_does_not(tmp_
 
 
 @pytest.mark.parametrize(("style", "serials"), [("increment", (1, 2)), ("unix", (1_700_000_000, 1_700_000_001))])
-def test_serials_are_made_as_configured(tmp_path: Path, style: str, serials: tuple[int, int]) -> None:
+def test_serials_by_configured_style(tmp_path: Path, style: str, serials: tuple[int, int]) -> None:
     site = Site(tmp_path, zone=f'serial = "{style}"\n', naans=TEN)
     site.start()
     site.write(ELEVEN)
@@ -81,12 +81,12 @@ def test_serials_are_made_as_configured(tmp_path: Path, style: str, serials: tup
         (b"", "naans"),
     ],
 )
-def test_a_bad_table_leaves_zone_and_file_even_over_a_restart(tmp_path: Path, content: bytes, because: str) -> None:
+def test_a_bad_table_changes_nothing_even_after_a_restart(tmp_path: Path, content: bytes, because: str) -> None:
     site = Site(tmp_path, naans=TEN)
     site.start()
     before = site.zone.file.read_text()
     site.table.write_bytes(content)
-    for _ in "reload", "restart":  # a restart serves what was published, and judges the table by that
+    for _ in "reload", "restart":  # a restart serves the published zone, and compares the table with it
         outcome = site.reload()
         assert (outcome.result, outcome.serial, site.serial) == ("refused", 2023111400, 2023111400)
         assert because in outcome.reason
@@ -116,14 +116,14 @@ def test_a_zone_from_a_table_is_signed(tmp_path: Path) -> None:
     assert site.reload().result == "refused"
 
 
-def test_without_a_table_the_zone_is_broken_until_there_is_one(tmp_path: Path) -> None:
+def test_the_zone_is_not_loaded_until_there_is_a_table(tmp_path: Path) -> None:
     site = Site(tmp_path)
     assert site.start() is None
     site.write(TEN)
     assert site.reload().result == "loaded"
 
 
-def test_servers_and_included_records_are_in_the_zone(tmp_path: Path) -> None:
+def test_the_built_zone_has_configured_servers_and_included_records(tmp_path: Path) -> None:
     (tmp_path / "more").write_text("20775 IN NS ns.example.\n")
     site = Site(tmp_path, zone='ns = ["ns1=192.0.2.1"]\ncontact = "dns.example.org"\nttl = 60\ninclude = ["more"]\n')
     site.write([10000, 20775])
@@ -160,18 +160,18 @@ def test_check_config_builds_the_zone_in_a_temporary_folder(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("key", "why"), [("none", "table.public_key: "), ("maptr.toml", "not a minisign public key")])
-def test_errors_are_reported_before_the_start(tmp_path: Path, key: str, why: str) -> None:
+def test_check_config_reports_errors_of_the_table_settings(tmp_path: Path, key: str, why: str) -> None:
     code, said = check(Site(tmp_path, f'[table]\nfile = "naans"\nurl = "x"\npublic_key = "{key}"\n'))
     assert code == 1
     assert why in said
     assert "maptr.toml:" in said
 
 
-# --- pulling, without a server around it
+# --- pulling, without a running server
 
 
 class Pulling(Site):
-    """A site with a puller, and the zones that it had published."""
+    """A site with a puller. ``published`` has the zones that the puller has published."""
 
     def __init__(self, folder: Path, table: str = "") -> None:
         super().__init__(folder, f'[table]\nfile = "naans"\n{table}' if table else "")
@@ -186,7 +186,7 @@ class Pulling(Site):
         asyncio.run(self.puller.pull_now())
 
     def described(self, key: str) -> Any:
-        """A value of the status."""
+        """Return a value from the puller's status."""
         return (self.puller.describe() or {})[key]
 
 
@@ -288,7 +288,7 @@ def test_a_pull_that_is_cancelled_leaves_no_process(
     assert not caplog.records
 
 
-def test_drift_names_the_records_that_a_server_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drift_report_names_the_records_that_a_server_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("maptr.server.puller.DRIFT_WAITS", (0.0,))
     zone = tmp_path / "served.zone"
     site = Site(tmp_path, naans=TEN)
@@ -306,7 +306,7 @@ def test_drift_names_the_records_that_a_server_lacks(tmp_path: Path, monkeypatch
     assert pulling.described("drift")[0]["deviating"] == ["10100 missing"]
 
 
-def test_a_drift_report_of_a_failure() -> None:
+def test_drift_report_as_text() -> None:
     assert str(DriftReport("s", 0.0, 0, error="no address")) == "not known: no address"
     assert str(DriftReport("s", 0.0, 9)) == "none in 9 records"
 
@@ -340,7 +340,7 @@ def test_without_a_table_nothing_is_pulled_or_reported(tmp_path: Path) -> None:
     assert (pulling.puller.describe(), pulling.puller.alarms()) == (None, [])
 
 
-# --- records that the zone lacks
+# --- records left out of the zone
 
 SHOULDER = """
 naa:
@@ -361,7 +361,7 @@ where: https://cdlib.nlm.nih.gov
 """
 
 
-def test_missing_records_are_in_status_and_are_logged_daily(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_left_out_records_are_in_the_status_and_logged_daily(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     site = Site(tmp_path)
     site.table.write_text(SHOULDER)
     site.start()
@@ -383,7 +383,7 @@ def test_missing_records_are_in_status_and_are_logged_daily(tmp_path: Path, capl
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
-def test_a_refused_table_leaves_the_missing_records_of_the_served_one(tmp_path: Path) -> None:
+def test_after_a_refused_table_the_left_out_records_are_those_of_the_served_table(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.table.write_text(SHOULDER)
     site.start()
@@ -393,6 +393,6 @@ def test_a_refused_table_leaves_the_missing_records_of_the_served_one(tmp_path: 
     site.table.write_text("nonsense")
     assert site.reload().result == "refused"
     assert site.state.left_out is known
-    site.start()  # from the zone's file, without reading its table
+    site.start()  # reads the zone's file, but not its table
     assert site.state.left_out is None
     assert status.describe_zone(site.state, 0.0)["left_out"] is None

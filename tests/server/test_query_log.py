@@ -55,7 +55,7 @@ def test_forged_queries_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -
     assert said == [line] * MAX_LINES + [f"{line}, and {9 * MAX_LINES} more before"]
 
 
-def test_one_of_n_queries_is_logged() -> None:
+def test_every_nth_query_is_logged() -> None:
     noted = QueryLog(3, 100, Clock())
     assert [list(noted.pick(count)) for count in (2, 2, 5, 1, 7)] == [[], [0], [1, 4], [], [1, 4]]
     assert [list(QueryLog(1, 100, Clock()).pick(count)) for count in (0, 3)] == [[], [0, 1, 2]]
@@ -97,9 +97,9 @@ def ask(port: int, name: str) -> None:
 def test_every_query_can_be_logged(start: Start, zone_file: Path) -> None:
     server = start("--zone", f"ark.arpa={zone_file}", "--listen", "127.0.0.1:0", "--query-log", "1")
     port = server.ready()
-    long = ".".join(["a" * 50] * 4)  # longer than a slot of a batch
+    long = ".".join(["a" * 50] * 4)  # a long name
     for name, rcode in ((f"{long}.ark.arpa.", "NXDOMAIN"), ("ns.ark.arpa.", "NOERROR"), ("other.", "REFUSED")):
-        for _ in range(2):  # the second is a ready response
+        for _ in range(2):  # the second response is a ready one
             ask(port, name)
         for transport in ("udp", "tcp"):
             line = rf"query {re.escape(name)} IN A from 127[.]0[.]0[.]1 by {transport}: {rcode}$"
@@ -112,7 +112,7 @@ def test_every_query_can_be_logged(start: Start, zone_file: Path) -> None:
     server.wait_for(r"query version.ark.arpa. IN A from 127[.]0[.]0[.]1 by udp: BADVERS$")
 
 
-def test_json_lines_have_the_rcode(start: Start, zone_file: Path) -> None:
+def test_json_log_lines_have_the_rcode(start: Start, zone_file: Path) -> None:
     options = ["--query-log", "1", "--log-format", "json"]
     server = start("--zone", f"ark.arpa={zone_file}", "--listen", "127.0.0.1:0", *options)
     line = json.loads(server.wait_for("^.*ready, serving 1 zone.*$")[0])

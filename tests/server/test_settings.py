@@ -1,4 +1,4 @@
-"""Each part of ``[serve]`` as clients and secondaries see it."""
+"""The settings of ``[serve]``, tested through the responses to clients and secondaries."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def server_cookie(port: int, cookie: bytes = b"12345678") -> tuple[bytes, int]:
 
 
 def test_cookies_and_the_rotation_of_their_secrets(site: Site) -> None:
-    """RFC 9018 5: the new one verifies first, then makes, then the old one goes."""
+    """RFC 9018 5: the new secret first only verifies, then makes cookies; then the old secret is removed."""
     old, new = secrets.token_hex(16), secrets.token_hex(16)
     file = site.directory / "cookies"
 
@@ -98,7 +98,7 @@ def keyed(site: Site) -> Site:
 
 
 def transfer(port: int, name: str, key: bool = True) -> int:
-    """AXFR as a secondary does it: the serial it got."""
+    """Transfer a zone by AXFR, and return its serial."""
     ring = dns.tsigkeyring.from_text({"xfr": (dns.tsig.HMAC_SHA256, "c2VjcmV0IHNlY3JldCE=")}) if key else None
     query = dns.message.make_query(name, "AXFR")
     if ring is not None:
@@ -167,7 +167,7 @@ def test_a_bad_certificate_fails_the_reload_and_is_an_alarm(site: Site, file: st
     assert site.status()["alarms"] == []
 
 
-# --- without a process
+# --- without a server process
 
 
 def test_options_override_the_configuration() -> None:

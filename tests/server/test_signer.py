@@ -1,4 +1,4 @@
-"""Zones that the server signs: when, with which serial, and what is served after a failure."""
+"""Zones that the server signs: the time of signing, the serial, and the version served after a failure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def text(serial: int = 1, extra: str = "") -> str:
 
 
 class Site(ZoneSite):
-    """A zone file, a key folder and a state folder, and what is served of them."""
+    """A zone file, a key folder and a state folder, and the zone served from them."""
 
     def __init__(self, directory: Path, serial: str = "file") -> None:
         self.directory = directory
@@ -62,7 +62,7 @@ class Site(ZoneSite):
         self.zone.file.write_text(zone)
 
     def look(self) -> str:
-        """What the daemon does every few seconds; the result, "" where nothing was to be done."""
+        """Sign if due, as the daemon does every few seconds. Returns the result, "" if nothing was due."""
         self.served, outcomes = publisher.sign_again(self.served, clock=self.clock)
         return outcomes[0].result if outcomes else ""
 
@@ -76,11 +76,11 @@ class Site(ZoneSite):
         return path
 
     def retire(self) -> None:
-        """Leave no active key."""
+        """Leave no active key in the folder."""
         self.key().rename(str(self.key()).replace("active", "published"))
 
     def is_valid(self, serial: int | None = None) -> bool:
-        """Every signature is valid now, by the keys of the zone, as is its ZONEMD; and it has this serial."""
+        """Check the serial, all signatures with the zone's keys at this time, and ZONEMD."""
         assert serial in (None, self.serial)
         zone = to_zone(self.view)
         keys = {ORIGIN: zone.get_rdataset(ORIGIN, DNSKEY)}
@@ -137,7 +137,7 @@ def test_a_zone_is_signed_again_before_its_signatures_expire(site: Site) -> None
 
 
 def test_a_changed_zone_keeps_its_recent_signatures(site: Site) -> None:
-    """Else a secondary would get the whole zone for one record."""
+    """Otherwise a secondary would get the whole zone after a change of one record."""
     before = site.view
     site.now += DAY
     site.write(text(2, "new A 192.0.2.77\n"))
@@ -145,7 +145,7 @@ def test_a_changed_zone_keeps_its_recent_signatures(site: Site) -> None:
     assert site.is_valid()
     made = signatures(site.view) - signatures(before)
     assert len(made) == 5, "of SOA, ZONEMD, the NSEC before the new name, its A and its NSEC"
-    # Those of the first day are due first, and by then the newer ones are in the latter half of their time too.
+    # When the signatures of the first day are due, the newer ones are past half of their time too.
     site.now = NOW + 7 * DAY + 1
     assert site.look() == "signed"
     assert not signatures(site.view) & made
@@ -153,7 +153,7 @@ def test_a_changed_zone_keeps_its_recent_signatures(site: Site) -> None:
 
 
 @pytest.mark.parametrize("zone", [text(5), text(5).replace("n3 A", "n3 30 A"), text(5).replace("n3 A", "n3 90 A")])
-def test_a_change_of_serial_or_ttl_alone_is_signed(site: Site, zone: str) -> None:
+def test_a_zone_with_only_a_new_serial_or_ttl_is_signed(site: Site, zone: str) -> None:
     site.write(zone)
     assert site.reload() == ZoneResult("ark.arpa.", "reloaded", 5, 1)
     assert site.is_valid()
@@ -170,8 +170,8 @@ def test_signatures_in_their_first_half_are_kept_when_others_are_due(site: Site)
     assert signatures(site.view) == made
 
 
-def test_keys_that_are_added_changed_and_removed(site: Site) -> None:
-    """A rollover is what happens in the folder, and nothing else (docs/admin.md)."""
+def test_key_rollover(site: Site) -> None:
+    """The operator only adds, changes and removes keys in the key folder (docs/admin.md)."""
     old = zonekeys.read_keys(site.keys)[0].key
     new = zonekeys.add_key(site.keys, Role.CSK, Algorithm.ECDSAP256SHA256, KeyState.PUBLISHED).key
     assert site.look() == "signed"
@@ -251,8 +251,8 @@ def test_a_changed_policy_applies_at_a_reload(site: Site) -> None:
     assert site.reload().result == "unchanged"
 
 
-def test_records_made_by_signing_come_from_the_keys_alone(site: Site) -> None:
-    """A file that was signed elsewhere is signed with the server's keys."""
+def test_dnssec_records_in_the_zone_file_are_replaced(site: Site) -> None:
+    """A file that another signer has signed is signed with the server's keys."""
     other = zonekeys.add_key(site.directory / "other", Role.CSK, Algorithm.ED25519, KeyState.ACTIVE).key
     elsewhere = sign_zone(to_zone(stripped(site.view, 7)), [other], now=NOW, serial=7)
     elsewhere.to_file(str(site.directory / "zone"), relativize=False)
@@ -261,7 +261,7 @@ def test_records_made_by_signing_come_from_the_keys_alone(site: Site) -> None:
     assert len(site.view.nodes[NAME][48].rdatas) == 1
 
 
-# --- what goes wrong
+# --- failures
 
 
 BREAK: dict[str, Callable[[Site], object]] = {
@@ -301,7 +301,7 @@ def test_after_a_failure_the_old_zone_stays_and_signing_is_retried(
 
 
 def test_signing_is_retried_even_if_the_clock_went_back(site: Site) -> None:
-    """After a start without the time of day, say, that failed for a full disk."""
+    """For example, after a failure at a start before the clock was set."""
     site.retire()
     assert site.look() == "refused"
     site.now -= 3650 * DAY
@@ -325,7 +325,7 @@ def test_an_accepted_version_is_signed_once_signing_works(site: Site) -> None:
     assert site.is_valid()
 
 
-def test_a_file_that_was_reverted_while_signing_failed(site: Site) -> None:
+def test_a_file_reverted_after_failed_signing_is_unchanged(site: Site) -> None:
     site.write(text(2, "new A 192.0.2.77\n"))
     site.key().chmod(0o644)
     site.reload()
@@ -335,7 +335,7 @@ def test_a_file_that_was_reverted_while_signing_failed(site: Site) -> None:
     assert (site.serial, site.look()) == (1, "")
 
 
-def test_an_unexpected_error_is_a_failure_like_others(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_is_handled_as_a_failure_to_sign(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     def trouble(*_: object) -> None:
         raise dns.exception.FormError
 
@@ -352,7 +352,7 @@ def test_an_unexpected_error_is_a_failure_like_others(site: Site, monkeypatch: p
 
 @pytest.fixture
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """A disk that is full until the function is called."""
+    """Simulate a full disk. Returns a function that ends this."""
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device", "state")
@@ -374,7 +374,7 @@ def test_on_a_full_disk_the_old_zone_stays_until_it_expires(
 
 
 def test_a_reload_retries_a_failed_signing(site: Site, full_disk: Callable[[], None]) -> None:
-    """The operator has removed the cause, or wants to see the error: a reload does not wait for the next try."""
+    """The operator has removed the cause, or wants to see the error, so a reload does not wait for the next retry."""
     site.now += 8 * DAY
     assert [site.look(), site.look()] == ["refused", ""], "it is not yet time"
     outcome = site.reload()
@@ -387,7 +387,7 @@ def test_a_reload_retries_a_failed_signing(site: Site, full_disk: Callable[[], N
     assert site.is_valid()
 
 
-def test_a_wrong_clock_that_is_corrected(tmp_path: Path) -> None:
+def test_signing_again_after_a_wrong_clock_is_corrected(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.now += 1000 * DAY
     site.start()
@@ -398,7 +398,7 @@ def test_a_wrong_clock_that_is_corrected(tmp_path: Path) -> None:
     assert site.is_valid()
 
 
-# --- over a restart
+# --- restarts
 
 
 def test_a_restart_continues_with_the_stored_version(site: Site, caplog: pytest.LogCaptureFixture) -> None:
@@ -426,7 +426,7 @@ def test_changes_while_the_server_was_down_are_signed_at_the_start(site: Site) -
 
 
 def test_a_version_stored_but_never_served_is_served(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """kill -9 after the version was written, before it was served."""
+    """The server is killed after the version was written and before it was served."""
 
     class Killed(BaseException):
         pass
@@ -446,7 +446,7 @@ def test_a_version_stored_but_never_served_is_served(site: Site, monkeypatch: py
     assert site.is_valid(2)
 
 
-def test_a_start_with_broken_keys_serves_the_stored_version(site: Site) -> None:
+def test_a_start_with_unusable_keys_serves_the_stored_version(site: Site) -> None:
     site.now += 8 * DAY
     site.look()
     site.key().chmod(0o644)
@@ -461,7 +461,7 @@ def test_a_start_with_broken_keys_serves_the_stored_version(site: Site) -> None:
     assert parse("new.ark.arpa.") in site.view.nodes
 
 
-def test_a_start_with_broken_keys_and_no_stored_version_is_servfail_until_they_are_repaired(tmp_path: Path) -> None:
+def test_servfail_after_a_start_with_unusable_keys_and_no_stored_version(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.key().chmod(0o644)
     assert site.start() is None
@@ -501,7 +501,7 @@ def test_a_damaged_stored_version_is_ignored(site: Site, damage: object, caplog:
     assert f"{path}: is damaged" in caplog.text
 
 
-# --- the rule itself
+# --- the signing rule
 
 
 @settings(deadline=None, max_examples=25)

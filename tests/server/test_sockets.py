@@ -1,4 +1,4 @@
-"""Listening sockets: their options, addresses that come and go, and the limit of open files."""
+"""Listening sockets: options, addresses that are added and removed, and the limit of open files."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ INFINITY = resource.RLIM_INFINITY
     [
         (INFINITY, INFINITY, 500, INFINITY),
         (4096, 8192, 500, 4096),
-        (200, 8192, 500, 502 + RESERVED),  # as much as is needed
+        (200, 8192, 500, 502 + RESERVED),  # raised as far as needed
         (200, INFINITY, 500, 502 + RESERVED),
         (200, 300, 298 - RESERVED, 300),
         (200, 200, 198 - RESERVED, 200),
         (20, 20, 1, 20),
     ],
 )
-def test_connections_within_the_limit_of_open_files(
+def test_the_limit_of_open_files_limits_connections(
     soft: int, hard: int, allowed: int, raised: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     given = [(soft, hard)]
@@ -53,7 +53,7 @@ def test_connections_within_the_limit_of_open_files(
 
 
 class Poor(Maptr):
-    """With few descriptors."""
+    """A server with few file descriptors."""
 
     def configure(self) -> list[str]:
         return ["sh", "-c", f"ulimit -n {FILES}; exec {shlex.join(super().configure())}"]
@@ -76,7 +76,7 @@ def test_a_server_with_few_file_descriptors_keeps_answering() -> None:
         assert "max_connections is " in server.log()
 
 
-# Twice each way, for UDP answers by another path what it knows; and so that a turn's end is among them.
+# Repeated, because the first response comes from the general path, and later ones from the shortcut.
 ASK = """
 import sys, dns.message, dns.query
 host, interface, port = sys.argv[1:]
@@ -88,7 +88,7 @@ for ask in [dns.query.udp] * 20 + [dns.query.tcp] * 2:
 print("answered")
 """
 
-# Between the queries of a client, those that say they come from port 0 and from the server itself; then a response.
+# Queries of a client, mixed with forged ones from port 0 and from the server's own address; then a forged response.
 FORGE = """
 import socket, struct, sys
 import dns.message
@@ -116,7 +116,7 @@ client.recv(4096)
 
 
 class Within(Maptr):
-    """maptr in that network."""
+    """A server in a network namespace."""
 
     def __init__(self, network: Network, *options: str) -> None:
         super().__init__({}, f"--zone=ark.arpa={REPOSITORY / 'zones' / 'ark.arpa.zone'}", *options)
@@ -141,20 +141,20 @@ def answered(network: Network, server: Maptr, host: str, interface: str = "") ->
     return network.run(sys.executable, "-c", ASK, host, interface, port_of(server)) == "answered\n"
 
 
-def test_a_link_local_address(network: Network) -> None:
+def test_listening_on_a_link_local_address(network: Network) -> None:
     network.cable()
     network.ip("addr add fe80::1/64 dev va nodad", "addr add fe80::2/64 dev vb nodad")
     server = serve(network, "--listen", "[fe80::1%va]:0")
     assert answered(network, server, "fe80::1", "vb")
 
 
-def test_an_address_of_a_missing_interface(network: Network) -> None:
+def test_the_error_for_a_missing_interface(network: Network) -> None:
     server = serve(network, "--listen", "[fe80::1%va]:0")
     server.wait_for(r"^maptr: cannot listen on \[fe80::1%va\]:0: no interface with this name$")
     assert server.process.wait(PATIENCE) == 1
 
 
-def test_an_address_that_goes_away_and_comes_back(network: Network) -> None:
+def test_a_removed_address_works_again_once_it_is_added(network: Network) -> None:
     network.cable()
     network.ip("addr add 192.0.2.1/24 dev va")
     server = serve(network, "--listen", "192.0.2.1:0")
@@ -176,19 +176,19 @@ def test_an_address_added_later_with_ip_nonlocal_bind(network: Network) -> None:
     assert answered(network, server, "192.0.2.1")
 
 
-def test_forged_queries_start_no_loop(network: Network, tmp_path: Path) -> None:
+def test_forged_queries_do_not_start_a_loop(network: Network, tmp_path: Path) -> None:
     control = str(tmp_path / "control")
     server = serve(network, "--listen", "127.0.0.1:0", "--control", control)
     network.run(sys.executable, "-c", FORGE, port_of(server))
     status = json.loads(network.run(sys.executable, "-m", "maptr", "status", "--json", "--control", control))
-    # Of four in the server's own name three are answered, which is the end of it.
+    # Three of four queries from the server's own address are answered; these responses get no response.
     assert status["queries"]["udp"] == {"NOERROR": 151, "FORMERR": 200, "dropped": 251}
     assert status["batches"]["lost"] == 150
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_tcp_segments_are_short_both_ways_and_sent_without_delay(host: str) -> None:
-    """Loopback alone would take segments of 65,483 bytes."""
+    """Without the option, segments on the loopback interface would have 65,483 bytes."""
     with sockets.open_tcp(host, 0) as server, socket.create_connection(server.getsockname()[:2]) as client:
         accepted, _ = server.accept()
         with accepted:
@@ -198,7 +198,7 @@ def test_tcp_segments_are_short_both_ways_and_sent_without_delay(host: str) -> N
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux's limits, and its doubling (socket(7))")
-def test_socket_buffers_have_the_wanted_or_the_maximal_size() -> None:
+def test_socket_buffers_have_the_configured_size_or_the_maximum() -> None:
     with sockets.open_udp("127.0.0.1", 0) as sock:
         for option, wanted, limit in (
             (socket.SO_RCVBUF, sockets.RECEIVE_BUFFER, "rmem_max"),
@@ -208,8 +208,8 @@ def test_socket_buffers_have_the_wanted_or_the_maximal_size() -> None:
             assert sock.getsockopt(socket.SOL_SOCKET, option) == 2 * min(wanted, most)
 
 
-def test_an_address_in_use_is_an_error_that_names_it() -> None:
-    """With SO_REUSEPORT on both sockets the kernel would divide the queries between two servers."""
+def test_the_error_for_an_address_in_use_names_it() -> None:
+    """With SO_REUSEPORT on both sockets, the kernel would divide the queries between two servers."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         other.bind(("127.0.0.1", 0))

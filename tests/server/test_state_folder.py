@@ -1,4 +1,4 @@
-"""The state folder: observed serials over a restart."""
+"""The state folder: stored serials."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_damaged_serial_file_is_ignored(tmp_path: Path, record: str) -> None:
     assert state_folder.read_serial(tmp_path, parse("ark.arpa")) is None
 
 
-def test_the_serial_file_stays_in_its_folder(tmp_path: Path) -> None:
+def test_serial_files_of_unusual_names_stay_in_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     for name in (b"../x", b"..", b"/etc", b"a/b", b"\0"):
         state_folder.write_serial(folder, (name,), Published(1, "x"))

@@ -1,4 +1,4 @@
-"""Streams over a transport of the test, with any bytes in any pieces, and the scheduling of their turns."""
+"""Streams over a simulated transport, with random bytes in random pieces, and the scheduling of turns."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def writes(transport: Mock) -> list[bytes]:
 
 
 def talking(answer: Callable[[bytes], Iterator[bytes]], talk: Callable[[Stream, Mock], object]) -> Mock:
-    """The transport after a talk and what came of it within a few turns of the loop."""
+    """Run ``talk`` with a stream and a few turns of the event loop, and return the transport."""
 
     async def run() -> Mock:
         transport = transport_of_test()
@@ -56,7 +56,7 @@ def echo(query: bytes) -> Iterator[bytes]:
 
 
 class Messages:
-    """A long response, which counts the messages that were taken from it."""
+    """A long response, which counts the messages that the stream has taken."""
 
     def __init__(self) -> None:
         self.taken = 0
@@ -76,7 +76,7 @@ def test_a_long_pipeline_is_answered_in_several_turns() -> None:
     assert writes(transport) == [QUERY * MAX_TURN] * 2 + [QUERY]
 
 
-def test_a_response_is_made_as_far_as_the_client_reads() -> None:
+def test_messages_are_made_only_as_the_client_reads() -> None:
     def stall(stream: Stream, transport: Mock) -> None:
         stream.data_received(QUERY)
         stream.pause_writing()
@@ -131,7 +131,7 @@ def test_a_failed_transfer_and_an_internal_error_end_the_connection() -> None:
     assert talking(wrong, talk).abort.called
 
 
-def test_end_waits_for_the_received_queries() -> None:
+def test_end_answers_the_received_queries_first() -> None:
     def talk(stream: Stream, transport: Mock) -> None:
         stream.data_received(QUERY * (MAX_TURN + 1))
         stream.end()
@@ -174,11 +174,11 @@ def cut(stream: bytes, places: list[int]) -> list[bytes]:
 
 
 @given(st.lists(packets, max_size=6), st.lists(st.integers(0, 2000), max_size=8), st.binary(max_size=1))
-def test_rfc7766_8_any_pieces_are_answered_in_order(queries: list[bytes], places: list[int], rest: bytes) -> None:
+def test_rfc7766_8_answers_in_order_for_random_pieces(queries: list[bytes], places: list[int], rest: bytes) -> None:
     expected = b"".join(framed(reply) for reply in map(answer, queries) if reply is not None)
     assert converse_over(cut(b"".join(map(framed, queries)) + rest, places), answer) == expected
 
 
 @given(st.lists(st.binary(max_size=100), max_size=5))
-def test_any_stream_ends_and_gets_whole_messages(pieces: list[bytes]) -> None:
+def test_random_streams_end_and_get_complete_messages(pieces: list[bytes]) -> None:
     list(messages(converse_over(pieces, answer)))

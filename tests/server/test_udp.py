@@ -1,4 +1,4 @@
-"""UDP on real sockets, in batches and without: the responses are those of the general path, byte for byte.
+"""UDP on real sockets, with and without batches: the responses have the same bytes as those of the general path.
 
 ``test_respond_oracle.py`` checks the general path, and ``scripts/differential`` compares it with NSD and Knot.
 """
@@ -41,8 +41,8 @@ from tests.support.streams import responding, wait_for
 SNAPSHOT = Snapshot.from_zones([dns.zone.from_text(ANSWER["zone"], "example.", relativize=False)])
 HOSTS = ["127.0.0.1", "::1", "0.0.0.0", "::"]
 LIMIT = RrlConfig(responses_per_second=5, exempt=())
-NO_LIMIT = RrlConfig(responses_per_second=1_000_000, exempt=())  # but every response is counted
-OPT_COOKIE = bytes.fromhex("00002904d0000000000000")  # an OPT that has room for options
+NO_LIMIT = RrlConfig(responses_per_second=1_000_000, exempt=())  # no response is limited, but each is counted
+OPT_COOKIE = bytes.fromhex("00002904d0000000000000")  # an OPT record
 
 KNOWN = dns.message.make_query("12345.example.", "NAPTR", use_edns=0).to_wire()
 ABSENT = dns.message.make_query("nowhere.example.", "NAPTR", use_edns=0).to_wire()
@@ -53,7 +53,7 @@ needs_batches = pytest.mark.skipif(udp.why_not() is not None, reason=f"no batche
 
 
 def make_responder(**settings: Any) -> Responder:
-    """A responder whose cookies are made at one moment."""
+    """Return a responder that makes all cookies at the same time."""
     cookies = CookieSettings(SECRETS, required=settings.pop("cookies_required", False))
     return responding(SNAPSHOT, context={"cookies": cookies, "clock": lambda: NOW}, **settings)
 
@@ -64,7 +64,7 @@ def swap(responder: Responder, snapshot: Snapshot, **context: Any) -> None:
 
 @contextlib.contextmanager
 def listening(responder: Responder, host: str = "127.0.0.1") -> Iterator[tuple[Counters, tuple[str, int]]]:
-    """A listener on an address of this machine: its counters, and the address to query. Skips without batches."""
+    """Run a batch listener. Yields its counters and its address. Skips the test if batches are not supported."""
     if reason := udp.why_not():
         pytest.skip(f"no batches: {reason}")
     sock = sockets.open_udp(host, 0)
@@ -80,7 +80,7 @@ def listening(responder: Responder, host: str = "127.0.0.1") -> Iterator[tuple[C
 
 @contextlib.contextmanager
 def client(address: tuple[str, int], source: str = "") -> Iterator[socket.socket]:
-    """A socket that takes replies from this address alone, and asks from ``source``."""
+    """Yield a socket that sends from ``source``, and receives only from this address."""
     with socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         sock.settimeout(PATIENCE)
@@ -91,7 +91,7 @@ def client(address: tuple[str, int], source: str = "") -> Iterator[socket.socket
 
 
 def ask(address: tuple[str, int], queries: list[bytes], source: str = "") -> dict[bytes, bytes]:
-    """Replies by ID, to queries sent at once, until a last question is answered; that is asked from 127.0.0.1."""
+    """Send queries at once, and a last one from 127.0.0.1. Returns the responses until its response, by ID."""
     replies: dict[bytes, bytes] = {}
     last = b"\xff\xff" + dns.message.make_query("example.", "SOA").to_wire()[2:]
 
@@ -127,7 +127,7 @@ def expect(query: bytes, responder: Responder, client: str) -> bytes | None:
 
 
 def check(address: tuple[str, int], queries: list[bytes], responder: Responder) -> None:
-    """Send numbered queries at once; each gets the response of the general path, or none if there is none."""
+    """Send numbered queries at once, and check that each gets the response of the general path, or no response."""
     replies = ask(address, queries)
     for query in queries:
         assert replies.get(query[:2]) == expect(query, responder, address[0]), query.hex()
@@ -153,7 +153,7 @@ COOKIE = with_cookie(dns.edns.CookieOption(b"clientck", b""))
 
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("seed", range(3))
-def test_a_batch_of_any_queries_is_answered_as_by_the_general_path(host: str, seed: int) -> None:
+def test_a_batch_of_random_queries_gets_the_responses_of_the_general_path(host: str, seed: int) -> None:
     rng = random.Random(seed)
     queries = [make_query(case["name"], case["type"], rng) for case in ANSWER["case"]] + [KNOWN, ABSENT, COOKIE]
     queries += [bytes.fromhex(case["packet"]) for case in PACKETS["case"]] * 2
@@ -162,7 +162,7 @@ def test_a_batch_of_any_queries_is_answered_as_by_the_general_path(host: str, se
     queries = numbered(queries * 2)
     responder = make_responder(rrl=NO_LIMIT)
     with listening(responder, host) as (counters, address):
-        for _ in range(2):  # the second time from what was learned
+        for _ in range(2):  # the second time from learned responses
             check(address, [b"", b"x", *queries, b""], responder)
     assert total(counters) == counters.received == 2 * (len(queries) + 4)
     assert counters.received == counters.ready + counters.general
@@ -199,8 +199,8 @@ def test_queries_of_any_size_are_answered() -> None:
 
 
 @pytest.mark.parametrize("limit", ["MAX_RECORDS", "MAX_TABLES", "ARENA_SIZE"])
-def test_a_table_that_is_full_amid_a_batch_changes_no_response(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was found for the first queries of a batch stays as it is until it is sent."""
+def test_a_table_that_is_full_during_a_batch_changes_no_response(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The responses found for the first queries of a batch do not change until they are sent."""
     monkeypatch.setattr(shortcut, limit, 4096 if limit == "ARENA_SIZE" else 3)
     rng = random.Random(limit)
     responder = make_responder()
@@ -215,8 +215,8 @@ def test_a_table_that_is_full_amid_a_batch_changes_no_response(limit: str, monke
 # --- the rate limit
 
 
-def test_the_rate_limit_holds_for_known_queries_and_for_others() -> None:
-    """Beyond the rate, every second response is truncated and the others are dropped."""
+def test_the_rate_limit_applies_to_the_shortcut_and_the_general_path() -> None:
+    """Over the limit, every second response is truncated, and the others are dropped."""
     for query in (KNOWN, ABSENT, UPDATE.to_wire()):
         responder = make_responder(rrl=LIMIT, clock=lambda: 1000.0)
         with listening(responder) as (counters, address):
@@ -232,7 +232,7 @@ def test_the_rate_limit_holds_for_known_queries_and_for_others() -> None:
         assert total(counters) == counters.received == 301
 
 
-def test_clients_with_a_limit_and_without_come_in_one_batch() -> None:
+def test_limited_and_exempt_clients_in_one_batch() -> None:
     rrl = replace(LIMIT, exempt=(read_network("127.0.0.1/32"),))
     responder = make_responder(rrl=rrl, clock=lambda: 1000.0)
     with listening(responder) as (counters, address):
@@ -257,7 +257,7 @@ def test_more_clients_than_the_cache_of_networks_holds(monkeypatch: pytest.Monke
                 sock.send(KNOWN)
                 assert sock.recv(65535) == expect(KNOWN, responder, "")
         for sock in clients[:5]:
-            sock.send(KNOWN)  # one network: the last has used up its rate
+            sock.send(KNOWN)  # one network, whose rate is then used up
             assert sock.recv(65535) == expect(KNOWN, responder, "")
         clients[5].send(KNOWN)
         clients[6].send(KNOWN)
@@ -270,7 +270,7 @@ def test_more_clients_than_the_cache_of_networks_holds(monkeypatch: pytest.Monke
 def test_cookies_are_given_and_checked() -> None:
     responder = make_responder(rrl=RrlConfig(responses_per_second=20, exempt=()), clock=lambda: 1000.0)
     with listening(responder) as (counters, address):
-        for _ in range(3):  # from the general path, and ready
+        for _ in range(3):  # from the general path, then from the shortcut
             reply = ask_one(address, COOKIE)
             assert reply == expect(COOKIE, responder, "127.0.0.1")
             (given,) = dns.message.from_wire(reply).options
@@ -285,7 +285,7 @@ def test_cookies_are_given_and_checked() -> None:
 
 
 def test_each_client_of_a_batch_gets_its_own_cookie() -> None:
-    """The cookie is the last option, or it precedes the client's subnet, which has eight bytes too."""
+    """The cookie is the last option, or it precedes a client subnet option, which has eight bytes too."""
     subnet = dns.edns.ECSOption("192.0.2.0", 32)
     queries = []
     for number in range(100):
@@ -298,7 +298,7 @@ def test_each_client_of_a_batch_gets_its_own_cookie() -> None:
             check(address, numbered(queries), responder)
 
 
-def test_cookies_that_were_turned_off_lose_no_query() -> None:
+def test_queries_are_answered_after_cookies_are_turned_off() -> None:
     responder = make_responder()
     with listening(responder) as (_, address):
         for _ in range(2):
@@ -324,7 +324,7 @@ def test_cookies_can_be_required() -> None:
 # --- reloads
 
 
-def test_a_reload_forgets_the_ready_responses() -> None:
+def test_a_reload_clears_the_ready_responses() -> None:
     text = "@ 60 SOA ns h 2 2 3 4 5\n@ 60 NS ns\n12345 60 TXT new\nnowhere 60 TXT there"
     new = Snapshot.from_zones([dns.zone.from_text(text, "example.", relativize=False)])
     responder = make_responder()
@@ -352,7 +352,7 @@ def test_an_internal_error_drops_its_query(monkeypatch: pytest.MonkeyPatch, capl
     assert "internal error, query dropped: " + odd.hex() in caplog.text
 
 
-def test_an_internal_error_in_the_shortcut_drops_its_query_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_in_the_shortcut_drops_only_its_query(monkeypatch: pytest.MonkeyPatch) -> None:
     find = shortcut.Ready.find
 
     def failing(ready: shortcut.Ready, key: bytes) -> tuple[bytes, bytes] | None:
@@ -368,7 +368,7 @@ def test_an_internal_error_in_the_shortcut_drops_its_query_only(monkeypatch: pyt
 
 @needs_batches
 def test_ready_responses_are_sent_under_overload(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few queries of each full batch take the general path once there were eight full batches in a row."""
+    """After eight consecutive full batches, only a few queries of each batch take the general path."""
     monkeypatch.setattr(udp, "BATCH", 32)
     responder = make_responder()
     update = UPDATE.to_wire()
@@ -376,7 +376,7 @@ def test_ready_responses_are_sent_under_overload(monkeypatch: pytest.MonkeyPatch
     counters = Counters()
     listener = udp.BatchListener(sock, responder, counters)
     with client(sock.getsockname()) as flood, client(sock.getsockname()) as other:
-        for number in range(10 * 32):  # all wait before the first is answered; one of four is known
+        for number in range(10 * 32):  # all wait before the first is answered; one of four has a ready response
             (flood if number % 4 else other).send(update if number % 4 else KNOWN)
         listener.start()
         try:
@@ -388,7 +388,7 @@ def test_ready_responses_are_sent_under_overload(monkeypatch: pytest.MonkeyPatch
             assert counters.to_dict()["udp"]["dropped"] == counters.overload
             for _ in range(240 - counters.overload):
                 assert flood.recv(65535) == respond(update, SNAPSHOT)
-            for _ in range(30):  # and as soon as they come no faster than they are answered
+            for _ in range(30):  # the overload ends when queries are answered as fast as they arrive
                 flood.send(update)
                 assert flood.recv(65535) == respond(update, SNAPSHOT)
         finally:
@@ -396,11 +396,11 @@ def test_ready_responses_are_sent_under_overload(monkeypatch: pytest.MonkeyPatch
     assert counters.overload == left_out
 
 
-def test_responses_refused_by_the_kernel_are_the_only_ones_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_responses_refused_by_the_kernel_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     libc = ctypes.CDLL(None)
 
     class Refusing:
-        """The C library, where every second call to send is refused, and the others send one message."""
+        """A C library in which every second call to sendmmsg fails, and each other call sends one message."""
 
         recvmmsg = libc.recvmmsg
         calls = 0
@@ -427,11 +427,11 @@ def test_responses_refused_by_the_kernel_are_the_only_ones_lost(monkeypatch: pyt
 
 
 def test_an_unknown_edns_version_is_counted_as_badvers() -> None:
-    """In the header BADVERS reads as NOERROR."""
+    """The header alone would mean NOERROR."""
     bad = dns.message.make_query("12345.example.", "NAPTR", use_edns=1).to_wire()
     responder = make_responder(rrl=replace(LIMIT, slip=1), clock=lambda: 1000.0)
     with listening(responder) as (counters, address):
-        for _ in range(2):  # the second time truncated
+        for _ in range(2):  # truncated the second time
             replies = ask(address, numbered([bad] * 5))
             assert {dns.message.from_wire(reply).rcode() for reply in replies.values()} == {dns.rcode.BADVERS}
     assert counters.to_dict() == {"udp": {"NOERROR": 2, "BADVERS": 10}}, "the last question of each round"
@@ -448,6 +448,6 @@ def test_an_unknown_edns_version_is_counted_as_badvers() -> None:
         (socket.SOL_SOCKET, 29, "00000000", None),
     ],
 )
-def test_rfc3542_the_address_is_kept_not_the_interface(level: int, kind: int, arrived: str, leaves: str | None) -> None:
+def test_rfc3542_reply_source_drops_the_interface(level: int, kind: int, arrived: str, leaves: str | None) -> None:
     expected = [] if leaves is None else [(level, kind, bytes.fromhex(leaves))]
     assert udp.reply_source([(level, kind, bytes.fromhex(arrived))]) == expected

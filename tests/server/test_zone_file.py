@@ -1,4 +1,4 @@
-"""Zone files as the server reads and checks them."""
+"""Reading and checking of zone files by the server."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_bad_zone_files_are_refused_with_their_line(tmp_path: Path, text: str | 
         read_checked(source(tmp_path, text))
 
 
-def test_an_error_in_an_included_file_names_that_file(tmp_path: Path) -> None:
+def test_the_error_in_an_included_file_names_that_file(tmp_path: Path) -> None:
     included = tmp_path / "included"
     included.write_text("x A 192.0.2.1\nx A nonsense\n")
     with pytest.raises(ZoneError, match=rf"^{re.escape(str(included))}:2: "):
@@ -64,7 +64,7 @@ def test_an_error_in_an_included_file_names_that_file(tmp_path: Path) -> None:
         read_checked(source(tmp_path, HEAD + f"$INCLUDE {tmp_path}/none\n"))
 
 
-def test_a_file_that_includes_itself_ends(tmp_path: Path) -> None:
+def test_a_file_that_includes_itself_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ZoneError, match=r"more than 16 levels of \$INCLUDE"):
         read_checked(source(tmp_path, HEAD + f"$INCLUDE {tmp_path}/z\n"))
 
@@ -72,7 +72,7 @@ def test_a_file_that_includes_itself_ends(tmp_path: Path) -> None:
 @pytest.mark.parametrize("included", [False, True])
 @pytest.mark.parametrize("what", ["a pipe", "a device"])
 def test_endless_zone_files_are_refused(included: bool, what: str, tmp_path: Path) -> None:
-    """Otherwise a pipe would block every reload, and a link to /dev/zero would exhaust the memory of the server."""
+    """Otherwise a pipe would block every reload, and a link to /dev/zero would exhaust the server's memory."""
     endless = tmp_path / "endless"
     if what == "a pipe":
         os.mkfifo(endless)

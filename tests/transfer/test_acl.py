@@ -18,7 +18,7 @@ from tests.support.transfers import allowing
         ("hmac-sha1-80", "sha1", 10),
     ],
 )
-def test_rfc8945_6_algorithms(algorithm: str, digest: str, size: int) -> None:
+def test_rfc8945_6_digest_and_mac_size_of_each_algorithm(algorithm: str, digest: str, size: int) -> None:
     key = TsigKey((b"Name",), algorithm, b"secret")
     assert (key.digest, key.mac_size, key.secret, key.name) == (digest, size, b"secret", (b"name",))
 
@@ -36,25 +36,25 @@ def test_rfc8945_6_algorithms(algorithm: str, digest: str, size: int) -> None:
         (b"k", "hmac-sha256", b"", "without a secret"),
     ],
 )
-def test_an_invalid_key_has_a_reason(name: bytes, algorithm: str, secret: bytes, why: str) -> None:
+def test_the_error_for_an_invalid_key_has_a_reason(name: bytes, algorithm: str, secret: bytes, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         TsigKey((name,) if name else (), algorithm, secret)
 
 
-def test_a_key_does_not_show_its_secret() -> None:
+def test_string_representations_do_not_contain_the_secret() -> None:
     key = TsigKey((b"k",), "hmac-sha256", b"secret")
     for text in (repr(key), str(key), repr(keyring([key])), repr(Secondaries())):
         assert "secret=" not in text
         assert "b'secret'" not in text
 
 
-def test_two_keys_with_one_name() -> None:
+def test_two_keys_with_the_same_name_are_refused() -> None:
     key = TsigKey((b"k",), "hmac-sha256", b"secret")
     with pytest.raises(ValueError, match=r"key k\. is given twice"):
         keyring([key, TsigKey((b"K",), "hmac-sha512", b"secret")])
 
 
-# Rule -> clients with the key of their query, and whether they are allowed.
+# For each rule: clients with the key of their query, and whether they are allowed.
 CLIENTS: dict[str, dict[tuple[str, str | None], bool]] = {
     "key:xfr": {("192.0.2.1", "xfr"): True, ("192.0.2.1", "other"): False, ("192.0.2.1", None): False},
     "key:XFR.": {("", "xfr"): True},
@@ -70,7 +70,7 @@ CLIENTS: dict[str, dict[tuple[str, str | None], bool]] = {
 
 
 @pytest.mark.parametrize("rule", CLIENTS)
-def test_which_clients_a_rule_allows(rule: str) -> None:
+def test_clients_that_each_rule_allows(rule: str) -> None:
     for (client, key), allowed in CLIENTS[rule].items():
         name = None if key is None else (key.encode(),)
         assert allowing(rule).allows(client, name) is allowed
@@ -79,12 +79,12 @@ def test_which_clients_a_rule_allows(rule: str) -> None:
 
 
 @pytest.mark.parametrize("rule", ["", " ", "xfr", "key:", "192.0.2.1/24", "192.0.2.1 192.0.2.2", "key:a key:b", "::1]"])
-def test_an_invalid_rule(rule: str) -> None:
+def test_invalid_rules_are_refused(rule: str) -> None:
     with pytest.raises(ValueError):
         AccessRule.from_text(rule)
 
 
-def test_targets_of_notify() -> None:
+def test_text_form_of_notify_targets() -> None:
     texts = {"127.0.0.1:5300": "127.0.0.1:5300", "127.0.0.1": "127.0.0.1:53", "::1": "[::1]:53"}
     for text, shown in {**texts, "[::1]:5300 key:Xfr": "[::1]:5300 key:xfr."}.items():
         assert str(NotifyTarget.from_text(text)) == shown
@@ -93,6 +93,6 @@ def test_targets_of_notify() -> None:
 @pytest.mark.parametrize(
     "text", ["", "host:53", "127.0.0.1:0", "127.0.0.1:x", "127.0.0.1 xfr", "::1 key:a key:b", "key:a"]
 )
-def test_an_invalid_target(text: str) -> None:
+def test_invalid_notify_targets_are_refused(text: str) -> None:
     with pytest.raises(ValueError):
         NotifyTarget.from_text(text)

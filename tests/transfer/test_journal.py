@@ -1,4 +1,4 @@
-"""Journals: chains of differences, limits, and files, which are set aside if damaged and written atomically."""
+"""Journals: chains of differences, their limits, and their files, which are renamed if damaged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.answer.test_respond_oracle import random_zone, zone_text
 from tests.transfer.test_session import journal_of, view_of, zone_of
 
 
-def test_another_order_of_records_is_not_a_difference() -> None:
+def test_the_order_of_records_makes_no_difference() -> None:
     one, two = view_of(1, "a 60 TXT x\na 60 TXT y\nb 60 TXT z\n"), view_of(1, "b 60 TXT z\na 60 TXT y\na 60 TXT x\n")
     assert Difference.between(one, two) is None
     assert digest(one) == digest(two)
@@ -32,7 +32,7 @@ def test_another_order_of_records_is_not_a_difference() -> None:
 
 
 @pytest.mark.parametrize("other", ["a 61 TXT x\n", "A 60 TXT x\n", "a 60 TXT X\n", "a 60 SPF x\n", ""])
-def test_every_change_is_a_difference_and_a_new_serial_alone_is_one_without_records(other: str) -> None:
+def test_every_change_is_a_difference_even_a_new_serial_alone(other: str) -> None:
     for text, removed in (("a 60 TXT x\n", [False]), (other, [])):
         one, two = view_of(1, text), view_of(2, other)
         change = Difference.between(one, two)
@@ -60,7 +60,7 @@ def test_the_oldest_differences_beyond_the_limit_are_dropped() -> None:
     assert journal.since(13) is not None
 
 
-def test_the_bytes_of_a_journal_are_bounded() -> None:
+def test_the_size_of_a_journal_is_limited() -> None:
     views = [view_of(serial, f"a 60 TXT {'x' * 200} {serial}\n") for serial in range(21)]
     journal = Journal.start(views[0])
     for old, new in itertools.pairwise(views):
@@ -83,7 +83,7 @@ def test_encode_and_decode_round_trip(seed: int, steps: int) -> None:
     assert len(journal.differences) == steps
 
 
-def test_a_change_of_any_byte_is_found() -> None:
+def test_a_change_of_any_byte_is_detected() -> None:
     octets = encode(journal_of(view_of(1), view_of(2, "a 60 TXT x\n")))
     for place in range(len(octets)):
         with pytest.raises(JournalError):
@@ -95,16 +95,16 @@ def test_a_change_of_any_byte_is_found() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_with_a_valid_checksum_are_refused(body: bytes) -> None:
+def test_random_bytes_with_a_valid_checksum_are_refused(body: bytes) -> None:
     magic = encode(Journal.start(view_of(1))).partition(b"\n")[0] + b"\n"
     whole = magic + body
     with pytest.raises(JournalError):
         decode(whole + hashlib.sha256(whole).digest())
 
 
-def test_a_file_is_read_back_and_replaces_a_partial_one(tmp_path: Path) -> None:
+def test_file_round_trip_beside_a_partial_file(tmp_path: Path) -> None:
     path = tmp_path / "z.journal"
-    (tmp_path / ".z.journal.new").write_bytes(b"half")  # of a crash
+    (tmp_path / ".z.journal.new").write_bytes(b"half")  # left by a crash
     view = view_of(2, "a 60 TXT x\n")
     journal = journal_of(view_of(1), view)
     for _ in range(2):
@@ -124,7 +124,7 @@ def test_a_file_is_read_back_and_replaces_a_partial_one(tmp_path: Path) -> None:
         (encode(Journal.start(view_of(2, "other 60 TXT x\n"))), "not to this zone"),
     ],
 )
-def test_an_unusable_file_is_set_aside_with_a_reason(
+def test_an_unusable_file_is_renamed_and_the_reason_is_logged(
     octets: bytes, why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "z.journal"
@@ -137,7 +137,7 @@ def test_an_unusable_file_is_set_aside_with_a_reason(
     assert not path.exists()
 
 
-def test_errors_of_reading_and_writing_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_read_and_write_errors_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     view = view_of(2)
     assert read_journal(tmp_path / "none", view) == Journal.start(view)
     assert not caplog.records, "a missing file is not an error"
@@ -151,7 +151,7 @@ def test_errors_of_reading_and_writing_are_logged(tmp_path: Path, caplog: pytest
     assert [file.name for file in tmp_path.iterdir()] == ["z.journal"], "nothing is left beside it"
 
 
-def test_paths_of_journals() -> None:
+def test_journal_paths() -> None:
     file, state = Path("zones/ark.arpa.zone"), Path("state")
     assert journal_path(ZoneConfig(parse("ark.arpa."), file)) == Path("zones/ark.arpa.zone.journal")
     for name, path in ("ark.arpa.", "ark.arpa.journal"), (".", "%root.journal"):
@@ -167,7 +167,7 @@ def test_a_reload_packs_only_the_changes() -> None:
     assert after.differences[-1].count == 3, "both SOAs and the record"
 
 
-def test_bytes_that_are_not_records_end_a_transfer() -> None:
+def test_a_damaged_difference_raises_zone_error() -> None:
     change = Difference(1, 2, 3, b"\1a")
     with pytest.raises(ZoneError, match="the journal is damaged"):
         list(change)

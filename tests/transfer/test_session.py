@@ -76,7 +76,7 @@ def ask(
 
 
 def apply(messages: list[bytes], zone: dns.zone.Zone, serial: int | None) -> None:
-    """Apply the messages as dnspython's secondary, which raises an exception for a wrong one."""
+    """Apply the messages with dnspython's secondary, which raises an exception for an invalid message."""
     rdtype = dns.rdatatype.AXFR if serial is None else dns.rdatatype.IXFR
     with dns.xfr.Inbound(zone, rdtype, serial) as inbound:
         done = False
@@ -87,7 +87,7 @@ def apply(messages: list[bytes], zone: dns.zone.Zone, serial: int | None) -> Non
 
 
 def transferred(messages: list[bytes]) -> dns.zone.Zone:
-    """The zone that a secondary has after AXFR."""
+    """Return the zone that a secondary has after AXFR."""
     zone = dns.zone.Zone(ORIGIN, relativize=False)
     apply(messages, zone, None)
     return zone
@@ -120,8 +120,8 @@ def serials(messages: list[bytes]) -> list[int]:
 
 @given(st.integers(0, 2**32), st.integers(1, 5), st.integers(0, 2**32 - 1))
 @settings(max_examples=40)
-def test_a_secondary_that_applies_the_differences_has_the_zone(seed: int, steps: int, start: int) -> None:
-    """Over random zones: from each serial in the journal by IXFR, and from nothing by AXFR."""
+def test_a_secondary_has_the_same_zone_after_ixfr_or_axfr(seed: int, steps: int, start: int) -> None:
+    """Random zones are transferred by IXFR from each serial in the journal, and by AXFR."""
     rng = random.Random(seed)
     zones = []
     for number in range(steps + 1):
@@ -138,7 +138,7 @@ def test_a_secondary_that_applies_the_differences_has_the_zone(seed: int, steps:
     assert transferred(ask(TRANSFER, views[-1], access_of(journal))) == zones[-1]
 
 
-def test_rfc1995_4_the_order_of_an_incremental_answer() -> None:
+def test_rfc1995_4_order_of_records_in_an_ixfr_response() -> None:
     more = "\n".join(f"m{i} 60 TXT x" for i in range(9)) + "\n"
     one = view_of(1, more + "a 60 A 192.0.2.2\nb 60 A 192.0.2.3\n")
     two = view_of(2, more + "b 60 A 192.0.2.3\nc 60 A 192.0.2.4\n")
@@ -151,7 +151,7 @@ def test_rfc1995_4_the_order_of_an_incremental_answer() -> None:
 
 
 @pytest.mark.parametrize("serial", [5, 6, 5 + 2**31 - 1])
-def test_rfc1995_2_a_current_secondary_gets_the_soa_alone(serial: int) -> None:
+def test_rfc1995_2_a_current_secondary_gets_only_the_soa_record(serial: int) -> None:
     view = view_of(5)
     assert serials(ask(ixfr_query(serial), view, access_of(Journal.start(view)))) == [5]
 
@@ -165,13 +165,13 @@ def test_rfc1995_4_an_unknown_serial_gets_the_whole_zone(serial: int) -> None:
         assert len(answers(messages)) == 4
 
 
-def test_differences_larger_than_the_zone_and_those_to_another_serial_are_not_sent() -> None:
+def test_axfr_instead_of_differences_that_are_too_large_or_end_at_another_serial() -> None:
     one, two, three = view_of(1), view_of(2, "\n".join(f"n{i} 60 A 192.0.2.2" for i in range(50))), view_of(3)
     for journal in (journal_of(one, two, three), journal_of(one, view_of(2))):
         assert serials(ask(ixfr_query(1), three, access_of(journal))) == [3, 3]
 
 
-def test_rfc1995_2_over_udp_the_soa_alone() -> None:
+def test_rfc1995_2_ixfr_over_udp_gets_only_the_soa_record() -> None:
     access = access_of(journal_of(view_of(1), view_of(2)))
     for serial in (0, 1, 2):
         assert serials(ask(ixfr_query(serial), view_of(2), access, transport=Transport.UDP)) == [2]
@@ -187,7 +187,7 @@ def test_rfc1995_2_over_udp_the_soa_alone() -> None:
     ],
     ids=["over UDP", "class CH", "rfc5936 2.2.1 another zone", "a name in the zone", "the root", "EDNS 1"],
 )
-def test_a_transfer_that_is_refused(query: dns.message.Message, transport: Transport, rcode: str) -> None:
+def test_rcode_of_each_refused_transfer(query: dns.message.Message, transport: Transport, rcode: str) -> None:
     assert rcode_of(ask(query, view_of(1), access_of(), transport=transport)) == rcode
 
 
@@ -208,15 +208,15 @@ def test_rfc1995_3_ixfr_without_the_zones_soa_is_formerr(authority: list[str]) -
     assert rcode_of(ask(query, view_of(1), access_of())) == "FORMERR"
 
 
-def test_edns_of_a_transfer() -> None:
-    """Each message has OPT (RFC 5936 2.2.5) if the query has it."""
+def test_rfc5936_2_2_5_edns_of_a_transfer() -> None:
+    """Each message has an OPT record if the query has one."""
     for edns in (0, -1):
         messages = ask(dns.message.make_query(ORIGIN, "AXFR", use_edns=edns), large_view(200), access_of())
         assert {dns.message.from_wire(wire).edns for wire in messages} == {edns}
 
 
-def test_a_key_allows_any_address_and_dnspython_accepts_each_signature() -> None:
-    """RFC 8945 5.3.1: the signature of each message covers the one before."""
+def test_transfer_by_key_and_rfc8945_5_3_1_signatures_of_its_messages() -> None:
+    """RFC 8945 5.3.1: the MAC of each message covers the previous MAC. dnspython checks them."""
     key = dns.tsig.Key("xfr.", KEY.secret, "hmac-sha256")
     zone = dns.zone.Zone(ORIGIN, relativize=False)
     query, _ = dns.xfr.make_query(zone, None, keyring=key)
@@ -239,13 +239,13 @@ def test_a_key_allows_any_address_and_dnspython_accepts_each_signature() -> None
     assert len(zone.nodes) == 402
 
 
-def test_messages_are_bounded_and_made_one_at_a_time() -> None:
+def test_messages_have_a_maximum_size_and_are_made_one_at_a_time() -> None:
     stream = answered(TRANSFER.to_wire(), Snapshot.of([large_view(1000)]), access_of(), now=NOW)
     assert 16000 < len(next(stream)) <= MESSAGE_SIZE
     assert all(len(message) <= MESSAGE_SIZE for message in stream)
 
 
-def test_a_record_larger_than_the_usual_message_has_a_message_of_its_own() -> None:
+def test_a_record_larger_than_the_message_size_gets_its_own_message() -> None:
     strings = " ".join(["x" * 250] * 240)
     view = view_of(1, f"a 60 TXT x\nhuge 60 TXT {strings}\nz 60 TXT x\n")
     messages = ask(TRANSFER, view, access_of())
@@ -260,7 +260,7 @@ def test_a_record_too_large_for_a_message_ends_the_transfer_with_a_reason() -> N
         ask(TRANSFER, view, access_of())
 
 
-def test_names_are_compressed_and_no_pointer_is_beyond_16383() -> None:
+def test_names_are_compressed_with_no_pointer_beyond_16383() -> None:
     view = view_of(1, "\n".join(f"host-with-a-long-name-{i:04d} 60 MX 10 mail.of.{i % 7}" for i in range(2000)))
     messages = ask(TRANSFER, view, access_of())
     assert sum(map(len, messages)) < 2003 * 48
@@ -268,7 +268,7 @@ def test_names_are_compressed_and_no_pointer_is_beyond_16383() -> None:
 
 
 def logged(query: dns.message.Message, snapshot: Snapshot, access: Access) -> tuple[list[str], list[str]]:
-    """The lines about transfers, and those about refusals."""
+    """Return the log lines about transfers, and those about refusals."""
     notes: list[str] = []
     refused: list[str] = []
     noted: dict[str, Any] = {"note": notes.append, "note_refused": lambda line: refused.append(line())}
@@ -306,7 +306,7 @@ def test_rfc9432_4_the_catalog_lists_the_zones() -> None:
     }
 
 
-def test_rfc9432_7_only_its_secondaries_see_the_catalog() -> None:
+def test_rfc9432_7_only_secondaries_may_query_the_catalog() -> None:
     for rdtype in ("SOA", "AXFR", "TXT"):
         for name in ("catalog.invalid.", "version.catalog.invalid."):
             query = dns.message.make_query(name, rdtype)
@@ -337,7 +337,7 @@ def _hostile(rng: random.Random, wire: bytes) -> Iterator[bytes]:
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=20)
-def test_damaged_requests_raise_nothing(seed: int) -> None:
+def test_damaged_queries_raise_nothing(seed: int) -> None:
     rng = random.Random(seed)
     one, two = view_of(1), view_of(2, "a 60 A 192.0.2.2\n")
     signed, _ = tsig.sign_query(ixfr_query(1, use_edns=0).to_wire(), KEY, NOW)

@@ -43,14 +43,14 @@ def dnspython_key(algorithm: str = "hmac-sha256", name: str = "xfr.", secret: by
 
 
 def found(message: bytes) -> tsig.TsigRecord:
-    """The TSIG record of a message that has one."""
+    """Return the TSIG record of a message, which must have one."""
     record = tsig.find(message)
     assert record is not None
     return record
 
 
 def signed(shared: dns.tsig.Key, *, at: int = NOW) -> tuple[bytes, bytes]:
-    """A query for the SOA as dnspython signs it, and its MAC."""
+    """Return an SOA query that dnspython has signed, and its MAC."""
     query = dns.message.make_query("example.", "SOA")
     query.use_tsig(shared)
     with mock.patch("time.time", return_value=at):
@@ -69,16 +69,16 @@ def ask(
 
 
 def error_of(reply: bytes) -> tuple[int, int, bytes, bytes]:
-    """rcode, TSIG error, MAC and other data of a reply."""
+    """Return the rcode, TSIG error, MAC and other data of a response."""
     record = found(reply)
     return reply[3] & 15, record.error, record.mac, record.other
 
 
 def verify(reply: bytes, shared: dns.tsig.Key, request_mac: bytes, at: int = NOW) -> None:
-    """Raises what dnspython raises."""
+    """Check the MAC of a response with dnspython, and its time."""
     record = found(reply)
     rdata = dns.rdata.from_wire(dns.rdataclass.ANY, dns.rdatatype.TSIG, reply, *_rdata_place(reply, record.start))
-    # dnspython's own check would raise for the TSIG error before it checks the MAC.
+    # dnspython's own check would raise an exception for a TSIG error before it checks the MAC.
     wire = reply[:10] + struct.pack("!H", int.from_bytes(reply[10:12], "big") - 1) + reply[12 : record.start]
     context = dns.tsig._digest(wire, shared, rdata, None, request_mac)  # type: ignore[no-untyped-call]
     assert context.sign()[: len(record.mac)] == record.mac
@@ -93,7 +93,7 @@ def _rdata_place(reply: bytes, start: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS + CUT_ALGORITHMS)
-def test_rfc8945_6_a_signed_query_gets_a_signed_answer(algorithm: str) -> None:
+def test_rfc8945_6_a_signed_query_gets_a_signed_response(algorithm: str) -> None:
     shared = dnspython_key(algorithm)
     query, mac = signed(shared)
     (reply,) = ask(query, [key(algorithm)])
@@ -102,7 +102,7 @@ def test_rfc8945_6_a_signed_query_gets_a_signed_answer(algorithm: str) -> None:
     assert dns.message.from_wire(reply, keyring=False).answer
 
 
-def test_rfc8945_5_3_a_signed_response_fits_the_limit_of_udp() -> None:
+def test_rfc8945_5_3_a_signed_response_fits_the_udp_limit() -> None:
     query = dns.message.make_query("big.example.", "TXT", use_edns=0, payload=1232)
     wire, signer = tsig.sign_query(query.to_wire(), key(), NOW)
     (reply,) = ask(wire, [key()], Transport.UDP)
@@ -120,7 +120,7 @@ def test_rfc8945_5_3_a_signed_response_fits_the_limit_of_udp() -> None:
         assert tsig.check_reply(reply, signer, NOW)
 
 
-def test_rfc8945_names_of_keys_and_algorithms_are_case_insensitive() -> None:
+def test_rfc8945_key_and_algorithm_names_are_case_insensitive() -> None:
     query, mac = signed(dnspython_key("HMAC-SHA256", "XfR."))
     verify(ask(query, [key()])[0], dnspython_key(), mac)
 
@@ -136,7 +136,7 @@ def test_rfc8945_names_of_keys_and_algorithms_are_case_insensitive() -> None:
     ],
     ids=["no key", "another key", "another algorithm", "a truncated algorithm", "another secret"],
 )
-def test_rfc8945_5_2_1_and_5_2_2_a_wrong_key_or_mac_is_an_unsigned_error(
+def test_rfc8945_5_2_1_and_5_2_2_an_error_for_a_wrong_key_or_mac_is_unsigned(
     shared: dns.tsig.Key, keys: list[TsigKey], error: int
 ) -> None:
     (reply,) = ask(signed(shared)[0], keys)
@@ -144,8 +144,8 @@ def test_rfc8945_5_2_1_and_5_2_2_a_wrong_key_or_mac_is_an_unsigned_error(
     assert not dns.message.from_wire(reply, keyring=False).answer
 
 
-def test_rfc8945_5_2_2_any_bit_changed_is_found() -> None:
-    """Except in the ID, because the record has the original ID, and in the case of names."""
+def test_rfc8945_5_2_2_a_change_of_any_bit_is_detected() -> None:
+    """Exceptions are the ID, because the record has the original ID, and the case of names."""
     query, _ = signed(dnspython_key())
     start = len(dns.message.make_query("example.", "SOA").to_wire())
     for place in range(2, len(query)):
@@ -157,7 +157,7 @@ def test_rfc8945_5_2_2_any_bit_changed_is_found() -> None:
             for reply in ask(bytes(changed), [key()]):
                 record = tsig.find(reply)
                 assert record is None or record.error, f"octet {place} bit {bit}"
-                hidden = place in (10, 11, start + 5, start + 6)  # ARCOUNT, type: a query that is not signed at all
+                hidden = place in (10, 11, start + 5, start + 6)  # ARCOUNT and type: the query then has no TSIG
                 assert hidden or not int.from_bytes(reply[6:8], "big"), f"octet {place} bit {bit}"
 
 
@@ -179,7 +179,7 @@ def test_invalid_signatures_are_logged() -> None:
 
 
 @pytest.mark.parametrize("skew", [-1000, 1000, -301, 301, -300, 300])
-def test_rfc8945_5_2_3_a_wrong_clock_is_badtime_signed_with_both_times(skew: int) -> None:
+def test_rfc8945_5_2_3_badtime_is_signed_and_has_both_times(skew: int) -> None:
     query, mac = signed(dnspython_key(), at=NOW + skew)
     (reply,) = ask(query, [key()])
     rcode, error, _, other = error_of(reply)
@@ -193,7 +193,7 @@ def test_rfc8945_5_2_3_a_wrong_clock_is_badtime_signed_with_both_times(skew: int
 
 
 def cut(query: bytes, length: int) -> bytes:
-    """The query with its MAC cut to a length."""
+    """Return the query with its MAC truncated to a length."""
     record = found(query)
     stripped = query[:10] + b"\0\0" + query[12 : record.start]
     return tsig.attach(stripped, record, record.mac[:length])
@@ -206,10 +206,10 @@ def cut(query: bytes, length: int) -> bytes:
         *(("hmac-sha256", length, 9, tsig.BADTRUNC, 32) for length in (16, 31)),
     ],
 )
-def test_rfc8945_5_2_4_a_truncated_mac_is_accepted_or_badtrunc_signed(
+def test_rfc8945_5_2_4_a_truncated_mac_is_accepted_or_gets_signed_badtrunc(
     algorithm: str, length: int, rcode: int, error: int, size: int
 ) -> None:
-    """An accepted query gets a response with a MAC of the same size."""
+    """The response to an accepted query has a MAC of the same size."""
     query, mac = signed(dnspython_key())
     (reply,) = ask(cut(query, length), [key(algorithm)])
     assert error_of(reply)[:2] == (rcode, error)
@@ -217,7 +217,7 @@ def test_rfc8945_5_2_4_a_truncated_mac_is_accepted_or_badtrunc_signed(
     verify(reply, dnspython_key(), mac[:length])
 
 
-def test_rfc8945_5_2_the_order_is_key_mac_time_truncation() -> None:
+def test_rfc8945_5_2_checks_are_in_the_order_key_mac_time_truncation() -> None:
     late = {"at": NOW - 1000}
     assert error_of(ask(signed(dnspython_key(name="no."), **late)[0], [key()])[0])[1] == tsig.BADKEY
     assert error_of(ask(signed(dnspython_key(secret=b"no"), **late)[0], [key()])[0])[1] == tsig.BADSIG
@@ -225,7 +225,7 @@ def test_rfc8945_5_2_the_order_is_key_mac_time_truncation() -> None:
 
 
 def _with_more(query: bytes, extra: bytes) -> bytes:
-    """The query with one more record."""
+    """Return the query with one more record."""
     return query[:10] + b"\0\2" + query[12:] + extra
 
 
@@ -257,8 +257,8 @@ def test_rfc8945_5_2_a_malformed_or_misplaced_tsig_is_formerr(change: Callable[[
     assert (reply[3] & 15, tsig.find(reply)) == (dns.rcode.FORMERR, None)
 
 
-def test_rfc8945_errors_of_the_query_itself_are_signed() -> None:
-    """An unknown opcode, an EDNS version, a zone that is not served: with a valid signature."""
+def test_rfc8945_error_responses_to_a_validly_signed_query_are_signed() -> None:
+    """The errors are an unknown opcode, an unknown EDNS version, and a zone that is not served."""
     for wire in (
         b"\x12\x34\x28\0\0\0\0\0\0\0\0\0",
         dns.message.make_query("example.", "SOA", use_edns=1).to_wire(),
