@@ -166,7 +166,7 @@ def bulk(
             rows.write(wait=True)
         except OSError as error:
             if target is None and error.filename is None:
-                raise  # stdout is full or closed, which is handled for all commands
+                raise  # stdout is full or closed: every command handles this alike
             error.filename = error.filename or str(target)
             if isinstance(error, FileExistsError):
                 raise click.UsageError(

@@ -1,6 +1,6 @@
 """The log of a server on stderr. A slow reader of the log loses lines, but never delays a query.
 
-A write to a full pipe or a hanging journal blocks, so a thread of its own writes. Lines wait for it in a bounded queue.
+A write to a full pipe or a hanging journal blocks, so a separate thread writes. Lines wait for it in a bounded queue.
 A line that finds the queue full is lost; the next line that is written reports the number of lost lines.
 """
 

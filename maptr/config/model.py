@@ -365,7 +365,7 @@ class ServeConfig:
 
 @dataclass(frozen=True)
 class KeyConfig:
-    """``[[key]]``: a TSIG key (RFC 8945), with its secret here or in a file of its own."""
+    """``[[key]]``: a TSIG key (RFC 8945), with its secret here or in a separate file."""
 
     name: Labels = setting(TEXT.then(read_key_name))
     algorithm: str = setting(TEXT.then(read_algorithm), "hmac-sha256")

@@ -9,7 +9,7 @@ from typing import Any
 
 from maptr.errors import ZoneError, printable, reason_of
 
-NOT_LOADED = "not-loaded"  # the code of an error that keeps a zone from being loaded and has no code of its own
+NOT_LOADED = "not-loaded"  # the code of an error that keeps a zone from being loaded and has no specific code
 
 
 class Severity(enum.StrEnum):

@@ -206,7 +206,7 @@ class _LineReader:
     def _set_origin(self, origin: Labels) -> None:
         self._origin = to_wire(origin)
         self._is_inside = is_below(origin, self._zone)
-        self._owner = "", b""  # of the last line, because lines of one name usually stand together
+        self._owner = "", b""  # of the last line, because lines of one name are usually adjacent
         self.is_at_apex = origin == self._zone
 
     def read(self, data: bytes) -> None:

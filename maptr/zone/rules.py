@@ -100,9 +100,9 @@ def _redirect(entry: Entry, name: Labels) -> bytes:
 
 
 def needed_shoulders(entry: Entry, shoulders: Iterable[Entry]) -> list[Entry]:
-    """Return the shoulders whose targets differ from those that their ARKs would have without a rule of their own.
+    """Return the shoulders whose targets differ from those that their ARKs would inherit.
 
-    Those are the targets of the longest needed shoulder that is a prefix of theirs, or else of the NAAN.
+    ARKs inherit the targets of the longest needed shoulder that is a prefix of theirs, or else of the NAAN.
     """
     needed = {"": entry}
     for shoulder in sorted(shoulders, key=lambda s: len(s.shoulder)):

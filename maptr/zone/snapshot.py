@@ -25,7 +25,7 @@ from maptr.zone.denial import Denial, chain_of
 from maptr.zone.rrset import Node, RRset, pack_record, pack_records, read_node, split_rrsets, ttl_of, types_of
 
 INERT = frozenset({A, TXT, AAAA, NAPTR})  # types that do not affect the responses for other names
-SIGNING = frozenset({RRSIG, NSEC, NSEC3})  # signing gives these to names, and NSEC3 makes names of its own
+SIGNING = frozenset({RRSIG, NSEC, NSEC3})  # types that signing adds to names; NSEC3 also adds names
 _EMPTY: Node = MappingProxyType({})
 _PROOFS = frozenset({NSEC, NSEC3, NSEC3PARAM})
 _HASHED = frozenset({NSEC3, RRSIG})

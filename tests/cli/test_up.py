@@ -42,7 +42,7 @@ ARK = "ark:12025/x1"
 
 
 class User:
-    """A user with folders of their own, and commands that run with them."""
+    """A user with separate folders, and commands that run with them."""
 
     def __init__(self, home: Path) -> None:
         self.home = home

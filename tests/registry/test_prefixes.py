@@ -1,4 +1,4 @@
-"""The prefixes file: the flat subset of YAML, and other text, which is kept or refused."""
+"""The prefixes file: the flat subset of YAML, and the treatment of other text."""
 
 from __future__ import annotations
 

@@ -141,5 +141,5 @@ def test_an_included_file_is_checked_with_its_own_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", CASES["integrity"], ids=lambda case: case["lines"])
-def test_integrity(case: dict[str, str]) -> None:
+def test_each_integrity_error_is_found(case: dict[str, str]) -> None:
     assert [found.code for found in check_integrity(view_of(case["lines"]))] == [case["code"]] * bool(case["code"])

@@ -51,7 +51,7 @@ def test_every_record_finds_its_url(server: Maptr, table: Table) -> None:
     assert len(keys) == 17
 
 
-def test_the_delegated_naan_splits_its_names(server: Maptr) -> None:
+def test_the_zone_of_a_delegated_naan_redirects_some_names(server: Maptr) -> None:
     elsewhere = discover_at(server.host, "ark:20775/x6abc", port=server.port)
     assert elsewhere.url() == "https://x6.ucsd.example.com/x6abc"
     assert [step.depth for step in elsewhere.trace] == [0, 1]
