@@ -56,7 +56,7 @@ from maptr.zone.snapshot import Snapshot, ZoneView
 log = logging.getLogger("maptr.serve")
 
 JOURNAL_SUFFIX = ".journal"
-BAD_SUFFIX = ".bad"  # of the last unusable journal
+BAD_SUFFIX = ".bad"  # the suffix of the last unusable journal
 MAX_JOURNAL_FILE = 2 * MAX_BYTES  # bytes; a larger file is not a journal
 
 # Seconds to wait for each response to NOTIFY. RFC 1996 3.6 suggests five retries, 60 seconds apart. These start sooner,

@@ -21,7 +21,7 @@ _NOWHERE: Labels = (b"invalid",)  # RFC 9432 4.1: there is no server to query an
 
 
 def catalog_zone(origin: Labels, members: Iterable[Labels], serial: int) -> ZoneView:
-    """Return the catalog of the zones. Raises ConfigError if a zone has the catalog's name, or a name is too long."""
+    """Return the catalog zone. Raises ConfigError if a member has the catalog's name, or if a name is too long."""
     origin, zones = fold(origin), sorted(map(fold, members))
     if origin in zones:
         raise ConfigError(f"the catalog {to_text(origin)} is one of the zones")

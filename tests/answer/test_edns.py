@@ -42,7 +42,7 @@ def make_context(case: dict[str, Any]) -> Context:
 
 
 @pytest.mark.parametrize("case", EDNS["case"], ids=lambda case: case["title"])
-def test_options(case: dict[str, Any]) -> None:
+def test_response_to_each_option_vector(case: dict[str, Any]) -> None:
     query = make_query(case)
     transport = Transport(case.get("transport", "udp"))
     wire = respond(query.to_wire(), SNAPSHOT, transport=transport, client=CLIENT, context=make_context(case))

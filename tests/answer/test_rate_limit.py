@@ -52,7 +52,7 @@ CASES: dict[str, tuple[float, dict[str, Any], Sequence[tuple[str, object]], list
 
 
 @pytest.mark.parametrize(("rate", "settings", "replies", "actions"), CASES.values(), ids=CASES)
-def test_actions(
+def test_actions_for_each_sequence_of_responses(
     rate: float, settings: dict[str, Any], replies: Sequence[tuple[str, object]], actions: list[Action]
 ) -> None:
     limits = limiter(responses_per_second=rate, **settings)

@@ -63,9 +63,8 @@ def test_reload_and_status(site: Site) -> None:
     assert shown[6].endswith(" open, 1 accepted, 0 refused, 0 closed to make room")
 
 
-REFUSED: list[
-    tuple[Callable[[int], str] | None, str, bool]
-] = [  # a function from the old serial to the zone text, the reason, whether --force helps
+# A function from the old serial to the zone's text (None: no file), the reason, and whether --force helps.
+REFUSED: list[tuple[Callable[[int], str] | None, str, bool]] = [
     (lambda was: "nonsense\n", "a.test.zone:1: ", False),
     (lambda was: zone_text(was + 1) + "x DNAME y\na.x A 192.0.2.1\n", "below-dname", False),
     (lambda was: zone_text(was, "192.0.2.2"), "did not advance while the zone changed (1 RRset)", True),

@@ -45,7 +45,7 @@ def version(port: int) -> str:
     return str(reply.answer[0][0]) if reply.answer else dns.rcode.to_text(reply.rcode())
 
 
-def test_the_identity_and_a_reload_that_changes_it(site: Site) -> None:
+def test_a_reload_changes_the_identity(site: Site) -> None:
     site.configure(serve='nsid = "one"')
     port = site.start()
     assert (nsid(port), version(port)) == (b"one", "REFUSED")

@@ -247,7 +247,7 @@ def test_limited_and_exempt_clients_in_one_batch() -> None:
             assert [one.recv(65535)[2:] for _ in range(25)] == [expect(KNOWN, responder, "")[2:]] * 25  # type: ignore[index]
 
 
-def test_more_clients_than_the_cache_of_networks_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_beyond_the_size_of_the_network_cache_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(udp, "MAX_CLIENTS", 3)
     responder = make_responder(rrl=replace(LIMIT, exempt=(read_network("127.0.0.8/29"),)), clock=lambda: 1000.0)
     with listening(responder) as (_, address), contextlib.ExitStack() as stack:
