@@ -21,9 +21,8 @@ class Clients:
         self._rate = rate
         self._proxies = tuple(proxies)
         self._clock = clock
-        self._left: OrderedDict[str, tuple[float, float]] = (
-            OrderedDict()
-        )  # tokens, and the time at which they were counted
+        # By client: tokens, and the time at which they were counted.
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._trusted: OrderedDict[str, bool] = OrderedDict()
 
     def trusts(self, address: str) -> bool:
