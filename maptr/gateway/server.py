@@ -221,7 +221,7 @@ class HttpServer:
         try:
             answer = await self._answer(request, client)
             response = answer.response if isinstance(answer, Lines) else answer
-            headers = [*response.headers, *_FIXED, ("X-Request-Id", number)]
+            headers = _all_headers(response, number)
             made = await self._send(request, connection, answer, headers)
         finally:
             if connection in self._open:
@@ -239,7 +239,7 @@ class HttpServer:
             status = HTTPStatus.REQUEST_URI_TOO_LONG if is_target else HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
         number, phrase = self._next_id(), HTTPStatus(status).phrase
         response = text(f"{phrase.lower()}\n", status)
-        headers = [*response.headers, *_FIXED, ("X-Request-Id", number)]
+        headers = _all_headers(response, number)
         self._metrics.count(MALFORMED, status, 0.0)
         if self._settings.access_log:
             self._log(request.remote or "", "-", "-", status, 0.0, number)
@@ -441,3 +441,8 @@ async def _pieces(body: bytes) -> AsyncGenerator[bytes, None]:
 def _shown(target: str) -> str:
     """A target for the log: printable, in ASCII, without a quotation mark."""
     return printable(target).replace('"', "%22").encode("ascii", "backslashreplace").decode()
+
+
+def _all_headers(response: Response, number: str) -> list[tuple[str, str]]:
+    """Return the headers of a response with those that every response has."""
+    return [*response.headers, *_FIXED, ("X-Request-Id", number)]
