@@ -216,6 +216,15 @@ def test_a_full_table_or_arena_is_cleared(limit: str, size: int, monkeypatch: py
     assert limit != "MAX_RECORDS" or all(len(ready.known) <= size for ready in server.ready.values())
 
 
+def test_a_query_that_ends_before_or_after_its_cookie_takes_the_general_path() -> None:
+    server = Server(snapshot_of("@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nx 60 TXT y"))
+    query = plain_query("x.example.", "TXT", "04d000000000")[:-2] + b"\0\x0c\0\x0a\0\x08" + b"12345678"
+    server.ask(query)
+    assert server.ask(query)
+    for other in (query[:-1], query + b"x", query + b"x" * 9):
+        assert not server.ask(other)
+
+
 def test_bytes_before_the_opt_are_not_taken_for_its_payload_size() -> None:
     """A response for a payload size of 513 bytes is learned; the bytes before an OPT then look like this size."""
     server = Server(snapshot_of(f"@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nx 60 TXT {'y ' * 250}"))
