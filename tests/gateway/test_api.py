@@ -64,7 +64,7 @@ def get(gateway: Gateway, path: str, method: str = "GET", **parameters: Any) -> 
 # ---- discoveries
 
 
-def test_one_ark() -> None:
+def test_a_lookup_of_one_ark_returns_its_discovery() -> None:
     response, document = get(Gateway(TABLE), "discover", ark="ark:12345/x6np?info")
     assert (response.status, document["schema"], document["ark"]) == (200, "maptr/1", "ark:12345/x6np")
     assert document["candidates"][0]["url"] == "https://x6.example:8443/np?info"
@@ -73,7 +73,7 @@ def test_one_ark() -> None:
     assert response.header("cache-control").startswith("max-age=")
 
 
-def test_the_document_is_that_of_the_command_line() -> None:
+def test_a_lookup_returns_the_json_of_the_command_line() -> None:
     """Field by field, but for what differs from one query to the next."""
     records = {"12345.ark.arpa.": ['0 0 "h" "ark" "" h.example.']}
     with serving(zone(records)) as port:
@@ -102,7 +102,7 @@ def test_the_document_is_that_of_the_command_line() -> None:
         (Gateway(answers={"12345.ark.arpa.": SILENT}, policy="dns-only"), "ark:12345/x", 503, "no answer in time"),
     ],
 )
-def test_problems_of_one_ark(gateway: Gateway, ark: str, status: int, reason: str) -> None:
+def test_a_failed_lookup_returns_problem_details(gateway: Gateway, ark: str, status: int, reason: str) -> None:
     response, document = get(gateway, "discover", ark=ark)
     assert response.status == status
     assert response.header("content-type") == "application/problem+json"
@@ -136,13 +136,13 @@ def test_several_arks_are_lines_in_the_order_of_the_request() -> None:
         ("?" + "&".join(["ark=a"] * (MAX_ARKS + 1)), f"{MAX_ARKS + 1} times ark, {MAX_ARKS} at most"),
     ],
 )
-def test_wrong_parameters(query: str, reason: str) -> None:
+def test_invalid_parameters_are_refused(query: str, reason: str) -> None:
     response = Gateway(TABLE).ask(f"{BASE}discover{query}")
     assert response.status == 400
     assert reason in json.loads(response.body)["detail"]
 
 
-def test_the_most_arks() -> None:
+def test_a_request_may_have_the_maximum_number_of_arks() -> None:
     assert len(Gateway(TABLE).lines(f"{BASE}discover?" + "&".join(["ark=ark:12345/x"] * MAX_ARKS))) == MAX_ARKS
 
 
@@ -175,13 +175,13 @@ def test_the_pages_have_every_record_once() -> None:
         ({"after": "no"}, 404, "begin again"),
     ],
 )
-def test_wrong_pages(parameters: Mapping[str, Any], status: int, reason: str) -> None:
+def test_invalid_pages_are_refused(parameters: Mapping[str, Any], status: int, reason: str) -> None:
     response, document = get(full(), "naans", **parameters)
     assert response.status == status
     assert reason in document["detail"]
 
 
-def test_a_naan() -> None:
+def test_a_naan_has_its_record_discovery_and_drift() -> None:
     _, document = get(full(), "naans/12345")
     assert document["naan"] == "12345"
     assert document["entry"] == json_records.write_record(TABLE["12345"])
@@ -211,11 +211,11 @@ def test_a_naan_that_only_dns_has() -> None:
         (Gateway(answers={"00000.ark.arpa.": SILENT}, policy="dns-only"), "00000", 503),
     ],
 )
-def test_naans(gateway: Gateway, naan: str, status: int) -> None:
+def test_status_for_each_kind_of_naan(gateway: Gateway, naan: str, status: int) -> None:
     assert get(gateway, f"naans/{naan}")[0].status == status
 
 
-def test_drift() -> None:
+def test_the_drift_report_has_counts_and_deviating_records() -> None:
     response, document = get(Gateway(TABLE), "drift")
     assert (response.status, response.header("retry-after")) == (503, "30")
     _, document = get(full(), "drift")
@@ -241,7 +241,7 @@ PATHS = [operation.path.format(naan="12345") for operation in OPERATIONS]
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_methods(path: str) -> None:
+def test_other_methods_are_refused(path: str) -> None:
     gateway, parameters = full(), {"ark": "ark:12345/x"} if path == "discover" else {}
     whole, _ = get(gateway, path, **parameters)
     head, _ = get(gateway, path, "HEAD", **parameters)
@@ -349,7 +349,7 @@ def test_any_path_and_query_string(path: str, query: str) -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["ark", "limit", "after", "x"]), st.text(max_size=20)), max_size=4))
-def test_any_parameters(pairs: list[tuple[str, str]]) -> None:
+def test_any_parameters_are_answered_as_described(pairs: list[tuple[str, str]]) -> None:
     for path in ("discover", "naans", "drift"):
         answer = route("GET", f"{BASE}{path}?{urlencode(pairs)}", {}, full().site)
         assert not isinstance(answer, Response) or answer.status in (200, 400, 404)

@@ -48,7 +48,7 @@ def gateway(policy: str) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("policy", ["natab-only", "dns-only"])
-def test_every_operation(policy: str, tmp_path: Path) -> None:
+def test_every_operation_conforms_to_its_description(policy: str, tmp_path: Path) -> None:
     settings = tmp_path / "schemathesis.toml"
     settings.write_text(SETTINGS)
     options = "--max-examples 15 --seed 1 --phases examples,coverage,fuzzing --warnings off --no-color"

@@ -136,7 +136,7 @@ def ids(row: Row) -> str:
     return f"{row.method} {row.target} {' '.join(row.sends.values())}".strip()
 
 
-def test_the_tables_have_every_method_and_status() -> None:
+def test_the_documented_tables_have_every_method_and_status() -> None:
     assert {row.method for row in ROWS} == set(METHODS)
     assert {row.status for row in ROWS} >= {200, 204, 302, 303, 400, 404, 405}
     assert {row.status for row in SHOWN} >= {200, 302, 303, 400, 404}
@@ -152,7 +152,7 @@ def test_conversation_with_curl(row: Row, gateway: GatewayProcess) -> None:
     check(row, gateway.curl)
 
 
-def test_head_equals_get(gateway: GatewayProcess) -> None:
+def test_head_has_the_headers_of_get(gateway: GatewayProcess) -> None:
     for row in ROWS:
         if row.method == "GET":
             got, head = (gateway.ask(row.target, method, **row.sends) for method in ("GET", "HEAD"))

@@ -77,12 +77,12 @@ def test_the_path_of_a_local_source_is_not_shown() -> None:
         ("spring", "spring"),
     ],
 )
-def test_dates(when: str, written: str) -> None:
+def test_dates_are_written_as_in_the_kernel_profile(when: str, written: str) -> None:
     """2002 draft 7.6; any other text is as the registry has it."""
     assert description(Gateway(Table([entry(when=when)])).ask("/ark:12345")).segments[0].get("when") == written
 
 
-def test_what_is_not_known_has_a_code() -> None:
+def test_unknown_elements_have_a_code() -> None:
     """2002 draft 7.5."""
     unknown = entry(who=Who(""), policy=NaanPolicy(None, "(:unkn) unknown", "(:unav)", "(:unkn)"))
     erc, support, _ = description(Gateway(Table([unknown])).ask("/ark:12345")).segments

@@ -123,7 +123,9 @@ def check(message: bytes) -> None:
         (PATH, "PUT", POST, b"", 405, "PUT"),
     ],
 )
-def test_refusals(target: str, method: str, headers: dict[str, str], body: bytes, status: int, reason: str) -> None:
+def test_invalid_doh_requests_are_refused(
+    target: str, method: str, headers: dict[str, str], body: bytes, status: int, reason: str
+) -> None:
     response = ask(target, method, headers, body)
     assert response.status == status
     assert reason in response.body.decode()
@@ -154,7 +156,7 @@ def test_scripts_of_other_sites_may_read() -> None:
     assert get(query("www.example.", "A")).header("access-control-allow-origin") == "*"
 
 
-def test_head_equals_get() -> None:
+def test_head_has_the_headers_of_get() -> None:
     """The server leaves the body out."""
     target = f"{PATH}?dns={encoded(query('www.example.', 'A'))}"
     assert ask(target, "HEAD") == ask(target)
@@ -171,7 +173,7 @@ def test_head_equals_get() -> None:
         ("x.cut", "A", 100),  # a referral
     ],
 )
-def test_freshness(name: str, rdtype: str, seconds: int) -> None:
+def test_max_age_is_the_lowest_ttl(name: str, rdtype: str, seconds: int) -> None:
     """RFC 8484 5.1."""
     response = get(query(f"{name}.example.", rdtype), Site(zones=TTLS))
     assert response.header("cache-control") == f"max-age={seconds}"
@@ -187,7 +189,7 @@ def test_freshness(name: str, rdtype: str, seconds: int) -> None:
         query("www.example.", "A")[:-3],  # FORMERR
     ],
 )
-def test_errors_are_not_kept(message: bytes) -> None:
+def test_errors_are_not_cached(message: bytes) -> None:
     response = get(message, Site(zones=TTLS))
     assert (response.status, response.header("cache-control")) == (HTTPStatus.OK, "no-store")
     assert not dns.message.from_wire(response.body).answer

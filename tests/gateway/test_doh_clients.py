@@ -59,14 +59,14 @@ def plain(folder: Path) -> Iterator[Service]:
 
 
 @pytest.mark.parametrize("post", [True, False], ids=["POST", "GET"])
-def test_dnspython(https: str, folder: Path, post: bool) -> None:
+def test_dnspython_queries_by_doh(https: str, folder: Path, post: bool) -> None:
     context = ssl.create_default_context(cafile=folder / "tls.crt")
     reply = dns.query.https(QUERY, https, verify=context, post=post)
     assert reply.answer[0].ttl == 600
     assert reply.answer[0].rdtype == dns.rdatatype.NAPTR
 
 
-def test_maptr(https: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_maptr_queries_by_doh(https: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(folder / "tls.crt"))
     assert maptr.discover("ark:12345/x1", nameservers=[https]).url() == "https://h.example/ark:12345/x1"
 

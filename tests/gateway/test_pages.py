@@ -450,7 +450,7 @@ def test_a_naan_that_only_dns_has_or_that_is_shared_has_a_page() -> None:
 @pytest.mark.parametrize(
     "path", ["/naan/", "/naan/77777", "/naan/12345/x6", "/naan/!", "/naan/<b>", "/nothing", "/style"]
 )
-def test_other_paths_are_not_found(path: str) -> None:
+def test_other_paths_are_404(path: str) -> None:
     response = Gateway(Table([library()])).ask(path, accept="text/html")
     assert response.status == 404
     assert ("NAAN 77777 is not in the table" in sound(response).text) is (path == "/naan/77777")

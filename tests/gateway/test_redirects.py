@@ -41,11 +41,11 @@ def csv_file(path: Path, text: str) -> Path:
         "ark,url,status\nark:12345/x5,https://h.example/5,\n",
     ],
 )
-def test_csv(text: str, tmp_path: Path) -> None:
+def test_redirects_are_read_from_csv(text: str, tmp_path: Path) -> None:
     assert read(csv_file(tmp_path / "redirects", text)) == ONE
 
 
-def test_sqlite(tmp_path: Path) -> None:
+def test_redirects_are_read_from_sqlite(tmp_path: Path) -> None:
     path = tmp_path / "a file?#%.db"
     assert read(database(path, ("ark:12345/x5", "https://h.example/5", None))) == ONE
     assert read(database(path, ("ark:12345/x5", "https://h.example/5"), columns="ark, url")) == ONE
@@ -101,7 +101,7 @@ def test_a_pipe_and_a_file_that_is_too_large_are_refused(tmp_path: Path) -> None
         read(tmp_path / "pipe")
 
 
-def test_a_private_host_only_if_it_is_allowed(tmp_path: Path) -> None:
+def test_a_private_host_is_refused_unless_allowed(tmp_path: Path) -> None:
     path = csv_file(tmp_path / "redirects", "ark,url\nark:12345/x,http://127.0.0.1/\n")
     assert len(read(path, allow_private=True)) == 1
 

@@ -39,12 +39,12 @@ def test_the_source_says_how_old_it_is_and_why_it_was_used() -> None:
     assert from_table.header("cache-control") == "max-age=300"
 
 
-def test_a_redirect_is_kept_for_a_day_at_most() -> None:
+def test_a_redirect_is_cached_for_at_most_a_day() -> None:
     gateway = Gateway(answers={HOME: said(host("h.example"), ttl=604_800)}, policy="dns-only")
     assert gateway.ask(ARK).header("cache-control") == "max-age=86400"
 
 
-def test_not_known_is_not_none() -> None:
+def test_an_unknown_answer_is_503_and_none_is_404() -> None:
     """503 where nothing is known, 404 where DNS or the table said that there is none."""
     silent = Gateway(answers={HOME: SILENT}, policy="dns-first", root="https://root.example").ask(ARK)
     assert (silent.status, silent.header("retry-after"), silent.header("cache-control")) == (503, "30", "no-store")
@@ -54,7 +54,7 @@ def test_not_known_is_not_none() -> None:
 
 
 @pytest.mark.parametrize("naan", SHARED_NAANS)
-def test_shared_naans(naan: str) -> None:
+def test_shared_naans_redirect_like_any_other(naan: str) -> None:
     """Draft 2.3: 12345 and 99999 need not resolve. Their records redirect like any other."""
     found = Gateway(table((naan, "h.example"))).ask(f"/ark:{naan}/x1")
     assert found.header("location") == f"https://h.example/ark:/{naan}/x1"
@@ -148,7 +148,7 @@ def test_the_next_authority_if_the_first_is_the_gateway() -> None:
     )
 
 
-def test_the_root_resolver_gets_what_has_no_authority() -> None:
+def test_arks_without_an_authority_go_to_the_root_resolver() -> None:
     gateway = Gateway(TABLE, root="https://root.example/r")
     assert gateway.location("/ark:/54321/x-1/c.v2?a=b") == "https://root.example/r/ark:54321/x1/c.v2?a=b"
     assert gateway.location("/ark:54321/x1?info") == "https://root.example/r/ark:54321/x1?info"
@@ -166,7 +166,7 @@ def test_the_root_resolver_gets_what_has_no_authority() -> None:
         ("https://h.example/${pid}", "http://gw.example/x"),
     ],
 )
-def test_no_loop_by_way_of_the_root_resolver(target: str, root: str) -> None:
+def test_the_root_resolver_never_causes_a_loop(target: str, root: str) -> None:
     """DNS says none, and the table is too old to overrule it: the ARK is not sent to where it may come back from."""
     gateway = Gateway(rule(target), {}, policy="dns-only", root=root, public_url="https://gw.example")
     assert gateway.ask(ARK).status == 404
@@ -178,7 +178,7 @@ def test_no_loop_by_way_of_the_root_resolver(target: str, root: str) -> None:
 # ---- descriptions instead of redirects
 
 
-def test_a_target_of_its_own_for_descriptions() -> None:
+def test_descriptions_may_have_their_own_target() -> None:
     gateway = Gateway(TABLE, metadata="https://meta.example/?id=${pid}&as=${inflection}")
     assert gateway.location(f"{ARK}?info") == "https://meta.example/?id=ark:12345/x1&as=?info"
     assert gateway.location(f"{ARK}??") == "https://meta.example/?id=ark:12345/x1&as=??"
@@ -188,7 +188,7 @@ def test_a_target_of_its_own_for_descriptions() -> None:
 
 
 @pytest.mark.parametrize("tail", ["?info", "?", "??"])
-def test_inflections_of_authorities_that_do_not_speak_them(tail: str) -> None:
+def test_the_gateway_answers_inflections_that_an_authority_does_not_support(tail: str) -> None:
     silent = Gateway(TABLE, describes=True)
     assert silent.ask(f"{ARK}{tail}").header("thump-status") == "0.6 200 OK"
     assert silent.ask(ARK).status == 302
@@ -204,7 +204,7 @@ def single(target: str = "https://one.example/1", status: int = 302, **settings:
     return Gateway(TABLE, redirects={Ark.parse(ARK[1:]): Redirect(target, status)}, **settings)
 
 
-def test_single_redirects_go_before_all_rules() -> None:
+def test_single_redirects_precede_all_rules() -> None:
     """Draft 3.4."""
     found = single(status=303).ask("/ark:/12345/x-1/")
     assert (found.status, found.header("location")) == (303, "https://one.example/1")
@@ -224,7 +224,7 @@ def test_a_single_redirect_to_the_gateway_is_described() -> None:
     assert single("https://gw.example/x", public_url="https://gw.example").ask(ARK).status == 200
 
 
-def test_a_private_host_in_dns_is_no_authority() -> None:
+def test_a_private_host_from_dns_is_ignored() -> None:
     for text in ("127.0.0.1", "10.0.0.1", "localhost", "169.254.1.1"):
         naptr = Naptr(0, 0, b"h", b"ark", b"", parse(text))
         assert Gateway(answers={HOME: said(naptr)}, policy="dns-only").ask(ARK).status == 404

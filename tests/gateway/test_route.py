@@ -63,7 +63,7 @@ def _is_ignored(character: str) -> bool:
         return False
 
 
-def test_what_an_ark_ignores_is_ignored_as_a_browser_sends_it(gateway: Gateway) -> None:
+def test_characters_that_an_ark_ignores_are_ignored_in_the_form_that_browsers_send(gateway: Gateway) -> None:
     characters = ignored()
     assert {"-", " ", "\n", "\u00a0", "\u2010", "\u200b", "\ufeff", "\u3000"} <= set(characters)
     expected = "https://ark.example.org/ark:/12345/b6np"
@@ -74,7 +74,7 @@ def test_what_an_ark_ignores_is_ignored_as_a_browser_sends_it(gateway: Gateway) 
         assert gateway.location(f"/{pairs}ark:12345/b6np".replace("/-", "/%2d")) == expected, hex(ord(character))
 
 
-def test_every_other_pair_is_kept(gateway: Gateway) -> None:
+def test_other_percent_encoded_bytes_are_unchanged(gateway: Gateway) -> None:
     inert = {"".join(f"%{octet:02X}" for octet in character.encode()) for character in ignored()}
     for octet in range(256):
         pair = f"%{octet:02X}"

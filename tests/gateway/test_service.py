@@ -108,7 +108,7 @@ def test_ready_is_503_while_dns_is_silent(tmp_path: Path, monkeypatch: pytest.Mo
         until(lambda: ready(port) == (503, "DNS: no server\n"), "no server")
 
 
-def test_a_dns_without_the_origin_needs_a_table(tmp_path: Path) -> None:
+def test_ready_needs_a_table_if_the_origin_does_not_exist(tmp_path: Path) -> None:
     nowhere = FakeDns({name: Answer(Outcome.NXDOMAIN) for name in ("99999.ark.arpa.", "ark.arpa.")})
     with started(tmp_path, nowhere) as port:
         assert ready(port) == (200, "ready\n")
@@ -359,7 +359,7 @@ def test_a_stop_under_load_loses_no_request(site: Site, number: int) -> None:
         HttpClient(port)
 
 
-def test_systemd_is_told_of_each_state(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_systemd_is_notified_of_ready_reload_and_stop(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
         name = f"\0maptr-test-{time.monotonic_ns()}"
         notified.bind(name)

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.support.storm import EXPECTED, storm
 
 
-def test_a_storm_brings_no_wrong_redirect_and_no_error(tmp_path: Path) -> None:
+def test_a_storm_causes_no_wrong_redirect_and_no_error(tmp_path: Path) -> None:
     with storm(tmp_path) as raging:
         figures = raging.run(4)
     assert figures.faults == [], str(figures)

@@ -95,7 +95,7 @@ def test_two_zones_of_one_file(file: Path) -> None:
     assert len(zones.snapshot.zones) == 2
 
 
-def test_nothing_is_built_or_signed(tmp_path: Path) -> None:
+def test_the_gateway_neither_builds_nor_signs_zones(tmp_path: Path) -> None:
     """A zone that the server builds and signs is read as it was published, and no file is made."""
     keys, state, table = tmp_path / "keys", tmp_path / "state", tmp_path / "naans.json"
     config = replace(ZoneConfig(NAME, tmp_path / "example.zone", keys=keys, table=table), state=state)
