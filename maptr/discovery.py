@@ -234,27 +234,20 @@ class Candidate(NamedTuple):
         if self.substitution is None:
             path = ark.in_url if ark.name else str(ark)  # a bare NAAN without a slash (draft table 1)
             return f"{url.at(self.host, self.port, self.scheme or scheme)}/{path}{ark.tail}"
-        return self.of(ark).target + ark.tail
-
-    def of(self, ark: Ark, budget: Budget | None = None) -> Candidate:
-        """The same candidate with the target of another ARK. Raises the errors of ``url``."""
-        path = ark.in_url
-        if self.substitution is None or path == self.made_for:
-            return self
+        if ark.in_url == self.made_for:
+            return self.target + ark.tail
         rule = f"the rule of {self.host} at {self.owner}"
         try:
-            made = self.substitution.apply(path.encode(), budget or Budget(REGEXP_STEPS))
+            made = self.substitution.apply(ark.in_url.encode(), Budget(REGEXP_STEPS))
             if made is None:
                 raise DiscoveryError(f"{rule} is not for {ark}")
             text = made.decode("ascii")
-            server = self.target[: self.target.find("/", len("https://")) + 1]
-            if not server or not text.startswith(server) or len(text) > url.MAX_URL or text.strip(url.CLEAN):
-                where = url.parse(text)
-                if (where.host.in_url.lower(), where.port) != (self.host.lower(), self.port):
-                    raise DiscoveryError(f"{rule} makes a URL at another place for {ark}")
+            where = url.parse(text)
         except (BudgetSpent, ValueError) as error:
             raise DiscoveryError(f"{rule} fails for {ark}: {error}") from None
-        return self._replace(target=text, made_for=path)
+        if (where.host.in_url.lower(), where.port) != (self.host.lower(), self.port):
+            raise DiscoveryError(f"{rule} makes a URL at another place for {ark}")
+        return text + ark.tail
 
 
 class Discovery(Sequence[Candidate]):
@@ -282,6 +275,7 @@ class Discovery(Sequence[Candidate]):
 
     ark: Ark
     candidates: tuple[Candidate, ...]
+    trace: tuple[Step, ...]
     complete: bool
     source: str
     security: str
@@ -296,7 +290,7 @@ class Discovery(Sequence[Candidate]):
         self,
         ark: Ark,
         candidates: tuple[Candidate, ...] = (),
-        trace: tuple[Step, ...] | Callable[[], tuple[Step, ...]] = (),
+        trace: tuple[Step, ...] = (),
         complete: bool = True,
         source: str = "dns",
         security: str = "indeterminate",
@@ -310,15 +304,6 @@ class Discovery(Sequence[Candidate]):
         values = locals()  # a frozen dataclass would take twice the time, and bulk discovery makes many
         del values["self"]
         self.__dict__.update(values)
-
-    @property
-    def trace(self) -> tuple[Step, ...]:
-        """Every query. The constructor also takes a function, which makes the trace when it is first read."""
-        trace = self.__dict__["trace"]
-        if callable(trace):
-            trace = self.__dict__["trace"] = trace()
-        made: tuple[Step, ...] = trace
-        return made
 
     def __setattr__(self, name: str, *value: object) -> None:
         raise AttributeError(f"a Discovery is immutable: replace({name}=...) makes a copy")
@@ -334,10 +319,10 @@ class Discovery(Sequence[Candidate]):
         return made
 
     def _compared(self) -> tuple[object, ...]:
-        return self.ark, self.candidates, self.complete, self.source, self.security, self.stale
+        return self.ark, self.candidates, self.trace, self.complete, self.source, self.security, self.stale
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Discovery) and self._compared() == other._compared() and self.trace == other.trace
+        return isinstance(other, Discovery) and self._compared() == other._compared()
 
     def __hash__(self) -> int:
         return hash(self._compared())

@@ -18,7 +18,7 @@ _LABEL = "[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _NUMBER = r"(?:0[xX][0-9A-Fa-f]*|[0-9]+)\Z"
 _NAME = re.compile(rf"(?:{_LABEL}\.)*(?!{_NUMBER}){_LABEL}\Z")
 _PORTS = {"http": 80, "https": 443}
-CLEAN = "".join(c for c in map(chr, range(0x21, 0x7F)) if c not in '<>"\\^`{|}')  # what a URL may have (RFC 3986 2)
+_CLEAN = "".join(c for c in map(chr, range(0x21, 0x7F)) if c not in '<>"\\^`{|}')  # what a URL may have (RFC 3986 2)
 
 
 class TooLongError(ValueError):
@@ -142,7 +142,7 @@ def parse(text: str) -> Url:
         raise ValueError("neither http nor https")
     if not match["authority"].isascii():
         raise ValueError("the host is not ASCII: an international name is written in A-labels (xn--...)")
-    if unsafe := text.strip(CLEAN):  # begins with the first unsafe character
+    if unsafe := text.strip(_CLEAN):  # begins with the first unsafe character
         raise ValueError(f"the character U+{ord(unsafe[0]):04X} is not allowed in a URL")
     authority = match["authority"]
     if "@" in authority:

@@ -289,9 +289,7 @@ class Walk:
         made = ""
         try:
             made = self._apply(rule)
-            where = rule.where
-            if where is None or len(made) > url.MAX_URL or made.strip(url.CLEAN):
-                where = url.parse_allowed(made, allow_private=self.settings.allow_private)
+            where = url.parse_allowed(made, allow_private=self.settings.allow_private)
         except (url.TooLongError, ResultTooLongError) as error:
             # The record is for this ARK, but its URL is unknown: no record of a worse rank may replace it.
             self._complete = False
@@ -307,7 +305,7 @@ class Walk:
         rank = rule.naptr[:2]
         place = host, port, *rank, names.to_text(here.name), here.ttl, self._source, target
         made_for = self.ark.in_url if target else ""
-        candidate = _new(Candidate, (*place, (*here.path, rank), made_for, rule.substitution, "", rule.status))
+        candidate = _new(Candidate, (*place, (*here.path, rank), made_for, rule.substitution, "", None))
         self._found.append(_new(_Found, (candidate, rule.naptr, nth)))
 
     def _redirect(self, here: Question, rule: Rule, onward: dict[Labels, Question]) -> list[str]:

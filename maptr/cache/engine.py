@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import logging
 import random
-import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import dns.exception
@@ -21,16 +19,14 @@ from maptr.cache.lookups import CircuitBreakers, PendingLookup, PendingLookups, 
 from maptr.cache.options import ArkLookup, Key
 from maptr.cache.policy import Choice, Dns, Natab, Policy, Take
 from maptr.cache.store import LruDict, Store
-from maptr.discovery import CLOCK_SLACK, REGEXP_STEPS, Discovery, DiscoveryError, Outcome, Step
+from maptr.discovery import CLOCK_SLACK, Discovery, DiscoveryError, Outcome, Step
 from maptr.errors import printable
-from maptr.naptr.automaton import Budget, BudgetSpent
-from maptr.naptr.record import Naptr, RRset, Rule, read
-from maptr.naptr.regexp import ResultTooLongError
+from maptr.naptr.record import RRset
 from maptr.protocol.names import fold
 from maptr.registry.followed_file import TableSource, TableState
 from maptr.registry.table import Entry, Table
 from maptr.registry.target import unusable
-from maptr.walk import Answer, Settings, Walk, undotted
+from maptr.walk import Answer, Reader, Settings, Walk
 from maptr.zone.rules import records
 
 log = logging.getLogger("maptr.cache")
@@ -66,7 +62,7 @@ class Engine:
         self._servers = CircuitBreakers(rng, clock)
         self._names = CircuitBreakers(rng, clock, threshold=1)
         self._pending = PendingLookups(clock)
-        self._table_reader = TableReader()
+        self._table_reader = TableReader(store.rule)
 
     def discover(self, lookup: ArkLookup, policy: Policy, table: TableSource) -> Steps:
         """Return the discovery, and the time of the monotonic clock until which it may be handed out again.
@@ -252,41 +248,26 @@ def _not_asked(lookup: ArkLookup, why: str) -> Discovery:
 
 
 class _EntryRules(NamedTuple):
-    """A record of the table, ready to answer for its ARKs: its fault or "", its rules as an answer of DNS, and their
-    meanings, each with the status that the record asks for.
+    """A record of the table, ready to answer for its ARKs: its fault or "", and its rules as an answer of DNS.
 
-    ``model`` is the discovery of an example; its candidates make those of every ARK of the record. None if a limit of
-    the walk was reached.
+    ``entries`` are the usable records whose rules the answer has: its own, and those of shorter shoulders.
     """
 
     entry: Entry
     fault: str
     answer: Answer
-    meanings: dict[Naptr, Rule]
-    model: Discovery | None = None
+    entries: Sequence[Entry]
 
-    def discover(self, ark: Ark, settings: Settings, fetched: float | None) -> Discovery:
-        """The discovery of an ARK, whose trace is made only when it is read."""
-        if self.model is not None and ark.name:
-            budget = Budget(settings.regexp_steps)
-            try:
-                candidates = tuple([candidate.of(ark, budget) for candidate in self.model.candidates])
-            except DiscoveryError:  # such as a URL that is too long
-                return self.walk(ark, settings, fetched)
-            trace = partial(self._trace, ark, settings)
-            return self.model.replace(ark=ark, candidates=candidates, trace=trace, fetched=fetched)
-        return self.walk(ark, settings, fetched)
-
-    def walk(self, ark: Ark, settings: Settings, fetched: float | None = None) -> Discovery:
-        walk = Walk(ark, settings, reader=self._read, origin_known=True, source="natab")
+    def discover(self, ark: Ark, settings: Settings, fetched: float | None, reader: Reader) -> Discovery:
+        walk = Walk(ark, settings, reader=reader, origin_known=True, source="natab")
         walk.tell(walk.next()[0], self.answer)
-        return walk.result(source="natab", fetched=fetched)
-
-    def _trace(self, ark: Ark, settings: Settings) -> tuple[Step, ...]:
-        return self.walk(ark, settings).trace
-
-    def _read(self, naptr: Naptr, **_: object) -> Rule:
-        return self.meanings[naptr]
+        found = walk.result(source="natab", fetched=fetched)
+        # A NAPTR record has no HTTP status, so it comes from the mapping authority that makes the same URL.
+        statuses: dict[str, int] = {}
+        for entry in self.entries:
+            for nma in entry.nmas:
+                statuses.setdefault(nma.url(ark, entry.shoulder), nma.status)
+        return found.replace(candidates=tuple(c._replace(status=statuses.get(c.target + ark.tail)) for c in found))
 
 
 class TableReader:
@@ -297,7 +278,8 @@ class TableReader:
     its place, because where its ARKs lead is not known.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
         # One tuple, which is replaced as a whole: another thread may read another table at the same time.
         self._kept: tuple[Table | None, LruDict[tuple[str, Settings], list[tuple[str, _EntryRules]]]] = (
             None,
@@ -324,7 +306,7 @@ class TableReader:
             return natab, None
         found, fault = None, serving.fault
         if not fault:
-            found = serving.discover(ark, settings, state.fetched)
+            found = serving.discover(ark, settings, state.fetched, self._reader)
         if not found:
             fault = printable(fault or "none of its targets makes a URL of this ARK")
             reason = f"record {serving.entry.key}: {fault if len(fault) <= MAX_REASON else fault[:MAX_REASON] + '...'}"
@@ -355,38 +337,18 @@ def _entry_rules(naan: str, settings: Settings, table: Table) -> list[tuple[str,
     usable = {entry.shoulder: entry for entry, fault in judged if not fault}
     made = records(usable.pop("", Entry(naan)), tuple(usable.values()))
     made.sort(key=lambda one: one[1].canonical())
-    meanings = {naptr: read(naptr, undotted=undotted(settings.origin)) for _, naptr in made}
-    # This text is in no target, so two targets that make the same URL of an example make the same of every ARK.
-    xs = max((len(run) for entry, _ in judged for nma in entry.nmas for run in re.findall("x+", nma.target)), default=0)
-    example = f"x{'x' * xs}0"
     rules = []
     for entry, fault in judged:
         shoulder = entry.shoulder
-        rrset = RRset([naptr for start, naptr in made if shoulder.startswith(start)])
-        ark = Ark(naan, f"{shoulder}{example}")
-        statuses: dict[str, int] = {}
-        for one, _ in judged:
-            if shoulder.startswith(one.shoulder):
-                for nma in one.nmas:
-                    statuses.setdefault(nma.url(ark, one.shoulder), nma.status)
-        of_ark = {naptr: _with_status(meanings[naptr], ark, statuses) for naptr in rrset}
-        serving = _EntryRules(entry, fault, Answer(Outcome.ANSWER, rrset, TABLE_TTL, server="natab"), of_ark)
-        if not fault:
-            model = serving.walk(ark, settings)
-            serving = serving._replace(model=model if model.complete else None)
-        rules.append((shoulder, serving))
+        answer = Answer(
+            Outcome.ANSWER,
+            RRset([naptr for start, naptr in made if shoulder.startswith(start)]),
+            TABLE_TTL,
+            server="natab",
+        )
+        entries = [one for one, _ in judged if shoulder.startswith(one.shoulder)]
+        rules.append((shoulder, _EntryRules(entry, fault, answer, entries)))
     return rules
-
-
-def _with_status(rule: Rule, ark: Ark, statuses: Mapping[str, int]) -> Rule:
-    """The rule with the status of the target that it makes, here of an example."""
-    if rule.substitution is None:
-        return rule
-    try:
-        made = rule.substitution.apply(ark.in_url.encode(), Budget(REGEXP_STEPS)) or b""
-    except (BudgetSpent, ResultTooLongError):
-        return rule
-    return rule._replace(status=statuses.get(made.decode()))
 
 
 def _judge(entry: Entry, allow_private: bool) -> tuple[Entry, str]:

@@ -113,17 +113,9 @@ class DnsClient:
         self.view = _view(None, self.nameservers, trust)
         self._rate = call.checked_rate(rate)
         self._resolver: Stub | dns.resolver.Resolver | None = None
-        self._default: ArkLookup | None = None  # of a call without options
 
     def lookup(self, ark: Ark | str | bytes, options: CallOptions = NO_OPTIONS) -> ArkLookup:
         """Raises ArkSyntaxError and ConfigError."""
-        if options != NO_OPTIONS:
-            return self._lookup(ark, options)
-        if self._default is None:
-            self._default = self._lookup(ark, options)
-        return self._default._replace(ark=call.as_ark(ark, "current"))
-
-    def _lookup(self, ark: Ark | str | bytes, options: CallOptions) -> ArkLookup:
         parsed = call.as_ark(ark, options.profile)
         origin = self.origin if options.origin is None else options.origin
         settings = self.settings

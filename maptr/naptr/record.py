@@ -138,9 +138,7 @@ class Rule(NamedTuple):
     """The meaning of one record. ``notes`` say what is unusual about it, or why it is not for Maptr.
 
     ``hosts`` is set for HOST: one host and port, or both readings of a name that may lack its final dot, the
-    likelier first. ``substitution`` is set for URL, and for REDIRECT if the next name is made from the ARK. ``status``
-    is the HTTP status that a table asks for; no record has it. ``where`` is set for URL if all URLs that the rule makes
-    are at one public server, and has that.
+    likelier first. ``substitution`` is set for URL, and for REDIRECT if the next name is made from the ARK.
     """
 
     naptr: Naptr
@@ -148,8 +146,6 @@ class Rule(NamedTuple):
     notes: tuple[str, ...] = ()
     hosts: tuple[tuple[url.Host, int | None], ...] = ()
     substitution: Substitution | None = None
-    status: int | None = None
-    where: url.Url | None = None
 
 
 def read(naptr: Naptr, *, undotted: Labels | None = None, budget: Budget | None = None) -> Rule:
@@ -192,7 +188,7 @@ def _read_host(naptr: Naptr, notes: list[str], undotted: Labels | None) -> Rule:
             hosts.append(host_port(labels))
         except ValueError as error:
             notes.append(f"{names.to_text(labels)} is not a valid host: {error}")
-    return _new(Rule, (naptr, Kind.HOST if hosts else Kind.OTHER, tuple(notes), tuple(hosts), None, None, None))
+    return _new(Rule, (naptr, Kind.HOST if hosts else Kind.OTHER, tuple(notes), tuple(hosts), None))
 
 
 def _looks_whole(labels: Labels) -> bool:
@@ -204,20 +200,7 @@ def _read_url(naptr: Naptr, notes: list[str], budget: Budget | None) -> Rule:
     if naptr.replacement:
         notes.append("a u record with a replacement, which is ignored")
     substitution = _substitution(naptr, notes, budget)
-    if substitution is None:
-        return Rule(naptr, Kind.OTHER, tuple(notes))
-    return Rule(naptr, Kind.URL, tuple(notes), substitution=substitution, where=_server(substitution))
-
-
-def _server(substitution: Substitution) -> url.Url | None:
-    """The public server of all URLs that a substitution makes; None if these need not have one."""
-    start = substitution.start
-    if start.count(b"/") < 3:  # the host may go on
-        return None
-    try:
-        return url.parse_allowed(start.decode("ascii"))
-    except ValueError:
-        return None
+    return Rule(naptr, Kind.URL if substitution else Kind.OTHER, tuple(notes), substitution=substitution)
 
 
 def _read_redirect(naptr: Naptr, notes: list[str], budget: Budget | None) -> Rule:

@@ -64,12 +64,6 @@ class Substitution(NamedTuple):
         expression = prefix or Expression.parse(ere, ignore_case=bool(flags), groups_used=groups, budget=budget)
         return cls(expression, replacement)
 
-    @property
-    def start(self) -> bytes:
-        """The text with which all results start."""
-        first = self.replacement[0] if self.replacement else b""
-        return first if isinstance(self.expression, Prefix) and isinstance(first, bytes) else b""
-
     def apply(self, text: bytes, budget: Budget) -> bytes | None:
         """The text with its match replaced, or None if nothing matches. Raises BudgetSpent and ResultTooLongError."""
         groups = self.expression.match(text, budget)

@@ -11,17 +11,15 @@ import pytest
 from click.testing import CliRunner
 
 from maptr import registry
-from maptr.ark import Ark
 from maptr.cache.cache import Cache
 from maptr.cli.group import main
-from maptr.discovery import DiscoveryFailed, NoMappingAuthority, Outcome
-from maptr.naptr.record import RRset
+from maptr.discovery import DiscoveryFailed, NoMappingAuthority
 from maptr.registry.followed_file import WatchedTable
 from maptr.registry.table import Entry, Nma, Table
-from maptr.walk import Answer, Settings, Walk
+from maptr.walk import Settings
 from maptr.zone.build import build
 from tests.support.caching import HOME, Rig, host, said
-from tests.support.entries import LONG, MAIN, PRIVATE, REDIRECTED, entry, records, tables, written
+from tests.support.entries import LONG, MAIN, PRIVATE, REDIRECTED, entry, tables, written
 from tests.support.peers import Maptr
 
 
@@ -51,26 +49,6 @@ def test_a_naan_may_have_more_shoulders_than_a_walk_reads_records() -> None:
     assert found.url() == "https://h2999.nlm.nih.gov/a"
     assert found.complete
     assert [candidate.host for candidate in found][:4] == [f"h{n}.nlm.nih.gov" for n in (2999, 299, 29, 2)]
-
-
-def test_every_ark_of_a_record_has_the_candidates_of_its_own_walk() -> None:
-    targets = (
-        "https://a.nlm.nih.gov/ark:/${content}",
-        "https://b.nlm.nih.gov:8443/x/${value}?q=${suffix}",
-        "https://c.gov/x",
-    )
-    table = Table([entry("12345", *targets)])
-    cache = cache_of(table)
-    naptrs = RRset.of(records(table["12345"]))
-    for text in ("x1", "x", "xx0", "x5-4.v1/c2?info", "%2f//x", "ark:/x", "w" * 2000, "y" * 4000, ""):
-        ark = Ark.parse(f"ark:12345/{text}", bare=True)
-        walk = Walk(ark, source="natab")
-        walk.tell(walk.next()[0], Answer(Outcome.ANSWER, naptrs, 300, server="natab"))
-        expected = walk.result(source="natab")
-        found = cache.discover(ark, raise_on_none=False)
-        assert (found.candidates, found.complete) == (expected.candidates, expected.complete), text
-        assert found.urls() == expected.urls(), text
-        assert not found.complete or found.trace == expected.trace, text
 
 
 @pytest.mark.parametrize("target", [PRIVATE, "https:///x7/${content}", "https://x7.nlm.nih.gov/${what}", "https://x7/"])

@@ -145,20 +145,3 @@ def test_the_rule_cache_drops_the_oldest_rules() -> None:
     first, *_, last = [rules(rule(number), undotted=None, budget=Budget(STEPS)) for number in range(10000, 10100)]
     assert rules(last.naptr, undotted=None, budget=Budget(STEPS)) is last
     assert rules(first.naptr, undotted=None, budget=Budget(STEPS)) is not first
-
-
-@pytest.mark.parametrize(
-    ("replacement", "server"),
-    [
-        (rb"https://a.example/\1", "https://a.example"),
-        (rb"http://A.example:8080/?q=\1", "http://a.example:8080"),
-        (rb"https://a.example\1/", None),
-        (rb"https://a.example/", "https://a.example"),
-        (rb"https://192.168.0.1/\1", None),
-        (rb"https://u@a.example/\1", None),
-        (rb"\1", None),
-    ],
-)
-def test_the_server_of_a_rule_is_known_if_all_its_urls_have_it(replacement: bytes, server: str | None) -> None:
-    rule = read(Naptr(10, 10, b"u", b"ark", rb"!^ark:/?12345/(.*)$!" + replacement + b"!", ()))
-    assert (rule.where and rule.where.place) == server
