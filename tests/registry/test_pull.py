@@ -368,7 +368,7 @@ def test_concurrent_pulls_leave_whole_files(target: Path, tmp_path: Path) -> Non
 # --- the command
 
 
-def test_the_real_registry_of_2024_becomes_that_of_2026(real_data: Path, tmp_path: Path) -> None:
+def test_the_real_registry_of_2024_becomes_that_of_2026_and_back(real_data: Path, tmp_path: Path) -> None:
     contents = [gzip.decompress((real_data / name).read_bytes()) for name in REGISTRIES]
     sources = [tmp_path / name.removesuffix(".gz") for name in REGISTRIES]
     tables = [registry.read(content, on_bad=lambda error: None) for content in contents]
@@ -387,6 +387,13 @@ def test_the_real_registry_of_2024_becomes_that_of_2026(real_data: Path, tmp_pat
     assert target.read_bytes() == contents[1]
     assert dict(registry.read(target.read_bytes())) == dict(tables[1])
     assert target.with_name("naans.1").read_bytes() == contents[0]
+    back = (str(sources[0]), "--table", str(target), "--apply")
+    code, _, err = run(*back)  # the way back retargets too many records
+    assert (code, target.read_bytes()) == (1, contents[1])
+    assert "--force" in err
+    code, _, err = run(*back, "--force")
+    assert (code, err.splitlines()[0]) == (0, "1 to add, 1703 to change, 529 to remove of 2232")
+    assert dict(registry.read(target.read_bytes())) == dict(tables[0])
 
 
 def test_a_foreign_file_is_replaced_only_with_overwrite(tmp_path: Path, source: Path) -> None:
