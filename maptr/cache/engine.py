@@ -21,7 +21,7 @@ from maptr.cache.policy import Choice, Dns, Natab, Policy, Take
 from maptr.cache.store import LruDict, Store
 from maptr.discovery import CLOCK_SLACK, Discovery, DiscoveryError, Outcome, Step
 from maptr.errors import printable
-from maptr.naptr.record import RRset
+from maptr.naptr.record import Naptr, RRset
 from maptr.protocol.names import fold
 from maptr.registry.followed_file import TableSource, TableState
 from maptr.registry.table import Entry, Table
@@ -247,27 +247,12 @@ def _not_asked(lookup: ArkLookup, why: str) -> Discovery:
     return Discovery(lookup.ark, (), (step,), complete=False)
 
 
-class _EntryRules(NamedTuple):
-    """A record of the table, ready to answer for its ARKs: its fault or "", and its rules as an answer of DNS.
+class NaanRules(NamedTuple):
+    """The records of a NAAN, longest shoulder first, each with its fault or ""; and the rules that a zone has for them,
+    in canonical order, each with its shoulder."""
 
-    ``entries`` are the usable records whose rules the answer has: its own, and those of shorter shoulders.
-    """
-
-    entry: Entry
-    fault: str
-    answer: Answer
-    entries: Sequence[Entry]
-
-    def discover(self, ark: Ark, settings: Settings, fetched: float | None, reader: Reader) -> Discovery:
-        walk = Walk(ark, settings, reader=reader, origin_known=True, source="natab")
-        walk.tell(walk.next()[0], self.answer)
-        found = walk.result(source="natab", fetched=fetched)
-        # A NAPTR record has no HTTP status, so it comes from the mapping authority that makes the same URL.
-        statuses: dict[str, int] = {}
-        for entry in self.entries:
-            for nma in entry.nmas:
-                statuses.setdefault(nma.url(ark, entry.shoulder), nma.status)
-        return found.replace(candidates=tuple(c._replace(status=statuses.get(c.target + ark.tail)) for c in found))
+    records: list[tuple[Entry, str]]
+    rules: list[tuple[str, Naptr]]
 
 
 class TableReader:
@@ -281,10 +266,7 @@ class TableReader:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         # One tuple, which is replaced as a whole: another thread may read another table at the same time.
-        self._kept: tuple[Table | None, LruDict[tuple[str, Settings], list[tuple[str, _EntryRules]]]] = (
-            None,
-            LruDict(MAX_RULES),
-        )
+        self._kept: tuple[Table | None, LruDict[tuple[str, Settings], NaanRules]] = None, LruDict(MAX_RULES)
 
     def read(self, ark: Ark, settings: Settings, state: TableState, *, too_old: bool) -> tuple[Natab, Discovery | None]:
         """The state of the table, and its discovery if it has the ARK.
@@ -294,40 +276,41 @@ class TableReader:
         if state.table is None:
             return Natab.MISSING, None
         name = ark.resolution.partition("/")[2]
-        rules = self._rules(ark.naan, settings, state.table)
-        serving = next((one for shoulder, one in rules if name.startswith(shoulder)), None)
+        held, rules = self._rules(ark.naan, settings, state.table)
+        serving = [one for one in held if name.startswith(one[0].shoulder)]  # the first one answers
         if state.trouble:
             natab = Natab.BROKEN_HAS if serving else Natab.BROKEN_HAS_NOT
         elif too_old:
             natab = Natab.STALE_HAS if serving else Natab.STALE_HAS_NOT
         else:
             natab = Natab.HAS if serving else Natab.HAS_NOT
-        if serving is None:
+        if not serving:
             return natab, None
-        found, fault = None, serving.fault
+        entry, fault = serving[0]
         if not fault:
-            found = serving.discover(ark, settings, state.fetched, self._reader)
-        if not found:
-            fault = printable(fault or "none of its targets makes a URL of this ARK")
-            reason = f"record {serving.entry.key}: {fault if len(fault) <= MAX_REASON else fault[:MAX_REASON] + '...'}"
-            return Natab.UNUSABLE, Discovery(ark, (), (), complete=False, source="natab", reason=reason)
-        return natab, found
+            rrset = RRset([naptr for shoulder, naptr in rules if name.startswith(shoulder)])
+            walk = Walk(ark, settings, reader=self._reader, origin_known=True, source="natab")
+            walk.tell(walk.next()[0], Answer(Outcome.ANSWER, rrset, TABLE_TTL, server="natab"))
+            if found := walk.result(source="natab", fetched=state.fetched):
+                return natab, _with_statuses(found, [entry for entry, _ in serving])
+        fault = printable(fault or "none of its targets makes a URL of this ARK")
+        reason = f"record {entry.key}: {fault if len(fault) <= MAX_REASON else fault[:MAX_REASON] + '...'}"
+        return Natab.UNUSABLE, Discovery(ark, (), (), complete=False, source="natab", reason=reason)
 
-    def _rules(self, naan: str, settings: Settings, table: Table) -> list[tuple[str, _EntryRules]]:
-        """The records that serve the shoulders of a NAAN, the longest shoulder first. They are kept while the table is
-        the same, because a NAAN can have hundreds of shoulders."""
+    def _rules(self, naan: str, settings: Settings, table: Table) -> NaanRules:
+        """The rules of a NAAN, which are kept while the table is the same: a NAAN can have hundreds of shoulders."""
         of, kept = self._kept
         if table is not of:
             kept = LruDict(MAX_RULES)
             self._kept = table, kept
         rules = kept.get((naan, settings))
         if rules is None:
-            rules = _entry_rules(naan, settings, table)
+            rules = _rules_of(naan, settings, table)
             kept.put((naan, settings), rules)
         return rules
 
 
-def _entry_rules(naan: str, settings: Settings, table: Table) -> list[tuple[str, _EntryRules]]:
+def _rules_of(naan: str, settings: Settings, table: Table) -> NaanRules:
     whole = table.get(naan)
     entries = [*table.shoulders(naan), *([whole] if whole is not None else ())]
     judged = [_judge(entry, settings.allow_private) for entry in entries]
@@ -335,20 +318,19 @@ def _entry_rules(naan: str, settings: Settings, table: Table) -> list[tuple[str,
     judged += [(Entry(naan, shoulder), "the record cannot be read") for n, _, shoulder in unread if n == naan]
     judged.sort(key=lambda one: -len(one[0].shoulder))
     usable = {entry.shoulder: entry for entry, fault in judged if not fault}
-    made = records(usable.pop("", Entry(naan)), tuple(usable.values()))
-    made.sort(key=lambda one: one[1].canonical())
-    rules = []
-    for entry, fault in judged:
-        shoulder = entry.shoulder
-        answer = Answer(
-            Outcome.ANSWER,
-            RRset([naptr for start, naptr in made if shoulder.startswith(start)]),
-            TABLE_TTL,
-            server="natab",
-        )
-        entries = [one for one, _ in judged if shoulder.startswith(one.shoulder)]
-        rules.append((shoulder, _EntryRules(entry, fault, answer, entries)))
-    return rules
+    rules = records(usable.pop("", Entry(naan)), tuple(usable.values()))
+    return NaanRules(judged, sorted(rules, key=lambda rule: rule[1].canonical()))
+
+
+def _with_statuses(found: Discovery, entries: Sequence[Entry]) -> Discovery:
+    """The discovery with the HTTP status of each candidate, which no NAPTR record has: that of the mapping authority
+    in the table that makes the same URL."""
+    statuses: dict[str, int] = {}
+    for entry in entries:
+        for nma in entry.nmas:
+            statuses.setdefault(nma.url(found.ark, entry.shoulder), nma.status)
+    candidates = (one._replace(status=statuses.get(one.target + found.ark.tail)) for one in found)
+    return found.replace(candidates=tuple(candidates))
 
 
 def _judge(entry: Entry, allow_private: bool) -> tuple[Entry, str]:
