@@ -232,7 +232,7 @@ class Ark(_Parts):
         return SHARED_NAANS.get(self.naan)
 
     def implied(self) -> tuple[Ark, ...]:
-        """Every ARK that publishing this one implies, itself first (draft sections 2.5.1 and 2.5.2).
+        """Return every ARK that publishing this one implies, itself first (draft sections 2.5.1 and 2.5.2).
 
         >>> [str(ark) for ark in Ark.parse("ark:12345/x54/c2.fr.odf").implied()]
         ['ark:12345/x54/c2.fr.odf', 'ark:12345/x54/c2.fr', 'ark:12345/x54/c2', 'ark:12345/x54']
@@ -245,12 +245,12 @@ class Ark(_Parts):
         return tuple(steps)
 
     def check(self) -> bool:
-        """True if the last character of the base name is its check character (NOID Check Digit Algorithm)."""
+        """Return whether the last character of the base name is its check character (NOID Check Digit Algorithm)."""
         return bool(self.name[:-1]) and check_character(f"{self.naan}/{self.name[:-1]}") == self.name[-1]
 
 
 def check_character(text: str) -> str:
-    """The NCDA check character of ``NAAN/name``. Characters that are not betanumeric count as zero.
+    """Return the NCDA check character of ``NAAN/name``. Characters that are not betanumeric count as zero.
 
     >>> check_character("13030/xf93gt2")
     'q'
@@ -260,7 +260,7 @@ def check_character(text: str) -> str:
 
 
 def _decode(text: str | bytes) -> str:
-    """Valid Unicode text within the length limit."""
+    """Return the Unicode text of the data, within the length limit."""
     if not isinstance(text, str | bytes):
         raise TypeError(f"an ARK is a str, bytes or an Ark, not {type(text).__name__}")
     if len(text) > MAX_TEXT:
@@ -275,14 +275,14 @@ def _decode(text: str | bytes) -> str:
 
 
 def _unwrap(text: str) -> str:
-    """The text without enclosing brackets or quotes (RFC 3986 appendix C)."""
+    """Return the text without enclosing brackets or quotes (RFC 3986 appendix C)."""
     while len(text) > 1 and text[0] + text[-1] in _AROUND:
         text = text[1:-1]
     return text
 
 
 def _split_nma(text: str) -> tuple[str, str]:
-    """The text before the first ``/ark:``, and the rest. An ARK without NMA may have ``/ark:`` in its name."""
+    """Return the text before the first ``/ark:``, and the rest. An ARK without NMA may have ``/ark:`` in its name."""
     if re.match(f"(?ai)ark{_COLON}", text):
         return "", text
     nma = re.search(_NMA, text)
@@ -298,7 +298,7 @@ def _split_tail(text: str, hash_in_name: bool) -> tuple[str, str, str]:
 
 
 def _meant(text: str, received: str) -> str:
-    """A suggestion for a text without a label, to end an error message."""
+    """Return a suggestion for a text without a label, to end an error message."""
     if re.match(_UNLABELLED, text):
         return f": is it {_shown('ark:' + text)}?"
     found = find_arks(received)
@@ -324,7 +324,7 @@ def _check_name(rest: str) -> None:
 
 
 def _check_tail(tail: str) -> str:
-    """The tail with % pairs for bytes that are not allowed in a URL, as for an IRI (RFC 3987 3.1)."""
+    """Return the tail with % pairs for bytes that are not allowed in a URL, as for an IRI (RFC 3987 3.1)."""
     if re.search(_CONTROL, tail):
         raise ArkSyntaxError("a control character in the query string")
     return re.sub(_NEVER, _pairs, tail)
@@ -366,7 +366,7 @@ def _notes(rest: str, fragment: str, rules: _Rules) -> tuple[str, ...]:
 
 
 def _shown(text: str) -> str:
-    """Received text, printable and short enough for one line of a message."""
+    """Return the received text, printable and short enough for one line of a message."""
     shown = ascii(text)
     return shown if len(shown) <= 80 else shown[:76] + "...'"
 
@@ -387,7 +387,7 @@ _URL_CHARACTERS = r"[!#-;=?-\[\]_a-z~]*"  # RFC 3986 2
 
 
 def find_arks(text: str, *, profile: Profile = "current") -> list[Ark]:
-    """All ARKs in a text, in order (2002 draft section 2.5).
+    """Return all ARKs in a text, in order (2002 draft section 2.5).
 
     >>> [str(ark) for ark in find_arks("See ark:12345/x5-4 (and https://n2t.net/ark:/12345/x6).")]
     ['ark:12345/x54', 'ark:12345/x6']
@@ -412,7 +412,7 @@ def find_arks(text: str, *, profile: Profile = "current") -> list[Ark]:
 
 
 def _trim(found: str, before: str, in_query: bool) -> str:
-    """An ARK in prose without the characters of the sentence. ``before`` is the character before it."""
+    """Return an ARK in prose without the characters of the sentence. ``before`` is the character before it."""
     if in_query:  # the ARK is a parameter of a URL, and the next parameter may follow
         found = found.partition("&")[0]
     opened: list[int] = []
@@ -433,7 +433,7 @@ def _trim(found: str, before: str, in_query: bool) -> str:
 
 
 def _nma_at_end(before: str) -> str:
-    """The start of the URL that is at the end of the text, or ""."""
+    """Return the start of the URL that is at the end of the text, or ""."""
     if not before.lower().endswith(("/", "%2f")):
         return ""
     run = re.match(_URL_CHARACTERS, before[::-1])

@@ -21,12 +21,12 @@ CHOOSERS = ("first", "random", "reachable", "own")
 
 
 def first(discovery: Discovery) -> Candidate:
-    """The best candidate, as ``Discovery.choose()`` without a chooser."""
+    """Return the best candidate, as ``Discovery.choose()`` without a chooser."""
     return discovery[0]
 
 
 def at_random(rng: random.Random) -> Chooser:
-    """A chooser that takes a random candidate of the lowest order. The same seed gives the same choices.
+    """Return a chooser that takes a random candidate of the lowest order. The same seed gives the same choices.
 
     >>> import random
     >>> discover("ark:12345/x1", nameservers=[server], chooser=at_random(random.Random(7)))[0].host
@@ -40,7 +40,7 @@ def at_random(rng: random.Random) -> Chooser:
 
 
 def weighted(rng: random.Random) -> Chooser:
-    """A chooser that takes a random candidate of the lowest order with the weight 1 / (1 + preference).
+    """Return a chooser that takes a random candidate of the lowest order with the weight 1 / (1 + preference).
 
     A lower preference is better, as in RFC 3403 section 4.1, but the others get their share.
 
@@ -57,7 +57,7 @@ def weighted(rng: random.Random) -> Chooser:
 
 
 def sticky(discovery: Discovery) -> Candidate:
-    """The same candidate for the same ARK on every client: the highest rendezvous hash of ARK and place.
+    """Return the same candidate for the same ARK on every client: the highest rendezvous hash of ARK and place.
 
     The order of the candidates does not matter, and if one disappears, only its own ARKs move to another. The hash
     covers the rule and not the URL, so that all spellings of an ARK have the same candidate.
@@ -76,6 +76,6 @@ def sticky(discovery: Discovery) -> Candidate:
 
 
 def _rule(candidate: Candidate) -> str:
-    """The replacement of a candidate's regexp; empty for an ``h`` record."""
+    """Return the replacement of a candidate's regexp; empty for an ``h`` record."""
     parts = candidate.substitution.replacement if candidate.substitution is not None else ()
     return "".join(part.decode("latin-1") if isinstance(part, bytes) else f"\\{part}" for part in parts)

@@ -156,7 +156,7 @@ class Step(NamedTuple):
 
 
 def _where(asked: Step | Link) -> str:
-    """The server and the time that it took."""
+    """Return the server and the time that it took."""
     took = f" in {asked.elapsed * 1000:.1f} ms" if asked.elapsed is not None else ""
     return (f" from {asked.server}" if asked.server else "") + took
 
@@ -225,7 +225,7 @@ class Candidate(NamedTuple):
         return tuple(orders)
 
     def url(self, ark: Ark, *, scheme: str = "https") -> str:
-        """The URL for an ARK: what the rule makes of it, or ``scheme://host[:port]/ark:NAAN/name`` for ``h``.
+        """Return the URL for an ARK: what the rule makes of it, or ``scheme://host[:port]/ark:NAAN/name`` for ``h``.
 
         A scheme of the candidate, set by a chooser that connected, overrides ``scheme``, and port 80 means http.
         Inflection and query string are kept. Raises DiscoveryError if the rule does not match the ARK, or makes a URL
@@ -311,7 +311,7 @@ class Discovery(Sequence[Candidate]):
     __delattr__ = __setattr__
 
     def replace(self, **changes: Any) -> Discovery:
-        """A copy with other values, by the names of the constructor's arguments."""
+        """Return a copy with other values, by the names of the constructor's arguments."""
         if unknown := changes.keys() - self.__dict__.keys():
             raise TypeError(f"a Discovery has no {', '.join(sorted(unknown))}")
         made = object.__new__(Discovery)
@@ -363,30 +363,30 @@ class Discovery(Sequence[Candidate]):
         return tuple(c for c in self.candidates if c.orders == self.candidates[0].orders)
 
     def choose(self, chooser: Callable[[Discovery], Candidate] | None = None) -> Candidate:
-        """The first candidate, or the one of the chooser. Raises NoMappingAuthority or DiscoveryFailed if none."""
+        """Return the first candidate, or the chooser's. Raises NoMappingAuthority or DiscoveryFailed without one."""
         self.raise_for_none()
         return chooser(self) if chooser is not None else self.candidates[0]
 
     def url(self, chooser: Callable[[Discovery], Candidate] | None = None) -> str:
-        """The URL of the ARK at the candidate that ``choose`` returns. Raises the errors of ``choose``."""
+        """Return the URL of the ARK at the candidate that ``choose`` returns. Raises the errors of ``choose``."""
         return self.choose(chooser).url(self.ark, scheme=self.scheme)
 
     def urls(self) -> list[str]:
-        """The URL of each candidate, best first."""
+        """Return the URL of each candidate, best first."""
         return [candidate.url(self.ark, scheme=self.scheme) for candidate in self.candidates]
 
     def age(self, now: float) -> float | None:
-        """Seconds since ``fetched``, by the same clock; None if unknown, or if the clock was set back since."""
+        """Return the seconds since ``fetched``, by the same clock; None if unknown, or if the clock was set back."""
         if self.fetched is None or self.fetched > now + CLOCK_SLACK:
             return None
         return max(0.0, now - self.fetched)
 
     def expiring(self, now: float, **changes: Any) -> Discovery:
-        """A copy whose ``expiration`` is counted from ``now``, with other changes."""
+        """Return a copy whose ``expiration`` is counted from ``now``, with other changes."""
         return self.replace(expiration=None if self.ttl is None else now + self.ttl, **changes)
 
     def preferring(self, chooser: Callable[[Discovery], Candidate]) -> Discovery:
-        """A copy with the choice of the chooser first; the others keep their order."""
+        """Return a copy with the choice of the chooser first; the others keep their order."""
         chosen = chooser(self)
         return self.replace(candidates=(chosen, *(c for c in self.candidates if c != chosen)))
 
@@ -402,7 +402,7 @@ class Discovery(Sequence[Candidate]):
         raise (DiscoveryTimeout if timeout else DiscoveryFailed)(message, self)
 
     def unsaid(self) -> str:
-        """The reason why it is incomplete: the first query without an answer. Empty if it is complete."""
+        """Return the reason why it is incomplete: the first query without an answer. Empty if it is complete."""
         if self.complete:
             return ""
         steps = [step for step in self.trace if not step.outcome.said]
@@ -412,7 +412,7 @@ class Discovery(Sequence[Candidate]):
         return steps[0].ended + steps[0].remark + more
 
     def advice(self) -> str:
-        """Advice for an origin that does not exist in this DNS. Empty if it exists, or if that is not known."""
+        """Return advice for an origin that does not exist in this DNS. Empty if it exists, or if that is not known."""
         origin = next((step.name for step in self.trace if step.outcome is Outcome.NO_ORIGIN), None)
         if origin is None:
             return ""
@@ -425,7 +425,7 @@ class Discovery(Sequence[Candidate]):
         )
 
     def _none(self) -> str:
-        """The message that there is no candidate, with the first query without an answer, or else the first query."""
+        """Return the message that there is no candidate, with the first unanswered query, or else the first query."""
         known = "" if self.complete else " known"
         step = next((step for step in self.trace if not step.outcome.said), next(iter(self.trace), None))
         why = self.reason or "nothing was asked"
@@ -449,13 +449,13 @@ class Discovery(Sequence[Candidate]):
         raise DiscoveryFailed(message, self)
 
     def to_text(self) -> str:
-        """One line per candidate, best first: URL, order, preference, and the owner of its record."""
+        """Return one line per candidate, best first: URL, order, preference, and the owner of its record."""
         return "\n".join(
             f"{url}\t{c.order}\t{c.preference}\t{c.owner}" for url, c in zip(self.urls(), self.candidates, strict=True)
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, in the types of JSON."""
+        """Return everything, in the types of JSON."""
         return {
             "ark": str(self.ark),
             "complete": self.complete,

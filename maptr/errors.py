@@ -14,19 +14,19 @@ MAX_TEXT = 1000  # characters of a FetchError
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """The text with ``?`` in place of every character that is not printable and not in ``keep``."""
+    """Return the text with ``?`` in place of every character that is not printable and not in ``keep``."""
     return "".join(character if character.isprintable() or character in keep else "?" for character in text)
 
 
 def nearest(word: str, words: Iterable[str], *, likeness: float = 0.0) -> str:
-    """The most similar of the words; "" if none has the ``likeness``, from 0 (any) to 1 (equal)."""
+    """Return the most similar of the words; "" if none has the ``likeness``, from 0 (any) to 1 (equal)."""
     from difflib import get_close_matches  # late: only mistakes need it, and it takes milliseconds to import
 
     return next(iter(get_close_matches(word, list(words), 1, likeness)), "")
 
 
 def reason_of(error: BaseException) -> str:
-    """The text of an error for a message. That of an OSError is its file and the system's text, without a number."""
+    """Return the text of an error for a message. For an OSError: its file and the system's text, without a number."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     return str(error) or type(error).__name__

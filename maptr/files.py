@@ -30,7 +30,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def read_whole(path: Path, most: int = MAX_WHOLE) -> bytes:
-    """The content of a regular file. Raises OSError, also for a pipe, a device, or more than ``most`` bytes."""
+    """Return the content of a regular file. Raises OSError, also for a pipe, a device, or more than ``most`` bytes."""
     with _naming(path), open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
         status = os.fstat(file.fileno())
         if S_ISDIR(status.st_mode):
@@ -89,7 +89,7 @@ def _fill_and_rename(
 
 
 def name_for(origin: Labels) -> str:
-    """A unique file name for a zone: special characters are escaped, and a long name is hashed."""
+    """Return a unique file name for a zone: special characters are escaped, and a long name is hashed."""
     name = to_text(origin).replace("\\", "%").replace("/", "%047").rstrip(".")
     if len(name) <= MAX_NAME:
         return name or "%root"  # unambiguous, because a % in a name is escaped
@@ -97,7 +97,7 @@ def name_for(origin: Labels) -> str:
 
 
 def stamp(path: Path) -> tuple[int, ...]:
-    """A value that changes if the file is replaced or written to. Raises OSError."""
+    """Return a value that changes if the file is replaced or written to. Raises OSError."""
     status = path.stat()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 

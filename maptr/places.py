@@ -30,12 +30,12 @@ def running_file(environment: Mapping[str, str]) -> str:
 
 
 def lock_file(environment: Mapping[str, str]) -> str:
-    """The file that ``maptr up`` locks while it runs, which shows if it was killed."""
+    """Return the file that ``maptr up`` locks while it runs, which shows if it was killed."""
     return f"{data_folder(environment)}/up/lock"
 
 
 def running(environment: Mapping[str, str]) -> str | None:
-    """The configuration of the running ``maptr up``, or None."""
+    """Return the configuration of the running ``maptr up``, or None."""
     made = running_file(environment)
     return made if there(made) and locked(lock_file(environment)) else None
 
@@ -49,7 +49,7 @@ def config_file(environment: Mapping[str, str]) -> str:
 
 
 def control_sockets(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The default places of a control socket: in the user's runtime folder, and in the system's."""
+    """Return the default places of a control socket: in the user's runtime folder, and in the system's."""
     folder = environment.get("XDG_RUNTIME_DIR", "")
     own = (f"{folder}/maptr/maptr.sock",) if folder.startswith("/") else ()
     return (*own, SYSTEM_SOCKET)
@@ -71,7 +71,7 @@ def locked(path: str) -> bool:
 
 
 def mentions(path: str, words: tuple[bytes, ...]) -> bool:
-    """False if the file has none of the words; True for a file that cannot be read."""
+    """Return False if the file has none of the words; True for a file that cannot be read."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # do not wait for the writer of a FIFO
         try:

@@ -61,7 +61,7 @@ class Url(NamedTuple):
 
 
 def parse_host(text: str) -> Host:
-    """The host of a URL. Raises ValueError with the reason.
+    """Return the host of a URL. Raises ValueError with the reason.
 
     If the last label is a number, the host is an IPv4 address in any notation that browsers accept (``127.1``,
     ``0x7f000001``, ``2130706433``), so that no notation hides a private address.
@@ -83,13 +83,13 @@ def parse_host(text: str) -> Host:
 
 
 def is_local(address: str) -> bool:
-    """True for an address that is not public; a zone (``%eth0``) does not count."""
+    """Return whether an address is not public; a zone (``%eth0``) does not count."""
     plain = address.partition("%")[0]
     return parse_host(f"[{plain}]" if ":" in plain else plain).is_local
 
 
 def _parse_ipv4(labels: list[str]) -> ipaddress.IPv4Address:
-    """The address of one to four numbers, each decimal, octal (``0177``) or hexadecimal (``0x7f``)."""
+    """Return the address of one to four numbers, each decimal, octal (``0177``) or hexadecimal (``0x7f``)."""
     try:
         if len(labels) > 4 or any(len(label) > 12 or not re.match(_NUMBER, label) for label in labels):
             raise ValueError
@@ -110,7 +110,7 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # the last 32 bits are a global 
 
 
 def _is_global(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    """An IPv4 address inside an IPv6 address decides. An address with a zone (``%eth0``) is local."""
+    """Return whether an address is global. An IPv4 address inside it decides; one with a zone (``%eth0``) is local."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.scope_id is not None:
             return False
@@ -124,14 +124,14 @@ def _is_global(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
 
 
 def parse_port(text: str) -> int:
-    """A port from 1 to 65535. Raises ValueError."""
+    """Return a port from 1 to 65535. Raises ValueError."""
     if not (text.isascii() and text.isdigit() and len(text) <= 5 and 1 <= int(text) <= 65535):
         raise ValueError("not a port")
     return int(text)
 
 
 def parse(text: str) -> Url:
-    """The parts of an http or https URL (RFC 3986, RFC 9110 4.2). Raises ValueError with the reason."""
+    """Return the parts of an http or https URL (RFC 3986, RFC 9110 4.2). Raises ValueError with the reason."""
     if len(text) > MAX_URL:
         raise TooLongError(f"longer than {MAX_URL} bytes")
     match = re.match(_URL, text)
@@ -155,7 +155,7 @@ def parse(text: str) -> Url:
 
 
 def parse_allowed(text: str, *, allow_private: bool = False) -> Url:
-    """The parts of a URL that may be followed. Raises ValueError with the reason.
+    """Return the parts of a URL that may be followed. Raises ValueError with the reason.
 
     Unless ``allow_private``, it refuses ``localhost`` and every address that is not global (loopback, private,
     link-local and others), in any notation. Host names are not looked up.
@@ -167,16 +167,16 @@ def parse_allowed(text: str, *, allow_private: bool = False) -> Url:
 
 
 def at(host: str, port: int | None, scheme: str) -> str:
-    """The start of a URL for ``host[:port]``, as in natab and ``h`` records. Port 80 always means http, as in the
-    drafts, which write ``host:80``."""
+    """Return the start of a URL for ``host[:port]``, as in natab and ``h`` records. Port 80 always means http, as in
+    the drafts, which write ``host:80``."""
     if port == 80:
         return f"http://{host}"
     return f"{scheme}://{host}" if port is None else f"{scheme}://{host}:{port}"
 
 
 def same_place(text: str) -> str:
-    """The URL of an ARK in the form that compares: scheme and host in lower case, without the default port (RFC 3986
-    sections 6.2.2.1 and 6.2.3), and without a slash after ``ark:``. Other text is returned unchanged."""
+    """Return the URL of an ARK in the form that compares: scheme and host in lower case, without the default port (RFC
+    3986 sections 6.2.2.1 and 6.2.3), and without a slash after ``ark:``. Other text is returned unchanged."""
     match = re.match(_URL, text)
     if match is None:
         return text
@@ -186,7 +186,7 @@ def same_place(text: str) -> str:
 
 
 def refusal(text: str, *, allow_private: bool = False) -> str | None:
-    """The reason why a URL may not be followed (see ``parse_allowed``), or None."""
+    """Return the reason why a URL may not be followed (see ``parse_allowed``), or None."""
     try:
         parse_allowed(text, allow_private=allow_private)
     except ValueError as error:

@@ -92,7 +92,7 @@ class Answer(NamedTuple):
     zone: Labels | None = None
 
     def after(self, elapsed: float) -> Answer:
-        """A copy with the seconds since the question."""
+        """Return a copy with the seconds since the question."""
         return _new(Answer, (*self[:5], elapsed, *self[6:]))
 
 
@@ -101,17 +101,17 @@ Reader = Callable[..., Rule]
 
 
 def question_rank(question: Question) -> tuple[object, ...]:
-    """A sort key: best path first."""
+    """Return a sort key: best path first."""
     return question.path, names.fold(question.name), question.name, question.ttl
 
 
 def root_name(ark: Ark, origin: Labels) -> Labels:
-    """The first name of a walk. Raises ValueError if NAAN and origin do not make a valid domain name."""
+    """Return the first name of a walk. Raises ValueError if NAAN and origin do not make a valid domain name."""
     return names.check((ark.naan.encode(), *origin))
 
 
 def undotted(origin: Labels) -> Labels | None:
-    """The origin if hosts without a final dot occur below it: ark.arpa, where the draft prints them."""
+    """Return the origin if hosts without a final dot occur below it: ark.arpa, where the draft prints them."""
     return ARK_ARPA if origin is ARK_ARPA or names.fold(origin) == ARK_ARPA else None
 
 
@@ -158,7 +158,7 @@ class Walk:
         self._too_long: list[RulePath] = []  # of records whose URL is too long
 
     def next(self) -> list[Question]:
-        """New questions, best path first. They may be sent together.
+        """Return new questions, best path first. They may be sent together.
 
         Empty while answers are missing, and when the walk is over.
         """
@@ -180,7 +180,7 @@ class Walk:
     def result(
         self, now: float | None = None, *, source: str = "dns", stale: bool = False, fetched: float | None = None
     ) -> Discovery:
-        """The discovery, with its expiration counted from ``now``. Open questions count as timed out."""
+        """Return the discovery, with its expiration counted from ``now``. Open questions count as timed out."""
         while self._open:
             for question in self._open:
                 self._answers.setdefault(question.name, Answer(Outcome.TIMEOUT, note=TIME_OVER))
@@ -214,7 +214,7 @@ class Walk:
         self._given = False
 
     def _has_origin(self, answer: Answer) -> bool:
-        """Whether the origin is known to exist: NXDOMAIN for the root name came from a zone at or below it."""
+        """Return whether the origin is known to exist: NXDOMAIN for the root name came from a zone at or below it."""
         return self._origin_known or (answer.zone is not None and names.is_below(answer.zone, self.settings.origin))
 
     def _read_answer(self, question: Question, answer: Answer, onward: dict[Labels, Question]) -> Step:
@@ -340,7 +340,7 @@ class Walk:
         return made.decode("ascii", "backslashreplace")
 
     def _admit(self, onward: dict[Labels, Question]) -> list[Question]:
-        """The questions of the next depth within the limits. The others are noted on the trace."""
+        """Return the questions of the next depth within the limits. The others are noted on the trace."""
         admitted: list[Question] = []
         for question in sorted(onward.values(), key=question_rank):
             if len(question.path) > self.settings.max_depth:
@@ -382,7 +382,7 @@ def _without_final_zeros(path: RulePath) -> RulePath:
 
 
 def _rank(found: Sequence[_Found], ark: Ark, scheme: str, unknown: Sequence[RulePath]) -> tuple[Candidate, ...]:
-    """The candidates that were found, in the order of their ranks; each URL once.
+    """Return the candidates that were found, in the order of their ranks; each URL once.
 
     URLs that differ only in the slash after ``ark:`` count as one. ``unknown`` are the paths of records for this ARK
     whose URL is unknown: candidates of a worse rank than one of these are left out.

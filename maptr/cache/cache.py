@@ -180,7 +180,7 @@ class Cache:
         return await prefer_async(found, chooser)
 
     async def ask_async(self, ark: Ark | str | bytes) -> Discovery:
-        """The discovery that DNS gives now, without kept answers and the table. Nothing is kept or raised."""
+        """Return the discovery that DNS gives now, without kept answers and the table. Nothing is kept or raised."""
         lookup = self._client.lookup(ark)
         try:
             return await (self._ask_async or self._client.discover_async)(lookup.ark, **lookup.ask)
@@ -198,7 +198,7 @@ class Cache:
         require: Literal["secure"] | None = None,
         profile: Profile = "current",
     ) -> Discovery | None:
-        """The discovery from the table if the policy does not need DNS for it, else None.
+        """Return the discovery from the table if the policy does not need DNS for it, else None.
 
         Raises ArkSyntaxError and ConfigError. A discovery without candidates is returned, not raised.
         """
@@ -218,7 +218,7 @@ class Cache:
         trust_anchors: TrustAnchors | None = None,
         require: Literal["secure"] | None = None,
     ) -> Discovery:
-        """The discovery that the policy chooses, given one that was made without the cache (``discover_many``).
+        """Return the discovery that the policy chooses, given one that was made without the cache (``discover_many``).
 
         The result is that discovery, the table's, or one from older answers, as ``discover`` would choose. Sends no
         query, and keeps nothing. The options are those with which the discovery was made. Raises ConfigError for these.
@@ -255,11 +255,11 @@ class Cache:
         return reconciler.verdicts(self.table.current().table or Table(), naans)
 
     def serial(self) -> int | None:
-        """The serial of the zone at the origin, asked from DNS now; None if DNS does not say."""
+        """Return the serial of the zone at the origin, asked from DNS now; None if DNS does not say."""
         return None if self._ask_many is None else self._client.serial()
 
     def drift_history(self) -> dict[str, list[PastVerdict]]:
-        """The verdicts of earlier comparisons by record, the latest first."""
+        """Return the verdicts of earlier comparisons by record, the latest first."""
         from maptr.cache.drift import VerdictLog
 
         return {} if self.history is None else VerdictLog(self.history).changes(self._client.view)
@@ -336,7 +336,7 @@ def cache_with(dependencies: Dependencies) -> type[Cache]:
 
 
 def _text(ark: Ark | str | bytes) -> str | None:
-    """The text by which the discovery of an ARK is kept."""
+    """Return the text by which the discovery of an ARK is kept."""
     if isinstance(ark, str):
         return ark
     return ark.resolution if isinstance(ark, Ark) and not (ark.tail or ark.nma or ark.notes) else None

@@ -151,7 +151,7 @@ class Disk:
         return f"<disk {str(self.path)!r}>"
 
     def run(self, operation: Callable[[sqlite3.Connection], T]) -> T | None:
-        """The result of an operation; None if the file cannot be used. Rebuilds a corrupt file, once a call."""
+        """Return the result of an operation; None if the file cannot be used. Rebuilds a corrupt file, once a call."""
         with self._lock:
             if self._connection is None and self._clock() < self._open_at:
                 return None
@@ -186,7 +186,7 @@ class Disk:
                 connection.close()
 
     def can_write(self) -> bool:
-        """True if the file can be written now; if not, the log says why."""
+        """Return whether the file can be written now; if not, the log says why."""
 
         def touch(connection: sqlite3.Connection) -> bool:
             connection.execute("BEGIN IMMEDIATE")
@@ -196,7 +196,7 @@ class Disk:
         return bool(self.run(touch))
 
     def get(self, view: str, name: names.Labels) -> tuple[Answer, float, float] | None:
-        """The answer kept for a name, when it was fetched, and when it expires; None if there is none."""
+        """Return the answer kept for a name, when it was fetched, and when it expires; None if there is none."""
         query = "SELECT * FROM answer WHERE view = ? AND name = ?"
         key = (view, names.to_wire(name))
         row = self.run(lambda connection: connection.execute(query, key).fetchone())
@@ -355,7 +355,7 @@ class _NotOursError(sqlite3.DatabaseError):
 
 
 def _version(connection: sqlite3.Connection) -> int:
-    """The version of the schema, 0 for a database without tables. Raises _NotOursError if it is not a cache."""
+    """Return the version of the schema, 0 for a database without tables. Raises _NotOursError if it is not a cache."""
     tables: dict[str, set[str]] = {}
     connection.execute("BEGIN")  # another process may be making the tables
     try:
@@ -380,7 +380,7 @@ def _identify(path: Path) -> tuple[int, int] | None:
 
 
 def _check(path: Path) -> tuple[int, int] | None:
-    """The identity of the file if it is a cache; None if there is no file yet. Raises ConfigError. Changes nothing."""
+    """Return the identity of a cache file, unchanged; None if there is no file yet. Raises ConfigError."""
 
     def refused(reason: str) -> ConfigError:
         return ConfigError(reason, filename=str(path))

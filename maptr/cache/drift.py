@@ -149,7 +149,7 @@ class VerdictLog:
         )
 
     def histories(self, view: str) -> dict[str, History]:
-        """The history of each record that has one."""
+        """Return the history of each record that has one."""
         query = "SELECT record, in_table, in_dns FROM verdict WHERE view = ? ORDER BY id DESC"
         histories: dict[str, History] = {}
         for record, in_table, in_dns in self.disk.run(lambda c: c.execute(query, (view,)).fetchall()) or ():
@@ -159,7 +159,7 @@ class VerdictLog:
         return histories
 
     def changes(self, view: str) -> dict[str, list[PastVerdict]]:
-        """The verdicts on each record that has any, the latest first; each as long as it did not change."""
+        """Return the verdicts on each record that has any, the latest first; each as long as it did not change."""
         query = "SELECT record, at, verdict, reason FROM verdict WHERE view = ? ORDER BY id DESC"
         found: dict[str, list[PastVerdict]] = {}
         for record, at, verdict, reason in self.disk.run(lambda c: c.execute(query, (view,)).fetchall()) or ():
@@ -182,7 +182,7 @@ class Reconciler:
     ask_many: AskMany | None
 
     def verdicts(self, table: Table, naans: Iterable[str] | None) -> Iterator[list[Drift]]:
-        """The verdicts on each NAAN and its shoulders; None for every NAAN of the table and of the history."""
+        """Yield the verdicts on each NAAN and its shoulders; None for every NAAN of the table and of the history."""
         view = self.client.view
         histories = self.log.histories(view) if self.log is not None else {}
         if naans is None:
@@ -198,7 +198,7 @@ class Reconciler:
                 self.log.record(view, verdicts)
 
     def _asked(self, naans: list[str], table: Table) -> Iterator[tuple[str, Discovery | None]]:
-        """Each NAAN; with the discovery of its probe if the answers were not kept and so were fetched now."""
+        """Yield each NAAN; with the discovery of its probe if the answers were not kept and so were fetched now."""
         if self.ask_many is None:
             yield from ((naan, None) for naan in naans)
             return
@@ -212,7 +212,8 @@ class Reconciler:
             yield naan, answer
 
     def _discover(self, asked: Discovery | None, ark: Ark) -> Discovery:
-        """What DNS says of an ARK. A stale answer counts as incomplete; the table is not used; nothing is raised.
+        """Return what DNS says of an ARK. A stale answer counts as incomplete; the table is not used; nothing is
+        raised.
 
         ``asked`` is the discovery of the NAAN's probe if it was made now. If DNS did not say then, it is not asked
         for another ARK.
@@ -227,7 +228,7 @@ class Reconciler:
 def reconcile(
     naan: str, table: Table, discover: Callable[[Ark], Discovery], histories: Mapping[str, History]
 ) -> Iterator[Drift]:
-    """The verdicts on a NAAN and on its shoulders, including shoulders that only DNS has.
+    """Yield the verdicts on a NAAN and on its shoulders, including shoulders that only DNS has.
 
     ``discover`` returns a discovery without candidates instead of raising. ``histories`` are by record.
     """
@@ -249,7 +250,7 @@ def reconcile(
 def _equals_naan(
     naan: str, shoulder: str, whole: Entry | None, found: Discovery, discover: Callable[[Ark], Discovery]
 ) -> bool:
-    """True if the rule of a shoulder that only DNS has gives the URLs of the NAAN's record in the table."""
+    """Return whether the rule of a shoulder that only DNS has gives the URLs of the NAAN's record in the table."""
     if whole is None or not found.complete:
         return False
     probe = probe_of(naan, shoulder, ())
@@ -257,7 +258,7 @@ def _equals_naan(
 
 
 def compare(record: str, entry: Entry | None, probe: Ark, found: Discovery, history: History = NO_HISTORY) -> Drift:
-    """The verdict on one record. ``entry`` is None if the table does not have it."""
+    """Return the verdict on one record. ``entry`` is None if the table does not have it."""
     table = expected(entry, probe) if entry is not None else ()
     said = urls_of(found)
     records = tuple(naptr.to_text() for naptr in _rules_of(found))
@@ -298,7 +299,7 @@ def _judge(entry: Entry | None, table: Urls, found: Discovery, said: Urls) -> tu
 
 
 def probe_of(naan: str, shoulder: str, shoulders: Iterable[str]) -> Ark:
-    """An ARK of a record that does not belong to a longer shoulder of the same NAAN."""
+    """Return an ARK of a record that does not belong to a longer shoulder of the same NAAN."""
     longer = [other for other in shoulders if len(other) > len(shoulder) and other.startswith(shoulder)]
     letters = BETANUMERIC[::-1]
     blades = ("".join(part) for length in (3, 4) for part in product(letters, repeat=length))
@@ -307,7 +308,7 @@ def probe_of(naan: str, shoulder: str, shoulders: Iterable[str]) -> Ark:
 
 
 def expected(entry: Entry, probe: Ark) -> Urls:
-    """The URLs that the table gives an ARK, without those of unusable mapping authorities."""
+    """Return the URLs that the table gives an ARK, without those of unusable mapping authorities."""
     made: dict[str, str] = {}
     for nma in entry.nmas:
         if unusable(nma.target) is None:
@@ -317,23 +318,23 @@ def expected(entry: Entry, probe: Ark) -> Urls:
 
 
 def urls_of(found: Discovery) -> Urls:
-    """The URLs of the candidates of the lowest order; the others are fallback."""
+    """Return the URLs of the candidates of the lowest order; the others are fallback."""
     return tuple(candidate.url(found.ark, scheme=found.scheme) for candidate in found.best) if found else ()
 
 
 def said_shoulders(found: Discovery) -> set[str]:
-    """The shoulders of the u rules at the NAAN, if the rules have the form that this project writes."""
+    """Return the shoulders of the u rules at the NAAN, if the rules have the form that this project writes."""
     rules = (_SHOULDER_RULE.match(naptr.regexp) for naptr in _rules_of(found))
     return {re.sub(r"\[(.)\]", r"\1", rule[1].decode("ascii")) for rule in rules if rule}
 
 
 def _rules_of(found: Discovery) -> list[Naptr]:
-    """The NAPTR records at the NAAN."""
+    """Return the NAPTR records at the NAAN."""
     return [reading.naptr for step in found.trace[:1] for reading in step.readings]
 
 
 def _normalized(urls: Urls) -> list[str]:
-    """The URLs with scheme and host in lower case (RFC 3986 section 6.2.2.1)."""
+    """Return the URLs with scheme and host in lower case (RFC 3986 section 6.2.2.1)."""
     return [re.sub(r".*?://[^/?#]*", lambda found: found[0].lower(), text, count=1) for text in urls]
 
 

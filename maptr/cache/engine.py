@@ -42,8 +42,7 @@ MAX_REASON = 300  # characters of the reason why a record is unusable, which may
 
 
 class Engine:
-    """The shared state of all calls of a cache: kept answers, pending lookups, circuit breakers. Safe for threads and
-    tasks."""
+    """The shared state of a cache: kept answers, pending lookups, circuit breakers. Safe for threads and tasks."""
 
     def __init__(
         self,
@@ -84,14 +83,14 @@ class Engine:
         return self._make(lookup, policy.choose(said, natab), found, from_table), until
 
     def without_dns(self, lookup: ArkLookup, policy: Policy, table: TableSource) -> Discovery | None:
-        """The discovery that the policy makes from the table alone; None if DNS must be asked."""
+        """Return the discovery that the policy makes from the table alone; None if DNS must be asked."""
         natab, from_table = self._read_table(lookup, table)
         if policy.asks(natab):
             return None
         return self._make(lookup, policy.choose(Dns.UNASKED, natab), None, from_table)
 
     def judge(self, lookup: ArkLookup, policy: Policy, table: TableSource, result: Discovery) -> Discovery:
-        """The discovery that the policy chooses, given one that was just made without the cache."""
+        """Return the discovery that the policy chooses, given one that was just made without the cache."""
         if getattr(policy, "takes_dns", False) and result.candidates and result.security != "bogus":
             choice = policy.choose(Dns.ANSWERS, Natab.MISSING)
             return self._make(lookup, choice, result.replace(fetched=self._wall()), None)
@@ -156,7 +155,7 @@ class Engine:
     def _from_dns(
         self, lookup: ArkLookup, *, table_helps: bool
     ) -> Generator[Wait, None, tuple[Dns, Discovery | None, float]]:
-        """The state of DNS, its discovery, and the time at which that must be fetched again."""
+        """Return the state of DNS, its discovery, and the time at which that must be fetched again."""
         outcome, note = Outcome.UNREACHABLE, ""
         deadline = self._clock() + lookup.lifetime + GRACE
         for _ in range(ROUNDS):
@@ -199,7 +198,7 @@ class Engine:
         return self._any_age(lookup, outcome, note)
 
     def _any_age(self, lookup: ArkLookup, outcome: Outcome, note: str) -> tuple[Dns, Discovery, float]:
-        """The same from fresh and stale answers, because DNS does not answer now."""
+        """Return the same from fresh and stale answers, because DNS does not answer now."""
         found = self.store.any_age(lookup, outcome, note)
         if found.candidates:
             return (Dns.KEPT if found.stale else Dns.ANSWERS), found, 0.0
@@ -269,7 +268,7 @@ class TableReader:
         self._kept: tuple[Table | None, LruDict[tuple[str, Settings], NaanRules]] = None, LruDict(MAX_RULES)
 
     def read(self, ark: Ark, settings: Settings, state: TableState, *, too_old: bool) -> tuple[Natab, Discovery | None]:
-        """The state of the table, and its discovery if it has the ARK.
+        """Return the state of the table, and its discovery if it has the ARK.
 
         If the record is unusable, the discovery has no candidate, is incomplete, and gives the reason.
         """
@@ -298,7 +297,7 @@ class TableReader:
         return Natab.UNUSABLE, Discovery(ark, (), (), complete=False, source="natab", reason=reason)
 
     def _rules(self, naan: str, settings: Settings, table: Table) -> NaanRules:
-        """The rules of a NAAN, which are kept while the table is the same: a NAAN can have hundreds of shoulders."""
+        """Return the rules of a NAAN. They are kept as long as the table: there may be hundreds of shoulders."""
         of, kept = self._kept
         if table is not of:
             kept = LruDict(MAX_RULES)
@@ -323,8 +322,8 @@ def _rules_of(naan: str, settings: Settings, table: Table) -> NaanRules:
 
 
 def _with_statuses(found: Discovery, entries: Sequence[Entry]) -> Discovery:
-    """The discovery with the HTTP status of each candidate, which no NAPTR record has: that of the mapping authority
-    in the table that makes the same URL."""
+    """Return the discovery with the HTTP status of each candidate, which no NAPTR record has: that of the mapping
+    authority in the table that makes the same URL."""
     statuses: dict[str, int] = {}
     for entry in entries:
         for nma in entry.nmas:
@@ -334,7 +333,7 @@ def _with_statuses(found: Discovery, entries: Sequence[Entry]) -> Discovery:
 
 
 def _judge(entry: Entry, allow_private: bool) -> tuple[Entry, str]:
-    """The entry reduced to its usable mapping authorities and ""; the entry and the reason if it has none."""
+    """Return the entry reduced to its usable mapping authorities and ""; the entry and the reason if it has none."""
     faults = {nma: unusable(nma.target, allow_private=allow_private) for nma in entry.nmas}
     usable = tuple(nma for nma, fault in faults.items() if fault is None)
     if usable:

@@ -59,7 +59,7 @@ class PendingLookups:
         self._lock = ForkLock()
 
     def join(self, lookup: ArkLookup) -> tuple[PendingLookup | None, bool]:
-        """The pending lookup of the same name, and whether it is new, so that the caller must start it.
+        """Return the pending lookup of the same name, and whether it is new, so that the caller must start it.
 
         (None, False) at the limit.
         """
@@ -125,7 +125,7 @@ class CircuitBreakers:
         self._lock = ForkLock()
 
     def admits(self, key: Hashable) -> bool:
-        """True if the caller may try. While the breaker is open, one caller gets True after each pause."""
+        """Return whether the caller may try. While the breaker is open, one caller gets True after each pause."""
         with self._lock:
             breaker = self._breakers.get(key)
             if breaker is None or breaker.failures < self._threshold:
@@ -137,7 +137,7 @@ class CircuitBreakers:
             return True
 
     def is_open(self, key: Hashable) -> bool:
-        """True if failures opened the breaker and no success has followed, whether or not a caller may try now."""
+        """Return whether failures opened the breaker and no success has followed, even if a caller may try now."""
         breaker = self._breakers.get(key)
         return breaker is not None and breaker.failures >= self._threshold
 
@@ -183,8 +183,7 @@ Finish = Callable[[PendingLookup, Discovery | BaseException | None], None]
 
 
 class Dependencies(NamedTuple):
-    """The clocks, the random numbers and the DNS client of a cache. ``ask`` and ``ask_async`` replace the client of its
-    options."""
+    """The clocks, random numbers and DNS client of a cache. ``ask`` and ``ask_async`` replace its own client."""
 
     ask: Ask | None = None
     ask_async: AskAsync | None = None

@@ -184,7 +184,7 @@ class DnsClient:
         )
 
     def serial(self) -> int | None:
-        """The serial of the zone at the origin, asked now; None if DNS does not say."""
+        """Return the serial of the zone at the origin, asked now; None if DNS does not say."""
         import dns.exception  # late: dns.resolver doubles the start time of a command
         import dns.name
 
@@ -201,7 +201,7 @@ class DnsClient:
         return serial
 
     def _discover_one(self, ark: Ark) -> Discovery:
-        """The discovery, incomplete if DNS did not say."""
+        """Return the discovery, incomplete if DNS did not say."""
         try:
             return self.discover(ark, **self.lookup(ark).ask)
         except DiscoveryError as error:
@@ -210,7 +210,7 @@ class DnsClient:
             return error.discovery
 
     def _with_resolver(self, options: dict[str, Any]) -> dict[str, Any]:
-        """The options with the cache's own servers replaced by one resolver, which all calls share.
+        """Return the options with the cache's own servers replaced by one resolver, which all calls share.
 
         That resolver learns which servers do not answer, and whether the origin exists. The first call makes it,
         because a server that is given by name must be looked up; raises what ``make_stub`` raises.
@@ -234,7 +234,7 @@ class DnsClient:
 
 
 def _view(resolver: Any, nameservers: tuple[str, ...] | None, trust: TrustSettings) -> str:
-    """The servers and the trust as text: answers of one set of servers are never given out as another's."""
+    """Return the servers and the trust as text: answers of one set of servers are never given out as another's."""
     if nameservers is not None:
         return ",".join(text if "#" in text else f"{text}#53" for text in nameservers) + trust.view
     if resolver is None:
@@ -249,6 +249,6 @@ def _view(resolver: Any, nameservers: tuple[str, ...] | None, trust: TrustSettin
 
 
 def _fingerprint(validator: Validator) -> str:
-    """A hash of the trust anchors, the same in every process."""
+    """Return a hash of the trust anchors, the same in every process."""
     anchors = sorted((str(zone), sorted(map(str, rdatas))) for zone, rdatas in validator.trust.anchors.items())
     return hashlib.sha256(repr(anchors).encode()).hexdigest()[:16]

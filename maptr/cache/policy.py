@@ -71,11 +71,11 @@ class Policy(Protocol):
     name: ClassVar[str]
 
     def asks(self, natab: Natab) -> bool:
-        """True if DNS must be asked, given what the table says."""
+        """Return whether DNS must be asked, given what the table says."""
         ...
 
     def choose(self, dns: Dns, natab: Natab) -> Choice:
-        """The choice. ``dns`` is UNASKED if ``asks`` returned False."""
+        """Return the choice. ``dns`` is UNASKED if ``asks`` returned False."""
         ...
 
 
@@ -143,7 +143,7 @@ def _from_table(dns: Dns, natab: Natab) -> Choice:
 
 
 def _from_neither(dns: Dns, natab: Natab, *, table_may_deny: bool) -> Choice:
-    """None if DNS, or a fresh table that may deny, said so; else not known."""
+    """Return None if DNS, or a fresh table that may deny, said so; else not known."""
     denied = dns is Dns.NONE or (table_may_deny and natab is Natab.HAS_NOT)
     return Choice(Take.NONE if denied else Take.UNKNOWN, f"DNS: {dns.value}; the table: {natab.value}")
 
@@ -152,7 +152,7 @@ _POLICIES: dict[str, Policy] = {policy.name: policy for policy in (DnsFirst(), N
 
 
 def named(policy: str | Policy) -> Policy:
-    """The policy of that name, or the policy itself. Raises ConfigError for an unknown name, TypeError for neither."""
+    """Return the policy of that name, or the policy itself. Raises ConfigError for an unknown name, or TypeError."""
     if not isinstance(policy, str):
         if not hasattr(policy, "choose"):
             raise TypeError(f"policy: {policy!r} is neither a name nor a policy")

@@ -63,7 +63,7 @@ class Liveness:
 
     @classmethod
     def of(cls, place: str, probes: Iterable[tuple[float, bool, str]]) -> Liveness:
-        """The state after some probes, given as (time, answered, note), oldest first."""
+        """Return the state after some probes, given as (time, answered, note), oldest first."""
         found = cls(place, 0.0)
         for at, answered, note in probes:
             if answered:
@@ -114,7 +114,7 @@ class ProbeLog:
         return self._read("")
 
     def is_suspect(self, where: url.Url) -> bool:
-        """True for a server that did not answer several probes in a row. ``Reachable`` takes it as ``suspects``."""
+        """Return whether a server did not answer several probes in a row: the ``suspects`` of ``Reachable``."""
         place = where.place
         known = self._read("WHERE place = ?", place).get(place)
         return known is not None and known.is_suspect(self._wall())
@@ -133,7 +133,7 @@ class ProbeLog:
 
 
 def places_of(table: Table, naans: Iterable[str] = ()) -> list[str]:
-    """The servers of a table, each once, in its order; only those of ``naans`` if any are given."""
+    """Return the servers of a table, each once, in its order; only those of ``naans`` if any are given."""
     wanted = set(naans)
     found: dict[str, None] = {}
     for entry in table.values():
@@ -144,7 +144,7 @@ def places_of(table: Table, naans: Iterable[str] = ()) -> list[str]:
 
 
 def place_in(text: str) -> str | None:
-    """The server of a URL given as text; None if the URL is not usable."""
+    """Return the server of a URL given as text; None if the URL is not usable."""
     try:
         return url.parse(text).place
     except ValueError:

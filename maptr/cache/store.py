@@ -113,7 +113,7 @@ class Store:
         return Replay(self, lookup).run()
 
     def any_age(self, lookup: ArkLookup, outcome: Outcome, note: str) -> Discovery:
-        """The discovery that fresh and stale answers give; a name without either gets ``outcome`` and ``note``."""
+        """Return the discovery from fresh and stale answers; a name without any gets ``outcome`` and ``note``."""
         found = Replay(self, lookup, absent=Answer(outcome, note=note)).run().found
         assert found is not None  # noqa: S101 - every name has an answer, ``absent`` if no other
         return found
@@ -124,7 +124,7 @@ class Store:
         return bool(self.any_age(lookup, Outcome.UNREACHABLE, "").candidates)
 
     def combine(self, lookup: ArkLookup, other: Discovery) -> Discovery | None:
-        """The discovery that the answers of another ARK's discovery and the fresh answers give; None if some lack."""
+        """Return the discovery from another ARK's discovery and the fresh answers; None if an answer is missing."""
         said = {name: answer for name, answer in answers_of(other) if answer.outcome.said}
         kept = Replay(self, lookup)
         walk = replay(lookup.ark, lookup.settings, lambda name: said.get(name) or kept.answer(name), reader=self.rule)
@@ -142,7 +142,7 @@ class Store:
             self._disk.clear(view)
 
     def get(self, key: Key, now: float) -> CachedAnswer | None:
-        """The answer for a name, the one from the disk if memory has no fresh one. None past the stale limit."""
+        """Return the answer for a name, the one from the disk if memory has no fresh one. None past the stale limit."""
         kept = self._memory.get(key)
         if kept is None or kept.expires <= now:
             kept = self._from_disk(key, now) or kept
@@ -205,7 +205,7 @@ class Replay:
 
 
 def answers_of(discovery: Discovery) -> Iterator[tuple[Labels, Answer]]:
-    """Each question that was sent, as its case-folded name and its answer.
+    """Yield each question that was sent, as its case-folded name and its answer.
 
     NXDOMAIN for the root name is left out unless the origin is known to exist, because ``replay`` assumes that.
     """
@@ -225,7 +225,7 @@ def replay(
     *,
     reader: Reader,
 ) -> Walk | None:
-    """The walk of an ARK over known answers; None as soon as ``answer`` has none for a name.
+    """Return the walk of an ARK over known answers; None as soon as ``answer`` has none for a name.
 
     Raises ValueError if NAAN and origin do not make a valid domain name.
     """
@@ -240,7 +240,7 @@ def replay(
 
 
 def _longest_lifetime(answer: Answer) -> int:
-    """The longest time that an answer may be kept, in seconds; 0 if DNS did not say (RFC 2308 section 5)."""
+    """Return the longest time that an answer may be kept, in seconds; 0 if DNS did not say (RFC 2308 section 5)."""
     if not answer.outcome.said:
         return 0
     return MAX_KEEP if answer.outcome is Outcome.ANSWER and answer.records else MAX_NEGATIVE

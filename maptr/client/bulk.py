@@ -136,7 +136,7 @@ class _Many(NamedTuple):
         return Bulk(stub=stub, **options)
 
     def calls(self) -> Callable[[Ark], Call]:
-        """A function that makes the call for one ARK at a dnspython resolver. Raises ConfigError."""
+        """Return a function that makes the call for one ARK at a dnspython resolver. Raises ConfigError."""
         call.check_resolver(self.resolver, self.nameservers)
         if self.concurrency is not None or self.rate is not None:
             raise ConfigError("a dnspython resolver is asked one question at a time: concurrency and rate do not apply")
@@ -185,7 +185,7 @@ async def _discover_many_async(
 
 
 def _refuse_one(arks: object) -> None:
-    """Raises TypeError for text, which is an iterable of characters for type checkers, too."""
+    """Raise TypeError for text, which is an iterable of characters for type checkers, too."""
     if isinstance(arks, Ark | str | bytes):
         raise TypeError("expected several ARKs, got one: use discover(ark), or a list: [ark]")
 
@@ -202,7 +202,7 @@ async def _parsed(
 
 
 def _dnspython_resolver(nameservers: Iterable[str] | None) -> dns.resolver.Resolver | None:
-    """A caching resolver for servers of which some are URLs; None for plain servers."""
+    """Return a caching resolver for servers of which some are URLs; None for plain servers."""
     if not call.has_urls(nameservers):
         return None
     import dns.resolver  # only for TLS and HTTPS: it takes 70 ms to import
@@ -250,7 +250,7 @@ class Bulk:
     def run(
         self, arks: Iterable[tuple[Token, Ark]], *, ordered: bool = True
     ) -> Generator[tuple[Token, Discovery], None, None]:
-        """Each token with its discovery. Closing the generator closes every socket."""
+        """Yield each token with its discovery. Closing the generator closes every socket."""
         waiter = SelectorWaiter()
         with closing(waiter), closing(_Run[Token](self, waiter, ordered)) as run:
             stream = iter(arks)

@@ -77,7 +77,7 @@ class Call:
         self._show(self.walk.steps)
 
     def finish(self) -> Discovery:
-        """The discovery, before ``prefer`` applies the chooser. Raises as ``discover`` does."""
+        """Return the discovery, before ``prefer`` applies the chooser. Raises as ``discover`` does."""
         discovery = self.walk.result(time.time())
         self._show(discovery.trace)  # with a limit that only the end shows
         discovery.raise_for_security(self._require)
@@ -93,12 +93,12 @@ class Call:
 
 
 def as_ark(ark: Ark | str | bytes, profile: Profile) -> Ark:
-    """An ARK to discover, or a bare NAAN. Raises as ``Ark.parse``."""
+    """Return an ARK to discover, or a bare NAAN. Raises as ``Ark.parse``."""
     return ark if isinstance(ark, Ark) else Ark.parse(ark, profile=profile, bare=True)
 
 
 def with_origin(settings: Settings | None, origin: str | dns.name.Name) -> Settings:
-    """The settings with this origin. Raises ConfigError for an invalid domain name, TypeError for another type."""
+    """Return the settings with this origin. Raises ConfigError for an invalid domain name, or TypeError."""
     settings = DEFAULTS if settings is None else settings
     if not isinstance(settings, Settings):
         raise TypeError(f"settings: {settings!r} is not a maptr.Settings")
@@ -117,14 +117,14 @@ def with_origin(settings: Settings | None, origin: str | dns.name.Name) -> Setti
 
 
 def required(require: str | None) -> str | None:
-    """The security that is required of the answers. Raises ConfigError for anything but "secure"."""
+    """Return the security that is required of the answers. Raises ConfigError for anything but "secure"."""
     if require not in (None, "secure"):
         raise ConfigError(f"{require!r} cannot be required, only 'secure'", key="require")
     return require
 
 
 def check_resolver(resolver: object, nameservers: object) -> None:
-    """Raises ConfigError unless at most one of them is given, and ``resolver`` is a Stub or a dnspython resolver."""
+    """Raise ConfigError unless at most one of them is given, and ``resolver`` is a Stub or a dnspython resolver."""
     if resolver is not None and not (hasattr(resolver, "resolve") or hasattr(resolver, "exchange")):
         raise ConfigError(f"{resolver!r} is not a resolver: give servers as nameservers=", key="resolver")
     if resolver is not None and nameservers is not None:
@@ -132,7 +132,7 @@ def check_resolver(resolver: object, nameservers: object) -> None:
 
 
 def listed(nameservers: Iterable[str]) -> list[str]:
-    """The servers as a list; a single text is one server. Raises TypeError for anything but text."""
+    """Return the servers as a list; a single text is one server. Raises TypeError for anything but text."""
     if not isinstance(nameservers, Iterable):
         raise TypeError(f"nameservers: {nameservers!r} is not a list of servers")
     found = [nameservers] if isinstance(nameservers, str) else list(nameservers)
@@ -153,29 +153,29 @@ def check_nameservers(nameservers: Iterable[str]) -> tuple[str, ...]:
 
 
 def at_port(where: str, port: int) -> list[str]:
-    """One server as a list, at this port unless it names one, or has another protocol than plain DNS."""
+    """Return one server as a list, at this port unless it names one, or has another protocol than plain DNS."""
     if not isinstance(where, str):
         raise TypeError(f"a server is a str, not {type(where).__name__}")
     return [where if "#" in where or has_urls([where]) else f"{where}#{port}"]
 
 
 def has_urls(nameservers: Iterable[str] | None) -> bool:
-    """Whether some of the servers are asked by TLS or HTTPS, which is left to dnspython."""
+    """Return whether some of the servers are asked by TLS or HTTPS, which is left to dnspython."""
     return any("://" in text and not text.startswith(TCP) for text in nameservers or ())
 
 
 def prefer(discovery: Discovery, chooser: Chooser | None) -> Discovery:
-    """The discovery with the chooser's choice first."""
+    """Return the discovery with the chooser's choice first."""
     return discovery.preferring(chooser) if chooser is not None and discovery.candidates else discovery
 
 
 def seconds(lifetime: float | None) -> float:
-    """The lifetime, or the default. Raises as ``checked``."""
+    """Return the lifetime, or the default. Raises as ``checked``."""
     return checked(LIFETIME if lifetime is None else lifetime, "lifetime")
 
 
 def checked(given: float, key: str) -> float:
-    """A number of seconds. Raises ConfigError for a negative number or NaN, TypeError for another type."""
+    """Return a number of seconds. Raises ConfigError for a negative number or NaN, TypeError for another type."""
     if not isinstance(given, int | float):
         raise TypeError(f"{key}: {given!r} is not a number")
     if not given >= 0:
@@ -215,12 +215,12 @@ class Origins:
         self.locks: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # for ``aio``: a lock for each event loop
 
     def recall(self, questions: list[Question], trust: Hashable) -> list[Answer] | None:
-        """The cached answer to the question for an origin."""
+        """Return the cached answer to the question for an origin."""
         until, answers = self._kept.get((questions[0].name, trust), (0.0, None))
         return answers if until > self._clock() else None
 
     def remember(self, questions: list[Question], trust: Hashable, answers: list[Answer]) -> list[Answer]:
-        """The same answer, after caching it."""
+        """Return the same answer, after caching it."""
         if answers[0].outcome.said:
             if len(self._kept) >= MAX_ORIGINS:
                 self._kept.clear()

@@ -100,7 +100,7 @@ class Exchange:
             self.answer = Answer(Outcome.UNREACHABLE, note="no server to ask")
 
     def next(self) -> Attempt | None:
-        """The query to send now; None if the question is settled."""
+        """Return the query to send now; None if the question is settled."""
         if self.answer is not None:
             return None
         if self._lookup is not None and (attempt := self._look_up(self._lookup)) is not None:
@@ -169,7 +169,7 @@ class Exchange:
         self._strike(attempt.server, Outcome.UNREACHABLE, str(why))
 
     def unanswered(self, attempt: Attempt | None) -> Answer:
-        """The answer for a walk whose time is over while ``attempt`` still waits for its response."""
+        """Return the answer for a walk whose time is over while ``attempt`` still waits for its response."""
         notes = self._notes
         if attempt is not None and attempt.exchange is self:
             notes = {**notes, _no_response(attempt): None}
@@ -194,7 +194,7 @@ class Exchange:
         self.answer = _new(Answer, (response.outcome, response.records, ttl, note, asked, None, security, (), zone))
 
     def _is_authentic(self, attempt: Attempt, response: Response) -> bool:
-        """Whether a server that the caller trusts, and not one from a referral, says that its data is authentic."""
+        """Return whether a server that the caller trusts, not one from a referral, says that its data is authentic."""
         return response.authentic and attempt.server in self._top
 
     def _follow_alias(self, attempt: Attempt, response: Response, target: Labels) -> None:
@@ -233,7 +233,7 @@ class Exchange:
             self._lookup = _AddressLookup(attempt.server, referral.cut, inner)
 
     def _look_up(self, lookup: _AddressLookup) -> Attempt | None:
-        """The next query of the address lookup; None when it ends, and this question goes on or gives up."""
+        """Return the next query of the address lookup; None when it ends, and this question goes on or gives up."""
         for inner in list(lookup.exchanges):
             inner._tries = self._tries  # one budget for both
             attempt = inner.next()
@@ -267,14 +267,14 @@ def _no_response(attempt: Attempt) -> str:
 
 
 def usable_servers(asked: Server, addresses: Sequence[str]) -> list[Server]:
-    """The servers at these addresses; local ones only if the server that named them is local."""
+    """Return the servers at these addresses; local ones only if the server that named them is local."""
     if not url.is_local(asked.address):
         addresses = [text for text in addresses if not url.is_local(text)]
     return [Server(text, asked.port, asked.tcp) for text in addresses]
 
 
 def address_questions(referral: Referral, seeking: frozenset[Labels]) -> list[tuple[Labels, int]]:
-    """The questions, name and type, that may find an address if the referral has none.
+    """Return the questions, name and type, that may find an address if the referral has none.
 
     None about a server below the cut itself, nor about one whose address is looked up already: ``seeking``, folded.
     """

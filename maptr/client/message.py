@@ -54,7 +54,7 @@ def make_query(
     ask_ad: bool = False,
     dnssec: bool = False,
 ) -> SentQuery:
-    """A query with recursion desired and a random ID.
+    """Return a query with recursion desired and a random ID.
 
     ``mix`` gives the letters of the name random case (0x20, draft-vixie-dnsext-dns0x20). ``dnssec`` sets DO and CD, so
     that a resolver sends signatures and leaves validation to the client (RFC 6840 5.9).
@@ -73,7 +73,7 @@ def make_query(
 
 
 def is_response_to(query: SentQuery, packet: bytes) -> bool:
-    """True if the packet is a response to the query: the same ID, and the question in the case that was sent."""
+    """Return whether the packet is a response to the query: the same ID, and the question in the case that was sent."""
     if len(packet) < numbers.HEADER_SIZE or packet[:2] != query.packet[:2] or packet[2] & 0xF8 != 0x80:
         return False
     if packet.startswith(b"\0\1", 4):
@@ -106,7 +106,7 @@ class Sections(NamedTuple):
 
 
 def read_sections(packet: bytes, at: int, counts: Iterable[int], qname: Labels) -> Sections:
-    """All records from ``at`` on, as many as the header counts. Owners that point to the question are ``qname``.
+    """Return all records from ``at`` on, as many as the header counts. Owners that point to the question are ``qname``.
 
     Raises ValueError; IndexError or struct.error for a packet that ends too soon.
     """
@@ -141,7 +141,7 @@ def read_sections(packet: bytes, at: int, counts: Iterable[int], qname: Labels) 
 
 
 def _whole_name(packet: bytes, start: int, end: int) -> Labels:
-    """The name between two places: the rdata of a CNAME or NS."""
+    """Return the name between two places: the rdata of a CNAME or NS."""
     name, at = read_name(packet, start)
     if at != end:
         raise ValueError("rdata longer or shorter than its name")
@@ -149,14 +149,14 @@ def _whole_name(packet: bytes, start: int, end: int) -> Labels:
 
 
 def _addresses(packet: bytes, records: list[Record]) -> tuple[str, ...]:
-    """The addresses of A and AAAA records as text, at most MAX_GLUE."""
+    """Return the addresses of A and AAAA records as text, at most MAX_GLUE."""
     families = {numbers.A: socket.AF_INET, numbers.AAAA: socket.AF_INET6}
     texts = [socket.inet_ntop(families[r.rdtype], packet[r.start : r.end]) for r in records[:MAX_GLUE]]
     return tuple(dict.fromkeys(texts))
 
 
 def read_soa(message: dns.message.Message) -> tuple[int | None, Labels | None]:
-    """The seconds for which dnspython's negative answer may be cached (RFC 2308 5), and its zone; None without SOA."""
+    """Return the seconds to cache dnspython's negative answer (RFC 2308 5), and its zone; None without SOA."""
     soa = next((rrset for rrset in message.authority if rrset.rdtype == numbers.SOA), None)
     return (None, None) if soa is None else (min(int(soa.ttl), int(soa[0].minimum)), soa.name.labels[:-1])
 
@@ -172,7 +172,7 @@ def _read_negative(packet: bytes, authority: list[Record]) -> tuple[int | None, 
 
 
 def _error_codes(packet: bytes, at: int, end: int) -> Iterator[int]:
-    """The extended DNS errors (RFC 8914) in the rdata of an OPT record."""
+    """Yield the extended DNS errors (RFC 8914) in the rdata of an OPT record."""
     while at < end:
         code, length = struct.unpack_from("!HH", packet, at)
         if at + 4 + length > end:
@@ -214,7 +214,7 @@ class Response(NamedTuple):
 
 
 def read_response(query: SentQuery, packet: bytes) -> Response:
-    """The response to a query (RFC 1034 5.3.3, without 4d). Raises ValueError."""
+    """Return the response to a query (RFC 1034 5.3.3, without 4d). Raises ValueError."""
     _, flags, questions, *counts = _unpack_header(packet)
     rcode = flags & numbers.RCODE_BITS
     if flags & numbers.TC:
@@ -267,7 +267,7 @@ def _read_noerror(query: SentQuery, flags: int, sections: Sections, authentic: b
 
 
 def _follow_chain(query: SentQuery, sections: Sections) -> tuple[list[Record], Labels, int, int]:
-    """The records at the end of the answer section's CNAMEs, the name there, how many CNAMEs, and their least TTL."""
+    """Return the records at the end of the answer's CNAMEs, the name there, the number of CNAMEs, and the least TTL."""
     name, wanted_type, chain, ttl = query.name, query.rdtype, 0, numbers.MAX_TTL
     for owner, rdtype, *_ in sections.answer:
         if owner is not name or rdtype != wanted_type:
@@ -294,7 +294,7 @@ def _follow_chain(query: SentQuery, sections: Sections) -> tuple[list[Record], L
 
 
 def _read_referral(cut: Labels, sections: Sections) -> Referral:
-    """The servers of the zone below the cut, and the addresses in the referral (RFC 1034 4.2.1)."""
+    """Return the servers of the zone below the cut, and the addresses in the referral (RFC 1034 4.2.1)."""
     servers = tuple(
         _whole_name(sections.packet, record.start, record.end)
         for record in sections.authority

@@ -115,7 +115,7 @@ class SocketPool:
         self._turn = 0
 
     def next(self, server: Server) -> UdpSocket:
-        """The socket for the next query to this server. Raises OSError."""
+        """Return the socket for the next query to this server. Raises OSError."""
         sockets = self._sockets[server]
         if len(sockets) < SOCKETS:
             sockets.append(self._open(server))
@@ -248,7 +248,7 @@ class Multiplexer:
         return pending
 
     def unanswered(self, pending: Pending) -> Answer:
-        """The answer to a question that goes on, for a walk that ends now."""
+        """Return the answer to a question that goes on, for a walk that ends now."""
         attempt = pending.attempt if pending.socket or pending.tcp else None  # one that was sent
         return pending.exchange.unanswered(attempt).after(pending.elapsed(self._clock()))
 
@@ -322,7 +322,7 @@ class Multiplexer:
         return held
 
     def _pause(self, server: Server, rate: float, now: float) -> float:
-        """Seconds to wait before the next packet to this server; 0 counts one against its rate."""
+        """Return the seconds to wait before the next packet to this server; 0 counts one against its rate."""
         free_at = self._free_at.get(server, now)
         if free_at > now:
             return free_at - now

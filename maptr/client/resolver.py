@@ -63,7 +63,7 @@ class DnspythonLookups:
         self._resolver = _with_bits(asked, run.trust_ad, validate=self._validator is not None)
 
     def ask(self, questions: list[Question]) -> list[Answer]:
-        """The answers to questions that are asked one after the other."""
+        """Return the answers to questions that are asked one after the other."""
         return [self._ask(question) for question in questions]
 
     def _ask(self, question: Question) -> Answer:
@@ -77,7 +77,7 @@ class DnspythonLookups:
         return lookup.answer
 
     async def ask_async(self, questions: list[Question]) -> list[Answer]:
-        """The answers to questions that are asked side by side."""
+        """Return the answers to questions that are asked side by side."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._ask_async(question)) for question in questions]
         return [task.result() for task in tasks]
@@ -108,14 +108,14 @@ class _Lookup:
         self._validation = None if validator is None else validator.start(question.name, question.rdtype)
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments of the next ``resolve``. Raises dns.exception.Timeout if the walk's time is over."""
+        """Return the arguments of the next ``resolve``. Raises dns.exception.Timeout if the walk's time is over."""
         if (left := self._run.left) <= 0:
             raise dns.exception.Timeout(timeout=0)  # type: ignore[no-untyped-call]
         name, rdtype = self._validation.lookup if self._validation else (self._name, self._rdtype)
         return {"qname": name, "rdtype": rdtype, "raise_on_no_answer": False, "lifetime": left, "search": False}
 
     def tell(self, found: dns.resolver.Answer | Exception) -> None:
-        """Raises an exception again that is not about DNS."""
+        """Raise an exception again that is not about DNS."""
         elapsed = self._run.clock() - self._started
         if self._validation is not None:
             self._validation.tell(_resolved(found, elapsed))
@@ -127,12 +127,12 @@ class _Lookup:
 
 
 def read_answer(answer: dns.resolver.Answer, elapsed: float, *, trust_ad: bool = False) -> Answer:
-    """A resolver's answer as the walk's. A referral is a failure: its server does not serve the name."""
+    """Return a resolver's answer as the walk's. A referral is a failure: its server does not serve the name."""
     return _read(answer.response, elapsed, trust_ad)._replace(server=_server(answer))
 
 
 def _read(message: dns.message.Message, elapsed: float, trust_ad: bool) -> Answer:
-    """What a message says, read as those of plain servers are."""
+    """Return what a message says, read as those of plain servers are."""
     if message.flags & dns.flags.TC:
         return Answer(Outcome.MALFORMED, note=TRUNCATED, elapsed=elapsed)
     try:
@@ -150,7 +150,7 @@ def _read(message: dns.message.Message, elapsed: float, trust_ad: bool) -> Answe
 
 
 def read_error(error: Exception, elapsed: float, *, trust_ad: bool = False) -> Answer:
-    """A resolver's exception as the walk's answer. Raises it again if it is not about DNS."""
+    """Return a resolver's exception as the walk's answer. Raises it again if it is not about DNS."""
     if isinstance(error, dns.resolver.NXDOMAIN):
         response = _nxdomain(error)
         return Answer(Outcome.NXDOMAIN, elapsed=elapsed) if response is None else _read(response, elapsed, trust_ad)
@@ -178,14 +178,14 @@ def _server(answer: dns.resolver.Answer) -> str:
 
 
 def _is_bogus(response: object) -> bool:
-    """Whether the resolver says that validation failed (RFC 8914)."""
+    """Return whether the resolver says that validation failed (RFC 8914)."""
     return isinstance(response, dns.message.Message) and any(
         isinstance(option, dns.edns.EDEOption) and option.code in EDE_BOGUS for option in response.options
     )
 
 
 def _outcome(error: object, response: object) -> Outcome:
-    """The outcome of the query to the last server."""
+    """Return the outcome of the query to the last server."""
     if isinstance(response, dns.message.Message) and not isinstance(error, Exception):
         if response.rcode() == dns.rcode.REFUSED:
             return Outcome.REFUSED
@@ -199,7 +199,7 @@ def _failures(error: dns.exception.DNSException) -> str:
 
 
 def default_resolver() -> dns.resolver.Resolver:
-    """The system's resolver. Raises DiscoveryFailed if none is configured."""
+    """Return the system's resolver. Raises DiscoveryFailed if none is configured."""
     try:
         return dns.resolver.get_default_resolver()
     except dns.resolver.NoResolverConfiguration as error:
@@ -207,7 +207,7 @@ def default_resolver() -> dns.resolver.Resolver:
 
 
 def make_resolver(nameservers: Iterable[str], *, lifetime: float | None = None) -> dns.resolver.Resolver:
-    """A resolver for servers of which some are ``https://HOST[:PORT]/PATH`` or ``tls://HOST[#PORT]``.
+    """Return a resolver for servers of which some are ``https://HOST[:PORT]/PATH`` or ``tls://HOST[#PORT]``.
 
     ``lifetime`` bounds the lookup of each name, in seconds. Certificates are verified for the host as written.
     Raises ConfigError, also for a missing package, and DiscoveryFailed for a name without address.
@@ -248,7 +248,7 @@ def _nameservers(text: str, lifetime: float | None) -> list[dns.nameserver.Names
 
 
 def _with_bits(resolver: Resolving, trust_ad: bool, *, validate: bool) -> Resolving:
-    """The resolver, or a copy that asks for the AD bit (RFC 6840 5.7), or one for validation.
+    """Return the resolver, or a copy that asks for the AD bit (RFC 6840 5.7), or one for validation.
 
     That one sets DO and CD, and is without the cache, whose answers lack signatures.
     """
@@ -264,7 +264,7 @@ def _with_bits(resolver: Resolving, trust_ad: bool, *, validate: bool) -> Resolv
 
 
 def _resolved(found: dns.resolver.Answer | Exception, elapsed: float) -> Resolved:
-    """A resolver's answer or exception for validation. Raises an exception again that is not about DNS."""
+    """Return a resolver's answer or exception for validation. Raises an exception again that is not about DNS."""
     from maptr.client.validation.chain import Resolved  # needs the optional package cryptography
 
     if isinstance(found, Exception):
@@ -285,7 +285,7 @@ def _nxdomain(error: Exception) -> dns.message.Message | None:
 
 
 def as_async(resolver: AnyResolver) -> dns.asyncresolver.Resolver:
-    """The resolver, or an async one with the same servers and settings."""
+    """Return the resolver, or an async one with the same servers and settings."""
     if isinstance(resolver, dns.asyncresolver.Resolver):
         return resolver
     twin = dns.asyncresolver.Resolver(configure=False)

@@ -147,7 +147,7 @@ class Scheduler(Generic[Token]):
             self._answered.append(question)
 
     def take(self) -> list[SharedQuestion[Token]]:
-        """The new questions. No question is asked again while it is outstanding or its answer is cached.
+        """Return the new questions. No question is asked again while it is outstanding or its answer is cached.
 
         A question without ``arks`` is sent before all others, and has no lifetime.
         """

@@ -35,7 +35,7 @@ class Server(NamedTuple):
 
 
 def read_server(text: str, port: int = PORT) -> tuple[str, int]:
-    """The host and port of ``address``, ``name``, or either with ``#port``, without a lookup. Raises ValueError."""
+    """Return the host and port of ``address`` or ``name``, with or without ``#port``. Raises ValueError."""
     host, mark, number = text.partition("#")
     if mark:
         port = int(number) if number.isascii() and number.isdigit() and len(number) <= 5 else 0
@@ -49,14 +49,15 @@ def read_server(text: str, port: int = PORT) -> tuple[str, int]:
 
 
 def _hint(text: str) -> str:
-    """A suggestion for a port after a colon: ``127.0.0.1:53`` or ``[::1]:53``."""
+    """Return a suggestion for a port after a colon: ``127.0.0.1:53`` or ``[::1]:53``."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     return f": is it {host}#{port}?" if port.isdecimal() and (is_address(host) or ":" not in host) else ""
 
 
 def check_server(text: str) -> None:
-    """Raises ValueError for a text that ``nameservers`` does not accept: neither a server, ``tls://`` nor ``https://``."""
+    """Raise ValueError for a text that ``nameservers`` does not accept: neither a server, ``tls://`` nor
+    ``https://``."""
     scheme, mark, rest = text.partition("://")
     if not mark:
         read_server(text)
@@ -72,7 +73,7 @@ def check_server(text: str) -> None:
 
 
 def is_address(host: str) -> bool:
-    """Whether it is an IP address, with a zone (``fe80::1%eth0``) or without."""
+    """Return whether it is an IP address, with a zone (``fe80::1%eth0``) or without."""
     plain = host.partition("%")[0]
     try:
         socket.inet_pton(socket.AF_INET6 if ":" in plain else socket.AF_INET, plain)
@@ -82,7 +83,7 @@ def is_address(host: str) -> bool:
 
 
 def find_servers(text: str, port: int = PORT, seconds: float | None = None) -> list[Server]:
-    """The servers at ``address``, ``name``, or either with ``#port``; ``seconds`` bound the lookup of a name.
+    """Return the servers at ``address``, ``name``, or either with ``#port``; ``seconds`` bound the lookup of a name.
 
     Raises DiscoveryFailed for a name without address, DiscoveryTimeout if the lookup takes too long, and ValueError for
     a bad port or host.
@@ -124,7 +125,7 @@ def _look_up(host: str, port: int, seconds: float | None) -> Found:
 
 
 def system_servers(path: str = RESOLV_CONF) -> list[str]:
-    """The first three addresses in resolv.conf(5). Raises DiscoveryFailed if there are none or no such file."""
+    """Return the first three addresses in resolv.conf(5). Raises DiscoveryFailed if there are none or no such file."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - pathlib costs 2 ms to import
             lines = [line.split() for line in file.read().splitlines()]

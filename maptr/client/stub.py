@@ -66,11 +66,12 @@ class Stub:
 
     @classmethod
     def system(cls, *, trust_ad: bool = False, trust_anchors: TrustAnchors | None = None) -> Stub:
-        """A stub for the servers in resolv.conf(5). Raises DiscoveryFailed if there are none."""
+        """Return a stub for the servers in resolv.conf(5). Raises DiscoveryFailed if there are none."""
         return cls(system_servers(), trust_ad=trust_ad, trust_anchors=trust_anchors)
 
     def trusting(self, trust_anchors: TrustAnchors | None, *, trust_ad: bool = False) -> Stub:
-        """A stub for the same servers that validates from these anchors, or trusts their AD bit; itself for neither.
+        """Return a stub for the same servers that validates from these anchors, or trusts their AD bit; itself for
+        neither.
 
         Raises ConfigError for both, counting what this stub trusts.
         """
@@ -84,7 +85,7 @@ class Stub:
         return twin
 
     def exchange(self, name: Labels, rdtype: int = NAPTR) -> AnyExchange:
-        """A question to these servers, for a driver."""
+        """Return a question to these servers, for a driver."""
         if self.validator is not None:
             return self.validator.exchange(name, self._with_dnssec, rdtype)
         return Exchange(name, self.servers, os.urandom, rdtype=rdtype, trust_ad=self.trust_ad)
@@ -99,7 +100,8 @@ class Stub:
 
 
 def make_validator(trust_anchors: TrustAnchors | None, trust_ad: bool) -> Validator | None:
-    """The given validator, or one with these anchors, if any. Raises ConfigError, also together with ``trust_ad``."""
+    """Return the given validator, or one with these anchors, if any. Raises ConfigError, also together with
+    ``trust_ad``."""
     if trust_anchors is None:
         return None
     from maptr.client.validation.validator import Validator  # needs the optional package cryptography

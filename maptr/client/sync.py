@@ -129,7 +129,7 @@ def make_stub(
     trust_anchors: TrustAnchors | None = None,
     lifetime: float | None = None,
 ) -> Stub:
-    """A stub for the servers. Raises ConfigError for a bad one, DiscoveryFailed for a name without address."""
+    """Return a stub for the servers. Raises ConfigError for a bad one, DiscoveryFailed for a name without address."""
     try:
         return Stub(nameservers, trust_ad=trust_ad, trust_anchors=trust_anchors, lifetime=lifetime)
     except ValueError as error:
@@ -139,7 +139,7 @@ def make_stub(
 def resolver_for(
     resolver: Stub | Resolving | None, nameservers: Iterable[str] | None, run: Call
 ) -> Stub | Resolving | dns.resolver.Resolver | None:
-    """The stub or dnspython resolver to ask; None for the system's. Raises ConfigError if both are given."""
+    """Return the stub or dnspython resolver to ask; None for the system's. Raises ConfigError if both are given."""
     check_resolver(resolver, nameservers)
     if nameservers is None:
         return resolver.trusting(run.trust_anchors, trust_ad=run.trust_ad) if isinstance(resolver, Stub) else resolver

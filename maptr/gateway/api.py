@@ -55,7 +55,7 @@ _RETRY: Headers = (("Retry-After", str(RETRY_AFTER)), *_NOT_KEPT)
 
 
 def respond(request: Request, site: Site) -> Answer:
-    """The answer to a request below ``/api/``."""
+    """Return the answer to a request below ``/api/``."""
     for operation in OPERATIONS:
         found = operation.match(request.path.removeprefix(BASE)) if request.path.startswith(BASE) else None
         if found is not None:
@@ -78,7 +78,7 @@ def respond(request: Request, site: Site) -> Answer:
 
 
 def _discover(request: Request, site: Site, ark: list[str]) -> Answer:
-    """One discovery as a document, or several as lines."""
+    """Return one discovery as a document, or several as lines."""
     if len(ark) == 1:
         try:
             return Lookup(parsed := Ark.parse(ark[0]), partial(_discovered, request, parsed))
@@ -96,7 +96,7 @@ def _discovered(request: Request, ark: Ark, found: Discovery) -> Response:
 
 
 def _nothing(document: Mapping[str, Any], found: Discovery) -> Response:
-    """The problem of a discovery without candidates."""
+    """Return the problem of a discovery without candidates."""
     if found.complete:
         headers = (("Cache-Control", f"max-age={NONE_AGE}"),)
         return problem(HTTPStatus.NOT_FOUND, document["error"], headers, discovery=document)
@@ -104,7 +104,7 @@ def _nothing(document: Mapping[str, Any], found: Discovery) -> Response:
 
 
 def _part(text: str, now: float) -> Lookup | Response:
-    """A line of a response: the document of a text, whose discovery has what ``maptr discover --json`` prints."""
+    """Return a line of a response: the document of a text, as ``maptr discover --json`` prints it."""
     try:
         ark = Ark.parse(text)
     except ArkSyntaxError as error:
@@ -114,12 +114,12 @@ def _part(text: str, now: float) -> Lookup | Response:
 
 
 def _json(document: Mapping[str, Any], headers: Headers = ()) -> Response:
-    """A document on one line, which also is a line of a response in lines."""
+    """Return a document on one line, which also is a line of a response in lines."""
     return Response(HTTPStatus.OK, (("Content-Type", JSON), *headers), json.dumps(document).encode() + b"\n")
 
 
 def discovery(ark: Ark, found: Discovery, now: float) -> dict[str, Any]:
-    """A discovery as ``maptr discover --json`` prints it."""
+    """Return a discovery as ``maptr discover --json`` prints it."""
     error = None
     try:
         found.raise_for_none()
@@ -138,7 +138,7 @@ def discovery(ark: Ark, found: Discovery, now: float) -> dict[str, Any]:
 
 
 def _naans(request: Request, site: Site, limit: int = PAGE, after: str = "") -> Response:
-    """A page of the table, in its order."""
+    """Return a page of the table, in its order."""
     if after and after not in site.table:
         return problem(HTTPStatus.NOT_FOUND, f"the table has no record {shown(after)}: begin again without after")
     rest: Iterator[str] = iter(site.table)
@@ -158,7 +158,7 @@ def _naans(request: Request, site: Site, limit: int = PAGE, after: str = "") -> 
 
 
 def _naan(request: Request, site: Site, naan: str) -> Answer:
-    """A NAAN: its records, what a discovery finds, drift and liveness."""
+    """Return a NAAN: its records, what a discovery finds, drift and liveness."""
     if not re.fullmatch(NAAN["pattern"], naan):
         return problem(HTTPStatus.BAD_REQUEST, "not a NAAN: one has betanumeric characters only, such as 12345")
     ark = Ark.parse(f"ark:{naan}", bare=True)
@@ -193,7 +193,7 @@ def _liveness(known: Liveness, now: float) -> dict[str, Any]:
 
 
 def _drift(request: Request, site: Site) -> Response:
-    """The last comparison of the table with DNS, as ``maptr table drift --json`` prints it."""
+    """Return the last comparison of the table with DNS, as ``maptr table drift --json`` prints it."""
     if site.drift.at is None:
         return problem(HTTPStatus.SERVICE_UNAVAILABLE, "the table was not compared with DNS yet", _RETRY)
     verdicts = site.drift.verdicts

@@ -38,7 +38,7 @@ def respond(
     wants: str = "",
     source: Headers = (),
 ) -> Response:
-    """The description of the record that serves an ARK, or of what DNS says if the table has none.
+    """Return the description of the record that serves an ARK, or of what DNS says if the table has none.
 
     As plain text, as a page or as JSON. ``wants="hkmp"`` names the status header as the 2002 draft does. ``source`` is
     the header ``Maptr-Source``.
@@ -62,7 +62,7 @@ def respond(
 
 
 def segments(entry: Entry, site: Site, found: Discovery | None = None) -> tuple[Segment, ...]:
-    """The ERC of a record: the record itself, the support that its organisation promises, and the source of both."""
+    """Return the ERC of a record: the record, the support that its organisation promises, and the source of both."""
     who = " (=) ".join(filter(None, map(_known, (entry.who.name, entry.who.name_native, entry.who.acronym))))
     policy, permanence = entry.policy, _known(entry.policy.policy)
     where = [nma.where or nma.target for nma in entry.nmas] or _places(found)
@@ -80,7 +80,8 @@ def segments(entry: Entry, site: Site, found: Discovery | None = None) -> tuple[
 
 
 def _source(entry: Entry, site: Site, found: Discovery | None) -> tuple[str, str, str, str]:
-    """The source of a description: its name, its record, the time of the record, and its URL (RFC 4501 for DNS)."""
+    """Return the source of a description: its name, its record, the time of the record, and its URL (RFC 4501 for
+    DNS)."""
     if not entry.nmas and found:
         owner = found[0].owner
         return "DNS", f"NAPTR records of {owner}", _time(found.fetched), f"dns:{owner}?type=NAPTR"
@@ -90,7 +91,7 @@ def _source(entry: Entry, site: Site, found: Discovery | None) -> tuple[str, str
 
 
 def _places(found: Discovery | None) -> list[str]:
-    """The servers of the candidates, each once; their URLs are those of one ARK."""
+    """Return the servers of the candidates, each once; their URLs are those of one ARK."""
     urls = () if found is None else found.urls()
     return list(dict.fromkeys(url.parse(where).place for where in urls))
 
@@ -100,17 +101,17 @@ def _what(entry: Entry) -> str:
 
 
 def _is_record(ark: Ark, entry: Entry) -> bool:
-    """True if the ARK is the NAAN or the shoulder of the record itself."""
+    """Return whether the ARK is the NAAN or the shoulder of the record itself."""
     return str(ark) == f"ark:{entry.key}"
 
 
 def _known(value: str | None) -> str:
-    """A value of the registry; "" for a code that says it is missing."""
+    """Return a value of the registry; "" for a code that says it is missing."""
     return value if value and anvl.code_of(value) not in anvl.MISSING else ""
 
 
 def _date(when: str) -> str:
-    """A date as an ERC writes it (2002 draft 7.6), or the registry's own text."""
+    """Return a date as an ERC writes it (2002 draft 7.6), or the registry's own text."""
     return normal_date(_UTC.sub("", when)) or when
 
 
@@ -119,13 +120,13 @@ def _time(at: float | None) -> str:
 
 
 def _segment(name: str, *values: str) -> Segment:
-    """All four elements of the kernel, in their order; a missing value has a code for it."""
+    """Return all four elements of the kernel, in their order; a missing value has a code for it."""
     plain = (anvl.one_line(value) or UNKNOWN for value in values)
     return Segment(name, tuple(zip(KERNEL, plain, strict=True)))
 
 
 def to_anvl(erc: tuple[Segment, ...]) -> str:
-    """The segments as ANVL, each value on one line."""
+    """Return the segments as ANVL, each value on one line."""
     lines: list[str] = []
     for segment in erc:
         lines += [f"{segment.name}:", *(f"{label}: {anvl.encode(value)}" for label, value in segment.elements)]
@@ -133,7 +134,7 @@ def to_anvl(erc: tuple[Segment, ...]) -> str:
 
 
 def to_dict(ark: Ark, entry: Entry, erc: tuple[Segment, ...]) -> dict[str, Any]:
-    """The description as JSON: ``ark`` is the one of the request, ``describes`` the NAAN or shoulder."""
+    """Return the description as JSON: ``ark`` is the one of the request, ``describes`` the NAAN or shoulder."""
     return {
         "schema": "maptr/1",
         "ark": str(ark),

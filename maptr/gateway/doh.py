@@ -23,7 +23,7 @@ _BASE64URL = re.compile("[A-Za-z0-9_-]*")  # without padding (RFC 8484 6)
 
 
 def respond(request: Request, site: Site) -> Response:
-    """The DNS response to the query in a GET, HEAD or POST, or a problem."""
+    """Return the DNS response to the query in a GET, HEAD or POST, or a problem."""
     if site.zones is None:
         return problem(HTTPStatus.NOT_FOUND, "no zone is served here")
     if not accepts(request.headers.get("accept", ""), DNS_MESSAGE):
@@ -59,8 +59,9 @@ def _in_target(request: Request) -> bytes | Response:
 
 
 def freshness(response: bytes) -> int | None:
-    """Seconds for which a DNS response may be kept (RFC 8484 5.1): its smallest TTL; without an answer, also at most
-    the MINIMUM of the SOA (RFC 2308 5). None for an error, or without records.
+    """Return the seconds for which a DNS response may be kept (RFC 8484 5.1): its smallest TTL.
+
+    Without an answer, at most the MINIMUM of the SOA (RFC 2308 5). None for an error, or without records.
     """
     message = Message.parse(response, most=MAX_MESSAGE)
     if message.header.rcode not in (NOERROR, NXDOMAIN):

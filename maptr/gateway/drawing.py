@@ -69,7 +69,7 @@ class _Row(NamedTuple):
 
 
 def walk(ark: Ark, found: Discovery, target: str = "") -> Graph:
-    """The graph of a discovery: the ARK, each query, each record, and where it leads, from the top down.
+    """Return the graph of a discovery: the ARK, each query, each record, and where it leads, from the top down.
 
     The chosen candidate is the one that makes the URL ``target``, else the first one.
     """
@@ -105,8 +105,8 @@ def _rows(
     seen: set[str],
     by: str = "",
 ) -> Iterator[_Row]:
-    """The rows of a query and of what it leads to. ``number`` is that of the first one, ``by`` the rank of the record
-    that led to the query."""
+    """Yield the rows of a query and of what it leads to. ``number`` is that of the first one, ``by`` the rank of the
+    record that led to the query."""
     is_table = step.server == "natab"
     kind = "query" if step.outcome.said else "failed"
     text = "table of NAANs" if is_table else f"{names.to_text(step.name)} {step.rdtype}"
@@ -174,7 +174,7 @@ def _node(number: int, row: _Row, rows: Sequence[_Row], is_used: bool) -> Node:
 
 
 def shorten(text: str, room: int) -> str:
-    """A text of at most ``room`` characters: the middle of a longer one is left out."""
+    """Return a text of at most ``room`` characters: the middle of a longer one is left out."""
     if len(text) <= room:
         return text
     tail = room // 3
@@ -211,7 +211,7 @@ def naan_of(record: str) -> str:
 
 
 def worst_of(verdicts: Sequence[Drift]) -> dict[str, Drift]:
-    """The worst record of each NAAN."""
+    """Return the worst record of each NAAN."""
     worst: dict[str, Drift] = {}
     for one in verdicts:
         naan = naan_of(one.record)
@@ -222,7 +222,7 @@ def worst_of(verdicts: Sequence[Drift]) -> dict[str, Drift]:
 
 
 def drift_map(worst: Mapping[str, Drift], name_of: Callable[[str], str]) -> Map:
-    """The map. ``name_of`` gives the organisation of a record."""
+    """Return the map. ``name_of`` gives the organisation of a record."""
     columns = min(MAX_COLUMNS, max(MIN_COLUMNS, math.ceil(math.sqrt(len(worst) * 2.8))))
     drifts = list(worst.values())
     lines: dict[Verdict, str] = {}

@@ -26,7 +26,7 @@ class Clients:
         self._trusted: OrderedDict[str, bool] = OrderedDict()
 
     def trusts(self, address: str) -> bool:
-        """True for the address of a proxy."""
+        """Return True for the address of a proxy."""
         known = self._trusted.get(address)
         if known is None:
             ip = _parsed(address)
@@ -37,7 +37,7 @@ class Clients:
         return known
 
     def address(self, peer: str, forwarded: str) -> str:
-        """The address of the client of a proxy: the last one in ``forwarded`` that is not a proxy's.
+        """Return the address of the client of a proxy: the last one in ``forwarded`` that is not a proxy's.
 
         ``forwarded`` is the value of X-Forwarded-For; several headers are one list (RFC 9110 5.3). The search ends
         at any text that is not an address, because nothing before it can be trusted.
@@ -79,7 +79,7 @@ class Clients:
 
 
 def _parsed(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address; an IPv4-mapped IPv6 address as IPv4 (RFC 4291 2.5.5.2)."""
+    """Return the address; an IPv4-mapped IPv6 address as IPv4 (RFC 4291 2.5.5.2)."""
     try:
         found = ipaddress.ip_address(text)
     except ValueError:

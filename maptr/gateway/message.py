@@ -52,18 +52,18 @@ class Request(NamedTuple):
         return parse_qsl(self.target.partition("?")[2], keep_blank_values=True)
 
     def parameter(self, name: str) -> str:
-        """The first value of a parameter; "" without one."""
+        """Return the first value of a parameter; "" without one."""
         return next((value for known, value in self.parameters if known == name), "")
 
     def names(self, kind: str) -> bool:
-        """True if the client asks for a media type by its name, not only with a wildcard."""
+        """Return whether the client asks for a media type by its name, not only with a wildcard."""
         accept = self.headers.get("accept", "").lower()
         return kind in accept and any(
             pattern == kind and quality > 0 for pattern, quality in map(_media_range, accept.split(",")[:_MAX_RANGES])
         )
 
     def prefers(self, *offers: str) -> str:
-        """The offered media type that the client prefers; the first one if it accepts none of them."""
+        """Return the offered media type that the client prefers; the first one if it accepts none of them."""
         return preferred(self.headers.get("accept", ""), offers)
 
 
@@ -75,7 +75,7 @@ class Response(NamedTuple):
     body: bytes = b""
 
     def header(self, name: str) -> str:
-        """The value of a header; "" without one."""
+        """Return the value of a header; "" without one."""
         return next((value for known, value in self.headers if known.lower() == name.lower()), "")
 
 
@@ -100,7 +100,7 @@ Answer = Response | Lookup | Lines
 
 
 def preferred(accept: str, offers: Iterable[str]) -> str:
-    """The offer with the highest quality in an Accept header (RFC 9110 12.5.1); the first of several equal ones."""
+    """Return the offer with the highest quality in an Accept header (RFC 9110 12.5.1), the first of equal ones."""
     offers = list(offers)
     if not accept:
         return offers[0]
@@ -109,7 +109,7 @@ def preferred(accept: str, offers: Iterable[str]) -> str:
 
 
 def accepts(accept: str, offer: str) -> bool:
-    """False if an Accept header excludes a media type."""
+    """Return whether an Accept header permits a media type."""
     return not accept or _quality(offer, [_media_range(text) for text in accept.split(",")[:_MAX_RANGES]]) > 0
 
 
@@ -120,7 +120,7 @@ def _media_range(text: str) -> tuple[str, float]:
 
 
 def _quality(offer: str, ranges: list[tuple[str, float]]) -> float:
-    """The quality of the most specific range that matches."""
+    """Return the quality of the most specific range that matches."""
     for pattern in (offer, f"{offer.partition('/')[0]}/*", "*/*"):
         for kind, quality in ranges:
             if kind == pattern:
@@ -129,7 +129,7 @@ def _quality(offer: str, ranges: list[tuple[str, float]]) -> float:
 
 
 def kept(now: float, seconds: int) -> Headers:
-    """How long a client may keep a response."""
+    """Return how long a client may keep a response."""
     seconds = max(0, min(seconds, MAX_AGE))
     return ("Cache-Control", f"max-age={seconds}"), ("Expires", _date(int(now) + seconds))
 
@@ -148,7 +148,7 @@ def text(lines: str, status: int = HTTPStatus.OK, headers: Headers = ()) -> Resp
 
 
 def as_json(value: Any, status: int = HTTPStatus.OK, headers: Headers = (), kind: str = JSON) -> Response:
-    """A JSON document, in ASCII."""
+    """Return a JSON document, in ASCII."""
     return Response(status, (("Content-Type", kind), *headers), json.dumps(value, indent=2).encode() + b"\n")
 
 
@@ -159,7 +159,7 @@ def problem(status: HTTPStatus, detail: str, headers: Headers = (), **members: A
 
 
 def preflight(methods: Iterable[str]) -> Response:
-    """The response to OPTIONS: which methods there are, also for scripts of other sites."""
+    """Return the response to OPTIONS: which methods there are, also for scripts of other sites."""
     allowed = ", ".join(methods)
     headers = (
         ("Allow", allowed),

@@ -21,7 +21,7 @@ _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 
 
 
 def kind_of(target: str) -> str:
-    """The kind of a request, by its target."""
+    """Return the kind of a request, by its target."""
     if target.startswith("/ark"):
         return "resolve"
     if target.startswith("/api/"):
@@ -66,7 +66,7 @@ class Metrics:
         self._times(kind)(seconds)
 
     def traffic(self) -> Traffic:
-        """The redirects so far and their latency, from the buckets."""
+        """Return the redirects so far and their latency, from the buckets."""
         redirects = sum(
             sample.value
             for metric in self._requests.collect()
@@ -82,7 +82,7 @@ class Metrics:
         return Traffic(int(redirects), _within(buckets, 0.5), _within(buckets, 0.99))
 
     def page(self, site: Site) -> Response:
-        """The metrics as text."""
+        """Return the metrics as text."""
         self._ready.set(not site.troubles)
         self._table.set(len(site.table))
         self._redirects.set(len(site.redirects))
@@ -92,6 +92,6 @@ class Metrics:
 
 
 def _within(buckets: Mapping[float, float], share: float) -> float | None:
-    """The bound in seconds below which this share of the requests is; None without one."""
+    """Return the bound in seconds below which this share of the requests is; None without one."""
     wanted = share * buckets.get(math.inf, 0)
     return next((bound for bound, count in sorted(buckets.items()) if 0 < wanted <= count and bound < math.inf), None)

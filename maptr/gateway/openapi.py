@@ -39,7 +39,7 @@ def ref(name: str, kind: str = "schemas") -> Schema:
 
 
 def closed(texts: str = "", **fields: Schema) -> Schema:
-    """An object with exactly these fields. ``texts`` are the names of those that are texts."""
+    """Return an object with exactly these fields. ``texts`` are the names of those that are texts."""
     fields = {**dict.fromkeys(texts.split(), STRING), **fields}
     return {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}
 
@@ -166,12 +166,12 @@ class Reply(NamedTuple):
 
 
 def reply(description: str, content: Mapping[str, Schema], *headers: str, sometimes: Sequence[str] = ()) -> Reply:
-    """A response that scripts of other sites may read."""
+    """Return a response that scripts of other sites may read."""
     return Reply(description, content, (*_READABLE, *headers), sometimes)
 
 
 def refusal(description: str, *headers: str) -> Reply:
-    """An error as problem details."""
+    """Return an error as problem details."""
     return reply(description, _DETAILS, *headers)
 
 
@@ -193,7 +193,7 @@ class Operation(NamedTuple):
         return re.fullmatch(re.sub(r"\{\w+\}", "([^/]+)", self.path), path)
 
     def read(self, pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
-        """The values of a query string. Raises ValueError with the reason."""
+        """Return the values of a query string. Raises ValueError with the reason."""
         known = {each["name"]: each for each in self.parameters if each["in"] == "query"}
         given: dict[str, list[str]] = {}
         for name, value in pairs:
@@ -210,13 +210,13 @@ class Operation(NamedTuple):
 def parameter(
     name: str, schema: Schema, description: str, example: Any, *, where: str = "query", required: bool = False
 ) -> dict[str, Any]:
-    """A parameter of the query string, or of the path."""
+    """Return a parameter of the query string, or of the path."""
     values = {"required": required, "schema": schema, "description": description, "example": example}
     return {"name": name, "in": where, **values}
 
 
 def _read(name: str, values: list[str], schema: Schema) -> Any:
-    """The value of a parameter by its schema. Raises ValueError."""
+    """Return the value of a parameter by its schema. Raises ValueError."""
     if schema["type"] == "array":
         if len(values) > schema["maxItems"]:
             raise ValueError(f"{len(values)} times {name}, {schema['maxItems']} at most")
@@ -250,7 +250,7 @@ _PREFLIGHT = Reply(
 
 
 def document(base: str, operations: Iterable[Operation]) -> dict[str, Any]:
-    """The OpenAPI document of the operations, whose paths are below ``base``."""
+    """Return the OpenAPI document of the operations, whose paths are below ``base``."""
     return {
         "openapi": "3.1.0",
         "info": {

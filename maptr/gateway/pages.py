@@ -109,7 +109,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def period(seconds: float) -> str:
-    """A time span in its largest unit."""
+    """Return a time span in its largest unit."""
     for size, unit in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
         if seconds >= 2 * size or (seconds >= size and unit != "minute"):
             return plural(int(seconds // size), unit)
@@ -129,7 +129,7 @@ def milliseconds(seconds: float) -> str:
 
 
 def is_link(text: str) -> bool:
-    """True for a URL to which a page may link, and that is not too long for it."""
+    """Return True for a URL to which a page may link, and that is not too long for it."""
     if len(text) > MAX_LINK:
         return False
     try:
@@ -179,7 +179,7 @@ _environment.globals |= {
 
 
 def respond(request: Request, site: Site) -> Response | None:
-    """The page at a path; None if there is none."""
+    """Return the page at a path; None if there is none."""
     path = request.path
     if path == "/style.css":
         return Response(HTTPStatus.OK, (("Content-Type", _CSS), ("Cache-Control", "max-age=86400")), _file("style.css"))
@@ -193,7 +193,7 @@ def respond(request: Request, site: Site) -> Response | None:
 
 
 def searched(text: str) -> Ark:
-    """The ARK that a text is or holds. Raises ArkSyntaxError."""
+    """Return the ARK that a text is or holds. Raises ArkSyntaxError."""
     found = find_arks(text)
     is_inflected = text.strip().endswith("?") and len(text.split()) == 1  # in prose, it would end a sentence
     return found[0] if found and not is_inflected else Ark.parse(text, bare=True)
@@ -208,8 +208,8 @@ def home(
     found: Discovery | None = None,
     error: ArkSyntaxError | None = None,
 ) -> Response:
-    """The first page. After a search: the ARK, the gateway's ``answer`` to a request for it, and the discovery that
-    led to it if one was made; or the ``error``."""
+    """Return the first page. After a search: the ARK, the gateway's ``answer`` to a request for it, and the discovery
+    that led to it if one was made; or the ``error``."""
     if ark is not None and answer is not None:
         return _page("search.html", request, **_result(request, site, ark, answer, found))
     problem = "" if error is None else str(error)
@@ -266,7 +266,7 @@ def _urls(found: Discovery | None, ark: Ark) -> list[str]:
 
 
 def _headline(site: Site) -> Headline:
-    """The state of the gateway as a title."""
+    """Return the state of the gateway as a title."""
     if site.drift.at is not None:
         return headline(site.drift.verdicts)
     if site.table:
@@ -275,7 +275,7 @@ def _headline(site: Site) -> Headline:
 
 
 def headline(verdicts: Sequence[Drift]) -> Headline:
-    """The verdict on all records as a title."""
+    """Return the verdict on all records as a title."""
     records, counts = len(verdicts), Counter(one.verdict for one in verdicts)
     drifting = sum(count for verdict, count in counts.items() if verdict.is_drift)
     unknown = counts[Verdict.UNKNOWN]
@@ -291,8 +291,8 @@ def headline(verdicts: Sequence[Drift]) -> Headline:
 
 @lru_cache(maxsize=1)
 def _overview(report: DriftReport, table: Table) -> dict[str, Any]:
-    """The map of a comparison, its counts, and its deviating records, worst first. Making them takes milliseconds,
-    and they stay the same until the next comparison."""
+    """Return the map of a comparison, its counts, and its deviating records, worst first. Making them takes
+    milliseconds, and they stay the same until the next comparison."""
     worst = drawing.worst_of(report.verdicts)
     return {
         "report": report,
@@ -309,13 +309,13 @@ def _facts(table: Table, verdicts: Iterable[Drift]) -> list[Fact]:
 
 
 def _name(table: Table, record: str) -> str:
-    """The organisation of a record; that of the NAAN for a shoulder that the table does not have."""
+    """Return the organisation of a record; that of the NAAN for a shoulder that the table does not have."""
     entry = table.get(record) or table.get(naan_of(record))
     return "" if entry is None else entry.who.name or entry.who.acronym or ""
 
 
 def _drift(request: Request, site: Site) -> Response:
-    """The map, and the records of one verdict, or all that deviate."""
+    """Return the map, and the records of one verdict, or all that deviate."""
     report = site.drift
     named = request.parameter("verdict")
     verdict = next((one for one in Verdict if one == named), None)
@@ -335,7 +335,7 @@ def _drift(request: Request, site: Site) -> Response:
 
 
 def _naan(request: Request, site: Site) -> Response | None:
-    """The page of a NAAN: its record, its drift, and its history."""
+    """Return the page of a NAAN: its record, its drift, and its history."""
     naan = normal_key(request.path.removeprefix("/naan/"))
     if not naan or "/" in naan:
         return None
@@ -399,7 +399,7 @@ def _policy(entry: Entry) -> Policy:
 def failure(
     request: Request, status: HTTPStatus, detail: str, headers: Headers, ark: Ark | None, found: Discovery | None
 ) -> Response:
-    """An error, with the walk if an ARK was looked up."""
+    """Return an error, with the walk if an ARK was looked up."""
     graph = drawing.walk(ark, found) if ark is not None and found is not None and found.trace else None
     values = {"detail": detail, "status": status, "ark": ark, "found": found, "graph": graph, "steps": _steps(found)}
     return _page("failure.html", request, status, headers, **values)
@@ -408,7 +408,7 @@ def failure(
 def authorities(
     request: Request, ark: Ark, found: Discovery | None, urls: list[str], site: Site, headers: Headers
 ) -> Response:
-    """All mapping authorities of an ARK, best first."""
+    """Return all mapping authorities of an ARK, best first."""
     graph = drawing.walk(ark, found) if found is not None and found.trace else None
     values = {"ark": ark, "listed": _part(urls, _url_weight), "found": found, "graph": graph, "steps": _steps(found)}
     return _page("authorities.html", request, HTTPStatus.OK, headers, **values)
@@ -417,7 +417,7 @@ def authorities(
 def description(
     request: Request, ark: Ark, entry: Entry, erc: tuple[Segment, ...], site: Site, headers: Headers
 ) -> Response:
-    """The description of a record."""
+    """Return the description of a record."""
     known = entry.naan in site.table
     return _page("description.html", request, HTTPStatus.OK, headers, ark=ark, entry=entry, erc=erc, known=known)
 
@@ -478,7 +478,7 @@ def _page_number(request: Request) -> int:
 
 
 def _part(items: Sequence[T], weigh: Callable[[T], int], number: int = 1, *, room: int = ROOM) -> Part[T]:
-    """The part of a list with this number, from 1; each has at most ``room`` bytes, or one item."""
+    """Return the part of a list with this number, from 1; each has at most ``room`` bytes, or one item."""
     parts: list[list[T]] = [[]]
     weight = 0
     for item in items:
@@ -517,7 +517,7 @@ def _size(text: str) -> int:
 
 
 def is_page(content: bytes) -> bool:
-    """True for the content of a file that ``drift_file`` made."""
+    """Return True for the content of a file that ``drift_file`` made."""
     return _MARK in content[:1000]
 
 
@@ -531,8 +531,8 @@ def drift_file(
     now: float,
     silent: Sequence[Liveness] = (),
 ) -> str:
-    """A whole comparison as one page. ``file``, ``asked`` and ``origin`` name the table, the servers and the zone
-    that were compared.
+    """Return a whole comparison as one page. ``file``, ``asked`` and ``origin`` name the table, the servers and the
+    zone that were compared.
 
     ``silent`` are the mapping authorities that did not answer their last probe.
     """

@@ -44,7 +44,7 @@ class RedirectFile:
         self.rules = read(path, allow_private=allow_private)
 
     def refresh(self) -> Mapping[Ark, Redirect]:
-        """The redirects now. Reading a file takes long: for a thread."""
+        """Return the redirects now. Reading a file takes long: for a thread."""
         now = self._clock()
         if now < self._look_at:
             return self.rules
@@ -70,7 +70,7 @@ class RedirectFile:
 
 
 def read(path: Path, *, allow_private: bool = False) -> dict[Ark, Redirect]:
-    """The redirects in a file. Raises ConfigError that names the file and the line."""
+    """Return the redirects in a file. Raises ConfigError that names the file and the line."""
     try:
         rows = _sqlite(path) if path.is_file() and _is_sqlite(path) else _csv(path)
         rules: dict[Ark, Redirect] = {}
@@ -106,7 +106,7 @@ def _is_sqlite(path: Path) -> bool:
 
 
 def _csv(path: Path) -> Iterator[tuple[int, Row]]:
-    """The rows of a CSV, each with the number of its last line."""
+    """Yield the rows of a CSV, each with the number of its last line."""
     reader = csv.DictReader(io.StringIO(read_whole(path).decode("utf-8-sig"), newline=""), strict=True)
     try:
         if missing := {"ark", "url"} - set(reader.fieldnames or ()):
@@ -118,7 +118,7 @@ def _csv(path: Path) -> Iterator[tuple[int, Row]]:
 
 
 def _sqlite(path: Path) -> Iterator[tuple[int, Row]]:
-    """The rows of the table, each with its number."""
+    """Yield the rows of the table, each with its number."""
     with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
         columns = {name for (name,) in connection.execute("SELECT name FROM pragma_table_info('redirects')")}
         status = "status" if "status" in columns else "NULL"

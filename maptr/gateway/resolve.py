@@ -41,7 +41,7 @@ _PARAMETER = re.compile(r"(?:^|&)maptr=(list|hkmp)(?=&|\Z)")
 
 
 def own_parameter(ark: Ark) -> tuple[Ark, str]:
-    """The ARK without the parameter ``maptr`` in its query string, and the value of that."""
+    """Return the ARK without the parameter ``maptr`` in its query string, and the value of that."""
     if "maptr=" not in ark.tail:
         return ark, ""
     query = ark.tail[1:]
@@ -53,7 +53,7 @@ def own_parameter(ark: Ark) -> tuple[Ark, str]:
 
 
 def answer(request: Request, ark: Ark, found: Discovery, site: Site, wants: str = "") -> Response:
-    """The response to a request for an ARK. ``wants`` is its parameter ``maptr``."""
+    """Return the response to a request for an ARK. ``wants`` is its parameter ``maptr``."""
     if not found.candidates:
         return _none(request, ark, found, site) if found.complete else _unknown(request, ark, found)
     headers = provenance(found, request.now)
@@ -78,12 +78,12 @@ def wants_list(request: Request, wants: str) -> bool:
 
 
 def metadata_url(ark: Ark, site: Site) -> str:
-    """Where the configured target for descriptions sends an ARK."""
+    """Return where the configured target for descriptions sends an ARK."""
     return site.metadata.replace("${pid}", _path(ark)).replace("${inflection}", ark.tail)
 
 
 def single(request: Request, ark: Ark, rule: Redirect, site: Site, wants: str = "") -> Response:
-    """The redirect of a single ARK, which has its own table. An inflection or query string stays before a fragment."""
+    """Return the redirect of a single ARK. An inflection or query string stays before a fragment."""
     headers: Headers = (("Maptr-Source", "redirects"), *kept(request.now, NONE_AGE))
     base, mark, fragment = rule.url.partition("#")
     target = f"{base}{ark.tail}{mark}{fragment}"
@@ -95,7 +95,7 @@ def single(request: Request, ark: Ark, rule: Redirect, site: Site, wants: str = 
 
 
 def redirect(request: Request, ark: Ark, target: str, status: int | None, headers: Headers) -> Response:
-    """A redirect that is not permanent. After a POST it is 303, so that the client goes on with a GET."""
+    """Return a redirect that is not permanent. After a POST it is 303, so that the client goes on with a GET."""
     if len(target) > MAX_URL:
         return failure(request, HTTPStatus.REQUEST_URI_TOO_LONG, f"the URL of the ARK has more than {MAX_URL} bytes")
     code = status if status in STATUSES else HTTPStatus.FOUND
@@ -134,20 +134,20 @@ def table_source(site: Site, ark: Ark, now: float) -> Headers:
 
 @lru_cache(maxsize=1024)
 def _reason(text: str) -> str:
-    """The parameter ``reason`` of a structured field: a string of ASCII (RFC 9651 4.1.6)."""
+    """Return the parameter ``reason`` of a structured field: a string of ASCII (RFC 9651 4.1.6)."""
     plain = printable(text).encode("ascii", "replace").decode()
     return 'reason="{}"'.format(plain.replace("\\", "\\\\").replace('"', '\\"'))
 
 
 def _path(ark: Ark) -> str:
-    """The ARK as the path of a URL; a bare NAAN without a slash (draft table 1)."""
+    """Return the ARK as the path of a URL; a bare NAAN without a slash (draft table 1)."""
     return ark.in_url if ark.name else str(ark)
 
 
 def authorities(
     request: Request, ark: Ark, urls: Sequence[str], site: Site, headers: Headers, found: Discovery | None = None
 ) -> Response:
-    """All mapping authorities, best first (the "discriminated list" of draft 5.1), as a link set (RFC 9264)."""
+    """Return all mapping authorities, best first (the "discriminated list" of draft 5.1), as a link set (RFC 9264)."""
     headers = (("Vary", "Accept"), *headers)
     kind = request.prefers(LINKSET, JSON, HTML, TEXT)
     if kind == HTML:
@@ -179,7 +179,7 @@ def _unknown(request: Request, ark: Ark, found: Discovery) -> Response:
 
 
 def _why(found: Discovery) -> Exception:
-    """The error that ``discover`` would raise."""
+    """Return the error that ``discover`` would raise."""
     try:
         found.raise_for_none()
     except Exception as error:
@@ -195,7 +195,7 @@ def failure(
     ark: Ark | None = None,
     found: Discovery | None = None,
 ) -> Response:
-    """An error as a page, as plain text or as problem details, whichever the client prefers."""
+    """Return an error as a page, as plain text or as problem details, whichever the client prefers."""
     headers = (("Vary", "Accept"), *headers)
     kind = request.prefers(TEXT, HTML, PROBLEM, JSON)
     if kind == HTML:

@@ -46,7 +46,7 @@ def route(
     now: float = 0.0,
     client: str = "",
 ) -> Answer:
-    """The response, the ARK to look up first, or the ARKs of a response in lines. ``now`` is wall-clock time.
+    """Return the response, the ARK to look up first, or the ARKs of a response in lines. ``now`` is wall-clock time.
 
     ``raw_target`` is as received. ``client`` is the address of the client, for the rules of DNS.
     """
@@ -98,7 +98,7 @@ def _route(request: Request, site: Site) -> Answer:
 
 
 def _posted(request: Request) -> str:
-    """The ARK in the body of a POST: the field ``ark`` of a form, or the whole text, which curl calls a form too."""
+    """Return the ARK in the body of a POST: the field ``ark`` of a form, or the whole text, as curl sends it."""
     body = request.body.decode("utf-8", "replace")
     if request.headers.get("content-type", "").lower().startswith("application/x-www-form-urlencoded"):
         return dict(parse_qsl(body)).get("ark", body)
@@ -110,7 +110,7 @@ def _without_inert(path: str) -> str:
 
 
 def _resolve(request: Request, received: str, site: Site) -> Answer:
-    """The response for an ARK in any text or target."""
+    """Return the response for an ARK in any text or target."""
     if received.startswith("/ark:"):
         received = received[1:]  # the text of an ARK that is read fastest
     path, mark, query = received.partition("?")
@@ -133,7 +133,7 @@ def _resolve(request: Request, received: str, site: Site) -> Answer:
 
 
 def _home(request: Request, site: Site) -> Answer:
-    """The search page. A text with an ARK in it is looked up and explained, not followed."""
+    """Return the search page. A text with an ARK in it is looked up and explained, not followed."""
     searched = request.parameter("q")
     if not searched.strip():
         return pages.home(request, site)

@@ -233,7 +233,7 @@ class HttpServer:
         return made
 
     def refuse(self, request: web.BaseRequest, status: int, error: BaseException | None) -> web.Response:
-        """The response to a request that aiohttp cannot read. It has no detail of the error."""
+        """Return the response to a request that aiohttp cannot read. It has no detail of the error."""
         if isinstance(error, LineTooLong):
             is_target = str(MAX_TARGET) in map(str, error.args)
             status = HTTPStatus.REQUEST_URI_TOO_LONG if is_target else HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
@@ -295,7 +295,7 @@ class HttpServer:
         return bytes(body)
 
     async def _discover(self, ark: Ark) -> Discovery:
-        """The discovery, without candidates instead of an error."""
+        """Return the discovery, without candidates instead of an error."""
         try:
             # Without the URL before the label, which is the client's, and the inflection, which needs no look-up.
             return await self._cache.discover_async(Ark(*ark[:4]), chooser=self._chooser)
@@ -439,7 +439,7 @@ async def _pieces(body: bytes) -> AsyncGenerator[bytes, None]:
 
 
 def _shown(target: str) -> str:
-    """A target for the log: printable, in ASCII, without a quotation mark."""
+    """Return a target for the log: printable, in ASCII, without a quotation mark."""
     return printable(target).replace('"', "%22").encode("ascii", "backslashreplace").decode()
 
 

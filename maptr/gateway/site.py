@@ -83,12 +83,12 @@ class Site:
         return self.table_state.table or NO_TABLE
 
     def entry(self, ark: Ark) -> Entry | None:
-        """The record that serves an ARK."""
+        """Return the record that serves an ARK."""
         return self.table.lookup(ark)
 
     def status(self, ark: Ark, target: str) -> int | None:
-        """The HTTP status that the record of an ARK wants for a target, if it is not the usual one. A NAPTR record has
-        no field for it."""
+        """Return the HTTP status that the record of an ARK wants for a target, if it is not the usual one. A NAPTR
+        record has no field for it."""
         entry = self.entry(ark)
         if entry is None:
             return None
@@ -96,8 +96,8 @@ class Site:
         return next((nma.status for nma in unusual if nma.url(ark, entry.shoulder) == target), None)
 
     def is_own(self, where: str, host: str) -> bool:
-        """True for a URL of the gateway itself: below ``public_url`` or, without one, an ARK at ``host``, to which the
-        client sent its request."""
+        """Return True for a URL of the gateway itself: below ``public_url`` or, without one, an ARK at ``host``, to
+        which the client sent its request."""
         if self.public_url:
             return self._own_host in where.lower() and _is_below(where, self.public_url)
         host = host.lower().removesuffix(":80").removesuffix(":443")
@@ -119,19 +119,19 @@ class Site:
         return str(arks[0]) if arks else f"ark:{next(iter(self.table), '12345').partition('/')[0]}"
 
     def is_circular(self, ark: Ark, host: str) -> bool:
-        """True if the record of an ARK names ``root`` or the gateway, so that forwarding it to ``root`` could loop."""
+        """Return whether the record of an ARK names ``root`` or the gateway, so that ``root`` could send it back."""
         entry = self.entry(ark)
         targets = entry.urls(ark) if entry is not None else []
         return any(_is_below(where, self.root) or self.is_own(where, host) for where in targets)
 
     def ranked(self, found: Discovery, now: float) -> list[Candidate]:
-        """The candidates, with those that did not answer their last probes at the end."""
+        """Return the candidates, with those that did not answer their last probes at the end."""
         if not self.liveness or len(found) < 2:
             return list(found)
         return sorted(found, key=lambda candidate: self.is_suspect(candidate, found, now))
 
     def is_suspect(self, candidate: Candidate, found: Discovery, now: float) -> bool:
-        """True if the server of a candidate did not answer its last probes."""
+        """Return whether the server of a candidate did not answer its last probes."""
         if not self.liveness:
             return False
         place = place_in(candidate.url(found.ark, scheme=found.scheme))

@@ -50,7 +50,7 @@ class ZoneFiles:
         self.refresh()
 
     def refresh(self) -> Snapshot | None:
-        """The zones now. Reading takes long: for a thread."""
+        """Return the zones now. Reading takes long: for a thread."""
         with self._lock:
             if not self._zones:
                 self.snapshot, self._served = None, Served(MappingProxyType({}))
@@ -70,7 +70,7 @@ class ZoneFiles:
 
 
 def _published(zone: ZoneConfig) -> ZoneConfig:
-    """The same zone, with the file in which a server publishes it."""
+    """Return the same zone, with the file in which a server publishes it."""
     file = signed_path(zone.state, zone.name) if zone.keys is not None and zone.state is not None else zone.file
     return replace(zone, file=file, keys=None, table=None, state=None)
 

@@ -55,7 +55,7 @@ Program = list[Instruction]
 
 
 def match(program: Program, text: bytes, budget: Budget) -> Groups | None:
-    """The leftmost longest match, as positions by slot, or None. Raises BudgetSpent."""
+    """Return the leftmost longest match, as positions by slot, or None. Raises BudgetSpent."""
     best: Groups | None = None
     threads: list[tuple[int, Groups]] = []
     for at in range(len(text) + 1):
@@ -112,7 +112,7 @@ def _follow(
 
 
 def either(left: Program, right: Program) -> Program:
-    """One of two programs, the left one preferred."""
+    """Return one of two programs, the left one preferred."""
     split = Instruction(SPLIT, first=1, second=len(left) + 2)
     return [split, *left, Instruction(JUMP, first=len(right) + 1), *right]
 

@@ -106,7 +106,8 @@ _QUOTED = [
 
 
 def quote(octets: bytes) -> str:
-    r"""A quoted character-string (RFC 1035 section 5.1): ``"`` and ``\`` escaped, unprintable bytes as ``\DDD``."""
+    r"""Return a quoted character-string (RFC 1035 section 5.1): ``"`` and ``\`` escaped, unprintable bytes as
+    ``\DDD``."""
     if not octets.translate(None, _PLAIN):
         return f'"{octets.decode("ascii")}"'
     return f'"{"".join([_QUOTED[octet] for octet in octets])}"'
@@ -149,7 +150,7 @@ class Rule(NamedTuple):
 
 
 def read(naptr: Naptr, *, undotted: Labels | None = None, budget: Budget | None = None) -> Rule:
-    """The record as a rule. A record that cannot be used is a rule of kind OTHER, with the reason.
+    """Return the record as a rule. A record that cannot be used is a rule of kind OTHER, with the reason.
 
     Reading is liberal: flags and service in any case, both fields set (``h`` takes the replacement, ``u`` the
     regexp, an empty flag the regexp if valid), a port in the last label of a host. ``undotted`` is an origin that
@@ -192,7 +193,7 @@ def _read_host(naptr: Naptr, notes: list[str], undotted: Labels | None) -> Rule:
 
 
 def _looks_whole(labels: Labels) -> bool:
-    """True for two labels or more of which the last, without a port, could be a top-level domain."""
+    """Return True for two labels or more of which the last, without a port, could be a top-level domain."""
     return len(labels) > 1 and labels[-1].partition(b":")[0].isalpha() and len(labels[-1].partition(b":")[0]) > 1
 
 

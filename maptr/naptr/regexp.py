@@ -65,7 +65,7 @@ class Substitution(NamedTuple):
         return cls(expression, replacement)
 
     def apply(self, text: bytes, budget: Budget) -> bytes | None:
-        """The text with its match replaced, or None if nothing matches. Raises BudgetSpent and ResultTooLongError."""
+        """Return the text with its match replaced, None without a match. Raises BudgetSpent and ResultTooLongError."""
         groups = self.expression.match(text, budget)
         if groups is None:
             return None
@@ -80,7 +80,8 @@ class Substitution(NamedTuple):
 
 
 def escape(text: str) -> str:
-    """An expression that matches exactly this text, in a form that every reader accepts: a literal dot is ``[.]``."""
+    """Return an expression that matches exactly this text, in a form that every reader accepts: a literal dot is
+    ``[.]``."""
     return "".join(f"[{c}]" if c in ".*+?(){}|$[" else f"\\{c}" if c in "^\\" else c for c in text)
 
 
@@ -153,7 +154,7 @@ class Prefix(NamedTuple):
 
     @classmethod
     def parse(cls, ere: bytes, *, groups_used: int = 0, budget: Budget | None = None) -> Prefix | None:
-        """None for any other shape, or if the replacement uses a missing group. Costs PARSE_STEPS of the budget."""
+        """Compile an expression; None for another shape, or if a group is missing. Costs PARSE_STEPS of the budget."""
         found = _SHAPE.fullmatch(ere)
         grouped = found is not None and (found["whole"] or found["inside"]) is not None
         if found is None or groups_used > grouped:
@@ -251,13 +252,13 @@ class _Parser:
         self.unsupported = ""
 
     def _fits(self, size: int) -> bool:
-        """False if a program of this size is too long, or will not be used anyway."""
+        """Return False if a program of this size is too long, or will not be used anyway."""
         if size > MAX_PROGRAM:
             self.unsupported = self.unsupported or f"compiles to more than {MAX_PROGRAM} instructions"
         return not self.unsupported
 
     def _set(self, octets: Iterable[int]) -> Program:
-        """One of these bytes, in both cases if case is ignored."""
+        """Return one of these bytes, in both cases if case is ignored."""
         found = frozenset(octets)
         both = found.union(bytes(found).swapcase()) if self.ignore_case else found  # bytes: ASCII letters only
         return [Instruction(SET, octets=both)]
@@ -272,7 +273,7 @@ class _Parser:
         return self.ere[self.at - 1]
 
     def alternatives(self, depth: int = 0) -> Program:
-        """The program of an expression, or of a group ``depth`` groups deep."""
+        """Return the program of an expression, or of a group ``depth`` groups deep."""
         branches = [self._branch(depth)]
         size = len(branches[0])
         while self._peek() == 0x7C:  # |

@@ -68,15 +68,15 @@ class Segment:
     elements: tuple[tuple[str, str], ...]
 
     def get(self, label: str) -> str | None:
-        """The first value of a label."""
+        """Return the first value of a label."""
         return next((value for known, value in self.elements if known == label), None)
 
     def code(self, label: str) -> str | None:
-        """The code that the value begins with, such as ``unkn`` for a missing value."""
+        """Return the code that the value begins with, such as ``unkn`` for a missing value."""
         return anvl.code_of(self.get(label) or "")
 
     def date(self, label: str) -> str | None:
-        """The value as a normalised date, or None."""
+        """Return the value as a normalised date, or None."""
         return normal_date(self.get(label) or "")
 
     def to_dict(self) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def describe(
 
 
 def _schemes(candidate: Candidate, scheme: str) -> tuple[str, ...]:
-    """The schemes to try. An ``h`` record has no scheme: https comes first, but port 80 means http."""
+    """Return the schemes to try. An ``h`` record has no scheme: https comes first, but port 80 means http."""
     if candidate.target or candidate.scheme or scheme != "https" or candidate.port == 80:
         return (scheme,)
     return "https", "http"
@@ -205,7 +205,7 @@ def _schemes(candidate: Candidate, scheme: str) -> tuple[str, ...]:
 def _ask(
     candidate: Candidate, ark: Ark, scheme: str, inflections: tuple[str, ...], deadline: float, allow_private: bool
 ) -> Description:
-    """The first response that is a description, else the first of all."""
+    """Return the first response that is a description, else the first of all."""
     responses: list[Description] = []
     for inflection in inflections:
         asked = candidate.url(ark._replace(tail=inflection), scheme=scheme)
@@ -237,7 +237,7 @@ def read(ark: Ark, asked: str, page: Page) -> Description:
 
 
 def _charset(parameters: str) -> str:
-    """The charset of a Content-Type's parameters if Python knows it, else UTF-8."""
+    """Return the charset of a Content-Type's parameters if Python knows it, else UTF-8."""
     parts = (parameter.partition("=") for parameter in reversed(parameters.split(";")))
     named = {name.strip().lower(): value.strip('" ') for name, _, value in parts}
     with suppress(LookupError, ValueError):
@@ -251,7 +251,7 @@ def _charset(parameters: str) -> str:
 
 
 def segments(text: str) -> tuple[Segment, ...]:
-    """The ``erc...:`` segments of an ANVL text, with or without empty lines between them."""
+    """Return the ``erc...:`` segments of an ANVL text, with or without empty lines between them."""
     found: list[tuple[str, list[tuple[str, str]]]] = []
     for block in anvl.blocks(text.lstrip("\ufeff")):
         for label, parts in block.pairs:
@@ -267,7 +267,7 @@ def segments(text: str) -> tuple[Segment, ...]:
 
 
 def normal_date(value: str) -> str | None:
-    """A date, range or list as digits, hyphens and commas, or None.
+    """Return a date, range or list as digits, hyphens and commas, or None.
 
     >>> [normal_date(text) for text in ("2000 12 29 235955", "1952, 1958-1967", "2001.03.08", "1850~", "spring")]
     ['20001229235955', '1952,1958-1967', '20010308', '1850~', None]

@@ -81,7 +81,7 @@ class Reachable:
         return self.first(in_turn, discovery) or discovery[0]
 
     def first(self, candidates: Iterable[Candidate], discovery: Discovery) -> Candidate | None:
-        """The first of these candidates of the discovery that answers, with the scheme that it answers to."""
+        """Return the first of these candidates of the discovery that answers, with the scheme that it answers to."""
         return self._known.first(candidates, discovery)
 
     def failed(self, candidate: Candidate, discovery: Discovery) -> None:
@@ -181,7 +181,7 @@ def _place(candidate: Candidate, discovery: Discovery) -> url.Url:
 
 
 def named(name: str, *, allow_private: bool = False, require: str | None = None) -> Chooser:
-    """The chooser with a name in CHOOSERS. It connects to public hosts only, unless ``allow_private``.
+    """Return the chooser with a name in CHOOSERS. It connects to public hosts only, unless ``allow_private``.
 
     With ``require`` (see ``raise_for_security``), only candidates of the discovery are chosen.
     """
@@ -196,7 +196,7 @@ def named(name: str, *, allow_private: bool = False, require: str | None = None)
 
 
 def _received(discovery: Discovery, *, allow_private: bool) -> Candidate | None:
-    """The mapping authority that the ARK was received with, ranked as the best candidate, or None."""
+    """Return the mapping authority that the ARK was received with, ranked as the best candidate, or None."""
     ark = discovery.ark
     scheme, mark, _ = ark.nma.partition("://")
     base = ark.nma if mark else f"https://{ark.nma}"
@@ -213,7 +213,7 @@ def _received(discovery: Discovery, *, allow_private: bool) -> Candidate | None:
 
 
 def can_connect(*, allow_private: bool = False) -> ProbeFunction:
-    """A probe that succeeds if TCP, and TLS for https, can be set up."""
+    """Return a probe that succeeds if TCP, and TLS for https, can be set up."""
 
     def probe(where: url.Url, seconds: float) -> None:
         with http.connection(where, seconds=seconds, allow_private=allow_private):

@@ -124,7 +124,7 @@ class AnswerValidator:
         return self._answer(Outcome.ANSWER, result, naptrs)
 
     def _alias(self, name: dns.name.Name, result: Resolved) -> Lookups[dns.name.Name | None]:
-        """The target of a CNAME at the name or a DNAME above it. Ignores CNAMEs synthesized from a DNAME."""
+        """Return the target of a CNAME at the name or a DNAME above it. Ignores CNAMEs synthesized from a DNAME."""
         answer = result.response.answer
         for dname in answer:
             if dname.rdtype == DNAME and dname.rdclass == IN and name != dname.name and name.is_subdomain(dname.name):
@@ -159,7 +159,7 @@ class AnswerValidator:
         self._add(what, result, security, note, ttl)
 
     def _negative(self, name: dns.name.Name, result: Resolved) -> Lookups[Answer]:
-        """The answer that there are no records, which a signed zone has to prove."""
+        """Return the answer that there are no records, which a signed zone has to prove."""
         message = result.response
         absent = message.rcode() == NXDOMAIN
         zone = yield from self._zone(name, (signer for _, signed in denials(message) for signer in signers(signed)))
@@ -176,7 +176,7 @@ class AnswerValidator:
         return self._answer(Outcome.NXDOMAIN if absent else Outcome.NODATA, result, (), ttl, denied)
 
     def _zone(self, owner: dns.name.Name, signed_by: Iterable[dns.name.Name]) -> Lookups[Zone | None]:
-        """The zone that has to sign the records of an owner; without keys if it is unsigned, None if unknown.
+        """Return the zone that has to sign the records of an owner; without keys if it is unsigned, None if unknown.
 
         The signer's name shows where the zone begins. Without a signer, the zone has to be provably unsigned.
         """
@@ -216,5 +216,5 @@ class AnswerValidator:
 
 
 def _unsigned(zone: Zone | None) -> tuple[str, str]:
-    """The security of data without a usable signature, and the reason."""
+    """Return the security of data without a usable signature, and the reason."""
     return (INDETERMINATE, "no trust anchor is above it") if zone is None else (INSECURE, f"{zone.name} is not signed")

@@ -102,7 +102,7 @@ class Trust:
         self._bad: dict[dns.name.Name, CachedFailure] = {}
 
     def anchor_of(self, name: dns.name.Name) -> dns.name.Name | None:
-        """The closest trust anchor at or above a name."""
+        """Return the closest trust anchor at or above a name."""
         found = [anchor for anchor in self.anchors if name.is_subdomain(anchor)]
         return max(found, key=len, default=None)
 
@@ -117,7 +117,7 @@ class Trust:
         self._bad.pop(name, None)
 
     def is_bad(self, name: dns.name.Name) -> str | None:
-        """Why the keys at a name are bogus, if they were more than once a short time ago (RFC 4035 4.7)."""
+        """Return why the keys at a name are bogus, if they were more than once a short time ago (RFC 4035 4.7)."""
         bad = self._bad.get(name)
         return bad.why if bad is not None and bad.times >= BAD_TIMES and self._holds(bad.until, BAD_SECONDS) else None
 
@@ -129,7 +129,7 @@ class Trust:
         self._bad[name] = CachedFailure(times + 1, self.clock() + BAD_SECONDS, why)
 
     def _holds(self, until: float, longest: float) -> bool:
-        """Whether a time is in the future, and not so far that the clock must have been set back since."""
+        """Return whether a time is in the future, and not so far that the clock must have been set back since."""
         return 0 < until - self.clock() < longest + 1  # a second for threads and rounding
 
 
@@ -143,7 +143,7 @@ class Chain:
         self._lookups = 0
 
     def down(self, anchor: dns.name.Name, target: dns.name.Name) -> Lookups[Zone]:
-        """The closest zone at or above the target, from the anchor's zone down, or the first that is unsigned.
+        """Return the closest zone at or above the target, from the anchor's zone down, or the first that is unsigned.
 
         Raises Bogus, and Unknown if a lookup failed.
         """
@@ -166,7 +166,7 @@ class Chain:
         return zone
 
     def _cut(self, above: Zone, name: dns.name.Name) -> Lookups[CachedZone]:
-        """What begins at a name, according to the zone above it."""
+        """Return what begins at a name, according to the zone above it."""
         lookup = Lookup(name, DS)
         result = yield from self._ask(lookup)
         if (known := self._trust.recall(name)) is not None:  # another question may have found it in the meantime
@@ -189,7 +189,7 @@ class Chain:
         return (yield from self._keys(name, tuple(usable), signed.ttl, f"the DS in {above.name}"))
 
     def _no_ds(self, message: dns.message.Message, zone: Zone, lookup: Lookup, result: Resolved) -> CachedZone:
-        """A name without DS: an unsigned zone, or no zone (RFC 4035 5.2, RFC 5155 8.6)."""
+        """Return a name without DS: an unsigned zone, or no zone (RFC 4035 5.2, RFC 5155 8.6)."""
         for alias in message.answer:
             above = lookup.name != alias.name and lookup.name.is_subdomain(alias.name)
             if not (above if alias.rdtype == DNAME else alias.rdtype == CNAME and alias.name == lookup.name):
@@ -214,7 +214,7 @@ class Chain:
         return self._until(None, ttl)
 
     def _keys(self, name: dns.name.Name, trusted: tuple[Rdata, ...], ttl: int, by: str) -> Lookups[CachedZone]:
-        """A zone's keys, signed by a key that matches a DS or an anchor."""
+        """Return a zone's keys, signed by a key that matches a DS or an anchor."""
         lookup = Lookup(name, DNSKEY)
         result = yield from self._ask(lookup)
         if (known := self._trust.recall(name)) is not None:
@@ -237,7 +237,8 @@ class Chain:
         return self._until(Zone.of(name, usable), min(ttl, signed.ttl))
 
     def _is_named(self, name: dns.name.Name, key: Rdata, trusted: tuple[Rdata, ...]) -> bool:
-        """Whether an anchor or a DS is for this key; SHA-1 counts only if there is nothing better (RFC 4509 3)."""
+        """Return whether an anchor or a DS is for this key; SHA-1 counts only if there is nothing better (RFC 4509
+        3)."""
         tag = dns.dnssec.key_id(key)
         best = [t for t in trusted if t.rdtype == DNSKEY or t.digest_type != SHA1]
         digests: dict[int, bytes] = {}  # by type, each made once: a key may have 64 KiB, and many DS records its tag
@@ -261,7 +262,7 @@ class Chain:
         return self._trust.clock()
 
     def _ask(self, lookup: Lookup) -> Lookups[Resolved]:
-        """The result of a lookup, with a message. Raises Bogus above the limit, and Unknown."""
+        """Return the result of a lookup, with a message. Raises Bogus above the limit, and Unknown."""
         self._lookups += 1
         if self._lookups > MAX_LOOKUPS:
             raise Bogus(f"more than {MAX_LOOKUPS} lookups of keys")

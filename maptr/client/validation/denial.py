@@ -35,7 +35,7 @@ SECURE, INSECURE = "secure", "insecure"
 
 
 def has(rdata: Rdata, rdtype: RdataType) -> bool:
-    """Whether a type bitmap (RFC 4034 4.1.2) contains a type."""
+    """Return whether a type bitmap (RFC 4034 4.1.2) contains a type."""
     window, bit = divmod(int(rdtype), 256)
     for number, octets in rdata.windows:
         if number == window and bit // 8 < len(octets):
@@ -44,12 +44,12 @@ def has(rdata: Rdata, rdtype: RdataType) -> bool:
 
 
 def is_delegation(rdata: Rdata) -> bool:
-    """Whether it is the parent's side of a cut, which proves nothing at or below it but DS (RFC 6840 4.1)."""
+    """Return whether it is the parent's side of a cut, which proves nothing at or below it but DS (RFC 6840 4.1)."""
     return has(rdata, NS) and not has(rdata, SOA)
 
 
 def lacks(rdata: Rdata, rdtype: RdataType) -> bool:
-    """Whether the name of this record has neither the type nor an alias, and this zone is authoritative for that."""
+    """Return whether this zone is authoritative for the name, which has neither the type nor an alias."""
     if has(rdata, rdtype) or has(rdata, CNAME):
         return False
     return not has(rdata, SOA) if rdtype == DS else not is_delegation(rdata)
@@ -74,7 +74,7 @@ class NsecProofs:
 
     @classmethod
     def of(cls, zone: dns.name.Name, records: Iterable[VerifiedRRset]) -> NsecProofs:
-        """The proofs of one zone, without records whose next name is outside of it."""
+        """Return the proofs of one zone, without records whose next name is outside of it."""
         gaps = (_Gap(record.rrset.name, record.rrset[0]) for record in records if len(record.rrset) == 1)
         return cls(zone, tuple(gap for gap in gaps if gap.rdata.next.is_subdomain(zone)))
 
@@ -107,7 +107,7 @@ class NsecProofs:
         return SECURE
 
     def cut(self, name: dns.name.Name) -> bool:
-        """Whether the name, which has no DS, is a delegation (RFC 4035 5.2)."""
+        """Return whether the name, which has no DS, is a delegation (RFC 4035 5.2)."""
         match = self._matching(name)
         return match is not None and has(match, NS)
 
@@ -127,7 +127,7 @@ class NsecProofs:
         raise Bogus(f"no NSEC says that {name} does not exist")
 
     def _gap(self, name: dns.name.Name) -> _Gap:
-        """The record that covers a name which is not an empty non-terminal either."""
+        """Return the record that covers a name which is not an empty non-terminal either."""
         gap = self._covering(name)
         if gap.rdata.next.is_subdomain(name):
             raise Bogus(f"{name} exists, because there are names below it")
@@ -135,7 +135,7 @@ class NsecProofs:
 
 
 def _closest_encloser(name: dns.name.Name, gap: _Gap) -> dns.name.Name:
-    """The closest ancestor of a name that exists: the longest that the name shares with an end of the gap."""
+    """Return the closest ancestor of a name that exists: the longest that the name shares with an end of the gap."""
     return name.split(max(name.fullcompare(end)[2] for end in (gap.owner, gap.rdata.next)))[1]
 
 
@@ -174,7 +174,8 @@ class Nsec3Proofs:
 
     @classmethod
     def of(cls, zone: dns.name.Name, records: Iterable[VerifiedRRset], budget: WorkBudget) -> Nsec3Proofs | None:
-        """The proofs of one zone, from records with known parameters, all those of the first (RFC 5155 8.2); or None.
+        """Return the proofs of one zone, from records with known parameters, all those of the first (RFC 5155 8.2); or
+        None.
 
         Raises Bogus for more than BOGUS_ITERATIONS.
         """
@@ -233,7 +234,7 @@ class Nsec3Proofs:
         return self._gap(name.split(len(encloser) + 1)[1]).security
 
     def cut(self, name: dns.name.Name) -> bool:
-        """Whether the name, which has no DS, is a delegation, or may be one (RFC 5155 8.9)."""
+        """Return whether the name, which has no DS, is a delegation, or may be one (RFC 5155 8.9)."""
         if self.too_costly:
             return True
         match = self._matching(name)
@@ -242,7 +243,7 @@ class Nsec3Proofs:
     # ---- single records
 
     def _closest(self, name: dns.name.Name) -> tuple[dns.name.Name, _Link]:
-        """The closest encloser, and the gap that covers the name one label longer (RFC 5155 8.3)."""
+        """Return the closest encloser, and the gap that covers the name one label longer (RFC 5155 8.3)."""
         closer = name
         while closer != self.zone and closer.is_subdomain(self.zone):
             encloser = closer.parent()
@@ -280,7 +281,7 @@ class Nsec3Proofs:
 
 
 def _digest(owner: dns.name.Name, zone: dns.name.Name) -> bytes | None:
-    """The hash in an owner's first label; None if the record is not in this zone's chain."""
+    """Return the hash in an owner's first label; None if the record is not in this zone's chain."""
     if len(owner) != len(zone) + 1 or not owner.is_subdomain(zone):
         return None
     try:
@@ -295,14 +296,14 @@ Proofs = NsecProofs | Nsec3Proofs
 
 
 def denials(message: dns.message.Message) -> Iterator[tuple[dns.rrset.RRset, dns.rrset.RRset | None]]:
-    """The NSEC and NSEC3 RRsets of a response, with their signatures."""
+    """Yield the NSEC and NSEC3 RRsets of a response, with their signatures."""
     for candidate in message.authority:
         if candidate.rdtype in (NSEC, NSEC3) and candidate.rdclass == IN:
             yield candidate, signatures(message.authority, candidate)
 
 
 def proofs(message: dns.message.Message, zone: Zone, now: float, budget: WorkBudget) -> tuple[Proofs, int]:
-    """The proofs of one zone in a response, and the seconds for which they may be cached.
+    """Return the proofs of one zone in a response, and the seconds for which they may be cached.
 
     Records of other zones are ignored. Raises Bogus for a record of this zone without valid signature, because the
     other records may then be only half of a proof (with opt-out, that a name with a wildcard has no data).

@@ -69,7 +69,7 @@ Rdata: TypeAlias = Any  # dnspython's classes have no typed attributes
 
 
 def parse(packet: bytes) -> dns.message.Message:
-    """A message with one question, without the additional section and without other types.
+    """Return a message with one question, without the additional section and without other types.
 
     Raises ValueError for a malformed message, and for one above the limits.
     """
@@ -90,7 +90,7 @@ def parse(packet: bytes) -> dns.message.Message:
 
 
 def _read_rrsets(packet: bytes, *sections: Sequence[Record]) -> Iterator[list[dns.rrset.RRset]]:
-    """The records of each section as RRsets, in order. Raises ValueError above the limits, and dnspython's errors."""
+    """Yield the RRsets of each section, in order. Raises ValueError above the limits, and dnspython's errors."""
     count = cost = 0
     for records in sections:
         found: dict[tuple[Labels, int, int], dns.rrset.RRset] = {}
@@ -115,7 +115,7 @@ def _read_rrsets(packet: bytes, *sections: Sequence[Record]) -> Iterator[list[dn
 def rrset(
     section: Sequence[dns.rrset.RRset], name: dns.name.Name, rdtype: RdataType, covers: RdataType = NONE
 ) -> dns.rrset.RRset | None:
-    """The RRset of a name and type; with ``covers``, the RRSIGs of that type."""
+    """Return the RRset of a name and type; with ``covers``, the RRSIGs of that type."""
     return next((found for found in section if found.full_match(name, IN, rdtype, covers)), None)
 
 
@@ -187,27 +187,27 @@ class VerifiedRRset:
 
 
 def may_sign(key: Rdata) -> bool:
-    """Whether a DNSKEY may sign a zone, and its algorithm is supported."""
+    """Return whether a DNSKEY may sign a zone, and its algorithm is supported."""
     for_zone = key.flags & ZONE_KEY and not key.flags & REVOKED
     return bool(for_zone and key.protocol == DNSSEC_PROTOCOL and key.algorithm in ALGORITHMS)
 
 
 def is_usable(rdata: Rdata) -> bool:
-    """Whether a DS or DNSKEY has algorithms that are supported (RFC 4035 5.2, RFC 6840 5.2)."""
+    """Return whether a DS or DNSKEY has algorithms that are supported (RFC 4035 5.2, RFC 6840 5.2)."""
     if rdata.rdtype == DNSKEY:
         return may_sign(rdata)
     return bool(rdata.rdtype == DS and rdata.algorithm in ALGORITHMS and rdata.digest_type in DIGESTS)
 
 
 def signers(signatures: dns.rrset.RRset | None) -> list[dns.name.Name]:
-    """The signers in an RRset's signatures, each once, in order."""
+    """Return the signers in an RRset's signatures, each once, in order."""
     return list(dict.fromkeys(signature.signer for signature in signatures or ()))
 
 
 def verify(
     rrset: dns.rrset.RRset, signatures: dns.rrset.RRset | None, zone: Zone, now: float, budget: WorkBudget
 ) -> VerifiedRRset:
-    """The RRset with a valid signature of the zone. Raises Bogus with the reason of the last failure."""
+    """Return the RRset with a valid signature of the zone. Raises Bogus with the reason of the last failure."""
     shown = f"{rrset.name.canonicalize()} {dns.rdatatype.to_text(rrset.rdtype)}"
     reason = f"no signature of {zone.name}"
     checks = 0
@@ -237,7 +237,7 @@ def verify(
 
 
 def _refusal(rrset: dns.rrset.RRset, signature: Rdata, now: float) -> str:
-    """Why a signature does not count, before its bytes are verified (RFC 4035 5.3.1); empty if it does."""
+    """Return why a signature does not count, before its bytes are verified (RFC 4035 5.3.1); empty if it does."""
     if signature.type_covered != rrset.rdtype:
         return "a signature of another type"
     if not rrset.name.is_subdomain(signature.signer):
@@ -270,7 +270,7 @@ def _verifies(data: bytes, signature: bytes, key: Rdata) -> bool:
 
 
 def _signed_data(rrset: dns.rrset.RRset, records: list[bytes], signature: Rdata) -> bytes:
-    """The signed data (RFC 4034 3.1.8.1): names in lower case (6.2), ``records`` in order, each once (6.3).
+    """Return the signed data (RFC 4034 3.1.8.1): names in lower case (6.2), ``records`` in order, each once (6.3).
 
     Not by dnspython, whose times end in 2106 (RFC 4034 3.1.5 lets them wrap).
     """
@@ -282,7 +282,7 @@ def _signed_data(rrset: dns.rrset.RRset, records: list[bytes], signature: Rdata)
 
 
 def _encloser(name: dns.name.Name, signature: Rdata) -> dns.name.Name | None:
-    """The name directly above the wildcard that a name was made from; None without wildcard (RFC 4035 5.3.2)."""
+    """Return the name directly above the wildcard that a name was made from; None without wildcard (RFC 4035 5.3.2)."""
     if signature.labels == len(name) - 1 - name.is_wild():
         return None
     return name.split(signature.labels + 1)[1]

@@ -75,17 +75,17 @@ class Validator:
         return f"<Validator from {', '.join(map(str, self.trust.anchors))}>"
 
     def has_keys(self, name: Labels) -> bool:
-        """Whether the zone at a name is known, so that questions below it need no keys from above."""
+        """Return whether the zone at a name is known, so that questions below it need no keys from above."""
         return self.trust.recall(dns.name.Name((*name, b""))) is not None
 
     def exchange(
         self, name: Labels, start: Callable[[Labels, int], Exchange], rdtype: int = NAPTR
     ) -> ValidatedExchange:
-        """A validated question to DNS servers; ``start`` makes the Exchange of a name and type, with ``dnssec``."""
+        """Return a validated question. ``start`` makes the Exchange of a name and type, with ``dnssec``."""
         return ValidatedExchange(self.start(name, rdtype), start)
 
     def start(self, name: Labels, rdtype: int = NAPTR) -> AnswerValidator:
-        """A validated question, for any other driver."""
+        """Return a validated question, for any other driver."""
         return AnswerValidator(self.trust, name, rdtype)
 
 
@@ -108,7 +108,7 @@ class ValidatedExchange:
         return self._start(lookup.name.labels[:-1], int(lookup.rdtype))
 
     def next(self) -> Attempt | None:
-        """The query to send now; None if the question is settled."""
+        """Return the query to send now; None if the question is settled."""
         while self.answer is None:
             attempt = self._current.next()
             if attempt is not None:
@@ -120,12 +120,12 @@ class ValidatedExchange:
         return None
 
     def unanswered(self, attempt: Attempt | None) -> Answer:
-        """The answer for a walk whose time is over now, while ``attempt`` waits for its response."""
+        """Return the answer for a walk whose time is over now, while ``attempt`` waits for its response."""
         return Answer(Outcome.TIMEOUT, note=self._current.unanswered(attempt).note)
 
 
 def _result(exchange: Exchange, elapsed: float) -> Resolved:
-    """The result of an Exchange that is settled."""
+    """Return the result of an Exchange that is settled."""
     answer = exchange.answer
     assert answer is not None  # noqa: S101 - next() returns None only then
     if not exchange.packet:
@@ -141,7 +141,7 @@ def _result(exchange: Exchange, elapsed: float) -> Resolved:
 
 
 def usable_anchors(given: Anchors, filename: str = "") -> Mapping[dns.name.Name, tuple[Rdata, ...]]:
-    """The anchors with known algorithms, by zone. Raises ConfigError if there are none, or none of a zone."""
+    """Return the anchors with known algorithms, by zone. Raises ConfigError if there are none, or none of a zone."""
     found: dict[dns.name.Name, tuple[Rdata, ...]] = {}
     key = "" if filename else "trust_anchors"
     for name, rdatas in given.items():
