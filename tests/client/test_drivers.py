@@ -37,10 +37,9 @@ from maptr import (
     url,
 )
 from maptr.ark import Ark
-from maptr.discovery import Candidate, DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority, Outcome, Step
-from maptr.errors import ArkSyntaxError, ConfigError, MaptrError, NmaError
+from maptr.discovery import DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority, Outcome, Step
+from maptr.errors import ConfigError, MaptrError, NmaError
 from maptr.nma.reachable import Reachable
-from maptr.walk import Settings
 from tests.support.drivers import collect, resolver_of
 from tests.support.scripted import Script, serving, zone
 
@@ -121,24 +120,6 @@ def test_a_cname_out_of_the_servers_zones_is_a_failure() -> None:
         discover_at("127.0.0.1", ARK, port=port)
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"lifetime": -1.0}, "lifetime"),
-        ({"lifetime": float("nan")}, "lifetime"),
-        ({"require": "sekure"}, "only 'secure'"),
-        ({"origin": "a..b"}, "origin"),
-        ({"ark": f"ark:{'b' * 63}/x", "origin": ".".join(["a" * 62] * 4)}, "bytes"),
-    ],
-)
-def test_invalid_options_are_config_errors(options: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ConfigError, match=reason):
-        discover_at("127.0.0.1", **{"ark": ARK, **options})
-    if "ark" not in options:
-        with pytest.raises(ConfigError, match=reason):
-            Cache(**options)
-
-
 def test_a_chooser_that_waits_does_not_block_the_event_loop() -> None:
     """``discover_async`` and a cache call the chooser in a thread."""
     asked = threading.Event()
@@ -174,26 +155,11 @@ def test_on_step_is_called_for_each_step_and_search_lists_are_not_used() -> None
     assert len(steps) == 2
 
 
-def test_another_origin_and_its_errors() -> None:
+def test_an_origin_may_be_a_dnspython_name() -> None:
     with serving(zone({"12345.ark.example.": ['0 0 "h" "ark" "" h.example.']})) as port:
-        assert discover_at("127.0.0.1", ARK, port=port, origin="ark.example").url() == "https://h.example/ark:12345/x1"
-        settings = Settings(scheme="http")
-        name = dns.name.from_text("ark.example.")
-        assert discover_at("127.0.0.1", ARK, port=port, origin=name, settings=settings).url().startswith("http:")
-    with pytest.raises(ArkSyntaxError, match="no ark: label") as caught:
-        discover_at("127.0.0.1", "no ark")
-    assert isinstance(caught.value, ValueError)
-
-
-def test_the_choosers_choice_comes_first() -> None:
-    def last(discovery: Discovery) -> Candidate:
-        return discovery[-1]
-
-    records = {"12345.ark.arpa.": ['0 0 "h" "ark" "" a.example.', '1 0 "h" "ark" "" b.example.']}
-    with serving(zone(records)) as port:
-        sync, awaited = both(port, chooser=last)
-    assert sync == awaited
-    assert [candidate.host for candidate in sync] == ["b.example", "a.example"]
+        assert discover_at("127.0.0.1", ARK, port=port, origin=dns.name.from_text("ark.example.")).best
+    with pytest.raises(ConfigError, match="bytes"):
+        discover_at("127.0.0.1", f"ark:{'b' * 63}/x", origin=".".join(["a" * 62] * 4))
 
 
 def test_discover_many_keeps_the_order_and_does_not_raise() -> None:
