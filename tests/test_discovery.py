@@ -8,7 +8,7 @@ from maptr import Ark, Candidate, Discovery, NoMappingAuthority
 from maptr.discovery import Link, Outcome, Reading, Step
 from maptr.naptr.record import Kind, Naptr
 from maptr.walk import Answer, Walk
-from tests.support.caching import ARK, HOME, SILENT, host, redirect, said
+from tests.support.caching import ARK, HOME, SILENT, dns_answer, host, redirect
 
 
 def walked(answers: dict[str, Answer]) -> Discovery:
@@ -16,12 +16,12 @@ def walked(answers: dict[str, Answer]) -> Discovery:
     walk = Walk(Ark.parse(ARK))
     while questions := walk.next():
         for question in questions:
-            walk.tell(question, answers.get(b".".join(question.name).decode() + ".", said()))
+            walk.tell(question, answers.get(b".".join(question.name).decode() + ".", dns_answer()))
     return walk.result()
 
 
 def test_a_discovery_shows_its_ark_and_its_url() -> None:
-    found = walked({HOME: said(host("h.example"))})
+    found = walked({HOME: dns_answer(host("h.example"))})
     assert str(found) == "ark:12345/x1: https://h.example/ark:12345/x1"
     assert repr(found) == (
         "<Discovery of 'ark:12345/x1': ['https://h.example/ark:12345/x1'], complete, dns, indeterminate>"
@@ -31,7 +31,7 @@ def test_a_discovery_shows_its_ark_and_its_url() -> None:
 
 
 def test_remarks_follow_the_url() -> None:
-    answers = {HOME: said(host("h.example"), redirect("other.example")), "other.example.": SILENT}
+    answers = {HOME: dns_answer(host("h.example"), redirect("other.example")), "other.example.": SILENT}
     found = walked(answers).replace(source="disk", stale=True)
     assert str(found) == (
         "ark:12345/x1: https://h.example/ark:12345/x1 (from disk, stale, "
@@ -41,7 +41,7 @@ def test_remarks_follow_the_url() -> None:
 
 
 def test_the_first_of_many_candidates_are_shown() -> None:
-    found = walked({HOME: said(*(host(f"h{number}.example") for number in range(64)))})
+    found = walked({HOME: dns_answer(*(host(f"h{number}.example") for number in range(64)))})
     assert str(found).endswith("(and 63 more)")
     assert "61 more" in repr(found)
     assert len(repr(found)) < 300

@@ -77,7 +77,7 @@ def run(
     return walk.result()
 
 
-def told(ark: Ark, *records: Naptr, ttl: int = 60, settings: Settings | None = None) -> Walk:
+def walk_with(ark: Ark, *records: Naptr, ttl: int = 60, settings: Settings | None = None) -> Walk:
     """A walk that has the records at the NAAN."""
     walk = Walk(ark, settings)
     walk.tell(walk.next()[0], Answer(Outcome.ANSWER, records, ttl))
@@ -125,8 +125,8 @@ def test_the_longest_ark_has_urls_at_several_hosts() -> None:
 def test_urls_are_made(rule: str, case: dict[str, str]) -> None:
     """By the walk, and by the candidate of another ARK."""
     ark, record = Ark.parse(case["ark"]), naptr(RULES[rule])
-    assert told(ark, record).result().urls() == [case[rule]]
-    assert told(ARK, record).result()[0].url(ark) == case[rule]
+    assert walk_with(ark, record).result().urls() == [case[rule]]
+    assert walk_with(ARK, record).result()[0].url(ark) == case[rule]
     if rule == "h":
         again = Ark.parse(case[rule])
         assert (again, again.tail) == (ark, ark.tail)
@@ -185,7 +185,7 @@ def test_a_spent_regexp_budget_makes_the_walk_incomplete() -> None:
 
 
 def test_compiling_regexps_spends_the_budget() -> None:
-    found = told(ARK, *(Naptr(0, i, b"u", b"ark", b"!a{255}b{255}!x!", ()) for i in range(500))).result()
+    found = walk_with(ARK, *(Naptr(0, i, b"u", b"ark", b"!a{255}b{255}!x!", ()) for i in range(500))).result()
     (step,) = found.trace
     spent = [reading for reading in step.readings if "regexp steps" in " ".join(reading.reasons)]
     assert len(spent) > 300
@@ -194,11 +194,11 @@ def test_compiling_regexps_spends_the_budget() -> None:
 
 def test_records_are_read_to_the_limit_in_canonical_order() -> None:
     records = [host(i, 0, f"h{i}.example") for i in range(40)]
-    discovery = told(ARK, *records[::-1], settings=Settings(max_records=30)).result()
+    discovery = walk_with(ARK, *records[::-1], settings=Settings(max_records=30)).result()
     assert [candidate.order for candidate in discovery] == list(range(30))
     assert not discovery.complete
     assert discovery.trace[0].note == "30 of 40 records read: 30 in one walk at most"
-    assert told(ARK, *records, settings=Settings(max_records=40)).result().complete
+    assert walk_with(ARK, *records, settings=Settings(max_records=40)).result().complete
     walk = Walk(ARK, Settings(max_records=30))
     walk.tell(walk.next()[0], Answer(Outcome.ANSWER, records, note="cut short"))
     assert walk.result().trace[0].note == "cut short; 30 of 40 records read: 30 in one walk at most"
@@ -206,11 +206,11 @@ def test_records_are_read_to_the_limit_in_canonical_order() -> None:
 
 def test_the_best_candidates_are_kept_to_the_limit() -> None:
     records = [host(i, 0, f"h{i}.example") for i in range(5)]
-    discovery = told(ARK, *records, settings=Settings(max_candidates=4)).result()
+    discovery = walk_with(ARK, *records, settings=Settings(max_candidates=4)).result()
     assert [candidate.order for candidate in discovery] == [0, 1, 2, 3]
     assert (discovery.complete, discovery.ttl) == (False, None)
     assert discovery.trace[-1].note == "5 candidates found, the best 4 kept"
-    assert told(ARK, *records, settings=Settings(max_candidates=5)).result().complete
+    assert walk_with(ARK, *records, settings=Settings(max_candidates=5)).result().complete
 
 
 def test_the_limit_of_records_is_for_the_whole_walk() -> None:
@@ -241,7 +241,7 @@ def test_rfc4033_5_a_discovery_has_the_worst_state_of_its_answers() -> None:
 
 
 def test_open_questions_at_the_end_are_timeouts() -> None:
-    walk = told(ARK, redirect("a.example."), redirect("b.example."))
+    walk = walk_with(ARK, redirect("a.example."), redirect("b.example."))
     one, _ = walk.next()
     assert walk.next() == []
     walk.tell(one, Answer(Outcome.ANSWER, [host(0, 0, "h.example."), redirect("c.example.")], 60))
@@ -252,19 +252,19 @@ def test_open_questions_at_the_end_are_timeouts() -> None:
 
 
 def test_a_walk_is_over_after_its_last_answer_and_expires_with_the_shortest_ttl() -> None:
-    walk = told(ARK, redirect("a.example."), ttl=60)
+    walk = walk_with(ARK, redirect("a.example."), ttl=60)
     assert not walk.over
     walk.tell(walk.next()[0], Answer(Outcome.ANSWER, [host(0, 0, "h.example.")], 300))
     assert walk.over
     assert (walk.result().expiration, walk.result(1000.0).expiration) == (None, 1060.0)
-    assert told(ARK, redirect("a.example.")).result(1000.0).expiration is None, "not all is known"
+    assert walk_with(ARK, redirect("a.example.")).result(1000.0).expiration is None, "not all is known"
 
 
 def test_a_walk_knows_whether_the_ark_itself_was_read() -> None:
     """If not, every ARK of the NAAN has these candidates."""
-    assert not told(ARK, host(0, 0, "h.example")).ark_read
-    assert not told(ARK, redirect("a.example"), naptr('0 0 "u" "ark" "!(!x!" .')).ark_read
-    assert told(ARK, host(0, 0, "h.example"), naptr(RULES["rest"])).ark_read
+    assert not walk_with(ARK, host(0, 0, "h.example")).ark_read
+    assert not walk_with(ARK, redirect("a.example"), naptr('0 0 "u" "ark" "!(!x!" .')).ark_read
+    assert walk_with(ARK, host(0, 0, "h.example"), naptr(RULES["rest"])).ark_read
 
 
 def test_an_origin_that_is_known_to_exist_is_not_asked_for() -> None:
@@ -276,17 +276,17 @@ def test_an_origin_that_is_known_to_exist_is_not_asked_for() -> None:
 
 
 def test_private_hosts_and_another_scheme_are_settings() -> None:
-    assert told(ARK, host(0, 0, "127.0.0.1."), settings=Settings(allow_private=True)).result().urls() == [
+    assert walk_with(ARK, host(0, 0, "127.0.0.1."), settings=Settings(allow_private=True)).result().urls() == [
         "https://127.0.0.1/ark:12345/x1"
     ]
-    assert not told(ARK, host(0, 0, "127.0.0.1.")).result()
-    assert told(ARK, host(0, 0, "a.example."), settings=Settings(scheme="http")).result().url() == (
+    assert not walk_with(ARK, host(0, 0, "127.0.0.1.")).result()
+    assert walk_with(ARK, host(0, 0, "a.example."), settings=Settings(scheme="http")).result().url() == (
         "http://a.example/ark:12345/x1"
     )
 
 
 def test_the_ttl_is_the_shortest_and_an_invalid_one_counts_as_0() -> None:
-    walk = told(ARK, redirect("a.example."), host(0, 0, "b.example."), ttl=300)
+    walk = walk_with(ARK, redirect("a.example."), host(0, 0, "b.example."), ttl=300)
     walk.tell(walk.next()[0], Answer(Outcome.ANSWER, [host(0, 0, "h.example.")], 2**31))
     discovery = walk.result()
     assert discovery.ttl == 0
@@ -296,7 +296,7 @@ def test_the_ttl_is_the_shortest_and_an_invalid_one_counts_as_0() -> None:
 
 def test_a_candidate_makes_urls_for_other_arks_of_its_rule() -> None:
     rule = naptr('10 10 "u" "ark" "!^ark:/?12345/(x.*)$!https://h.example/\\\\1!" .')
-    candidate = told(ARK, rule).result()[0]
+    candidate = walk_with(ARK, rule).result()[0]
     assert candidate.url(Ark.parse("ark:12345/x2?info")) == "https://h.example/x2?info"
     with pytest.raises(Exception, match="not for ark:12345/y2"):
         candidate.url(Ark.parse("ark:12345/y2"))
@@ -319,7 +319,7 @@ def test_a_candidate_does_not_make_urls_at_another_place(name: str) -> None:
 
 def test_the_url_of_another_ark_has_the_budget_of_a_walk() -> None:
     rule = naptr('10 10 "u" "ark" "!^(x{0,200}|.)*$!https://h.example/!" .')
-    candidate = told(ARK, rule).result()[0]
+    candidate = walk_with(ARK, rule).result()[0]
     with pytest.raises(DiscoveryError):
         candidate.url(Ark.parse("ark:12345/" + "x" * 8000))
 
@@ -401,16 +401,16 @@ def test_a_url_that_is_too_long_is_not_replaced_by_a_record_of_a_worse_rank(rege
     """The limit makes the discovery incomplete."""
     ark = Ark.parse("ark:12345/" + "x" * 2040)
     long = naptr(f'10 10 "u" "ark" "{regexp}" .')
-    found = told(ark, long, host(10, 20, "lesser.example"), host(100, 10, "least.example")).result()
+    found = walk_with(ark, long, host(10, 20, "lesser.example"), host(100, 10, "least.example")).result()
     assert (len(found), found.complete) == (0, False)
     with pytest.raises(DiscoveryFailed):
         found.url()
     others = [host(5, 50, "better.example"), host(10, 10, "equal.example"), host(10, 11, "l.example")]
-    found = told(ark, long, *others).result()
+    found = walk_with(ark, long, *others).result()
     assert ([candidate.host for candidate in found], found.complete) == (["better.example", "equal.example"], False)
     for fallback in ([redirect("a.example", 10, 11)], [redirect("a.example", 9, 0), long]):
         found = run(ark, {ROOT: [long, *fallback], (b"a", b"example"): [host(0, 0, "h.example")]})
         assert bool(found) == (fallback[0].order == 9)
         assert not found.complete
-    short = told(ARK, long, host(100, 10, "least.example")).result()
+    short = walk_with(ARK, long, host(100, 10, "least.example")).result()
     assert (len(short), short.complete) == (2, True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from maptr import registry
 from scripts.benchmark import results
 from tests.cache import test_load as cache_load
-from tests.support.caching import Rig, host, said
+from tests.support.caching import Rig, dns_answer, host
 
 NAANS = 100_000
 CACHED = range(1000, 3000)
@@ -37,7 +37,7 @@ def cpu(work: Callable[[], object]) -> float:
 
 
 def hits(directory: Path, rounds: int, count: int) -> None:
-    answers = {f"{n}.ark.arpa.": said(host("h.example.")) for n in CACHED}
+    answers = {f"{n}.ark.arpa.": dns_answer(host("h.example.")) for n in CACHED}
     rig = Rig(answers, path=directory / "c.sqlite")
     for n in CACHED:
         rig.cache.discover(f"ark:{n}/x1")

@@ -50,7 +50,7 @@ def whole(
     return [*answered(query, snapshot, access, now=int(NOW), context=context, transport=transport, client=CLIENT)]
 
 
-class Both:
+class PathsCompared:
     """A responder with the shortcut, and the general path to compare it with."""
 
     def __init__(self, snapshot: Snapshot, context: Context) -> None:
@@ -59,7 +59,7 @@ class Both:
         self.snapshot, self.context = snapshot, context
         self.counters = Counters()
 
-    def hold(self, query: bytes, transport: Transport = Transport.UDP) -> None:
+    def check(self, query: bytes, transport: Transport = Transport.UDP) -> None:
         """Check twice that both give the same response; the second time it may come from the shortcut."""
         expected = whole(query, self.snapshot, self.context, transport=transport)
         for _ in range(2):
@@ -88,14 +88,14 @@ def test_shortcut_and_general_path_give_the_same_response(kind: str) -> None:
     """The queries of each kind are sent intact and damaged."""
     rng = random.Random(kind)
     snapshots, rounds = ((ZONE, MIXED), 40) if kind in ODD else ((SNAPSHOT,), 400)
-    servers = [Both(snapshot, context) for snapshot in snapshots for context in CONTEXTS]
+    servers = [PathsCompared(snapshot, context) for snapshot in snapshots for context in CONTEXTS]
     for _ in range(rounds):
         undamaged = ODD[kind](rng) if kind in ODD else bytes.fromhex(rng.choice(PACKETS["case"])["packet"])
         query = damaged(undamaged, rng)
         for server in servers:
             for transport in Transport:
-                server.hold(undamaged, transport)
-                server.hold(query, transport)
+                server.check(undamaged, transport)
+                server.check(query, transport)
 
 
 @pytest.mark.parametrize("kind", ORDINARY)
@@ -120,9 +120,9 @@ def test_unusual_queries_always_take_the_general_path(kind: str) -> None:
 
 
 def test_ready_responses_of_class_chaos_match_their_names() -> None:
-    server = Both(ZONE, CONTEXTS[1])
+    server = PathsCompared(ZONE, CONTEXTS[1])
     for name in ("other.bind.", "version.bind.", "other.bind.", "id.server.", "version.bind."):
-        server.hold(dns.message.make_query(name, "TXT", "CH").to_wire())
+        server.check(dns.message.make_query(name, "TXT", "CH").to_wire())
 
 
 @pytest.mark.parametrize("learned", ["q.ns1", "q.hostmaster", "q.x", "qq"])
@@ -137,10 +137,10 @@ def test_questions_for_names_in_the_soa_record_get_correct_compression(learned: 
 
 def test_tsig_is_checked_before_other_errors() -> None:
     query = ask((b"x",), 16, b"\0" + b"\0\xfa\0\xff" + bytes(6), rdclass=3)
-    Both(ZONE, CONTEXT).hold(query)
+    PathsCompared(ZONE, CONTEXT).check(query)
     assert whole(query, ZONE, CONTEXT)[0][3] & 15 == 1  # FORMERR because of the malformed TSIG
     query = b"\0\1\1\0\0\2\0\0\0\0\0\1" + ask((b"x",))[12:] * 2 + tsig(random.Random(0), b"a-key")
-    Both(ZONE, CONTEXT).hold(query)
+    PathsCompared(ZONE, CONTEXT).check(query)
     assert whole(query, ZONE, CONTEXT)[0][10:12] == b"\0\1"  # the TSIG record with the error
 
 
@@ -155,9 +155,9 @@ def test_a_catalog_without_secondaries_changes_no_response() -> None:
 
 @given(st.sampled_from([*QUESTIONS]), st.binary(max_size=14), st.randoms(use_true_random=False))
 def test_bytes_after_the_last_record_do_not_change_the_response(kind: str, tail: bytes, rng: random.Random) -> None:
-    query, server = QUESTIONS[kind](rng), Both(MIXED, CONTEXT)
-    server.hold(query)
-    server.hold(query + tail)
+    query, server = QUESTIONS[kind](rng), PathsCompared(MIXED, CONTEXT)
+    server.check(query)
+    server.check(query + tail)
 
 
 PIECES = (
@@ -182,11 +182,11 @@ TAILS = st.builds(
 @example(b"10001", opt(option(10, bytes(1) + opt(option(10, bytes(8))))))
 def test_shortcut_finds_the_same_cookie_as_the_general_path(label: bytes, tail: bytes) -> None:
     """The shortcut finds the cookie by its offset, and a cookie may look like an OPT."""
-    LEARNED.hold(ask((label, b"ark", b"arpa"), 35, tail))
+    LEARNED.check(ask((label, b"ark", b"arpa"), 35, tail))
 
 
 # It has learned responses for some names, with each kind of cookie and without a cookie.
-LEARNED = Both(ZONE, CONTEXT)
+LEARNED = PathsCompared(ZONE, CONTEXT)
 for known in (b"10001", b"10002", b"absent"):
     for options in ((), (option(10, bytes(8)),), (option(10, bytes(24)),)):
-        LEARNED.hold(ask((known, b"ark", b"arpa"), 35, opt(*options)))
+        LEARNED.check(ask((known, b"ark", b"arpa"), 35, opt(*options)))

@@ -19,7 +19,7 @@ from maptr.client.validation.validator import Validator
 from maptr.discovery import DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority
 from maptr.errors import ArkSyntaxError, ConfigError
 from tests.client.validation.test_chain import PARENT, PARENT_KEYS
-from tests.support.caching import ARK, HOME, ONE_HOST, SILENT, Rig, host, said, table
+from tests.support.caching import ARK, HOME, ONE_HOST, SILENT, Rig, dns_answer, host, table
 from tests.support.peers import Maptr
 from tests.support.scripted import serving
 
@@ -55,7 +55,7 @@ def test_the_answers_of_two_resolvers_are_kept_apart() -> None:
     rig.cache.discover(ARK)
     inside = dns.resolver.Resolver(configure=False)
     inside.nameservers = ["192.0.2.1"]
-    rig.dns.answers[HOME] = said(host("inside.example."))
+    rig.dns.answers[HOME] = dns_answer(host("inside.example."))
     assert rig.cache.discover(ARK, resolver=inside)[0].host == "inside.example"
     assert rig.cache.discover(ARK)[0].host == "h.example"
     assert rig.cache.discover(ARK, resolver=inside).source == "memory"
@@ -64,7 +64,7 @@ def test_the_answers_of_two_resolvers_are_kept_apart() -> None:
 def test_a_call_with_nameservers_shares_answers_with_a_resolver_of_the_same_servers() -> None:
     rig = Rig(ONE_HOST)
     rig.cache.discover(ARK)
-    rig.dns.answers[HOME] = said(host("inside.example."))
+    rig.dns.answers[HOME] = dns_answer(host("inside.example."))
     assert rig.cache.discover(ARK, nameservers=["192.0.2.1"])[0].host == "inside.example"
     assert rig.cache.discover(ARK, nameservers=["192.0.2.1#53"]).source == "memory"
     assert rig.cache.discover(ARK, resolver=Stub(["192.0.2.1"])).source == "memory"
@@ -91,7 +91,7 @@ def test_calls_share_one_resolver_for_the_servers_of_the_cache() -> None:
 
 def test_forgotten_answers_are_asked_for_again(tmp_path: Path) -> None:
     other = "ark:23456/x1"
-    rig = Rig({**ONE_HOST, "23456.ark.arpa.": said(host("i.example."))}, path=tmp_path / "c")
+    rig = Rig({**ONE_HOST, "23456.ark.arpa.": dns_answer(host("i.example."))}, path=tmp_path / "c")
 
     def sources() -> list[str]:
         return [rig.cache.discover(ark).source for ark in (ARK, other)]
@@ -150,7 +150,7 @@ def test_a_cache_validates_with_its_own_trust_anchors() -> None:
 
 
 def test_chooser_and_hook_work_as_in_discover() -> None:
-    rig = Rig({HOME: said(host("a.example."), host("b.example."))})
+    rig = Rig({HOME: dns_answer(host("a.example."), host("b.example."))})
     rig.cache.discover(ARK)
     steps: list[object] = []
     found = rig.cache.discover(ARK, chooser=lambda discovery: discovery[-1], on_step=steps.append)

@@ -17,7 +17,7 @@ from maptr.cache.cache import Cache
 from maptr.cache.disk import FIRST_PAUSE, PAGE, REPORT_EVERY, Disk
 from maptr.errors import ConfigError
 from maptr.protocol.names import parse
-from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, host, run_program, said
+from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, dns_answer, host, run_program
 
 NAME = parse(HOME)
 
@@ -119,11 +119,11 @@ import resource, signal
 from tests.support.caching import *
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
-many = said(*(host(f"h{{i}}.example.") for i in range(60)))
+many = dns_answer(*(host(f"h{{i}}.example.") for i in range(60)))
 rig = Rig({{f"{{n}}.ark.arpa.": many for n in range(1000, 1200)}}, path={str(tmp_path / "c")!r})
 assert all(rig.cache.discover(f"ark:{{n}}/x") for n in range(1000, 1200))
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-rig.dns.answers["23456.ark.arpa."] = said(host("h.example."))
+rig.dns.answers["23456.ark.arpa."] = dns_answer(host("h.example."))
 rig.cache.discover("ark:23456/x")
 rig.cache.close()
 other = Rig(path={str(tmp_path / "c")!r})
@@ -134,7 +134,7 @@ assert other.cache.discover("ark:23456/x").source == "disk"
 
 def test_at_its_size_limit_the_file_loses_the_answers_that_expire_first(tmp_path: Path) -> None:
     disk = disk_at(tmp_path / "c", max_bytes=40 * PAGE)
-    answer = said(*(host(f"h{i}.example.") for i in range(40)))
+    answer = dns_answer(*(host(f"h{i}.example.") for i in range(40)))
     for number in range(300):
         disk.put("", parse(f"{number}.ark.arpa."), answer, 0.0, 1000.0 + number)
     assert disk.get("", parse("299.ark.arpa.")) is not None
@@ -166,7 +166,8 @@ def test_two_processes_share_the_file(tmp_path: Path) -> None:
     program = f"""
 import sys
 from tests.support.caching import *
-rig = Rig({{f"{{n}}.ark.arpa.": said(host("h.example.")) for n in range(1000, 1300)}}, path={str(tmp_path / "c")!r})
+answers = {{f"{{n}}.ark.arpa.": dns_answer(host("h.example.")) for n in range(1000, 1300)}}
+rig = Rig(answers, path={str(tmp_path / "c")!r})
 for turn in range(3):
     for n in range(1000, 1300):
         found = rig.cache.discover(f"ark:{{n}}/x{{turn}}")
@@ -192,7 +193,7 @@ def test_a_child_can_use_the_file_whenever_its_parent_forked(tmp_path: Path) -> 
 import os, signal, threading
 from tests.support.caching import *
 from maptr.cache.disk import Disk
-path, name, answer = {str(tmp_path / "c")!r}, parse(HOME), said(host("h.example."))
+path, name, answer = {str(tmp_path / "c")!r}, parse(HOME), dns_answer(host("h.example."))
 disk = Disk(path, wall=lambda: 0.0)
 disk.put("", name, answer, 0.0, 1.0)
 done = threading.Event()
@@ -226,7 +227,7 @@ def test_a_child_s_writes_survive_the_parent_s_close(tmp_path: Path) -> None:
 import os, sys
 from tests.support.caching import *
 from maptr.cache.disk import Disk
-answer = said(host("h.example."))
+answer = dns_answer(host("h.example."))
 names = [parse(f"{{n}}.ark.arpa.") for n in range(3)]
 disk = Disk({str(tmp_path / "c")!r}, wall=lambda: 0.0)
 disk.put("", names[0], answer, 0.0, 1.0)

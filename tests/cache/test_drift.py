@@ -29,7 +29,7 @@ from maptr.discovery import Discovery, Outcome
 from maptr.naptr.record import Naptr, read
 from maptr.registry.table import Entry, Nma, Table
 from maptr.walk import Answer, Settings
-from tests.support.caching import Clock, Rig, host, redirect, said
+from tests.support.caching import Clock, Rig, dns_answer, host, redirect
 from tests.support.entries import records
 from tests.support.hostile import hostile, hosts, reply
 
@@ -40,7 +40,7 @@ def entry(key: str, *targets: str, where: str = "") -> Entry:
 
 
 def dns_of(*rules: Naptr, outcome: Outcome | None = None) -> Callable[[Ark], Discovery]:
-    answer = said(*rules) if outcome is None else Answer(outcome)
+    answer = dns_answer(*rules) if outcome is None else Answer(outcome)
 
     def discover(ark: Ark) -> Discovery:
         walk = replay(ark, Settings(), lambda name: answer, reader=read)
@@ -158,7 +158,7 @@ def test_an_answer_that_may_not_be_all_is_unknown() -> None:
 
 
 def test_a_stale_answer_says_nothing_of_the_present() -> None:
-    rig = Rig({"12345.ark.arpa.": said(*records(WHOLE))}, Table([WHOLE]))
+    rig = Rig({"12345.ark.arpa.": dns_answer(*records(WHOLE))}, Table([WHOLE]))
     assert [drift.verdict for drift in rig.cache.drift("12345")] == ["same"]
     rig.pass_time(1000)
     rig.dns.answers["12345.ark.arpa."] = Answer(Outcome.TIMEOUT)
@@ -166,7 +166,10 @@ def test_a_stale_answer_says_nothing_of_the_present() -> None:
 
 
 def test_records_behind_a_redirect_are_not_those_of_the_naan() -> None:
-    answers = {(b"12345", b"ark", b"arpa"): said(redirect("next.example")), (b"next", b"example"): said(*records(X6))}
+    answers = {
+        (b"12345", b"ark", b"arpa"): dns_answer(redirect("next.example")),
+        (b"next", b"example"): dns_answer(*records(X6)),
+    }
 
     def discover(ark: Ark) -> Discovery:
         walk = replay(ark, Settings(), answers.get, reader=read)

@@ -15,7 +15,7 @@ from maptr.naptr.record import RuleCache
 from maptr.registry.followed_file import TableState, WatchedTable
 from maptr.registry.table import Entry, Table
 from maptr.walk import DEFAULTS, Answer
-from tests.support.caching import ARK, HOME, ONE_HOST, SILENT, Rig, host, redirect, said, table
+from tests.support.caching import ARK, HOME, ONE_HOST, SILENT, Rig, dns_answer, host, redirect, table
 
 
 def test_a_fresh_answer_is_given_without_reading_the_table(tmp_path: Path) -> None:
@@ -58,15 +58,15 @@ def test_after_three_failures_one_caller_at_a_time_asks_the_server() -> None:
         with pytest.raises(DiscoveryFailed):
             rig.cache.discover(f"ark:{naan}/x")
     assert rig.dns.calls == 3
-    rig.dns.answers["1000.ark.arpa."] = said(host("h.example."))
+    rig.dns.answers["1000.ark.arpa."] = dns_answer(host("h.example."))
     rig.pass_time(2)
     assert rig.cache.discover("ark:1000/x")[0].host == "h.example"
-    rig.dns.answers["1050.ark.arpa."] = said(host("h.example."))
+    rig.dns.answers["1050.ark.arpa."] = dns_answer(host("h.example."))
     assert rig.cache.discover("ark:1050/x")[0].host == "h.example"
 
 
 def test_rfc9520_3_2_a_name_that_fails_is_asked_with_growing_pauses() -> None:
-    rig = Rig({HOME: Answer(Outcome.SERVFAIL), "1000.ark.arpa.": said(host("h.example."), ttl=0)})
+    rig = Rig({HOME: Answer(Outcome.SERVFAIL), "1000.ark.arpa.": dns_answer(host("h.example."), ttl=0)})
     tries = []
     for _ in range(600):
         with pytest.raises(DiscoveryFailed):
@@ -79,12 +79,12 @@ def test_rfc9520_3_2_a_name_that_fails_is_asked_with_growing_pauses() -> None:
 
 
 def test_an_incomplete_discovery_with_candidates_is_given_and_completed_later() -> None:
-    rig = Rig({HOME: said(redirect("dead.example."), host("h.example.", 5)), "dead.example.": SILENT})
+    rig = Rig({HOME: dns_answer(redirect("dead.example."), host("h.example.", 5)), "dead.example.": SILENT})
     for _ in range(3):
         found = rig.cache.discover(ARK)
         assert (found[0].host, found.complete, found.ttl) == ("h.example", False, None)
     assert rig.dns.questions.count(HOME) == 1
-    rig.dns.answers["dead.example."] = said(host("a.example."))
+    rig.dns.answers["dead.example."] = dns_answer(host("a.example."))
     rig.pass_time(2)
     assert [c.host for c in rig.cache.discover(ARK)] == ["a.example", "h.example"]
 

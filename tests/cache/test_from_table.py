@@ -18,7 +18,7 @@ from maptr.registry.followed_file import WatchedTable
 from maptr.registry.table import Entry, Nma, Table
 from maptr.walk import Settings
 from maptr.zone.build import build
-from tests.support.caching import HOME, Rig, host, said
+from tests.support.caching import HOME, Rig, dns_answer, host
 from tests.support.entries import LONG, MAIN, PRIVATE, REDIRECTED, entry, tables, written
 from tests.support.peers import Maptr
 
@@ -77,10 +77,13 @@ def test_a_private_host_answers_only_if_the_caller_allows_it() -> None:
 def test_an_unusable_entry_does_not_change_what_dns_says() -> None:
     table = tables(entry("12345/x7", PRIVATE))
     with pytest.raises(NoMappingAuthority):
-        Rig({HOME: said()}, table).cache.discover("ark:12345/x7a")
+        Rig({HOME: dns_answer()}, table).cache.discover("ark:12345/x7a")
     with pytest.raises(DiscoveryFailed, match="unusable"):
         Rig({}, table, "natab-only").cache.discover("ark:12345/x7a")
-    assert Rig({HOME: said(host("d.example."))}, table, "natab-first").cache.discover("ark:12345/x7a").source == "dns"
+    assert (
+        Rig({HOME: dns_answer(host("d.example."))}, table, "natab-first").cache.discover("ark:12345/x7a").source
+        == "dns"
+    )
 
 
 def test_a_record_that_cannot_be_read_is_not_known() -> None:
@@ -149,7 +152,7 @@ def test_a_candidate_has_the_status_of_its_own_record_and_none_from_dns_or_an_h_
         ("main.nlm.nih.gov", 302),
         ("main.nlm.nih.gov", None),
     ]
-    found = Rig({HOME: said(host("d.example."))}, tables(w6)).cache.discover("ark:12345/w6a")
+    found = Rig({HOME: dns_answer(host("d.example."))}, tables(w6)).cache.discover("ark:12345/w6a")
     assert [c.status for c in found] == [None]
 
 

@@ -16,7 +16,7 @@ from maptr.cache.options import ArkLookup
 from maptr.discovery import Discovery, DiscoveryFailed, Outcome
 from maptr.files import ForkLock
 from maptr.walk import DEFAULTS
-from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, host, run_program, said, table
+from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, dns_answer, host, run_program, table
 from tests.support.waiting import until
 
 
@@ -37,7 +37,7 @@ def test_tasks_and_threads_share_one_lookup_of_a_name() -> None:
 
 
 def test_an_answer_with_ttl_0_serves_all_callers_that_waited_for_it() -> None:
-    rig = Rig({HOME: said(host("h.example."), ttl=0)})
+    rig = Rig({HOME: dns_answer(host("h.example."), ttl=0)})
     rig.dns.gate = threading.Event()
     arks = [f"ark:12345/x{number}" for number in range(10)]
     with ThreadPoolExecutor(10) as pool:
@@ -121,7 +121,7 @@ def test_after_a_fork_the_child_asks_again_and_finds_locks_free() -> None:
 import os, sys, threading
 from maptr.files import ForkLock
 from tests.support.caching import *
-rig = Rig({HOME: said(host("h.example."))}, lifetime=60.0, patience=60.0)
+rig = Rig({HOME: dns_answer(host("h.example."))}, lifetime=60.0, patience=60.0)
 rig.dns.gate = threading.Event()
 asking = threading.Thread(target=lambda: rig.cache.discover(ARK))
 asking.start()
@@ -147,7 +147,7 @@ def test_a_child_can_use_the_cache_whenever_its_parent_forked() -> None:
     run_program("""
 import os, signal, threading
 from tests.support.caching import *
-rig = Rig({f"{n}.ark.arpa.": said(host("h.example.")) for n in range(10000, 99999)}, size=10)
+rig = Rig({f"{n}.ark.arpa.": dns_answer(host("h.example.")) for n in range(10000, 99999)}, size=10)
 done = threading.Event()
 def use():
     for n in range(10000, 90000):

@@ -11,7 +11,7 @@ from pathlib import Path
 from maptr.cache import DNS_ONLY, POLICIES
 from maptr.discovery import Discovery, DiscoveryFailed, NoMappingAuthority
 from maptr.registry.followed_file import WatchedTable
-from tests.support.caching import ARK, HOME, SILENT, Clock, Rig, host, said
+from tests.support.caching import ARK, HOME, SILENT, Clock, Rig, dns_answer, host
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operator.md"
 BEGIN, END = "<!-- policies: begin -->\n", "<!-- policies: end -->\n"
@@ -45,7 +45,7 @@ def observe(policy: str, dns: str, natab: str, directory: Path) -> str:
     path = directory / "natab"
     if natab != "missing":
         path.write_text(UNUSABLE if natab.endswith("unusable") else HAS_NOT if natab.endswith("not") else HAS)
-    answer = said(host("d.example."))
+    answer = dns_answer(host("d.example."))
     clock = Clock()
     table = WatchedTable(path, clock=clock)
     rig = Rig({HOME: answer}, table, policy, table_limit=100.0, patience=5.0, dependencies={"clock": clock})
@@ -58,7 +58,7 @@ def observe(policy: str, dns: str, natab: str, directory: Path) -> str:
         path.write_text("<html>Not the registry</html>")
         table.reload()
     rig.wall.now += 101 if natab.startswith("stale") else 10
-    rig.dns.answers[HOME] = {"answers": answer, "says none": said(), "bogus": answer}.get(dns, SILENT)
+    rig.dns.answers[HOME] = {"answers": answer, "says none": dns_answer(), "bogus": answer}.get(dns, SILENT)
     rig.dns.security = "bogus" if dns == "bogus" else "indeterminate"
     before = len(rig.dns.questions)
     try:

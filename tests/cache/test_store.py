@@ -8,7 +8,7 @@ from maptr.cache import STALE_LIMIT
 from maptr.cache.store import MAX_KEEP, MAX_NEGATIVE, STALE_TTL
 from maptr.discovery import DiscoveryFailed, NoMappingAuthority, Outcome
 from maptr.walk import Answer
-from tests.support.caching import ARK, HOME, ONE_HOST, SILENT, ZONE, Rig, host, redirect, said, shoulder_redirect
+from tests.support.caching import ARK, HOME, ONE_HOST, SILENT, ZONE, Rig, dns_answer, host, redirect, shoulder_redirect
 
 
 def test_the_second_answer_comes_from_memory_with_the_remaining_ttl() -> None:
@@ -31,7 +31,9 @@ def test_one_query_serves_every_ark_of_a_naan() -> None:
 
 
 def test_the_shortest_ttl_on_the_path_counts() -> None:
-    rig = Rig({HOME: said(redirect("sub.example."), ttl=1000), "sub.example.": said(host("h.example."), ttl=50)})
+    rig = Rig(
+        {HOME: dns_answer(redirect("sub.example."), ttl=1000), "sub.example.": dns_answer(host("h.example."), ttl=50)}
+    )
     assert rig.cache.discover(ARK).ttl == 50
     rig.pass_time(51)
     assert rig.cache.discover(ARK).source == "dns"
@@ -39,9 +41,9 @@ def test_the_shortest_ttl_on_the_path_counts() -> None:
 
 def test_only_the_redirect_target_of_another_shoulder_is_queried() -> None:
     answers = {
-        HOME: said(shoulder_redirect("^ark:/?12345/(x[0-9]).*$", r"\1.example")),
-        "x1.example.": said(host("one.example.")),
-        "x2.example.": said(host("two.example.")),
+        HOME: dns_answer(shoulder_redirect("^ark:/?12345/(x[0-9]).*$", r"\1.example")),
+        "x1.example.": dns_answer(host("one.example.")),
+        "x2.example.": dns_answer(host("two.example.")),
     }
     rig = Rig(answers)
     assert rig.cache.discover("ark:12345/x1a")[0].host == "one.example"
@@ -64,7 +66,7 @@ def test_rfc2308_5_a_negative_answer_is_kept_for_its_ttl_up_to_three_hours(ttl: 
 
 @pytest.mark.parametrize(("ttl", "kept"), [(0, 0), (300, 300), (2**31 - 1, MAX_KEEP)])
 def test_rfc8767_4_a_positive_answer_is_kept_for_its_ttl_up_to_a_week(ttl: int, kept: int) -> None:
-    rig = Rig({HOME: said(host("h.example."), ttl=ttl)})
+    rig = Rig({HOME: dns_answer(host("h.example."), ttl=ttl)})
     rig.cache.discover(ARK)
     rig.pass_time(kept // 2)
     again = rig.cache.discover(ARK)
@@ -74,7 +76,7 @@ def test_rfc8767_4_a_positive_answer_is_kept_for_its_ttl_up_to_a_week(ttl: int, 
 
 
 def test_the_least_recently_used_names_are_dropped() -> None:
-    rig = Rig({f"{n}.ark.arpa.": said(host("h.example.")) for n in range(1000, 1004)}, size=2)
+    rig = Rig({f"{n}.ark.arpa.": dns_answer(host("h.example.")) for n in range(1000, 1004)}, size=2)
     for naan in (1000, 1001, 1000, 1002):
         rig.cache.discover(f"ark:{naan}/y{len(rig.dns.questions)}")
     assert rig.cache.discover("ark:1000/z").source == "memory"
@@ -98,20 +100,20 @@ def test_rfc8767_5_a_stale_answer_is_given_within_its_limit_while_dns_is_silent(
 def test_a_stale_answer_is_not_given_if_dns_says_none() -> None:
     rig = Rig(ONE_HOST)
     rig.cache.discover(ARK)
-    rig.dns.answers[HOME] = said()
+    rig.dns.answers[HOME] = dns_answer()
     rig.pass_time(301)
     with pytest.raises(NoMappingAuthority):
         rig.cache.discover(ARK)
 
 
 def test_a_bogus_answer_is_not_kept() -> None:
-    rig = Rig({HOME: said(host("evil.example."))})
+    rig = Rig({HOME: dns_answer(host("evil.example."))})
     rig.dns.security = "bogus"
     for _ in range(3):
         with pytest.raises(DiscoveryFailed):
             rig.cache.discover(ARK)
         rig.pass_time(0.1)
-    rig.dns.answers[HOME], rig.dns.security = said(host("h.example.")), "secure"
+    rig.dns.answers[HOME], rig.dns.security = dns_answer(host("h.example.")), "secure"
     rig.pass_time(31)
     found = rig.cache.discover(ARK)
     assert (found[0].host, found.security) == ("h.example", "secure")

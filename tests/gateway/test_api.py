@@ -25,7 +25,7 @@ from maptr.gateway.site import DriftReport
 from maptr.registry import json_records
 from maptr.registry.table import Entry, Nma, Table, Who
 from tests.support import command_line
-from tests.support.caching import ONE_HOST, SILENT, host, said
+from tests.support.caching import ONE_HOST, SILENT, dns_answer, host
 from tests.support.entries import written
 from tests.support.gateway import FETCHED, Gateway
 from tests.support.scripted import serving, zone
@@ -78,7 +78,7 @@ def test_a_lookup_returns_the_json_of_the_command_line() -> None:
     records = {"12345.ark.arpa.": ['0 0 "h" "ark" "" h.example.']}
     with serving(zone(records)) as port:
         printed = command_line.run("discover", "ark:12345/x1", "ark:67890/x1", f"@127.0.0.1#{port}", "--json").stdout
-    gateway = Gateway(answers={"12345.ark.arpa.": said(host("h.example."))}, policy="dns-only")
+    gateway = Gateway(answers={"12345.ark.arpa.": dns_answer(host("h.example."))}, policy="dns-only")
     found, none = gateway.lines(f"{BASE}discover?ark=ark:12345/x1&ark=ark:67890/x1")
     for line, document in zip(printed.splitlines(), (found, none), strict=True):
         expected = json.loads(line)

@@ -19,7 +19,7 @@ from maptr.ark import Ark
 from maptr.cache.cache import Cache
 from maptr.discovery import Discovery
 from maptr.gateway.server import AT_ONCE
-from tests.support.caching import FakeDns, Rig, host, said
+from tests.support.caching import FakeDns, Rig, dns_answer, host
 from tests.support.http_gateway import gateway as running_gateway
 from tests.support.http_gateway import get, running_service
 from tests.support.scripted import serving, zone
@@ -75,7 +75,7 @@ def test_the_headers_of_a_running_gateway_are_described() -> None:
 
 def test_lines_are_in_order_though_the_first_is_the_slowest() -> None:
     """More than are looked up at a time; the first waits until all others of the first group were asked."""
-    dns, asked = FakeDns({"12345.ark.arpa.": said(host("h.example."))}), []
+    dns, asked = FakeDns({"12345.ark.arpa.": dns_answer(host("h.example."))}), []
 
     async def slow(ark: Ark, **options: Any) -> Discovery:
         asked.append(ark.naan)

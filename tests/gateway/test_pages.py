@@ -25,7 +25,7 @@ from maptr.gateway.site import DriftReport, Redirect, Traffic
 from maptr.naptr.record import Naptr
 from maptr.registry.table import Entry, NaanPolicy, Nma, Table, Who
 from maptr.walk import Answer
-from tests.support.caching import HOME, SILENT, host, redirect, said
+from tests.support.caching import HOME, SILENT, dns_answer, host, redirect
 from tests.support.caching import table as table_of
 from tests.support.gateway import Gateway
 
@@ -211,7 +211,7 @@ def test_the_graph_marks_the_authority_that_is_used() -> None:
 
 
 def test_the_page_says_what_a_request_for_the_ark_would_get() -> None:
-    none = show(search("ark:12345/x"), answers={HOME: said()})
+    none = show(search("ark:12345/x"), answers={HOME: dns_answer()})
     assert none.title() == "ark:12345/x has no mapping authority – maptr"
     assert "404 Not Found" in none.text
     silent = show(search("ark:12345/x"), answers={HOME: SILENT})
@@ -229,7 +229,7 @@ def test_the_page_says_what_a_request_for_the_ark_would_get() -> None:
     )
     assert "https://one.example/" in single.hrefs()
     assert "its own redirect" in single.text
-    forwarded = show(search("ark:12345/x"), answers={HOME: said()}, root="https://root.example")
+    forwarded = show(search("ark:12345/x"), answers={HOME: dns_answer()}, root="https://root.example")
     assert "https://root.example/ark:12345/x" in forwarded.hrefs()
 
 
@@ -284,8 +284,8 @@ def rows(ark: str, answers: dict[str, Answer]) -> list[tuple[str, str]]:
 
 def test_the_graph_has_each_query_and_each_record() -> None:
     answers = {
-        HOME: said(redirect("spct.org."), host("h.example."), host("localhost.")),
-        "spct.org.": said(host("a.example.")),
+        HOME: dns_answer(redirect("spct.org."), host("h.example."), host("localhost.")),
+        "spct.org.": dns_answer(host("a.example.")),
     }
     assert rows("ark:12345/x1", answers) == [
         ("ark", "ark:12345/x1"),
@@ -298,19 +298,19 @@ def test_the_graph_has_each_query_and_each_record() -> None:
 
 
 def test_the_graph_ends_where_the_walk_ends() -> None:
-    assert rows("ark:12345/x1", {HOME: said()})[-1] == ("failed", "no mapping authority")
+    assert rows("ark:12345/x1", {HOME: dns_answer()})[-1] == ("failed", "no mapping authority")
     assert rows("ark:12345/x1", {HOME: SILENT})[1:] == [("failed", "12345.ark.arpa. NAPTR"), ("failed", "not known")]
 
 
 def test_a_loop_and_a_long_chain_are_drawn_once() -> None:
     names = [f"n{number}.example." for number in range(12)]
-    chain = {HOME: said(redirect(names[0]))} | {
-        name: said(redirect(following)) for name, following in zip(names, [*names[1:], names[0]], strict=True)
+    chain = {HOME: dns_answer(redirect(names[0]))} | {
+        name: dns_answer(redirect(following)) for name, following in zip(names, [*names[1:], names[0]], strict=True)
     }
     drawn = rows("ark:12345/x1", chain)
     assert len(drawn) <= drawing.MAX_ROWS
     assert len({text for kind, text in drawn if kind == "query"}) == 9, "the first name and eight redirects"
-    loop = {HOME: said(redirect("a.example.")), "a.example.": said(redirect(HOME))}
+    loop = {HOME: dns_answer(redirect("a.example.")), "a.example.": dns_answer(redirect(HOME))}
     assert [text for kind, text in rows("ark:12345/x1", loop) if kind == "query"] == [
         "12345.ark.arpa. NAPTR",
         "a.example. NAPTR",
@@ -318,7 +318,7 @@ def test_a_loop_and_a_long_chain_are_drawn_once() -> None:
 
 
 def test_a_graph_of_many_records_is_cut_and_says_so() -> None:
-    many = {HOME: said(*(host(f"h{number}.example.", number) for number in range(60)))}
+    many = {HOME: dns_answer(*(host(f"h{number}.example.", number) for number in range(60)))}
     drawn = rows("ark:12345/x1", many)
     assert len(drawn) == drawing.MAX_ROWS
     assert drawn[-1] == ("more", "and 43 more")
@@ -332,7 +332,7 @@ def test_hostile_answers_of_dns_are_texts_and_fit() -> None:
     records = [Naptr(n, 0, b"u", b"ark", regexp, ()) for n in range(40)]
     records += [Naptr(n, 1, hostile[:250], b"ark", hostile[:250], (b"<script>", b"a.b", b"\xff")) for n in range(40)]
     records += [Naptr(n, 2, b"", b"ark", hostile[:250], (b"<svg onload=1>", b"example")) for n in range(40)]
-    answers = {HOME: said(*records)}
+    answers = {HOME: dns_answer(*records)}
     for ark in ("ark:12345/x1", f"ark:12345/{'&' * 900}", f"ark:12345/{'&' * 3000}", f"ark:12345/x?{'&' * 3000}"):
         for target in (search(ark), f"/{ark}", f"/{ark}?maptr=list"):
             response = Gateway(None, answers, policy="dns-only").ask(target, accept="text/html")
@@ -530,7 +530,7 @@ def test_pages_of_the_real_registry_fit(real_data: Path, bad: float) -> None:
 
 
 def test_the_pages_of_an_error_a_description_and_the_authorities() -> None:
-    none = show("/ark:12345/x", answers={HOME: said()})
+    none = show("/ark:12345/x", answers={HOME: dns_answer()})
     assert "This ARK has no mapping authority" in none.text
     assert "12345.ark.arpa." in none.text, "the walk"
     assert "The mapping authority is not known now" in show("/ark:12345/x", answers={HOME: SILENT}).text

@@ -13,7 +13,7 @@ from maptr.gateway.site import Redirect
 from maptr.naptr.record import Naptr
 from maptr.protocol.names import parse
 from maptr.registry.table import Entry, Nma, Table
-from tests.support.caching import HOME, ONE_HOST, SILENT, host, said, table
+from tests.support.caching import HOME, ONE_HOST, SILENT, dns_answer, host, table
 from tests.support.gateway import Gateway
 
 ARK = "/ark:12345/x1"
@@ -40,7 +40,7 @@ def test_the_source_says_how_old_it_is_and_why_it_was_used() -> None:
 
 
 def test_a_redirect_is_cached_for_at_most_a_day() -> None:
-    gateway = Gateway(answers={HOME: said(host("h.example"), ttl=604_800)}, policy="dns-only")
+    gateway = Gateway(answers={HOME: dns_answer(host("h.example"), ttl=604_800)}, policy="dns-only")
     assert gateway.ask(ARK).header("cache-control") == "max-age=86400"
 
 
@@ -69,7 +69,7 @@ def liveness(*places: str, at: float = 1_700_000_000.0) -> dict[str, Liveness]:
     return {place: Liveness(place, at, failures=SUSPECT_AFTER) for place in places}
 
 
-TWO = {HOME: said(host("a.example"), host("b.example", 1))}
+TWO = {HOME: dns_answer(host("a.example"), host("b.example", 1))}
 
 
 def test_authorities_that_do_not_answer_come_last() -> None:
@@ -104,7 +104,7 @@ def rule(target: str, status: int = 302) -> Table:
 def test_the_status_of_the_record(status: int, sent: int, policy: str) -> None:
     """Draft 2.1: never a permanent one. A NAPTR record has no status, so that the record of the table has it."""
     naptr = Naptr(0, 0, b"u", b"ark", rb"!^ark:/?(12345/.*)$!https://h.example/ark:/\1!", ())
-    gateway = Gateway(rule("https://h.example/ark:/${content}", status), {HOME: said(naptr)}, policy=policy)
+    gateway = Gateway(rule("https://h.example/ark:/${content}", status), {HOME: dns_answer(naptr)}, policy=policy)
     found = gateway.ask(ARK)
     assert (found.status, found.header("location")) == (sent, "https://h.example/ark:/12345/x1")
 
@@ -227,4 +227,4 @@ def test_a_single_redirect_to_the_gateway_is_described() -> None:
 def test_a_private_host_from_dns_is_ignored() -> None:
     for text in ("127.0.0.1", "10.0.0.1", "localhost", "169.254.1.1"):
         naptr = Naptr(0, 0, b"h", b"ark", b"", parse(text))
-        assert Gateway(answers={HOME: said(naptr)}, policy="dns-only").ask(ARK).status == 404
+        assert Gateway(answers={HOME: dns_answer(naptr)}, policy="dns-only").ask(ARK).status == 404

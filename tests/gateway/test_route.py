@@ -19,7 +19,7 @@ from maptr.errors import ArkSyntaxError
 from maptr.gateway.message import Response
 from maptr.gateway.site import Redirect
 from maptr.registry.table import Table
-from tests.support.caching import ONE_HOST, SILENT, host, said
+from tests.support.caching import ONE_HOST, SILENT, dns_answer, host
 from tests.support.gateway import Gateway
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -109,7 +109,7 @@ GATEWAYS = [
     Gateway(sample_table(), root=ROOT, redirects=RULES, metadata=f"{ROOT}/m/${{pid}}${{inflection}}"),
     Gateway(sample_table(), public_url="https://ark.example.org", describes=True, root="https://ark.nlm.example.org"),
     Gateway(None, ONE_HOST, policy="dns-first", root=ROOT),
-    Gateway(None, {"12345.ark.arpa.": SILENT, "12025.ark.arpa.": said(host("10.0.0.1"))}, policy="dns-first"),
+    Gateway(None, {"12345.ark.arpa.": SILENT, "12025.ark.arpa.": dns_answer(host("10.0.0.1"))}, policy="dns-first"),
 ]
 
 

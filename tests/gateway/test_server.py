@@ -18,7 +18,7 @@ from maptr.gateway import server
 from maptr.gateway.message import Response
 from maptr.gateway.route import MAX_BODY
 from maptr.server.stream import Certificate
-from tests.support.caching import Rig, host, said
+from tests.support.caching import Rig, dns_answer, host
 from tests.support.certificates import write_certificate
 from tests.support.http_gateway import TABLE, Gateway, HttpClient, gateway, get, request
 from tests.support.running import PATIENCE
@@ -392,7 +392,7 @@ def test_a_client_that_reads_a_long_response_slowly_gets_it() -> None:
 
 
 def test_at_the_limit_the_connection_that_waits_for_longest_makes_room() -> None:
-    rig = Rig({"12345.ark.arpa.": said(host("h.example."))})
+    rig = Rig({"12345.ark.arpa.": dns_answer(host("h.example."))})
     with gateway(rig, max_connections=3) as found, HttpClient(found.port) as busy:
         rig.dns.gate = threading.Event()
         busy.send(request(TARGET))
@@ -429,7 +429,7 @@ def test_a_new_connection_is_counted_once() -> None:
 
 
 def test_a_connection_is_refused_when_all_are_busy() -> None:
-    rig = Rig({"12345.ark.arpa.": said(host("h.example."))})
+    rig = Rig({"12345.ark.arpa.": dns_answer(host("h.example."))})
     with gateway(rig, max_connections=1) as found, HttpClient(found.port) as busy:
         rig.dns.gate = threading.Event()
         busy.send(request(TARGET))
@@ -471,7 +471,7 @@ def test_x_forwarded_for_counts_from_proxies_only() -> None:
 
 
 def test_one_walk_serves_many_requests_for_the_same_name() -> None:
-    rig = Rig({"12345.ark.arpa.": said(host("h.example."))})
+    rig = Rig({"12345.ark.arpa.": dns_answer(host("h.example."))})
     rig.dns.gate = threading.Event()
     with gateway(rig) as found:
         clients = [HttpClient(found.port).send(request(f"/ark:12345/x{number % 5}")) for number in range(50)]
@@ -485,7 +485,7 @@ def test_one_walk_serves_many_requests_for_the_same_name() -> None:
 
 
 def test_too_many_lookups_at_a_time_are_503_and_what_is_kept_is_answered() -> None:
-    rig = Rig({"12345.ark.arpa.": said(host("h.example."))}, natab=TABLE)
+    rig = Rig({"12345.ark.arpa.": dns_answer(host("h.example."))}, natab=TABLE)
     with gateway(rig) as found:
         assert get(found.port, TARGET).status == 302
         rig.dns.gate = threading.Event()
@@ -501,7 +501,7 @@ def test_too_many_lookups_at_a_time_are_503_and_what_is_kept_is_answered() -> No
 
 
 def test_a_client_that_leaves_does_not_end_the_lookup_of_others() -> None:
-    rig = Rig({"12345.ark.arpa.": said(host("h.example."))})
+    rig = Rig({"12345.ark.arpa.": dns_answer(host("h.example."))})
     rig.dns.gate = threading.Event()
     with gateway(rig) as found, HttpClient(found.port) as other:
         with HttpClient(found.port) as first:
@@ -540,7 +540,7 @@ def test_a_request_in_lines_is_charged_for_each_ark() -> None:
 
 def test_a_stop_answers_what_is_under_way_and_what_comes_on_open_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "QUIET_TIMEOUT", PATIENCE)
-    rig = Rig({"12345.ark.arpa.": said(host("h.example."))})
+    rig = Rig({"12345.ark.arpa.": dns_answer(host("h.example."))})
     gate = rig.dns.gate = threading.Event()
     with gateway(rig) as found:
         under_way = HttpClient(found.port).send(request(TARGET))

@@ -20,7 +20,7 @@ from maptr.errors import NmaError
 from maptr.nma.describe import describe
 from maptr.nma.reachable import KnownServers, Own, Prober, Reachable, named
 from tests.support.authority import discovery_at, erc
-from tests.support.caching import ARK, Clock, Rig, host, said
+from tests.support.caching import ARK, Clock, Rig, dns_answer, host
 from tests.support.certificates import write_certificate
 from tests.support.http_server import pages
 from tests.support.ports import free_port
@@ -94,7 +94,7 @@ def test_reachable_verifies_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 )
 def test_suspects_are_tried_last_and_never_removed(names: list[str], suspects: set[str], dead: set[str]) -> None:
     web = Web(*(f"https://{name}" for name in names if name[0] not in dead))
-    rig = Rig({"12345.ark.arpa.": said(*(host(f"{name}.", order) for order, name in enumerate(names)))})
+    rig = Rig({"12345.ark.arpa.": dns_answer(*(host(f"{name}.", order) for order, name in enumerate(names)))})
     chooser = Reachable(schemes=("https",), probe=web, suspects=lambda where: where.host.text[0] in suspects)
     chosen = chooser(rig.cache.discover(ARK)).host
     order = sorted(names, key=lambda name: name[0] in suspects)

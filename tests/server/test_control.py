@@ -33,7 +33,7 @@ from tests.support.server_process import PATIENCE, Site, address_of, zone_text
 from tests.support.waiting import until
 
 
-def told(site: Site, *arguments: str) -> tuple[int, str, str]:
+def run_command(site: Site, *arguments: str) -> tuple[int, str, str]:
     """Run a command, and return its exit code, stdout and stderr."""
     result = site.run(*arguments)
     return result.exit_code, result.stdout, result.stderr
@@ -41,12 +41,20 @@ def told(site: Site, *arguments: str) -> tuple[int, str, str]:
 
 def test_reload_and_status(site: Site) -> None:
     port = site.start()
-    assert told(site, "reload") == (0, "zone a.test. unchanged, serial 1\nzone b.test. unchanged, serial 1\n", "")
+    assert run_command(site, "reload") == (
+        0,
+        "zone a.test. unchanged, serial 1\nzone b.test. unchanged, serial 1\n",
+        "",
+    )
     site.write_zone("a.test", zone_text(2, "192.0.2.2"))
-    assert told(site, "reload", "a.test") == (0, "zone a.test. reloaded, serial 2 (was 1)\n", "")
+    assert run_command(site, "reload", "a.test") == (0, "zone a.test. reloaded, serial 2 (was 1)\n", "")
     assert address_of("ns.a.test.", port) == "192.0.2.2"
 
-    assert told(site, "reload", "aa.test") == (1, "", "maptr: no zone aa.test. is served; the nearest is a.test.\n")
+    assert run_command(site, "reload", "aa.test") == (
+        1,
+        "",
+        "maptr: no zone aa.test. is served; the nearest is a.test.\n",
+    )
     assert "is not a valid domain name" in site.run("reload", "a..test").stderr
 
     document = site.status()
@@ -89,7 +97,7 @@ def test_a_refused_zone_leaves_the_old_one(site: Site) -> None:
         else:
             site.write_zone("a.test", text(was))
         before = len(site.server.lines)
-        code, data, message = told(site, "reload")
+        code, data, message = run_command(site, "reload")
         assert (code, data.partition(" (was ")[0]) == (1, f"zone b.test. reloaded, serial {was + 1}")
         assert f"zone a.test. refused, serial {was} stays: " in message
         assert reason in message
@@ -124,7 +132,7 @@ def test_a_bad_zone_at_the_start_is_servfail_while_others_are_served(site: Site,
     assert "zone a.test. NOT LOADED" in site.run("status").stdout
     assert site.run("reload", "a.test").exit_code == 1
     site.write_zone("a.test", zone_text(1))
-    assert told(site, "reload", "a.test") == (0, "zone a.test. loaded, serial 1\n", "")
+    assert run_command(site, "reload", "a.test") == (0, "zone a.test. loaded, serial 1\n", "")
     assert address_of("ns.a.test.", port) == "192.0.2.1"
 
 
@@ -251,8 +259,8 @@ def test_status_shows_the_serial_and_age_of_each_secondary(site: Site) -> None:
         reply.answer.append(dns.rrset.from_text(asked.question[0].name, 60, "IN", "SOA", ". . 77 1 2 3 4"))
         secondary.sendto(reply.to_wire(), client)
         until(lambda: secondaries_of(site)[0]["observed_serial"], "a serial was observed")
-    told = secondaries_of(site)[0]
-    assert (told["observed_serial"], told["lags"], told["observed_error"]) == (77, True, "")
+    observed = secondaries_of(site)[0]
+    assert (observed["observed_serial"], observed["lags"], observed["observed_error"]) == (77, True, "")
     assert re.search(r"(?m)^    has serial 77, seen \d+ s ago, LAGS BEHIND$", site.run("status").stdout)
     assert re.search(rf"(?m)^  secondary 127[.]0[.]0[.]1:{port} serial \d+, NOTIFY done, \d+ s ago$", shown)
     assert f"  secondary 127.0.0.2:{port} no serial acknowledged, NOTIFY pending" in shown
@@ -260,7 +268,7 @@ def test_status_shows_the_serial_and_age_of_each_secondary(site: Site) -> None:
 
 def test_exit_code_3_if_no_server_is_running(site: Site) -> None:
     for command in ("status", "reload"):
-        code, _, message = told(site, command)
+        code, _, message = run_command(site, command)
         assert (code, message[:20]) == (3, "maptr: not running: ")
     site.config.write_text("[serve]\ncontrol = ''\n")
     assert site.run("status").exit_code == 1

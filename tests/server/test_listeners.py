@@ -187,7 +187,7 @@ def test_queries_are_answered_while_a_zone_is_transferred() -> None:
             assert dns.query.udp(streams.QUERY, "127.0.0.1", PATIENCE, daemon.bound[0].port).id == streams.QUERY.id
 
 
-class Endless(Responder):
+class EndlessResponder(Responder):
     """Answers with the query itself, or with endless messages, which it counts by the query's first byte."""
 
     def __init__(self) -> None:
@@ -206,7 +206,7 @@ class Endless(Responder):
 
 def test_transfers_of_all_listeners_progress_evenly() -> None:
     """One transfer on the second listener progresses no faster than each of five on the first."""
-    responder, running, released = Endless(), Running(), threading.Event()
+    responder, running, released = EndlessResponder(), Running(), threading.Event()
     listeners = Listeners(responder, limits=TcpConfig(), certificate=None)
     sockets = Sockets()
     sockets.tcp = [open_tcp("127.0.0.1", 0) for _ in range(2)]

@@ -168,17 +168,17 @@ def test_metric_names_are_documented_and_follow_the_conventions(scraped: Scraped
     """The rules are those of promtool, which also checks the names if it is installed."""
     text = get(scraped.port, "/metrics")[1]
     families = {family.name: family for family in parser.text_string_to_metric_families(text)}
-    told = dict(re.findall(r"^(maptr_\w+)(?:{(.*)})?$", PAGE, re.MULTILINE))
+    documented = dict(re.findall(r"^(maptr_\w+)(?:{(.*)})?$", PAGE, re.MULTILINE))
     for name, family in families.items():
         assert re.fullmatch(r"maptr(_[a-z]+)+", name), name
         assert family.documentation.endswith("."), name
         assert family.type in ("gauge", "counter"), name
         shown = f"{name}_total" if family.type == "counter" else name
-        assert shown in told, f"{shown} is not in docs/log-and-metrics.md"
+        assert shown in documented, f"{shown} is not in docs/log-and-metrics.md"
         for sample in family.samples:
-            assert sorted(told[shown].split(",")) == (sorted(sample.labels) or [""]), shown
+            assert sorted(documented[shown].split(",")) == (sorted(sample.labels) or [""]), shown
     real = {f"{name}_total" if family.type == "counter" else name for name, family in families.items()}
-    assert told.keys() == real
+    assert documented.keys() == real
     if promtool := find("promtool"):
         done = subprocess.run(
             [promtool, "check", "metrics"], input=text, capture_output=True, text=True, timeout=60, check=False
@@ -226,7 +226,7 @@ def requests_answered(server: request_server.RequestServer, sock: socket.socket)
 
 
 @pytest.fixture
-def told() -> Iterator[int]:
+def http_port() -> Iterator[int]:
     """Run only the HTTP server, with test responses. Yields its port."""
 
     async def respond(path: str) -> metrics.HttpResponse:
@@ -266,25 +266,25 @@ def raw(port: int, octets: bytes, *, shut: bool = False) -> bytes:
         (b"GET /bug HTTP/1.1\r\n\r\n", 500),
     ],
 )
-def test_status_of_unusual_and_invalid_requests(told: int, octets: bytes, status: int) -> None:
-    reply = raw(told, octets)
+def test_status_of_unusual_and_invalid_requests(http_port: int, octets: bytes, status: int) -> None:
+    reply = raw(http_port, octets)
     assert reply.startswith(f"HTTP/1.1 {status} ".encode())
     head, _, body = reply.partition(b"\r\n\r\n")
     assert f"Content-Length: {len(body)}".encode() in head
 
 
-def test_head_requests_and_incomplete_requests(told: int) -> None:
-    assert get(told, "/health", "HEAD") == (200, "")
-    assert raw(told, b"GET /hea", shut=True) == b""
-    assert raw(told, b"", shut=True) == b""
-    whole = raw(told, b"GET /health HTTP/1.1\r\nHost: h\r\n\r\n", shut=True)
+def test_head_requests_and_incomplete_requests(http_port: int) -> None:
+    assert get(http_port, "/health", "HEAD") == (200, "")
+    assert raw(http_port, b"GET /hea", shut=True) == b""
+    assert raw(http_port, b"", shut=True) == b""
+    whole = raw(http_port, b"GET /health HTTP/1.1\r\nHost: h\r\n\r\n", shut=True)
     assert whole.endswith(b"\r\n\r\nok\n")
-    assert len(raw(told, b"GET /big HTTP/1.1\r\n\r\n")) > 10_000_000
+    assert len(raw(http_port, b"GET /big HTTP/1.1\r\n\r\n")) > 10_000_000
 
 
-def test_silent_clients_are_closed(monkeypatch: pytest.MonkeyPatch, told: int) -> None:
+def test_silent_clients_are_closed(monkeypatch: pytest.MonkeyPatch, http_port: int) -> None:
     monkeypatch.setattr(request_server, "TIMEOUT", 0.2)
-    with connect(told) as silent:
+    with connect(http_port) as silent:
         assert is_closed(silent)
 
 
@@ -311,11 +311,11 @@ def test_at_the_limit_an_idle_connection_is_replaced_but_not_a_busy_one() -> Non
         assert [client.recv(4) for client in clients] == [b"done"] * len(clients)
 
 
-def test_a_client_that_does_not_read_does_not_delay_others(monkeypatch: pytest.MonkeyPatch, told: int) -> None:
+def test_a_client_that_does_not_read_does_not_delay_others(monkeypatch: pytest.MonkeyPatch, http_port: int) -> None:
     monkeypatch.setattr(request_server, "TIMEOUT", 0.5)
-    with connect(told) as deaf:
+    with connect(http_port) as deaf:
         deaf.sendall(b"GET /big HTTP/1.1\r\n\r\n")
-        assert get(told, "/health") == (200, "ok\n")
+        assert get(http_port, "/health") == (200, "ok\n")
         wait_until_cut_off(deaf)
 
 

@@ -148,14 +148,14 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
-class Denied(Maptr):
+class MemoryProtected(Maptr):
     """A server that cannot have memory that is both writable and executable."""
 
     def configure(self) -> list[str]:
         return [sys.executable, "-c", DENY, *super().configure()]
 
 
-class DeniedGateway(ConfiguredGateway):
+class MemoryProtectedGateway(ConfiguredGateway):
     """A gateway with the same restriction."""
 
     def configure(self) -> list[str]:
@@ -168,14 +168,14 @@ def test_the_servers_run_under_the_memory_protection_of_the_units(sample: Path, 
     probe = subprocess.run([sys.executable, "-c", DENY, sys.executable, "-c", ""], stderr=subprocess.PIPE, text=True)
     if probe.returncode:
         pytest.skip(probe.stderr.strip())
-    with Denied({"ark.arpa.": sample.with_name("ark.arpa.zone")}) as server:
+    with MemoryProtected({"ark.arpa.": sample.with_name("ark.arpa.zone")}) as server:
         query = dns.message.make_query("12345.ark.arpa", "NAPTR")
         for ask in (dns.query.udp, dns.query.tcp):
             assert ask(query, server.host, port=server.port, timeout=20).answer
     write_certificate(tmp_path)
     text = 'listen = ["127.0.0.1:0"]\ncertificate = "tls.crt"\nkey = "tls.key"\n'
     (tmp_path / "maptr.toml").write_text(f'[gateway]\n{text}[cache]\npath = "cache.sqlite"\nnatab = "{sample}"\n')
-    gateway = DeniedGateway("--config", str(tmp_path / "maptr.toml"), "--policy", "natab-only")
+    gateway = MemoryProtectedGateway("--config", str(tmp_path / "maptr.toml"), "--policy", "natab-only")
     trusts = ssl.create_default_context(cafile=str(tmp_path / "tls.crt"))
     try:
         with HttpClient(gateway.launch().ready(), tls=trusts) as client:

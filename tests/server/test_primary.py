@@ -84,7 +84,7 @@ def target_of(port: int, key: TsigKey | None = None) -> NotifyTarget:
     return NotifyTarget(Address("127.0.0.1", port), None if key is None else key.name)
 
 
-def told(
+def requests_for(
     reply: Reply,
     *,
     serials: tuple[int, ...] = (1,),
@@ -135,7 +135,7 @@ def test_notify_is_repeated_until_it_is_acknowledged_or_given_up(
 ) -> None:
     caplog.set_level("INFO", "maptr.serve")
     replies = iter(rcodes)
-    received = told(lambda request: [answer(request, rcode) for rcode in islice(replies, 1)], timeouts=timeouts)
+    received = requests_for(lambda request: [answer(request, rcode) for rcode in islice(replies, 1)], timeouts=timeouts)
     assert len(received) == count
     assert len({packet[:2] for packet in received}) == count, "each with an ID of its own"
     assert "NOTIFY of zone example. serial 1 to 127.0.0.1:" in caplog.text
@@ -151,12 +151,12 @@ def test_responses_to_other_requests_are_ignored() -> None:
         other_zone = good.replace(b"\7example", b"\7exemple")
         return [b"", b"x", other_id, not_a_response, a_query, other_zone, good[:20], good]
 
-    assert len(told(reply)) == 1
-    assert len(told(lambda request: reply(request)[:-1], timeouts=(0.05, 0.05))) == 2
+    assert len(requests_for(reply)) == 1
+    assert len(requests_for(lambda request: reply(request)[:-1], timeouts=(0.05, 0.05))) == 2
 
 
 def test_a_newer_serial_replaces_a_pending_one() -> None:
-    received = told(lambda _: [], serials=(1, 2, 3), timeouts=(0.05, 0.05))
+    received = requests_for(lambda _: [], serials=(1, 2, 3), timeouts=(0.05, 0.05))
     assert [dns.message.from_wire(packet).answer[0][0].serial for packet in received] == [1, 2, 3, 3]
 
 
@@ -168,8 +168,10 @@ def test_rfc8945_notify_is_signed_if_the_target_has_a_key() -> None:
         bad = good[:-20] + bytes((good[-20] ^ 1,)) + good[-19:]
         return [answer(checked.query), bad, good]
 
-    assert len(told(signed, key=KEY)) == 1
-    assert len(told(lambda request: signed(request)[:1], key=KEY, timeouts=(0.05, 0.05))) == 2, "unsigned is none"
+    assert len(requests_for(signed, key=KEY)) == 1
+    assert len(requests_for(lambda request: signed(request)[:1], key=KEY, timeouts=(0.05, 0.05))) == 2, (
+        "unsigned is none"
+    )
 
 
 def test_an_icmp_error_is_a_failed_attempt(caplog: pytest.LogCaptureFixture) -> None:
@@ -262,7 +264,7 @@ def is_seen(observed: primary.SecondaryState) -> bool:
     return observed != primary.SecondaryState()
 
 
-def seen(
+def observed_state(
     secondary: Secondary,
     until: Callable[[primary.SecondaryState], bool] = is_seen,
     *,
@@ -313,14 +315,14 @@ def test_read_serial_returns_the_serial_or_the_error(reply: bytes, said: int | s
 
 def test_the_state_has_the_serial_and_the_time() -> None:
     secondary = Secondary(lambda query: [soa(query)])
-    assert seen(secondary) == primary.SecondaryState(serial=7, at=NOW)
+    assert observed_state(secondary) == primary.SecondaryState(serial=7, at=NOW)
     assert secondary.asked == ["udp"], "and not again soon"
 
 
 def test_a_lagging_secondary_is_queried_until_it_has_the_serial() -> None:
     serials = iter([5, 5, 6])
     secondary = Secondary(lambda query: [soa(query, next(serials, 7))])
-    assert seen(secondary, lambda observed: observed.serial == 7) == primary.SecondaryState(serial=7, at=NOW)
+    assert observed_state(secondary, lambda observed: observed.serial == 7) == primary.SecondaryState(serial=7, at=NOW)
     assert len(secondary.asked) == 4
 
 
@@ -329,7 +331,7 @@ def test_soa_query_over_tcp_after_a_truncated_response() -> None:
         return soa(query, flags=dns.flags.AA | dns.flags.TC)[: len(query)]
 
     secondary = Secondary(lambda query: [cut(query)], lambda query: [soa(query)])
-    assert seen(secondary).serial == 7
+    assert observed_state(secondary).serial == 7
     assert secondary.asked == ["udp", "tcp"]
 
 
@@ -342,7 +344,7 @@ def test_the_last_known_serial_is_kept_after_a_failure() -> None:
         return observed_once and bool(observed.error)
 
     secondary = Secondary(lambda query: [] if observed_once else [soa(query, 5)])
-    observed = seen(secondary, until, timeout=0.05)
+    observed = observed_state(secondary, until, timeout=0.05)
     assert observed == primary.SecondaryState(serial=5, at=NOW, error="no answer")
 
 
@@ -355,7 +357,7 @@ def test_an_unreachable_secondary_is_an_error() -> None:
         async def __aexit__(self, *_: object) -> None:
             pass
 
-    assert seen(Unreachable(lambda _: [])) == primary.SecondaryState(error="Connection refused")
+    assert observed_state(Unreachable(lambda _: [])) == primary.SecondaryState(error="Connection refused")
 
 
 def test_rfc8945_soa_query_is_signed_if_the_target_has_a_key() -> None:
@@ -366,7 +368,7 @@ def test_rfc8945_soa_query_is_signed_if_the_target_has_a_key() -> None:
         keys.append(checked.key)
         return [checked.sign(soa(checked.query))]
 
-    assert seen(Secondary(signed), key=KEY) == primary.SecondaryState(serial=7, at=NOW)
+    assert observed_state(Secondary(signed), key=KEY) == primary.SecondaryState(serial=7, at=NOW)
     assert keys == [KEY.name]
     unsigned = Secondary(lambda query: [soa(tsig.check_query(query, keyring([KEY]), int(NOW)).query)])
-    assert seen(unsigned, key=KEY, timeout=0.1).error == "no answer", "an unsigned answer is none"
+    assert observed_state(unsigned, key=KEY, timeout=0.1).error == "no answer", "an unsigned answer is none"

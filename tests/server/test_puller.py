@@ -146,25 +146,25 @@ def test_check_config_builds_the_zone_in_a_temporary_folder(tmp_path: Path) -> N
     site = Site(tmp_path)
     assert check(site)[0] == 8
     site.write([10000])
-    code, said = check(site)
+    code, shown = check(site)
     assert code == 0
-    assert f"2 names, from {site.table}" in said
+    assert f"2 names, from {site.table}" in shown
     site.table.write_text(SHOULDER)
     assert "zone ark.arpa.: of its table 2 records left out: a bad-record; 12345/x7 no-public-host" in check(site)[1]
     site.table.write_bytes(b"<html>")
     assert check(site)[0] == 1
     site.table.unlink()
     pulled = Site(tmp_path, '[table]\nfile = "naans"\nurl = "https://registry.example/"\n')
-    code, said = check(pulled)
-    assert (code, "naans is not pulled yet" in said) == (0, True)
+    code, shown = check(pulled)
+    assert (code, "naans is not pulled yet" in shown) == (0, True)
 
 
 @pytest.mark.parametrize(("key", "why"), [("none", "table.public_key: "), ("maptr.toml", "not a minisign public key")])
 def test_check_config_reports_errors_of_the_table_settings(tmp_path: Path, key: str, why: str) -> None:
-    code, said = check(Site(tmp_path, f'[table]\nfile = "naans"\nurl = "x"\npublic_key = "{key}"\n'))
+    code, shown = check(Site(tmp_path, f'[table]\nfile = "naans"\nurl = "x"\npublic_key = "{key}"\n'))
     assert code == 1
-    assert why in said
-    assert "maptr.toml:" in said
+    assert why in shown
+    assert "maptr.toml:" in shown
 
 
 # --- pulling, without a running server

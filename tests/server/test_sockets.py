@@ -52,7 +52,7 @@ def test_the_limit_of_open_files_limits_connections(
     assert caplog.messages == ([] if allowed == 500 else [line])
 
 
-class Poor(Maptr):
+class FewDescriptors(Maptr):
     """A server with few file descriptors."""
 
     def configure(self) -> list[str]:
@@ -64,7 +64,7 @@ FILES = 110
 
 def test_a_server_with_few_file_descriptors_keeps_answering() -> None:
     query = dns.message.make_query("12345.ark.arpa", "NAPTR")
-    with Poor({"ark.arpa.": REPOSITORY / "zones" / "ark.arpa.zone"}) as server, ExitStack() as stack:
+    with FewDescriptors({"ark.arpa.": REPOSITORY / "zones" / "ark.arpa.zone"}) as server, ExitStack() as stack:
         for number in range(2 * FILES):
             idle = stack.enter_context(socket.socket())
             idle.bind((f"127.0.1.{number % 250}", 0))
@@ -115,7 +115,7 @@ client.recv(4096)
 """
 
 
-class Within(Maptr):
+class Namespaced(Maptr):
     """A server in a network namespace."""
 
     def __init__(self, network: Network, *options: str) -> None:
@@ -127,8 +127,8 @@ class Within(Maptr):
         return self.network.command("env", *settings, *super().configure())
 
 
-def serve(network: Network, *options: str) -> Within:
-    server = Within(network, *options).launch()
+def serve(network: Network, *options: str) -> Namespaced:
+    server = Namespaced(network, *options).launch()
     network.stack.callback(server.stop)
     return server
 

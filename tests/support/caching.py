@@ -39,7 +39,7 @@ def shoulder_redirect(pattern: str, name: str) -> Naptr:
     return Naptr(0, 0, b"", b"ark", f"!{pattern}!{name}!".encode(), ())
 
 
-def said(*records: Naptr, ttl: int | None = 300) -> Answer:
+def dns_answer(*records: Naptr, ttl: int | None = 300) -> Answer:
     return Answer(Outcome.ANSWER if records else Outcome.NXDOMAIN, records, ttl, zone=ZONE)
 
 
@@ -47,7 +47,7 @@ def table(*pairs: tuple[str, str]) -> Table:
     return Table(Entry(key, nmas=(Nma(f"https://{where}/ark:/${{content}}", where),)) for key, where in pairs)
 
 
-ONE_HOST = {HOME: said(host("h.example."))}
+ONE_HOST = {HOME: dns_answer(host("h.example."))}
 
 
 class Clock:
