@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from maptr.config.reader import environment_names
 from tests.support.namespaces import Network
-from tests.support.peers import CHECKERS, PEERS, Maptr, Nsd, Peer, require
+from tests.support.peers import CHECKERS, PEERS, Maptr, Peer, require
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 VECTORS = REPOSITORY / "tests" / "vectors"
@@ -123,10 +123,3 @@ def checker(request: pytest.FixtureRequest) -> str:
     """Each of the four zone checkers in turn, as a key of ``tests.support.peers.CHECKERS``."""
     name: str = request.param
     return name
-
-
-@pytest.fixture(scope="session")
-def draft_server() -> Iterator[Nsd]:
-    """NSD serving the records that the ARK draft prints, its mistakes kept: zones ark.arpa and spct.org."""
-    with Nsd({"ark.arpa.": VECTORS / "draft-ark.arpa.zone", "spct.org.": VECTORS / "draft-spct.org.zone"}) as server:
-        yield server

@@ -11,8 +11,6 @@ import dns.rcode
 import dns.rdatatype
 import pytest
 
-from maptr.answer.respond import respond
-from tests.support.answers import ANSWER, SNAPSHOT
 from tests.support.peers import START_SECONDS, Bind, Maptr, Nsd, Peer
 
 NON_ASCII = """\
@@ -23,19 +21,6 @@ $TTL 60
 ns1 IN A 192.0.2.1
 café IN TXT "ü"
 """
-
-
-def test_rfc4035_3_1_4_a_referral_of_an_unsigned_zone_has_ns_records_only(peer: type[Peer], tmp_path: Path) -> None:
-    """The zone has a DS record at the cut, which proves nothing without signatures."""
-    (tmp_path / "zone").write_text("$ORIGIN example.\n" + ANSWER["zone"])
-    query = dns.message.make_query("www.sub.example.", "A", want_dnssec=True)
-    with peer({"example.": tmp_path / "zone"}) as server:
-        expected = dns.query.udp(query, server.host, START_SECONDS, server.port)
-    wire = respond(query.to_wire(), SNAPSHOT)
-    assert wire is not None
-    reply = dns.message.from_wire(wire)
-    assert [rrset.rdtype for rrset in reply.authority] == [dns.rdatatype.NS]
-    assert reply.authority == expected.authority
 
 
 @pytest.mark.parametrize("kind", [Bind, Nsd, Maptr], ids=lambda kind: kind.name)

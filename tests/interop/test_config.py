@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import dns.message
 import dns.rdata
@@ -129,6 +129,8 @@ def test_a_signed_zone_is_validated_from_its_own_trust_anchor(
             discoveries = found(resolver, trust_ad=True, require="secure")
             assert [discovery.url() for discovery in discoveries] == list(ARKS.values())
             assert {discovery.security for discovery in discoveries} == {"secure"}
+            own: dict[str, Any] = {"trust_anchors": tmp_path / "anchor", "require": "secure"}
+            assert found(resolver, **own) == found(server, **own) == discoveries
 
 
 def test_an_origin_below_a_local_zone_of_the_resolver_is_resolved(

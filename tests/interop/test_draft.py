@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
-import dns.message
-import dns.query
 import pytest
 
 from maptr import discover_at
@@ -21,16 +20,11 @@ def test_the_name_in_the_regexp_field(checker: str, accepts: bool, vectors: Path
     assert accepted or "syntax error" in output
 
 
-def test_the_records_of_the_draft_as_a_client_receives_them(draft_server: Nsd) -> None:
-    """Relative replacements, ports in labels, and a name as regexp."""
-    query = dns.message.make_query("12026.ark.arpa.", "NAPTR")
-    (answer,) = dns.query.udp(query, draft_server.host, port=draft_server.port, timeout=5).answer
-    assert {rdata.replacement.labels for rdata in answer} == {
-        (b"lhc", b"nlm", b"nih", b"gov:8080", b"ark", b"arpa", b""),
-        (b"foobar", b"zaf", b"org", b"ark", b"arpa", b""),
-        (b"sneezy", b"dopey", b"com", b"ark", b"arpa", b""),
-    }
-    assert {rdata.regexp for rdata in answer} == {b"USLC"}
+@pytest.fixture(scope="module")
+def draft_server(vectors: Path) -> Iterator[Nsd]:
+    """NSD serving the records that the ARK draft prints, its mistakes kept: zones ark.arpa and spct.org."""
+    with Nsd({zone: vectors / f"draft-{zone}zone" for zone in ("ark.arpa.", "spct.org.")}) as server:
+        yield server
 
 
 def test_discovery_of_the_three_hosts_of_the_draft(draft_server: Nsd) -> None:
