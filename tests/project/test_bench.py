@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import dns.message
-import dns.zone
 import pytest
 
-from scripts.benchmark import model, report, results
-from scripts.benchmark.loads import LOADS, ORIGIN, Load, ark_zone
+from scripts.benchmark import model, results
 from tests.support.peers import require
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,27 +42,6 @@ def test_each_benchmark_runs(subject: str, shown: list[str]) -> None:
     assert done.returncode == 0 or subject == "trials", done.stdout + done.stderr  # a busy machine loses queries
     assert "Traceback" not in done.stderr
     assert all(text in done.stdout for text in ("machine: ", *shown)), done.stdout
-
-
-@pytest.mark.parametrize("load", LOADS, ids=lambda load: load.name)
-def test_queries_are_well_formed(load: Load) -> None:
-    rng = random.Random(0)
-    for _ in range(50):
-        assert len(dns.message.from_wire(load.make(rng, 10)).question) == 1
-
-
-def test_generated_zones_can_be_loaded() -> None:
-    assert len(dns.zone.from_text(ark_zone(10), ORIGIN).nodes) == 12
-
-
-def test_report_computes_ratios_per_round() -> None:
-    rounds = {
-        "maptr": [report.Round(2.0, 1.0, 0, 1, 1), report.Round(4.0, 1.0, 0, 1, 1)],
-        "nsd": [report.Round(4.0, 1.0, 0, 1, 1), report.Round(4.0, 1.0, 0, 1, 1)],
-        "bind": [],
-    }
-    assert report.ratio(rounds["maptr"], rounds["nsd"]) == "0.75 [0.50-1.00]"
-    assert "no figures" in "\n".join(report.table(LOADS[0], rounds))
 
 
 def test_the_model_counts_every_name_and_all_lookups() -> None:

@@ -216,49 +216,6 @@ class Session(ExitStack):
         return said(), 0 if is_ready() else process.wait() or -1
 
 
-def test_an_open_fence_is_an_error() -> None:
-    with pytest.raises(ValueError, match="line 2"):
-        commands("text\n```sh\necho\n")
-
-
-def test_commands_are_run(vectors: Path, tmp_path: Path) -> None:
-    found = commands((vectors / "commands.md").read_text())
-    with Session(tmp_path) as session:
-        outputs = [session.run(command) for command in found]
-    assert [command.line for command in found] == [5, 6, 7, 9, 10, 14, 16, 22, 44, 48]
-    assert [command.output for command in found if command.output is not None] == [("one",), ("two",), ("yes",)]
-    assert outputs == ["", "", "", "", "#no comment\n", "one\n", "two", "yes\n", "", ""]
-    assert (tmp_path / "one.toml").read_text() == f"port = {session.ports['5300']}\n"
-
-
-def test_a_server_is_started_on_a_free_port_and_stopped(tmp_path: Path) -> None:
-    (tmp_path / "serve.py").write_text(
-        "import socket, sys, time\n"
-        "time.sleep(0.3)\n"
-        "listener = socket.create_server(('127.0.0.1', int(sys.argv[1].partition(':')[2])))\n"
-        "print(f'ready on {sys.argv[1]}', file=sys.stderr, flush=True)\n"
-        "while True:\n"
-        "    listener.accept()[0].close()\n"
-    )
-    page = """\
-```sh
-python serve.py 127.0.0.1:5300 &
-python -c 'import socket; socket.create_connection(("127.0.0.1", 5300)).close()'
-echo 127.0.0.1#5300 port=5300 15300 5300.5
-```
-"""
-    serve, connect, echo = commands(page)
-    with Session(tmp_path) as session:
-        ready = session.run(serve)
-        session.run(connect)
-        port = ready.strip().rpartition(":")[2]
-        assert port != "5300"
-        assert session.run(echo) == f"127.0.0.1#{port} port={port} 15300 5300.5\n"
-        session.close()
-        with pytest.raises(DocumentedCommandFailed, match="ConnectionRefused"):
-            session.run(connect)
-
-
 @pytest.mark.parametrize(
     ("block", "reason"),
     [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, closing
 
 import dns.asyncresolver
@@ -47,22 +46,22 @@ def one() -> str:
     port: int | None = best.port
     several: tuple[Candidate, ...] = found.best
     discover(Ark.parse(b"ark:12345/x1"), nameservers=["192.0.2.1", "::1#5300"], lifetime=2.0, trust_ad=True)
-    discover("ark:12345/x1", resolver=dns.resolver.Resolver(), origin=dns.name.from_text("ark.example."))
-    discover("ark:12345/x1", resolver=Stub(["192.0.2.1"]), require="secure", settings=Settings(scheme="http"))
-    discover_at("192.0.2.1", "ark:12345/x1", port=5300, lifetime=2.0)
-    discover_at("192.0.2.1", "ark:12345/x1", lifetme=2.0)  # type: ignore[call-arg]
-    discover("ark:12345/x1", nameservers="https://dns.example/dns-query", require="secure")
+    discover("ark:12345/x1", nameservers="https://dns.example/dns-query", resolver=Stub(["192.0.2.1"]))
     return found.url() + str(port) + str(len(several))
 
 
 def with_every_option(key: dns.rdata.Rdata) -> list[Discovery]:
     """Use each option once, with a type that differs from that of its default."""
 
+    def last(discovery: Discovery) -> Candidate:
+        return discovery[-1]
+
     def on_step(step: Step) -> None:
         pass
 
     settings, origin = Settings(allow_private=True), dns.name.from_text("ark.example.")
     anchors = {"ark.example.": [key]}
+    rng, own_ark = random.Random(1), Ark("1", "x")
     found = [
         discover(
             b"ark:/12345/x1",
@@ -70,26 +69,27 @@ def with_every_option(key: dns.rdata.Rdata) -> list[Discovery]:
             origin=origin,
             lifetime=2,
             raise_on_none=False,
-            chooser=sticky,
+            chooser=chooser,
             on_step=on_step,
             settings=settings,
             trust_anchors=anchors,
             require="secure",
             profile="2019",
-        ),
-        discover_at("ns.example", "ark:12345/x1", port=5300, origin="ark.example", trust_ad=True, profile="2002"),
-        *discover_many(
-            iter(["ark:12345/x1"]),
-            resolver=dns.resolver.Resolver(),
-            origin=origin,
-            lifetime=2,
-            settings=settings,
-            trust_anchors=anchors,
-            profile="2019",
-            ordered=False,
-        ),
-        *discover_many([], nameservers=["192.0.2.1"], concurrency=10, rate=100, trust_ad=True),
+        )
+        for chooser in (first, sticky, at_random(rng), weighted(rng), Reachable(), last)
     ]
+    found.append(discover_at("ns.example", "ark:12345/x1", port=5300, origin="ark.example", trust_ad=True))
+    found += discover_many(
+        iter(["ark:12345/x1"]),
+        resolver=dns.resolver.Resolver(),
+        origin=origin,
+        lifetime=2,
+        settings=settings,
+        trust_anchors=anchors,
+        profile="2019",
+        ordered=False,
+    )
+    found += discover_many([b"ark:1/x", own_ark], nameservers=["192.0.2.1"], concurrency=10, rate=100, trust_ad=True)
     cache = Cache(natab="naans", lifetime=2, settings=settings, trust_anchors=anchors, patience=1, size=10, rate=10.0)
     found.append(cache.discover("ark:12345/x1", resolver=Stub("192.0.2.1"), origin=origin, lifetime=2, trust_ad=False))
     found.append(cache.judge(found[0], nameservers=["192.0.2.1"], require="secure"))
@@ -99,6 +99,7 @@ def with_every_option(key: dns.rdata.Rdata) -> list[Discovery]:
 
 
 def wrong() -> None:
+    discover_at("192.0.2.1", "ark:12345/x1", lifetme=2.0)  # type: ignore[call-arg]
     discover("ark:12345/x1", require="insecure")  # type: ignore[arg-type]
     discover("ark:12345/x1", profile="2018")  # type: ignore[arg-type]
     discover("ark:12345/x1", lifetime="2")  # type: ignore[arg-type]
@@ -117,26 +118,11 @@ async def remembered() -> list[Discovery]:
         return [found, await cache.discover_async(found.ark, lifetime=1.0, raise_on_none=False, chooser=chooser)]
 
 
-def choosing() -> list[Discovery]:
-    def last(discovery: Discovery) -> Candidate:
-        return discovery[-1]
-
-    def on_step(step: Step) -> None:
-        pass
-
-    rng = random.Random(1)
-    choosers = (first, sticky, at_random(rng), weighted(rng), Reachable(), last)
-    return [discover("ark:12345/x1", chooser=chooser, on_step=on_step) for chooser in choosers]
-
-
 def validating(key: dns.rdata.Rdata) -> tuple[str, ...]:
     validator = Validator({"ark.arpa.": [key], dns.name.root: [key]})
     found = discover("ark:12345/x1", trust_anchors=validator, require="secure")
     discover("ark:12345/x1", trust_anchors="root.key")
-    by_text: dict[str, list[dns.rdata.Rdata]] = {"ark.arpa.": [key]}
     by_name: dict[dns.name.Name, tuple[dns.rdata.Rdata, ...]] = {dns.name.root: (key,)}
-    discover("ark:12345/x1", trust_anchors={"ark.arpa.": [key]})
-    discover("ark:12345/x1", trust_anchors=by_text)
     discover_many(["ark:12345/x1"], trust_anchors=by_name)
     Stub.system(trust_anchors=Validator("root.key")).trusting(validator)
     return tuple(link.security for step in found.trace for link in step.links)
@@ -158,26 +144,15 @@ async def awaited() -> Discovery:
     return await discover_async("ark:12345/x1", resolver=dns.asyncresolver.Resolver())
 
 
-def many() -> Iterator[Discovery]:
-    discover_many([], nameservers=["192.0.2.1"], concurency=5)  # type: ignore[call-arg]
-    return discover_many(["ark:12345/x1", b"ark:12345/x2", Ark.parse("ark:12345/x3")], nameservers=["192.0.2.1"])
-
-
-def many_awaited() -> AsyncIterator[Discovery]:
-    return discover_many_async(["ark:12345/x1"], nameservers=["192.0.2.1"], ordered=False, rate=100.0, trust_ad=True)
-
-
 async def some() -> Discovery | None:
-    async with aclosing(discover_many_async(["ark:12345/x1"])) as stream:
+    resolver = dns.asyncresolver.Resolver()
+    stream = discover_many_async(["ark:12345/x1"], resolver=resolver, ordered=False, rate=9.0)
+    async with aclosing(stream):
         async for found in stream:
             return found
-    with closing(discover_many(["ark:12345/x1"])) as rest:
+    rest = discover_many(["ark:12345/x1"], nameservers="tls://192.0.2.1")
+    with closing(rest):
         return next(rest, None)
-
-
-def many_over_tls() -> list[AsyncIterator[Discovery]]:
-    resolver = dns.asyncresolver.Resolver()
-    return [discover_many_async([], nameservers="tls://192.0.2.1"), discover_many_async([], resolver=resolver)]
 
 
 def described() -> str | None:

@@ -13,27 +13,28 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
-from itertools import cycle
+from itertools import cycle, islice
 
 HOST = "127.0.0.1"
 PORTS = range(20000, 32000)  # Linux begins its ephemeral range at 32768 (ip_local_port_range), others at 49152
 BLOCK = 200  # ports; a test needs a dozen at a time
 
 
-class NoFreePort(Exception):
-    """All blocks are taken, or all ports of this process's block are in use."""
-
-
 def free_port(host: str = HOST) -> int:
     """A port that is free for UDP and TCP, and that no other process of tests uses."""
-    block = own_block()
-    for _ in range(BLOCK - 1):
-        port = next(block)
-        reason = _in_use(host, port)
-        if reason is None:
+    for port in islice(own_block(), BLOCK - 1):
+        with (
+            suppress(OSError),
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp,
+            socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp,
+        ):
+            tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            udp.bind((host, port))
+            tcp.bind((host, port))
             return port
-    raise NoFreePort(f"no free port among {BLOCK} from {port - port % BLOCK}: {reason}")
+    raise RuntimeError(f"no free port among {BLOCK}")
 
 
 @cache
@@ -47,19 +48,4 @@ def own_block() -> Iterator[int]:
                 continue
             holder.detach()  # the kernel closes it with the process
         return cycle(range(first + 1, first + BLOCK))
-    raise NoFreePort(f"no block of {BLOCK} ports between {PORTS.start} and {PORTS.stop}")
-
-
-def _in_use(host: str, port: int) -> OSError | None:
-    """Why a server cannot bind the port; None if it can."""
-    with (
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp,
-        socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp,
-    ):
-        tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            udp.bind((host, port))
-            tcp.bind((host, port))
-        except OSError as error:
-            return error
-    return None
+    raise RuntimeError(f"no block of {BLOCK} ports between {PORTS.start} and {PORTS.stop}")
