@@ -24,7 +24,6 @@ from click.testing import CliRunner
 
 from maptr import places
 from maptr.cli.group import main
-from maptr.cli.serve import serve
 from maptr.errors import ConfigError
 from maptr.server import control, process
 from tests.support.load import Load
@@ -134,30 +133,6 @@ def test_a_bad_zone_at_the_start_is_servfail_while_others_are_served(site: Site,
     site.write_zone("a.test", zone_text(1))
     assert run_command(site, "reload", "a.test") == (0, "zone a.test. loaded, serial 1\n", "")
     assert address_of("ns.a.test.", port) == "192.0.2.1"
-
-
-def test_start_and_reload_report_findings_as_zone_check_does(site: Site) -> None:
-    """So does --check-config; the findings are about a record or about the zone as a whole."""
-    path = site.directory / "a.test.zone"
-
-    def said(text: str, kind: str) -> str:
-        path.write_text(text)
-        result = CliRunner().invoke(main, ["zone", "check", str(path), "--origin", "a.test"])
-        (finding,) = [line for line in result.stdout.splitlines() if f": {kind}: " in line]
-        result = CliRunner().invoke(serve, ["--config", str(site.config), "--check-config"])
-        assert f"maptr: {finding}" in result.stderr.splitlines()
-        assert result.stdout == f"zone b.test. serial 1, 3 names, from {site.directory}/b.test.zone\n"
-        return finding
-
-    finding = said(zone_text(2) + "x A 1.2.3\n", "not-loaded")
-    assert finding.startswith(f"{path}:6: error: x.a.test.: not-loaded: ")
-    site.start()
-    site.server.wait_for(re.escape(f"zone a.test. not loaded, queries get SERVFAIL: {finding}") + "$")
-    for text, kind in (("@ 60 NS ns\n", "not-loaded"), ("\ufeff" + zone_text(2), "byte-order-mark")):
-        finding = said(text, kind)
-        assert finding in site.run("reload", "a.test").stderr
-        site.server.wait_for(re.escape(finding) + "$")
-        assert site.zone("a.test.")["error"] == finding
 
 
 def test_sighup_reads_the_configuration_again(site: Site) -> None:

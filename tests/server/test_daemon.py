@@ -13,8 +13,7 @@ from click.testing import CliRunner, Result
 from maptr import config as configuration
 from maptr.cli.group import main
 from maptr.cli.serve import serve
-from maptr.errors import ConfigError
-from maptr.server import process, state_folder
+from maptr.server import state_folder
 from tests.support.certificates import write_certificate
 from tests.support.peers import Maptr
 from tests.support.server_process import PATIENCE, Site, Start, address_of, zone_text
@@ -252,20 +251,6 @@ def test_sigterm_during_a_long_reload_does_not_wait_for_it(zone_file: Path) -> N
         server.wait_for("zones are read", server.hang_up())
         assert server.stop() == 0
         assert not any("reloaded" in line for line in server.lines)
-
-
-def test_signals_are_unblocked_at_the_end_of_the_context() -> None:
-    def held() -> bool:
-        return signal.SIGHUP in signal.pthread_sigmask(signal.SIG_BLOCK, ())
-
-    assert not held()
-    with process.signals_blocked():
-        assert held()
-        process.unblock_signals()
-        assert not held()
-    with pytest.raises(ConfigError), process.signals_blocked():
-        raise ConfigError("a start that fails")
-    assert not held()
 
 
 # --- a setting from earlier versions

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import resource
 import socket
-import threading
-from collections import Counter
-from collections.abc import Iterator
 
 import dns.flags
 import dns.message
@@ -20,39 +16,14 @@ import pytest
 from dnslib.server import DNSLogger, DNSServer
 
 from maptr.answer.context import Transport
-from maptr.config.model import TcpConfig
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
 from maptr.server.counters import Counters
-from maptr.server.daemon import Listeners
-from maptr.server.responder import Responder, ServerState
-from maptr.server.sockets import Sockets, open_tcp
+from maptr.server.responder import ServerState
 from maptr.server.stock_resolver import MaptrResolver
-from maptr.server.stream import TURN_SIZE
 from maptr.transfer.session import Access
 from tests.support import streams
-from tests.support.running import PATIENCE, Running, daemon_of
-
-
-@pytest.fixture(scope="module")
-def port() -> Iterator[int]:
-    with streams.serving() as daemon:
-        yield daemon.bound[0].port
-
-
-def test_udp_truncates_and_tcp_does_not(port: int) -> None:
-    query = dns.message.make_query("big.ark.arpa.", "TXT")
-    reply, used_tcp = dns.query.udp_with_fallback(query, "127.0.0.1", PATIENCE, port)
-    assert used_tcp
-    assert len(reply.answer[0]) == 250
-
-
-def test_listening_on_several_ipv4_and_ipv6_addresses() -> None:
-    with streams.serving(Address("127.0.0.1", 0), Address("::1", 0), Address("127.0.0.2", 0)) as daemon:
-        assert len(daemon.bound) == 3
-        for address in daemon.bound:
-            for ask in (dns.query.udp, dns.query.tcp):
-                assert ask(streams.QUERY, address.host, PATIENCE, address.port).answer
+from tests.support.running import PATIENCE, daemon_of
 
 
 @pytest.mark.parametrize("batched", [True, False])
@@ -180,54 +151,6 @@ def test_a_transfer_continues_with_the_old_zone_after_a_reload() -> None:
         assert records == 3004
 
 
-def test_queries_are_answered_while_a_zone_is_transferred() -> None:
-    with streams.transferring() as daemon, streams.connect(daemon.bound[0].port) as sock:
-        sock.sendall(streams.frame(dns.message.make_query("ark.arpa.", "AXFR")) * 5)
-        for _ in range(20):
-            assert dns.query.udp(streams.QUERY, "127.0.0.1", PATIENCE, daemon.bound[0].port).id == streams.QUERY.id
-
-
-class EndlessResponder(Responder):
-    """Answers with the query itself, or with endless messages, which it counts by the query's first byte."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.made: Counter[int] = Counter()
-        self.when_one_has_ten: Counter[int] | None = None
-
-    def answers(self, query: bytes, *_: object, **__: object) -> Iterator[bytes]:
-        yield query
-        while query[1]:
-            self.made[query[0]] += 1
-            if self.made[query[0]] == 10 and self.when_one_has_ten is None:
-                self.when_one_has_ten = self.made.copy()
-            yield bytes(TURN_SIZE)
-
-
-def test_transfers_of_all_listeners_progress_evenly() -> None:
-    """One transfer on the second listener progresses no faster than each of five on the first."""
-    responder, running, released = EndlessResponder(), Running(), threading.Event()
-    listeners = Listeners(responder, limits=TcpConfig(), certificate=None)
-    sockets = Sockets()
-    sockets.tcp = [open_tcp("127.0.0.1", 0) for _ in range(2)]
-    ports = [sock.getsockname()[1] for sock in sockets.tcp]
-    running.call(lambda: listeners.start(sockets))
-    with contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(streams.connect(ports[number == 5])) for number in range(6)]
-        for sock in clients:
-            sock.sendall(b"\0\x0c" + bytes(12))
-            streams.receive(sock, 14)  # now the server has the connection
-        running.call(released.wait)  # all transfers begin at the same time
-        for number, sock in enumerate(clients):
-            sock.sendall(b"\0\x0c" + bytes((number, 1)) + bytes(10))
-        released.set()
-        streams.wait_for(lambda: responder.when_one_has_ten is not None)
-    assert responder.when_one_has_ten is not None
-    assert min(responder.when_one_has_ten[number] for number in range(6)) >= 8
-    asyncio.run_coroutine_threadsafe(listeners.stop(), running.loop).result(PATIENCE)
-    running.close()
-
-
 def test_queries_sent_before_the_connection_is_accepted_are_answered() -> None:
     """The kernel receives one query, two queries and the end of the stream, or half a query before the accept."""
     with streams.listening(start=False) as server, contextlib.ExitStack() as stack:
@@ -250,25 +173,6 @@ def test_queries_sent_before_the_connection_is_accepted_are_answered() -> None:
         nothing.sendall(streams.FRAME)
         for sock in (half, one, nothing):
             assert streams.receive_message(sock).id == streams.QUERY.id
-
-
-def test_a_flood_of_connections_stays_within_the_limits() -> None:
-    """Connections over the limit per client are refused; over the total limit, the longest idle ones are closed."""
-    with streams.listening(max_connections=20, max_per_client=15) as server, contextlib.ExitStack() as stack:
-        socks = [
-            stack.enter_context(
-                socket.create_connection(("127.0.0.1", server.port), PATIENCE, (f"127.0.0.{client}", 0))
-            )
-            for client in (2, 3, 4)
-            for _ in range(30)
-        ]
-        counters = server.counters
-        streams.wait_for(lambda: counters.accepted + counters.refused == 90)
-        # 15 each. The second's close 10 of the first's; the third's close the other 5 and 10 of the second's.
-        assert (counters.accepted, counters.refused, counters.shed, counters.open) == (45, 45, 25, 20)
-        assert streams.ask(socks[60]).id == streams.QUERY.id
-        assert streams.is_closed(socks[0])
-        assert streams.is_closed(socks[-1])
 
 
 @pytest.mark.parametrize("has_idle", [False, True])
@@ -294,17 +198,3 @@ def test_connections_wait_for_a_file_descriptor(
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         assert streams.receive_message(later).id == streams.QUERY.id
     assert server.counters.shed == len(idle)
-
-
-def test_queries_are_answered_with_five_hundred_idle_connections() -> None:
-    with streams.listening(max_connections=600, max_per_client=600) as server, contextlib.ExitStack() as stack:
-        idle = [stack.enter_context(streams.connect(server.port)) for _ in range(500)]
-        for _ in range(50):
-            with streams.connect(server.port) as sock:
-                streams.ask(sock)
-        for sock in idle:
-            sock.sendall(streams.FRAME)
-        for sock in idle:
-            assert streams.receive_message(sock).id == streams.QUERY.id
-        assert server.counters.open >= 500
-    assert (server.counters.shed, server.counters.refused) == (0, 0)

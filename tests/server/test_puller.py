@@ -64,15 +64,6 @@ def test_the_serial_increases_only_if_the_table_has_changed(tmp_path: Path) -> N
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ark.arpa.zone", "maptr.toml", "naans"]
 
 
-@pytest.mark.parametrize(("style", "serials"), [("increment", (1, 2)), ("unix", (1_700_000_000, 1_700_000_001))])
-def test_serials_by_configured_style(tmp_path: Path, style: str, serials: tuple[int, int]) -> None:
-    site = Site(tmp_path, zone=f'serial = "{style}"\n', naans=TEN)
-    site.start()
-    site.write(ELEVEN)
-    outcome = site.reload()
-    assert (outcome.was, outcome.serial) == serials
-
-
 @pytest.mark.parametrize(
     ("content", "because"),
     [

@@ -14,7 +14,7 @@ import pytest
 
 from maptr.answer.context import Transport
 from maptr.server.counters import Counters
-from maptr.server.query_log import INTERVAL, MAX_LINES, LogLimit, QueryLog
+from maptr.server.query_log import INTERVAL, MAX_LINES, QueryLog
 from maptr.zone.snapshot import Snapshot
 from tests.support.caching import Clock
 from tests.support.server_process import PATIENCE, Start
@@ -27,18 +27,6 @@ def reply(rcode: int) -> bytes:
 
 def wire(name: str, rdtype: str = "A") -> bytes:
     return dns.message.make_query(name, rdtype).to_wire()
-
-
-def test_lines_beyond_the_limit_are_counted() -> None:
-    clock = Clock()
-    limit = LogLimit(30, clock)
-    assert [limit.suffix() for _ in range(37)] == [""] * 30 + [None] * 7
-    clock.now += INTERVAL - 1
-    assert limit.suffix() is None
-    clock.now += 1
-    assert [limit.suffix() for _ in range(2)] == [", and 8 more before", ""]
-    clock.now += INTERVAL
-    assert limit.suffix() == ""
 
 
 def test_forged_queries_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:

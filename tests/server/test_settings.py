@@ -22,7 +22,6 @@ from maptr.errors import ConfigError
 from maptr.server import settings
 from maptr.server.settings import Overrides
 from maptr.transfer.acl import AccessRule
-from tests.support.certificates import write_certificate
 from tests.support.server_process import PATIENCE, Site, zone_text
 
 KEY = '[[key]]\nname = "xfr"\nsecret_file = "xfr.key"\n'
@@ -141,30 +140,6 @@ def test_secrets_are_in_neither_log_nor_status(keyed: Site) -> None:
     told = "\n".join(keyed.server.lines) + keyed.run("status", "--json").stdout
     assert "c2VjcmV0" not in told
     assert "secret secret" not in told
-
-
-@pytest.mark.parametrize(("file", "text"), [("tls.crt", "no certificate"), ("tls.key", None)])
-def test_a_bad_certificate_fails_the_reload_and_is_an_alarm(site: Site, file: str, text: str | None) -> None:
-    write_certificate(site.directory)
-    site.configure(serve='tls.listen = ["127.0.0.1:0"]\ntls.certificate = "tls.crt"\ntls.key = "tls.key"')
-    site.start()
-    port = int(site.status()["listen_tls"][0].rpartition(":")[2])
-    query = dns.message.make_query("ns.a.test.", "A")
-    assert dns.query.tls(query, "127.0.0.1", PATIENCE, port, verify=False).answer
-    if text is None:
-        (site.directory / file).unlink()
-    else:
-        (site.directory / file).write_text(text)
-    result = site.run("reload")
-    assert result.exit_code == 1
-    assert "certificate not reloaded, the old one stays" in result.stderr
-    assert "zone a.test. unchanged" in result.stdout
-    assert "certificate" in str(site.status()["alarms"])
-    assert dns.query.tls(query, "127.0.0.1", PATIENCE, port, verify=False).answer
-    write_certificate(site.directory)
-    assert site.run("reload").exit_code == 0
-    site.server.wait_for(f"certificate reloaded from {site.directory}/tls.crt")
-    assert site.status()["alarms"] == []
 
 
 # --- without a server process

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import resource
 import shlex
@@ -89,30 +88,6 @@ print("answered")
 """
 
 # Queries of a client, mixed with forged ones from port 0 and from the server's own address; then a forged response.
-FORGE = """
-import socket, struct, sys
-import dns.message
-port = int(sys.argv[1])
-query = dns.message.make_query("12345.ark.arpa", "NAPTR").to_wire()
-local = socket.inet_aton("127.0.0.1")
-raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
-client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-client.connect(("127.0.0.1", port))
-client.settimeout(20)
-def send(source, octets):
-    size = 8 + len(octets)
-    head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + size, 0, 0, 64, 17, 0, local, local)
-    raw.sendto(head + struct.pack("!4H", source, port, size, 0) + octets, ("127.0.0.1", 0))
-for _ in range(50):
-    for octets in (query, query[:13], b"", bytes(2000)):
-        send(0, octets)
-        send(port, octets)
-    client.send(query)
-    assert len(client.recv(4096)) > 200
-client.send(query[:2] + b"\\x80\\0" + query[4:])
-client.send(query)
-client.recv(4096)
-"""
 
 
 class Namespaced(Maptr):
@@ -154,17 +129,6 @@ def test_the_error_for_a_missing_interface(network: Network) -> None:
     assert server.process.wait(PATIENCE) == 1
 
 
-def test_a_removed_address_works_again_once_it_is_added(network: Network) -> None:
-    network.cable()
-    network.ip("addr add 192.0.2.1/24 dev va")
-    server = serve(network, "--listen", "192.0.2.1:0")
-    assert answered(network, server, "192.0.2.1")
-    network.ip("addr del 192.0.2.1/24 dev va", "link del va")
-    network.cable()
-    network.ip("addr add 192.0.2.1/24 dev va")
-    assert answered(network, server, "192.0.2.1")
-
-
 def test_an_address_added_later_with_ip_nonlocal_bind(network: Network) -> None:
     network.cable()
     early = serve(network, "--listen", "192.0.2.1:5300")
@@ -174,16 +138,6 @@ def test_an_address_added_later_with_ip_nonlocal_bind(network: Network) -> None:
     server = serve(network, "--listen", "192.0.2.1:0")
     network.ip("addr add 192.0.2.1/24 dev va")
     assert answered(network, server, "192.0.2.1")
-
-
-def test_forged_queries_do_not_start_a_loop(network: Network, tmp_path: Path) -> None:
-    control = str(tmp_path / "control")
-    server = serve(network, "--listen", "127.0.0.1:0", "--control", control)
-    network.run(sys.executable, "-c", FORGE, port_of(server))
-    status = json.loads(network.run(sys.executable, "-m", "maptr", "status", "--json", "--control", control))
-    # Three of four queries from the server's own address are answered; these responses get no response.
-    assert status["queries"]["udp"] == {"NOERROR": 151, "FORMERR": 200, "dropped": 251}
-    assert status["batches"]["lost"] == 150
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])

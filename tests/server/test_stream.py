@@ -90,6 +90,21 @@ def test_messages_are_made_only_as_the_client_reads() -> None:
         assert least <= len(writes(talking(made, talk))) == made.taken <= most
 
 
+def test_the_responses_of_all_connections_progress_evenly() -> None:
+    async def run() -> None:
+        connections = Connections(TcpConfig(), Counters())
+        streams = [Stream(each, connections) for each in responses]
+        for stream in streams:
+            stream.connection_made(transport_of_test())
+            stream.data_received(QUERY)
+        while responses[0].taken < 20:
+            await asyncio.sleep(0)
+        assert max(each.taken for each in responses) - min(each.taken for each in responses) <= 1
+
+    responses = [Messages() for _ in range(6)]
+    asyncio.run(run())
+
+
 def test_no_more_messages_are_made_for_a_closed_connection() -> None:
     def talk(stream: Stream, transport: Mock) -> None:
         stream.data_received(QUERY)
