@@ -28,8 +28,7 @@ from maptr.config import Config, ZoneConfig
 from maptr.config.model import CatalogConfig
 from maptr.errors import JournalError
 from maptr.files import keep, name_for
-from maptr.protocol.address import Address
-from maptr.protocol.names import Labels, to_text
+from maptr.protocol.names import Labels, read_name, to_text
 from maptr.protocol.numbers import (
     AA,
     HEADER_SIZE,
@@ -51,6 +50,7 @@ from maptr.transfer.catalog import catalog_zone
 from maptr.transfer.journal import MAX_BYTES, Journal, decode, describe, encode
 from maptr.transfer.session import Access, Catalog
 from maptr.zone.diff import ZoneDiff
+from maptr.zone.rrset import RRset
 from maptr.zone.snapshot import Snapshot, ZoneView
 
 log = logging.getLogger("maptr.serve")
@@ -286,12 +286,12 @@ class SecondaryMonitor:
             started = clock()
             try:
                 async with self._slots:
-                    exchange = _Exchange(make_notify(view, secrets.randbits(16)), key, self._clock)
-                    rcode = read_response(exchange.request, await exchange.by_udp(target.address, timeout))
+                    request = make_request(view.origin, view.soa)
+                    rcode = read_response(request, await _exchange(request, target, key, self._clock, timeout))
             except TimeoutError:
                 continue
-            except OSError as error:
-                reason = error.strerror or str(error)
+            except (OSError, EOFError) as error:
+                reason = getattr(error, "strerror", None) or str(error)
             else:
                 if rcode == NOERROR:
                     self._note(place, notify=NotifyState.DONE, since=self._clock(), acknowledged=view.serial)
@@ -314,7 +314,9 @@ class SecondaryMonitor:
             await asyncio.sleep(pause)
             async with self._slots:
                 try:
-                    found: int | str = read_serial(await self._query(*place, key))
+                    request = make_request(place[0])
+                    response = await _exchange(request, place[1], key, self._clock, self._timeout)
+                    found: int | str = read_serial(response)
                 except TimeoutError:
                     found = "no answer"
                 except (OSError, EOFError) as error:
@@ -325,12 +327,6 @@ class SecondaryMonitor:
                 self._note(place, error=found)
             pause = IF_SAME if found == serial else self._if_different
 
-    async def _query(self, origin: Labels, target: NotifyTarget, key: TsigKey | None) -> bytes:
-        """Send an SOA query and return the response. Raises OSError, TimeoutError and EOFError."""
-        exchange = _Exchange(make_soa_query(origin, secrets.randbits(16)), key, self._clock)
-        response = await exchange.by_udp(target.address, self._timeout)
-        return await exchange.by_tcp(target.address, self._timeout) if response[2] << 8 & TC else response
-
 
 def _restart(tasks: Tasks, place: Place, work: Coroutine[None, None, None]) -> None:
     if place in tasks:
@@ -338,84 +334,62 @@ def _restart(tasks: Tasks, place: Place, work: Coroutine[None, None, None]) -> N
     tasks[place] = asyncio.get_running_loop().create_task(work)
 
 
-class _Exchange:
-    """A request, signed if there is a key, and the exchange with a server over UDP or TCP."""
+async def _exchange(request: bytes, target: NotifyTarget, key: TsigKey | None, clock: Clock, timeout: float) -> bytes:
+    """Return the response over UDP, or over TCP if that is truncated. Signs the request if there is a key.
 
-    def __init__(self, request: bytes, key: TsigKey | None, clock: Clock) -> None:
-        self.request = self._packet = request
-        self._signer = None
-        self._clock = clock
-        if key is not None:
-            self._packet, self._signer = tsig.sign_query(request, key, int(clock()))
+    ``timeout`` is for each of the two. Raises OSError, TimeoutError and EOFError.
+    """
+    packet, signer = (request, None) if key is None else tsig.sign_query(request, key, int(clock()))
 
-    def _fits(self, response: bytes) -> bool:
-        return read_response(self.request, response) is not None and (
-            self._signer is None or tsig.check_reply(response, self._signer, int(self._clock()))
+    def fits(response: bytes) -> bool:
+        return read_response(request, response) is not None and (
+            signer is None or tsig.check_reply(response, signer, int(clock()))
         )
 
-    async def by_udp(self, address: Address, timeout: float) -> bytes:
-        """Return the response over UDP. Raises OSError and TimeoutError."""
-        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-        with socket.socket(family, socket.SOCK_DGRAM) as sock:
-            sock.setblocking(False)
-            sock.connect(address)
-            sock.send(self._packet)
-            async with asyncio.timeout(timeout):
-                while not self._fits(response := await asyncio.get_running_loop().sock_recv(sock, MAX_MESSAGE)):
-                    await asyncio.sleep(0)  # a flood of packets must not block the event loop
-            return response
-
-    async def by_tcp(self, address: Address, timeout: float) -> bytes:
-        """Return the response over TCP. Raises OSError, TimeoutError and EOFError."""
+    family = socket.AF_INET6 if ":" in target.address.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as sock:
+        sock.setblocking(False)
+        sock.connect(target.address)
+        sock.send(packet)
         async with asyncio.timeout(timeout):
-            reader, writer = await asyncio.open_connection(address.host, address.port)
-            try:
-                writer.write(len(self._packet).to_bytes(2, "big") + self._packet)
-                response = await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big"))
-            finally:
-                writer.close()
-        if not self._fits(response):
-            raise EOFError("a TCP response to another query, or without a valid signature")
+            while not fits(response := await asyncio.get_running_loop().sock_recv(sock, MAX_MESSAGE)):
+                await asyncio.sleep(0)  # a flood of packets must not block the event loop
+    if not response[2] << 8 & TC:
         return response
+    async with asyncio.timeout(timeout):
+        reader, writer = await asyncio.open_connection(*target.address)
+        try:
+            writer.write(len(packet).to_bytes(2, "big") + packet)
+            response = await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big"))
+        finally:
+            writer.close()
+    if not fits(response):
+        raise EOFError("a TCP response to another query, or without a valid signature")
+    return response
 
 
 # ---- the messages
 
 
-def make_notify(view: ZoneView, message_id: int) -> bytes:
-    """Return a NOTIFY with AA set and the SOA record as a hint (RFC 1996 3.7)."""
+def make_request(origin: Labels, soa: RRset | None = None) -> bytes:
+    """Return an SOA query without recursion; with ``soa``, a NOTIFY with AA set and this hint (RFC 1996 3.7)."""
     buffer = MessageBuffer()
-    DNSHeader(message_id, NOTIFY << 11 | AA, 1, 1).pack(buffer)
-    buffer.put_question(DNSQuestion(DNSLabel(view.origin), SOA, IN), len(view.origin))
-    buffer.put_rrset(view.soa, MAX_MESSAGE)
+    DNSHeader(secrets.randbits(16), NOTIFY << 11 | AA if soa else 0, 1, bool(soa)).pack(buffer)
+    buffer.put_question(DNSQuestion(DNSLabel(origin), SOA, IN), len(origin))
+    if soa:
+        buffer.put_rrset(soa, MAX_MESSAGE)
     return bytes(buffer.data)
 
 
 def read_response(request: bytes, packet: bytes) -> int | None:
     """Return the rcode if the packet is the response to the request, otherwise None."""
-    if len(packet) < HEADER_SIZE or packet[:2] != request[:2]:
-        return None
-    response, asked = Message.parse_header(packet), Message.parse_header(request)
-    if not response.header.qr or response.header.opcode != asked.header.opcode:
-        return None
-    try:
-        response.parse_question()
-        asked.parse_question()
-    except DNSError:
+    end = read_name(request, HEADER_SIZE)[1] + 4
+    if len(packet) < HEADER_SIZE or packet[:2] != request[:2] or (packet[2] ^ request[2]) & 0xF8 != 0x80:
         return None
     # An error response may have no question, such as BIND's FORMERR.
-    if response.questions and response.questions[0].qname != asked.questions[0].qname:
+    if packet[4:6] != b"\0\0" and packet[HEADER_SIZE:end] != request[HEADER_SIZE:end]:
         return None
-    rcode: int = response.header.rcode
-    return rcode
-
-
-def make_soa_query(origin: Labels, message_id: int) -> bytes:
-    """Return a query for a zone's SOA record, without recursion."""
-    buffer = MessageBuffer()
-    DNSHeader(message_id, 0, 1).pack(buffer)
-    buffer.put_question(DNSQuestion(DNSLabel(origin), SOA, IN), len(origin))
-    return bytes(buffer.data)
+    return packet[3] & RCODE_BITS
 
 
 def read_serial(response: bytes) -> int | str:
