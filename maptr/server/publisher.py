@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from maptr.server import process, settings, signer, state_folder, status
 from maptr.server.primary import SecondaryMonitor, access_of
 from maptr.server.process import in_thread
 from maptr.server.responder import Responder, ServerState
-from maptr.server.state import NEVER_SIGNED, Clock, Served, ZoneResult, ZoneState
+from maptr.server.state import Clock, Served, SigningState, ZoneResult, ZoneState
 from maptr.server.stream import Certificate
 from maptr.server.zone_file import candidate, read_checked
 from maptr.zone.diff import Published, choose_serial, decide, stripped
@@ -59,12 +60,9 @@ def publish(
     for zone in zones:
         known = current.states.get(zone.name, ZoneState(zone))
         state = known._replace(zone=zone)
-        if zone.keys is None:
-            state = state._replace(signed=None)
-        elif (zone.keys, zone.signing) != (known.zone.keys, known.zone.signing):
+        if (zone.keys, zone.signing) != (known.zone.keys, known.zone.signing):
             # The signatures do not fit the new keys or policy.
-            unsigned = None if known.signed is None else known.signed.unsigned
-            state = state._replace(signed=NEVER_SIGNED._replace(unsigned=unsigned))
+            state = state._replace(signed=SigningState(known.signed.unsigned if zone.keys else None))
         if only is None or only == zone.name:
             state, result = _publish(state, clock(), force, starting)
             results.append(result)
@@ -80,7 +78,7 @@ def sign_again(current: Served, *, clock: Clock) -> tuple[Served, list[ZoneResul
     for origin, state in current.states.items():
         if not signer.is_due(state, clock()):
             continue
-        pending = state.signed.pending if state.signed is not None else None
+        pending = state.signed.pending
         unsigned = pending or state.unsigned_view()
         if unsigned is not None:  # without it, no file has been valid yet, and the next reload signs the zone
             states[origin], result = _sign(state, unsigned, clock(), state.warnings, changed=pending is not None)
@@ -109,11 +107,14 @@ def _publish(state: ZoneState, now: float, force: bool, starting: bool) -> tuple
         with candidate(zone, now, starting=starting) as (reading, left_out):
             checked = read_checked(reading)
             view = checked.view if zone.keys is None else stripped(checked.view)
-            view = _numbered(zone, view, old, now)
+            chosen = None if zone.serial == "file" else zone.state  # the folder for a serial that the server chooses
+            if chosen is not None:
+                published = state_folder.read_serial(chosen, zone.name) if old is None else Published.of(old)
+                view = choose_serial(view, published, zone.serial, now)
             if old is not None:
                 view = decide(old, view, zone.max_shrink, force=force)
-            if view is not old:
-                _record(zone, view, starting=starting)
+            if chosen is not None and view is not old:
+                _record(chosen, view, starting=starting)
     except (ZoneError, OSError) as error:
         reason = text_of(error)
         if served is None:
@@ -127,9 +128,8 @@ def _publish(state: ZoneState, now: float, force: bool, starting: bool) -> tuple
     warnings = checked.warnings[:MAX_WARNINGS] + ((f"and {more} more findings",) if more > 0 else ())
     for warning in warnings if view is not old else ():
         log.warning("zone %s: %s", name, warning)
-    # The operator may have removed the cause of an earlier failure.
-    failed_to_sign = state.signed is not None and bool(state.signed.error)
-    if zone.keys is not None and (view is not old or failed_to_sign or signer.is_due(state, now)):
+    # The operator may have removed the cause of an earlier failure to sign.
+    if zone.keys is not None and (view is not old or state.signed.error or signer.is_due(state, now)):
         return _sign(state, view, now, warnings, changed=view is not old)
     if view is old and served is not None:
         return state, ZoneResult(name, "unchanged", served.serial, served.serial)
@@ -163,30 +163,17 @@ def _serve(state: ZoneState, view: ZoneView, now: float, warnings: tuple[str, ..
     return state, ZoneResult(name, result, view.serial, was, "", warnings)
 
 
-def _numbered(zone: ZoneConfig, new: ZoneView, old: ZoneView | None, now: float) -> ZoneView:
-    """Return the new version with the serial under which it is published. Raises ZoneError and OSError."""
-    if zone.serial == "file" or zone.state is None:
-        return new
-    published = Published.of(old) if old is not None else state_folder.read_serial(zone.state, zone.name)
-    return choose_serial(new, published, zone.serial, now)
-
-
-def _record(zone: ZoneConfig, view: ZoneView, *, starting: bool) -> None:
+def _record(folder: Path, view: ZoneView, *, starting: bool) -> None:
     """Store a serial that the server chose. Raises OSError; at the start, it is logged, and the zone is served."""
-    if zone.serial == "file" or zone.state is None:
-        return
     try:
-        state_folder.write_serial(zone.state, zone.name, Published.of(view))
+        state_folder.write_serial(folder, view.origin, Published.of(view))
     except OSError as error:
         if not starting:
             raise
-        log.error("zone %s: its serial cannot be kept for the next start: %s", to_text(zone.name), reason_of(error))
+        log.error("zone %s: its serial cannot be kept for the next start: %s", to_text(view.origin), reason_of(error))
 
 
 # ---- reloads
-
-
-_Next = tuple[Config, Context, Served, list[ZoneResult]]  # what a reload has read, and the result for each zone
 
 
 class Reloader:
@@ -249,9 +236,9 @@ class Reloader:
             process.notify(process.reloading())
             try:
                 # In a thread, because parsing takes far longer than a query may wait.
-                following = await in_thread(lambda: self._read(zone, force))
-                reply: dict[str, Any] = {"zones": [result.to_dict() for result in following[-1]]}
-                await self._adopt(following)
+                config, context, served, results = await in_thread(lambda: self._read(zone, force))
+                reply: dict[str, Any] = {"zones": [result.to_dict() for result in results]}
+                await self._adopt(config, context, served, results)
                 if zone is None:
                     await self._read_certificate(reply)
             except (ConfigError, OSError) as error:
@@ -277,7 +264,7 @@ class Reloader:
             self.puller = Puller(lambda: self.config, self.reload_now, clock=self._clock)
             self._tasks.append(asyncio.get_running_loop().create_task(self.puller.run()))
 
-    def _read(self, zone: str | None, force: bool) -> _Next:
+    def _read(self, zone: str | None, force: bool) -> tuple[Config, Context, Served, list[ZoneResult]]:
         """Read one zone, or the configuration and all zones. Raises ConfigError; OSError for the configuration file."""
         config, context, only = self.config, self._responder.context, None
         if zone is not None:
@@ -295,7 +282,7 @@ class Reloader:
             if any(zone.keys for zone in self.served.zones):
                 served, results = await in_thread(lambda: sign_again(self.served, clock=self._clock))
                 if results:
-                    await self._adopt((self.config, self._responder.context, served, results))
+                    await self._adopt(self.config, self._responder.context, served, results)
 
     async def _read_certificate(self, reply: dict[str, Any]) -> None:
         if self._certificate is None:
@@ -304,9 +291,8 @@ class Reloader:
         if self.certificate_error:
             reply["error"] = f"certificate not reloaded, the old one stays: {self.certificate_error}"
 
-    async def _adopt(self, following: _Next) -> None:
+    async def _adopt(self, config: Config, context: Context, served: Served, results: list[ZoneResult]) -> None:
         """Serve what a reload has read, then log it and notify secondaries. Raises ConfigError."""
-        config, context, served, results = following
         before = self._responder.state
 
         def make() -> ServerState:

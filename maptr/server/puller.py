@@ -86,7 +86,7 @@ class PullState:
 class Puller:
     """Keeps the table of the current configuration up to date. ``run`` runs until it is cancelled."""
 
-    def __init__(self, config: Callable[[], Config | None], publish: Publish, *, clock: Clock) -> None:
+    def __init__(self, config: Callable[[], Config], publish: Publish, *, clock: Clock) -> None:
         self.state = PullState()
         self._config = config
         self._publish = publish
@@ -117,7 +117,7 @@ class Puller:
 
     async def pull_now(self) -> None:
         config = self._config()
-        if config is None or config.table.file is None:
+        if config.table.file is None:
             self.state = PullState()
             return
         table, file = config.table, config.table.file
@@ -134,17 +134,14 @@ class Puller:
 
     def pause(self) -> float:
         """Return the seconds until the next pull, with a random variation; fewer after a failure."""
-        config = self._config()
-        every = float(config.table.every if config is not None else 3600)
+        every = float(self._config().table.every)
         if self.state.failures:
             every = min(every, FIRST_RETRY * 2.0 ** min(self.state.failures - 1, 16))
         return jittered(every, random.uniform)
 
     def _zones(self, table: Path | None) -> list[str]:
         """Return the zones that are built from this table, or, with None, from any table that exists."""
-        config = self._config()
-        zones = config.zones if config is not None else ()
-        tables = {zone.name: zone.table for zone in zones if table in (None, zone.table)}
+        tables = {zone.name: zone.table for zone in self._config().zones if table in (None, zone.table)}
         return [to_text(name) for name, built_from in tables.items() if built_from is not None and built_from.exists()]
 
     # ---- pulling
@@ -202,7 +199,7 @@ class Puller:
     def describe(self) -> dict[str, Any] | None:
         """Return the state as plain values for JSON; None if no table is pulled or compared with servers."""
         config = self._config()
-        if config is None or not (config.table.url or config.table.drift):
+        if not (config.table.url or config.table.drift):
             return None
         state = self.state
         return {

@@ -16,16 +16,13 @@ from maptr.dnssec.expiry import Validity, signature_state
 from maptr.errors import reason_of
 from maptr.protocol.names import to_text
 from maptr.server import state_folder
-from maptr.server.state import NEVER_SIGNED, KeyFiles, SigningState, ZoneState, expiring
+from maptr.server.state import RETRY, KeyFiles, SigningState, ZoneState, expiring
 from maptr.server.status import time_text
 from maptr.zone.snapshot import ZoneView
 
 log = logging.getLogger("maptr.serve")
 
 CHECK_INTERVAL = 5.0  # seconds between two checks for changed keys and due signatures
-# Seconds until a failed signing is retried, doubled each time. Changed keys cause a retry at once.
-RETRY_FIRST = 60
-RETRY_LAST = 3600
 
 
 def key_files(folder: Path) -> KeyFiles:
@@ -42,14 +39,14 @@ def key_files(folder: Path) -> KeyFiles:
 
 
 def is_due(state: ZoneState, now: float) -> bool:
-    keys, signed = state.zone.keys, state.signed or NEVER_SIGNED
+    keys, signed = state.zone.keys, state.signed
     if keys is None or (state.view is None and signed.pending is None):
         return False
     return signed.is_due(key_files(keys), now)
 
 
 def sign(
-    zone: ZoneConfig, unsigned: ZoneView, served: ZoneView | None, before: SigningState | None, now: float
+    zone: ZoneConfig, unsigned: ZoneView, served: ZoneView | None, before: SigningState, now: float
 ) -> tuple[ZoneView | None, SigningState]:
     """Return the version to serve, newly signed or ``served`` if that is still valid, and the signing state.
 
@@ -58,10 +55,10 @@ def sign(
     """
     assert zone.keys is not None  # noqa: S101 - only signed zones are passed
     assert zone.state is not None  # noqa: S101 - the configuration requires it
-    name, old, before = to_text(zone.name), served, before or NEVER_SIGNED
+    name, old = to_text(zone.name), served
     keys = key_files(zone.keys)  # before the keys are read, so that the next check notices a change in between
     if served is None and (kept := state_folder.read_signed(zone.state, zone.name)) is not None:
-        old, before = kept.view, before._replace(unsigned=kept.unsigned)
+        old, before = kept[0], before._replace(unsigned=kept[1])
     try:
         view = _renew(zone, zone.keys, zone.state, unsigned, old, now)
     except (OSError, ValueError, KeyError, dns.exception.DNSException) as error:  # a SigningError is a DNSException
@@ -73,10 +70,9 @@ def sign(
             log.info("zone %s signed, serial %d, until %s", name, view.serial, time_text(validity.expires))
         due = validity.expires - zone.signing.refresh
         return view, SigningState(unsigned.serial, validity.begins, due, keys)
-    pause = min(2 * before.pause, RETRY_LAST) or RETRY_FIRST
     stays = "queries get SERVFAIL" if old is None else f"serial {old.serial} stays"
-    log.error("zone %s not signed, %s, next try in %d s: %s", name, stays, pause, reason)
-    return old, before._replace(key_files=keys, pending=unsigned, error=reason, failed_at=now, pause=pause)
+    log.error("zone %s not signed, %s, next try in %d s: %s", name, stays, RETRY, reason)
+    return old, before._replace(key_files=keys, pending=unsigned, error=reason, failed_at=now)
 
 
 def check(keys: Path) -> None:

@@ -15,6 +15,8 @@ from maptr.zone.diff import stripped
 from maptr.zone.lint import LeftOut
 from maptr.zone.snapshot import Snapshot, ZoneView
 
+RETRY = 300  # seconds until a failed signing is retried; changed keys cause a retry at once
+
 Clock = Callable[[], float]  # seconds since 1970
 KeyFiles = tuple[tuple[str, int, int, int, int], ...]  # the files of a key folder: name, mode, owner, inode, time
 
@@ -32,8 +34,7 @@ class SigningState(NamedTuple):
 
     ``unsigned`` is the serial of the zone file from which the served version was made, None if the server did not sign
     it. The signatures are valid from ``begins``, and are renewed at ``due``. ``pending`` is an accepted version that
-    could not be signed. ``error`` is the reason of the last failure, "" after a success; ``pause`` is the number of
-    seconds until the next attempt.
+    could not be signed. ``error`` is the reason of the last failure, "" after a success.
     """
 
     unsigned: int | None = None
@@ -43,12 +44,11 @@ class SigningState(NamedTuple):
     pending: ZoneView | None = None
     error: str = ""
     failed_at: float | None = None
-    pause: int = 0
 
     @property
     def retry_at(self) -> float | None:
         """The time of the next attempt after a failure; None after a success."""
-        return (self.failed_at or 0.0) + self.pause if self.error else None
+        return (self.failed_at or 0.0) + RETRY if self.error else None
 
     def is_due(self, key_files: KeyFiles, now: float) -> bool:
         """Return whether to sign now: the keys have changed, the signatures are due, or a retry is due."""
@@ -56,19 +56,16 @@ class SigningState(NamedTuple):
             return True
         if (retry_at := self.retry_at) is not None:
             # A time before the failure means that the clock was set back.
-            return not retry_at - self.pause <= now < retry_at
+            return not retry_at - RETRY <= now < retry_at
         return not self.begins <= now < self.due  # a time before ``begins`` also means that the clock was set back
-
-
-NEVER_SIGNED = SigningState()
 
 
 class ZoneState(NamedTuple):
     """The current state of one zone. Times are in seconds since 1970.
 
     ``view`` is None if the zone was never loaded, so that its queries get SERVFAIL. ``error`` is the reason why the
-    last file was refused, "" if it was accepted. ``validity`` is the period of the view's signatures. ``signed`` is
-    None for zones that the server does not sign, ``left_out`` is None for zones that are not built from a table.
+    last file was refused, "" if it was accepted. ``validity`` is the period of the view's signatures. ``left_out`` is
+    None for zones that are not built from a table.
     """
 
     zone: ZoneConfig
@@ -79,7 +76,7 @@ class ZoneState(NamedTuple):
     failed_at: float | None = None
     warnings: tuple[str, ...] = ()
     validity: Validity | None = None
-    signed: SigningState | None = None
+    signed: SigningState = SigningState()
     left_out: LeftOut | None = None
 
     def serving(self, view: ZoneView, now: float) -> ZoneState:
@@ -95,7 +92,7 @@ class ZoneState(NamedTuple):
         """Return the served version as in its file: without the server's signatures, and with the file's serial."""
         if self.view is None or self.zone.keys is None:
             return self.view
-        return stripped(self.view, None if self.signed is None else self.signed.unsigned)
+        return stripped(self.view, self.signed.unsigned)
 
 
 class ZoneResult(NamedTuple):

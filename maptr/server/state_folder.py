@@ -14,7 +14,6 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 import dns.exception
 
@@ -93,13 +92,6 @@ def write_serial(folder: Path, origin: Labels, published: Published) -> None:
     _write(folder / (name_for(origin) + SERIAL_SUFFIX), json.dumps(record).encode())
 
 
-class SignedZone(NamedTuple):
-    """A signed zone, and the serial of its unsigned zone file."""
-
-    view: ZoneView
-    unsigned: int
-
-
 def signed_path(folder: Path, origin: Labels) -> Path:
     """Return the path of a zone's signed version.
 
@@ -108,15 +100,18 @@ def signed_path(folder: Path, origin: Labels) -> Path:
     return folder / (name_for(origin) + SIGNED_SUFFIX)
 
 
-def read_signed(folder: Path, origin: Labels) -> SignedZone | None:
-    """Return the last signed version; None if there is none. If it is unusable, log why, and return None."""
+def read_signed(folder: Path, origin: Labels) -> tuple[ZoneView, int] | None:
+    """Return the last signed version, and the serial of its unsigned zone file; None if there is none.
+
+    If it is unusable, log why, and return None.
+    """
     path = signed_path(folder, origin)
     try:
         head, _, text = path.read_bytes().decode().partition("\n")
         match = _SIGNED_HEAD.fullmatch(head)
         if match is None or match["digest"] != _digest(text, int(match["serial"])):
             raise ValueError("is damaged: its checksum is wrong")
-        return SignedZone(read_zone_file(text.encode(), origin, path).view, int(match["serial"]))
+        return read_zone_file(text.encode(), origin, path).view, int(match["serial"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, dns.exception.DNSException) as error:

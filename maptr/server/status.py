@@ -27,7 +27,7 @@ ALARM_INTERVAL = 86400.0  # seconds between two log lines about an alarm
 def zone_alarms(state: ZoneState, now: float) -> Iterator[str]:
     """Yield the alarms of one zone for the operator."""
     name = to_text(state.zone.name)
-    signing_error = "" if state.signed is None else state.signed.error
+    signing_error = state.signed.error
     if state.view is None:
         yield f"zone {name} is not loaded, queries get SERVFAIL: {state.error or f'not signed: {signing_error}'}"
     elif state.error:
@@ -83,7 +83,7 @@ def describe_secondary(state: ZoneState, now: float, target: NotifyTarget, known
 
 def _signing(state: ZoneState) -> dict[str, Any] | None:
     signed = state.signed
-    if state.zone.keys is None or signed is None:
+    if state.zone.keys is None:
         return None
     return {
         "keys": str(state.zone.keys),
