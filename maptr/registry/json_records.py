@@ -14,8 +14,9 @@ maptr's own format: an entry that does not fit version 1 (several NMAs, or an NM
 an additional member, ``nmas``, a list of ``{where, target, acronym}``, which other readers ignore. Extra fields of
 another format whose names have a meaning here are written into the member ``more``.
 
-Only the key and the target can make a record bad. Any other member may have any type: a value that is not text is kept
-in ``Entry.extra``, under the name of its object, and written back in its place.
+Any member except the key and the target may have any type: a value that is not text is kept in ``Entry.extra``, under
+the name of its object, and written back, there or in ``more``. A record that is not I-JSON (RFC 7493) is bad: it has a
+repeated name, half a character, or a number that JSON does not have.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, astuple
 from types import NoneType
 from typing import Any
@@ -38,7 +39,6 @@ MAX_VALUES = 4_000_000  # values of one text, each some 100 bytes of memory; the
 
 _RTYPE = {False: "PublicNAAN", True: "PublicNAANShoulder"}
 _KNOWN = frozenset({"what", "naan", "shoulder", "where", "target", "when", "who", "na_policy", "nmas", "more"})
-_NEEDED = ("what", "naan", "shoulder", "target", "nmas")  # to resolve an ARK; without a target also where
 _WHO = ("name", "name_native", "acronym")
 _POLICY = ("orgtype", "policy", "tenure", "policy_url")
 _PARTS = {"who": frozenset(_WHO), "na_policy": frozenset(_POLICY), "target": frozenset({"url"})}
@@ -134,22 +134,19 @@ def read_record(record: Any, *, is_sound: bool = False) -> Entry:
     """Read one record. Raises ValueError with the reason if it is bad. ``is_sound`` means that it has no ``flaw``."""
     if not isinstance(record, dict):
         raise ValueError("not an object")
-    whole = record
-    if not is_sound and flaw(record) is not None:
-        if reason := _flaw_of_needed(record):
-            raise ValueError(reason)
-        whole = kept(record)
-    naan, shoulder = _key(whole)
-    who, policy = (_part(whole, part) for part in ("who", "na_policy"))
-    when = whole.get("when" if whole.get("when") is not None else "date_created")
+    if not is_sound and (reason := flaw(record)):
+        raise ValueError(reason)
+    naan, shoulder = _key(record)
+    who, policy = (_part(record, part) for part in ("who", "na_policy"))
+    when = record.get("when" if record.get("when") is not None else "date_created")
     return Entry(
         naan,
         shoulder,
-        nmas=_nmas(whole),
+        nmas=_nmas(record),
         who=Who(_text(who.get("name")) or "", _text(who.get("name_native")), _text(who.get("acronym"))),
         when=_as_text(when),
         policy=NaanPolicy(*(_text(policy.get(key)) for key in _POLICY)),
-        extra=_extra(whole, bool(shoulder)),
+        extra=_extra(record, bool(shoulder)),
     )
 
 
@@ -170,13 +167,10 @@ def write_record(entry: Entry) -> dict[str, Any]:
         "who": asdict(entry.who),
         "na_policy": dict(zip(_POLICY, astuple(entry.policy), strict=True)),
     }
-    is_empty = {"when": not entry.when, "where": first is not None and first.target and not first.where}
-    is_empty |= {"who": entry.who == Who(""), "na_policy": entry.policy == NaanPolicy()}
-    for name, value in entry.extra.items():
-        if name in _PARTS and isinstance(value, dict) and _odd(name, value) == value:
+    for name in _PARTS:
+        value = extra.get(name)
+        if isinstance(value, dict) and _odd(name, value) == value:
             members[name] |= extra.pop(name)
-        elif is_empty.get(name) and not isinstance(value, _TYPES[name]):
-            members[name] = extra.pop(name)
     members["target"] = members["target"] or None
     rtype = _RTYPE[bool(entry.shoulder)]
     more = {name: extra.pop(name) for name in list(extra) if name in _KNOWN or (name, extra[name]) == ("rtype", rtype)}
@@ -191,27 +185,6 @@ def write_record(entry: Entry) -> dict[str, Any]:
     if len(entry.nmas) > 1 or any(nma.acronym for nma in entry.nmas):
         found["nmas"] = [{"where": nma.where, "target": _target(nma), "acronym": nma.acronym} for nma in entry.nmas]
     return found | extra | {"rtype": rtype} | ({"more": more} if more else {})
-
-
-def _flaw_of_needed(record: Mapping[str, Any]) -> str | None:
-    """Return the flaw in the members that are needed to resolve an ARK."""
-    target = record.get("target")
-    needed = {key: record[key] for key in (*_NEEDED, *(() if _has_target(record) else ("where",))) if key in record}
-    if isinstance(target, dict):
-        needed["target"] = {"url": target.get("url")}  # its other members are informative
-    return flaw(needed) or _repeated(record, needed) or _repeated(target, ("url",))
-
-
-def _repeated(value: Any, needed: Iterable[str]) -> str | None:
-    names = value.names.intersection(needed) if isinstance(value, Repeated) else ()
-    return f"the name {min(names)!r} occurs twice" if names else None
-
-
-def _has_target(record: Mapping[str, Any]) -> bool:
-    """Return whether the record has a target, so that ``where`` is informative."""
-    target = record.get("target")
-    url = target.get("url") if isinstance(target, dict) else target
-    return record.get("nmas") is None and isinstance(url, str) and bool(url)
 
 
 def _part(record: Mapping[str, Any], part: str) -> dict[str, Any]:
@@ -334,20 +307,6 @@ def flaw(value: Any) -> str | None:
             return None
         level = below
     return f"nested deeper than {MAX_DEPTH}"
-
-
-def kept(value: Any, depth: int = 0) -> Any:
-    """Return the value without flaws: the last value of a repeated name, text for a number that JSON does not have,
-    U+FFFD for a lone surrogate, None for a value that is nested too deeply."""
-    if depth > MAX_DEPTH:
-        return None
-    if isinstance(value, dict):
-        return {kept(name): kept(item, depth + 1) for name, item in value.items()}
-    if isinstance(value, list):
-        return [kept(item, depth + 1) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return json.dumps(value)
-    return _SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

