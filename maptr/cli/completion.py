@@ -65,7 +65,7 @@ for kind in (Bash, Zsh, Fish):
     add_completion_class(kind)
 
 
-@command()
+@command(exits={0: "printed", 2: "bad usage, such as an unknown shell"})
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
@@ -76,11 +76,6 @@ def completion(ctx: click.Context, shell: str) -> None:
     zsh, in ~/.zshrc:    eval "$(maptr completion zsh)"
     fish, once:
         maptr completion fish > ~/.config/fish/completions/maptr.fish
-
-    \b
-    Exit codes:
-      0  printed
-      2  bad usage, such as an unknown shell
     """
     kind = get_completion_class(shell)
     assert kind is not None  # noqa: S101 - click has a class for each of SHELLS

@@ -79,7 +79,9 @@ RESOLVERS: Mapping[str, Callable[[Stub], Iterator[str]]] = {
 }
 
 
-@command()
+@command(
+    exits={0: "printed", 2: "bad usage, or the configuration or the trust anchors are bad", 8: "a file cannot be read"}
+)
 @click.argument("resolver", type=click.Choice(list(RESOLVERS)))
 @click.argument("words", nargs=-1, metavar="[@SERVER[#PORT]]...")
 @options.ORIGIN_OPTION
@@ -105,12 +107,6 @@ def config(
     \b
     Example:
       maptr config unbound @192.0.2.7 > /etc/unbound/unbound.conf.d/maptr.conf
-
-    \b
-    Exit codes:
-      0  printed
-      2  bad usage, or the configuration or the trust anchors are bad
-      8  a file cannot be read
     """
     found = options.server_config(file)
     name = names.to_text(parse_name("--origin", lookup.origin_of(origin, found))).rstrip(".")

@@ -51,7 +51,14 @@ def _zones(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
     return [name for name in zones if name.startswith(incomplete)]
 
 
-@command()
+@command(
+    exits={
+        0: "the zones are served as their files have them",
+        1: "a zone or the configuration was refused",
+        3: "the server is not running",
+        8: "the configuration cannot be read",
+    }
+)
 @click.argument("zone", required=False, shell_complete=_zones)
 @click.option(
     "--force", is_flag=True, help="Accept a zone even if it lost many of its names or its serial did not increase."
@@ -70,14 +77,6 @@ def reload(zone: str | None, force: bool, file: str | None, path: str | None, as
     Examples:
       maptr reload
       maptr reload ark.arpa
-
-    \b
-    Exit codes:
-      0  the zones are served as their files have them
-      1  a zone or the configuration was refused
-      2  bad usage
-      3  the server is not running
-      8  the configuration cannot be read
     """
     request = {"command": "reload", "zone": zone, "force": force}
     try:
@@ -107,7 +106,14 @@ def _show_outcome(outcome: dict[str, Any]) -> None:
         output.talk(f"zone {zone}: ", Painted(warning, output.DOUBTFUL))
 
 
-@command()
+@command(
+    exits={
+        0: "the server is running",
+        1: "the configuration that names the socket is bad",
+        3: "the server is not running",
+        8: "the configuration cannot be read",
+    }
+)
 @_FILE
 @_SOCKET
 @JSON_OPTION
@@ -117,14 +123,6 @@ def status(file: str | None, path: str | None, as_json: bool) -> None:
     \b
     Example:
       maptr status --config /etc/maptr/maptr.toml
-
-    \b
-    Exit codes:
-      0  the server is running
-      1  the configuration that names the socket is bad
-      2  bad usage
-      3  the server is not running
-      8  the configuration cannot be read
     """
     reply = _ask(_socket(file, path), {"command": "status"}, STATUS_SECONDS)
     if "error" in reply:

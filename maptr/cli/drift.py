@@ -33,7 +33,15 @@ MAX_CONCURRENCY = 32
 PROBE_COLORS = {ProbeResult.SILENT: output.BAD, ProbeResult.NOT_ASKED: output.DOUBTFUL}
 
 
-@command()
+@command(
+    exits={
+        0: "the table and DNS agree",
+        1: "a record differs",
+        2: "bad usage, or --html without the extra maptr[gateway]",
+        8: "FILE cannot be read or is not a registry, or the page or the history cannot be written",
+        9: "DNS did not answer for a record",
+    }
+)
 @click.argument("what", nargs=-1, metavar="[NAAN]... [@SERVER[#PORT]]")
 @options.TABLE_OPTION
 @options.ORIGIN_OPTION
@@ -74,15 +82,6 @@ def drift(
     Examples:
       maptr table drift --table natab @127.0.0.1#5300
       maptr table drift --table naans.json --history h.sqlite --html drift.html
-
-    \b
-    Exit codes:
-      0  the table and DNS agree
-      1  a record differs
-      2  bad usage, or --html without the extra maptr[gateway]
-      8  FILE cannot be read or is not a registry, or the page or the history
-         cannot be written
-      9  DNS did not answer for a record
     """
     words, servers = lookup.split_servers(what)
     if len(servers) > 1:
@@ -182,7 +181,14 @@ def _report(found: list[Drift], table: str, everything: bool, as_json: bool, sil
 # ---- probe
 
 
-@command()
+@command(
+    exits={
+        0: "all servers answer",
+        1: "some servers do not answer",
+        8: "a file cannot be read or written",
+        9: "none of several servers answers, perhaps because of the network of this machine; nothing is kept",
+    }
+)
 @click.argument("naans", nargs=-1, metavar="[NAAN]...")
 @options.TABLE_OPTION
 @click.option(
@@ -223,15 +229,6 @@ def probe(
     \b
     Example:
       maptr table probe 12345 --table naans.json
-
-    \b
-    Exit codes:
-      0  all servers answer
-      1  some servers do not answer
-      2  bad usage
-      8  a file cannot be read or written
-      9  none of several servers answers, perhaps because of the network of
-         this machine; nothing is kept
     """
     settings = lookup.read_config(config)
     named = options.find_table(file, settings)

@@ -28,7 +28,14 @@ if TYPE_CHECKING:
 PACKAGES = ("aiohttp", "jinja2", "prometheus_client")
 
 
-@command()
+@command(
+    exits={
+        0: "stopped; with --check-config: no errors",
+        1: "the configuration is bad or an address cannot be bound; with --check-config: also a bad table",
+        2: "bad usage, or the extra maptr[gateway] is not installed",
+        8: "a file cannot be read",
+    }
+)
 @click.argument("words", nargs=-1, metavar="[@SERVER[#PORT]]...")
 @click.option(
     "--listen",
@@ -60,14 +67,6 @@ def gateway(words: tuple[str, ...], listen: tuple[str, ...], check_config: bool,
 
     SIGHUP reads the configuration, the redirects of single ARKs, the certificate and the zones again; table and zones
     are also read again when their files change. SIGTERM answers the requests under way and stops.
-
-    \b
-    Exit codes:
-      0  stopped; with --check-config: no errors
-      1  the configuration is bad or an address cannot be bound; with
-         --check-config: also a bad table
-      2  bad usage, or the extra maptr[gateway] is not installed
-      8  a file cannot be read
     """
     if lacking := missing_extra():
         raise MissingExtra(lacking)

@@ -6,8 +6,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
+from inspect import cleandoc
 from io import StringIO
 from pathlib import Path
+from textwrap import fill
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -45,10 +47,16 @@ def color_option(*, hidden: bool) -> click.Option:
 
 
 class Command(click.Command):
-    """A command with ``--color``, whose help ends with the documentation page about it."""
+    """A command with ``--color``. Its help has its ``exits``, code -> meaning, and ends with its documentation page."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, *args: Any, exits: Mapping[int, str] = MappingProxyType({}), **options: Any) -> None:
         super().__init__(*args, **options)
+        if exits:
+            codes = sorted({output.EXIT_USAGE: "bad usage", **exits}.items())
+            rows = (
+                fill(f"  {code}  {why}", 76, subsequent_indent="     ", break_on_hyphens=False) for code, why in codes
+            )
+            self.help = "\n".join((cleandoc(self.help or ""), "", "\b", "Exit codes:", *rows))
         self.params.append(color_option(hidden=not isinstance(self, MainGroup)))
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -24,7 +24,13 @@ from maptr.registry.minisign import PublicKey
 from maptr.registry.pull import OFFICIAL, Demands, Pull, apply_pull, jittered, plan_pull
 
 
-@command()
+@command(
+    exits={
+        0: "nothing to change, or applied",
+        1: "the plan is not empty and was not applied, or it was refused because it removes or changes too much",
+        8: "no source has a registry, or FILE or the key cannot be read, or FILE cannot be written",
+    }
+)
 @click.argument("sources", nargs=-1, metavar="[URL|FILE]...", type=options.PATH)
 @click.option(
     "--table",
@@ -87,15 +93,6 @@ def pull(
       maptr table pull https://one.example/naans https://two.example/naans \\
           --table natab --apply --every 1h
       maptr table pull https://one.example/naans --public-key registry.pub
-
-    \b
-    Exit codes:
-      0  nothing to change, or applied
-      1  the plan is not empty and was not applied, or it was refused because
-         it removes or changes too much
-      2  bad usage
-      8  no source has a registry, or FILE or the key cannot be read, or FILE
-         cannot be written
     """
     if every is not None and not act:
         raise click.UsageError("--every needs --apply")

@@ -58,7 +58,13 @@ def _key(text: str) -> KeyConfig:
     return KeyConfig(read_key_name(name), read_algorithm(algorithm), read_tsig_secret(secret))
 
 
-@command()
+@command(
+    exits={
+        0: "stopped; with --check-config: no errors",
+        1: "the configuration is bad or an address cannot be bound; with --check-config: also a bad zone",
+        8: "a file cannot be read",
+    }
+)
 @click.option(
     "--config",
     type=PATH,
@@ -204,14 +210,6 @@ def serve(
     SIGHUP or maptr reload reads the configuration, the zone files and the certificate again. If one is bad, the server
     keeps the old one and logs the reason. SIGTERM stops the server. If a zone cannot be loaded at the start, its
     queries get SERVFAIL, and the other zones are served.
-
-    \b
-    Exit codes:
-      0  stopped; with --check-config: no errors
-      1  the configuration is bad or an address cannot be bound; with
-         --check-config: also a bad zone
-      2  bad usage
-      8  a file cannot be read
     """
     if as_json and not check_config:
         raise click.UsageError("--json goes with --check-config")

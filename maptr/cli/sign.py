@@ -25,7 +25,15 @@ if TYPE_CHECKING:
     from maptr.zone.snapshot import ZoneView
 
 
-@command()
+@command(
+    exits={
+        0: "signed, or OUT is still valid",
+        1: "FILE has errors or lost more than 30 % of the names in OUT, or the keys make no chain of trust or other "
+        "users can read them",
+        2: "bad usage, or the package for signing is not installed",
+        8: "FILE or KEYS cannot be read, or OUT cannot be written",
+    }
+)
 @click.argument("file", type=options.PATH)
 @click.argument("keys", type=click.Path(path_type=Path))
 @options.output_option("Write the zone to OUT, atomically.  [default: standard output]", "OUT")
@@ -78,14 +86,6 @@ def sign(
     \b
     Example:
       maptr zone sign ark.arpa.zone keys -o ark.arpa.signed
-
-    \b
-    Exit codes:
-      0  signed, or OUT is still valid
-      1  FILE has errors or lost more than 30 % of the names in OUT, or the keys
-         make no chain of trust or other users can read them
-      2  bad usage, or the package for signing is not installed
-      8  FILE or KEYS cannot be read, or OUT cannot be written
     """
     zonekeys.require_cryptography()
     if as_json and target is None:
@@ -147,12 +147,13 @@ def keys() -> None:
     """
 
 
+_BAD = "other users can read KEYS, or a key in it is bad"  # an exit code
 _FOLDER = click.argument("folder", metavar="KEYS", type=click.Path(path_type=Path))
 _TAG = click.argument("tag", type=click.IntRange(0, 65535))
 _STATES = click.Choice(["published", "active", "retired"])
 
 
-@keys.command(short_help="Create a key.")
+@keys.command(short_help="Create a key.", exits={0: "created", 1: _BAD, 8: "KEYS cannot be read or written"})
 @_FOLDER
 @click.option(
     "--role",
@@ -179,13 +180,6 @@ def add(folder: Path, role: str, algorithm: str, state: str | None) -> None:
     \b
     Example:
       maptr zone keys add keys
-
-    \b
-    Exit codes:
-      0  created
-      1  other users can read KEYS, or a key in it is bad
-      2  bad usage
-      8  KEYS cannot be read or written
     """
     wanted = zonekeys.Role(role)
     present = [file.key for file in zonekeys.read_keys(folder)] if folder.exists() else []
@@ -194,7 +188,7 @@ def add(folder: Path, role: str, algorithm: str, state: str | None) -> None:
     _show(zonekeys.add_key(folder, wanted, zonekeys.Algorithm(algorithm), chosen))
 
 
-@keys.command("list", short_help="List the keys.")
+@keys.command("list", short_help="List the keys.", exits={0: "listed", 1: _BAD, 8: "KEYS cannot be read"})
 @_FOLDER
 @options.JSON_OPTION
 def list_keys(folder: Path, as_json: bool) -> None:
@@ -203,13 +197,6 @@ def list_keys(folder: Path, as_json: bool) -> None:
     \b
     Example:
       maptr zone keys list keys
-
-    \b
-    Exit codes:
-      0  listed
-      1  other users can read KEYS, or a key in it is bad
-      2  bad usage
-      8  KEYS cannot be read
     """
     files = zonekeys.read_keys(folder)
     if as_json:
@@ -221,7 +208,11 @@ def list_keys(folder: Path, as_json: bool) -> None:
             _show(file)
 
 
-@keys.command("set", short_help="Change the state of a key.")
+@keys.command(
+    "set",
+    short_help="Change the state of a key.",
+    exits={0: "changed", 1: f"there is no such key, {_BAD}", 8: "KEYS cannot be read or written"},
+)
 @_FOLDER
 @_TAG
 @click.argument("state", type=_STATES)
@@ -231,18 +222,14 @@ def set_state(folder: Path, tag: int, state: str) -> None:
     \b
     Example:
       maptr zone keys set keys 12345 retired
-
-    \b
-    Exit codes:
-      0  changed
-      1  there is no such key, other users can read KEYS, or a key in it is bad
-      2  bad usage
-      8  KEYS cannot be read or written
     """
     _show(zonekeys.set_state(folder, tag, zonekeys.KeyState(state)))
 
 
-@keys.command(short_help="Delete a key.")
+@keys.command(
+    short_help="Delete a key.",
+    exits={0: "removed", 1: f"the key is active or does not exist, {_BAD}", 8: "KEYS cannot be read or written"},
+)
 @_FOLDER
 @_TAG
 def remove(folder: Path, tag: int) -> None:
@@ -251,19 +238,14 @@ def remove(folder: Path, tag: int) -> None:
     \b
     Example:
       maptr zone keys remove keys 12345
-
-    \b
-    Exit codes:
-      0  removed
-      1  the key is active or does not exist, other users can read KEYS, or a
-         key in it is bad
-      2  bad usage
-      8  KEYS cannot be read or written
     """
     output.talk(f"removed {zonekeys.remove_key(folder, tag).path}")
 
 
-@keys.command(short_help="Print the DS records of a zone.")
+@keys.command(
+    short_help="Print the DS records of a zone.",
+    exits={0: "printed", 1: f"no active KSK or CSK, {_BAD}", 8: "KEYS cannot be read"},
+)
 @_FOLDER
 @click.argument("origin")
 @click.option("--dnskey", is_flag=True, help="Print DNSKEY records, which some parents and validators need instead.")
@@ -275,13 +257,6 @@ def ds(folder: Path, origin: str, dnskey: bool) -> None:
     \b
     Example:
       maptr zone keys ds keys ark.example
-
-    \b
-    Exit codes:
-      0  printed
-      1  no active KSK or CSK, other users can read KEYS, or a key in it is bad
-      2  bad usage
-      8  KEYS cannot be read
     """
     entries = [file.key for file in zonekeys.read_keys(folder) if file.key.is_entry]
     if not entries:

@@ -40,7 +40,14 @@ def table() -> None:
     """
 
 
-@table.command(short_help="List the errors in a registry.")
+@table.command(
+    short_help="List the errors in a registry.",
+    exits={
+        0: "no errors (with --strict: no warnings either)",
+        1: "errors",
+        8: "FILE cannot be read or is not a registry",
+    },
+)
 @click.argument("file", type=options.INPUT)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of lines.")
 @click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
@@ -54,13 +61,6 @@ def check(file: str, as_json: bool, strict: bool) -> None:
     \b
     Example:
       maptr table check naans.json
-
-    \b
-    Exit codes:
-      0  no errors (with --strict: no warnings either)
-      1  errors
-      2  bad usage
-      8  FILE cannot be read or is not a registry
     """
     read, bad = read_table(file)
     findings = [replace(finding, file=input_name(file)) for finding in lint(read, unread=bad)]
@@ -84,7 +84,14 @@ def check(file: str, as_json: bool, strict: bool) -> None:
     sys.exit(output.EXIT_NONE if counts[Severity.ERROR] or (strict and counts) else output.EXIT_OK)
 
 
-@table.command(short_help="Write a registry in another format.")
+@table.command(
+    short_help="Write a registry in another format.",
+    exits={
+        0: "written, even if something was lost",
+        1: "a record of SOURCE is bad; nothing is written",
+        8: "SOURCE cannot be read or is not a registry, or FILE cannot be written",
+    },
+)
 @click.argument("source", type=options.INPUT)
 @click.option("--to", "form", type=click.Choice(["json", "natab"]), required=True, help="Format to write.")
 @output_option("Write to FILE, atomically.  [default: standard output]")
@@ -100,18 +107,18 @@ def convert(source: str, form: str, target: Path | None, overwrite: bool, scheme
     \b
     Example:
       maptr table convert naans.json --to natab -o /etc/natab
-
-    \b
-    Exit codes:
-      0  written, even if something was lost
-      1  a record of SOURCE is bad; nothing is written
-      2  bad usage
-      8  SOURCE cannot be read or is not a registry, or FILE cannot be written
     """
     _rewrite(source, form, target, overwrite=overwrite, scheme=scheme)
 
 
-@table.command(short_help="Write a registry as configuration of another server.")
+@table.command(
+    short_help="Write a registry as configuration of another server.",
+    exits={
+        0: "written, even if something was lost",
+        1: "a record of SOURCE is bad; nothing is written",
+        8: "SOURCE cannot be read or is not a registry, or FILE cannot be written",
+    },
+)
 @click.argument("source", type=options.INPUT)
 @click.option("--format", "form", type=click.Choice(EXPORTS), required=True, help="Format to write.")
 @output_option("Write to FILE, atomically.  [default: standard output]")
@@ -130,13 +137,6 @@ def export(source: str, form: str, target: Path | None, overwrite: bool, scheme:
     \b
     Example:
       maptr table export naans.json --format nginx -o /etc/nginx/ark.conf
-
-    \b
-    Exit codes:
-      0  written, even if something was lost
-      1  a record of SOURCE is bad; nothing is written
-      2  bad usage
-      8  SOURCE cannot be read or is not a registry, or FILE cannot be written
     """
     _rewrite(source, form, target, overwrite=overwrite, scheme=scheme)
 

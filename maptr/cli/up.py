@@ -49,7 +49,13 @@ EVERY = 3600  # seconds between pulls while it runs
 SAMPLE = Path(__file__).resolve().parent.parent / "sample.json"
 
 
-@command()
+@command(
+    exits={
+        0: "stopped, or maptr up was running already",
+        1: "the zone cannot be served, a port is taken, or the configuration is bad",
+        8: "there is no registry, or a file cannot be read or written",
+    }
+)
 @click.argument("sources", nargs=-1, metavar="[URL|FILE]...", type=options.PATH)
 @click.option("--origin", metavar="NAME", help=f"Give the zone this name.  [default: {lookup.ORIGIN}, or configured]")
 @options.port_option("--port", help=f"Serve DNS on this port of {HOST}.  [default: {SERVER_PORT}, or a free one]")
@@ -86,14 +92,6 @@ def up(
       maptr up
       maptr up https://registry.example/naans.json
       maptr up --sample
-
-    \b
-    Exit codes:
-      0  stopped, or maptr up was running already
-      1  the zone cannot be served, a port is taken, or the configuration
-         is bad
-      2  bad usage
-      8  there is no registry, or a file cannot be read or written
     """
     if sample and (sources or offline or force):
         raise click.UsageError("--sample pulls nothing: it excludes sources, --offline and --force")

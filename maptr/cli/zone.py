@@ -42,7 +42,15 @@ def zone() -> None:
     """Build the zone from the registry; check, compare and sign zones."""
 
 
-@zone.command(short_help="Build the zone from a registry.")
+@zone.command(
+    short_help="Build the zone from a registry.",
+    exits={
+        0: "written",
+        1: "written, but a shoulder was left out whose ARKs get the URLs of its NAAN (with --strict: any record was "
+        "left out); or not written, because the new zone has errors or lost more than 30 % of the names in FILE",
+        8: "SOURCE or an included file cannot be read, or FILE cannot be written",
+    },
+)
 @click.argument("source", type=options.PATH)
 @options.output_option("Write the zone to FILE, atomically.  [default: standard output]")
 @click.option("--overwrite", is_flag=True, help="Replace FILE even if it is not a zone of this name.")
@@ -103,16 +111,6 @@ def build(
     \b
     Example:
       maptr zone build naans.json -o ark.arpa.zone --ns ns1=192.0.2.1
-
-    \b
-    Exit codes:
-      0  written
-      1  written, but a shoulder was left out whose ARKs get the URLs of its
-         NAAN (with --strict: any record was left out); or not written,
-         because the new zone has errors or lost more than 30 % of the names
-         in FILE
-      2  bad usage
-      8  SOURCE or an included file cannot be read, or FILE cannot be written
     """
     options.refuse_input(target, [source, *include])
     if as_json and target is None:
@@ -165,7 +163,10 @@ def build(
     sys.exit(output.EXIT_NONE if misled else output.EXIT_OK)
 
 
-@zone.command(short_help="Check a zone as servers and clients would read it.")
+@zone.command(
+    short_help="Check a zone as servers and clients would read it.",
+    exits={0: "no errors (with --strict: no findings)", 1: "errors", 8: "FILE cannot be read"},
+)
 @click.argument("file", type=options.PATH)
 @options.zone_name_option(f"owner of the SOA, else {ORIGIN}")
 @options.JSON_OPTION
@@ -180,13 +181,6 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
     \b
     Example:
       maptr zone check ark.arpa.zone
-
-    \b
-    Exit codes:
-      0  no errors (with --strict: no findings)
-      1  errors
-      2  bad usage
-      8  FILE cannot be read
     """
     findings, view, _ = examine_zone(options.read_text(file), origin, file)
     if view is not None and (found := signature_state(view, now := time.time())).is_alarm:
@@ -202,7 +196,10 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
     sys.exit(output.EXIT_NONE if errors or (strict and findings) else output.EXIT_OK)
 
 
-@zone.command(short_help="Show what changes from one zone to another.")
+@zone.command(
+    short_help="Show what changes from one zone to another.",
+    exits={0: "no differences", 1: "differences", 8: "a file cannot be read or is not a zone"},
+)
 @click.argument("old", type=options.PATH)
 @click.argument("new", type=options.PATH)
 @options.zone_name_option("owner of the SOA in OLD")
@@ -215,13 +212,6 @@ def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
     \b
     Example:
       maptr zone diff ark.arpa.zone.1 ark.arpa.zone
-
-    \b
-    Exit codes:
-      0  no differences
-      1  differences
-      2  bad usage
-      8  a file cannot be read or is not a zone
     """
     origin = origin or soa_owner(options.read_text(old))
     try:
