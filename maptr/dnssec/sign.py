@@ -91,7 +91,7 @@ class Renewal:
             types = frozenset((*owner.rrsets, RRSIG, NSEC, *to_come))
             rdata = owners[(count + 1) % len(owners)].name + bitmap_of(types)
             owner.rrsets[NSEC] = _records(NSEC, bare.negative_soa.ttl, [rdata])  # RFC 9077 3
-            owner.sign(signer, owner.rrsets, signer.known(owner.name, owner.rrsets))
+            owner.sign(signer, owner.rrsets, signer.known(owner))
             table[owner.name] = owner.packed()
             if count % PROGRESS_STEP == 0:
                 progress(count, len(owners))
@@ -158,6 +158,7 @@ class _Owner:
     """
 
     name: bytes
+    labels: int  # of an RRSIG, which does not count the root and a wildcard (RFC 4034 3.1.3)
     rrsets: dict[int, bytes]
     glue: Mapping[int, bytes]
     is_cut: bool
@@ -166,7 +167,7 @@ class _Owner:
     def sign(self, signer: _Signer, types: Iterable[int], known: _Known) -> None:
         for rdtype in types:
             if not (self.is_cut and rdtype == NS):
-                self.signatures[rdtype] = signer.signatures(self.name, rdtype, self.rrsets[rdtype], known)
+                self.signatures[rdtype] = signer.signatures(self, rdtype, known)
 
     def packed(self) -> bytes:
         """Return all RRsets by type. Signatures are in order of the type covered, with the lowest TTL of all."""
@@ -188,7 +189,7 @@ def _owners(zone: ZoneView) -> list[_Owner]:
         rrsets = dict(rrset.split_rrsets(packed))
         is_cut = name != apex and NS in rrsets
         glue = {rdtype: rrsets.pop(rdtype) for rdtype in list(rrsets) if is_cut and rdtype not in (NS, DS)}
-        owners.append(_Owner(name, rrsets, glue, is_cut))
+        owners.append(_Owner(name, len(labels) - (labels[-1:] == (b"*",)), rrsets, glue, is_cut))
         top = labels if is_cut or DNAME in rrsets else None
     return owners
 
@@ -219,8 +220,9 @@ class _Signer:
         same = [key for key in keys.keys if dnskey and key.rdata in dnskey.rdatas]
         self._same_keys = {(key.algorithm.number, key.tag) for key in same}
 
-    def signatures(self, owner: bytes, rdtype: int, records: bytes, known: _Known) -> list[bytes]:
-        """Return the RRSIG rdatas over packed records, taken from ``known`` where possible."""
+    def signatures(self, owner: _Owner, rdtype: int, known: _Known) -> list[bytes]:
+        """Return the RRSIG rdatas over an RRset, taken from ``known`` where possible."""
+        records = owner.rrsets[rdtype]
         keys: list[tuple[ZoneKey, int]]
         keys = self._dnskey_signers if rdtype in (DNSKEY, CDS, CDNSKEY) else self._zone_signers
         made = []
@@ -228,17 +230,18 @@ class _Signer:
         for key, tag in keys:
             rdata = known.get((rdtype, key.algorithm.number, tag))
             if rdata is None:
-                data = data or canonical_rrset(owner, rdtype, records)
-                labels, ttl = count_labels(owner), rrset.ttl_of(records)
-                rdata = rrset.RRSIG_HEAD.pack(rdtype, key.algorithm.number, labels, ttl, *self._times, tag) + self._apex
+                data = data or canonical_rrset(owner.name, rdtype, records)
+                head = rdtype, key.algorithm.number, owner.labels, rrset.ttl_of(records), *self._times, tag
+                rdata = rrset.RRSIG_HEAD.pack(*head) + self._apex
                 # Deterministic signatures (RFC 6979) do not depend on the quality of random numbers.
                 rdata += key.private.sign(rdata + data, deterministic=True)
             made.append(rdata)
         return made
 
-    def known(self, owner: bytes, rrsets: Mapping[int, bytes]) -> _Known:
-        """Return the old signatures over exactly these packed records that last long enough."""
-        before = {} if self._old is None else dict(rrset.split_rrsets(self._old.find(owner) or b""))
+    def known(self, owner: _Owner) -> _Known:
+        """Return the old signatures over exactly the records of a name that last long enough."""
+        rrsets = owner.rrsets
+        before = {} if self._old is None else dict(rrset.split_rrsets(self._old.find(owner.name) or b""))
         found: dict[tuple[int, int, int], bytes] = {}
         for rdata in rrset.rdatas_of(before.get(RRSIG, b"")):
             covered, algorithm, labels, ttl, *times, tag = rrset.RRSIG_HEAD.unpack_from(rdata)
@@ -246,7 +249,7 @@ class _Signer:
                 (algorithm, tag) in self._same_keys
                 and rdata[rrset.RRSIG_HEAD.size : -SIGNATURE_SIZE] == self._apex
                 and covered in rrsets
-                and labels == count_labels(owner)
+                and labels == owner.labels
                 and ttl == rrset.ttl_of(rrsets[covered])
                 and self._lasts(*times)
                 and covered in before
@@ -259,12 +262,3 @@ class _Signer:
         """Return whether a signature is valid now and lasts long enough to be kept."""
         left = unwrap(expiration, self._now) - self._now
         return unwrap(inception, self._now) <= self._now and self._policy.keep < left <= self._policy.lifetime
-
-
-def count_labels(owner: bytes) -> int:
-    """Return the value of an RRSIG's labels field, which does not count the root and a wildcard (RFC 4034 3.1.3)."""
-    count = at = 0
-    while owner[at]:
-        count += 1
-        at += 1 + owner[at]
-    return count - (owner[:2] == b"\1*")

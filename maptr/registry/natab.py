@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from maptr import url
 from maptr.ark import BETANUMERIC, MAX_NAAN
 from maptr.errors import TableError
+from maptr.registry.anvl import one_line
 from maptr.registry.table import Entry, NaanPolicy, Nma, OnBad, Table, TableBuilder, Who, shown
 from maptr.registry.target import DEFAULT_STATUS, NATAB_PATH, authority, example_url, where_to_target
 
@@ -212,7 +213,7 @@ def write(table: Table) -> tuple[str, list[Loss]]:
         name = _comment(entry.who.name)
         lines.append(f"#\n# {name}\n" if name else "#\n#\n")
         lost = [] if name == entry.who.name else [f"the organisation's name {entry.who.name!r}"]
-        lines.append(f"{entry.naan}:  {_words(entry.policy.url)}".rstrip() + "\n")
+        lines.append(f"{entry.naan}:  {one_line(entry.policy.url or '')}".rstrip() + "\n")
         for nma in entry.nmas:
             host, gone = _host(nma)
             lost += gone
@@ -252,7 +253,7 @@ def _host(nma: Nma) -> tuple[str, list[str]]:
 def _lost(entry: Entry) -> list[str]:
     """Return the fields of an entry that natab cannot hold, except its NMAs and its name."""
     lost = []
-    if _words(entry.policy.url) != (entry.policy.url or ""):
+    if one_line(entry.policy.url or "") != (entry.policy.url or ""):
         lost.append(f"the policy {entry.policy.url!r}")
     acronym = entry.who.acronym or ""
     if acronym and acronym not in {_acronym(nma.acronym) or _acronym(acronym) for nma in entry.nmas}:
@@ -265,16 +266,11 @@ def _lost(entry: Entry) -> list[str]:
 
 def _comment(text: str) -> str:
     """Convert text to one comment line that is neither a header nor the end of the data."""
-    line = _words(text).lstrip("#").strip()
+    line = one_line(text).lstrip("#").strip()
     return "" if END.match(line) or _HEADER.match(line) else line
-
-
-def _words(text: str | None) -> str:
-    """Convert text to one line of printable characters with single spaces."""
-    return " ".join("".join(filter(str.isprintable, " ".join((text or "").split()))).split())
 
 
 def _acronym(text: str | None) -> str:
     """Convert an acronym to a form that fits after a host; empty if it looks like a comment."""
-    words = _words(text)
+    words = one_line(text or "")
     return "" if words.startswith("#") else words

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-from collections.abc import Mapping
-from itertools import groupby
-from pathlib import Path
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr import registry
 from maptr.errors import UnsafePlan
 from maptr.registry.plan import Plan
 from maptr.registry.table import Entry, Nma, Table, Who
@@ -66,32 +58,3 @@ def test_removing_too_much_is_unsafe() -> None:
         unsafe.check()
     unsafe.check(0.4)
     Plan.between(Table(), old).check()
-
-
-def test_the_events_of_two_years_lead_to_the_real_registry(real_data: Path) -> None:
-    """Each of the 130 states of the real registry is read, planned, checked and applied."""
-    now = registry.read(gzip.decompress((real_data / "naan_records_2024-06-21.json.gz").read_bytes()))
-    lines = gzip.decompress((real_data / "naan_updates.jsonl.gz").read_bytes()).decode().splitlines()
-    events = [json.loads(line) for line in lines]
-    sums = {"added": 0, "changed": 0, "removed": 0}
-    moments = 0
-    for _, moment in groupby(events, key=lambda event: event["t"]):
-        moments += 1
-        plan = Plan.between(now, after(now, [*moment]))
-        plan.check()
-        now = Table(applied(plan, now).values())
-        found = plan.to_dict()
-        sums = {name: count + len(found[name]) for name, count in sums.items()}
-    goal = registry.read((real_data / "naan_records.json").read_bytes())
-    assert dict(now) == dict(goal)
-    assert moments == 130
-    assert sums == {"added": 131, "changed": 459, "removed": 35}
-
-
-def after(now: Table, events: list[Mapping[str, Any]]) -> Table:
-    """Return the table after some events, computed without a plan."""
-    found = dict(now)
-    for event in events:
-        found.pop(event["what"], None)
-        found |= registry.read(json.dumps({"data": [event["new"]] if "new" in event else []}))
-    return Table(found.values())

@@ -64,23 +64,6 @@ TEN = json_v1(*goods(*range(10000, 10010)))
 # --- sources
 
 
-@pytest.mark.parametrize(
-    ("handle", "reason"),
-    [
-        (sends(b"<!DOCTYPE html><p>Moved", Content_Type="text/plain"), "web page"),
-        (sends(b"no", 404), "404"),
-        (sends(gzip.compress(NEW), Content_Encoding="gzip"), "gzip"),
-    ],
-    ids=["web page", "not found", "gzip"],
-)
-def test_the_file_is_kept_if_the_source_does_not_send_a_registry(handle: object, reason: str, target: Path) -> None:
-    with http_server(handle) as url, pytest.raises(PullFailed, match=reason) as failed:  # type: ignore[arg-type]
-        plan_pull(target, [url])
-    assert url in str(failed.value)
-    assert target.read_bytes() == OLD
-    assert [path.name for path in target.parent.iterdir()] == ["natab"]
-
-
 def test_sources_are_tried_in_order_and_reasons_are_kept(target: Path) -> None:
     with (
         http_server(sends(b"", 302, Location="http://h\0.example/")) as invalid,
@@ -187,13 +170,6 @@ def test_only_signed_content_that_is_not_older_is_pulled(target: Path, tmp_path:
 
 
 # --- the plan and its limits
-
-
-def test_a_plan_beyond_the_limit_needs_force(target: Path) -> None:
-    with http_server(sends(natab(*range(10000, 10010), host="evil.example.org"))) as url:
-        with pytest.raises(UnsafePlan, match="the limit is 30%"):
-            plan_pull(target, [url])
-        assert plan_pull(target, [url], force=True).plan
 
 
 def test_other_fields_may_change_in_all_records(target: Path, source: Path) -> None:
