@@ -50,9 +50,8 @@ def test_each_key_signs_the_rrsets_of_its_role(keys: dict[Role, ZoneKey]) -> Non
         assert tags(signed, owner, covered) == {zsk.tag}, (owner, covered)
 
 
-@pytest.mark.parametrize("roles", [(Role.KSK, Role.ZSK), (Role.CSK,)], ids=["ksk and zsk", "csk"])
-def test_every_signature_verifies(keys: dict[Role, ZoneKey], roles: tuple[Role, ...]) -> None:
-    signed = signing.sign_example(*(keys[role] for role in roles))
+def test_signatures_of_separate_keys_verify(keys: dict[Role, ZoneKey]) -> None:
+    signed = signing.sign_example(keys[Role.KSK], keys[Role.ZSK])
     dnskeys = {signing.ORIGIN: signed.get_rdataset(signing.ORIGIN, DNSKEY)}
     count = 0
     for name, rdataset in signed.iterate_rdatasets():
@@ -61,10 +60,6 @@ def test_every_signature_verifies(keys: dict[Role, ZoneKey], roles: tuple[Role, 
             dns.dnssec.validate((name, rdataset), (name, signatures), dnskeys, signing.ORIGIN, signing.NOW)  # type: ignore[arg-type]
             count += 1
     assert count == 19
-    soa, signature = ((signing.ORIGIN, signed.find_rdataset(signing.ORIGIN, *kind)) for kind in ((SOA,), (RRSIG, SOA)))
-    for late in (signing.NOW - 3601, signing.NOW + 14 * 86400 + 1):
-        with pytest.raises(dns.exception.ValidationFailure):
-            dns.dnssec.validate(soa, signature, dnskeys, signing.ORIGIN, late)  # type: ignore[arg-type]
 
 
 def test_rfc4035_2_2_glue_and_delegations_are_not_signed(keys: dict[Role, ZoneKey]) -> None:
@@ -99,23 +94,6 @@ def test_rfc8976_zonemd_covers_the_whole_zone(keys: dict[Role, ZoneKey]) -> None
         signing.sign_example(keys[Role.CSK], policy=SigningPolicy(zonemd=False)).get_rdataset(signing.ORIGIN, ZONEMD)
         is None
     )
-
-
-def test_signing_is_deterministic_and_leaves_its_input_unchanged(keys: dict[Role, ZoneKey]) -> None:
-    unsigned = signing.example_zone()
-    texts = {
-        text_of(signing.sign_zone(unsigned, [keys[role] for role in roles], now=signing.NOW, serial=8))
-        for roles in ((Role.KSK, Role.ZSK), (Role.ZSK, Role.KSK), (Role.KSK, Role.ZSK))
-    }
-    assert len(texts) == 1
-    assert unsigned == signing.example_zone()
-    assert not unsigned.get_rdataset(signing.ORIGIN, DNSKEY)
-
-
-def test_signing_a_signed_zone_removes_the_records_of_old_keys(keys: dict[Role, ZoneKey]) -> None:
-    signed = signing.sign_example(keys[Role.KSK], keys[Role.ZSK])
-    again = signing.sign_zone(signed, [keys[Role.CSK]], now=signing.NOW, serial=7)
-    assert text_of(again) == text_of(signing.sign_example(keys[Role.CSK]))
 
 
 @pytest.mark.parametrize(

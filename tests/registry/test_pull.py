@@ -428,7 +428,7 @@ def test_a_plan_creates_no_folder(tmp_path: Path, source: Path, monkeypatch: pyt
 def test_every_continues_after_failures(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = chain([sends(b"no", 500)], repeat(sends(NEW)))
     pauses = Mock(side_effect=[None, None, KeyboardInterrupt])
-    monkeypatch.setattr("maptr.cli.pull.time.sleep", pauses)
+    monkeypatch.setattr("maptr.cli.pull.time", Mock(sleep=pauses, time=time.time))
     with http_server(lambda request: next(answers)(request)) as url:
         code, _, err = run(url, "--table", str(target), "--apply", "--every", "1h")
     assert (code, target.read_bytes(), pauses.call_count) == (130, NEW, 3)
