@@ -44,8 +44,11 @@ class Counters(Tally):
     shed: int = 0
     queries: dict[Transport, list[int]] = field(default_factory=lambda: {each: [0] * len(_NAMES) for each in Transport})
 
-    def count(self, transport: Transport, reply: bytes | None) -> None:
-        self.queries[transport][SILENCE if reply is None else result(reply)] += 1
+    def count(self, transport: Transport, reply: bytes | None) -> int:
+        """Count a query and its response, and return the code under which it is counted."""
+        code = SILENCE if reply is None else result(reply)
+        self.queries[transport][code] += 1
+        return code
 
     def count_cookie(self, *, verified: bool) -> None:
         if verified:

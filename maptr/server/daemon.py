@@ -18,7 +18,6 @@ from typing import Any
 
 from maptr import __version__
 from maptr.config import Config
-from maptr.config.model import TcpConfig
 from maptr.protocol.address import Address
 from maptr.server import control, metrics, process, settings, sockets, status, udp
 from maptr.server.counters import Counters, total
@@ -55,13 +54,15 @@ class Daemon:
         serve, tls = config.serve, config.serve.tls
         self._config = config
         self._clock = clock
-        certificate = Certificate(tls.certificate, tls.key) if tls.certificate and tls.key else None
+        self._certificate = Certificate(tls.certificate, tls.key) if tls.certificate and tls.key else None
         self.responder = responder or settings.responder_of(config)
         limits = limits_within_descriptors(serve.tcp, 2 * len(serve.listen) + len(tls.listen))
-        self.listeners = Listeners(self.responder, limits=limits, certificate=certificate)
+        # The first counters are the event loop's, each other one a UDP socket's.
+        self._counters: Sequence[Counters] = [Counters()]
+        self._connections = Connections(limits, self._counters[0])
         self.monitor = SecondaryMonitor(clock)
         self.reloader = Reloader(
-            config, served, self.responder, self.monitor, certificate=certificate, reread=reread, clock=clock
+            config, served, self.responder, self.monitor, certificate=self._certificate, reread=reread, clock=clock
         )
         self.started_at = clock()
         self.metrics_bound: Address | None = None
@@ -106,8 +107,11 @@ class Daemon:
                 controller = control.ControlServer(self._control_socket, self.execute)
                 stack.push_async_callback(controller.stop)
             self.responder.swap(state)
-            self.listeners.start(self._sockets)
-            stack.push_async_callback(self.listeners.stop)
+            listeners = self._listeners(self._sockets)
+            for listener in listeners:
+                listener.start()
+            stack.push_async_callback(self._connections.drain)
+            stack.push_async_callback(lambda: asyncio.gather(*(listener.stop() for listener in listeners)))
             if controller is not None:
                 await controller.start()
             if self._sockets.metrics is not None:
@@ -116,6 +120,18 @@ class Daemon:
                 await http.start()
             await self._serve(state)
         log.info("stopped")
+
+    def _listeners(self, sockets: Sockets) -> list[UdpListener | BatchListener | TcpListener]:
+        main = self._counters[0]
+        self._counters = [main, *(Counters() for _ in sockets.udp)]
+        self.responder.limiter.tally = main
+        answer, tls = functools.partial(self.responder.answers, counters=main), self._certificate
+        listen = UdpListener if udp.why_not() else BatchListener
+        return [
+            *(TcpListener(sock, answer, self._connections) for sock in sockets.tcp),
+            *(TcpListener(sock, answer, self._connections, tls) for sock in sockets.tls if tls),
+            *(listen(sock, self.responder, own) for sock, own in zip(sockets.udp, self._counters[1:], strict=True)),
+        ]
 
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -180,7 +196,7 @@ class Daemon:
     def _describe(self) -> dict[str, Any]:
         reloader, now = self.reloader, self._clock()
         states, puller = reloader.served.states.values(), reloader.puller
-        counters = total(self.listeners.counters)
+        counters = total(self._counters)
         errors = {"configuration": reloader.config_error, "certificate": reloader.certificate_error}
         alarms = [f"the {what} was not reloaded: {error}" for what, error in errors.items() if error]
         alarms += [] if puller is None else puller.alarms()
@@ -210,37 +226,6 @@ class Daemon:
             **counters.groups(),
             "alarms": [*alarms, *(alarm for state in states for alarm in status.zone_alarms(state, now))],
         }
-
-
-class Listeners:
-    """The listeners of a responder. The first of ``counters`` is the event loop's, each other one a UDP socket's."""
-
-    def __init__(self, responder: Responder, *, limits: TcpConfig, certificate: Certificate | None) -> None:
-        self.responder = responder
-        self.counters: Sequence[Counters] = [Counters()]
-        self._certificate = certificate
-        self._connections = Connections(limits, self.counters[0])
-        self._listeners: list[UdpListener | BatchListener | TcpListener] = []
-
-    def start(self, sockets: Sockets) -> None:
-        """Answer on these sockets, which ``stop`` closes. Call it in the event loop's thread."""
-        main = self.counters[0]
-        self.counters = [main, *(Counters() for _ in sockets.udp)]
-        self.responder.limiter.tally = main
-        answer, tls = functools.partial(self.responder.answers, counters=main), self._certificate
-        listen = UdpListener if udp.why_not() else BatchListener
-        self._listeners = [
-            *(TcpListener(sock, answer, self._connections) for sock in sockets.tcp),
-            *(TcpListener(sock, answer, self._connections, tls) for sock in sockets.tls if tls),
-            *(listen(sock, self.responder, own) for sock, own in zip(sockets.udp, self.counters[1:], strict=True)),
-        ]
-        for listener in self._listeners:
-            listener.start()
-
-    async def stop(self) -> None:
-        """Accept no more queries and connections, answer the accepted queries, and close all connections."""
-        await asyncio.gather(*(listener.stop() for listener in self._listeners))
-        await self._connections.drain()
 
 
 def _log_ignored_signal(name: str) -> None:

@@ -14,7 +14,7 @@ from dnslib import DNSError
 from maptr.answer.context import Transport
 from maptr.answer.message import Message
 from maptr.protocol.names import to_text
-from maptr.server.counters import SILENCE, rcode_text, result
+from maptr.server.counters import rcode_text
 
 log = logging.getLogger("maptr.query")
 
@@ -64,11 +64,6 @@ class QueryLog:
         first = self._every - 1 - self._seen % self._every
         self._seen += count
         return range(first, count, self._every)
-
-    def note(self, query: bytes, transport: Transport, client: str, reply: bytes | None) -> None:
-        """Count a query, and log every nth one. ``reply`` is the first message of the response."""
-        for _ in self.pick(1):
-            self.write(query, transport, client, SILENCE if reply is None else result(reply))
 
     def write(self, query: bytes, transport: Transport, client: str, code: int) -> None:
         """Log a query whose response is counted under ``code``, if its question can be read."""

@@ -45,6 +45,20 @@ class ServerState:
         catalog = [self.access.catalog.view.origin] if self.access.catalog else []
         return Ready(self.snapshot, catalog, self.context.udp_payload if transport is Transport.UDP else None)
 
+    def find(self, ready: Ready, key: bytes, address: bytes, counters: Counters) -> tuple[bytes, bytes, bool] | None:
+        """Return the record for a query without its ID, the cookie for the client or ``b""``, and whether the client's
+        is valid; None if the general path must answer. Counts a cookie. ``address`` is the client's, packed."""
+        found = ready.find(key)
+        if found is None or not found[1]:
+            return None if found is None else (found[0], b"", False)
+        record, cookie = found
+        cookies = self.context.cookies
+        option, verified = answer_cookie(cookie, address, cookies.secrets, timestamp(self.context.clock()))
+        if cookies.required and not verified:  # the general path responds with BADCOOKIE
+            return None
+        counters.count_cookie(verified=verified)
+        return record, option, verified
+
 
 class Responder:
     """Answers from ``state``, which ``swap`` replaces; at first it has no zones.
@@ -91,9 +105,9 @@ class Responder:
         else:
             messages = iter((found,) if found else ())
         first = next(messages, None)
-        counters.count(transport, first)
-        if self.query_log is not None:
-            self.query_log.note(query, transport, client, first)
+        code = counters.count(transport, first)
+        if self.query_log is not None and self.query_log.pick(1):
+            self.query_log.write(query, transport, client, code)
         if first is not None:
             yield first
             yield from messages
@@ -114,18 +128,10 @@ class Responder:
         """Return the ready response, empty if the rate limit drops it; None if there is none."""
         key = query[ID:]
         known = ready.known.get(key)
-        found = ready.find(key) if known is None else (known, b"")
+        found = (known, b"", False) if known else self.state.find(ready, key, packed_address(client), counters)
         if found is None:
             return None
-        record, cookie = found
-        option, verified = b"", False
-        if cookie:
-            stamp = timestamp(self.context.clock())
-            cookies = self.context.cookies
-            option, verified = answer_cookie(cookie, packed_address(client), cookies.secrets, stamp)
-            if cookies.required and not verified:
-                return None
-            counters.count_cookie(verified=verified)
+        record, option, verified = found
         if transport is Transport.UDP and not verified:
             action = self._judge(client, kind_of(record))
             if action is Action.DROP:

@@ -34,7 +34,7 @@ from maptr.answer.ready import (
     kind_of,
     truncated,
 )
-from maptr.protocol.cookies import WHOLE_COOKIE, answer_cookie, timestamp
+from maptr.protocol.cookies import WHOLE_COOKIE
 from maptr.protocol.numbers import MAX_MESSAGE
 from maptr.server.counters import SILENCE, Counters, result
 from maptr.server.process import in_thread
@@ -118,39 +118,37 @@ class Slots:
         self._send = functools.partial(libc.sendmmsg, descriptor)
         self._sent = [_pointer(start + sent + MESSAGE * i) for i in range(BATCH)]
         self._counts = [_unsigned(count) for count in range(BATCH + 1)]
-        # Strided views of one field of the first n messages: ``to[n][:] = of[n]`` copies the field for a whole batch.
+        # Strided views of one field of all messages: ``to[:n] = of[:n]`` copies the field for a batch.
         whole = memoryview(memory)
         words, halves, quarters = whole.cast("Q"), whole.cast("H"), whole.cast("I")
         self.lengths = _every(quarters, received + 56, MESSAGE)
-        fields = [
+        self.fields = [
             (_every(words, records, RECORD.size), _constants([start + base for _, base in self.queries])),
             (_every(words, records + 32, RECORD.size), _constants([start + place.start for place in self.cookies])),
             (_every(words, slots + ORIGIN + ID, SLOT), _every(words, records + 48, RECORD.size)),
             (_every(halves, slots + ORIGIN + HEADER, SLOT), _every(halves, records + 56, RECORD.size)),
         ]
-        self.fields = [[(to[n], of[n]) for to, of in fields] for n in range(BATCH + 1)]
-        parts = [_every(quarters, names + at + 4 * part, NAME) for part in range(size // 4)]
-        self._addresses = [[part[n] for part in parts] for n in range(BATCH + 1)]
-        self.control: list[tuple[memoryview, memoryview]] | None = None
+        self._addresses = [_every(quarters, names + at + 4 * part, NAME) for part in range(size // 4)]
+        self._wildcard = wildcard
         if wildcard:
-            control_sizes = _every(words, received + 40, MESSAGE)
-            self.control = list(zip(_every(words, sent + 40, MESSAGE), control_sizes, strict=True))
+            self._control_sizes = _every(words, received + 40, MESSAGE)
+            self.fields.append((_every(words, sent + 40, MESSAGE), self._control_sizes))
             # The interface is before the address in IP_PKTINFO and after it in IPV6_PKTINFO (ip(7), RFC 3542 6). It is
             # set to 0: a response has the query's destination as its source, but uses the routing table.
-            self._interface = _every(quarters, controls + 16 + (16 if v6 else 0), CONTROL)[BATCH]
+            self._interface = _every(quarters, controls + 16 + (16 if v6 else 0), CONTROL)
             self._none = memoryview(bytes(4 * BATCH)).cast("I")
-            self._control_sizes, self._full = control_sizes[BATCH], _constants([CONTROL] * BATCH)[BATCH]
+            self._full = _constants([CONTROL] * BATCH)
 
     def keys(self, count: int) -> list[bytes]:
         """Return the first ``count`` queries without their IDs."""
         memory = self.memory
-        sizes = self.lengths[count].tolist()
+        sizes = self.lengths[:count].tolist()
         return [memory[start : base + size] for (start, base), size in zip(self.queries, sizes, strict=False)]
 
     def clients(self, count: int) -> Sequence[Hashable]:
         """Return a key for each address of the first ``count`` clients."""
-        first, *others = self._addresses[count]
-        return [*zip(first.tolist(), *(part.tolist() for part in others), strict=True)] if others else first.tolist()
+        parts = [part[:count].tolist() for part in self._addresses]
+        return parts[0] if len(parts) == 1 else [*zip(*parts, strict=True)]
 
     def client(self, i: int) -> str:
         return socket.inet_ntop(self._family, self.memory[self.addresses[i]])
@@ -164,11 +162,10 @@ class Slots:
         """Lay out the responses for ``send``. Returns the joined records."""
         joined = b"".join(records)
         self.memory[self.records : self.records + len(joined)] = joined
-        for to, of in self.fields[len(records)]:
-            to[:] = of
-        if self.control:
-            to, of = self.control[len(records)]
-            to[:] = of
+        count = len(records)
+        for to, of in self.fields:
+            to[:count] = of[:count]
+        if self._wildcard:
             self._interface[:] = self._none
             self._control_sizes[:] = self._full
         return joined
@@ -194,16 +191,14 @@ class Slots:
         return lost
 
 
-def _every(view: memoryview, at: int, stride: int) -> list[memoryview]:
-    """Return, for each n, a view of n items, which start at ``at`` and are ``stride`` apart, both in bytes."""
+def _every(view: memoryview, at: int, stride: int) -> memoryview:
+    """Return a view of the items of a batch, which start at ``at`` and are ``stride`` apart, both in bytes."""
     first, step = at // view.itemsize, stride // view.itemsize
-    return [view[first : first + n * step : step] for n in range(BATCH + 1)]
+    return view[first : first + BATCH * step : step]
 
 
-def _constants(values: list[int]) -> list[memoryview]:
-    """Return, for each n, a view of the first n values."""
-    view = memoryview(struct.pack(f"={BATCH}Q", *values)).cast("Q")
-    return [view[:n] for n in range(BATCH + 1)]
+def _constants(values: list[int]) -> memoryview:
+    return memoryview(struct.pack(f"={BATCH}Q", *values)).cast("Q")
 
 
 class BatchListener:
@@ -288,31 +283,20 @@ class BatchListener:
 
     def _find(self, ready: Ready, records: list[bytes | None], keys: list[bytes], settled: set[int]) -> None:
         """Find the missing records of a batch. Adds to ``settled`` those that need no check of the rate limit."""
-        find, memory, addresses, cookies = ready.find, self._slots.memory, self._slots.addresses, self._slots.cookies
-        context = self._state.context
-        secrets, required, stamp = context.cookies.secrets, context.cookies.required, b""
-        counters = self._counters
+        memory, addresses, cookies = self._slots.memory, self._slots.addresses, self._slots.cookies
         for i, record in enumerate(records):
             if record is not None:
                 continue
             try:
-                found = find(keys[i])
+                found = self._state.find(ready, keys[i], memory[addresses[i]], self._counters)
                 if found is None:
                     records[i] = self._ask_general(ready, i, keys[i], settled)
                     continue
-                records[i], cookie = found
-                if cookie:
-                    stamp = stamp or timestamp(context.clock())
-                    option, verified = answer_cookie(cookie, memory[addresses[i]], secrets, stamp)
-                    if verified:
-                        counters.verified += 1
-                        settled.add(i)
-                    elif required:  # the general path responds with BADCOOKIE
-                        records[i] = self._ask_general(ready, i, keys[i], settled)
-                        continue
-                    else:
-                        counters.unverified += 1
+                records[i], option, verified = found
+                if option:
                     memory[cookies[i]] = option
+                if verified:
+                    settled.add(i)
             except Exception:
                 log.exception("internal error, query dropped: %s", keys[i].hex())
                 settled.add(i)

@@ -13,16 +13,12 @@ import dns.query
 import pytest
 
 from maptr.answer.context import Transport
-from maptr.server.counters import Counters
+from maptr.server.counters import SILENCE, Counters
 from maptr.server.query_log import INTERVAL, MAX_LINES, QueryLog
 from maptr.zone.snapshot import Snapshot
 from tests.support.caching import Clock
 from tests.support.server_process import PATIENCE, Start
 from tests.support.streams import responding
-
-
-def reply(rcode: int) -> bytes:
-    return bytes((0, 0, 0x80, rcode)) + bytes(8)
 
 
 def wire(name: str, rdtype: str = "A") -> bytes:
@@ -52,11 +48,11 @@ def test_every_nth_query_is_logged() -> None:
 def test_a_line_has_the_question_and_the_client(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     noted = QueryLog(1, 100, Clock())
-    noted.note(wire("12345.ark.arpa.", "NAPTR"), Transport.UDP, "192.0.2.1", reply(0))
-    noted.note(wire("a\\010b.example.", "TYPE65400"), Transport.TLS, "2001:db8::1", None)
-    noted.note(wire("a."), Transport.UDP, "192.0.2.1", reply(11))
-    noted.note(b"", Transport.UDP, "192.0.2.1", None)
-    noted.note(bytes(12), Transport.UDP, "192.0.2.1", reply(1))
+    noted.write(wire("12345.ark.arpa.", "NAPTR"), Transport.UDP, "192.0.2.1", 0)
+    noted.write(wire("a\\010b.example.", "TYPE65400"), Transport.TLS, "2001:db8::1", SILENCE)
+    noted.write(wire("a."), Transport.UDP, "192.0.2.1", 11)
+    noted.write(b"", Transport.UDP, "192.0.2.1", SILENCE)
+    noted.write(bytes(12), Transport.UDP, "192.0.2.1", 1)
     assert caplog.messages == [
         "query 12345.ark.arpa. IN NAPTR from 192.0.2.1 by udp: NOERROR",
         "query a\\010b.example. IN TYPE65400 from 2001:db8::1 by tls: -",
@@ -69,9 +65,9 @@ def test_the_rate_of_lines_is_limited(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     noted = QueryLog(1, 2, clock)
     for _ in range(10):
-        noted.note(wire("a."), Transport.UDP, "192.0.2.1", None)
+        noted.write(wire("a."), Transport.UDP, "192.0.2.1", SILENCE)
     clock.now += 1.0
-    noted.note(wire("a."), Transport.UDP, "192.0.2.1", None)
+    noted.write(wire("a."), Transport.UDP, "192.0.2.1", SILENCE)
     assert len(caplog.messages) == 3
     assert caplog.messages[-1].endswith("by udp: -, and 8 more before")
 
