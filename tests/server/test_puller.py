@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import subprocess
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from maptr.cli.group import main
 from maptr.config import Config
 from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.keys import Algorithm, KeyState, Role
+from maptr.errors import ParserFailed
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import RRSIG
 from maptr.server import status
@@ -27,6 +27,7 @@ from tests.support.http_server import http_server, sends
 from tests.support.peers import Maptr
 from tests.support.registries import natab
 from tests.support.server_process import PATIENCE
+from tests.support.waiting import until
 from tests.support.zone_site import ZoneSite
 
 ORIGIN: Labels = (b"ark", b"arpa")
@@ -250,33 +251,27 @@ def test_a_record_that_became_unreadable_is_an_alarm_until_it_is_repaired(
     assert pulling.puller.alarms() == []
 
 
-def test_a_pull_that_is_cancelled_leaves_no_process(
+def test_a_cancelled_pull_stops_the_parser(
     pulling: Pulling, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("maptr.registry.sandbox.PROGRAM", "import time; time.sleep(600)")
-    children: list[subprocess.Popen[bytes]] = []
-    real = subprocess.Popen
-
-    def start(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
-        children.append(real(*arguments, **options))
-        loops[0].call_soon_threadsafe(started.set)
-        return children[-1]
+    def plan(*_: object, read: Any, **__: object) -> None:
+        started.set()
+        until(lambda: read.__self__.is_stopped, "the parser is stopped")
+        ended.set()
+        raise ParserFailed("stopped")
 
     async def main() -> None:
-        loops.append(asyncio.get_running_loop())
         pull = asyncio.create_task(pulling.puller.pull_now())
-        await started.wait()
+        await asyncio.to_thread(started.wait)
         pull.cancel()
         with pytest.raises(asyncio.CancelledError):
             await pull
-        assert [child.returncode for child in children] == [-signal.SIGKILL]
+        assert await asyncio.to_thread(ended.wait, PATIENCE)
 
-    started = asyncio.Event()
-    loops: list[asyncio.AbstractEventLoop] = []
-    monkeypatch.setattr("maptr.registry.sandbox.subprocess.Popen", start)
+    started, ended = threading.Event(), threading.Event()
+    monkeypatch.setattr("maptr.server.puller.plan_pull", plan)
     asyncio.run(main())
-    assert pulling.puller.state.error == ""
-    assert not caplog.records
+    assert (pulling.puller.state.error, caplog.records) == ("", [])
 
 
 def test_drift_report_names_the_records_that_a_server_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -170,22 +170,6 @@ def test_a_batch_of_random_queries_gets_the_responses_of_the_general_path(host: 
     assert counters.calls < counters.received
 
 
-@pytest.mark.parametrize("host", HOSTS)
-def test_single_queries_are_counted_before_their_response_arrives(host: str) -> None:
-    rng = random.Random(host)
-    queries = [make_query(case["name"], case["type"], rng) for case in ANSWER["case"]] * 3
-    rng.shuffle(queries)
-    # A response with a cookie between responses to the same question without one.
-    queries += [KNOWN, COOKIE, KNOWN]
-    responder = make_responder()
-    with listening(responder, host) as (counters, address), client(address) as sock:
-        for query in queries:
-            sock.send(query)
-            assert sock.recv(65535) == expect(query, responder, address[0]), query.hex()
-            assert total(counters) == counters.received == counters.calls == counters.ready + counters.general
-    assert counters.ready > 30
-
-
 def test_queries_of_any_size_are_answered() -> None:
     query = dns.message.make_query("example.", "NS").to_wire()
     padded = query[:11] + b"\1" + query[12:] + OPT_COOKIE[:-2]
