@@ -6,7 +6,6 @@ import ssl
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from pathlib import Path
-from string import Template
 
 import dns.message
 import dns.query
@@ -21,7 +20,7 @@ from maptr.gateway.service import Service
 from maptr.registry.table import Table
 from tests.support.certificates import write_certificate
 from tests.support.http_gateway import LOOPBACK, running_service
-from tests.support.peers import CONFIGURATIONS, find, run
+from tests.support.peers import run
 from tests.support.web_servers import WebServer
 
 ZONE = (
@@ -104,27 +103,26 @@ class Proxy(WebServer):
     def usage(self) -> str:
         return ""
 
+    def values(self) -> dict[str, object]:
+        return {**super().values(), "gateway": self.exported}
+
     def configure(self) -> list[str]:
         write_certificate(self.directory)
-        self.directory.chmod(0o755)
-        template = Template((CONFIGURATIONS / f"{self.name}-proxy.conf").read_text())
-        values = {"port": self.port, "directory": self.directory, "gateway": self.exported, "settings": self.settings}
-        (self.directory / self.file).write_text(template.substitute(values))
-        return [find(self.commands[0]) or "", *self.words(self.arguments)]
+        return super().configure()
 
 
 class NginxProxy(Proxy):
     name = "nginx"
     commands = ("nginx",)
-    file = "nginx.conf"
-    arguments = "-p $directory -e $directory/log -c $directory/nginx.conf"
+    files = ("nginx-proxy.conf",)
+    arguments = "-p $directory -e $directory/log -c $directory/nginx-proxy.conf"
 
 
 class CaddyProxy(Proxy):
     name = "caddy"
     commands = ("caddy",)
-    file = "Caddyfile"
-    arguments = "run --adapter caddyfile --config $directory/Caddyfile"
+    files = ("caddy-proxy.conf",)
+    arguments = "run --adapter caddyfile --config $directory/caddy-proxy.conf"
 
 
 @pytest.mark.parametrize("proxy", [NginxProxy, CaddyProxy])

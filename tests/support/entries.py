@@ -45,48 +45,11 @@ def written(path: Path, table: Table) -> str:
 
 
 # Text that means something in the configuration of a server, a shell or a spreadsheet.
-_IN_URLS = [
-    "${pid}",
-    "${suffix}",
-    "$1",
-    "$$",
-    "$maptr_naan",
-    "%1",
-    "%2F",
-    ";",
-    "#",
-    "'",
-    "()",
-    "[R=301]",
-    ",",
-    "*",
-    "?",
-]
+_IN_URLS = [*";#'*?,", "${pid}", "${suffix}", "$1", "$$", "$maptr_naan", "%1", "%2F", "()", "[R=301]"]
 _ANYWHERE = [
-    *(
-        '"',
-        "\\",
-        "\n",
-        "\r\n",
-        "\0",
-        " ",
-        "\t",
-        "{",
-        "}",
-        "${maptr_tail}",
-        "{env.HOME}",
-        "%{ENV:PATH}",
-        "`",
-        "<script>",
-    ),
-    *(
-        '"; return 200; #',
-        '"\n}\nrespond 200\n#',
-        '"\nRedirect / http://evil.example/\n',
-        "=cmd|' /C calc'!A0",
-        "\u2028",
-        "é",
-    ),
+    *['"', "\\", "{", "}", "${maptr_tail}", "{env.HOME}", "%{ENV:PATH}", "`", "<script>"],
+    *("\n", "\r\n", "\0", " ", "\t", "\u2028", "é"),
+    *('"; return 200; #', '"\n}\nrespond 200\n#', '"\nRedirect / http://evil.example/\n', "=cmd|' /C calc'!A0"),
 ]
 
 

@@ -6,7 +6,7 @@ import http.client
 import sys
 from contextlib import closing
 from email.parser import Parser
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from tests.support.peers import HOST, Maptr, require, run
 
@@ -30,14 +30,11 @@ class GatewayProcess(Maptr):
     def configure(self) -> list[str]:
         return [sys.executable, "-m", "maptr", "gateway", f"--listen={self.host}:{self.port}", *self.options]
 
-    def start(self) -> Self:
-        try:
-            self.launch()
-            self.wait_for(r"^maptr: ready, serving on http")
-        except BaseException:
-            self.stop()
-            raise
-        return self
+    def ready(self) -> int:
+        return int(self.wait_for(r"^maptr: ready, serving on https?://127\.0\.0\.1:(\d+)/")[1])
+
+    def wait_until_ready(self) -> None:
+        self.ready()
 
     def ask(self, target: str, method: str = "GET", *, body: str | None = None, **headers: str) -> Reply:
         """The response to a request on a connection of its own."""

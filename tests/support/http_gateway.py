@@ -72,10 +72,7 @@ class HttpClient:
 
     def reply(self, method: str = "GET") -> Reply:
         """The next response. Raises EOFError if the connection ends before its end."""
-        while b"\r\n\r\n" not in self._held:
-            self._read()
-        head, _, self._held = self._held.partition(b"\r\n\r\n")
-        first, *lines = head.decode("latin-1").split("\r\n")
+        first, *lines = self._until(b"\r\n\r\n").decode("latin-1").split("\r\n")
         assert first.startswith("HTTP/1."), first
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
         status = int(first.split(" ")[1])
@@ -83,10 +80,10 @@ class HttpClient:
             return Reply(status, headers, b"")
         if headers.get("transfer-encoding") == "chunked":
             body = b""
-            while chunk := self._exactly(int(self._line(), 16)):
+            while chunk := self._exactly(int(self._until(b"\r\n"), 16)):
                 body += chunk
-                self._line()
-            self._line()
+                self._until(b"\r\n")
+            self._until(b"\r\n")
             return Reply(status, headers, body)
         return Reply(status, headers, self._exactly(int(headers["content-length"])))
 
@@ -97,11 +94,11 @@ class HttpClient:
         except ConnectionError:
             return True
 
-    def _line(self) -> bytes:
-        while b"\r\n" not in self._held:
+    def _until(self, end: bytes) -> bytes:
+        while end not in self._held:
             self._read()
-        line, _, self._held = self._held.partition(b"\r\n")
-        return bytes(line)
+        found, _, self._held = self._held.partition(end)
+        return bytes(found)
 
     def _exactly(self, size: int) -> bytes:
         while len(self._held) < size:
@@ -169,56 +166,53 @@ def settings_of(**settings: Any) -> GatewayConfig:
 
 
 @contextlib.contextmanager
-def gateway(
-    rig: Rig | None = None, site: Site | None = None, tls: ssl.SSLContext | None = None, **settings: Any
-) -> Iterator[Gateway]:
-    """An HTTP server over a scripted DNS, by default with the table ``TABLE`` and one host in DNS.
-
-    At the end no task and no connection may be left, and no exception unhandled.
-    """
-    rig = rig or Rig(ONE_HOST, natab=TABLE)
-    metrics = Metrics()
-    start = site or Site(table_state=TableState(TABLE))
+def loop_for(cache: Cache) -> Iterator[Running]:
+    """An event loop. At the end, when the cache is closed, no task may be left, and no exception unhandled."""
     faults: list[Mapping[str, Any]] = []
     running = Running()
     running.loop.set_exception_handler(lambda _, context: faults.append(context))
-    http = HttpServer(rig.cache, lambda: found.site, settings_of(**settings), metrics=metrics, tls=tls)
-    sock = open_tcp("127.0.0.1", 0)
-    found = Gateway(sock.getsockname()[1], http, rig, running, start)
-    found.change(metrics=lambda: metrics.page(found.site))
-    on_loop(running, lambda: http.start([sock]))
     try:
-        yield found
+        yield running
     finally:
-        asyncio.run_coroutine_threadsafe(http.stop(), running.loop).result(2 * PATIENCE)
-        asyncio.run_coroutine_threadsafe(rig.cache.aclose(), running.loop).result(PATIENCE)
+        asyncio.run_coroutine_threadsafe(cache.aclose(), running.loop).result(PATIENCE)
         left = on_loop(running, lambda: [*map(str, asyncio.all_tasks() - {asyncio.current_task()})])
         gc.collect()  # reports exceptions that were never retrieved
         running.close()
     assert not left, str(left)
     assert not faults, str(faults)
+
+
+@contextlib.contextmanager
+def gateway(
+    rig: Rig | None = None, site: Site | None = None, tls: ssl.SSLContext | None = None, **settings: Any
+) -> Iterator[Gateway]:
+    """An HTTP server over a scripted DNS, by default with the table ``TABLE`` and one host in DNS."""
+    rig = rig or Rig(ONE_HOST, natab=TABLE)
+    metrics = Metrics()
+    http = HttpServer(rig.cache, lambda: found.site, settings_of(**settings), metrics=metrics, tls=tls)
+    sock = open_tcp("127.0.0.1", 0)
+    with loop_for(rig.cache) as running:
+        found = Gateway(sock.getsockname()[1], http, rig, running, site or Site(table_state=TableState(TABLE)))
+        found.change(metrics=lambda: metrics.page(found.site))
+        on_loop(running, lambda: http.start([sock]))
+        try:
+            yield found
+        finally:
+            asyncio.run_coroutine_threadsafe(http.stop(), running.loop).result(2 * PATIENCE)
     assert not http.connections, str(http.connections)
 
 
 @contextlib.contextmanager
 def serving(service: Service, cache: Cache) -> Iterator[Running]:
-    """Run a service; its ``bound`` has the port. At the end no task may be left, and no exception unhandled."""
-    faults: list[Mapping[str, Any]] = []
-    running = Running()
-    running.loop.set_exception_handler(lambda _, context: faults.append(context))
+    """Run a service; its ``bound`` has the port."""
     service.bind()
-    future = asyncio.run_coroutine_threadsafe(service.run(), running.loop)
-    try:
-        yield running
-    finally:
-        running.call(service.stop)
-        future.result(2 * PATIENCE)
-        asyncio.run_coroutine_threadsafe(cache.aclose(), running.loop).result(PATIENCE)
-        left = on_loop(running, lambda: [*map(str, asyncio.all_tasks() - {asyncio.current_task()})])
-        gc.collect()
-        running.close()
-    assert not left, str(left)
-    assert not faults, str(faults)
+    with loop_for(cache) as running:
+        future = asyncio.run_coroutine_threadsafe(service.run(), running.loop)
+        try:
+            yield running
+        finally:
+            running.call(service.stop)
+            future.result(2 * PATIENCE)
 
 
 @contextlib.contextmanager
@@ -236,9 +230,6 @@ class ConfiguredGateway(GatewayProcess):
     def configure(self) -> list[str]:
         listen = [] if "--config" in self.options else ["--listen", "127.0.0.1:0"]
         return [sys.executable, "-m", "maptr", "gateway", *listen, *self.options]
-
-    def ready(self) -> int:
-        return int(self.wait_for(r"^maptr: ready, serving on https?://127\.0\.0\.1:(\d+)/")[1])
 
 
 def on_loop(running: Running, function: Callable[[], Any]) -> Any:

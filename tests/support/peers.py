@@ -121,16 +121,21 @@ class Peer:
         lines = Template(self.zone)
         return "".join(lines.substitute(origin=origin, path=path, host=HOST) for origin, path in self.zones.items())
 
+    def values(self) -> dict[str, object]:
+        """What the templates of the configuration name."""
+        names = ("host", "port", "directory", "settings", "sections")
+        return {"zones": self.statements(), **{name: getattr(self, name) for name in names}}
+
     def configure(self) -> list[str]:
         """Write the configuration into ``self.directory`` and return the command that runs in the foreground."""
-        values = {
-            "zones": self.statements(),
-            **{name: getattr(self, name) for name in ("host", "port", "directory", "settings", "sections")},
-        }
+        values = self.values()
         for name in self.files:
             (self.directory / name).write_text(Template((CONFIGURATIONS / name).read_text()).substitute(values))
-        words = [Template(word).substitute(values) for word in self.arguments.split()]
-        return [find(self.commands[0]) or self.commands[0], *words]
+        return [find(self.commands[0]) or self.commands[0], *self.words(self.arguments)]
+
+    def words(self, arguments: str) -> list[str]:
+        values = {"port": self.port, "directory": self.directory}
+        return [Template(word).substitute(values) for word in arguments.split()]
 
     def __enter__(self) -> Self:
         return self.start()
@@ -155,8 +160,7 @@ class Peer:
         """Run the server and wait for its zones."""
         try:
             self.launch()
-            for query in self.questions():
-                self._wait_for_answer(query)
+            self.wait_until_ready()
         except BaseException:
             self.stop()
             raise
@@ -184,6 +188,10 @@ class Peer:
         """End the server with SIGKILL, as a crash does, and start it again on its port."""
         self.stop(signal.SIGKILL)
         self.start()
+
+    def wait_until_ready(self) -> None:
+        for query in self.questions():
+            self._wait_for_answer(query)
 
     def questions(self) -> list[dns.message.Message]:
         """The server is ready when it answers these with authority or as a resolver."""

@@ -36,6 +36,7 @@ class Secondary(Peer):
     """A secondary of the primary at ``primary_host`` and ``primary_port``. It is ready when it has the zone."""
 
     snippet: ClassVar[str]  # the language of its code block in the page
+    before: ClassVar[str] = ""  # a snippet of a catalog stands in place of the rest of this one, from the line ``zone``
     primary_host = HOST
 
     def __init__(self, primary_port: int, port: int = 0) -> None:
@@ -44,13 +45,15 @@ class Secondary(Peer):
 
     def documented(self, language: str = "") -> str:
         """The code block of the page in this language, with the addresses and the secret of the test."""
-        block = self.block(language or self.snippet)
-        text = block.replace("192.0.2.1", self.primary_host).replace("SECRET", SECRET)
+        text = re.split("^zone", block(self.before), maxsplit=1, flags=re.MULTILINE)[0] if self.before else ""
+        text += block(language or self.snippet)
+        text = text.replace("192.0.2.1", self.primary_host).replace("SECRET", SECRET)
         return re.sub(r"\b5300\b", str(self.primary_port), text)
 
-    def block(self, language: str) -> str:
-        (block,) = re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-        return str(block)
+
+def block(language: str) -> str:
+    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    return str(found)
 
 
 class NsdSecondary(Secondary, Nsd):
@@ -75,11 +78,7 @@ class KnotSecondary(Secondary, Knot):
 class KnotCatalogSecondary(KnotSecondary):
     """Configured with the catalog zone only, in which it finds the zone."""
 
-    snippet = "knot-catalog"
-
-    def block(self, language: str) -> str:
-        """The block in place of the section ``zone`` of that without a catalog, as the page says."""
-        return super().block("knot").partition("zone:\n")[0] + super().block(language)
+    snippet, before = "knot-catalog", "knot"
 
 
 class BindSecondary(Secondary, Bind):
@@ -97,11 +96,7 @@ class BindSecondary(Secondary, Bind):
 class BindCatalogSecondary(BindSecondary):
     """Configured with the catalog zone only, in which it finds the zone."""
 
-    snippet = "bind-catalog"
-
-    def block(self, language: str) -> str:
-        """The block in place of the zone of that without a catalog, as the page says."""
-        return super().block("bind").partition('zone "')[0] + super().block(language)
+    snippet, before = "bind-catalog", "bind"
 
 
 class PowerDnsSecondary(Secondary, PowerDns):

@@ -7,12 +7,10 @@ import http.client
 import os
 import re
 import socket
-from collections.abc import Mapping
 from pathlib import Path
-from string import Template
 from typing import ClassVar, NamedTuple
 
-from tests.support.peers import CONFIGURATIONS, Checked, Peer, PeerError, find, run
+from tests.support.peers import Checked, Peer, PeerError, run
 from tests.support.waiting import until
 
 MODULES = Path("/usr/lib/apache2/modules")
@@ -28,7 +26,6 @@ class Seen(NamedTuple):
 class WebServer(Peer):
     """A web server with an exported file, on a port of 127.0.0.1. Its name is that of the format."""
 
-    file: ClassVar[str]  # of its configuration
     check: ClassVar[str]  # the arguments that only check the configuration
 
     def __init__(self, exported: str) -> None:
@@ -41,20 +38,14 @@ class WebServer(Peer):
         lines = [line[5:] for line in self.exported.splitlines() if line.startswith("#     ")]
         return re.sub(r"\bFILE\b", str(self.directory / "exported"), "\n".join(lines))
 
+    def values(self) -> dict[str, object]:
+        return {**super().values(), "usage": self.usage, "include": self.directory / "exported", "modules": MODULES}
+
     def configure(self) -> list[str]:
         self.directory.chmod(0o755)
         (self.directory / "exported").write_text(self.exported)
         (self.directory / "none").mkdir()
-        values: Mapping[str, object] = {
-            **{name: getattr(self, name) for name in ("host", "port", "directory", "settings", "usage")},
-            "include": self.directory / "exported",
-            "modules": MODULES,
-        }
-        (self.directory / self.file).write_text(Template((CONFIGURATIONS / self.file).read_text()).substitute(values))
-        return [find(self.commands[0]) or "", *self.words(self.arguments)]
-
-    def words(self, arguments: str) -> list[str]:
-        return [Template(word).substitute(directory=self.directory) for word in arguments.split()]
+        return super().configure()
 
     def checked(self, directory: Path) -> Checked:
         """What the server's own check of the configuration says."""
@@ -62,14 +53,8 @@ class WebServer(Peer):
         self.configure()
         return run(self.commands[0], *self.words(self.check), cwd=directory)
 
-    def start(self) -> WebServer:
-        try:
-            self.launch()
-            until(self._listens, self.log)
-        except BaseException:
-            self.stop()
-            raise
-        return self
+    def wait_until_ready(self) -> None:
+        until(self._listens, self.log)
 
     def _listens(self) -> bool:
         with contextlib.suppress(OSError), socket.create_connection((self.host, self.port), 1):
@@ -95,7 +80,7 @@ class WebServer(Peer):
 class Nginx(WebServer):
     name = "nginx"
     commands = ("nginx",)
-    file = "nginx.conf"
+    files = ("nginx.conf",)
     arguments = "-p $directory -e $directory/log -c $directory/nginx.conf"
     check = arguments + " -t"
     settings = "user root;" if os.geteuid() == 0 else ""
@@ -104,7 +89,7 @@ class Nginx(WebServer):
 class Apache(WebServer):
     name = "apache"
     commands = ("apache2",)
-    file = "apache.conf"
+    files = ("apache.conf",)
     arguments = "-D FOREGROUND -f $directory/apache.conf"
     check = "-t -f $directory/apache.conf"
 
@@ -116,7 +101,7 @@ class Apache(WebServer):
 class Caddy(WebServer):
     name = "caddy"
     commands = ("caddy",)
-    file = "Caddyfile"
+    files = ("Caddyfile",)
     arguments = "run --adapter caddyfile --config $directory/Caddyfile"
     check = "validate --adapter caddyfile --config $directory/Caddyfile"
 
