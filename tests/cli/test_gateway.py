@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.certificates import write_certificate
 from tests.support.command_line import home, run, run_process
-from tests.support.gateway_process import GatewayProcess, request
+from tests.support.http_gateway import GatewayProcess, get
 from tests.support.scripted import serving, zone
 from tests.support.waiting import until
 
@@ -43,13 +43,13 @@ def test_a_gateway_with_only_a_table_and_a_private_host(tmp_path: Path) -> None:
         ports = re.findall(r":(\d+)/", gateway.wait_for("^maptr: ready, serving on .*$")[0])
         assert len(set(ports)) == 2
         for port in ports:
-            location = request(int(port), "/ark:12345/x1").headers["location"]
+            location = get(int(port), "/ark:12345/x1").headers["location"]
             assert location == "https://127.0.0.1:8080/ark:/12345/x1"
         assert [line for line in gateway.lines if "ready" not in line] == [], "one line when ready, none for a request"
         assert gateway.stop() == 0
         assert gateway.lines[-1] == "maptr: stopped"
     with GatewayProcess(*words) as gateway:
-        assert "127.0.0.1 is not a public host" in gateway.ask("/ark:12345/x1").body
+        assert "127.0.0.1 is not a public host" in gateway.ask("/ark:12345/x1").text
 
 
 @pytest.mark.usefixtures("home")
@@ -198,7 +198,7 @@ def test_a_table_that_is_pulled_later_is_used(home: Path) -> None:
     config.write_text(f'[table]\nfile = "naans.json"\nurl = "{SAMPLE}"\n[cache]\npolicy = "natab-only"\n')
     with GatewayProcess("--config", str(config)) as gateway:
         waiting = gateway.ask("/ready")
-        assert (waiting.status, waiting.body) == (503, "table: the file does not exist\n")
+        assert (waiting.status, waiting.text) == (503, "table: the file does not exist\n")
         assert gateway.ask(f"/{ARK}").status == 503
         run("table", "pull", "--config", config, "--apply", code=0)
         until(lambda: gateway.ask("/ready").status == 200, "a gateway with its table")

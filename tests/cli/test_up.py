@@ -30,7 +30,7 @@ from maptr.protocol.numbers import SERVER_PORT as PORT
 from maptr.registry.followed_file import pull_file
 from maptr.registry.pull import OFFICIAL
 from tests.support.command_line import MAPTR, home, run, run_process
-from tests.support.gateway_process import Reply, request
+from tests.support.http_gateway import Reply, get
 from tests.support.http_server import http_server, sends
 from tests.support.registries import natab
 from tests.support.server_process import PATIENCE
@@ -104,7 +104,7 @@ class Up:
 
     def ask(self, target: str) -> Reply:
         """Send a request to the gateway and return the response."""
-        return request(int(self.url.rpartition(":")[2]), target)
+        return get(int(self.url.rpartition(":")[2]), target)
 
     def end(self, number: int = signal.SIGINT) -> int:
         self.process.send_signal(number)
@@ -145,9 +145,9 @@ def test_the_gateway_serves_the_same_table_and_zone(user: User) -> None:
     user.run("up", "--sample", said=f"on 127.0.0.1#{up.port} and {up.url}/; try")
     found = up.ask(f"/{ARK}")
     assert (found.status, found.headers["location"]) == (302, "https://ark.nlm.example.org/ark:/12025/x1")
-    assert up.ask("/ark:12345?info").body.startswith("erc:")
-    assert "<html" in up.ask("/").body
-    until(lambda: up.ask("/ready").body == "ready\n", "a gateway that is ready")
+    assert up.ask("/ark:12345?info").text.startswith("erc:")
+    assert "<html" in up.ask("/").text
+    until(lambda: up.ask("/ready").text == "ready\n", "a gateway that is ready")
     query = dns.message.make_query("12025.ark.arpa.", "NAPTR", id=0)
     question = base64.urlsafe_b64encode(query.to_wire()).rstrip(b"=").decode()
     with urlopen(f"{up.url}/dns-query?dns={question}", timeout=PATIENCE) as response:
@@ -323,7 +323,7 @@ def test_in_an_archive_the_sample_is_served_from_a_copy(user: User) -> None:
     user.environment["PYTHONPATH"] = os.pathsep.join([archive, *(path for path in sys.path if path)])
     up = user.up("--sample").ready()
     assert user.urls("ark:12345/x60np1wh8k") == ["https://x60.example.net/item/np1wh8k"]
-    assert "<html" in up.ask("/").body
+    assert "<html" in up.ask("/").text
     assert up.end() == 0
     assert (user.data / "up" / "sample.json").exists()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import re
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import dns.exception
@@ -27,7 +26,7 @@ from maptr.zone.finding import Severity
 from maptr.zone.lint import publishable
 from maptr.zone.rules import host_labels
 from tests.support.drivers import resolver_of
-from tests.support.gateway_process import GatewayProcess, ask
+from tests.support.http_gateway import GatewayProcess, HttpClient
 from tests.support.peers import CHECKERS, PEERS, Maptr, Peer
 from tests.support.secondaries import contents
 
@@ -160,10 +159,10 @@ def test_a_client_that_knows_only_the_draft_finds_a_host_for_every_naan(server: 
 def redirects(gateway: GatewayProcess, table: Table) -> tuple[dict[str, tuple[int, str]], set[str]]:
     """The status and the Location of an ARK of each record, and the sources that the gateway names."""
     found, sources = {}, set()
-    with closing(gateway.connect()) as connection:
+    with HttpClient(gateway.port) as client:
         for key in table:
             naan, _, shoulder = key.partition("/")
-            reply = ask(connection, f"/https://n2t.net/ark:/{naan}/{shoulder}X9-b%7d/c.v1/?info")
+            reply = client.get(f"/https://n2t.net/ark:/{naan}/{shoulder}X9-b%7d/c.v1/?info")
             found[key] = reply.status, reply.headers.get("location", "")
             if reply.status in (302, 303):
                 sources.add(reply.headers["maptr-source"].partition(";")[0])

@@ -23,7 +23,7 @@ from maptr.protocol.address import Address
 from maptr.registry.followed_file import TableState
 from maptr.server.sockets import open_tcp
 from tests.support.caching import ONE_HOST, Rig, table
-from tests.support.gateway_process import GatewayProcess
+from tests.support.peers import Maptr
 from tests.support.running import PATIENCE, Running
 
 LOOPBACK = Address("127.0.0.1", 0)
@@ -36,6 +36,10 @@ class Reply(NamedTuple):
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
 
 
 class HttpClient:
@@ -224,12 +228,32 @@ def running_service(cache: Cache, *, reread: Callable[[], Config] | None = None,
         yield service
 
 
-class ConfiguredGateway(GatewayProcess):
-    """``maptr gateway`` with the addresses of its configuration, or a free port."""
+class ConfiguredGateway(Maptr):
+    """``maptr gateway`` with these options alone, such as a configuration that names its addresses."""
+
+    name = "gateway"
+
+    def __init__(self, *options: str) -> None:
+        super().__init__({}, *options)
 
     def configure(self) -> list[str]:
-        listen = [] if "--config" in self.options else ["--listen", "127.0.0.1:0"]
-        return [sys.executable, "-m", "maptr", "gateway", *listen, *self.options]
+        return [sys.executable, "-m", "maptr", "gateway", *self.options]
+
+    def ready(self) -> int:
+        return int(self.wait_for(r"^maptr: ready, serving on https?://127\.0\.0\.1:(\d+)/")[1])
+
+    def wait_until_ready(self) -> None:
+        self.ready()
+
+
+class GatewayProcess(ConfiguredGateway):
+    """``maptr gateway`` on a free port, with more options."""
+
+    def configure(self) -> list[str]:
+        return [*super().configure(), f"--listen={self.host}:{self.port}"]
+
+    def ask(self, target: str, *headers: str, method: str = "GET") -> Reply:
+        return get(self.port, target, *headers, method=method)
 
 
 def on_loop(running: Running, function: Callable[[], Any]) -> Any:
