@@ -94,7 +94,9 @@ def read(document: Any, *, filename: str = "", on_bad: OnBad | None = None) -> T
     records = _records(document[source], source)
     for name, record in records:
         try:
-            entry = read_record(record, is_sound=is_sound)
+            if not is_sound and (reason := flaw(record)):
+                raise ValueError(reason)
+            entry = read_record(record)
         except ValueError as error:
             what = record.get("what") if isinstance(record, dict) else None
             key = shown(what) if isinstance(what, str) and what else name
@@ -130,12 +132,10 @@ def _check_index(index: Any, count: int, table: Table, builder: TableBuilder) ->
         builder.refuse(builder.error("in the index but not among the records", record=key))
 
 
-def read_record(record: Any, *, is_sound: bool = False) -> Entry:
-    """Read one record. Raises ValueError with the reason if it is bad. ``is_sound`` means that it has no ``flaw``."""
+def read_record(record: Any) -> Entry:
+    """Read one record without a ``flaw``. Raises ValueError with the reason if it is bad."""
     if not isinstance(record, dict):
         raise ValueError("not an object")
-    if not is_sound and (reason := flaw(record)):
-        raise ValueError(reason)
     naan, shoulder = _key(record)
     who, policy = (_part(record, part) for part in ("who", "na_policy"))
     when = record.get("when" if record.get("when") is not None else "date_created")

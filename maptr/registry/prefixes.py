@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import replace
+from typing import NamedTuple
 
 from maptr.registry import anvl
 from maptr.registry.table import Entry, Nma, OnBad, Table, TableBuilder, numbered, shown
@@ -35,16 +36,12 @@ _NEEDED = ("", "redirect")  # fields whose value cannot be kept as text
 _NULL = ("", "~", "null", "Null", "NULL")
 
 
-@dataclass(slots=True)
-class _Prefix:
-    """A prefix: its key ("" if it is of another scheme), its fields, and the first error with its line."""
+class _Prefix(NamedTuple):
+    """A prefix: its key ("" if it is of another scheme), and the lines below it."""
 
     line: int
     key: str
-    fields: dict[str, str | None] = field(default_factory=dict)
-    flaw: tuple[int, str] | None = None
-    depth: int = 0  # the indentation of its fields
-    last: str = ""  # the name of the field above
+    lines: list[tuple[int, str]]
 
 
 def read(text: str, *, filename: str = "", on_bad: OnBad | None = None) -> Table:
@@ -57,13 +54,13 @@ def read(text: str, *, filename: str = "", on_bad: OnBad | None = None) -> Table
         if not line[0].isspace():
             _close(prefix, builder)
             match = KEY.match(line)
-            prefix = _Prefix(number, match["key"] if match else "")
+            prefix = _Prefix(number, match["key"] if match else "", [])
             if match is None and not _OTHER.match(line):
                 builder.refuse(builder.error(f"neither prefix, field nor comment: {shown(line)}", line=number))
         elif prefix is None:
             builder.refuse(builder.error(f"a field without a prefix: {shown(line.strip())}", line=number))
-        elif prefix.key and prefix.flaw is None:
-            _take(prefix, number, line)
+        else:
+            prefix.lines.append((number, line))
     _close(prefix, builder)
     return builder.table()
 
@@ -87,32 +84,6 @@ def scalar(text: str) -> str | None:
     return plain
 
 
-def _take(prefix: _Prefix, number: int, line: str) -> None:
-    """Add a line below a prefix: a field, or a continuation of the field above."""
-    match = _FIELD.match(line)
-    depth = len(line) - len(line.lstrip())
-    if match is None or depth > prefix.depth > 0:
-        if prefix.last in _NEEDED:
-            prefix.flaw = (number, f"not a field: {shown(line.strip())}")
-        else:
-            prefix.fields[prefix.last] = f"{prefix.fields[prefix.last] or ''} {line.strip()}".strip()
-        return
-    prefix.depth = depth
-    name, text = match["name"], (match["value"] or "").strip()
-    if name in prefix.fields and name in _NEEDED:
-        prefix.flaw = (number, f"{name} occurs twice")
-        return
-    prefix.last = name
-    try:
-        value = scalar(text)
-    except ValueError as error:
-        if name in _NEEDED:
-            prefix.flaw = (number, f"{name}: {error}")
-            return
-        value = text
-    prefix.fields[name] = value if name not in prefix.fields else f"{prefix.fields[name] or ''} {value or ''}".strip()
-
-
 def _close(prefix: _Prefix | None, builder: TableBuilder) -> None:
     if prefix is not None and prefix.key:
         builder.take(_entry, prefix)
@@ -120,12 +91,38 @@ def _close(prefix: _Prefix | None, builder: TableBuilder) -> None:
 
 def _entry(prefix: _Prefix, builder: TableBuilder) -> Entry:
     naan, shoulder = builder.key(prefix.key.rstrip("/"), line=prefix.line)
-    fields = prefix.fields
+    entry = Entry(naan, shoulder, line=prefix.line)
+    fields: dict[str, str | None] = {}
+    depth, last = 0, ""  # the indentation of the fields, and the name of the field above
+    for number, line in prefix.lines:
+        try:
+            depth, last = _field(line, fields, depth, last)
+        except ValueError as error:
+            raise builder.error(str(error), line=number, record=entry.key) from None
     name, redirect, when, policy = (fields.pop(key, None) or "" for key in ("name", "redirect", "date", "na_policy"))
     known = redirect and not redirect.startswith(UNKNOWN)
     nmas = (Nma(redirect_to_target(redirect), redirect, split_status(redirect)[0]),) if known else ()
     who, how = anvl.read_who(name, decode=str), anvl.read_policy(policy, decode=str)
-    entry = Entry(naan, shoulder, nmas, who, when, how, extra=fields, line=prefix.line)
-    if prefix.flaw is not None:
-        raise builder.error(prefix.flaw[1], line=prefix.flaw[0], record=entry.key)
-    return entry
+    return replace(entry, nmas=nmas, who=who, when=when, policy=how, extra=fields)
+
+
+def _field(line: str, fields: dict[str, str | None], depth: int, last: str) -> tuple[int, str]:
+    """Add a line below a prefix to its fields: a field, or a continuation of the field above. Raises ValueError."""
+    match = _FIELD.match(line)
+    indent = len(line) - len(line.lstrip())
+    if match is None or indent > depth > 0:
+        if last in _NEEDED:
+            raise ValueError(f"not a field: {shown(line.strip())}")
+        fields[last] = f"{fields[last] or ''} {line.strip()}".strip()
+        return depth, last
+    name, text = match["name"], (match["value"] or "").strip()
+    if name in fields and name in _NEEDED:
+        raise ValueError(f"{name} occurs twice")
+    try:
+        value = scalar(text)
+    except ValueError as error:
+        if name in _NEEDED:
+            raise ValueError(f"{name}: {error}") from None
+        value = text
+    fields[name] = value if name not in fields else f"{fields[name] or ''} {value or ''}".strip()
+    return indent, name

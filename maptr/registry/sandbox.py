@@ -107,7 +107,7 @@ def _receive(output: bytes, filename: str) -> tuple[Table, list[TableError]]:
     builder = TableBuilder(filename)
     metadata: dict[str, Any] = {}
     bad: list[TableError] = []
-    failure: TableError | ParserFailed | None = None
+    failure: TableError | None = None
     for each in io.BytesIO(output):
         try:
             match json.loads(each):
@@ -120,8 +120,6 @@ def _receive(output: bytes, filename: str) -> tuple[Table, list[TableError]]:
                     builder.refused.add(record)
                 case ["failed", str(reason), int(line), str(record)]:
                     failure = builder.error(reason, line=line, record=record)
-                case ["limit", str(reason)]:
-                    failure = ParserFailed(f"{filename}: {reason}")
                 case other:
                     raise ValueError(f"unknown: {other!r:.40}")
         except (ValueError, RecursionError, TableError) as wrong:
@@ -154,7 +152,7 @@ def main(memory: str, cpu_seconds: str, most: str, scheme: str) -> NoReturn:
     except TableError as error:
         output = _line("failed", error.reason, error.line, error.record)
     except MemoryError:
-        output = _line("limit", f"takes more than {int(memory) >> 20} MiB of memory to read")
+        sys.exit(f"takes more than {int(memory) >> 20} MiB of memory to read")
     sys.stdout.buffer.write(output)
     sys.stdout.flush()
     os._exit(0)

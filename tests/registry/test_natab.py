@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import textwrap
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -115,16 +114,6 @@ def test_written_natab_is_read_as_the_same_table_except_for_losses(table: Table)
     lost = {loss.record for loss in losses}
     assert [back[key] for key in table if key not in lost] == [table[key] for key in table if key not in lost]
     assert [back[key].nmas for key in table] == [entry.nmas for entry in table.values()]
-
-
-@pytest.mark.parametrize("form", [registry.write_json, lambda table: registry.write_natab(table)[0]])
-def test_http_is_preserved_in_every_format(form: Callable[[Table], str]) -> None:
-    table = registry.read('{"data": [{"what": "12345", "where": "http://a.example.org"}]}')
-    for _ in range(2):
-        table = registry.read(form(table))
-        assert table["12345"].nmas[0].target == "http://a.example.org/ark:/${content}"
-        ((labels,),) = [[rule.replacement for rule in records(table["12345"]) if rule.flags == b"h"]]
-        assert labels == (b"a", b"example", b"org:80")
 
 
 def test_the_scheme_of_hosts_is_an_option() -> None:

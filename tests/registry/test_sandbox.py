@@ -65,7 +65,12 @@ def test_the_child_reports_the_same_error(content: bytes, children: list[object]
 @pytest.mark.parametrize(
     ("limit", "value", "content", "reason"),
     [
-        ("MEMORY", 200 << 20, b'{"data": [' + b"{}," * 1_900_000 + b"{}]}", "takes more than 200 MiB of memory"),
+        (
+            "MEMORY",
+            200 << 20,
+            b'{"data": [' + b"{}," * 1_900_000 + b"{}]}",
+            "the process that reads it ended with status 1: takes more than 200 MiB of memory",
+        ),
         ("CPU_SECONDS", 1, SLOW, "the process that reads it took more than 1 seconds of processor time"),
     ],
     ids=["memory", "processor time"],
