@@ -22,7 +22,7 @@ from maptr.dnssec.keys import KeySet, ZoneKey, ds_rdata
 from maptr.dnssec.policy import Children, SigningPolicy
 from maptr.errors import SigningError
 from maptr.protocol.names import Labels, to_wire
-from maptr.protocol.numbers import CDNSKEY, CDS, DNAME, DNSKEY, DS, MADE_BY_SIGNERS, NS, NSEC, RRSIG, SOA, ZONEMD
+from maptr.protocol.numbers import CDNSKEY, CDS, DNAME, DNSKEY, DS, NS, NSEC, RRSIG, SOA, ZONEMD
 from maptr.protocol.serial import following_serial, is_newer
 from maptr.zone import rrset
 from maptr.zone.diff import ZoneDiff, stripped
@@ -110,17 +110,9 @@ def is_current(old: ZoneView, zone: ZoneView, keys: KeySet, policy: SigningPolic
     if old.origin != zone.origin or ZoneDiff.between(stripped(old, zone.serial), stripped(zone)):
         return False
     ttl = zone.soa.ttl if policy.dnskey_ttl is None else policy.dnskey_ttl
-    wanted = {
-        (to_wire(zone.origin), rdtype): (ttl, frozenset(rdatas))
-        for rdtype, rdatas in apex_records(zone.origin, keys, policy.cds).items()
-    }
-    found = {
-        (name, rdtype): (rrset.ttl_of(records), frozenset(rrset.rdatas_of(records)))
-        for name in old.nodes.special
-        for rdtype, records in rrset.split_rrsets(old.nodes.read(name))
-        if rdtype in MADE_BY_SIGNERS and rdtype not in (RRSIG, NSEC, ZONEMD)
-    }
     apex = old.nodes[old.origin]
+    wanted = {rdtype: (ttl, {*rdatas}) for rdtype, rdatas in apex_records(zone.origin, keys, policy.cds).items()}
+    found = {rdtype: (apex[rdtype].ttl, {*apex[rdtype].rdatas}) for rdtype in (DNSKEY, CDS, CDNSKEY) if rdtype in apex}
     heads = map(rrset.RRSIG_HEAD.unpack_from, apex[RRSIG].rdatas if RRSIG in apex else ())
     signed = {(rdtype, algorithm, tag) for rdtype, algorithm, *_, tag in heads if rdtype in (SOA, DNSKEY)}
     signers = {SOA: keys.zone_signers, DNSKEY: keys.dnskey_signers}

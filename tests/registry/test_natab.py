@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import textwrap
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ from maptr.errors import TableError
 from maptr.registry.table import Entry, NaanPolicy, Nma, Table, Who
 from maptr.walk import Answer, Walk
 from tests.support.entries import records
-from tests.support.peers import find
 
 VECTORS_DIR = Path(__file__).resolve().parents[1] / "vectors"
 VECTORS = tomllib.loads((VECTORS_DIR / "natab.toml").read_text("utf-8"))["vector"]
@@ -138,10 +135,6 @@ def test_the_sample_natab_is_written_from_the_sample() -> None:
 
 # --- the natabs printed in the drafts
 
-# The script of the 2002 draft, section 13.
-SCRIPT = r"my $naa = shift; while (<>) { next if (! /^$naa:/); while (<>) { last if (! /^[#\s]./); "
-SCRIPT += r'print "$1\n" if (/^\s+(\S+)/); } }'
-
 
 @pytest.mark.parametrize("vector", DRAFTS, ids=lambda vector: vector["title"])
 def test_natabs_of_the_drafts_are_read_and_written_without_loss(vector: dict[str, Any]) -> None:
@@ -174,14 +167,3 @@ def test_records_of_the_drafts_natabs_give_the_same_urls(vector: dict[str, Any])
             walk.tell(walk.next()[0], Answer(Outcome.ANSWER, tuple(kept), 60))
             urls = [url.replace("/ark:/", "/ark:") for url in walk.result().urls()]
             assert urls == [url.replace("/ark:/", "/ark:") for url in said["urls"]]
-
-
-@pytest.mark.parametrize("vector", DRAFTS, ids=lambda vector: vector["title"])
-def test_the_script_of_the_draft_prints_the_same_hosts(vector: dict[str, Any], tmp_path: Path) -> None:
-    if not find("perl"):
-        pytest.skip("no perl")
-    path = tmp_path / "natab"
-    path.write_text(textwrap.dedent(vector["text"]))
-    for naan, said in vector["entry"].items():
-        done = subprocess.run(["perl", "-e", SCRIPT, naan, path], capture_output=True, text=True, check=True)
-        assert done.stdout.split() == said["hosts"]
