@@ -15,7 +15,6 @@ from maptr.client.servers import is_address
 from maptr.client.stub import Stub
 from maptr.client.sync import StubLookups, resolver_for
 from maptr.discovery import Discovery
-from maptr.protocol.numbers import SOA
 from maptr.walk import Answer, Question, Settings
 
 if TYPE_CHECKING:
@@ -105,9 +104,10 @@ async def discover_with_async(
 
 async def _walk(run: Call, lookups: AsyncStubLookups | DnspythonLookups) -> Discovery:
     while questions := run.walk.next():
-        is_origin = questions[0].rdtype == SOA
-        asking = _ask_once(lookups, questions, run.left) if is_origin else lookups.ask_async(questions)
-        run.tell(questions, await asking)
+        known = lookups.origins.recall(questions, lookups.trust)
+        run.tell(
+            questions, known or lookups.origins.remember(questions, lookups.trust, await lookups.ask_async(questions))
+        )
     return await prefer_async(run.finish(), run.chooser)
 
 
@@ -152,21 +152,3 @@ class AsyncStubLookups(StubLookups):
         while len(answers) < len(questions):
             await self.waiter.wait(self.multiplexer.tick() or 0)
         return [answers[question.name] for question in questions]
-
-
-async def _ask_once(
-    lookups: AsyncStubLookups | DnspythonLookups, questions: list[Question], seconds: float
-) -> list[Answer]:
-    """Return the answer for an origin. While one call of an event loop asks for it, others wait, as in ``discover``."""
-    origins, trust = lookups.origins, lookups.trust
-    lock: asyncio.Lock = origins.locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
-    locked = False
-    with suppress(TimeoutError):
-        async with asyncio.timeout(max(0.0, seconds)):
-            locked = await lock.acquire()
-    try:
-        known = origins.recall(questions, trust)
-        return known or origins.remember(questions, trust, await lookups.ask_async(questions))
-    finally:
-        if locked:
-            lock.release()

@@ -26,14 +26,13 @@ from maptr.client import call
 from maptr.client.aio import LoopWaiter, discover_with_async
 from maptr.client.call import Call, Clock
 from maptr.client.multiplexer import CONCURRENCY, Multiplexer, SelectorWaiter, Waiter
-from maptr.client.scheduler import RunClock, Scheduler
+from maptr.client.scheduler import Scheduler
 from maptr.client.stub import Stub, make_validator
 from maptr.client.sync import discover_with, make_stub
 from maptr.discovery import Discovery, DiscoveryFailed
 from maptr.errors import ConfigError
 from maptr.protocol import names
-from maptr.protocol.names import Labels
-from maptr.walk import Answer, Settings
+from maptr.walk import Settings
 
 if TYPE_CHECKING:
     import dns.asyncresolver
@@ -283,24 +282,15 @@ class _Run(Generic[Token]):
     """One run: ARKs in, walks in progress, discoveries out, in the order of the stream if ``ordered``."""
 
     def __init__(self, bulk: Bulk, waiter: Waiter, ordered: bool) -> None:
-        clock = RunClock(bulk.clock)
+        clock = bulk.clock
         self.scheduler: Scheduler[tuple[int, Token]] = Scheduler(bulk.settings, lifetime=bulk.seconds, clock=clock)
-        self._multiplexer = Multiplexer(
-            bulk.stub,
-            waiter,
-            concurrency=bulk.concurrency,
-            rate=bulk.rate,
-            clock=clock,
-            leave_out=clock.leave_out,
-        )
+        self._multiplexer = Multiplexer(bulk.stub, waiter, concurrency=bulk.concurrency, rate=bulk.rate, clock=clock)
+        self.close = self._multiplexer.close
         self._bulk = bulk
         self._ordered = ordered
         self._held: dict[int, tuple[Token, Discovery]] = {}
         self._started = self._given = 0
         self._ended = False
-        validator = bulk.stub.validator
-        if validator is not None and not validator.has_keys(bulk.settings.origin):
-            self._fetch_keys(bulk.settings.origin)
 
     @property
     def wanted(self) -> int:
@@ -341,27 +331,13 @@ class _Run(Generic[Token]):
 
         Returns the seconds until the next call is due, None for never.
         """
-        multiplexer = self._multiplexer
-        over = self.scheduler.tick()
-        for new in self.scheduler.take():
+        now = self._bulk.clock()
+        self._multiplexer.expire()  # first: a question that ends with its walk says why
+        over = self.scheduler.tick(now)
+        for question in self.scheduler.take():
             self._bulk.questions += 1
-            tell = partial(self.scheduler.tell, new)
-            if new.arks:
-                pending = multiplexer.ask(new.name, tell, new.rdtype, seconds=self._bulk.seconds)
-            else:
-                pending = multiplexer.ask(new.name, tell, new.rdtype, first=True)
-            new.unanswered, new.drop = partial(multiplexer.unanswered, pending), partial(multiplexer.drop, pending)
-        pauses = [pause for pause in (over, multiplexer.tick()) if pause is not None]
+            done = partial(self.scheduler.tell, question)
+            seconds, deadline = self._bulk.seconds, question.deadline
+            self._multiplexer.ask(question.name, done, question.rdtype, seconds=seconds, deadline=deadline)
+        pauses = [pause for pause in (over, self._multiplexer.send()) if pause is not None]
         return 0.0 if self.scheduler.has_new else min(pauses, default=None)
-
-    def close(self) -> None:
-        self._multiplexer.close()
-
-    def _fetch_keys(self, origin: Labels) -> None:
-        """Ask one question alone, at the origin: otherwise every first question would ask for the same keys."""
-        self._multiplexer.concurrency, concurrency = 1, self._multiplexer.concurrency
-
-        def done(_: Answer) -> None:
-            self._multiplexer.concurrency = concurrency
-
-        self._multiplexer.ask(origin, done, seconds=self._bulk.seconds)

@@ -6,10 +6,8 @@ Also a short-lived cache of the SOA answers of origins.
 from __future__ import annotations
 
 import time
-from _thread import allocate_lock
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Literal
 
 from maptr.ark import Ark, Profile
 from maptr.client.servers import TCP, check_server
@@ -17,6 +15,7 @@ from maptr.discovery import Discovery, Step
 from maptr.errors import ConfigError
 from maptr.protocol import names
 from maptr.protocol.names import Labels
+from maptr.protocol.numbers import SOA
 from maptr.walk import DEFAULTS, Answer, Question, Settings, Walk
 
 if TYPE_CHECKING:
@@ -204,25 +203,22 @@ def checked_count(given: int, key: str) -> int:
 class Origins:
     """A cache of one resolver's answers for the SOA of origins. Threads may share it.
 
-    ``trust`` says what decides the security of an answer: nothing, the AD bit, or a ``Validator``. A caller holds the
-    lock while it asks, so that other callers find its answer.
+    ``trust`` says what decides the security of an answer: nothing, the AD bit, or a ``Validator``.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._kept: dict[tuple[Labels, Hashable], tuple[float, list[Answer]]] = {}
-        self.lock = allocate_lock()
-        self.locks: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # for ``aio``: a lock for each event loop
+        self._kept: dict[tuple[Labels, int, Hashable], tuple[float, list[Answer]]] = {}
 
     def recall(self, questions: list[Question], trust: Hashable) -> list[Answer] | None:
-        """Return the cached answer to the question for an origin."""
-        until, answers = self._kept.get((questions[0].name, trust), (0.0, None))
+        """Return the cached answer to a question for an origin."""
+        until, answers = self._kept.get((questions[0].name, questions[0].rdtype, trust), (0.0, None))
         return answers if until > self._clock() else None
 
     def remember(self, questions: list[Question], trust: Hashable, answers: list[Answer]) -> list[Answer]:
-        """Return the same answer, after caching it."""
-        if answers[0].outcome.said:
+        """Return the same answers, after caching one for an origin."""
+        if questions[0].rdtype == SOA and answers[0].outcome.said:
             if len(self._kept) >= MAX_ORIGINS:
                 self._kept.clear()
-            self._kept[questions[0].name, trust] = self._clock() + ORIGIN_SECONDS, answers
+            self._kept[questions[0].name, SOA, trust] = self._clock() + ORIGIN_SECONDS, answers
         return answers

@@ -9,15 +9,12 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from maptr.discovery import Outcome
 from maptr.naptr.record import Naptr
 from maptr.protocol import names, numbers
 from maptr.protocol.names import Labels, read_name
-
-if TYPE_CHECKING:
-    import dns.message
 
 MAX_CHAIN = 16  # CNAMEs followed for one question; dnspython's limit too
 MAX_GLUE = 8  # addresses taken from one referral
@@ -155,14 +152,8 @@ def _addresses(packet: bytes, records: list[Record]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(texts))
 
 
-def read_soa(message: dns.message.Message) -> tuple[int | None, Labels | None]:
-    """Return the seconds to cache dnspython's negative answer (RFC 2308 5), and its zone; None without SOA."""
-    soa = next((rrset for rrset in message.authority if rrset.rdtype == numbers.SOA), None)
-    return (None, None) if soa is None else (min(int(soa.ttl), int(soa[0].minimum)), soa.name.labels[:-1])
-
-
 def _read_negative(packet: bytes, authority: list[Record]) -> tuple[int | None, Labels | None]:
-    """Read a packet as ``read_soa`` reads a message."""
+    """Return the seconds to cache a negative answer (RFC 2308 5), and its zone; None without SOA."""
     soa = next((record for record in authority if record.rdtype == numbers.SOA), None)
     if soa is None:
         return None, None

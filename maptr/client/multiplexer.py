@@ -23,7 +23,7 @@ from maptr.client.exchange import Attempt
 from maptr.client.servers import Server
 from maptr.client.stub import AnyExchange, Stub
 from maptr.protocol.names import Labels
-from maptr.protocol.numbers import MAX_MESSAGE, NAPTR, UDP_PAYLOAD
+from maptr.protocol.numbers import MAX_MESSAGE, NAPTR
 from maptr.walk import Answer
 
 CONCURRENCY = 256  # questions outstanding
@@ -206,8 +206,7 @@ class TcpExchange:
 class Multiplexer:
     """Sends the questions given to ``ask``, within limits. Call ``tick()`` after every wait, and as often as it says.
 
-    ``rate`` is the number of packets a second to each server; None means no limit. ``leave_out`` is called with the
-    seconds that it took to read a large response.
+    ``rate`` is the number of packets a second to each server; None means no limit.
     """
 
     def __init__(
@@ -218,14 +217,12 @@ class Multiplexer:
         concurrency: int = CONCURRENCY,
         rate: float | None = None,
         clock: Callable[[], float] = time.monotonic,
-        leave_out: Callable[[float], object] = float,
     ) -> None:
         self._stub = stub
         self._waiter = waiter
-        self.concurrency = concurrency
+        self._concurrency = concurrency
         self._rate = rate
         self._clock = clock
-        self._leave_out = leave_out
         self._queue: deque[Pending] = deque()
         self._first: deque[Pending] = deque()
         self._again: deque[Pending] = deque()
@@ -236,31 +233,19 @@ class Multiplexer:
         self._free_at: dict[Server, float] = {}
 
     def ask(
-        self, name: Labels, done: Done, rdtype: int = NAPTR, *, seconds: float = inf, first: bool = False
-    ) -> Pending:
-        """Queue a question, before all others if ``first``. It ends with its answer, or with ``drop``.
+        self, name: Labels, done: Done, rdtype: int = NAPTR, *, seconds: float = inf, deadline: float | None = None
+    ) -> None:
+        """Queue a question; before all others if it has a ``deadline``, because a walk waits for it.
 
         ``done`` receives the answer, from within ``tick()`` or a callback of the waiter. ``seconds`` bounds the
         question from its first packet on.
         """
         pending = Pending(self._stub.exchange(name, rdtype), done, seconds)
-        (self._first if first else self._queue).append(pending)
-        return pending
-
-    def unanswered(self, pending: Pending) -> Answer:
-        """Return the answer to a question that goes on, for a walk that ends now."""
-        attempt = pending.attempt if pending.socket or pending.tcp else None  # one that was sent
-        return pending.exchange.unanswered(attempt).after(pending.elapsed(self._clock()))
-
-    def drop(self, pending: Pending) -> None:
-        """End a question that was asked ``first``; not from within ``tick()`` or a callback."""
-        if pending in self._first:
-            self._first.remove(pending)
-            return
-        if pending in self._again:
-            self._again.remove(pending)
-        self._release(pending)
-        del self._outstanding[pending]
+        if deadline is None:
+            self._queue.append(pending)
+        else:
+            pending.deadline = deadline
+            self._first.append(pending)
 
     @property
     def waiting(self) -> int:
@@ -271,6 +256,11 @@ class Multiplexer:
 
         Returns the seconds until the next call is due, None for never.
         """
+        self.expire()
+        return self.send()
+
+    def expire(self) -> None:
+        """End attempts that have timed out."""
         now = self._clock()
         if self._next_timeout <= now:
             self._sockets.read_all()  # a response that has come is not late
@@ -280,6 +270,10 @@ class Multiplexer:
                 if pending.until <= now and pending.attempt is not None:
                     self._time_out(pending, pending.attempt)
                 self._next_timeout = min(self._next_timeout, pending.until)
+
+    def send(self) -> float | None:
+        """Send queued queries within the limits. Returns as ``tick``."""
+        now = self._clock()
         held = self._send(now)
         wait = min(self._next_timeout - now, held or inf)
         return None if wait == inf else max(0.0, wait)
@@ -297,7 +291,7 @@ class Multiplexer:
         held = 0.0
         waiting: list[Pending] = []
         again, first, queue = self._again, self._first, self._queue
-        while again or ((first or queue) and len(self._outstanding) < self.concurrency):
+        while again or ((first or queue) and len(self._outstanding) < self._concurrency):
             if again:
                 pending = again.popleft()
             else:
@@ -316,7 +310,7 @@ class Multiplexer:
                     break
                 continue
             if pending.started is None:
-                pending.started, pending.deadline = now, now + pending.seconds
+                pending.started, pending.deadline = now, min(pending.deadline, now + pending.seconds)
             self._start(pending, attempt, now)
         again.extendleft(reversed(waiting))
         return held
@@ -375,29 +369,18 @@ class Multiplexer:
                         self._fail(pending, pending.attempt, error)
                 return True
             found = pending_of(packet[:2])
-            if found is not None and (attempt := found.attempt) is not None and self._receive(found, attempt, packet):
+            if found is not None and (attempt := found.attempt) and attempt.exchange.receive(attempt, packet):
                 self._next(found)
                 if not one.pending:
                     return False
         return True
 
-    def _receive(self, pending: Pending, attempt: Attempt, packet: bytes) -> bool:
-        """Process a response; a large one, which takes time, only if the question has time left."""
-        if len(packet) <= UDP_PAYLOAD:
-            return attempt.exchange.receive(attempt, packet)
-        now = self._clock()
-        if now >= pending.deadline:
-            return False
-        matched = attempt.exchange.receive(attempt, packet)
-        self._leave_out(self._clock() - now)
-        return matched
-
     def _received_by_tcp(self, pending: Pending, attempt: Attempt, came: bytes | OSError) -> None:
         if isinstance(came, OSError):
             self._fail(pending, attempt, came)
-        elif len(came) > UDP_PAYLOAD and self._clock() >= pending.deadline:
+        elif self._clock() >= pending.deadline:
             self._time_out(pending, attempt)
-        elif self._receive(pending, attempt, came):
+        elif attempt.exchange.receive(attempt, came):
             self._next(pending)
         else:
             self._fail(pending, attempt, OSError("a TCP response to another question"))

@@ -23,27 +23,13 @@ from maptr.protocol.numbers import NAPTR
 from maptr.walk import TIME_OVER, Answer, Question, Settings, Walk, root_name
 
 MAX_KEPT = 100_000  # records of cached answers, an answer without records counting as one: at most 150 MB
-MAX_SAME = 4_096  # NAANs whose discovery is kept for further ARKs; the real registry has fewer than 2,000
+MAX_BUDGETS = 4_096  # NAANs whose regexp budget is kept; the real registry has fewer than 2,000
 STEPS_EACH = 5_000  # regexp steps that each further walk of a NAAN adds to the budget of all its walks
 SLICE = 0.02  # seconds of computing after which the sockets are read
 
 Token = TypeVar("Token", bound=Hashable)
 _NOT_ASKED = Answer(Outcome.TIMEOUT, note=TIME_OVER)
 Key = tuple[int, Labels]  # of a question: its type and folded name
-
-
-class RunClock:
-    """The clock of one run without the time that the run itself computes, which must not make a server late."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self.whole = clock
-        self._own = 0.0
-
-    def __call__(self) -> float:
-        return self.whole() - self._own
-
-    def leave_out(self, seconds: float) -> None:
-        self._own += seconds
 
 
 @dataclass(slots=True, eq=False)
@@ -60,24 +46,16 @@ class ActiveWalk(Generic[Token]):
 class SharedQuestion(Generic[Token]):
     """A question, the ``arks`` whose first question it is, and the ``walks`` that a redirect led to it.
 
-    If only redirects led to it, it has no lifetime of its own, because each walk stops waiting when its time is over;
-    when no walk waits it is dropped. The driver sets ``unanswered``, which returns the answer for a walk that stops
-    now, and ``drop``, which ends the question.
-
-    ``elapsed`` are the seconds from the question to its ``answer`` that count for the ARKs. ``shared`` if there may be
-    more ARKs with that name. ``same`` is the discovery that holds for all of them.
+    If a redirect led to it first, its ``deadline`` is that of the redirected walk.
     """
 
     key: Key
     name: Labels
     arks: deque[tuple[Token, Ark, Labels]] = field(default_factory=deque)
     walks: dict[ActiveWalk[Token], None] = field(default_factory=dict)
-    unanswered: Callable[[], Answer] = lambda: _NOT_ASKED
-    drop: Callable[[], None] = lambda: None
+    deadline: float | None = None
     answer: Answer = _NOT_ASKED
-    elapsed: float = 0.0
-    shared: bool = False
-    same: Discovery | None = None
+    elapsed: float = 0.0  # seconds from the question to its answer that count for ``arks``
 
     @property
     def rdtype(self) -> int:
@@ -87,9 +65,8 @@ class SharedQuestion(Generic[Token]):
 class Scheduler(Generic[Token]):
     """Walks in progress, and the answers known so far; ``done`` holds the discoveries that are ready.
 
-    An answer holds for the whole run, whatever its TTL, while there is room for it. Of the ARKs with one NAAN the first
-    one walks; if its walk read no more of the ARK than the NAAN, the others share its discovery. ``lifetime`` bounds
-    each walk, in seconds of ``clock`` from the first packet of its first question; the driver bounds that question.
+    An answer holds for the whole run, whatever its TTL, while there is room for it. ``lifetime`` bounds each walk, in
+    seconds of ``clock`` from the first packet of its first question; the driver bounds that question.
     There is one regexp budget for each walk, and one for all walks of a NAAN. Call ``tick()`` as often as it says.
     """
 
@@ -98,7 +75,7 @@ class Scheduler(Generic[Token]):
         settings: Settings,
         *,
         lifetime: float,
-        clock: RunClock | Callable[[], float],
+        clock: Callable[[], float],
         max_kept: int = MAX_KEPT,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -109,7 +86,7 @@ class Scheduler(Generic[Token]):
         self._known: dict[Key, Answer] = {}
         self._room = self._max_kept = max_kept  # records that ``_known`` has room for
         self._now = now
-        self._clock = clock if isinstance(clock, RunClock) else RunClock(clock)
+        self._clock = clock
         self._answered: deque[SharedQuestion[Token]] = deque()  # whose ARKs' walks have not begun
         self._budgets: dict[str, Budget] = {}
         self._rules = RuleCache()
@@ -118,20 +95,14 @@ class Scheduler(Generic[Token]):
         self._active: dict[ActiveWalk[Token], None] = {}
         self._next_deadline = inf  # the time of no active walk is over before
         self._new: list[SharedQuestion[Token]] = []
-        self._same: dict[str, Discovery] = {}  # by NAAN: the discovery that holds for every ARK of it
 
     def start(self, token: Token, ark: Ark) -> None:
         """Begin the walk of one ARK. Raises ValueError if NAAN and origin do not make a valid domain name."""
-        same = self._same.get(ark.naan)
-        if same is not None:
-            self.done.append((token, same.expiring(self._now(), ark=ark)))
-            return
         name = root_name(ark, self._settings.origin)
         key = NAPTR, (name[0].lower(), *self._origin)
         self.open += 1
         question = self._asked.get(key)
         if question is not None and question.arks:
-            question.shared = True
             question.arks.append((token, ark, name))
             return
         if question is not None:  # a redirect of another walk led there
@@ -143,14 +114,11 @@ class Scheduler(Generic[Token]):
             self._asked[key] = question
             self._new.append(question)
         else:
-            question.answer, question.shared = known, True
+            question.answer = known
             self._answered.append(question)
 
     def take(self) -> list[SharedQuestion[Token]]:
-        """Return the new questions. No question is asked again while it is outstanding or its answer is cached.
-
-        A question without ``arks`` is sent before all others, and has no lifetime.
-        """
+        """Return the new questions. No question is asked again while it is outstanding or its answer is cached."""
         new, self._new = self._new, []
         return [question for question in new if question.arks or question.walks]
 
@@ -159,13 +127,12 @@ class Scheduler(Generic[Token]):
         """Whether there are new questions, or ARKs whose walk can begin."""
         return bool(self._new or self._answered)
 
-    def tick(self) -> float | None:
-        """Compute the walks that can go on, and end those whose time is over.
+    def tick(self, now: float) -> float | None:
+        """Compute the walks that can go on, and end those whose time is over at ``now``.
 
         Returns the seconds until the next call is due, None for never.
         """
         self._walk_answered()
-        now = self._clock()
         if self._next_deadline <= now:
             for active in [active for active in self._active if active.deadline <= now]:
                 self._end(active)
@@ -175,13 +142,13 @@ class Scheduler(Generic[Token]):
     def tell(self, question: SharedQuestion[Token], answer: Answer) -> None:
         """Pass the answer to a question to every walk that waits for it."""
         key = question.key
-        del question.unanswered, question.drop  # they refer to the driver's question, which refers to this one
-        size = len(answer.records) or 1
-        if size > self._room:
-            self._known.clear()
-            self._room = self._max_kept
-        self._room -= size
-        self._known[key] = answer
+        if question.deadline is None or answer.outcome is not Outcome.TIMEOUT:
+            size = len(answer.records) or 1
+            if size > self._room:
+                self._known.clear()
+                self._room = self._max_kept
+            self._room -= size
+            self._known[key] = answer
         del self._asked[key]
         if question.arks:
             question.answer, question.elapsed = answer, answer.elapsed or 0.0
@@ -192,35 +159,21 @@ class Scheduler(Generic[Token]):
 
     def _walk_answered(self) -> None:
         """Compute the walks of the ARKs whose root name is answered, for a SLICE of time at most."""
-        clock, waiting = self._clock.whole, self._answered
-        started = now = clock()
-        while waiting and now < started + SLICE:
+        waiting = self._answered
+        end = self._clock() + SLICE
+        while waiting and self._clock() < end:
             root = waiting[0]
-            self._walk_one(root, *root.arks.popleft())
+            token, ark, name = root.arks.popleft()
             if not root.arks:
                 waiting.popleft()
-                if root.same is not None:
-                    if len(self._same) >= MAX_SAME:
-                        self._same.clear()
-                    self._same[root.same.ark.naan] = root.same
-            now = clock()
-        self._clock.leave_out(now - started)
-
-    def _walk_one(self, root: SharedQuestion[Token], token: Token, ark: Ark, name: Labels) -> None:
-        if root.same is not None and root.same.ark.naan == ark.naan:
-            self.open -= 1
-            self.done.append((token, root.same.expiring(self._now(), ark=ark)))
-            return
-        walk = self._walk(ark, name)
-        walk.tell(walk.next()[0], root.answer)
-        self._begin(token, walk, root.elapsed)
-        if root.shared and walk.over and not walk.ark_read:
-            root.same = self.done[-1][1]
+            walk = self._walk(ark, name)
+            walk.tell(walk.next()[0], root.answer)
+            self._begin(token, walk, root.elapsed)
 
     def _walk(self, ark: Ark, name: Labels) -> Walk:
         shared = self._budgets.get(ark.naan)
         if shared is None:
-            if len(self._budgets) >= MAX_SAME:
+            if len(self._budgets) >= MAX_BUDGETS:
                 self._budgets.clear()
             shared = self._budgets[ark.naan] = Budget(self._settings.regexp_steps)
         else:
@@ -249,7 +202,7 @@ class Scheduler(Generic[Token]):
                     continue
                 shared = self._asked.get(key)
                 if shared is None:
-                    shared = self._asked[key] = SharedQuestion(key, question.name)
+                    shared = self._asked[key] = SharedQuestion(key, question.name, deadline=active.deadline)
                     self._new.append(shared)
                 shared.walks[active] = None
                 active.open[key] = question
@@ -259,12 +212,8 @@ class Scheduler(Generic[Token]):
 
     def _end(self, active: ActiveWalk[Token]) -> None:
         for key, question in active.open.items():
-            shared = self._asked[key]
-            active.walk.tell(question, shared.unanswered())
-            del shared.walks[active]
-            if not (shared.walks or shared.arks):
-                del self._asked[key]
-                shared.drop()
+            active.walk.tell(question, _NOT_ASKED)
+            del self._asked[key].walks[active]
         del self._active[active]
         self._finish(active.token, active.walk)
 

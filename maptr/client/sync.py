@@ -17,7 +17,6 @@ from maptr.client.stub import Stub
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
 from maptr.protocol.names import Labels
-from maptr.protocol.numbers import SOA
 from maptr.walk import Answer, Question, Settings
 
 if TYPE_CHECKING:
@@ -117,8 +116,8 @@ def discover_with(
 
 def _walk(run: Call, lookups: StubLookups | DnspythonLookups) -> Discovery:
     while questions := run.walk.next():
-        is_origin = questions[0].rdtype == SOA
-        run.tell(questions, _ask_once(lookups, questions, run.left) if is_origin else lookups.ask(questions))
+        known = lookups.origins.recall(questions, lookups.trust)
+        run.tell(questions, known or lookups.origins.remember(questions, lookups.trust, lookups.ask(questions)))
     return prefer(run.finish(), run.chooser)
 
 
@@ -176,14 +175,3 @@ class StubLookups:
         while len(answers) < len(questions):
             self.waiter.wait(self.multiplexer.tick() or 0)
         return [answers[question.name] for question in questions]
-
-
-def _ask_once(lookups: StubLookups | DnspythonLookups, questions: list[Question], seconds: float) -> list[Answer]:
-    """Return the answer for an origin. While one thread asks for it, others wait for it, ``seconds`` at most."""
-    origins, trust = lookups.origins, lookups.trust
-    locked = origins.lock.acquire(timeout=max(0.0, seconds))
-    try:
-        return origins.recall(questions, trust) or origins.remember(questions, trust, lookups.ask(questions))
-    finally:
-        if locked:
-            origins.lock.release()

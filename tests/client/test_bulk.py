@@ -13,18 +13,14 @@ from contextlib import closing
 import dns.resolver
 import pytest
 
-from maptr import Stub, Validator, discover, discover_many, discover_many_async
-from maptr.answer.context import Transport
-from maptr.answer.respond import respond
+from maptr import Stub, discover, discover_many, discover_many_async
 from maptr.ark import Ark
 from maptr.client.bulk import Bulk
 from maptr.errors import ArkSyntaxError, ConfigError
-from maptr.zone.snapshot import Snapshot
 from tests.support.bulk import server as server
 from tests.support.drivers import RESOLVER_DRIVERS, by_async, by_discover, collect, resolver_of
 from tests.support.hostile import Hostile, hostile, hosts, naptr, question
 from tests.support.ports import free_port
-from tests.support.signers import signed_zone
 
 ARKS = ["ark:1/x1", "ark:2/x2?info", "ark:3/x", "ark:4/none", "ark:1/x1/c.pdf"]
 
@@ -160,29 +156,6 @@ def test_arks_may_be_an_async_iterable(server: Hostile) -> None:
 
     found = asyncio.run(collect(discover_many_async(arks(), nameservers=[server.name])))
     assert found == list(discover_many(ARKS, nameservers=[server.name]))
-
-
-def test_keys_are_looked_up_once_for_many_simultaneous_questions() -> None:
-    text = "".join(f'{naan} NAPTR 0 0 "h" "ark" "" h{naan}.example.\n' for naan in range(300))
-    zone, key = signed_zone("ark.arpa.", text)
-    snapshot = Snapshot.from_zones([zone])
-    validator = Validator({"ark.arpa.": [key]})
-    arks = [f"ark:{naan}/x" for naan in range(300)]
-
-    def answer(query: bytes, transport: str) -> list[bytes]:
-        reply = respond(query, snapshot, transport=Transport.UDP if transport == "udp" else Transport.TCP)
-        return [reply] if reply is not None else []
-
-    with hostile(answer) as server:
-        for _ in range(2):  # the second run finds the keys
-            found = list(discover_many(arks, nameservers=[server.name], trust_anchors=validator))
-            assert all(discovery.security == "secure" for discovery in found)
-            assert [discovery[0].host for discovery in found] == [f"h{naan}.example" for naan in range(300)]
-            keys = [query for query, _ in server.queries if question(query)[1][-4:-2] == b"\0\x30"]
-            assert 0 < len(keys) < 10  # one, and again where a slow machine loses time; not one for each of 256
-        assert len({question(query)[0] for query, _ in server.queries}) == 301  # at the origin, too
-        again = discover_many_async(arks, nameservers=[server.name], trust_anchors={"ark.arpa.": [key]})
-        assert asyncio.run(collect(again)) == found
 
 
 HOSTILE = b"!" + b"(" * 12 + b"x?" + b")*" * 12 + b"y$!https://u.example/!"  # read in linear time, but not in little

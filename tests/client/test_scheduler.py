@@ -100,7 +100,7 @@ def check_shared(
         names_asked += [wanted.name for wanted in new]
         for wanted in rng.sample(new, len(new)):
             many.tell(wanted, answer(wanted.name))
-        many.tick()
+        many.tick(0.0)
     assert max_kept == 3 or len(set(names_asked)) == len(names_asked)
     assert len(many.done) == len(asked)
     for number, found in many.done:
@@ -120,10 +120,10 @@ def test_cached_answers_are_bounded() -> None:
         (wanted,) = many.take()
         records = [Naptr(0, n, b"h", b"ark", b"", (b"h", b"example")) for n in range(3)]
         many.tell(wanted, Answer(Outcome.ANSWER, records, 60))
-        many.tick()
+        many.tick(0.0)
     assert len(many.done) == 50
     many.start(99, Ark.parse("ark:49/y"))
-    many.tick()
+    many.tick(0.0)
     assert many.take() == []
     many.start(100, Ark.parse("ark:0/y"))  # the oldest made room
     assert len(many.take()) == 1
@@ -142,7 +142,7 @@ def test_the_walks_of_a_naan_share_one_budget_for_regexps() -> None:
         many.start(i, Ark.parse(f"ark:666/{'x' * 200}{i}"))
     (wanted,) = many.take()
     many.tell(wanted, Answer(Outcome.ANSWER, [root._replace(order=order) for order in range(30)], 60))
-    many.tick()
+    many.tick(0.0)
     reasons = [reading.reasons for _, found in many.done for reading in found.trace[0].readings]
     spent = sum("steps of this walk are spent" in " ".join(reason) for reason in reasons)
     assert len(many.done) == 50
@@ -165,7 +165,7 @@ def test_walks_of_one_answer_are_computed_in_slices() -> None:
     many.tell(wanted, Answer(Outcome.ANSWER, [Naptr(0, 0, b"u", b"ark", REGEXP, ())], 60))
     turns = 0
     while many.has_new:
-        many.tick()
+        many.tick(0.0)
         turns += 1
     assert turns > 5
     assert [token for token, _ in many.done] == list(range(100))

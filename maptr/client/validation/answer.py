@@ -20,9 +20,9 @@ import dns.rrset
 from dns.flags import RA
 from dns.rcode import NOERROR, NXDOMAIN, YXDOMAIN
 from dns.rdataclass import IN
-from dns.rdatatype import CNAME, DNAME, NAPTR, RdataType
+from dns.rdatatype import CNAME, DNAME, NAPTR, SOA, RdataType
 
-from maptr.client.message import MAX_CHAIN, read_soa
+from maptr.client.message import MAX_CHAIN
 from maptr.client.validation import signed as reading
 from maptr.client.validation.chain import Chain, Lookup, Lookups, Resolved, Trust, Unknown
 from maptr.client.validation.denial import INSECURE, SECURE, denials, proofs
@@ -163,7 +163,9 @@ class AnswerValidator:
         message = result.response
         absent = message.rcode() == NXDOMAIN
         zone = yield from self._zone(name, (signer for _, signed in denials(message) for signer in signers(signed)))
-        ttl, denying = read_soa(message)
+        soa = next((rrset for rrset in message.authority if rrset.rdtype == SOA), None)
+        ttl = None if soa is None else min(int(soa.ttl), int(soa[0].minimum))  # RFC 2308 5
+        denying = None if soa is None else soa.name.labels[:-1]
         what = Lookup(name, self._rdtype)
         if zone is None or not zone.keys:
             self._add(what, result, *_unsigned(zone), MAX_TTL)

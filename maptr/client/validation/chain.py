@@ -25,7 +25,7 @@ from dns.rdatatype import CNAME, DNAME, DNSKEY, DS, RdataType
 
 from maptr.client.validation import signed as reading
 from maptr.client.validation.denial import INSECURE, SECURE, proofs
-from maptr.client.validation.signed import SHA1, Bogus, Rdata, Spent, WorkBudget, Zone, is_usable, may_sign, verify
+from maptr.client.validation.signed import SHA1, Bogus, Rdata, WorkBudget, Zone, is_usable, may_sign, verify
 from maptr.discovery import Link, Outcome
 
 T = TypeVar("T")
@@ -60,9 +60,6 @@ Lookups = Generator[Lookup, Resolved, T]
 MAX_LOOKUPS = 48  # of keys for one question; a name of 34 labels, as in ip6.arpa, needs one for each
 MAX_KEPT = 10_000  # names whose keys, or lack of them, are cached
 MAX_KEPT_SECONDS = 86_400  # for which anything is cached, whatever its TTL (RFC 8767 4 says a week for answers)
-BAD_TIMES = 2  # in a row: one forged response is not enough to mark a zone as bogus
-BAD_SECONDS = 15.0  # for which bogus data is not looked up again (RFC 4035 4.7; Unbound has 60)
-MAX_BAD = 1_000  # names for which that is cached
 MAX_DIGESTS = 256  # DS records compared with keys, for one zone
 DIGEST_ROUNDS = 50  # of the hash budget that one digest of a key costs
 
@@ -84,14 +81,6 @@ class CachedZone(NamedTuple):
     leaf: bool = False
 
 
-class CachedFailure(NamedTuple):
-    """The keys at a name were bogus so many times in a row, last for this reason."""
-
-    times: int
-    until: float
-    why: str
-
-
 class Trust:
     """Trust anchors, and a cache of the zones found from them. Threads may share one. ``clock`` is Unix time."""
 
@@ -99,7 +88,6 @@ class Trust:
         self.anchors = anchors
         self.clock = clock
         self._kept: dict[dns.name.Name, CachedZone] = {}
-        self._bad: dict[dns.name.Name, CachedFailure] = {}
 
     def anchor_of(self, name: dns.name.Name) -> dns.name.Name | None:
         """Return the closest trust anchor at or above a name."""
@@ -107,30 +95,14 @@ class Trust:
         return max(found, key=len, default=None)
 
     def recall(self, name: dns.name.Name) -> CachedZone | None:
+        """Return what begins at a name, unless the clock must have been set back since."""
         kept = self._kept.get(name)
-        return kept if kept is not None and self._holds(kept.until, MAX_KEPT_SECONDS) else None
+        return kept if kept is not None and 0 < kept.until - self.clock() < MAX_KEPT_SECONDS + 1 else None
 
     def keep(self, name: dns.name.Name, kept: CachedZone) -> None:
         if len(self._kept) >= MAX_KEPT:
             self._kept = {}  # all at once, which needs no lock
         self._kept[name] = kept
-        self._bad.pop(name, None)
-
-    def is_bad(self, name: dns.name.Name) -> str | None:
-        """Return why the keys at a name are bogus, if they were more than once a short time ago (RFC 4035 4.7)."""
-        bad = self._bad.get(name)
-        return bad.why if bad is not None and bad.times >= BAD_TIMES and self._holds(bad.until, BAD_SECONDS) else None
-
-    def keep_bad(self, name: dns.name.Name, why: str) -> None:
-        before = self._bad.get(name)
-        times = before.times if before is not None and self._holds(before.until, BAD_SECONDS) else 0
-        if len(self._bad) >= MAX_BAD:
-            self._bad = {}
-        self._bad[name] = CachedFailure(times + 1, self.clock() + BAD_SECONDS, why)
-
-    def _holds(self, until: float, longest: float) -> bool:
-        """Return whether a time is in the future, and not so far that the clock must have been set back since."""
-        return 0 < until - self.clock() < longest + 1  # a second for threads and rounding
 
 
 class Chain:
@@ -152,8 +124,6 @@ class Chain:
             name = target.split(labels)[1]
             kept = self._trust.recall(name)
             if kept is None:
-                if (why := self._trust.is_bad(name)) is not None:
-                    raise Bogus(f"{why} (found before)")
                 if name == anchor:
                     kept = yield from self._keys(name, self._trust.anchors[name], MAX_KEPT_SECONDS, "the trust anchor")
                 else:
@@ -180,7 +150,8 @@ class Chain:
             if signed.encloser is not None:
                 raise Bogus(f"{name} DS: made from a wildcard")
         except Bogus as error:
-            raise self._bogus(lookup, result, error) from None
+            self.link(lookup, result, "bogus", str(error))
+            raise
         usable = [rdata for rdata in found if is_usable(rdata)]
         if not usable:
             self.link(lookup, result, INSECURE, "no DS with a known algorithm")
@@ -231,7 +202,8 @@ class Chain:
             signatures = reading.signatures(message.answer, found)
             signed = verify(found, signatures, Zone.of(name, entry), self._now, self._budget)
         except Bogus as error:
-            raise self._bogus(lookup, result, error) from None
+            self.link(lookup, result, "bogus", str(error))
+            raise
         tags = ", ".join(sorted({str(dns.dnssec.key_id(key)) for key in usable}))
         self.link(lookup, result, SECURE, f"keys {tags}, signed by {signed.tag}, which matches {by}")
         return self._until(Zone.of(name, usable), min(ttl, signed.ttl))
@@ -276,12 +248,6 @@ class Chain:
         """Add a lookup to the trace, with its security and the reason."""
         shown = lookup.name.to_text(), dns.rdatatype.to_text(lookup.rdtype)
         self.links.append(Link(*shown, security, note, result.server, result.elapsed))
-
-    def _bogus(self, lookup: Lookup, result: Resolved, error: Bogus) -> Bogus:
-        self.link(lookup, result, "bogus", str(error))
-        if not isinstance(error, Spent):
-            self._trust.keep_bad(lookup.name, str(error))
-        return error
 
     def _until(self, zone: Zone | None, ttl: int, *, leaf: bool = False) -> CachedZone:
         return CachedZone(zone, self._now + min(ttl, MAX_KEPT_SECONDS), leaf)

@@ -130,12 +130,8 @@ class Bogus(Exception):
     """The data is not validly signed, or does not prove what it has to; the text is the reason."""
 
 
-class Spent(Bogus):
-    """The budget of the question is spent, which does not mean that the current data is bogus."""
-
-
 class WorkBudget:
-    """The work that one question may still cause. Raises Spent."""
+    """The work that one question may still cause. Raises Bogus."""
 
     __slots__ = ("_checks", "_hashes")
 
@@ -146,12 +142,12 @@ class WorkBudget:
     def check(self) -> None:
         self._checks -= 1
         if self._checks < 0:
-            raise Spent(f"more than {MAX_CHECKS} signatures to check")
+            raise Bogus(f"more than {MAX_CHECKS} signatures to check")
 
     def hash(self, rounds: int = 1) -> None:
         self._hashes -= rounds
         if self._hashes < 0:
-            raise Spent(f"more than {MAX_HASHES} rounds of hashing")
+            raise Bogus(f"more than {MAX_HASHES} rounds of hashing")
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,10 +74,6 @@ class Validator:
     def __repr__(self) -> str:
         return f"<Validator from {', '.join(map(str, self.trust.anchors))}>"
 
-    def has_keys(self, name: Labels) -> bool:
-        """Return whether the zone at a name is known, so that questions below it need no keys from above."""
-        return self.trust.recall(dns.name.Name((*name, b""))) is not None
-
     def exchange(
         self, name: Labels, start: Callable[[Labels, int], Exchange], rdtype: int = NAPTR
     ) -> ValidatedExchange:

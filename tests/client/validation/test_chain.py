@@ -31,7 +31,6 @@ from hypothesis import strategies as st
 from maptr.answer.context import Transport
 from maptr.answer.respond import respond
 from maptr.cli.group import main
-from maptr.client.validation import answer as answering
 from maptr.client.validation import chain, signed
 from maptr.client.validation.answer import AnswerValidator
 from maptr.client.validation.chain import Lookup, Resolved, Trust
@@ -393,9 +392,6 @@ class Clocked:
         return settle(name, noted(self.asked, ask), self.trust)
 
 
-BROKEN = changed("ark.arpa. DNSKEY", drop_signatures)
-
-
 def test_validated_keys_serve_the_next_question_until_their_time_is_over() -> None:
     whole = ["1.ark.arpa. NAPTR", *KEY_LOOKUPS]
     keeping = Clocked()
@@ -409,20 +405,6 @@ def test_validated_keys_serve_the_next_question_until_their_time_is_over() -> No
         assert keeping.asked == asked
 
 
-def test_a_zone_bogus_twice_is_not_looked_up_for_some_seconds() -> None:
-    keeping = Clocked()
-    for _ in range(2):
-        assert keeping.settle("1.ark.arpa.", BROKEN).outcome is Outcome.BOGUS
-        assert "ark.arpa. DNSKEY" in keeping.asked, "after one failure it is looked up again"
-    answer = keeping.settle("3.ark.arpa.", BROKEN)
-    assert (answer.outcome, keeping.asked) == (Outcome.BOGUS, ["3.ark.arpa. NAPTR"])
-    assert "ark.arpa. DNSKEY" in answer.note
-    assert "found before" in answer.note
-    keeping.now += chain.BAD_SECONDS
-    assert keeping.settle("1.ark.arpa.").security == "secure"
-    assert keeping.settle("3.ark.arpa.", BROKEN).security == "secure"  # its keys are known
-
-
 def test_caches_are_dropped_after_the_clock_is_set_back() -> None:
     keeping = Clocked()
     keeping.now += 10 * 365 * 86_400  # all signatures have expired
@@ -433,31 +415,6 @@ def test_caches_are_dropped_after_the_clock_is_set_back() -> None:
     keeping.now -= 2 * chain.MAX_KEPT_SECONDS
     keeping.settle("2.ark.arpa.")
     assert "arpa. DNSKEY" in keeping.asked, "keys are kept for a day, not until the clock is there again"
-
-
-def test_a_spent_budget_marks_no_zone_as_bogus(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Or a CNAME from a costly zone into another would make that one bogus for everybody.
-    keeping = trusting()
-    with monkeypatch.context() as patch:
-        patch.setattr(answering, "WorkBudget", lambda: WorkBudget(checks=0))
-        for _ in range(3):
-            assert settle("1.ark.arpa.", by=keeping).outcome is Outcome.BOGUS
-    assert settle("1.ark.arpa.", by=keeping).security == "secure"
-
-
-def test_the_caches_of_keys_and_of_bogus_zones_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain, "MAX_BAD", 3)
-    monkeypatch.setattr(chain, "MAX_KEPT", 3)
-    keeping = trusting()
-    plain, bogus = ([dns.name.from_text(f"{number}.{zone}arpa.") for number in range(10)] for zone in ("plain.", ""))
-    for number, name in enumerate(bogus):
-        for _ in range(chain.BAD_TIMES):
-            keeping.keep_bad(name, "why")
-        assert keeping.is_bad(name) == "why"
-        assert sum(keeping.is_bad(other) is not None for other in bogus) <= 3
-        settle(f"x.{number}.plain.arpa.", by=keeping)
-        assert settle("1.ark.arpa.", by=keeping).security == "secure"
-        assert sum(keeping.recall(other) is not None for other in plain) <= 3
 
 
 # ---- hostile signatures
