@@ -70,16 +70,6 @@ def test_sync_and_async_find_the_same() -> None:
     assert abs(sync.expiration - time.time() - 60) < 30
 
 
-def test_nxdomain_is_an_error_or_an_empty_discovery() -> None:
-    with serving(zone({})) as port:
-        with pytest.raises(NoMappingAuthority, match=r"12345\.ark\.arpa\. NAPTR: no such name") as caught:
-            discover_at("127.0.0.1", ARK, port=port)
-        sync, awaited = both(port, raise_on_none=False)
-    assert caught.value.discovery == sync == awaited
-    assert not sync
-    assert sync.complete
-
-
 @pytest.mark.parametrize(
     ("answer", "error", "outcome"),
     [
@@ -162,21 +152,6 @@ def test_an_origin_may_be_a_dnspython_name() -> None:
         discover_at("127.0.0.1", f"ark:{'b' * 63}/x", origin=".".join(["a" * 62] * 4))
 
 
-def test_discover_many_keeps_the_order_and_does_not_raise() -> None:
-    answers = zone(HOST)
-
-    def some_fail(query: dns.message.Message) -> dns.message.Message | None:
-        reply = answers(query)
-        if query.question[0].name.canonicalize().to_text().startswith("2") and reply is not None:
-            reply.set_rcode(dns.rcode.SERVFAIL)
-        return reply
-
-    with serving(some_fail) as port:
-        resolver = resolver_of(port, dns.resolver.Resolver)
-        found = list(discover_many([ARK, "ark:1/x", "ark:2/x"], resolver=resolver))
-    assert [(bool(d), d.complete) for d in found] == [(True, True), (False, True), (False, False)]
-
-
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts open files")
 def test_cancelling_closes_sockets_and_tasks() -> None:
     def open_files() -> int:
@@ -220,20 +195,6 @@ def test_cancelling_closes_sockets_and_tasks() -> None:
         asyncio.run(cancelled(port))
     with serving(zone({})) as port:
         asyncio.run(closed(port))
-
-
-def test_a_discovery_is_a_sequence_with_everything_in_its_dict() -> None:
-    with serving(zone(HOST)) as port:
-        discovery = discover_at("127.0.0.1", Ark.parse("ark:12345/x1?info"), port=port)
-    assert len(discovery) == 1
-    assert discovery[0] in discovery
-    assert list(discovery[:1]) == [discovery[0]]
-    assert discovery.to_text() == "https://h.example/ark:12345/x1?info\t0\t0\t12345.ark.arpa."
-    document = discovery.to_dict()
-    assert document["candidates"][0]["url"] == "https://h.example/ark:12345/x1?info"
-    assert document["trace"][0]["records"][0]["reasons"] == ["candidate h.example"]
-    assert discovery.security == "indeterminate"
-    assert discovery.source == "dns"
 
 
 def test_a_system_without_resolver_is_discovery_failed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ from maptr.client.servers import Server
 from maptr.client.stub import Stub
 from maptr.discovery import Outcome
 from maptr.walk import Answer
-from tests.support.hostile import hosts, naptr
 
 SECONDS = 10.0  # after which a test gives up
 NAME = (b"12345", b"ark", b"arpa")
@@ -137,26 +136,3 @@ def test_each_attempt_times_out_on_time_and_the_question_with_its_lifetime(waite
                     server.recv(2000)
                 server.settimeout(SECONDS)
     assert [answer.outcome for answer in answers] == [Outcome.TIMEOUT]
-
-
-def test_no_more_queries_are_outstanding_than_the_concurrency(waiter: SelectorWaiter) -> None:
-    honest = hosts({f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(60)})
-    answers: list[Answer] = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
-        server.bind(("127.0.0.1", 0))
-        server.settimeout(5)
-        stub = Stub([f"127.0.0.1#{server.getsockname()[1]}"])
-        with closing(Multiplexer(stub, waiter, concurrency=8)) as asking:
-            for i in range(56):
-                asking.ask((str(i).encode(), b"ark", b"arpa"), answers.append, seconds=5.0)
-            for done in (0, 3):
-                while len(answers) < done:
-                    waiter.wait(5)
-                asking.tick()
-                asked = [server.recvfrom(2000) for _ in range(done or 8)]
-                server.setblocking(False)
-                with pytest.raises(BlockingIOError):
-                    server.recv(2000)
-                server.settimeout(5)
-                for query, client in asked[:3]:
-                    server.sendto(honest(query, "udp")[0], client)

@@ -205,13 +205,6 @@ def test_wrong_servers(servers: Any, error: type[Exception]) -> None:
         Cache().discover(ARK, nameservers=servers)
 
 
-@pytest.mark.parametrize("scheme", ["http", "ftp"])
-def test_only_some_protocols_are_for_dns(scheme: str) -> None:
-    for ask in (lambda servers: discover(ARK, nameservers=servers), lambda servers: Cache(nameservers=servers)):
-        with pytest.raises(ConfigError, match="is not a server"):
-            ask([f"{scheme}://127.0.0.1"])
-
-
 def test_a_server_may_be_asked_by_tcp_alone(served: tuple[Hostile, dns.rdata.Rdata]) -> None:
     server, _ = served
     servers, asked = [f"tcp://{at(server)}"], len(server.queries)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,16 +64,6 @@ def test_shared_walks_find_what_each_finds_alone(
     zone: dict[Labels, list[Naptr]], asked: list[Ark], at_once: int, max_kept: int, rng: random.Random
 ) -> None:
     check_shared(zone, asked, at_once, max_kept, rng)
-
-
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("at_once", [1, 2])
-def test_shared_walks_of_chosen_cases(seed: int, at_once: int) -> None:
-    rule = Naptr(0, 0, b"u", b"ark", REGEXPS[1], ())
-    zone = {ROOTS[4]: [HOST], ROOTS[1]: [rule, HOST]}
-    asked = [Ark("b", "x1"), Ark("B", "x1"), Ark("1", "x1"), Ark("1", "x2"), Ark("1", "y1")]
-    check_shared(zone, asked, at_once, 100_000, random.Random(seed))
-    check_shared(zone, asked[2:], at_once, 100_000, random.Random(seed))
 
 
 def check_shared(

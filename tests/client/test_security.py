@@ -16,7 +16,7 @@ import dns.rdata
 import dns.zone
 import pytest
 
-from maptr import Cache, Discovery, DiscoveryFailed, NoMappingAuthority, Validator, discover
+from maptr import Cache, Discovery, Validator, discover
 from maptr.answer.context import Transport
 from maptr.answer.respond import respond
 from maptr.discovery import Outcome
@@ -123,26 +123,6 @@ def test_security_is_that_of_the_weakest_part(driver: Driver, tree: Tree) -> Non
         assert (naan, sorted(c.host for c in found)) == (naan, [f"{name}.example" for name in hosts])
         assert (naan, found.complete) == (naan, case.complete)
         assert not any("evil" in reading.naptr.to_text() for step in found.trace for reading in step.readings)
-
-
-@pytest.mark.parametrize("naan", CASES)
-def test_require_secure_applies_to_every_part(naan: str, tree: Tree) -> None:
-    case = CASES[naan]
-
-    def ask() -> Discovery:
-        server, anchors = tree.server.name, tree.anchors
-        return discover(f"ark:{naan}/x", nameservers=[server], trust_anchors=anchors, require="secure")
-
-    if case.security != "secure":
-        with pytest.raises(DiscoveryFailed, match=f"the answers are {case.security}, not secure"):
-            ask()
-    elif case.hosts:
-        assert ask().security == "secure"
-    else:
-        with pytest.raises(NoMappingAuthority) as none:
-            ask()
-        assert none.value.discovery is not None
-        assert none.value.discovery.security == "secure"
 
 
 def test_the_trace_shows_the_weakest_part(tree: Tree) -> None:

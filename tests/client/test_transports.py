@@ -45,23 +45,6 @@ def ask_all(ark: str, servers: str | list[str]) -> list[Discovery]:
     ]
 
 
-@UNCLOSED
-def test_dns_over_tls_through_the_callers_resolver(tmp_path: Path) -> None:
-    write_certificate(tmp_path)
-    port = free_port()
-    options = (f"--tls-listen={HOST}:{port}", f"--tls-cert={tmp_path}/tls.crt", f"--tls-key={tmp_path}/tls.key")
-    with Maptr({"ark.arpa.": ZONE}, *options) as server:
-        plain = discover(ARK, nameservers=[f"{server.host}#{server.port}"])
-        over_tls = dns.nameserver.DoTNameserver(HOST, port, hostname="ns1.example", verify=str(tmp_path / "tls.crt"))
-        resolver, awaited = dns.resolver.Resolver(configure=False), dns.asyncresolver.Resolver(configure=False)
-        resolver.nameservers = awaited.nameservers = [over_tls]
-        assert discover(ARK, resolver=resolver) == plain
-        assert asyncio.run(discover_async(ARK, resolver=awaited)) == plain
-        resolver.nameservers = [dns.nameserver.DoTNameserver(HOST, port, hostname="other.example")]
-        with pytest.raises(DiscoveryFailed):  # a certificate for another name
-            discover(ARK, resolver=resolver, lifetime=2)
-
-
 def test_ipv6() -> None:
     if not _has_ipv6():
         pytest.skip("no IPv6 loopback here")
@@ -146,17 +129,6 @@ def test_dns_over_https_and_tls_of_bind(bind: Https) -> None:
         assert discover(ARK, nameservers=bind.url("[::1]")) == plain
     with pytest.raises(NoMappingAuthority):
         discover("ark:00000/x", nameservers=bind.url())
-
-
-@UNCLOSED
-@pytest.mark.usefixtures("trusted")
-def test_dns_over_https_from_the_shell(bind: Https) -> None:
-    done = CliRunner().invoke(main, ["url", ARK, f"@{bind.url()}"])
-    assert (done.exit_code, done.stderr) == (0, "")
-    assert done.stdout == CliRunner().invoke(main, ["url", ARK, f"@{bind.host}#{bind.port}"]).stdout
-    wrong = CliRunner().invoke(main, ["url", ARK, "@http://127.0.0.1/dns-query"])
-    assert wrong.exit_code == 2
-    assert "write HOST, tcp://HOST, tls://HOST or https://HOST/PATH" in wrong.stderr
 
 
 @UNCLOSED

@@ -6,7 +6,7 @@ A driver returns the discovery of a failure instead of raising it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncIterable, Callable
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -14,7 +14,6 @@ import dns.asyncresolver
 import dns.resolver
 
 from maptr import Ark, Cache, Discovery, DiscoveryError, discover, discover_async, discover_many, discover_many_async
-from maptr.client.aio import discover_with_async
 from maptr.client.bulk import Bulk
 from maptr.client.call import Call, Clock
 from maptr.client.sync import discover_with
@@ -105,31 +104,13 @@ def by_call(ark: str, server: Hostile | Peer, clock: Clock, **options: Any) -> D
     return discover_with(Call(ark, clock=clock, **options), None, [at(server)])
 
 
-@_found
-def by_async_call(ark: str, server: Hostile | Peer, clock: Clock, **options: Any) -> Discovery:
-    return asyncio.run(discover_with_async(Call(ark, clock=clock, **options), None, [at(server)]))
-
-
 def by_bulk_run(ark: str, server: Hostile | Peer, clock: Clock, **options: Any) -> Discovery:
     bulk = Bulk(nameservers=[at(server)], clock=clock, **options)
     ((_, found),) = bulk.run([(None, Ark.parse(ark))])
     return found
 
 
-def by_async_bulk_run(ark: str, server: Hostile | Peer, clock: Clock, **options: Any) -> Discovery:
-    async def arks() -> AsyncIterator[tuple[None, Ark]]:
-        yield None, Ark.parse(ark)
-
-    async def run() -> Discovery:
-        ((_, found),) = [
-            pair async for pair in Bulk(nameservers=[at(server)], clock=clock, **options).run_async(arks())
-        ]
-        return found
-
-    return asyncio.run(run())
-
-
-CLOCKED_DRIVERS = (by_call, by_async_call, by_bulk_run, by_async_bulk_run)
+CLOCKED_DRIVERS = (by_call, by_bulk_run)
 STUB_DRIVERS = (by_discover, by_async, by_bulk, by_async_bulk)
 RESOLVER_DRIVERS = (by_resolver, by_async_resolver)
 
