@@ -137,7 +137,7 @@ class Daemon:
         loop = asyncio.get_running_loop()
         for number in process.STOP_SIGNALS:
             loop.add_signal_handler(number, self.stop)
-        loop.add_signal_handler(process.RELOAD_SIGNAL, self.reload)
+        loop.add_signal_handler(process.RELOAD_SIGNAL, self.reloader.request)
         for number in process.USER_SIGNALS:
             loop.add_signal_handler(number, _log_ignored_signal, number.name)
         process.unblock_signals()
@@ -170,10 +170,6 @@ class Daemon:
 
     def stop(self) -> None:
         self._stopping.set()
-
-    def reload(self) -> None:
-        """Request a reload of configuration, zones and certificate."""
-        self.reloader.request()
 
     async def execute(self, request: dict[str, Any]) -> dict[str, Any]:
         """Execute a control request: ``{"command": "status"}``, or ``reload`` with optional ``zone`` and ``force``."""

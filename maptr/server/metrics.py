@@ -170,9 +170,6 @@ def _zones(status: Status) -> Iterator[Family]:
     for name, text, read in ZONE_VALUES:
         values = [(zone["zone"], read(zone)) for zone in zones]
         yield name, text, ["zone"], [([zone], value) for zone, value in values if value is not None]
-    for name, text, when in ZONE_TIMES:
-        times = [(zone["zone"], _seconds(when(zone))) for zone in zones]
-        yield f"{name}_time_seconds", text, ["zone"], [([zone], time) for zone, time in times if time is not None]
     for name, text, reason in ZONE_REASONS:
         reasons = [(zone["zone"], _short(reason(zone) or "")) for zone in zones]
         text = f"{text}; the reason is cut to {MAX_REASON} characters."
@@ -222,13 +219,18 @@ ZONE_VALUES: tuple[tuple[str, str, Callable[[Status], float | None]], ...] = (
     ("zone_names", "Names that have records.", lambda z: z["names"]),
     ("zone_warnings", "Findings in the served version.", lambda z: len(z["warnings"])),
     ("zone_records_left_out", "Records of its table not in the zone.", lambda z: _below(z, "left_out", "records")),
-)
-# The same for times: the name without ``_time_seconds``, the help, and the text of the time.
-ZONE_TIMES: tuple[tuple[str, str, Callable[[Status], str | None]], ...] = (
-    ("zone_load", "When the served version was loaded or signed.", lambda z: z["loaded"]),
-    ("zone_refused", "When the last file of the zone was refused.", lambda z: z["failed"]),
-    ("zone_signature_expiry", "When the first signature of the zone expires.", lambda z: z["signatures_expire"]),
-    ("zone_signing_due", "When the server will sign the zone again.", lambda z: _below(z, "signing", "due")),
+    ("zone_load_time_seconds", "When the served version was loaded or signed.", lambda z: _seconds(z["loaded"])),
+    ("zone_refused_time_seconds", "When the last file of the zone was refused.", lambda z: _seconds(z["failed"])),
+    (
+        "zone_signature_expiry_time_seconds",
+        "When the first signature of the zone expires.",
+        lambda z: _seconds(z["signatures_expire"]),
+    ),
+    (
+        "zone_signing_due_time_seconds",
+        "When the server will sign the zone again.",
+        lambda z: _seconds(_below(z, "signing", "due")),
+    ),
 )
 ZONE_REASONS: tuple[tuple[str, str, Callable[[Status], str | None]], ...] = (
     ("zone_refused", "1 while the last file of a zone is refused", lambda z: z["error"]),

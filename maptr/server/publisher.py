@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -209,9 +209,12 @@ class Reloader:
 
     def start(self) -> None:
         """Start the tasks that reload on request, sign and pull when due, and log alarms."""
-        loop = asyncio.get_running_loop()
-        alarms = status.log_alarms_daily(lambda: self.served, clock=self._clock)
-        self._tasks += [loop.create_task(work) for work in (self._reload_on_request(), alarms, self._sign_when_due())]
+        for work, seconds, failure in (
+            (self._reload_on_request, 0.0, "nothing reloaded"),
+            (self._log_alarms, status.ALARM_INTERVAL, "alarms not looked at"),
+            (self.sign_now, signer.CHECK_INTERVAL, "zones not signed"),
+        ):
+            self._tasks.append(asyncio.get_running_loop().create_task(_repeat(work, seconds, failure)))
         self._pull()
 
     def stop(self) -> None:
@@ -250,7 +253,7 @@ class Reloader:
                 if zone is None:
                     self.config_error = ""
                     self._pull()
-                status.log_alarms(self.served, self._clock())
+                await self._log_alarms()
                 return reply
             finally:
                 process.notify(process.READY)
@@ -305,19 +308,20 @@ class Reloader:
         log_results(results)
         self._monitor.update(state, before)
 
-    async def _sign_when_due(self) -> None:
-        while True:
-            try:
-                await self.sign_now()
-            except Exception:
-                log.exception("internal error, zones not signed")
-            await asyncio.sleep(signer.CHECK_INTERVAL)
+    async def _log_alarms(self) -> None:
+        status.log_alarms(self.served, self._clock())
 
     async def _reload_on_request(self) -> None:
-        while True:
-            await self._wanted.wait()
-            self._wanted.clear()
-            try:
-                await self.reload_now()
-            except Exception:
-                log.exception("internal error, nothing reloaded")
+        await self._wanted.wait()
+        self._wanted.clear()
+        await self.reload_now()
+
+
+async def _repeat(work: Callable[[], Awaitable[None]], seconds: float, failure: str) -> None:
+    """Do the work now, and again after a pause, until cancelled."""
+    while True:
+        try:
+            await work()
+        except Exception:
+            log.exception("internal error, %s", failure)
+        await asyncio.sleep(seconds)

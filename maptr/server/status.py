@@ -5,16 +5,15 @@ Times are in UTC, in the format of RFC 3339. Secrets are left out.
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from maptr.dnssec.expiry import Signatures, SignatureState
 from maptr.protocol.names import to_text
 from maptr.server.primary import SecondaryState
-from maptr.server.state import Clock, Served, ZoneState
+from maptr.server.state import Served, ZoneState
 from maptr.transfer.acl import NotifyTarget
 from maptr.zone.lint import LeftOut
 
@@ -128,13 +127,3 @@ def signature_alarm(found: SignatureState, now: float) -> str:
     if found.state is Signatures.EXPIRED:
         return f"signatures expired at {end}: validators answer SERVFAIL; sign the zone again"
     return f"signatures expire at {end}, in {((found.expires or 0) - now) / 3600:.0f} hours; sign the zone again"
-
-
-async def log_alarms_daily(current: Callable[[], Served], *, clock: Clock) -> None:
-    """Log the alarms now, and then every day until cancelled."""
-    while True:
-        try:
-            log_alarms(current(), clock())
-        except Exception:
-            log.exception("internal error, alarms not looked at")
-        await asyncio.sleep(ALARM_INTERVAL)

@@ -158,10 +158,6 @@ def test_a_handshake_counts_as_a_connection(directory: Path) -> None:
     with listening_tls(directory, max_per_client=2) as server, contextlib.ExitStack() as stack:
         *_, third = (stack.enter_context(streams.connect(server.port)) for _ in range(3))
         assert streams.is_closed(third)
-    with listening_tls(directory, max_connections=2) as server, contextlib.ExitStack() as stack:
-        first, _ = (stack.enter_context(streams.connect(server.port)) for _ in range(2))
-        assert streams.ask(stack.enter_context(connect_tls(server.port, directory))).id == streams.QUERY.id
-        assert streams.is_closed(first)
 
 
 def hello() -> bytes:

@@ -129,17 +129,6 @@ def test_the_error_for_a_missing_interface(network: Network) -> None:
     assert server.process.wait(PATIENCE) == 1
 
 
-def test_an_address_added_later_with_ip_nonlocal_bind(network: Network) -> None:
-    network.cable()
-    early = serve(network, "--listen", "192.0.2.1:5300")
-    early.wait_for(r"^maptr: cannot listen on 192[.]0[.]2[.]1:5300: Cannot assign requested address$")
-    assert early.process.wait(PATIENCE) == 1
-    network.run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_nonlocal_bind", or_skip=True)
-    server = serve(network, "--listen", "192.0.2.1:0")
-    network.ip("addr add 192.0.2.1/24 dev va")
-    assert answered(network, server, "192.0.2.1")
-
-
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_tcp_segments_are_short_both_ways_and_sent_without_delay(host: str) -> None:
     """Without the option, segments on the loopback interface would have 65,483 bytes."""
