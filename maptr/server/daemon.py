@@ -118,7 +118,14 @@ class Daemon:
                 http = metrics.HttpServer(self._sockets.metrics, self.respond_http)
                 stack.push_async_callback(http.stop)
                 await http.start()
-            await self._serve(state)
+            self._log_ready(len(snapshot.zones))
+            process.notify(process.READY)
+            stack.push_async_callback(self.monitor.stop)
+            stack.callback(self.reloader.stop)
+            stack.callback(process.notify, process.STOPPING)
+            self.reloader.start()
+            self.monitor.update(state)
+            await self._stopping.wait()
         log.info("stopped")
 
     def _listeners(self, sockets: Sockets) -> list[UdpListener | BatchListener | TcpListener]:
@@ -141,19 +148,6 @@ class Daemon:
         for number in process.USER_SIGNALS:
             loop.add_signal_handler(number, _log_ignored_signal, number.name)
         process.unblock_signals()
-
-    async def _serve(self, state: ServerState) -> None:
-        """Run all tasks except answering, which the listeners do, until ``stop``."""
-        self._log_ready(len(state.snapshot.zones))
-        process.notify(process.READY)
-        self.reloader.start()
-        self.monitor.update(state)
-        try:
-            await self._stopping.wait()
-        finally:
-            process.notify(process.STOPPING)
-            self.reloader.stop()
-            await self.monitor.stop()
 
     def _log_ready(self, count: int) -> None:
         log.info(

@@ -94,12 +94,8 @@ def access_of(config: Config, snapshot: Snapshot, now: float, before: ServerStat
         if zone.transfer:
             journals[zone.name] = _extended(journal_path(zone), access.journals.get(zone.name), known, view)
     keys = keyring(TsigKey(key.name, key.algorithm, key.secret) for key in config.keys if key.secret is not None)
-    secondaries = {zone.name: _secondaries(zone) for zone in config.zones}
+    secondaries = {zone.name: Secondaries(zone.transfer, zone.notify) for zone in config.zones}
     return Access(keys, secondaries, journals, _catalog(config.serve.catalog, snapshot, now, access.catalog))
-
-
-def _secondaries(table: ZoneConfig | CatalogConfig) -> Secondaries:
-    return Secondaries(table.transfer, table.notify)
 
 
 def _catalog(config: CatalogConfig, snapshot: Snapshot, now: float, before: Catalog | None) -> Catalog | None:
@@ -110,7 +106,8 @@ def _catalog(config: CatalogConfig, snapshot: Snapshot, now: float, before: Cata
     serial = int(now) & 0xFFFF_FFFF
     if before is not None and not is_newer(serial, before.view.serial):
         serial = (before.view.serial + 1) & 0xFFFF_FFFF
-    catalog = Catalog(catalog_zone(config.name, snapshot.zones, serial), _secondaries(config))
+    secondaries = Secondaries(config.transfer, config.notify)
+    catalog = Catalog(catalog_zone(config.name, snapshot.zones, serial), secondaries)
     same = before is not None and before.view.nodes.keys() == catalog.view.nodes.keys()
     return before if before is not None and same and before.secondaries == catalog.secondaries else catalog
 

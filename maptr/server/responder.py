@@ -27,11 +27,6 @@ log = logging.getLogger("maptr.serve")
 Learn = Callable[[bytes, Reply], None]
 
 
-def fresh_cookies() -> CookieSettings:
-    """Return settings for cookies with a random secret, for a server that does not share its addresses."""
-    return CookieSettings((os.urandom(KEY_SIZE),))
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ServerState:
     """Everything that responses depend on. A reload replaces the whole state."""
@@ -79,7 +74,8 @@ class Responder:
         self.limiter = RateLimiter(clock, threading.Lock(), **vars(rrl or RrlConfig()))
         self._reports = LogLimit(1, clock)
         self._refusals = LogLimit(clock=clock)
-        context = context or Context(cookies=fresh_cookies(), clock=time.time, idle_timeout=IDLE_TIMEOUT)
+        cookies = CookieSettings((os.urandom(KEY_SIZE),))
+        context = context or Context(cookies=cookies, clock=time.time, idle_timeout=IDLE_TIMEOUT)
         self.swap(ServerState(Snapshot.of([]), Access(), context))
 
     def swap(self, state: ServerState) -> None:

@@ -5,6 +5,7 @@ A setting that cannot take effect is an error, because the operator relies on it
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -15,12 +16,12 @@ from maptr.config import Config, KeyConfig, ZoneConfig
 from maptr.config.model import read_name
 from maptr.config.reader import check_references
 from maptr.errors import ConfigError, MissingExtra, SignatureError, nearest
-from maptr.protocol.cookies import CookieSettings
+from maptr.protocol.cookies import KEY_SIZE, CookieSettings
 from maptr.protocol.names import Labels, to_text
 from maptr.registry.minisign import PublicKey
 from maptr.server import metrics, process
 from maptr.server.query_log import QueryLog
-from maptr.server.responder import Responder, fresh_cookies
+from maptr.server.responder import Responder
 from maptr.transfer.acl import AccessRule, NotifyTarget
 from maptr.transfer.catalog import catalog_zone
 
@@ -96,7 +97,7 @@ def context_of(config: Config, before: Context | None = None) -> Context:
     serve, cookies = config.serve, NO_COOKIES
     if serve.cookies.enabled:
         known = () if before is None else before.cookies.secrets
-        secrets = serve.cookies.secret or known or fresh_cookies().secrets
+        secrets = serve.cookies.secret or known or (os.urandom(KEY_SIZE),)
         cookies = CookieSettings(secrets, serve.cookies.require)
     identity = Identity(serve.nsid, serve.version, serve.hostname)
     clock = time.time if before is None else before.clock
