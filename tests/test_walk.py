@@ -260,13 +260,6 @@ def test_a_walk_is_over_after_its_last_answer_and_expires_with_the_shortest_ttl(
     assert walk_with(ARK, redirect("a.example.")).result(1000.0).expiration is None, "not all is known"
 
 
-def test_a_walk_knows_whether_the_ark_itself_was_read() -> None:
-    """If not, every ARK of the NAAN has these candidates."""
-    assert not walk_with(ARK, host(0, 0, "h.example")).ark_read
-    assert not walk_with(ARK, redirect("a.example"), naptr('0 0 "u" "ark" "!(!x!" .')).ark_read
-    assert walk_with(ARK, host(0, 0, "h.example"), naptr(RULES["rest"])).ark_read
-
-
 def test_an_origin_that_is_known_to_exist_is_not_asked_for() -> None:
     for known in (True, False):
         walk = Walk(ARK, origin_known=known)

@@ -162,18 +162,15 @@ class Exchange:
         self._tcp = False
         self._turn += 1
         self._last = Outcome.TIMEOUT
-        self._notes[_no_response(attempt)] = None
+        self._notes[f"{attempt.server}: no reply" + (" over TCP" if attempt.tcp else "")] = None
 
     def unreachable(self, attempt: Attempt, why: object) -> None:
         """Record an error of the operating system about the server."""
         self._strike(attempt.server, Outcome.UNREACHABLE, str(why))
 
-    def unanswered(self, attempt: Attempt | None) -> Answer:
-        """Return the answer for a walk whose time is over while ``attempt`` still waits for its response."""
-        notes = self._notes
-        if attempt is not None and attempt.exchange is self:
-            notes = {**notes, _no_response(attempt): None}
-        return self._failure(Outcome.TIMEOUT, notes or (TIME_OVER,))
+    def unanswered(self) -> Answer:
+        """Return the answer for a walk whose time is over."""
+        return self._failure(Outcome.TIMEOUT, self._notes or (TIME_OVER,))
 
     def _failure(self, outcome: Outcome, notes: Iterable[str]) -> Answer:
         security = "bogus" if self._bogus else "indeterminate"
@@ -260,10 +257,6 @@ class Exchange:
         self._last = outcome
         self._notes[f"{asked}: {why}"] = None
         self._servers = tuple(server for server in self._servers if server != asked)
-
-
-def _no_response(attempt: Attempt) -> str:
-    return f"{attempt.server}: no reply" + (" over TCP" if attempt.tcp else "")
 
 
 def usable_servers(asked: Server, addresses: Sequence[str]) -> list[Server]:

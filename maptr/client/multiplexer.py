@@ -408,7 +408,7 @@ class Multiplexer:
 
     def _finish(self, pending: Pending, now: float) -> None:
         del self._outstanding[pending]
-        answer = pending.exchange.answer or pending.exchange.unanswered(None)
+        answer = pending.exchange.answer or pending.exchange.unanswered()
         pending.done(answer.after(pending.elapsed(now)))
 
     def _release(self, pending: Pending) -> None:

@@ -8,7 +8,6 @@ import gc
 import pickle
 import socket
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, closing
 from functools import partial
@@ -45,29 +44,6 @@ from tests.support.scripted import Script, serving, zone
 
 ARK = "ark:12345/x1"
 HOST = {"12345.ark.arpa.": ['0 0 "h" "ark" "" h.example.']}
-
-
-def both(port: int, ark: str = ARK, **options: Any) -> tuple[Discovery, Discovery]:
-    """The same discovery by the sync and by the async driver."""
-    sync = discover_at("127.0.0.1", ark, port=port, **options)
-    return sync, asyncio.run(discover_at_async("127.0.0.1", ark, port=port, **options))
-
-
-def test_sync_and_async_find_the_same() -> None:
-    records = {
-        "12345.ark.arpa.": ['0 0 "" "ark" "" a.example.', '1 0 "" "ark" "" b.example.', '9 9 "h" "ark" "" h.example.'],
-        "a.example.": ['0 0 "h" "ark" "" ha.example.'],
-        "b.example.": [],
-    }
-    with serving(zone(records)) as port:
-        sync, awaited = both(port)
-    assert sync == awaited
-    assert sync.urls() == ["https://ha.example/ark:12345/x1", "https://h.example/ark:12345/x1"]
-    assert [step.outcome for step in sync.trace] == [Outcome.ANSWER, Outcome.ANSWER, Outcome.NODATA]
-    assert sync.trace[0].server == f"127.0.0.1#{port}"
-    assert sync.ttl == 60  # the negative answer's (RFC 2308)
-    assert sync.expiration is not None
-    assert abs(sync.expiration - time.time() - 60) < 30
 
 
 @pytest.mark.parametrize(

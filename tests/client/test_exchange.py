@@ -215,15 +215,6 @@ def test_without_a_server_the_outcome_is_unreachable() -> None:
     assert settled(exchange()).outcome is Outcome.UNREACHABLE
 
 
-def test_the_ad_bit_is_requested_only_with_trust_ad() -> None:
-    for trust_ad in (False, True):
-        asking = exchange(ONE, trust_ad=trust_ad)
-        attempt = take(asking)
-        assert bool(attempt.query.packet[3] & 0x20) == trust_ad
-        answer(attempt, GOOD, flags=AA | 0x20)
-        assert settled(asking).security == ("secure" if trust_ad else "indeterminate")
-
-
 def test_a_stub_shows_its_servers() -> None:
     assert repr(Stub(["192.0.2.1", "::1#5300"])) == "<Stub of 192.0.2.1#53, ::1#5300>"
 

@@ -261,13 +261,6 @@ def test_ids_ports_and_case_are_hard_to_guess() -> None:
         assert len(server.clients) > 40  # source ports
 
 
-def test_no_packet_is_sent_after_the_lifetime(ask: Ask) -> None:
-    with hostile(silent) as server:
-        assert outcomes(ask(server, 0.3)) == [Outcome.TIMEOUT]
-        time.sleep(0.2)  # for a packet too many to be seen
-        assert len(server.queries) == 1
-
-
 def test_a_server_that_did_not_respond_is_queried_last() -> None:
     with hostile(silent) as one, hostile(GOOD) as good:
         stub = Stub([one.name, good.name])

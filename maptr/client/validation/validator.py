@@ -115,9 +115,9 @@ class ValidatedExchange:
                 self._current = self._begin()
         return None
 
-    def unanswered(self, attempt: Attempt | None) -> Answer:
-        """Return the answer for a walk whose time is over now, while ``attempt`` waits for its response."""
-        return Answer(Outcome.TIMEOUT, note=self._current.unanswered(attempt).note)
+    def unanswered(self) -> Answer:
+        """Return the answer for a walk whose time is over."""
+        return Answer(Outcome.TIMEOUT, note=self._current.unanswered().note)
 
 
 def _result(exchange: Exchange, elapsed: float) -> Resolved:
