@@ -144,7 +144,7 @@ def read_record(record: Any) -> Entry:
         shoulder,
         nmas=_nmas(record),
         who=Who(_text(who.get("name")) or "", _text(who.get("name_native")), _text(who.get("acronym"))),
-        when=_as_text(when),
+        when=_text(when) or "",
         policy=NaanPolicy(*(_text(policy.get(key)) for key in _POLICY)),
         extra=_extra(record, bool(shoulder)),
     )
@@ -200,10 +200,6 @@ def _text(value: Any) -> str | None:
     if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
         return ", ".join(value)
     return value if isinstance(value, str) else None
-
-
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def _odd(part: str, members: Mapping[str, Any]) -> dict[str, Any]:
@@ -269,13 +265,13 @@ def _nma(record: Mapping[str, Any]) -> Nma | None:
     if isinstance(target, str) and url is not None:
         # The form of an earlier schema of the registry: $arkpid is the whole ARK, $pid is NAAN/name.
         url = url.replace("$arkpid", "${pid}").replace("$pid", "${content}")
-    where = (_as_text(record.get("where")) if url else _text_or_null(record, "where")) or ""
+    where = (_text(record.get("where")) if url else _text_or_null(record, "where")) or ""
     if not url and (not where.strip() or where.strip().startswith(UNKNOWN)):
         return None
     status: Any = part.get("http_code")
     if not _is_redirect(status):
         status, _ = split_status(where)
-    return Nma(url or where_to_target(where), where, status, _as_text(record.get("acronym")))
+    return Nma(url or where_to_target(where), where, status, _text(record.get("acronym")) or "")
 
 
 def _target(nma: Nma) -> dict[str, Any]:
