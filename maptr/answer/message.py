@@ -14,7 +14,7 @@ zone's origin or a delegation. So the response does not depend on this label, an
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dnslib import EDNS0, DNSError, DNSHeader, DNSQuestion, DNSRecord
@@ -208,28 +208,11 @@ def _read_options(data: bytes) -> list[EDNSOption]:
     return options
 
 
-class Asked(NamedTuple):
-    """The EDNS options of a query that the server supports. If an option is repeated, the first one counts."""
-
-    nsid: bool = False
-    cookie: bytes | None = None
-    keepalive: bool = False
-    padding: bool = False
-
-    @classmethod
-    def of(cls, opt: RR) -> Asked:
-        """Read the options. Ignores unknown ones (RFC 6891 6.1.2). Raises DNSError for a malformed cookie."""
-        options: dict[int, bytes] = {}
-        for option in opt.rdata:
-            if option.code == numbers.COOKIE and not is_well_formed(option.data):
-                raise DNSError("cookie of a wrong length")
-            options.setdefault(option.code, option.data)
-        # As in BIND, NSD, Knot and PowerDNS, the data of NSID, keepalive and padding are ignored.
-        nsid, cookie = numbers.NSID in options, options.get(numbers.COOKIE)
-        return cls(nsid, cookie, numbers.KEEPALIVE in options, numbers.PADDING in options)
-
-
-NOTHING_ASKED = Asked()
+def first_options(opt: RR) -> dict[int, bytes]:
+    """Return the first option of each code. Raises DNSError for a malformed cookie."""
+    if not all(is_well_formed(option.data) for option in opt.rdata if option.code == numbers.COOKIE):
+        raise DNSError("cookie of a wrong length")
+    return {option.code: option.data for option in reversed(opt.rdata)}
 
 
 class Reply(NamedTuple):
@@ -280,7 +263,7 @@ class Query:
     context: Context
     question: DNSQuestion | None = None
     opt: RR | None = None
-    wanted: Asked = NOTHING_ASKED  # the options of the query
+    wanted: dict[int, bytes] = field(default_factory=dict)  # the options of the query; the first of each code counts
     cookie: bytes | None = None  # the option of the response
     verified: bool = False
     reserve: int = 0  # bytes to leave free for a signature
@@ -312,7 +295,7 @@ def lay_out(query: Query, rcode: int, result: LookupResult = NO_RECORDS, *, ede:
     counts, truncated, cut = _put_sections(buffer, result, limit - opt_size, query.question)
     opt_start = buffer.offset
     if query.opt is not None:
-        if query.wanted.padding and query.transport is Transport.TLS:  # RFC 7830 6: never in the clear
+        if numbers.PADDING in query.wanted and query.transport is Transport.TLS:  # RFC 7830 6: never in the clear
             options += padding_to_block(opt_start + opt_size + query.reserve, limit + query.reserve)
         do = "do" if query.opt.edns_do else ""
         EDNS0("", ext_rcode=rcode >> 4, flags=do, udp_len=payload, opts=options).pack(buffer)
@@ -331,9 +314,9 @@ def _reply_options(query: Query, ede: int | None) -> list[EDNSOption]:
     """
     wanted, nsid, idle = query.wanted, query.context.identity.nsid, query.context.idle_timeout
     options = []
-    if wanted.nsid and nsid:
+    if numbers.NSID in wanted and nsid:
         options.append(EDNSOption(numbers.NSID, nsid.encode()))
-    if wanted.keepalive and idle is not None and query.transport is not Transport.UDP:
+    if numbers.KEEPALIVE in wanted and idle is not None and query.transport is not Transport.UDP:
         options.append(EDNSOption(numbers.KEEPALIVE, min(int(idle * KEEPALIVE_UNITS), 0xFFFF).to_bytes(2, "big")))
     if ede is not None:
         options.append(EDNSOption(numbers.EDE, ede.to_bytes(2, "big")))

@@ -18,7 +18,7 @@ from dnslib import DNSError
 
 from maptr.answer.context import MIN_PAYLOAD, PLAIN, Context, Transport
 from maptr.answer.lookup import LookupResult, find_zone, is_broken, look_up, look_up_chaos
-from maptr.answer.message import MAX_QUERY_RECORDS, Asked, Message, Query, Reply, lay_out
+from maptr.answer.message import MAX_QUERY_RECORDS, Message, Query, Reply, first_options, lay_out
 from maptr.protocol import numbers
 from maptr.protocol.cookies import answer_cookie, packed_address, timestamp
 from maptr.protocol.names import fold
@@ -83,13 +83,11 @@ def _check_question(asked: Query, rcode: int | None) -> Reply | None:
     if message.header.q > 1:
         return lay_out(asked, numbers.FORMERR)  # RFC 9619: QDCOUNT is 1, or 0 to ask for a cookie
     question = message.questions[0] if message.questions else None
-    if opcode == numbers.UPDATE and (
-        question is None or question.qtype != numbers.SOA or question.qclass != numbers.IN
-    ):
-        # The question of an UPDATE is a zone section (RFC 2136 2.3). dnspython cannot read a response with any other.
-        return lay_out(
-            asked, numbers.NOTIMP if question is not None and question.qtype == numbers.SOA else numbers.FORMERR
-        )
+    if opcode == numbers.UPDATE:  # RFC 2136 2.3
+        if question is None or question.qtype != numbers.SOA:
+            return lay_out(asked, numbers.FORMERR)
+        if question.qclass != numbers.IN:
+            return lay_out(asked, numbers.NOTIMP)
     asked.question = question
     return None
 
@@ -111,13 +109,13 @@ def _check_edns(asked: Query, rcode: int | None, client: str) -> Reply | None:
     if opt.edns_ver:
         return lay_out(asked, numbers.BADVERS)  # RFC 6891 6.1.3
     try:
-        asked.wanted = Asked.of(opt)
+        asked.wanted = first_options(opt)
     except DNSError:
         return lay_out(asked, numbers.FORMERR)
-    cookies = asked.context.cookies
-    if asked.wanted.cookie is not None and cookies.secrets:
+    cookies, cookie = asked.context.cookies, asked.wanted.get(numbers.COOKIE)
+    if cookie is not None and cookies.secrets:
         address, stamp = packed_address(client), timestamp(asked.context.clock())
-        asked.cookie, asked.verified = answer_cookie(asked.wanted.cookie, address, cookies.secrets, stamp)
+        asked.cookie, asked.verified = answer_cookie(cookie, address, cookies.secrets, stamp)
     if asked.cookie and cookies.required and asked.transport is Transport.UDP and not asked.verified:
         return lay_out(asked, numbers.BADCOOKIE)  # RFC 7873 5.2.3 and 5.2.4
     return None

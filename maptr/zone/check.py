@@ -34,7 +34,6 @@ _OVERHEAD = HEADER_SIZE + 4 + 11  # header, type and class of the question, OPT 
 _RECORD = 12  # compressed owner, type, class, TTL, length
 _REGEXP_STEPS = 20_000
 NOT_ASCII = "Knot and PowerDNS refuse the zone for it, and others serve its bytes: write its A-label"
-_SINGLETONS = ("SOA", "CNAME", "DNAME")  # BIND and NSD refuse a second one, dnspython replaces the first
 
 
 class Examined(NamedTuple):
@@ -105,8 +104,6 @@ class _Text:
         self._text = text
         self._origin = origin
         self._included = iter(included)
-        self._singletons: set[tuple[str, str]] = set()
-        self._generated = 0
 
     def findings(self) -> Iterator[Finding]:
         base = self._origin if self._origin.endswith(".") else f"{self._origin}."
@@ -123,32 +120,15 @@ class _Text:
                 inner = masterfile.absolute(tokens[2], base) if len(tokens) > 2 else base
                 if (found := next(self._included, None)) is not None:
                     yield from self._file(found[1].decode("utf-8", "replace"), str(found[0]), inner, owner)
-            elif directive.startswith("$"):
-                if directive == "$GENERATE" and len(tokens) > 1:
-                    self._generated += masterfile.generated(tokens[1])
-                if self._generated > masterfile.MAX_GENERATED:
-                    yield error("generated", "the file", masterfile.TOO_MANY_GENERATED, tokens[1], line, file)
-                    return
-            else:
+            elif not directive.startswith("$"):
                 if not leading:
                     owner = masterfile.absolute(tokens[0], base)
-                    yield from self._owner(tokens[0], owner, line, file)
+                    if not tokens[0].isascii():
+                        yield error("not-ascii", owner, NOT_ASCII, line=line, file=file)
                 yield from self._record(owner, tokens[0 if leading else 1 :], base, line, file)
-
-    def _owner(self, written: str, owner: str, line: int, file: str) -> Iterator[Finding]:
-        if not written.isascii():
-            yield error("not-ascii", owner, NOT_ASCII, line=line, file=file)
-        end = "." + self._origin.strip(".").lower() + "."
-        if end != ".." and not ("." + owner.lower()).endswith(end):
-            yield error("out-of-zone", owner, f"is not below {self._origin}", line=line, file=file)
 
     def _record(self, owner: str, tokens: list[str], base: str, line: int, file: str) -> Iterator[Finding]:
         kind, fields = masterfile.type_and_rdata(tokens)
-        if kind in _SINGLETONS:
-            if (owner.lower(), kind) in self._singletons:
-                reason = f"has a {kind} already, and may have one only"
-                yield error("second-of-one", owner, reason, line=line, file=file)
-            self._singletons.add((owner.lower(), kind))
         if kind != "NAPTR":
             return
         if len(fields) != 6:

@@ -32,6 +32,7 @@ MAX_INCLUDES = 16  # levels of $INCLUDE
 TOO_MUCH_INCLUDED = f"more than {MAX_INCLUDES} levels of $INCLUDE, or {MAX_WHOLE} bytes in included files"
 MAX_GENERATED = 1_000_000  # records from the $GENERATE lines of a file: as many as a large zone has
 TOO_MANY_GENERATED = f"its $GENERATE lines make more than {MAX_GENERATED} records"
+SECOND = "a second"  # begins the reason for a record of a type that a name has once
 MAX_RDATA = 0xFFFF  # bytes (RFC 1035 3.2.1)
 MARK_REFUSED = "begins with a byte order mark, which name servers read as part of the first name: save it without"
 
@@ -166,13 +167,15 @@ def read_records(
             raise
         except (dns.exception.DNSException, KeyError, ValueError) as error:
             filename, line = reader.tok.where()
-            reason = reader.tok.reason(str(error).removeprefix(f"{filename}:{line}: "))
+            reason, code = reader.tok.reason(str(error).removeprefix(f"{filename}:{line}: ")), NOT_LOADED
             if isinstance(error, KeyError):
-                reason = f"the owner is outside the zone {to_text(apex)}"
+                reason, code = f"the owner is outside the zone {to_text(apex)}", "out-of-zone"
+            elif reason.startswith(SECOND):
+                code = "second-of-one"
             elif reason.endswith("has non-origin SOA"):  # dnspython's message
                 reason = f"the SOA is that of {reader.last_name}, and the zone was to be {to_text(apex)}"
             owner = names.to_text(reader.last_name.labels[:-1]) if reader.tok.is_record() and reader.last_name else ""
-            raise ZoneError(reason, filename=filename, line=line, owner=owner, code=NOT_LOADED) from error
+            raise ZoneError(reason, filename=filename, line=line, owner=owner, code=code) from error
         finally:
             reader.close()
 
@@ -309,7 +312,8 @@ class _Reader(dns.zonefile.Reader):
         elif directive == "$GENERATE":
             self._records_left -= generated(value)
             if self._records_left < 0:
-                raise dns.exception.SyntaxError(TOO_MANY_GENERATED)  # type: ignore[no-untyped-call]
+                filename, line = self.tok.where()
+                raise ZoneError(TOO_MANY_GENERATED, filename=filename, line=line, code="generated")
 
     def check(self, writer: dns.transaction.Transaction, name: dns.name.Name, rdataset: dns.rdataset.Rdataset) -> None:
         """Note the place of the last record of an RRset, which is the one just read.
@@ -320,7 +324,7 @@ class _Reader(dns.zonefile.Reader):
         if dns.rdatatype.is_singleton(rdataset.rdtype):
             earlier = writer.get(name, rdataset.rdtype, rdataset.covers)
             if earlier is not None and earlier != rdataset:
-                raise ValueError(f"a second {dns.rdatatype.to_text(rdataset.rdtype)} at {name}")
+                raise ValueError(f"{SECOND} {dns.rdatatype.to_text(rdataset.rdtype)} at {name}")
         rdata = rdataset[-1].to_wire()
         if len(rdata) > MAX_RDATA:
             raise ValueError(f"the rdata has {len(rdata)} bytes, {MAX_RDATA} at most")

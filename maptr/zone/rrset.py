@@ -36,7 +36,6 @@ _CANONICAL_NAMES |= {33: (6, 1), 36: (2, 1), 39: (0, 1), 46: (18, 1)}
 
 # Type covered, algorithm, labels, TTL, expiration, inception, key tag (RFC 4034 3.1); signer and signature follow.
 RRSIG_HEAD = struct.Struct("!HBBIIIH")
-TIME_FORMAT = "%Y%m%d%H%M%S"  # of expiration and inception in text, UTC (RFC 4034 3.2)
 DELETE_CDS, DELETE_CDNSKEY = b"\0\0\0\0\0", b"\0\0\3\0\0"  # rdata that asks the parent to remove the DS (RFC 8078 4)
 
 

@@ -5,8 +5,6 @@ dnspython's own writer does not escape a colon in a name, and Knot then refuses 
 
 from __future__ import annotations
 
-import binascii
-import datetime
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -19,7 +17,7 @@ import dns.rdatatype
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.protocol.numbers import NAPTR, RRSIG, SOA
-from maptr.zone.rrset import RRSIG_HEAD, TIME_FORMAT, canonical_rdata, records_of
+from maptr.zone.rrset import canonical_rdata, records_of
 from maptr.zone.snapshot import ZoneView
 
 
@@ -54,33 +52,16 @@ def rdata_text(rdtype: int, octets: bytes) -> str:
         return f"\\# {len(octets)} {octets.hex()}"
     if any(names.to_text(name.labels[:-1]) != name.to_text() for name in _names(rdata)):
         return str(rdata.to_generic().to_text())
-    return str(rdata.to_text())
+    return str(rdata.to_text(chunksize=0))  # a key or signature in one word
 
 
 def _lines(owner: str, packed: bytes) -> list[str]:
     found = []
     for rdtype, ttl, rdata in records_of(packed):
-        if rdtype == RRSIG:
-            text, of = _signature_text(rdata), int.from_bytes(rdata[:2], "big")
-            order = of != SOA, of, True, text.encode()
-        else:
-            text = rdata_text(rdtype, rdata)
-            order = rdtype != SOA, rdtype, False, canonical_rdata(rdtype, rdata)
-        found.append((order, f"{owner} {ttl} IN {type_text(rdtype)} {text}"))
+        of = int.from_bytes(rdata[:2], "big") if rdtype == RRSIG else rdtype
+        order = of != SOA, of, rdtype == RRSIG, canonical_rdata(rdtype, rdata)
+        found.append((order, f"{owner} {ttl} IN {type_text(rdtype)} {rdata_text(rdtype, rdata)}"))
     return [line for _, line in sorted(found)]
-
-
-def _signature_text(rdata: bytes) -> str:
-    covered, algorithm, labels, ttl, expiration, inception, tag = RRSIG_HEAD.unpack_from(rdata)
-    signer, end = names.read_wire(rdata, RRSIG_HEAD.size)
-    octets = binascii.b2a_base64(rdata[end:], newline=False).decode("ascii")
-    times = f"{_time_text(expiration)} {_time_text(inception)}"
-    return f"{type_text(covered)} {algorithm} {labels} {ttl} {times} {tag} {names.to_text(signer)} {octets}"
-
-
-@lru_cache  # most signatures of a zone have the same times
-def _time_text(stamp: int) -> str:
-    return datetime.datetime.fromtimestamp(stamp, datetime.UTC).strftime(TIME_FORMAT)
 
 
 def _names(rdata: dns.rdata.Rdata) -> Iterator[dns.name.Name]:

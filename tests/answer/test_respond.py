@@ -216,10 +216,6 @@ def test_a_long_chain_of_aliases_is_followed_to_the_limit() -> None:
     assert (reply.rcode(), len(reply.answer), reply.authority) == (dns.rcode.NOERROR, MAX_CHAIN, [])
 
 
-def test_without_zones_every_query_is_refused() -> None:
-    assert ask("www.example.", "A", snapshot_of()).rcode() == dns.rcode.REFUSED
-
-
 # --- amplification
 
 

@@ -6,12 +6,10 @@ import struct
 
 import dns.message
 import dns.rdatatype
-from dnslib import DNSError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maptr.answer.context import Context, Transport
-from maptr.answer.message import Message
 from tests.answer.test_edns import make_query as make_options_query
 from tests.fuzz.targets import CONTEXTS, SIGNED, check_respond, check_signed
 from tests.support.answers import ANSWER, EDNS, PACKETS
@@ -74,14 +72,6 @@ def test_names_of_signed_zones(
     name = ".".join([*labels, "example."])
     query = dns.message.make_query(name, dns.rdatatype.RdataType.make(rdtype), use_edns=0, want_dnssec=do)
     check_signed(query.to_wire(), transport, context, SIGNED[place])
-
-
-@given(st.binary(max_size=600))
-def test_reading_a_message_raises_only_dnserror(packet: bytes) -> None:
-    try:
-        Message.parse(packet)
-    except DNSError:
-        return
 
 
 def test_packets_full_of_compression_pointers_raise_nothing() -> None:

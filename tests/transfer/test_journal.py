@@ -159,14 +159,6 @@ def test_journal_paths() -> None:
     assert journal_path(ZoneConfig((b"a/b", b"..", b"x"), file, state=state)).parent == state
 
 
-def test_a_reload_packs_only_the_changes() -> None:
-    views = [view_of(serial, "".join(f"n{i} 60 TXT {serial}\n" for i in range(50))) for serial in range(20)]
-    journal = journal_of(*views)
-    after = journal.extend(views[-1], view_of(20, "".join(f"n{i} 60 TXT 19\n" for i in range(50)) + "one 60 TXT x\n"))
-    assert all(kept.data is old.data for kept, old in zip(after.differences, journal.differences, strict=False))
-    assert after.differences[-1].count == 3, "both SOAs and the record"
-
-
 def test_a_damaged_difference_raises_zone_error() -> None:
     change = Difference(1, 2, 3, b"\1a")
     with pytest.raises(ZoneError, match="the journal is damaged"):

@@ -239,12 +239,6 @@ def test_transfer_by_key_and_rfc8945_5_3_1_signatures_of_its_messages() -> None:
     assert len(zone.nodes) == 402
 
 
-def test_messages_have_a_maximum_size_and_are_made_one_at_a_time() -> None:
-    stream = answered(TRANSFER.to_wire(), Snapshot.of([large_view(1000)]), access_of(), now=NOW)
-    assert 16000 < len(next(stream)) <= MESSAGE_SIZE
-    assert all(len(message) <= MESSAGE_SIZE for message in stream)
-
-
 def test_a_record_larger_than_the_message_size_gets_its_own_message() -> None:
     strings = " ".join(["x" * 250] * 240)
     view = view_of(1, f"a 60 TXT x\nhuge 60 TXT {strings}\nz 60 TXT x\n")

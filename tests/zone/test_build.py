@@ -69,17 +69,6 @@ def test_the_order_of_the_table_does_not_matter(entries: list[Entry]) -> None:
     assert build(Table(entries), 7).text == build(TABLE, 7).text
 
 
-@given(st.text(max_size=300), st.text(max_size=20))
-def test_any_organisation_name_is_written_and_read_back(name: str, acronym: str) -> None:
-    try:
-        (name + acronym).encode()
-    except UnicodeEncodeError:
-        return
-    zone = load(build(Table([entry("12345", "https://h.example/", Who(name, acronym=acronym))]), 1).text)
-    strings = {b"".join(r.strings).decode() for r in zone.get_rdataset("12345.ark.arpa.", "TXT") or ()}
-    assert strings == {f"{k}={v}" for k, v in (("who", name), ("acronym", acronym)) if v}
-
-
 def test_servers_and_contact() -> None:
     origin = (b"ark", b"example")
     servers = (NameServer.parse("ns1=192.0.2.1,2001:db8::1", origin), NameServer.parse("ns.other.example", origin))
@@ -123,10 +112,9 @@ def test_included_records_are_added_and_delegated_names_are_not_taken_from_the_t
     assert build_including(include.replace("\n", "\r\n").encode()).text == built.text
 
 
-@pytest.mark.parametrize("comment", ["", " ; a comment, so that dnspython reads it"])
-def test_every_delegation_of_an_included_file_is_found(comment: str) -> None:
+def test_every_delegation_of_an_included_file_is_found() -> None:
     lines = "12345 NS ns.other.example.", "$ORIGIN 12026.ark.arpa.", "@ IN NS ns", "ns IN A 192.0.2.1", "x IN TXT t"
-    include = "".join(f"{line}{comment}\n" for line in lines)
+    include = "".join(f"{line}\n" for line in lines)
     table = tables(entry("12026", "https://h.example/${content}"), entry("12345/x7", LONG))
     built = build_including(include.encode(), table)
     assert (built.delegated, built.left_out) == (("12026", "12345"), ())

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from maptr import Ark, registry
+from maptr import registry
 from maptr.errors import TableError
 from maptr.registry.table import Entry, Nma, Table
 from maptr.zone.finding import Finding, Severity
@@ -52,11 +52,6 @@ def test_vector(vector: dict[str, Any]) -> None:
 )
 def test_several_nmas_and_shoulders(entries: list[Entry], expected: list[tuple[str, str, str]]) -> None:
     assert summary(lint(Table(entries))) == expected
-
-
-def test_a_shoulder_with_a_hyphen_never_matches() -> None:
-    found = Table([NAAN, Entry("12345", "x-6", (GOOD,))]).lookup(Ark.parse("ark:12345/x-6np1"))
-    assert found == NAAN
 
 
 SHOULDER = "https://x7.nlm.nih.gov/${content}"

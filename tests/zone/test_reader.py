@@ -277,16 +277,3 @@ def test_threads_may_read_a_block_at_once() -> None:
     finally:
         sys.setswitchinterval(interval)
     assert not texts(nodes)
-
-
-ODD = LINES["signed"]
-
-
-def test_odd_lines_of_signed_zones_are_read_as_by_dnspython() -> None:
-    read = {line: read_plain((HEAD + line + "\n").encode(), EXAMPLE) for line in ODD}
-    for line, plain in read.items():
-        if plain is not None:
-            assert_same_zone(plain, HEAD + line + "\n")
-    assert len([*filter(None, read.values())]) >= 10
-    assert read[ODD[0]] is not None
-    assert read[ODD[2]] is None, "a TTL that is not that of what it covers"

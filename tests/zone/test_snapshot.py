@@ -38,45 +38,6 @@ def test_rfc4592_empty_non_terminals_are_names_without_records() -> None:
     assert nodes.keys() == {*map(parse, ("example", "a.b.c.example", "b.c.example", "c.example"))}
 
 
-def test_delegations_are_cuts_and_the_apex_is_not() -> None:
-    view = view_zone(zone("sub 60 NS ns.sub\nns.sub 60 A 192.0.2.1"))
-    assert view.cuts == {parse("sub.example")}
-    assert view.nodes[parse("sub.example")][2].hosts == (parse("ns.sub.example"),)
-
-
-def test_rdata_is_uncompressed_wire_with_its_case() -> None:
-    view = view_zone(zone('x 60 NAPTR 1 2 "h" "ark" "" H.Example\\0588443.'))
-    assert view.nodes[parse("x.example")][35].rdatas == (b"\0\1\0\2\1h\3ark\0\1H\x0cExample:8443\0",)
-
-
-def test_signatures_are_attached_to_the_rrset_they_cover() -> None:
-    signed = "www 60 A 192.0.2.1\nwww 60 RRSIG A 13 2 60 20300101000000 20200101000000 1 example. AAAA\n"
-    node = view_zone(zone(signed)).nodes[parse("www.example")]
-    assert node[1].signatures == node[46].rdatas
-    assert node[46].signatures == ()
-
-
-def test_the_closest_zone_is_found_from_any_depth() -> None:
-    snapshot = Snapshot.from_zones([zone(), zone(origin="a.b.example."), zone(origin="test.")])
-    for origin, names in (
-        ("example", ("example", "x.y.z.example", "b.example")),
-        ("a.b.example", ("a.b.example", "q.a.b.example")),
-        ("test", ("test",)),
-    ):
-        for name in names:
-            assert snapshot.closest(parse(name)) is snapshot.zones[parse(origin)]
-    assert [snapshot.closest(parse(name)) for name in ("", "other", "xexample")] == [None] * 3
-    assert Snapshot.from_zones([]).closest(parse("example")) is None
-
-
-def test_a_snapshot_cannot_be_changed() -> None:
-    snapshot = Snapshot.from_zones([zone("www 60 A 192.0.2.1")])
-    with pytest.raises(TypeError):
-        snapshot.zones[()] = snapshot.zones[(b"example",)]  # type: ignore[index]
-    with pytest.raises(AttributeError):
-        snapshot.depth = 3  # type: ignore[misc]
-
-
 def test_zones_that_are_refused() -> None:
     with pytest.raises(ZoneError, match="has no SOA"):
         view_zone(dns.zone.from_text("@ 60 NS ns", "example.", check_origin=False))
