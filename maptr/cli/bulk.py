@@ -10,21 +10,20 @@ import os
 import re
 import stat
 import sys
-from array import array
 from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from itertools import islice
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryFile
-from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
+from typing import IO, TYPE_CHECKING, Any, Literal, TextIO
 
 import click
 
-from maptr.ark import MAX_TEXT, Ark, Profile
+from maptr.ark import Ark, Profile
 from maptr.cli import lookup, options, output
 from maptr.cli.group import command
 from maptr.cli.lookup import LookupOptions
@@ -48,9 +47,7 @@ MAX_HELD = 100_000  # rows that wait for an earlier line; beyond this, rows are 
 PART = 2_000  # lines read at a time if the table may answer: no DNS response is read meanwhile
 PARTIAL = ".partial"  # suffix of the file that will replace OUT
 DELIMITERS = ("\t", ",", ";")  # between columns, in the order in which they are tried
-MAX_LINE = 1 << 31  # the greatest line number
-ROOM = 1024  # lines by which an array grows
-MAX_ROW = 1 << 16  # bytes of a line of CSV; the rest of a longer line is ignored
+MAX_LINE = 1 << 16  # bytes; the rest of a longer line is ignored, and the line has the status bad
 _HEADER = ",".join(COLUMNS).encode() + b"\n"
 _DOCUMENT = json.dumps({"schema": output.SCHEMA}).encode()[:-1]
 
@@ -142,20 +139,21 @@ def bulk(
         try:
             source = stack.enter_context(open_input(source_name, twice=resume))
             lines = Lines(source, column)
-            kept = KeptRows()
+            size = 0
+            done: Set[int] = frozenset()
             if resume and target is not None:
-                kept = kept_rows(target, lines, as_json=as_json, profile=asked_for.profile)
-            sink = stack.enter_context(_sink(target, kept.size if resume else None, overwrite=overwrite))
+                size, done = kept_rows(target, lines, as_json=as_json, profile=asked_for.profile)
+            sink = stack.enter_context(_sink(target, size if resume else None, overwrite=overwrite))
             hidden = target is None and sys.stdout.isatty()  # the rows go to the same terminal
             update = stack.enter_context(output.progress("ARKs", _size(source), hidden=hidden))
-            write = writer(sink, as_json, header=not kept.size)
+            write = writer(sink, as_json, header=not size)
             chooser = lookup.chooser_of(asked_for, config)
             rows = Rows(write, cache, ordered=not unordered, require=asked_for.require, chooser=chooser)
             stack.callback(rows.close)
             read = lines.read(update)
             parts = iter(lambda: list(islice(read, PART)), []) if rows.uses_table else (read,)
             for part in parts:
-                arks = read_arks(part, kept.arks, rows, asked_for.profile)
+                arks = read_arks(part, done, rows, asked_for.profile)
                 if engine is None:
                     found = ((number, Discovery(ark, (), (), complete=False)) for number, ark in arks)
                 else:
@@ -280,7 +278,6 @@ class Lines:
 
     def __init__(self, source: IO[bytes], column: str | None) -> None:
         self._source = source
-        self._limit = MAX_TEXT + 2 if column is None else MAX_ROW
         self._before = 0  # number of lines up to the header
         self._column: int | None = None
         self._delimiter = ""  # known once the header is read
@@ -302,22 +299,21 @@ class Lines:
         while line := self._next_line():
             rest, size = line, len(line)
             while rest and not rest.endswith(b"\n"):
-                rest = self._source.readline(self._limit)
+                rest = self._source.readline(MAX_LINE)
                 size += len(rest)
             update(advance=size)
             number += 1
-            if self._column is not None and not is_skipped(line):
+            if self._column is not None and size <= MAX_LINE and not is_skipped(line):
                 with suppress(csv.Error):  # the line has the status bad
                     cells = self._cells(line)
-                    if size == len(line) or self._column < len(cells) - 1:  # not the cell where a long line was cut
-                        line = "".join(cells[self._column : self._column + 1]).encode("utf-8", "surrogateescape")
+                    line = "".join(cells[self._column : self._column + 1]).encode("utf-8", "surrogateescape")
             yield number, line
 
     def rewind(self) -> None:
         self._source.seek(self._start)
 
     def _next_line(self) -> bytes:
-        return self._source.readline(self._limit).removeprefix(BOM_UTF8)
+        return self._source.readline(MAX_LINE).removeprefix(BOM_UTF8)
 
     def _find(self, column: str, header: bytes) -> int:
         """Return the index of the column with this name in the header, and set the delimiter of all lines."""
@@ -345,18 +341,17 @@ def is_skipped(line: bytes) -> bool:
 
 
 def read_arks(
-    lines: Iterable[tuple[int, bytes]], done: Sequence[int], rows: Rows, profile: Profile
+    lines: Iterable[tuple[int, bytes]], done: Set[int], rows: Rows, profile: Profile
 ) -> Iterator[tuple[int, Ark]]:
     """Yield the ARKs to look up in DNS, with their line numbers.
 
-    Lines whose entry in ``done`` is not 0 are skipped. A line that is not an ARK, or that the table answers, goes to
-    ``rows``.
+    Lines in ``done`` are skipped. A line that is not an ARK, or that the table answers, goes to ``rows``.
     """
     for number, line in lines:
         if is_skipped(line):
             rows.counts["skipped"] += 1
             continue
-        if number < len(done) and done[number]:
+        if number in done:
             continue
         try:
             ark = as_ark(line, profile)
@@ -494,47 +489,33 @@ class Rows:
 # ---- the rows of an earlier run
 
 
-class KeptRows(NamedTuple):
-    """The rows that an earlier run wrote: ``size`` bytes of complete rows, and a hash of the ARK of each.
-
-    The hashes are indexed by line number, with 0 for a line without a row.
-    """
-
-    size: int = 0
-    arks: Sequence[int] = ()
-
-
-def kept_rows(target: Path, lines: Lines, *, as_json: bool, profile: Profile) -> KeptRows:
+def kept_rows(target: Path, lines: Lines, *, as_json: bool, profile: Profile) -> tuple[int, Set[int]]:
     """Read the rows in ``target``, check them against the lines of the input, and rewind the input.
 
-    Raises UsageError if maptr bulk did not write ``target`` in this format from this input, and OSError.
+    Returns the size of the complete rows in bytes, and the numbers of their lines. Raises UsageError if maptr bulk did
+    not write ``target`` in this format from this input, and OSError.
     """
     if not target.exists():
-        return KeptRows()
+        return 0, set()
     if not target.is_file():
         raise click.UsageError(f"{target}: is not a regular file, so it has no rows to keep")
-    arks = array("q")  # a dict would take 15 times the memory
-    last_row = last = 0
+    kept: dict[int, int] = {}  # line number -> hash of the ARK as CSV has it
     with target.open("rb") as file:
         for record, number, ark in _rows(file, as_json, target):
-            if number >= len(arks):
-                arks.frombytes(bytes(arks.itemsize * (number + ROOM - len(arks))))
-            if arks[number] not in (0, hash(ark) or 1):
+            found = hash(csv_text(ark))
+            if kept.setdefault(number, found) != found:
                 raise _not_ours(target, record, f"line {number} has another row already")
-            arks[number] = hash(ark) or 1
-            last_row = max(last_row, number)
         size = file.tell()
+    last = 0
     for last, line in lines.read():
-        ark = ark_text(line, profile)
-        found = hash(ark if as_json else csv_text(ark)) or 1
-        if last < len(arks) and arks[last] not in (0, found):
+        if last in kept and kept[last] != hash(csv_text(ark_text(line, profile))):
             raise click.UsageError(
                 f"{target}: its row of line {last} has another ARK: it was written from another input"
             )
-    if last_row > last:
-        raise click.UsageError(f"{target}: has a row of line {last_row}, but the input has {last} lines")
+    if (beyond := max(kept, default=0)) > last:
+        raise click.UsageError(f"{target}: has a row of line {beyond}, but the input has {last} lines")
     lines.rewind()
-    return KeptRows(size, arks)
+    return size, kept.keys()
 
 
 def _rows(file: IO[bytes], as_json: bool, target: Path) -> Iterator[tuple[int, int, str]]:
@@ -558,7 +539,7 @@ def _rows(file: IO[bytes], as_json: bool, target: Path) -> Iterator[tuple[int, i
                 row = dict(zip(COLUMNS, fields, strict=True)) | {"schema": output.SCHEMA}
             number = int(row["line"])
             known = row["schema"] == output.SCHEMA and row["status"] in STATUSES and row.keys() >= set(COLUMNS)
-            if not known or not 0 < number < MAX_LINE:
+            if not known or number < 1:
                 raise ValueError
         except (ValueError, KeyError, TypeError, RecursionError, csv.Error):
             raise _not_ours(target, record, "not a row") from None

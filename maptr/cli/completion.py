@@ -1,19 +1,9 @@
-"""``maptr completion``: the scripts for the shells, with corrections of click's classes."""
+"""``maptr completion``: the scripts for the shells, with a correction of click's for bash."""
 
 from __future__ import annotations
 
-from glob import escape, glob
-
 import click
-from click.shell_completion import (
-    BashComplete,
-    CompletionItem,
-    FishComplete,
-    ShellComplete,
-    ZshComplete,
-    add_completion_class,
-    get_completion_class,
-)
+from click.shell_completion import BashComplete, add_completion_class, get_completion_class
 
 from maptr.cli import output
 from maptr.cli.group import command
@@ -21,6 +11,7 @@ from maptr.cli.group import command
 SHELLS = ("bash", "zsh", "fish")
 
 
+@add_completion_class
 class Bash(BashComplete):
     """bash, which splits words at :, @ and = (COMP_WORDBREAKS), such as ARKs and --option=value."""
 
@@ -37,32 +28,6 @@ class Bash(BashComplete):
             else:
                 args.append(word)
         return args, incomplete
-
-
-class _WholeWords(ShellComplete):
-    """Shells whose completions replace the whole word, such as ``--option=value``."""
-
-    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
-        found = super().get_completions(args, incomplete)
-        option, mark, _ = incomplete.partition("=")
-        if not mark or not option.startswith("--"):
-            return found
-        values: list[str] = []
-        for item in found:
-            values += [item.value] if item.type == "plain" else glob(f"{escape(item.value)}*")  # noqa: PTH207 - as typed
-        return [CompletionItem(f"{option}={value}") for value in values]
-
-
-class Zsh(_WholeWords, ZshComplete):
-    name = "zsh"
-
-
-class Fish(_WholeWords, FishComplete):
-    name = "fish"
-
-
-for kind in (Bash, Zsh, Fish):
-    add_completion_class(kind)
 
 
 @command(exits={0: "printed", 2: "bad usage, such as an unknown shell"})

@@ -12,8 +12,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
-from importlib import resources
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
@@ -41,7 +40,6 @@ from maptr.zone.snapshot import Snapshot
 T = TypeVar("T")
 
 HOST = "127.0.0.1"
-FREE_PORTS = 3  # free ports to try if the default is taken
 LOCK_TRIES = 5
 LOCK_PAUSE = 0.05  # seconds
 PULL_SECONDS = 30.0  # for one source
@@ -187,13 +185,9 @@ def _pull(file: Path, sources: tuple[str, ...], demands: Demands, cafile: str, *
 
 
 def sample_registry() -> Registry:
-    """Return the sample of example organisations. Raises OSError."""
+    """Return the sample of example organisations."""
     output.talk("registry  THE SAMPLE, a few example organisations; it has no real ARK")
-    if SAMPLE.exists():
-        return Registry(SAMPLE, "sample")
-    copy = Path(places.data_folder(os.environ)) / "up" / SAMPLE.name  # maptr runs from an archive (zipapp)
-    write_atomically(copy, (resources.files("maptr") / SAMPLE.name).read_bytes())
-    return Registry(copy, "sample")
+    return Registry(SAMPLE, "sample")
 
 
 # ---- the zone, the server, the gateway, the client
@@ -237,15 +231,16 @@ def _serve(
 
 def _on_free_port(make: Callable[[int], T], port: int | None, default: int) -> T:
     """Call ``make`` with the port, or else with the default port or a free one. Exits if the port is taken."""
-    ports = [port] if port else [default, *_free_ports()]
-    for number in ports:
-        try:
-            return make(number)
-        except ConfigError as error:
-            if number == ports[-1]:
-                output.fail(error.reason, output.EXIT_NONE)
-            output.talk(f"serving   not on port {number}, which is taken")
-    raise AssertionError("no port")
+    try:
+        return make(port or default)
+    except ConfigError as error:
+        if port:
+            output.fail(error.reason, output.EXIT_NONE)
+    output.talk(f"serving   not on port {default}, which is taken")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind((HOST, 0))
+        free = sock.getsockname()[1]
+    return _on_free_port(make, free, default)
 
 
 class Gateway:
@@ -369,12 +364,3 @@ async def _run(daemon: Daemon, http: Gateway | None, begin: Callable[[], None]) 
             await http.service.run()
         daemon.stop()
     await serving
-
-
-def _free_ports() -> list[int]:
-    """Return several free ports, because another process may take the first one before the zone is built."""
-    with ExitStack() as stack:
-        socks = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(FREE_PORTS)]
-        for sock in socks:
-            sock.bind((HOST, 0))
-        return [sock.getsockname()[1] for sock in socks]

@@ -106,9 +106,8 @@ def _examine_text(
     state, scheme = config.serve.state, config.client.scheme
     zones = tuple(dataclasses.replace(zone, state=state, scheme=scheme) for zone in config.zones)
     config = dataclasses.replace(config, zones=zones, filename=filename, places=reading.places)
-    if not reading.lost:
-        found = _check(config, document)
-        reading.errors += [reading.error(*mistake) for mistake in found if not reading.follows(*mistake)]
+    if not reading.errors:  # otherwise, a mistake may be only a consequence of another one
+        reading.errors += [reading.error(*mistake) for mistake in _check(config, document)]
     return config, sorted(reading.errors, key=lambda error: error.line)
 
 
@@ -149,11 +148,7 @@ WRONG = object()  # stands for a value that cannot be read
 
 
 class _Reading:
-    """The reading of one document: the ``places`` of its keys, and the ``errors`` found so far.
-
-    ``lost`` is True if a table of an array was left out because of its mistakes, which changes the index of the tables
-    after it.
-    """
+    """The reading of one document: the ``places`` of its keys, and the ``errors`` found so far."""
 
     def __init__(
         self, document: dict[str, Any], filename: str, found: Mapping[lines.KeyPath, int], directory: Path | None
@@ -164,8 +159,6 @@ class _Reading:
         self.directory = directory
         self.places: dict[str, tuple[str, int]] = {}
         self.errors: list[ConfigError] = []
-        self.lost = False
-        self._wrong: set[lines.KeyPath] = set()  # keys with a wrong value, and the keys that misspelled keys resemble
         self._outside: dict[lines.KeyPath, str] = {}  # the variable or option that sets a key
 
     def overlay(self, given: Mapping[str, tuple[object, str]]) -> None:
@@ -188,9 +181,7 @@ class _Reading:
         known = model.keys_of(kind)
         for key in document:
             if key not in known:
-                near = self._nearest(path, key, known)
-                self._refuse((*path, key), f"no such key; the nearest is {near}")
-                self._wrong.add((*path, near.rpartition(".")[2]))
+                self._refuse((*path, key), f"no such key; the nearest is {self._nearest(path, key, known)}")
         found: dict[str, Any] = {}
         required = {key for key, field in known.items() if field.default is field.default_factory is MISSING}
         for key, field in known.items():
@@ -201,8 +192,7 @@ class _Reading:
                 self.places[_indexed(here)] = self._place(here)
                 value = self._value(field, document[key], here)
             elif key in required:
-                if here not in self._wrong:
-                    self._refuse(path, f"has no {key}, which is required")
+                self._refuse(path, f"has no {key}, which is required")
             elif isinstance(field.default, Path):
                 value = self._settle(field.default, here)
             if value is not WRONG:
@@ -217,32 +207,20 @@ class _Reading:
         if below := field.metadata.get("array"):
             if not isinstance(value, list):
                 return self._refuse(path, f"must be an array of tables, [[{_dotted(path)}]]")
-            tables = [self.table(below, item, (*path, index)) for index, item in enumerate(value)]
-            self.lost = self.lost or WRONG in tables
+            tables = (self.table(below, item, (*path, index)) for index, item in enumerate(value))
             return tuple(table for table in tables if table is not WRONG)
         try:
             return self._settle(field.metadata["type"].read(value), path)
         except ElementError as error:
             for index, reason in error.wrong:
                 self._refuse((*path, index), reason)
-            self._wrong.add(path)
             return WRONG
         except ValueError as error:
             return self._refuse(path, str(error))
 
     def _refuse(self, path: lines.KeyPath, message: str) -> object:
-        self._wrong.add(path)
         self.errors.append(self.error(path, message))
         return WRONG
-
-    def follows(self, path: lines.KeyPath, message: str) -> bool:
-        """Return whether a mistake may be a consequence of a key with a wrong value."""
-        words = {word.strip(".") for word in re.findall(r"[a-z_.0-9]+", message)}
-        return any(
-            wrong == path or _dotted(wrong) in words or (wrong[:-1] in (path, path[:-1]) and wrong[-1] in words)
-            for wrong in self._wrong
-            if wrong
-        )
 
     def _settle(self, value: object, path: lines.KeyPath) -> object:
         """Resolve a relative path in the file against the file's folder. A path in a flag stays as it is."""

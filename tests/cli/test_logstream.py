@@ -34,15 +34,9 @@ LINES = 40_000  # more bytes than the buffers hold
 Ends = tuple[int, int]  # descriptors to read from and to write to
 
 
-def journal() -> Ends:
-    """Make a journal socket as systemd does."""
-    reading, writing = socket.socketpair()
-    return reading.detach(), writing.detach()
-
-
-@pytest.fixture(params=[os.pipe, journal], ids=["pipe", "journal"])
-def ends(request: pytest.FixtureRequest) -> Iterator[Ends]:
-    both: Ends = request.param()
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    both = os.pipe()
     yield both
     for end in both:
         os.close(end)
@@ -133,15 +127,6 @@ def test_a_full_disk_loses_lines_and_reports_it_later(tmp_path: Path) -> None:
         log.flush()
     lost = "1 lines of the log lost: there was no room for them"
     assert (tmp_path / "log").read_text().splitlines() == ["one", lost, "two"]
-
-
-def test_a_closed_reader_is_not_an_error() -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    log = LogStream(writing)
-    log.emit(record("lost"))
-    log.flush()
-    os.close(writing)
 
 
 def test_a_server_answers_while_its_log_is_not_read() -> None:

@@ -81,22 +81,3 @@ def test_a_server_that_the_command_cannot_ask_is_refused_by_name(words: tuple[st
     Path("tls.toml").write_text('[client]\nnameservers = ["tls://h"]\n')
     result = run(*words, text=f"{ARK}\n", code=2, out="")
     assert said in " ".join(result.stderr.split())
-
-
-@pytest.mark.usefixtures("home")
-@pytest.mark.parametrize(
-    ("key", "said"),
-    [
-        (
-            '[table]\nfile = "natab"\ndrift = ["tls://tcp://h"]',
-            "c.toml:3: table.drift: tls://tcp://h: 'tcp://h' is not",
-        ),
-        ('[table]\nfile = "natab"\ndrift = ["udp://h"]', f"c.toml:3: table.drift: 'udp://h' {NOT_A_SERVER}"),
-        ('[client]\nnameservers = ["tcp://h:53"]', "c.toml:2: client.nameservers: tcp://h:53: 'h:53' is not a server"),
-        ('[serve]\nlisten = ["tcp://127.0.0.1:53"]', "c.toml:2: serve.listen: 'tcp://127.0.0.1:53': the host"),
-        ('[[zone]]\nname = "a"\nfile = "z"\nnotify = ["tcp://h"]', "c.toml:4: zone.notify: 'tcp://h' is not HOST"),
-    ],
-)
-def test_a_server_in_a_configuration_is_refused_with_its_place(key: str, said: str) -> None:
-    Path("c.toml").write_text(f"{key}\n")
-    assert said in run("serve", "--config", "c.toml", "--check-config", code=1).stderr

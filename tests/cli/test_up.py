@@ -317,17 +317,6 @@ def test_a_message_names_a_configuration_that_takes_precedence(user: User) -> No
     user.run("up", code=1, said="table.public_key: none: No such file")
 
 
-def test_in_an_archive_the_sample_is_served_from_a_copy(user: User) -> None:
-    """The archive is like those of ``python -m zipapp``."""
-    archive = shutil.make_archive(str(user.home / "maptr"), "zip", SAMPLE.parent.parent, SAMPLE.parent.name)
-    user.environment["PYTHONPATH"] = os.pathsep.join([archive, *(path for path in sys.path if path)])
-    up = user.up("--sample").ready()
-    assert user.urls("ark:12345/x60np1wh8k") == ["https://x60.example.net/item/np1wh8k"]
-    assert "<html" in up.ask("/").text
-    assert up.end() == 0
-    assert (user.data / "up" / "sample.json").exists()
-
-
 def test_without_a_home_directory_no_folder_is_named_tilde(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "HOME" and not name.startswith("XDG_")}
     assert places.data_folder({**environment, "HOME": "/h"}) == "/h/.local/share/maptr"
