@@ -14,7 +14,6 @@ LOCAL_CONFIG = "maptr.toml"
 SYSTEM_CONFIG = "/etc/maptr/maptr.toml"  # of the system's server
 SYSTEM_SOCKET = "/run/maptr/maptr.sock"
 NO_HOME = "/nonexistent"  # the home of a user without one, as in Debian; "~" would be a folder in the current one
-MAX_HEAD = 1 << 16  # bytes of a configuration that are searched; longer ones are read in any case
 
 
 def data_folder(environment: Mapping[str, str]) -> str:
@@ -68,19 +67,6 @@ def locked(path: str) -> bool:
     except OSError as error:
         return isinstance(error, BlockingIOError)
     return False
-
-
-def mentions(path: str, words: tuple[bytes, ...]) -> bool:
-    """Return False if the file has none of the words; True for a file that cannot be read."""
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # do not wait for the writer of a FIFO
-        try:
-            head = os.read(handle, MAX_HEAD + 1)
-        finally:
-            os.close(handle)
-    except OSError:
-        return True
-    return len(head) > MAX_HEAD or any(word in head for word in words)
 
 
 def make_parent(path: str) -> None:

@@ -14,11 +14,9 @@ from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from shutil import copyfileobj
-from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Any, Literal, TextIO
 
 import click
@@ -137,7 +135,12 @@ def bulk(
             stack.enter_context(cache)
         engine = _engine(servers, asked_for, config, cache, concurrency=concurrency, rate=rate)
         try:
-            source = stack.enter_context(open_input(source_name, twice=resume))
+            if source_name == "-":
+                source = output.standard_input()
+            else:
+                source = stack.enter_context(Path(source_name).open("rb"))
+            if resume and not source.seekable():
+                raise click.UsageError("--resume reads the input twice: give a FILE instead of a pipe")
             lines = Lines(source, column)
             size = 0
             done: Set[int] = frozenset()
@@ -255,19 +258,6 @@ def _size(source: IO[bytes]) -> int | None:
 
 
 # ---- input
-
-
-@contextmanager
-def open_input(name: str, *, twice: bool = False) -> Iterator[IO[bytes]]:
-    """Open a file, or stdin for ``-``. ``twice``: copy a pipe to a temporary file, so that it can be read again."""
-    with nullcontext(output.standard_input()) if name == "-" else Path(name).open("rb") as file:
-        if not twice or file.seekable():
-            yield file
-            return
-        with TemporaryFile() as copy:
-            copyfileobj(file, copy)
-            copy.seek(0)
-            yield copy
 
 
 class Lines:

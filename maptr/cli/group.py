@@ -32,20 +32,6 @@ def _set_color(ctx: click.Context, param: click.Parameter, value: str | None) ->
         above = above.parent
 
 
-def color_option(*, hidden: bool) -> click.Option:
-    return click.Option(
-        ["--color"],
-        type=click.Choice(output.COLORS),
-        is_eager=True,
-        expose_value=False,
-        callback=_set_color,
-        hidden=hidden,
-        help="When to use colours: auto is on a terminal. For auto, NO_COLOR in the environment means never, and "
-        "FORCE_COLOR or CLICOLOR_FORCE means always. JSON has no colours. The option may also follow the command.  "
-        "[default: auto]",
-    )
-
-
 class Command(click.Command):
     """A command with ``--color``. Its help has its ``exits``, code -> meaning, and ends with its documentation page."""
 
@@ -57,7 +43,18 @@ class Command(click.Command):
                 fill(f"  {code}  {why}", 76, subsequent_indent="     ", break_on_hyphens=False) for code, why in codes
             )
             self.help = "\n".join((cleandoc(self.help or ""), "", "\b", "Exit codes:", *rows))
-        self.params.append(color_option(hidden=not isinstance(self, MainGroup)))
+        color = click.Option(
+            ["--color"],
+            type=click.Choice(output.COLORS),
+            is_eager=True,
+            expose_value=False,
+            callback=_set_color,
+            hidden=not isinstance(self, MainGroup),
+            help="When to use colours: auto is on a terminal. For auto, NO_COLOR in the environment means never, and "
+            "FORCE_COLOR or CLICOLOR_FORCE means always. JSON has no colours. The option may also follow the command.  "
+            "[default: auto]",
+        )
+        self.params.append(color)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_epilog(ctx, formatter)

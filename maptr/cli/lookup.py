@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from maptr.config import Config
 
 ORIGIN = "ark.arpa."
-_TABLES = (b"client", b"cache", b"table", b"gateway")  # the tables of a configuration for clients
 SOURCES = {"dns": "DNS", "memory": "memory", "disk": "the cache on disk", "natab": "the table"}
 
 
@@ -185,8 +184,7 @@ def _config_files(file: str | None, *, running: bool) -> list[str] | None:
     environment = os.environ
     named = file or environment.get("MAPTR_CONFIG")
     files = [named] if named else [places.LOCAL_CONFIG, places.config_file(environment)]
-    # Parsing a file costs more than a DNS query, so files without a table for clients are not parsed.
-    files = [file for file in files if named or (places.there(file) and places.mentions(file, _TABLES))]
+    files = [file for file in files if named or places.there(file)]
     if running and not named and (made := places.running(environment)) is not None:
         files.append(made)
     if not files and not any(

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from maptr import ArkSyntaxError, discover, find_arks
 from maptr.cli import is_discover
 from tests.support.command_line import run
 from tests.support.drivers import STUB_DRIVERS, Driver, by_cache, name_of
@@ -138,9 +137,3 @@ def test_a_percent_encoded_ark_is_accepted_as_a_command(server: Hostile) -> None
     for word in ("ark%3A/12345/x", "(ark:12345/x)", "https%3A%2F%2Fn2t.net%2Fark%3A12345%2Fx"):
         assert is_discover(word)
         assert "https://h.example.org/ark:12345/x" in run(word, f"@{server.name}").stdout
-
-
-def test_prose_is_refused_with_a_suggestion() -> None:
-    with pytest.raises(ArkSyntaxError, match=r"is it ark:12345/x1\?"):
-        discover("see ark:12345/x1, please")
-    assert [str(ark) for ark in find_arks("see ark:12345/x1, please")] == ["ark:12345/x1"]

@@ -161,8 +161,6 @@ def run_without(stream: str, words: list[str], folder: Path) -> subprocess.Compl
         (">&-", BULK, "maptr: standard output is closed\n"),
         ("<&-", BULK, "maptr: standard input is closed\n"),
         ("<&-", ["table", "check", "-"], "maptr: <stdin>: standard input is closed\n"),
-        ("<&-", ["zone", "check", "-"], "maptr: <stdin>: standard input is closed\n"),
-        ("<&-", ["zone", "sign", "-", "keys"], "maptr: <stdin>: standard input is closed\n"),
     ],
 )
 def test_a_closed_needed_stream_gives_exit_code_8(stream: str, words: list[str], said: str, tmp_path: Path) -> None:
@@ -201,11 +199,8 @@ def opened(pipe: Path) -> Callable[[], bool]:
     "words",
     [
         ["table", "check", "PIPE"],
-        ["table", "convert", "PIPE", "--to", "json", "-o", "out"],
         ["table", "drift", "--table", "PIPE"],
-        ["table", "probe", "--table", "PIPE"],
         ["zone", "build", "PIPE", "-o", "out"],
-        ["zone", "check", "PIPE"],
         ["serve", "--zone", "a.test=zone", "--key", "xfr=hmac-sha256:@PIPE"],
     ],
     ids=" ".join,

@@ -50,10 +50,8 @@ NOT_A_SERVER = "is not a server: write HOST, tcp://HOST, tls://HOST or https://H
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("url", ARK, "@TCP://h"), f"@SERVER: 'TCP://h' {NOT_A_SERVER}"),
         (("url", ARK, "@udp://h"), f"@SERVER: 'udp://h' {NOT_A_SERVER}"),
         (("url", ARK, "@tcp://"), "@SERVER: tcp://: '' is not a server: write HOST"),
-        (("url", ARK, "@tls://tcp://h"), "@SERVER: tls://tcp://h: 'tcp://h' is not a server"),
         (("url", ARK, "@tcp://127.0.0.1:53"), "is it 127.0.0.1#53?"),
         (("info", ARK, "@http://h"), f"@SERVER: 'http://h' {NOT_A_SERVER}"),
         (("url", ARK, "@tls://h", "-4"), "@tls://h: -4, -6, -p and +tcp are for servers without tls:// or https://"),
@@ -67,13 +65,6 @@ NOT_A_SERVER = "is not a server: write HOST, tcp://HOST, tls://HOST or https://H
             ("config", "unbound", "@tcp://192.0.2.1"),
             "@tcp://192.0.2.1: the resolver asks by UDP and TCP",
         ),
-        (("config", "bind", "@tls://192.0.2.1"), "@tls://192.0.2.1: the resolver asks by UDP and TCP"),
-        (
-            ("serve", "--zone", "a=z", "--listen", "tcp://127.0.0.1:53"),
-            "'--listen': 'tcp://127.0.0.1:53': the host",
-        ),
-        (("serve", "--zone", "a=z", "--notify", "tcp://127.0.0.1"), "'--notify': 'tcp://127.0.0.1' is not HOST"),
-        (("serve", "--zone", "a=z", "--transfer", "tcp://127.0.0.1"), "'--transfer': 'tcp://127.0.0.1' is neither"),
     ],
 )
 def test_a_server_that_the_command_cannot_ask_is_refused_by_name(words: tuple[str, ...], said: str) -> None:
