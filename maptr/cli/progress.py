@@ -27,8 +27,7 @@ class Bar:
 
         self._label, self._total, self._done = label, total, 0.0
         self._colored = colored
-        self._lock = RLock()  # guards the next two
-        self._closed = False
+        self._lock = RLock()  # guards the next
         self._shown: Progress | None = None
         self._timer = Timer(DELAY, self._show)
         self._timer.daemon = True
@@ -41,10 +40,9 @@ class Bar:
     def __exit__(self, *exception: object) -> None:
         _bar.set(None)
         self._timer.cancel()
-        with self._lock:
-            self._closed = True
-            if self._shown is not None:
-                self._shown.stop()
+        self._timer.join()
+        if self._shown is not None:
+            self._shown.stop()
 
     def update(self, *, advance: float = 0, completed: float | None = None, total: float | None = None) -> None:
         """Report the amount done, since the last call (``advance``) or in all (``completed``), or the total."""
@@ -81,10 +79,9 @@ class Bar:
             redirect_stderr=False,
         )
         with self._lock:
-            if not self._closed:
-                shown.add_task(**self._state())
-                shown.start()
-                self._shown = shown
+            shown.add_task(**self._state())
+            shown.start()
+            self._shown = shown
 
     def _state(self) -> dict[str, Any]:
         share = f"{100 * min(self._done / self._total, 1):.0f}%" if self._total else ""

@@ -106,7 +106,7 @@ def _examine_text(
     state, scheme = config.serve.state, config.client.scheme
     zones = tuple(dataclasses.replace(zone, state=state, scheme=scheme) for zone in config.zones)
     config = dataclasses.replace(config, zones=zones, filename=filename, places=reading.places)
-    if not reading.errors:  # otherwise, a mistake may be only a consequence of another one
+    if not reading.unread:  # otherwise, a mistake may be only a consequence of another one
         reading.errors += [reading.error(*mistake) for mistake in _check(config, document)]
     return config, sorted(reading.errors, key=lambda error: error.line)
 
@@ -148,7 +148,7 @@ WRONG = object()  # stands for a value that cannot be read
 
 
 class _Reading:
-    """The reading of one document: the ``places`` of its keys, and the ``errors`` found so far."""
+    """The reading of one document: its ``places`` and ``errors``, and whether the value of any key is ``unread``."""
 
     def __init__(
         self, document: dict[str, Any], filename: str, found: Mapping[lines.KeyPath, int], directory: Path | None
@@ -159,6 +159,7 @@ class _Reading:
         self.directory = directory
         self.places: dict[str, tuple[str, int]] = {}
         self.errors: list[ConfigError] = []
+        self.unread = False
         self._outside: dict[lines.KeyPath, str] = {}  # the variable or option that sets a key
 
     def overlay(self, given: Mapping[str, tuple[object, str]]) -> None:
@@ -181,7 +182,8 @@ class _Reading:
         known = model.keys_of(kind)
         for key in document:
             if key not in known:
-                self._refuse((*path, key), f"no such key; the nearest is {self._nearest(path, key, known)}")
+                near = self._nearest(path, key, known)
+                self.errors.append(self.error((*path, key), f"no such key; the nearest is {near}"))
         found: dict[str, Any] = {}
         required = {key for key, field in known.items() if field.default is field.default_factory is MISSING}
         for key, field in known.items():
@@ -220,6 +222,7 @@ class _Reading:
 
     def _refuse(self, path: lines.KeyPath, message: str) -> object:
         self.errors.append(self.error(path, message))
+        self.unread = True
         return WRONG
 
     def _settle(self, value: object, path: lines.KeyPath) -> object:

@@ -73,27 +73,12 @@ def test_control_characters_are_escaped() -> None:
     assert len(result.stdout.splitlines()) == 2
 
 
-def test_convert_to_natab_reports_losses(tmp_path: Path) -> None:
-    file = tmp_path / "natab"
-    result = run("convert", ZONES / "sample.json", "--to", "natab", "-o", file, code=0, out="")
-    assert file.read_text("utf-8") == (ZONES / "sample.natab").read_text("utf-8")
-    assert not any("the scheme http" in line for line in result.stderr.splitlines())
-    assert "lost 12345/x6: the whole record: natab has no shoulders" in result.stderr.splitlines()
-
-
 def test_the_scheme_of_a_natab_is_an_option() -> None:
     natab = "12345:\n  a.example.org:80\n  b.example.org\n"
     for options, scheme in (((), "https"), (("--scheme", "http"), "http")):
         table = registry.read(run("convert", "-", "--to", "json", *options, text=natab).stdout)
         targets = [f"{start}.example.org/ark:/${{content}}" for start in ("http://a", f"{scheme}://b")]
         assert [nma.target for nma in table["12345"].nmas] == targets
-
-
-def test_convert_to_json_round_trips() -> None:
-    for name in ("sample.json", "sample.natab"):
-        result = run("convert", ZONES / name, "--to", "json")
-        assert (result.exit_code, result.stderr) == (0, "")
-        assert registry.read(result.stdout) == registry.read((ZONES / name).read_bytes())
 
 
 def test_convert_writes_nothing_when_a_record_is_bad(tmp_path: Path) -> None:
@@ -151,10 +136,8 @@ def test_export_reads_back_and_lists_what_is_lost(tmp_path: Path) -> None:
         assert "# mine" not in out.read_text()
 
 
-def test_export_writes_nothing_when_a_record_is_bad_or_the_format_is_unknown(tmp_path: Path) -> None:
+def test_export_writes_nothing_to_a_missing_folder_or_in_an_unknown_format(tmp_path: Path) -> None:
     file = tmp_path / "out"
-    result = run("export", "-", "--format", "nginx", "-o", file, text=MIXED, code=1)
-    assert result.stderr.startswith("maptr: <stdin>: record aeiou: ")
     run("export", "-", "--format", "lighttpd", "-o", file, text=CLEAN, code=2)
     run("export", tmp_path / "none", "--format", "nginx", "-o", file, code=8)
     run("export", ZONES / "sample.json", "--format", "nginx", "-o", tmp_path / "none" / "x", code=8)
