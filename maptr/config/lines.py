@@ -12,12 +12,12 @@ from collections.abc import Iterator
 KeyPath = tuple[str | int, ...]
 """Keys from the root, with an index after each array of tables: ``("zone", 0, "name")``."""
 
-_MARKS = "[]{}=,"
-# A comment, a string of each kind, punctuation, or a bare word. A multi-line string may have two quotes before its end.
+# A comment, a string of each kind, punctuation, a date with its time, or a bare word; commas are left out. A multi-line
+# string may have two quotes before its end.
 _TOKEN = re.compile(
     r"""\#[^\n]*
     | "{3}(?:\\.|[^\\])*?"{3,5} | '{3}.*?'{3,5} | "(?:\\.|[^"\\])*" | '[^']*'
-    | [][{}=,] | [^][{}=,"'#\s]+""",
+    | [][{}=] | \d{4}-\d\d-\d\d\ [\d:.Zz+-]+ | [^][{}=,"'#\s]+""",
     re.VERBOSE | re.DOTALL,
 )
 
@@ -96,24 +96,15 @@ class _Scanner:
         self._value(path)
 
     def _value(self, path: KeyPath) -> None:
-        word, line = self._tokens.popleft()
+        word, _ = self._tokens.popleft()
         if word == "[":
             number = 0
             while not self._next_is("]"):
                 self.lines.setdefault((*path, number), self._tokens[0][1])
                 self._value((*path, number))
                 number += 1
-                self._comma()
             self._tokens.popleft()
         elif word == "{":
             while not self._next_is("}"):
                 self._pair(path)
-                self._comma()
-            self._tokens.popleft()
-        else:
-            while self._tokens and self._tokens[0][1] == line and not self._next_is(_MARKS):
-                self._tokens.popleft()  # the time after a date
-
-    def _comma(self) -> None:
-        if self._next_is(","):
             self._tokens.popleft()

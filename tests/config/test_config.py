@@ -373,7 +373,7 @@ def test_a_byte_order_mark_is_accepted(tmp_path: Path) -> None:
 
 def test_key_lines_with_all_forms_of_strings_and_tables() -> None:
     text = (
-        'a = """x\n"\\"]"""""\nb = \'\'\'\n\\\'\'\'\n[c . "d.e"] # [x]\nf.g = [ # [\n 1979-05-27, "#" ]\n'
+        'a = """x\n"\\"]"""""\nb = \'\'\'\n\\\'\'\'\n[c . "d.e"] # [x]\nf.g = [ # [\n 1979-05-27 07:32:00Z, "#" ]\n'
         "[[h]]\n[[h.i]]\n[[h.i]]\nj = 1\n[[h]]\nk = {l = 1, m.n = 2}"
     )
     tomli.loads(text)
