@@ -384,7 +384,7 @@ def test_key_lines_with_all_forms_of_strings_and_tables() -> None:
     assert " ".join(f"{'.'.join(map(str, path))} {line}" for path, line in key_lines(text).items()) == expected
 
 
-def test_the_sections_for_table_client_and_cache() -> None:
+def test_the_sections_for_table_client_cache_and_gateway() -> None:
     text = """\
 [table]
 file = "naans.json"
@@ -404,14 +404,26 @@ file = "ark.example.zone"
 table = "naans.json"
 ns = ["ns1=192.0.2.1"]
 include = ["delegations.zone"]
+[gateway]
+public_url = "https://ark.example.org/"
+metadata = "https://about.example.org/?ark=${pid}&as=${inflection}"
+redirects = "single.csv"
+drift_every = "1d"
+proxies = ["192.0.2.0/24", "::1"]
 """
-    config = parse(text, directory=Path("/etc"), environment={"MAPTR_CACHE_POLICY": "natab-first"})
+    environment = {"MAPTR_CACHE_POLICY": "natab-first", "MAPTR_GATEWAY_RATE": "50"}
+    config = parse(text, directory=Path("/etc"), environment=environment)
     assert config.table.sources == ("https://one.example/naans", "https://two.example/naans")
     assert (config.table.file, config.table.every, config.table.drift) == (Path("/etc/naans.json"), 900, ("192.0.2.7",))
     assert config.client == ClientConfig((b"ark", b"example"), ("127.0.0.1#5300",))
     assert config.cache == CacheConfig(None, Path("/etc/cache.sqlite"), "natab-first", 0.3, 172_800, 0)
     (build,) = config.zones
     assert (build.table, build.include) == (Path("/etc/naans.json"), (Path("/etc/delegations.zone"),))
+    gateway = config.gateway
+    assert gateway.public_url == "https://ark.example.org"
+    assert gateway.metadata == "https://about.example.org/?ark=${pid}&as=${inflection}"
+    assert (gateway.redirects, gateway.drift_every, gateway.rate) == (Path("/etc/single.csv"), 86_400, 50)
+    assert gateway.proxies == (read_network("192.0.2.0/24"), read_network("::1"))
 
 
 def test_a_relative_source_is_resolved_against_the_folder_of_the_configuration() -> None:
@@ -423,22 +435,6 @@ def test_a_relative_source_is_resolved_against_the_folder_of_the_configuration()
     )
     set_outside = parse(text, directory=Path("/etc"), environment={"MAPTR_TABLE_URL": "mine.json"})
     assert set_outside.table.url == "mine.json"
-
-
-def test_the_section_for_the_gateway() -> None:
-    text = """\
-[gateway]
-public_url = "https://ark.example.org/"
-metadata = "https://about.example.org/?ark=${pid}&as=${inflection}"
-redirects = "single.csv"
-drift_every = "1d"
-proxies = ["192.0.2.0/24", "::1"]
-"""
-    gateway = parse(text, directory=Path("/etc"), environment={"MAPTR_GATEWAY_RATE": "50"}).gateway
-    assert gateway.public_url == "https://ark.example.org"
-    assert gateway.metadata == "https://about.example.org/?ark=${pid}&as=${inflection}"
-    assert (gateway.redirects, gateway.drift_every, gateway.rate) == (Path("/etc/single.csv"), 86_400, 50)
-    assert gateway.proxies == (read_network("192.0.2.0/24"), read_network("::1"))
 
 
 def test_the_defaults_for_cache_and_built_zones_are_those_of_the_library() -> None:
