@@ -122,13 +122,6 @@ def test_any_line_between_valid_lines_is_read_as_line_by_line(lines: str) -> Non
     assert_same(f"10000:\n    a.example\n{lines}\n10001:\n    b.example\n# Name\n10002:\n    c.example\n")
 
 
-def test_a_large_table_with_odd_entries() -> None:
-    hosts = ("1.2.3.4" if n % 97 == 0 else f"h{n}.example" for n in range(1000))
-    blocks = [f"# Org {n}\n{10000 + n}:{' http://p.example/' * (n % 2)}\n    {host}\n" for n, host in enumerate(hosts)]
-    assert_same("".join(blocks))
-    assert_same("".join([*blocks[:700], "damage\n", *blocks[700:]]))
-
-
 def test_table_can_be_pickled() -> None:
     table = natab.read(SAMPLE)
     back = pickle.loads(pickle.dumps(table))
