@@ -53,24 +53,6 @@ def test_rfc1035_4_2_2_a_response_in_pieces_ends_at_its_length(listener: socket.
     assert came == [b"reply"]
 
 
-def test_a_query_larger_than_the_send_buffer_arrives_complete(waiter: SelectorWaiter) -> None:
-    packet = bytes(range(256)) * 255
-    with socket.socket() as small:
-        small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)  # before listen(), so that connections have it
-        small.bind(("127.0.0.1", 0))
-        small.listen()
-        small.settimeout(SECONDS)
-        with closing(TcpExchange(server_of(small), packet, waiter, lambda came: None)):
-            peer, _ = small.accept()
-            with peer:
-                peer.settimeout(SECONDS)
-                got = b""
-                while len(got) < len(packet) + 2:
-                    waiter.wait(0)
-                    got += peer.recv(65536)
-    assert got == len(packet).to_bytes(2, "big") + packet
-
-
 def test_a_server_that_does_not_listen_is_an_error(listener: socket.socket, waiter: SelectorWaiter) -> None:
     server = server_of(listener)
     listener.close()

@@ -1,7 +1,7 @@
 """Validation without a network: anchors, the chain, hostile signatures, tampering, caches and the trace.
 
 That it says what a real validator says is held in ``tests/interop/test_validation.py``; proofs of absence are in
-``test_validation_proofs.py``.
+``test_proofs.py``.
 """
 
 from __future__ import annotations
