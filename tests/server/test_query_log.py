@@ -104,10 +104,3 @@ def test_json_log_lines_have_the_rcode(start: Start, zone_file: Path) -> None:
     ask(port, "other.")
     line = json.loads(server.wait_for("^.*query other[.].*$")[0])
     assert (line["message"], line["rcode"]) == ("query other. IN A from 127.0.0.1 by udp: REFUSED", "REFUSED")
-
-
-def test_there_is_no_query_log_by_default(start: Start, zone_file: Path) -> None:
-    server = start("--zone", f"ark.arpa={zone_file}", "--listen", "127.0.0.1:0")
-    ask(server.ready(), "ns.ark.arpa.")
-    server.stop()
-    assert not any("query" in line for line in server.lines)

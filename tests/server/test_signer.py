@@ -451,6 +451,3 @@ def test_a_damaged_stored_version_is_ignored(site: Site, damage: object, caplog:
     site.start()
     assert site.is_valid(1)
     assert f"{path}: is damaged" in caplog.text
-
-
-# --- the signing rule
