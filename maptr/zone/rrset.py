@@ -16,8 +16,12 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+import dns.rdata
+import dns.rdataclass
+import dns.rdatatype
+
 from maptr.protocol.names import Labels, fold, from_wire
-from maptr.protocol.numbers import IN, MX, NAPTR, NS, RRSIG, SRV
+from maptr.protocol.numbers import IN, MX, NS, RRSIG, SRV
 
 RRSET = struct.Struct("!HHI")  # type, records, bytes
 RECORD = struct.Struct("!2sHHIH")  # pointer to the question, type, class, TTL, length of the rdata
@@ -29,10 +33,6 @@ _HOST_OFFSET = {NS: 0, MX: 2, SRV: 6}
 # The number of bytes before the names, and of names. Only these types may have compressed rdata (RFC 3597 4).
 RDATA_NAMES = {2: (0, 1), 3: (0, 1), 4: (0, 1), 5: (0, 1), 6: (0, 2), 7: (0, 1), 8: (0, 1), 9: (0, 1)}
 RDATA_NAMES |= {12: (0, 1), 14: (0, 2), 15: (2, 1)}
-# The same numbers for types whose names are in lower case in canonical form (RFC 4034 6.2 without NSEC, RFC 6840 5.1):
-# also RP, AFSDB, RT, SIG, PX, SRV, KX, DNAME and RRSIG. NAPTR has strings of any length before its name.
-_CANONICAL_NAMES = {**RDATA_NAMES, 17: (0, 2), 18: (2, 1), 21: (2, 1), 24: (18, 1), 26: (2, 2)}
-_CANONICAL_NAMES |= {33: (6, 1), 36: (2, 1), 39: (0, 1), 46: (18, 1)}
 
 # Type covered, algorithm, labels, TTL, expiration, inception, key tag (RFC 4034 3.1); signer and signature follow.
 RRSIG_HEAD = struct.Struct("!HBBIIIH")
@@ -68,24 +68,10 @@ def rdata_name(rrset: RRset) -> Labels:
 
 def canonical_rdata(rdtype: int, wire: bytes) -> bytes:
     """Return rdata in canonical form, with names in lower case (RFC 4034 6.2)."""
-    if rdtype == NAPTR:
-        start, count = 4, 1
-        for _ in range(3):
-            start += 1 + wire[start]
-    elif rdtype in _CANONICAL_NAMES:
-        start, count = _CANONICAL_NAMES[rdtype]
-    else:
+    if wire == wire.lower():
         return wire
-    names = wire[start:]
-    lower = names.lower()  # the length of a label is never a letter
-    if names == lower:
-        return wire
-    end = 0
-    for _ in range(count):
-        while names[end]:
-            end += 1 + names[end]
-        end += 1
-    return wire[:start] + lower[:end] + names[end:]
+    rdata = dns.rdata.from_wire(dns.rdataclass.IN, dns.rdatatype.RdataType.make(rdtype), wire, 0, len(wire))
+    return rdata.to_digestable()
 
 
 def bitmap(types: Iterable[int]) -> bytes:

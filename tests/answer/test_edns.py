@@ -127,15 +127,6 @@ def test_responses_of_one_kind_for_the_rate_limit(one: tuple[str, str], other: t
     assert (reply_to(*one).kind == reply_to(*other).kind) is same
 
 
-def test_rfc9619_qdcount_2_without_questions_is_formerr() -> None:
-    query = make_query({"options": [[10, "2464c4abcf10c957"]], "question": False}).to_wire()
-    for count, rcode in ((0, dns.rcode.NOERROR), (2, dns.rcode.FORMERR)):
-        wire = query[:4] + count.to_bytes(2, "big") + query[6:]
-        reply = respond(wire, SNAPSHOT, client=CLIENT, context=make_context({}))
-        assert reply is not None
-        assert dns.message.from_wire(reply).rcode() == rcode
-
-
 def test_a_truncated_response_has_only_question_and_opt() -> None:
     cookie = dns.edns.GenericOption(dns.edns.OptionType.COOKIE, bytes(8))
     for name in ("www.example.", "nope.example.", "sub.example."):

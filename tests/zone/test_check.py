@@ -100,19 +100,6 @@ def test_checking_any_text_raises_no_exception(text: str) -> None:
 NSEC3_HEAD = "@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns.example.\n"
 
 
-@pytest.mark.parametrize(
-    ("lines", "line", "code", "reason"),
-    [
-        ("@ 60 NSEC3PARAM 1 0 65535 aabb\n", 0, "not-loaded", "NSEC3 with 65535 iterations, 150 at most"),
-        ("$GENERATE 0-4000000000 $ 60 A 192.0.2.1\n", 3, "generated", "make more than 1000000 records"),
-    ],
-)
-def test_limits_on_nsec3_iterations_and_generated_records(lines: str, line: int, code: str, reason: str) -> None:
-    findings = examine(NSEC3_HEAD + lines, origin="ark.arpa.").findings
-    assert [(found.line, found.code) for found in findings] == [(line, code)]
-    assert reason in findings[0].reason
-
-
 def test_the_records_of_all_generate_lines_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(masterfile, "MAX_GENERATED", 1000)
     (found,) = examine(NSEC3_HEAD + "$GENERATE 0-600 $ 60 A 192.0.2.1\n" * 2, origin="ark.arpa.").findings

@@ -12,10 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maptr.config import ZoneConfig
 from maptr.errors import ZoneError
 from maptr.protocol.names import Labels, from_wire
-from maptr.server.zone_file import read_zone
 from maptr.zone.check import check_integrity, check_rules, examine
 from maptr.zone.masterfile import Places, read_master_file
 from maptr.zone.reader import ZoneFile, read_plain, read_zone_file
@@ -67,17 +65,6 @@ OTHERS = ["", "x IN A 192.0.2.1\n", HEAD.replace("$TTL 60\n", ""), *(f"{HEAD}{li
 @pytest.mark.parametrize("text", OTHERS)
 def test_other_lines_are_left_to_dnspython(text: str) -> None:
     assert read_plain(text.encode(), EXAMPLE) is None
-
-
-def test_only_plain_files_are_read_without_dnspython(tmp_path: Path) -> None:
-    path = tmp_path / "z"
-    for text, plain in ((HEAD, True), (HEAD + "x IN A 192.0.2.1 ; a comment\n", False)):
-        read = read_zone_file(text.encode(), EXAMPLE, path)
-        assert (read.doubtful is not None) is plain
-        assert set(read.view.nodes[(b"ns", b"example")]) == {1}
-    path.write_text(HEAD + "x IN A nonsense\n")
-    with pytest.raises(ZoneError, match="z:5: "):
-        read_zone(ZoneConfig(EXAMPLE, path))
 
 
 def test_rfc1035_5_1_bytes_beyond_ascii_stay_bytes_in_names(tmp_path: Path) -> None:
