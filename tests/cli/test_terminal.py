@@ -2,29 +2,96 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import socket
+import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import NamedTuple
 
 import pytest
 
 from maptr.dnssec.keys import Algorithm, KeyState, Role, add_key
-from tests.support.command_line import run, run_process
+from tests.support.command_line import MAPTR, run, run_process
 from tests.support.hostile import hostile, hosts, naptr
 from tests.support.http_server import http_server, sends
 from tests.support.peers import Maptr
-from tests.support.terminal import COLORS, run_in_terminal
 
 SLOW = 0.8  # seconds until an answer, long enough for most machines to show a bar
 SIZES = (1, 4, 16, 64)  # of the task: a slow machine needs a longer one to show a bar
 SAMPLE = Path(__file__).resolve().parents[2] / "zones" / "sample.json"
 BAD = "naa:\nwhat: 12345\nwhere: ftp://h.example.org\n"
 CHECK = ("table", "check", "table")
+
+
+COLORS = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE")
+_PART = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|([\r\n])|([^\x1b\r\n]+)")
+
+
+class Shown(NamedTuple):
+    """Exit code, stdout if it was a pipe, and all that the terminal got."""
+
+    code: int
+    out: str
+    sent: str
+
+    @property
+    def has_color(self) -> bool:
+        return re.search(r"\x1b\[[0-9;]*[1-9][0-9;]*m", self.sent) is not None
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines that are left on the terminal at the end, and their text without colours."""
+        lines, row, column = [""], 0, 0
+        for match in _PART.finditer(self.sent):
+            number, command, line_end, text = match.groups()
+            if command == "A":
+                row = max(0, row - int(number or 1))
+            elif command == "K":
+                lines[row] = "" if number == "2" else lines[row][:column]
+            elif line_end == "\r":
+                column = 0
+            elif line_end:
+                row += 1
+                lines += [""] * (row + 1 - len(lines))
+            elif text:
+                lines[row] = lines[row][:column].ljust(column) + text + lines[row][column + len(text) :]
+                column += len(text)
+        return [line.rstrip() for line in lines if line.strip()]
+
+
+def run_in_terminal(
+    *words: object, cwd: Path | None = None, environment: Mapping[str, str] | None = None, piped: bool = False
+) -> Shown:
+    """Run ``maptr`` with stdout and stderr in a terminal; ``piped``: stdout is not one."""
+    ours, theirs = os.openpty()
+    variables = {name: value for name, value in os.environ.items() if name not in COLORS}
+    with (
+        TemporaryFile("w+") as out,
+        subprocess.Popen(
+            [*MAPTR, *map(str, words)],
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=out if piped else theirs,
+            stderr=theirs,
+            env={**variables, "TERM": "xterm-256color", "COLUMNS": "200", **(environment or {})},
+        ) as process,
+    ):
+        os.close(theirs)
+        shown = bytearray()
+        with contextlib.suppress(OSError):  # EIO: the other end of the terminal is closed
+            while part := os.read(ours, 65536):
+                shown += part
+        os.close(ours)
+        code = process.wait()
+        out.seek(0)
+        return Shown(code, out.read(), shown.decode())
 
 
 @pytest.fixture
@@ -233,7 +300,6 @@ def test_ctrl_c_clears_the_bar(work: Path) -> None:
         except OSError:  # EIO: the process has ended
             pass
         _, status = os.waitpid(process, 0)
-    from tests.support.terminal import Shown
 
     assert os.waitstatus_to_exitcode(status) == 130
     (line,) = Shown(130, "", sent.decode().replace("^C", "")).lines

@@ -1,11 +1,9 @@
-"""Chromium, headless and controlled by its DevTools protocol, with axe-core; and the contrast of colours by WCAG."""
+"""Chromium, headless and controlled by its DevTools protocol, with axe-core."""
 
 from __future__ import annotations
 
 import json
-import math
 import os
-import re
 import select
 import shutil
 import subprocess
@@ -165,31 +163,3 @@ class Chromium:
         message, _, self._rest = self._rest.partition(b"\0")
         answer: dict[str, Any] = json.loads(message)
         return answer
-
-
-def linear(colour: str) -> list[float]:
-    """Red, green and blue of an sRGB colour in linear light."""
-    parts = (int(part) / 255 for part in re.findall(r"\d+", colour)[:3])
-    return [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-
-
-def contrast(one: str, other: str) -> float:
-    """WCAG 2.2, "contrast ratio"."""
-    light = sorted(0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in map(linear, (one, other)))
-    return (light[1] + 0.05) / (light[0] + 0.05)
-
-
-def distance(one: str, other: str) -> float:
-    """The difference of two colours by CIE 1976; 2.3 is just noticeable."""
-
-    def lab(colour: str) -> tuple[float, float, float]:
-        r, g, b = linear(colour)
-        x, y, z = (
-            (0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.9505,
-            0.2126 * r + 0.7152 * g + 0.0722 * b,
-            (0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.089,
-        )
-        fx, fy, fz = (t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116 for t in (x, y, z))
-        return 116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)
-
-    return math.dist(lab(one), lab(other))
