@@ -247,6 +247,22 @@ def test_an_endless_chain_of_cnames_ends_at_a_limit(ask: Ask) -> None:
         assert len(server.queries) < 20
 
 
+# ---- targets of rules
+
+
+def test_no_name_is_looked_up_to_judge_a_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    def look_up(*_: object, **__: object) -> None:
+        raise AssertionError("a name is looked up to be judged")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    targets = ("https://2130706433/", "https://0x7f.1/", "https://[::ffff:10.0.0.1]/", "https://a.localhost./")
+    rules = [naptr(flags=b"u", regexp=f"!^.*$!{target}!".encode()) for target in (*targets, "https://h.example/")]
+    with hostile(hosts({ROOT: rules})) as server:
+        found = discover(ARK, nameservers=[server.name], raise_on_none=False)
+        assert len(server.queries) == 1
+    assert found.urls() == ["https://h.example/"]
+
+
 # ---- queries
 
 
