@@ -104,9 +104,7 @@ def test_dig_options_are_accepted(command: str, words: tuple[str, ...], server: 
         (("-4", "@::1"), 9, "no server has an IPv4 address: ::1"),
         (("-6", "@127.0.0.1"), 9, "no server has an IPv6 address: 127.0.0.1"),
         (("-4", "-6", "@127.0.0.1"), 2, "only one of -4 and -6 is allowed"),
-        (("+tcp", "@tls://127.0.0.1"), 2, "-4, -6, -p and +tcp are for servers without tls:// or https://"),
         (("-p", "0", "@127.0.0.1"), 2, "0 is not in the range"),
-        (("--tcp", "@127.0.0.1:53"), 2, "is it 127.0.0.1#53?"),
     ],
 )
 def test_dig_options_may_leave_no_server(words: tuple[str, ...], code: int, reason: str) -> None:
