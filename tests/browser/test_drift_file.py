@@ -107,13 +107,6 @@ def test_every_link_of_the_map_shows_its_evidence(browser: Chromium, page_file: 
         assert HOSTILE in shown["text"], "text from DNS is shown as text"
 
 
-def test_every_naan_is_a_square(browser: Chromium, page_file: Path) -> None:
-    page = browser.open(page_file)
-    runs = page.value("[...document.querySelectorAll('.map path')].map(path => path.getAttribute('d')).join('')")
-    assert sum((int(run.split("M")[0]) + 2) // 10 for run in runs.split("h")[1:]) == SAME + len(Verdict)
-    assert page.value("getComputedStyle(document.querySelector('.map path')).strokeDasharray") == "8px, 2px"
-
-
 def test_it_runs_no_script_and_sends_no_request(browser: Chromium, page_file: Path) -> None:
     page = browser.open(page_file)
     asked = [event["request"]["url"] for event in page.events("Network.requestWillBeSent")]

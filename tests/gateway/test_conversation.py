@@ -146,16 +146,6 @@ def test_conversation(row: Row, gateway: GatewayProcess) -> None:
     check(row, gateway.port)
 
 
-def test_head_has_the_headers_of_get(gateway: GatewayProcess) -> None:
-    for row in ROWS:
-        if row.method == "GET":
-            got, head = (gateway.ask(row.target, *row.sends, method=method) for method in ("GET", "HEAD"))
-            volatile = dict.fromkeys(("date", "expires", "maptr-source", "cache-control", "x-request-id"), "")
-            assert (head.status, {**head.headers, **volatile}) == (got.status, {**got.headers, **volatile})
-            assert head.body == b""
-            assert "server" in got.headers
-
-
 def test_the_client_of_descriptions_reads_that_of_a_shoulder(gateway: GatewayProcess) -> None:
     where = discovery_at(f"http://{HOST}:{gateway.port}")
     found = describe("ark:12345/x60", discovery=where, allow_private=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,25 +74,6 @@ def test_curl_resolves_names(https: str) -> None:
     url = https.replace("127.0.0.1", "www.ark.arpa").replace("dns-query", "health")
     asked = run("curl", "-sS", "-k", "--noproxy", "*", "--doh-insecure", "--doh-url", https, url)
     assert asked == (True, "ok\n")
-
-
-@pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
-def test_curl_sends_messages(https: str, folder: Path, method: str) -> None:
-    message, kind = folder / "query", "application/dns-message"
-    message.write_bytes(QUERY.to_wire())
-    target = f"{https}?dns={urlsafe_b64encode(QUERY.to_wire()).decode().rstrip('=')}"
-    sent = {
-        "GET": (target,),
-        "HEAD": ("--head", target),
-        "POST": ("-H", f"Content-Type: {kind}", "--data-binary", f"@{message}", https),
-    }[method]
-    asked = run("curl", "-sS", "-k", "--noproxy", "*", "-H", f"Accept: {kind}", "-D", "-", "-o", folder / "out", *sent)
-    assert asked.accepted
-    assert "HTTP/1.1 200 OK\r\n" in asked.output
-    assert f"Content-Type: {kind}\r\n" in asked.output
-    assert "Cache-Control: max-age=600\r\n" in asked.output
-    if method != "HEAD":
-        assert dns.message.from_wire((folder / "out").read_bytes()).answer
 
 
 class Proxy(WebServer):

@@ -88,7 +88,7 @@ def test_errors_of_sqlite(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="redirects"):
         read(path)
     with pytest.raises(ConfigError, match="No such file"):
-        read(tmp_path / "gone")
+        RedirectFile(tmp_path / "gone", allow_private=False, clock=Clock())
 
 
 def test_a_pipe_and_a_file_that_is_too_large_are_refused(tmp_path: Path) -> None:
@@ -151,8 +151,3 @@ def test_a_file_that_could_not_be_read_is_read_again(tmp_path: Path) -> None:
     clock.now += READ_AGAIN
     assert [rule.url for rule in file.refresh().values()] == ["https://h.example/6"]
     assert file.trouble == ""
-
-
-def test_a_file_that_is_missing_at_the_start(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="No such file"):
-        RedirectFile(tmp_path / "gone", allow_private=False, clock=Clock())

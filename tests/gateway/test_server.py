@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 import logging
 import re
 import ssl
@@ -84,12 +83,6 @@ def test_every_response_has_an_id_and_no_version(shared: Gateway) -> None:
         assert reply.headers["x-content-type-options"] == "nosniff"
         assert not re.search(r"aiohttp|python|\d\.\d+\.\d", str(reply).lower().replace("http/1.1", ""))
     assert len({reply.headers["x-request-id"] for reply in replies}) == len(replies)
-
-
-def test_many_requests_use_one_connection(shared: Gateway) -> None:
-    with HttpClient(shared.port) as client:
-        for number in range(50):
-            assert client.get(f"/ark:12345/x{number}").headers["location"].endswith(f"x{number}")
 
 
 def test_pipelined_requests_are_answered_in_their_order(shared: Gateway) -> None:
@@ -329,14 +322,6 @@ def test_slow_headers_end_the_connection() -> None:
         thread.join()
 
 
-def test_idle_connections_are_closed() -> None:
-    with gateway(idle_timeout=1.0) as found, HttpClient(found.port) as silent, HttpClient(found.port) as idle:
-        assert idle.get("/health").status == 200
-        assert silent.ended()
-        assert idle.ended()
-        assert found.http.connections == 0
-
-
 def test_a_slow_body_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "BODY_TIMEOUT", 0.1)
     with gateway() as found, HttpClient(found.port) as client:
@@ -345,18 +330,14 @@ def test_a_slow_body_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         assert client.ended()
 
 
-def test_a_client_that_leaves_in_the_middle_of_its_body_is_forgotten() -> None:
+@pytest.mark.parametrize("length", [100, 99_999_999_999], ids=["accepted", "refused"])
+def test_a_client_that_leaves_in_the_middle_of_its_body_is_forgotten(length: int) -> None:
     with gateway() as found:
         with HttpClient(found.port) as client:
-            client.send(request("/", "Content-Length: 100", method="POST") + b"ark:")
+            client.send(request("/", f"Content-Length: {length}", method="POST") + b"ark:")
             until(lambda: found.http.connections, "the connection")
-        until(lambda: not found.http.connections, "its end")
-
-
-def test_a_client_that_leaves_after_its_body_was_refused_leaves_no_task() -> None:
-    with gateway() as found:
-        with HttpClient(found.port) as client:
-            assert client.get("/", "Content-Length: 99999999999", method="POST").status == 413
+            if length > MAX_BODY:
+                assert client.reply().status == 413
         until(lambda: not found.http.connections, "its end")
 
 
@@ -444,20 +425,10 @@ def test_a_connection_is_refused_when_all_are_busy() -> None:
 # ---- the rate of a client
 
 
-def test_a_client_above_its_rate_gets_429() -> None:
-    with gateway(rate=2) as found, HttpClient(found.port) as client:
-        replies = [client.get("/health") for _ in range(30)]
-        assert {reply.status for reply in replies[:4]} == {200}
-        refused = [reply for reply in replies if reply.status == 429]
-        assert len(refused) > 10
-        assert {reply.headers["retry-after"] for reply in refused} == {"1"}
-        assert found.metric("maptr_nothing") == 0
-
-
 def test_x_forwarded_for_counts_from_proxies_only() -> None:
     with gateway(rate=1) as found, HttpClient(found.port) as client:
-        statuses = [client.get("/health", f"X-Forwarded-For: 192.0.2.{number}").status for number in range(10)]
-        assert 429 in statuses
+        replies = [client.get("/health", f"X-Forwarded-For: 192.0.2.{number}") for number in range(10)]
+        assert {(reply.status, reply.headers.get("retry-after")) for reply in replies} == {(200, None), (429, "1")}
         proxies = (ipaddress.ip_network("127.0.0.0/8"),)
         found.configure(rate=1, proxies=proxies)
         statuses = [client.get("/health", f"X-Forwarded-For: 192.0.2.{number}").status for number in range(10)]
@@ -468,20 +439,6 @@ def test_x_forwarded_for_counts_from_proxies_only() -> None:
 
 
 # ---- lookups
-
-
-def test_one_walk_serves_many_requests_for_the_same_name() -> None:
-    rig = Rig({"12345.ark.arpa.": dns_answer(host("h.example."))})
-    rig.dns.gate = threading.Event()
-    with gateway(rig) as found:
-        clients = [HttpClient(found.port).send(request(f"/ark:12345/x{number % 5}")) for number in range(50)]
-        until(lambda: found.http.connections == 50, "the connections")
-        until(lambda: rig.dns.calls, "the lookup")
-        rig.dns.gate.set()
-        assert [client.reply().headers["location"][-1] for client in clients] == [str(n % 5) for n in range(50)]
-        for client in clients:
-            client.sock.close()
-        assert rig.dns.questions == ["12345.ark.arpa."]
 
 
 def test_too_many_lookups_at_a_time_are_503_and_what_is_kept_is_answered() -> None:
@@ -525,14 +482,6 @@ def test_a_client_that_leaves_a_response_in_lines_leaves_no_task() -> None:
         rig.dns.gate.set()
         until(lambda: not found.http.connections, "the end of the connection")
         assert rig.dns.calls < 100
-
-
-def test_a_request_in_lines_is_charged_for_each_ark() -> None:
-    with gateway(rate=10) as found, HttpClient(found.port) as client:
-        arks = "&".join(f"ark=ark:12345/x{number}" for number in range(100))
-        reply = client.get(f"/api/v1/discover?{arks}")
-        assert len(reply.body.splitlines()) == 100
-        assert client.get("/health").status == 429
 
 
 # ---- stop
@@ -657,28 +606,6 @@ def test_a_target_cannot_forge_a_line_of_the_log(caplog: pytest.LogCaptureFixtur
         '"GET /%22200%22" 404',
         '"- -" 400',
     ]
-
-
-def test_the_members_of_a_line_are_members_in_json(caplog: pytest.LogCaptureFixture) -> None:
-    from maptr.cli.logstream import JsonFormatter
-
-    caplog.set_level(logging.INFO, "maptr.gateway.access")
-    with gateway(access_log=True) as found:
-        get(found.port, "/health")
-    line = json.loads(JsonFormatter().format(lines_of(caplog)[0]))
-    assert line.keys() >= {
-        "time",
-        "level",
-        "logger",
-        "message",
-        "client",
-        "method",
-        "target",
-        "status",
-        "seconds",
-        "id",
-    }
-    assert (line["client"], line["method"], line["target"], line["status"]) == ("127.0.0.1", "GET", "/health", 200)
 
 
 def test_requests_are_counted_by_kind_and_status() -> None:

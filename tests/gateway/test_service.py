@@ -382,6 +382,8 @@ def test_the_log_in_json_has_the_members_of_each_request(site: Site) -> None:
     port = int(site.server.wait_for(r"http://127\.0\.0\.1:(\d+)/")[1])
     reply = get(port, "/ark:12345/one?")
     line = json.loads(site.server.wait_for(r'^.*"target".*$')[0])
+    assert line.keys() >= {"time", "level", "logger", "message", "seconds"}
+    assert (line["client"], line["method"]) == ("127.0.0.1", "GET")
     assert (line["id"], line["target"], line["status"]) == (reply.headers["x-request-id"], "/ark:12345/one?", 302)
 
 
