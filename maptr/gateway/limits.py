@@ -23,18 +23,11 @@ class Clients:
         self._clock = clock
         # By client: tokens, and the time at which they were counted.
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        self._trusted: OrderedDict[str, bool] = OrderedDict()
 
     def trusts(self, address: str) -> bool:
         """Return True for the address of a proxy."""
-        known = self._trusted.get(address)
-        if known is None:
-            ip = _parsed(address)
-            known = ip is not None and any(ip in network for network in self._proxies)
-            self._trusted[address] = known
-            if len(self._trusted) > MAX_CLIENTS:
-                self._trusted.popitem(last=False)
-        return known
+        ip = _parsed(address)
+        return ip is not None and any(ip in network for network in self._proxies)
 
     def address(self, peer: str, forwarded: str) -> str:
         """Return the address of the client of a proxy: the last one in ``forwarded`` that is not a proxy's.

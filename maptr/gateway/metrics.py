@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import time
 from collections.abc import Mapping
@@ -44,9 +43,6 @@ class Metrics:
         self._seconds = Histogram(
             "maptr_http_request_seconds", "Time to the response.", ["kind"], buckets=_BUCKETS, registry=registry
         )
-        # A child for each pair of labels, because finding it takes longer than counting.
-        self._counts = functools.cache(lambda kind, status: self._requests.labels(kind, str(status)).inc)
-        self._times = functools.cache(lambda kind: self._seconds.labels(kind).observe)
         self.connections = Gauge("maptr_http_connections", "Open connections.", registry=registry)
         self.refused = Counter("maptr_http_connections_refused", "Connections over the limit.", registry=registry)
         self.shed = Counter(
@@ -62,8 +58,8 @@ class Metrics:
 
     def count(self, kind: str, status: int, seconds: float) -> None:
         """Count a request."""
-        self._counts(kind, status)()
-        self._times(kind)(seconds)
+        self._requests.labels(kind, str(int(status))).inc()
+        self._seconds.labels(kind).observe(seconds)
 
     def traffic(self) -> Traffic:
         """Return the redirects so far and their latency, from the buckets."""

@@ -248,13 +248,11 @@ def _result(request: Request, site: Site, ark: Ark, answer: Response, found: Dis
         "title": title,
         "answer": answer,
         "phrase": HTTPStatus(answer.status).phrase,
-        "found": found,
         "kept": int("".join(re.findall(r"max-age=(\d+)", answer.header("Cache-Control"))) or 0),
         "text": text,
         "is_long": len(text) > MAX_LINK,
         "others": _part([where for where in _urls(found, ark) if where != target], _url_weight, room=STEPS_ROOM),
-        "steps": _steps(found),
-        "graph": None if found is None else drawing.walk(ark, found, target),
+        **_walk(ark, found, target),
         "entry": site.entry(ark),
         "age": None if found is None else found.age(request.now),
         "is_single": site.redirects.get(ark) is not None,
@@ -320,7 +318,7 @@ def _drift(request: Request, site: Site) -> Response:
     named = request.parameter("verdict")
     verdict = next((one for one in Verdict if one == named), None)
     shown = [one for one in report.verdicts if one.verdict is verdict or (not verdict and one.verdict not in AGREES)]
-    listed = _part(_facts(site.table, shown), _weight, _page_number(request))
+    listed = _part(_facts(site.table, shown), _fact_weight, _page_number(request))
     return _page(
         "drift.html",
         request,
@@ -361,7 +359,9 @@ def _naan(request: Request, site: Site) -> Response | None:
         shoulders=_part(shoulders, _entry_weight, _page_number(request)),
         shoulder_count=len(shoulders),
         found=found,
-        facts=_part([fact for fact in facts if fact.drift.record == naan or fact.drift.verdict not in AGREES], _weight),
+        facts=_part(
+            [fact for fact in facts if fact.drift.record == naan or fact.drift.verdict not in AGREES], _fact_weight
+        ),
         report=site.drift,
         history=site.drift.history.get(naan, ())[:MAX_SHOWN],
     )
@@ -400,18 +400,15 @@ def failure(
     request: Request, status: HTTPStatus, detail: str, headers: Headers, ark: Ark | None, found: Discovery | None
 ) -> Response:
     """Return an error, with the walk if an ARK was looked up."""
-    graph = drawing.walk(ark, found) if ark is not None and found is not None and found.trace else None
-    values = {"detail": detail, "status": status, "ark": ark, "found": found, "graph": graph, "steps": _steps(found)}
-    return _page("failure.html", request, status, headers, **values)
+    return _page("failure.html", request, status, headers, detail=detail, status=status, ark=ark, **_walk(ark, found))
 
 
 def authorities(
     request: Request, ark: Ark, found: Discovery | None, urls: list[str], site: Site, headers: Headers
 ) -> Response:
     """Return all mapping authorities of an ARK, best first."""
-    graph = drawing.walk(ark, found) if found is not None and found.trace else None
-    values = {"ark": ark, "listed": _part(urls, _url_weight), "found": found, "graph": graph, "steps": _steps(found)}
-    return _page("authorities.html", request, HTTPStatus.OK, headers, **values)
+    listed = _part(urls, _url_weight)
+    return _page("authorities.html", request, HTTPStatus.OK, headers, ark=ark, listed=listed, **_walk(ark, found))
 
 
 def description(
@@ -430,43 +427,25 @@ def _page(
     return html(made, status, (*_SAFE, *kept, *headers))
 
 
-class Record(NamedTuple):
-    """A record of a step, whether it counts, and why."""
+class Line(NamedTuple):
+    """A query of a walk in words, or a record of its answer, whether it counts, and why."""
 
     text: str
-    counted: bool
-    why: str
+    is_query: bool = False
+    counted: bool = True
+    why: str = ""
 
 
-class QueryStep(NamedTuple):
-    """A query of a walk in words, and the records of its answer."""
-
-    text: str
-    records: list[Record]
-
-
-class Steps(NamedTuple):
-    """The steps of a walk that a page has room for, and the number of the records that it leaves out."""
-
-    steps: list[QueryStep]
-    left: int
-
-
-def _steps(found: Discovery | None) -> Steps:
-    steps: list[QueryStep] = []
-    room, left = STEPS_ROOM, 0
+def _walk(ark: Ark | None, found: Discovery | None, target: str = "") -> dict[str, Any]:
+    """Return a discovery, its graph, the lines of its walk that a page has room for, and how many it leaves out."""
+    lines: list[Line] = []
     for step in found.trace if found is not None else ():
-        asked = shorten(str(step), LONG)
-        room -= 50 + _size(asked)
-        if room > 0:
-            steps.append(QueryStep(asked, []))
+        lines.append(Line(str(step), is_query=True))
         for reading in step.readings:
-            text, why = shorten(reading.naptr.to_text(), LONG), shorten("; ".join(reading.reasons), LONG)
-            room -= 80 + _size(text) + _size(why)
-            if room > 0:
-                steps[-1].records.append(Record(text, reading.counted, why))
-            left += room <= 0
-    return Steps(steps, left)
+            lines.append(Line(reading.naptr.to_text(), False, reading.counted, "; ".join(reading.reasons)))
+    shown = _part(lines, lambda line: _weight(80, line.text, line.why), room=STEPS_ROOM).items
+    graph = drawing.walk(ark, found, target) if ark is not None and found is not None and found.trace else None
+    return {"found": found, "graph": graph, "steps": shown, "left": len(lines) - len(shown)}
 
 
 # ---- lists that are too long for one page
@@ -492,25 +471,25 @@ def _part(items: Sequence[T], weigh: Callable[[T], int], number: int = 1, *, roo
     return Part(parts[number - 1], number, len(parts))
 
 
-def _weight(fact: Fact) -> int:
-    """Bytes of a record in the list, about."""
+def _weight(markup: int, *texts: str) -> int:
+    """Return about how many bytes an item of a list has."""
+    return markup + sum(len(escape(shorten(text, LONG)).encode("utf-8", "replace")) for text in texts)
+
+
+def _fact_weight(fact: Fact) -> int:
     one = fact.drift
     if one.verdict in AGREES:
-        return 150 + _size(fact.name)
-    texts = [one.reason, one.probe, *one.table[:MAX_URLS], *one.dns[:MAX_URLS], *one.records[:MAX_URLS]]
-    return 700 + _size(fact.name) + sum(map(_size, texts))
+        return _weight(150, fact.name)
+    urls = (*one.table[:MAX_URLS], *one.dns[:MAX_URLS], *one.records[:MAX_URLS])
+    return _weight(700, fact.name, one.reason, one.probe, *urls)
 
 
 def _url_weight(text: str) -> int:
-    return 100 + _size(text) + (len(escape(text)) if is_link(text) else 0)
+    return _weight(100 + (len(escape(text)) if is_link(text) else 0), text)
 
 
 def _entry_weight(entry: Entry) -> int:
-    return 250 + _size(entry.who.name) + _size(entry.nmas[0].target if entry.nmas else "")
-
-
-def _size(text: str) -> int:
-    return len(escape(shorten(text, LONG)).encode("utf-8", "replace"))
+    return _weight(250, entry.who.name, entry.nmas[0].target if entry.nmas else "")
 
 
 # ---- the one file of ``maptr table drift --html``

@@ -99,13 +99,8 @@ class Site:
         """Return True for a URL of the gateway itself: below ``public_url`` or, without one, an ARK at ``host``, to
         which the client sent its request."""
         if self.public_url:
-            return self._own_host in where.lower() and _is_below(where, self.public_url)
-        host = host.lower().removesuffix(":80").removesuffix(":443")
-        return host in where.lower() and _place(where).startswith(f"{_place(f'http://{host}')}ark:")
-
-    @cached_property
-    def _own_host(self) -> str:
-        return url.parse(self.public_url).host.text.lower().removesuffix(".")
+            return _is_below(where, self.public_url)
+        return _place(where).startswith(f"{_place(f'http://{host}')}ark:")
 
     @cached_property
     def naan_count(self) -> int:
