@@ -19,7 +19,7 @@ import socket
 import struct
 import sys
 import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 from maptr.answer.context import MAX_PAYLOAD, Transport
@@ -99,8 +99,8 @@ class Slots:
         self.areas = [areas + AREA * i for i in range(BATCH)]
         self.area_addresses = [start + area for area in self.areas]
         self.cookies = [slice(cookies + COOKIE * i, cookies + COOKIE * i + WHOLE_COOKIE) for i in range(BATCH)]
-        self._family = sock.family
-        v6 = self._family == socket.AF_INET6
+        self.family = sock.family
+        v6 = self.family == socket.AF_INET6
         at, size = (8, 16) if v6 else (4, 4)  # offset and size of the address in struct sockaddr_in6 or sockaddr_in
         self.addresses = [slice(names + NAME * i + at, names + NAME * i + at + size) for i in range(BATCH)]
         for i in range(BATCH):
@@ -128,7 +128,6 @@ class Slots:
             (_every(words, slots + ORIGIN + ID, SLOT), _every(words, records + 48, RECORD.size)),
             (_every(halves, slots + ORIGIN + HEADER, SLOT), _every(halves, records + 56, RECORD.size)),
         ]
-        self._addresses = [_every(quarters, names + at + 4 * part, NAME) for part in range(size // 4)]
         self._wildcard = wildcard
         if wildcard:
             self._control_sizes = _every(words, received + 40, MESSAGE)
@@ -145,13 +144,13 @@ class Slots:
         sizes = self.lengths[:count].tolist()
         return [memory[start : base + size] for (start, base), size in zip(self.queries, sizes, strict=False)]
 
-    def clients(self, count: int) -> Sequence[Hashable]:
-        """Return a key for each address of the first ``count`` clients."""
-        parts = [part[:count].tolist() for part in self._addresses]
-        return parts[0] if len(parts) == 1 else [*zip(*parts, strict=True)]
+    def clients(self, count: int) -> list[bytes]:
+        """Return the packed addresses of the first ``count`` clients."""
+        memory = self.memory
+        return [memory[place] for place in self.addresses[:count]]
 
     def client(self, i: int) -> str:
-        return socket.inet_ntop(self._family, self.memory[self.addresses[i]])
+        return socket.inet_ntop(self.family, self.memory[self.addresses[i]])
 
     def query(self, i: int, key: bytes) -> bytes:
         """Return the query in a slot, with its ID; ``key`` is the query without it."""
@@ -211,8 +210,7 @@ class BatchListener:
         self._slots = Slots(sock)
         self._state = responder.state
         self._ready = self._state.ready(Transport.UDP)
-        self._exempt: set[Hashable] = set()
-        self._networks: dict[Hashable, str] = {}
+        self._network = functools.lru_cache(MAX_CLIENTS)(self._network_of)
         self._results = counters.queries[Transport.UDP]
         self._full = 0  # consecutive full batches
         self._general_left = 0  # queries of this batch that may still take the general path
@@ -261,9 +259,7 @@ class BatchListener:
         if None in found:
             self._find(ready, found, keys, settled)
         records = cast(list[bytes], found)
-        clients = slots.clients(count)
-        if not self._exempt.issuperset(clients):
-            self._limit(records, clients, settled)
+        self._limit(records, slots.clients(count), settled)
         joined = slots.lay_out(records)
         codes = joined[RCODE_FIELD :: RECORD.size]
         counters.ready += count
@@ -315,15 +311,12 @@ class BatchListener:
         reply = self._responder.general(query, client, self._counters, ready.learn)
         return NO_RESPONSE if reply is None else self._slots.own(i, reply)
 
-    def _limit(self, records: list[bytes], clients: Sequence[Hashable], settled: set[int]) -> None:
+    def _limit(self, records: list[bytes], clients: Sequence[bytes], settled: set[int]) -> None:
         """Apply the rate limit to a batch: truncate or drop the responses that exceed it."""
         limiter = self._responder.limiter
         places, replies = [], []
         for i, client in enumerate(clients):
-            if client in self._exempt or i in settled:
-                continue
-            network = self._networks.get(client) or self._network(i, client)
-            if network is not None:
+            if i not in settled and (network := self._network(client)) is not None:
                 places.append(i)
                 replies.append((network, kind_of(records[i])))
         for place, action in limiter.judge_each(replies):
@@ -331,17 +324,9 @@ class BatchListener:
             self._responder.report(self._slots.client(i))
             records[i] = truncated(records[i]) if action is Action.TRUNCATE else NO_RESPONSE
 
-    def _network(self, i: int, client: Hashable) -> str | None:
+    def _network_of(self, client: bytes) -> str | None:
         """Return the network under which a client is counted; None for an exempt client."""
-        if len(self._exempt) + len(self._networks) >= MAX_CLIENTS:
-            self._exempt.clear()
-            self._networks.clear()
-        network = self._responder.limiter.network(self._slots.client(i))
-        if network is None:
-            self._exempt.add(client)
-        else:
-            self._networks[client] = network
-        return network
+        return self._responder.limiter.network(socket.inet_ntop(self._slots.family, client))
 
 
 class UdpListener:

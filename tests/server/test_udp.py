@@ -230,23 +230,6 @@ def test_limited_and_exempt_clients_in_one_batch() -> None:
             assert [one.recv(65535)[2:] for _ in range(25)] == [expect(KNOWN, responder, "")[2:]] * 25  # type: ignore[index]
 
 
-def test_clients_beyond_the_size_of_the_network_cache_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(udp, "MAX_CLIENTS", 3)
-    responder = make_responder(rrl=replace(LIMIT, exempt=(read_network("127.0.0.8/29"),)), clock=lambda: 1000.0)
-    with listening(responder) as (_, address), contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(client(address, f"127.0.0.{number}")) for number in range(1, 16)]
-        for _ in range(5):
-            for sock in clients[7:]:
-                sock.send(KNOWN)
-                assert sock.recv(65535) == expect(KNOWN, responder, "")
-        for sock in clients[:5]:
-            sock.send(KNOWN)  # one network, whose rate is then used up
-            assert sock.recv(65535) == expect(KNOWN, responder, "")
-        clients[5].send(KNOWN)
-        clients[6].send(KNOWN)
-        assert clients[6].recv(65535)[2] & 0x02
-
-
 # --- cookies
 
 
