@@ -20,6 +20,7 @@ from maptr.protocol.cookies import KEY_SIZE, CookieSettings, answer_cookie, pack
 from maptr.server.counters import Counters
 from maptr.server.query_log import LogLimit, QueryLog
 from maptr.transfer.session import Access, exchange
+from maptr.transfer.tsig import CheckedQuery
 from maptr.zone.snapshot import Snapshot
 
 log = logging.getLogger("maptr.serve")
@@ -141,10 +142,8 @@ class Responder:
     ) -> Iterator[bytes]:
         """Yield the messages of a transfer, or the response of the general path, which is also passed to ``learn``."""
 
-        def reply(
-            query: bytes, snapshot: Snapshot, *, reserve: int = 0, rcode: int | None = None, verified: bool = False
-        ) -> bytes | None:
-            context = state.context
+        def reply(checked: CheckedQuery, snapshot: Snapshot, rcode: int | None) -> bytes | None:
+            query, context, reserve = checked.query, state.context, checked.size
             made = make_reply(
                 query, snapshot, transport=transport, client=client, context=context, reserve=reserve, rcode=rcode
             )
@@ -154,7 +153,7 @@ class Responder:
                 counters.count_cookie(verified=made.verified)
             if not reserve and rcode is None:
                 learn(query, made)
-            if transport is not Transport.UDP or made.verified or verified:
+            if transport is not Transport.UDP or made.verified or checked.key is not None:
                 return made.wire
             action = self._judge(client, kind_number(made.kind))
             if action is Action.SEND:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
-from typing import Protocol
 
 from dnslib import DNSError, DNSQuestion
 from dnslib.dns import RR
@@ -32,12 +32,8 @@ MESSAGE_SIZE = MAX_POINTER
 MIN_SOA = 22  # bytes of SOA rdata: two root names and five numbers (RFC 1035 3.3.13)
 
 
-class Respond(Protocol):
-    """The general path (``make_reply``) for one client and transport. ``verified``: the query has a valid TSIG."""
-
-    def __call__(
-        self, query: bytes, snapshot: Snapshot, *, reserve: int = 0, rcode: int | None = None, verified: bool = False
-    ) -> bytes | None: ...
+Respond = Callable[[CheckedQuery, Snapshot, int | None], bytes | None]
+"""The general path (``make_reply``) for one client and transport, with the rcode if it is decided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +89,12 @@ def exchange(
         if name[-len(origin) :] == origin:
             snapshot = Snapshot.of((access.catalog.view,))
 
-    def ask(rcode: int | None) -> bytes | None:
-        return reply(checked.query, snapshot, reserve=checked.size, rcode=rcode, verified=checked.key is not None)
-
     if checked.rcode is None and question_type in (numbers.AXFR, numbers.IXFR) and query[2] >> 3 & 15 == numbers.QUERY:
-        yield from _Transfer(checked, snapshot, access, transport, client, note, note_refused).messages(ask)
+        yield from _Transfer(checked, snapshot, access, transport, client, note, note_refused).messages(
+            partial(reply, checked, snapshot)
+        )
         return
-    message = ask(checked.rcode)
+    message = reply(checked, snapshot, checked.rcode)
     if message is not None:
         yield checked.sign(message)
 
@@ -125,25 +120,18 @@ class _Transfer:
 
     def messages(self, ask: Callable[[int | None], bytes | None]) -> Iterator[bytes]:
         rcode = self._refuse()
-        if rcode is None:
-            template = ask(numbers.NOERROR)
-            if template is None:
-                return
-            if not int.from_bytes(template[2:4], "big") & numbers.AA:  # an error: the query is malformed
-                yield self.checked.sign(template)
-                return
+        message = ask(numbers.NOERROR if rcode is None else rcode)
+        if message is not None and int.from_bytes(message[2:4], "big") & numbers.AA:  # otherwise an error
             query = Message.parse(self.checked.query)
             question = query.questions[0]
             serials = (int.from_bytes(soa.rdata.data[SERIAL], "big") for soa in query.auth if _is_soa(soa, question))
             content = self._content(question, next(serials, None))
             if content is not None:
-                for message in messages(template, question, content, reserve=self.checked.size):
-                    yield self.checked.sign(message)
+                yield from map(self.checked.sign, messages(message, question, content, reserve=self.checked.size))
                 return
-            rcode = numbers.FORMERR
-        refusal = ask(rcode)
-        if refusal is not None:
-            yield self.checked.sign(refusal)
+            message = ask(numbers.FORMERR)
+        if message is not None:
+            yield self.checked.sign(message)
 
     def _refuse(self) -> int | None:
         """Return the rcode of a refusal; None for an allowed transfer, and for a malformed query.

@@ -9,6 +9,7 @@ from maptr.answer.context import PLAIN, Context, Transport
 from maptr.answer.respond import make_reply
 from maptr.transfer.acl import AccessRule, Secondaries
 from maptr.transfer.session import Access, exchange
+from maptr.transfer.tsig import CheckedQuery
 from maptr.zone.snapshot import Snapshot
 
 HERE = "127.0.0.1"
@@ -33,8 +34,9 @@ def answered(
 ) -> Iterator[bytes]:
     """The messages of the response, without a rate limit."""
 
-    def reply(query: bytes, snapshot: Snapshot, *, verified: bool = False, **decided: Any) -> bytes | None:
-        made = make_reply(query, snapshot, transport=transport, client=client, context=context, **decided)
+    def reply(checked: CheckedQuery, snapshot: Snapshot, rcode: int | None) -> bytes | None:
+        decided: dict[str, Any] = {"transport": transport, "client": client, "context": context, "rcode": rcode}
+        made = make_reply(checked.query, snapshot, reserve=checked.size, **decided)
         return None if made is None else made.wire
 
     at: dict[str, Any] = {"transport": transport, "client": client, "now": now}
