@@ -9,8 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from maptr.answer.rate_limit import Action, RateLimiter
 from maptr.protocol.address import read_network
@@ -101,16 +99,3 @@ def test_several_threads_can_share_a_limiter() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert min(pool.map(count, range(4))) > 0
-
-
-@given(st.lists(st.tuples(st.floats(0, 2), st.integers(0, 2)), max_size=200), st.integers(1, 10), st.integers(0, 3))
-def test_no_interval_of_one_second_exceeds_twice_the_rate(steps: list[tuple[float, int]], rate: int, slip: int) -> None:
-    clock = Clock()
-    limits = limiter(clock, responses_per_second=rate, slip=slip)
-    sent: list[float] = []
-    for pause, _ in steps:
-        clock.now += pause / 10
-        if limits.judge("192.0.2.1", "kind") is SEND:
-            sent.append(clock.now)
-    for start in sent:
-        assert sum(start <= moment < start + 1 for moment in sent) <= 2 * rate

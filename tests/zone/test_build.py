@@ -141,15 +141,6 @@ def test_a_long_rule_at_its_own_naan_does_not_match_the_naan() -> None:
     assert '"!^ark:/?(.*)$!' in rule
 
 
-def test_entry_without_a_possible_rule_is_left_out() -> None:
-    table = Table(
-        [*TABLE.values(), entry("12345/y7", "https://y.example/${what}"), entry("13030", "https://x/" + "x" * 300)]
-    )
-    built = build(table, 7)
-    assert built.left_out.records == ("12345/y7", "13030")
-    assert built.text == build(TABLE, 7).text
-
-
 def test_a_shoulder_is_published_though_its_naan_is_not() -> None:
     zone = load(build(Table([entry("12345/x6", "https://x6.example/${value}")]), 1).text)
     (naptr,) = zone.find_rdataset("12345.ark.arpa.", "NAPTR")
