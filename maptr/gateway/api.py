@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 
 from maptr.ark import Ark
 from maptr.cache.probe_log import Liveness, places_of
-from maptr.discovery import Discovery, DiscoveryError
+from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError
 from maptr.gateway import openapi
 from maptr.gateway.message import (
@@ -35,7 +35,7 @@ from maptr.gateway.message import (
     problem,
 )
 from maptr.gateway.openapi import NAAN, STRING, Operation, parameter, ref, refusal, reply
-from maptr.gateway.resolve import NONE_AGE, RETRY_AFTER, provenance
+from maptr.gateway.resolve import NONE_AGE, RETRY_AFTER, provenance, why
 from maptr.gateway.site import Site
 from maptr.registry import json_records
 from maptr.registry.table import Table, shown
@@ -120,18 +120,9 @@ def _json(document: Mapping[str, Any], headers: Headers = ()) -> Response:
 
 def discovery(ark: Ark, found: Discovery, now: float) -> dict[str, Any]:
     """Return a discovery as ``maptr discover --json`` prints it."""
-    error = None
-    try:
-        found.raise_for_none()
-    except DiscoveryError as none:
-        error = str(none)
     age = found.age(now)
-    return {
-        "schema": SCHEMA,
-        **found.replace(ark=ark).to_dict(),
-        "age": None if age is None else round(age, 3),
-        "error": error,
-    }
+    age = None if age is None else round(age, 3)
+    return {"schema": SCHEMA, **found.replace(ark=ark).to_dict(), "age": age, "error": why(found)}
 
 
 # ---- the table and drift

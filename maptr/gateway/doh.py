@@ -12,7 +12,7 @@ from http import HTTPStatus
 from maptr.answer import respond as general
 from maptr.answer.context import Transport
 from maptr.answer.message import Message
-from maptr.gateway.message import Request, Response, accepts, problem
+from maptr.gateway.message import Request, Response, problem
 from maptr.gateway.site import Site
 from maptr.protocol.numbers import MAX_MESSAGE, NOERROR, NXDOMAIN, OPT, SOA
 
@@ -26,7 +26,7 @@ def respond(request: Request, site: Site) -> Response:
     """Return the DNS response to the query in a GET, HEAD or POST, or a problem."""
     if site.zones is None:
         return problem(HTTPStatus.NOT_FOUND, "no zone is served here")
-    if not accepts(request.headers.get("accept", ""), DNS_MESSAGE):
+    if not request.quality(DNS_MESSAGE):
         return problem(HTTPStatus.NOT_ACCEPTABLE, f"the response is {DNS_MESSAGE}")
     query = _posted(request) if request.method == "POST" else _in_target(request)
     if isinstance(query, Response):

@@ -49,11 +49,9 @@ class Clients:
         if not self._rate or self.trusts(client):
             return 0.0
         tokens = self._tokens(key := client_of(client))
-        if tokens >= 1:
-            self._keep(key, tokens - 1)
-            return 0.0
-        self._keep(key, tokens)
-        return (1 - tokens) / self._rate
+        enough = tokens >= 1
+        self._keep(key, tokens - enough)
+        return 0.0 if enough else (1 - tokens) / self._rate
 
     def charge(self, client: str, tokens: int) -> None:
         """Take tokens for a request that is answered in any case. The number of tokens may become negative."""

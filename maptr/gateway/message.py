@@ -55,16 +55,28 @@ class Request(NamedTuple):
         """Return the first value of a parameter; "" without one."""
         return next((value for known, value in self.parameters if known == name), "")
 
+    @property
+    def accepted(self) -> list[tuple[str, float]]:
+        """The media ranges of the Accept header, each with its quality (RFC 9110 12.5.1); without one, any type."""
+        return [_media_range(text) for text in (self.headers.get("accept") or "*/*").split(",")[:_MAX_RANGES]]
+
     def names(self, kind: str) -> bool:
         """Return whether the client asks for a media type by its name, not only with a wildcard."""
-        accept = self.headers.get("accept", "").lower()
-        return kind in accept and any(
-            pattern == kind and quality > 0 for pattern, quality in map(_media_range, accept.split(",")[:_MAX_RANGES])
-        )
+        return any(pattern == kind and quality > 0 for pattern, quality in self.accepted)
+
+    def quality(self, offer: str) -> float:
+        """Return the quality of a media type for the client, which is that of the most specific range; 0 refuses it."""
+        kind = offer.partition(";")[0]
+        ranges = self.accepted
+        for pattern in (kind, f"{kind.partition('/')[0]}/*", "*/*"):
+            for known, quality in ranges:
+                if known == pattern:
+                    return quality
+        return 0.0
 
     def prefers(self, *offers: str) -> str:
         """Return the offered media type that the client prefers; the first one if it accepts none of them."""
-        return preferred(self.headers.get("accept", ""), offers)
+        return max(offers, key=self.quality)
 
 
 class Response(NamedTuple):
@@ -99,33 +111,10 @@ class Lines(NamedTuple):
 Answer = Response | Lookup | Lines
 
 
-def preferred(accept: str, offers: Iterable[str]) -> str:
-    """Return the offer with the highest quality in an Accept header (RFC 9110 12.5.1), the first of equal ones."""
-    offers = list(offers)
-    if not accept:
-        return offers[0]
-    ranges = [_media_range(text) for text in accept.split(",")[:_MAX_RANGES]]
-    return max(offers, key=lambda offer: _quality(offer.partition(";")[0], ranges))
-
-
-def accepts(accept: str, offer: str) -> bool:
-    """Return whether an Accept header permits a media type."""
-    return not accept or _quality(offer, [_media_range(text) for text in accept.split(",")[:_MAX_RANGES]]) > 0
-
-
 def _media_range(text: str) -> tuple[str, float]:
     kind, *parameters = (part.strip() for part in text.split(";"))
     quality = next((float(found[1]) for part in parameters if (found := _QUALITY.match(part))), 1.0)
     return kind.lower(), min(quality, 1.0)
-
-
-def _quality(offer: str, ranges: list[tuple[str, float]]) -> float:
-    """Return the quality of the most specific range that matches."""
-    for pattern in (offer, f"{offer.partition('/')[0]}/*", "*/*"):
-        for kind, quality in ranges:
-            if kind == pattern:
-                return quality
-    return 0.0
 
 
 def kept(now: float, seconds: int) -> Headers:

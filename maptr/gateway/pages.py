@@ -44,8 +44,7 @@ _SAFE: Headers = (
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
 )
-_CSS = "text/css; charset=utf-8"
-_SVG = "image/svg+xml"
+_FILES = {"/style.css": "text/css; charset=utf-8", "/icon.svg": "image/svg+xml"}
 _MARK = b'<meta name="generator" content="maptr">'
 
 ROOM = 22_000  # bytes of one list on a page
@@ -181,10 +180,8 @@ _environment.globals |= {
 def respond(request: Request, site: Site) -> Response | None:
     """Return the page at a path; None if there is none."""
     path = request.path
-    if path == "/style.css":
-        return Response(HTTPStatus.OK, (("Content-Type", _CSS), ("Cache-Control", "max-age=86400")), _file("style.css"))
-    if path == "/icon.svg":
-        return Response(HTTPStatus.OK, (("Content-Type", _SVG), ("Cache-Control", "max-age=86400")), _file("icon.svg"))
+    if kind := _FILES.get(path):
+        return Response(HTTPStatus.OK, (("Content-Type", kind), ("Cache-Control", "max-age=86400")), _file(path[1:]))
     if path == "/drift":
         return _drift(request, site)
     if path.startswith("/naan/"):
@@ -354,7 +351,8 @@ def _naan(request: Request, site: Site) -> Response | None:
         entry=entry,
         shared=shared,
         known=naan in site.table,
-        policy=_policy(entry),
+        kind=ORGANISATIONS.get(entry.policy.orgtype or ""),
+        practices=_policy(entry),
         authorities=[(nma, _liveness(nma, site)) for nma in entry.nmas],
         shoulders=_part(shoulders, _entry_weight, _page_number(request)),
         shoulder_count=len(shoulders),
@@ -376,24 +374,14 @@ def _silent(known: Iterable[Liveness]) -> list[Liveness]:
     return [one for one in known if one.failures]
 
 
-class Policy(NamedTuple):
-    """The policy of an organisation in words."""
-
-    kind: str
-    practices: Sequence[tuple[str, str]]
-    tenure: str
-    url: str
-
-
-def _policy(entry: Entry) -> Policy:
-    policy = entry.policy
+def _policy(entry: Entry) -> list[tuple[str, str]]:
+    """Return the practices of an organisation, each with its meaning."""
     more = entry.extra.get("na_policy")
     codes = more.get("policy") if isinstance(more, Mapping) else None  # version 2 of the registry has a list
     if not isinstance(codes, list):
-        codes = [code.strip() for code in (policy.policy or "").split(",")]
+        codes = [code.strip() for code in (entry.policy.policy or "").split(",")]
     known = [str(code) for code in codes if code and not str(code).startswith(UNKNOWN)]
-    practices = [(code[:SHORT], PRACTICES.get(code, "")) for code in known[:MAX_SHOWN]]
-    return Policy(ORGANISATIONS.get(policy.orgtype or "", ""), practices, policy.tenure or "", policy.url or "")
+    return [(code[:SHORT], PRACTICES.get(code, "")) for code in known[:MAX_SHOWN]]
 
 
 def failure(

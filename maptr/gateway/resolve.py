@@ -11,7 +11,7 @@ from functools import lru_cache
 from http import HTTPStatus
 
 from maptr.ark import Ark
-from maptr.discovery import Discovery
+from maptr.discovery import Discovery, DiscoveryError
 from maptr.errors import printable
 from maptr.gateway import describe, pages
 from maptr.gateway.message import (
@@ -165,7 +165,7 @@ def _none(request: Request, ark: Ark, found: Discovery, site: Site) -> Response:
     target, host = f"{site.root}/{_path(ark)}{ark.tail}", request.headers.get("host", "")
     if site.root and not site.is_own(target, host) and not site.is_circular(ark, host):
         return redirect(request, ark, target, None, headers)
-    detail = str(_why(found))
+    detail = str(why(found))
     if ark.shared is not None and not ark.shared.resolves:
         detail += (
             f". NAAN {ark.naan} is shared by all organisations, for {ark.shared.meaning}: its ARKs need not resolve"
@@ -175,16 +175,16 @@ def _none(request: Request, ark: Ark, found: Discovery, site: Site) -> Response:
 
 def _unknown(request: Request, ark: Ark, found: Discovery) -> Response:
     headers = (("Retry-After", str(RETRY_AFTER)), ("Cache-Control", "no-store"))
-    return failure(request, HTTPStatus.SERVICE_UNAVAILABLE, str(_why(found)), headers, ark, found)
+    return failure(request, HTTPStatus.SERVICE_UNAVAILABLE, str(why(found)), headers, ark, found)
 
 
-def _why(found: Discovery) -> Exception:
-    """Return the error that ``discover`` would raise."""
+def why(found: Discovery) -> str | None:
+    """Return the error that ``discover`` would raise for a discovery; None if it has candidates."""
     try:
         found.raise_for_none()
-    except Exception as error:
-        return error
-    raise AssertionError("a discovery with candidates")
+    except DiscoveryError as error:
+        return str(error)
+    return None
 
 
 def failure(

@@ -260,23 +260,24 @@ class HttpServer:
         method, target, headers = request.method, request.raw_path, request.headers
         try:
             body = await self._body(request) if method == "POST" else b""
+            if isinstance(body, Response):
+                return body
             answer = route(method, target, headers, self._site(), body=body, now=time.time(), client=client)
             if isinstance(answer, Lookup):
                 return answer.respond(await self._discover(answer.ark))
             if isinstance(answer, Lines):
                 self._clients.charge(client, len(answer.parts))
             return answer
-        except _BadBodyError as error:
-            return text(f"{error}\n", error.status)
         except Exception:
             log.exception("internal error, %s %s", method, _shown(target))
             return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the log of the server has the reason")
 
-    async def _body(self, request: web.BaseRequest) -> bytes:
+    async def _body(self, request: web.BaseRequest) -> bytes | Response:
         if hdrs.CONTENT_ENCODING in request.headers:
-            raise _BadBodyError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the body must not be compressed")
+            return text("the body must not be compressed\n", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+        too_large = text(f"the body has more than {MAX_BODY} bytes\n", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         if (request.content_length or 0) > MAX_BODY:
-            raise _BadBodyError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body has more than {MAX_BODY} bytes")
+            return too_large
         if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue":
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = bytearray()
@@ -285,13 +286,11 @@ class HttpServer:
                 async for chunk in request.content.iter_any():
                     body += chunk
                     if len(body) > MAX_BODY:
-                        break
+                        return too_large
         except TimeoutError:
-            raise _BadBodyError(HTTPStatus.REQUEST_TIMEOUT, "the request took too long") from None
+            return text("the request took too long\n", HTTPStatus.REQUEST_TIMEOUT)
         except (web.RequestPayloadError, ConnectionError):
-            raise _BadBodyError(HTTPStatus.BAD_REQUEST, "the body cannot be read") from None
-        if len(body) > MAX_BODY:
-            raise _BadBodyError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body has more than {MAX_BODY} bytes")
+            return text("the body cannot be read\n", HTTPStatus.BAD_REQUEST)
         return bytes(body)
 
     async def _discover(self, ark: Ark) -> Discovery:
@@ -366,11 +365,10 @@ class HttpServer:
 
     def _log(self, client: str, method: str, target: str, status: int, seconds: float, number: str) -> None:
         """A line of the access log; in JSON also as members."""
-        shown, took = _shown(target), round(seconds, 6)
-        members = {"client": client, "method": method, "target": shown, "status": status, "seconds": took, "id": number}
-        access_log.info(
-            '%s "%s %s" %d %.6f %s', client, method, shown, status, took, number, extra={"members": members}
-        )
+        shown = {"client": client, "method": method, "target": _shown(target), "status": status}
+        members = {**shown, "seconds": round(seconds, 6), "id": number}
+        line = '%(client)s "%(method)s %(target)s" %(status)d %(seconds).6f %(id)s'
+        access_log.info(line, members, extra={"members": members})
 
 
 class Connection(web.RequestHandler):
@@ -416,14 +414,6 @@ class Connection(web.RequestHandler):
 
     def log_exception(self, *args: Any, **kw: Any) -> None:
         log.error("internal error", exc_info=kw.get("exc_info", True))
-
-
-class _BadBodyError(Exception):
-    """The body of a request is not accepted."""
-
-    def __init__(self, status: HTTPStatus, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
 
 
 def _shut_down(sock: socket.socket) -> None:
