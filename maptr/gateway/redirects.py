@@ -11,7 +11,7 @@ import io
 import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -40,7 +40,7 @@ class RedirectFile:
         self._allow_private = allow_private
         self._clock = clock
         self._look_at = self._read_at = clock()
-        self._stamp = self._look()
+        self._stamp = status_of(path)
         self.rules = read(path, allow_private=allow_private)
 
     def refresh(self) -> Mapping[Ark, Redirect]:
@@ -49,7 +49,7 @@ class RedirectFile:
         if now < self._look_at:
             return self.rules
         self._look_at = now + LOOK_EVERY
-        found = self._look()
+        found = status_of(self.path)
         if found != self._stamp or (self.trouble and now >= self._read_at):
             self._stamp, self._read_at = found, now + READ_AGAIN
             try:
@@ -62,11 +62,12 @@ class RedirectFile:
                 self.trouble = str(error)
         return self.rules
 
-    def _look(self) -> tuple[int, ...]:
-        try:
-            return stamp(self.path)
-        except OSError:
-            return ()
+
+def status_of(path: Path) -> tuple[int, ...]:
+    """Return what differs when a file is replaced or changed; () without the file."""
+    with suppress(OSError):
+        return stamp(path)
+    return ()
 
 
 def read(path: Path, *, allow_private: bool = False) -> dict[Ark, Redirect]:

@@ -61,8 +61,9 @@ def answer(request: Request, ark: Ark, found: Discovery, site: Site, wants: str 
     if wants_list(request, wants):
         return authorities(request, ark, [one.url(ark, scheme=found.scheme) for one in ranked], site, headers, found)
     host = request.headers.get("host", "")
-    if ark.inflection and site.metadata and not site.is_own(target := metadata_url(ark, site), host):
-        return redirect(request, ark, target, None, headers)
+    described_at = site.metadata.replace("${pid}", _path(ark)).replace("${inflection}", ark.tail)
+    if ark.inflection and described_at and not site.is_own(described_at, host):
+        return redirect(request, ark, described_at, None, headers)
     for best in ranked:
         target = best.url(ark, scheme=found.scheme)
         if site.is_own(target, host):
@@ -75,11 +76,6 @@ def answer(request: Request, ark: Ark, found: Discovery, site: Site, wants: str 
 
 def wants_list(request: Request, wants: str) -> bool:
     return wants == "list" or request.names(LINKSET)
-
-
-def metadata_url(ark: Ark, site: Site) -> str:
-    """Return where the configured target for descriptions sends an ARK."""
-    return site.metadata.replace("${pid}", _path(ark)).replace("${inflection}", ark.tail)
 
 
 def single(request: Request, ark: Ark, rule: Redirect, site: Site, wants: str = "") -> Response:

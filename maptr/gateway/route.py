@@ -54,18 +54,18 @@ def route(
         raw_target = "/" + _ORIGIN.sub("", raw_target, count=1).removeprefix("/")
     request = Request(method, raw_target, headers, body, now, client)
     answer = _route(request, site)
+    if method not in ("GET", "HEAD"):
+        return answer
     if isinstance(answer, Lookup):
         respond = answer.respond
-        return answer._replace(respond=lambda found: _readable(respond(found), request))
+        return answer._replace(respond=lambda found: _readable(respond(found)))
     if isinstance(answer, Lines):
-        return answer._replace(response=_readable(answer.response, request))
-    return _readable(answer, request)
+        return answer._replace(response=_readable(answer.response))
+    return _readable(answer)
 
 
-def _readable(response: Response, request: Request) -> Response:
-    if request.method not in ("GET", "HEAD"):
-        return response
-    return Response(response.status, response.headers + _CORS, response.body)
+def _readable(response: Response) -> Response:
+    return response._replace(headers=response.headers + _CORS)
 
 
 def _route(request: Request, site: Site) -> Answer:

@@ -8,13 +8,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 
 from maptr.config import ZoneConfig
-from maptr.files import stamp
+from maptr.gateway.redirects import status_of
 from maptr.protocol.names import Labels, to_text
 from maptr.server import publisher
 from maptr.server.state import Served
@@ -55,7 +53,7 @@ class ZoneFiles:
             if not self._zones:
                 self.snapshot, self._served = None, Served(MappingProxyType({}))
             for zone in self._zones:
-                if (now := _stamp(zone.file)) != self._stamps.get(zone.name):
+                if (now := status_of(zone.file)) != self._stamps.get(zone.name):
                     self._stamps[zone.name] = now
                     self._read(zone)
             return self.snapshot
@@ -73,9 +71,3 @@ def _published(zone: ZoneConfig) -> ZoneConfig:
     """Return the same zone, with the file in which a server publishes it."""
     file = signed_path(zone.state, zone.name) if zone.keys is not None and zone.state is not None else zone.file
     return replace(zone, file=file, keys=None, table=None, state=None)
-
-
-def _stamp(path: Path) -> tuple[int, ...]:
-    with suppress(OSError):
-        return stamp(path)
-    return ()

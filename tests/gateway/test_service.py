@@ -330,22 +330,6 @@ class Load:
             self.faults.append(repr(error))
 
 
-def test_reloads_lose_no_request(site: Site) -> None:
-    site.configure()
-    port = site.start()
-    with Load(port) as load:
-        for number in range(10):
-            if number % 2:
-                write(site.config, "bad")
-                site.reload("not reloaded")
-            else:
-                site.configure()
-                site.reload()
-        before = load.answered
-        until(lambda: load.answered > before + 50 or load.faults, "more")
-    assert load.faults == []
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_under_load_loses_no_request(site: Site, number: int) -> None:
     site.configure()
