@@ -57,7 +57,7 @@ def respond(
         return pages.description(request, ark, entry, erc, site, headers)
     if kind == JSON:
         return as_json(to_dict(ark, entry, erc), HTTPStatus.OK, headers)
-    note = "" if _is_record(ark, entry) else f"# This describes {_what(entry)}, not {ark}.\n"
+    note = "" if str(ark) == f"ark:{entry.key}" else f"# This describes {_what(entry)}, not {ark}.\n"
     return text(f"{to_anvl(erc)}{note}", HTTPStatus.OK, headers)
 
 
@@ -98,11 +98,6 @@ def _places(found: Discovery | None) -> list[str]:
 
 def _what(entry: Entry) -> str:
     return f"shoulder ark:{entry.key}" if entry.shoulder else f"NAAN {entry.naan}"
-
-
-def _is_record(ark: Ark, entry: Entry) -> bool:
-    """Return whether the ARK is the NAAN or the shoulder of the record itself."""
-    return str(ark) == f"ark:{entry.key}"
 
 
 def _known(value: str | None) -> str:

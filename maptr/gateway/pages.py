@@ -228,6 +228,7 @@ def home(
 def _result(request: Request, site: Site, ark: Ark, answer: Response, found: Discovery | None) -> dict[str, Any]:
     target = answer.header("Location")
     text = f"{ark.in_url if ark.name else ark}{ark.tail}"
+    urls = [] if found is None else [candidate.url(ark, scheme=found.scheme) for candidate in found]
     if target:
         title = "goes to"
     elif answer.status == HTTPStatus.OK:
@@ -248,16 +249,12 @@ def _result(request: Request, site: Site, ark: Ark, answer: Response, found: Dis
         "kept": int("".join(re.findall(r"max-age=(\d+)", answer.header("Cache-Control"))) or 0),
         "text": text,
         "is_long": len(text) > MAX_LINK,
-        "others": _part([where for where in _urls(found, ark) if where != target], _url_weight, room=STEPS_ROOM),
+        "others": _part([where for where in urls if where != target], _url_weight, room=STEPS_ROOM),
         **_walk(ark, found, target),
         "entry": site.entry(ark),
         "age": None if found is None else found.age(request.now),
         "is_single": site.redirects.get(ark) is not None,
     }
-
-
-def _urls(found: Discovery | None, ark: Ark) -> list[str]:
-    return [] if found is None else [candidate.url(ark, scheme=found.scheme) for candidate in found]
 
 
 def _headline(site: Site) -> Headline:
@@ -324,7 +321,7 @@ def _drift(request: Request, site: Site) -> Response:
         verdict=verdict,
         listed=listed,
         shown=len(shown),
-        silent=_silent(site.liveness.values()),
+        silent=[one for one in site.liveness.values() if one.failures],
         **_overview(report, site.table),
     )
 
@@ -368,10 +365,6 @@ def _naan(request: Request, site: Site) -> Response | None:
 def _liveness(nma: Nma, site: Site) -> Liveness | None:
     place = place_in(example_url(nma.target))
     return site.liveness.get(place) if place is not None else None
-
-
-def _silent(known: Iterable[Liveness]) -> list[Liveness]:
-    return [one for one in known if one.failures]
 
 
 def _policy(entry: Entry) -> list[tuple[str, str]]:

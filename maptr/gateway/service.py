@@ -216,7 +216,9 @@ class Service:
         if reread is None:
             return
         try:
-            config, redirects, tls = await in_thread(lambda: self._read(reread()))
+            config = await in_thread(reread)
+            redirects = await in_thread(lambda: self._read_redirects(config.gateway))
+            tls = await in_thread(lambda: _tls(config))
         except (ConfigError, OSError) as error:
             log.error("not reloaded: %s", reason_of(error))
             self._metrics.reloads.labels("refused").inc()
@@ -231,10 +233,6 @@ class Service:
         await self._refresh()
         self._metrics.reloads.labels("done").inc()
         log.info("reloaded")
-
-    def _read(self, config: Config) -> tuple[Config, RedirectFile | None, ssl.SSLContext | None]:
-        """Read the files of a configuration. Raises ConfigError."""
-        return config, self._read_redirects(config.gateway), _tls(config)
 
     def _site_of(self, config: Config) -> None:
         settings, serve = config.gateway, config.serve
