@@ -42,8 +42,10 @@ class LookupResult:
     base: int = 0  # number of labels of the zone's origin or the delegation
 
     def prove(self, proof: list[RRset]) -> None:
-        """Add the records of a denial, each once: the denials for a chain of aliases may share records."""
-        self.authority += [rrset for rrset in proof if not any(rrset is other for other in self.authority)]
+        """Add the records of a denial, each once: proofs may share records."""
+        for rrset in proof:
+            if not any(rrset is other for other in self.authority):
+                self.authority.append(rrset)
 
 
 def find_zone(snapshot: Snapshot, name: Labels, rdtype: int) -> ZoneView | None:

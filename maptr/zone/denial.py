@@ -53,7 +53,7 @@ class NsecChain:
 
     def name_error(self, name: bytes, encloser: bytes) -> list[RRset]:
         """Prove that neither the name exists nor a wildcard that would match it."""
-        return _each_once(self._cover(name), self._cover(WILDCARD + encloser))
+        return [self._cover(name), self._cover(WILDCARD + encloser)]
 
     def no_data(self, name: bytes) -> list[RRset]:
         """Prove that the name does not have the type. For a delegation, the type is DS."""
@@ -66,7 +66,7 @@ class NsecChain:
 
     def wildcard_no_data(self, name: bytes, encloser: bytes) -> list[RRset]:
         """Prove that no name is closer than the wildcard, and that the wildcard does not have the type."""
-        return _each_once(self._cover(WILDCARD + encloser), self._cover(name))
+        return [self._cover(WILDCARD + encloser), self._cover(name)]
 
     def gap(self, encloser: bytes, *, apex: bool) -> Callable[[bytes], int] | None:
         """Return a function from a name directly below ``encloser`` that does not exist to the number of its gap.
@@ -98,20 +98,20 @@ class Nsec3Chain:
 
     def name_error(self, name: bytes, encloser: bytes) -> list[RRset]:
         provable, records = self._closest(name, encloser)
-        return _each_once(*records, self._cover(WILDCARD + provable))
+        return [*records, self._cover(WILDCARD + provable)]
 
     def no_data(self, name: bytes) -> list[RRset]:
         match = self._match(name)
         if match is not None:
             return [match]
         # Opt-out (RFC 5155 7.2.4, 7.2.7): an insecure delegation, or an empty non-terminal above insecure delegations.
-        return _each_once(*self._closest(name, parent(name))[1])
+        return self._closest(name, parent(name))[1]
 
     def wildcard(self, name: bytes, encloser: bytes) -> list[RRset]:
         return [self._cover(next_closer(name, encloser))]
 
     def wildcard_no_data(self, name: bytes, encloser: bytes) -> list[RRset]:
-        return _each_once(*self._closest(name, encloser)[1], self._cover(WILDCARD + encloser))
+        return [*self._closest(name, encloser)[1], self._cover(WILDCARD + encloser)]
 
     def gap(self, encloser: bytes, *, apex: bool) -> Callable[[bytes], int] | None:
         # Names below any encloser may lie in any gap. Only the apex has numbered gaps, to bound their number.
@@ -190,7 +190,3 @@ def _hash_of(label: bytes, origin: Labels) -> bytes:
     if len(digest) != HASH_SIZE:
         raise ZoneError(f"{to_text((label, *origin))} has an NSEC3 record, and its first label is not a hash")
     return digest
-
-
-def _each_once(*rrsets: RRset) -> list[RRset]:
-    return [*{id(rrset): rrset for rrset in rrsets}.values()]

@@ -17,8 +17,7 @@ from maptr.config.model import RrlConfig
 from maptr.protocol.cookies import CookieSettings
 from maptr.server.counters import Counters
 from maptr.server.responder import Responder, ServerState
-from maptr.transfer.acl import Secondaries
-from maptr.transfer.session import Access, Catalog
+from maptr.transfer.session import Access
 from maptr.zone.snapshot import Snapshot
 from scripts.benchmark.loads import ark_zone
 from scripts.benchmark.odd import DO, ERRORS, ODD, QUESTIONS, ask, opt, option, tsig
@@ -38,16 +37,10 @@ CONTEXTS = CONTEXT, Context(identity=IDENTITIES, cookies=CookieSettings(SECRETS)
 ORDINARY = ("types", "DS of the origin", "DO", "random sizes")
 
 
-def whole(
-    query: bytes,
-    snapshot: Snapshot,
-    context: Context,
-    access: Access = Access(),  # noqa: B008
-    transport: Transport = Transport.UDP,
-) -> list[bytes]:
+def whole(query: bytes, snapshot: Snapshot, context: Context, transport: Transport = Transport.UDP) -> list[bytes]:
     """Return all messages of the response from ``exchange``, which handles TSIG and transfers."""
 
-    return [*answered(query, snapshot, access, now=int(NOW), context=context, transport=transport, client=CLIENT)]
+    return [*answered(query, snapshot, Access(), now=int(NOW), context=context, transport=transport, client=CLIENT)]
 
 
 class PathsCompared:
@@ -142,15 +135,6 @@ def test_tsig_is_checked_before_other_errors() -> None:
     query = b"\0\1\1\0\0\2\0\0\0\0\0\1" + ask((b"x",))[12:] * 2 + tsig(random.Random(0), b"a-key")
     PathsCompared(ZONE, CONTEXT).check(query)
     assert whole(query, ZONE, CONTEXT)[0][10:12] == b"\0\1"  # the TSIG record with the error
-
-
-def test_a_catalog_without_secondaries_changes_no_response() -> None:
-    """With a catalog, every query takes the path that handles TSIG and transfers."""
-    view = next(iter(snapshot_of(("@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS invalid.\n", "catalog.test.")).zones.values()))
-    access = Access(catalog=Catalog(view, Secondaries()))
-    rng = random.Random(0)
-    for query in [make(rng) for make in ODD.values()]:
-        assert whole(query, ZONE, CONTEXT) == whole(query, ZONE, CONTEXT, access)
 
 
 @given(st.sampled_from([*QUESTIONS]), st.binary(max_size=14), st.randoms(use_true_random=False))
