@@ -21,10 +21,8 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
-from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import quote
 
 from maptr.discovery import SECURITY, Outcome
 from maptr.errors import ConfigError
@@ -41,18 +39,15 @@ USELESS_AFTER = 259_200.0  # seconds past expiration; RFC 8767 section 5: stale 
 
 PAGE = 4096
 BUSY_MS = 20  # to wait for another process's write; then the caller does without
-OPENING = 1.0  # seconds that the first opening waits for other processes that open the file or make its tables
-OPENING_AGAIN = 0.2  # seconds for later ones, of a file that was busy for all of that time
+OPENING = 1.0  # seconds that opening waits for other processes that open the file or make its tables
 OPENING_STEP = 0.02  # seconds between tries, at most
-FIRST_PAUSE = 1.0  # seconds until a file that was busy is opened again; doubled each time
-LONGEST_PAUSE = 60.0
+PAUSE = 30.0  # seconds until a file that was busy for all of that time is opened again
 REPORT_EVERY = 60.0  # seconds in which the same trouble is logged once
 
 NOT_OURS = "holds something other than a maptr cache: left alone"
 
 _CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_FORMAT}
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
-_MAGIC = b"SQLite format 3\0"  # https://sqlite.org/fileformat.html 1.3
 _COLUMNS = (
     "SELECT t.name, c.name FROM sqlite_master AS t, pragma_table_info(t.name) AS c"
     " WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%'"
@@ -134,18 +129,19 @@ class Disk:
         if os.path.isdir(path):  # noqa: PTH112 - False if permissions are missing
             raise ConfigError("is a directory", filename=str(self.path))
         self._own = own
-        self._known: tuple[int, int] | None = None if own else _check(self.path)
+        self._known: tuple[int, int] | None = None  # the file that was last opened
         self._max_pages = max(16, max_bytes // PAGE)
         self._lock = threading.RLock()  # reentrant, because a thread may fork in a signal handler
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
         self.wall = wall
         self._clock = clock
-        self._pause = 0.0
         self._open_at = float("-inf")
         self._reported: dict[str, float] = {}
         self._writes = 0
         _forks.add(self)
+        if not own:
+            self._check()
 
     def __repr__(self) -> str:
         return f"<disk {str(self.path)!r}>"
@@ -237,10 +233,10 @@ class Disk:
     def _recover(self, error: sqlite3.Error, attempt: int) -> bool:
         """Handle an error. True if the operation is worth another try."""
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if attempt == 1 and code in _CORRUPT and not isinstance(error, _NotOursError):
+        if attempt == 1 and code in _CORRUPT:
             if self._own or (self._known is not None and self._known == _identify(self.path)):
                 return self._set_aside(str(error))
-            error = _NotOursError(NOT_OURS)
+            error = sqlite3.DatabaseError(NOT_OURS)
         if attempt == 1 and code == sqlite3.SQLITE_FULL and self._make_room():
             return True
         if code not in _BUSY:
@@ -250,9 +246,36 @@ class Disk:
             self._close()
         elif self._connection is None:  # another process holds the file for longer than it takes to make the tables
             self._report(str(error))
-            self._pause = min(LONGEST_PAUSE, 2 * self._pause or FIRST_PAUSE)
-            self._open_at = self._clock() + self._pause
+            self._open_at = self._clock() + PAUSE
         return False
+
+    def _check(self) -> None:
+        """Raise ConfigError if the path cannot be used, or if there is a file that is not a cache."""
+        folder, reason = self.path.parent, ""
+        try:
+            status = self.path.stat()
+            if not stat.S_ISREG(status.st_mode):
+                reason = "is not a regular file"
+            elif status.st_size == 1:  # SQLite takes it for an empty file
+                reason = NOT_OURS
+            else:
+                with self._lock:
+                    self._open()
+        except FileNotFoundError:
+            if not folder.is_dir():
+                reason = f"there is no folder {folder}"
+            elif not os.access(folder, os.W_OK | os.X_OK):
+                reason = f"no file can be made in {folder}"
+        except sqlite3.NotSupportedError:
+            pass  # the file of another release; each use of it says so
+        except sqlite3.OperationalError as error:
+            reason = "" if error.sqlite_errorcode & 0xFF in _BUSY else str(error)
+        except sqlite3.Error as error:
+            reason = NOT_OURS if str(error) == NOT_OURS else f"{NOT_OURS} ({error})"
+        except OSError as error:
+            reason = error.strerror or str(error)
+        if reason:
+            raise ConfigError(reason, filename=str(self.path))
 
     def _make_room(self) -> bool:
         """Delete the quarter of the answers that expires first. False if the disk is full, not the file."""
@@ -274,11 +297,10 @@ class Disk:
             if self._identity == _identify(self.path):
                 return self._connection
             self._close()
-        patience = OPENING_AGAIN if self._pause else OPENING
-        give_up = time.monotonic() + patience  # SQLite's own waiting uses the real clock too
+        give_up = time.monotonic() + OPENING  # SQLite's own waiting uses the real clock too
         while True:
             try:
-                connection = self._connect(patience)
+                connection = self._connect()
                 break
             except sqlite3.OperationalError as error:
                 # SQLite does not wait for the lock that turns WAL on, because two processes would wait for each other.
@@ -287,15 +309,14 @@ class Disk:
             time.sleep(OPENING_STEP * random.random())
         self._connection = connection
         self._known = self._identity = _identify(self.path)
-        self._pause = 0.0
         return connection
 
-    def _connect(self, patience: float) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=patience, isolation_level=None, check_same_thread=False)
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=OPENING, isolation_level=None, check_same_thread=False)
         try:
             version = _version(connection)
             if version not in (0, VERSION):
-                raise _NotOursError(f"schema version {version}, this release has {VERSION}: left alone")
+                raise sqlite3.NotSupportedError(f"schema version {version}, this release has {VERSION}: left alone")
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute(f"PRAGMA max_page_count = {self._max_pages}")
@@ -350,12 +371,8 @@ class Disk:
                 log.warning("%s: not closed cleanly: %s", self.path, error)
 
 
-class _NotOursError(sqlite3.DatabaseError):
-    """The file belongs to another release or another program."""
-
-
 def _version(connection: sqlite3.Connection) -> int:
-    """Return the version of the schema, 0 for a database without tables. Raises _NotOursError if it is not a cache."""
+    """Return the version of the schema, 0 for a database without tables. Raises DatabaseError if it is not a cache."""
     tables: dict[str, set[str]] = {}
     connection.execute("BEGIN")  # another process may be making the tables
     try:
@@ -366,7 +383,7 @@ def _version(connection: sqlite3.Connection) -> int:
         connection.execute("ROLLBACK")
     ours = any(_OURS[name] <= columns for name, columns in tables.items() if name in _OURS)
     if ours is not bool(version) or bool(tables) is not bool(version):
-        raise _NotOursError(NOT_OURS)
+        raise sqlite3.DatabaseError(NOT_OURS)
     return version
 
 
@@ -377,56 +394,6 @@ def _identify(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
-
-
-def _check(path: Path) -> tuple[int, int] | None:
-    """Return the identity of a cache file, unchanged; None if there is no file yet. Raises ConfigError."""
-
-    def refused(reason: str) -> ConfigError:
-        return ConfigError(reason, filename=str(path))
-
-    try:
-        try:
-            mode = path.stat().st_mode
-        except FileNotFoundError:
-            if not path.parent.is_dir():
-                raise refused(f"there is no folder {path.parent}") from None
-            if not os.access(path.parent, os.W_OK | os.X_OK):
-                raise refused(f"no file can be made in {path.parent}") from None
-            return None
-        if not stat.S_ISREG(mode):
-            raise refused("is not a regular file")
-        with path.open("r+b") as file:
-            head = file.read(len(_MAGIC))
-        if not head:
-            return None
-        if head != _MAGIC:
-            raise refused(NOT_OURS)
-        return _identify(path) if _read_version(path) else None
-    except _NotOursError as error:
-        raise refused(str(error)) from None
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & 0xFF in _BUSY:
-            return None  # it is checked again when it is opened
-        raise refused(str(error)) from None
-    except sqlite3.Error as error:
-        raise refused(f"{NOT_OURS} ({error})") from None
-    except OSError as error:
-        raise refused(error.strerror or str(error)) from None
-
-
-def _read_version(path: Path) -> int:
-    """``_version`` of a file that may belong to another program, without a change to it."""
-    uri = f"file:{quote(os.fspath(path))}"
-    with _forks.lock:
-        try:
-            with closing(sqlite3.connect(f"{uri}?immutable=1", uri=True)) as connection:
-                return _version(connection)  # no journal is rolled back, and none is made
-        except _NotOursError:
-            raise
-        except sqlite3.Error:  # another process may be writing, and an immutable connection takes no lock
-            with closing(sqlite3.connect(f"{uri}?mode=ro", uri=True, timeout=OPENING)) as connection:
-                return _version(connection)
 
 
 def _pack(records: Iterable[Naptr]) -> bytes:

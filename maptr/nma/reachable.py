@@ -71,10 +71,12 @@ class Reachable:
     ) -> None:
         if isinstance(schemes, str) or not set(schemes) <= {"https", "http"}:
             raise ConfigError(f"{schemes!r} are not schemes among https and http", key="schemes")
+        self._schemes, self._seconds = schemes, checked(seconds, "seconds")
+        self._probe = probe or can_connect(allow_private=allow_private)
         self._suspects = suspects or (lambda where: False)
-        self._known = KnownServers(
-            probe or can_connect(allow_private=allow_private), schemes=schemes, seconds=checked(seconds, "seconds")
-        )
+        self._clock = time.monotonic
+        self._known: dict[str, tuple[bool, float]] = {}  # the oldest first
+        self._lock = threading.Lock()
 
     def __call__(self, discovery: Discovery) -> Candidate:
         in_turn = sorted(discovery, key=lambda one: self._suspects(_place(one, discovery)))
@@ -82,11 +84,40 @@ class Reachable:
 
     def first(self, candidates: Iterable[Candidate], discovery: Discovery) -> Candidate | None:
         """Return the first of these candidates of the discovery that answers, with the scheme that it answers to."""
-        return self._known.first(candidates, discovery)
+        deadline = self._clock() + ALL_SECONDS
+        for candidate in candidates:
+            fixed = candidate.target or candidate.scheme or candidate.port == 80
+            for scheme in ("",) if fixed else self._schemes:
+                tried = candidate._replace(scheme=scheme or candidate.scheme)
+                if self._answers(_place(tried, discovery), deadline):
+                    return tried
+        return None
 
     def failed(self, candidate: Candidate, discovery: Discovery) -> None:
         """Report that a candidate did not answer the caller: it is skipped for a while."""
-        self._known.failed(candidate, discovery)
+        self._remember(_place(candidate, discovery), False)
+
+    def _answers(self, where: url.Url, deadline: float) -> bool:
+        now = self._clock()
+        with self._lock:
+            known, until = self._known.get(where.place, (False, 0.0))
+        if until > now:
+            return known
+        if now >= deadline:
+            return False
+        with suppress(NmaError):
+            self._probe(where, min(self._seconds, deadline - now))
+            return self._remember(where, True)
+        return self._remember(where, False)
+
+    def _remember(self, where: url.Url, answered: bool) -> bool:
+        until = self._clock() + (REMEMBER if answered else REMEMBER_FAILURE)
+        with self._lock:
+            self._known.pop(where.place, None)
+            self._known[where.place] = answered, until
+            if len(self._known) > MAX_REMEMBERED:
+                del self._known[next(iter(self._known))]
+        return answered
 
 
 class Own(Reachable):
@@ -123,57 +154,6 @@ class Own(Reachable):
         found = [one for one in discovery if (one.host.lower(), one.port) == place]
         others = [] if found or self._found_only else [received]
         return self.first(found or others, discovery) or discovery[0]
-
-
-class KnownServers:
-    """The search of Reachable, with its memory of which servers answered a ``probe``."""
-
-    def __init__(
-        self,
-        probe: ProbeFunction,
-        *,
-        schemes: tuple[str, ...],
-        seconds: float = SECONDS,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._probe, self._schemes, self._seconds, self._clock = probe, schemes, seconds, clock
-        self._known: dict[str, tuple[bool, float]] = {}  # the oldest first
-        self._lock = threading.Lock()
-
-    def first(self, candidates: Iterable[Candidate], discovery: Discovery) -> Candidate | None:
-        deadline = self._clock() + ALL_SECONDS
-        for candidate in candidates:
-            fixed = candidate.target or candidate.scheme or candidate.port == 80
-            for scheme in ("",) if fixed else self._schemes:
-                tried = candidate._replace(scheme=scheme or candidate.scheme)
-                if self._answers(_place(tried, discovery), deadline):
-                    return tried
-        return None
-
-    def failed(self, candidate: Candidate, discovery: Discovery) -> None:
-        self._remember(_place(candidate, discovery), False)
-
-    def _answers(self, where: url.Url, deadline: float) -> bool:
-        now = self._clock()
-        with self._lock:
-            known, until = self._known.get(where.place, (False, 0.0))
-        if until > now:
-            return known
-        if now >= deadline:
-            return False
-        with suppress(NmaError):
-            self._probe(where, min(self._seconds, deadline - now))
-            return self._remember(where, True)
-        return self._remember(where, False)
-
-    def _remember(self, where: url.Url, answered: bool) -> bool:
-        until = self._clock() + (REMEMBER if answered else REMEMBER_FAILURE)
-        with self._lock:
-            self._known.pop(where.place, None)
-            self._known[where.place] = answered, until
-            if len(self._known) > MAX_REMEMBERED:
-                del self._known[next(iter(self._known))]
-        return answered
 
 
 def _place(candidate: Candidate, discovery: Discovery) -> url.Url:

@@ -142,32 +142,6 @@ sys.exit(code)
     run_program(program)
 
 
-def test_a_child_can_use_the_cache_whenever_its_parent_forked() -> None:
-    """A thread of the parent uses the cache all the time, and so may hold any of its locks at the fork."""
-    run_program("""
-import os, signal, threading
-from tests.support.caching import *
-rig = Rig({f"{n}.ark.arpa.": dns_answer(host("h.example.")) for n in range(10000, 99999)}, size=10)
-done = threading.Event()
-def use():
-    for n in range(10000, 90000):
-        if done.is_set():
-            return
-        rig.cache.discover(f"ark:{n}/x")
-thread = threading.Thread(target=use)
-thread.start()
-for number in range(90000, 90060):
-    child = os.fork()
-    if not child:
-        signal.alarm(20)  # ends a child that hangs
-        os._exit(0 if rig.cache.discover(f"ark:{number}/x") else 1)
-    assert os.waitpid(child, 0)[1] == 0, number
-assert thread.is_alive(), "the thread was busy until the last fork"
-done.set()
-thread.join()
-""")
-
-
 def test_a_fork_lock_excludes_other_threads_of_the_same_process() -> None:
     lock = ForkLock()
     with ThreadPoolExecutor(1) as pool:

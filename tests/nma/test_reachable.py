@@ -15,10 +15,9 @@ from maptr import url
 from maptr.ark import Ark
 from maptr.cache.probe_log import ProbeResult
 from maptr.choose import CHOOSERS, first
-from maptr.discovery import Candidate, Discovery
 from maptr.errors import NmaError
 from maptr.nma.describe import describe
-from maptr.nma.reachable import KnownServers, Own, Prober, Reachable, named
+from maptr.nma.reachable import Own, Prober, Reachable, named
 from tests.support.authority import discovery_at, erc
 from tests.support.caching import ARK, Clock, Rig, dns_answer, host
 from tests.support.certificates import write_certificate
@@ -41,13 +40,10 @@ class Web:
             raise NmaError("no answer")
 
 
-def test_reachable_takes_what_answers_and_remembers() -> None:
+def test_reachable_takes_what_answers_and_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
     web, clock = Web("http://b.example"), Clock(0.0)
-    known = KnownServers(web, schemes=("https", "http"), clock=clock)
-
-    def chooser(discovery: Discovery) -> Candidate:
-        return known.first(discovery, discovery) or discovery[0]
-
+    chooser = Reachable(probe=web)
+    monkeypatch.setattr(chooser, "_clock", clock)
     found = discovery_at("http://a.example/", "http://b.example/")
     chosen = found.preferring(chooser)
     assert chosen.url() == "http://b.example/ark:12345/x1"
@@ -58,7 +54,7 @@ def test_reachable_takes_what_answers_and_remembers() -> None:
     web.alive.add("http://a.example")
     clock.now = 61.0  # a failure is remembered for a minute
     assert found.preferring(chooser)[0].host == "a.example"
-    known.failed(chooser(found), found)
+    chooser.failed(chooser(found), found)
     assert found.preferring(chooser)[0].host == "b.example"
     web.alive.clear()
     clock.now = 1000.0
