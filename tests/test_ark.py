@@ -106,15 +106,6 @@ def test_shared_naans_have_their_meaning() -> None:
     assert Ark.parse("ark:13030/tf5").shared is None
 
 
-@pytest.mark.parametrize(
-    ("tail", "inflection", "query"),
-    [("", None, None), ("?", "?", None), ("??", "??", None), ("?info", "?info", None), ("?a=1", None, "a=1")],
-)
-def test_a_tail_is_an_inflection_or_a_query_string(tail: str, inflection: str | None, query: str | None) -> None:
-    ark = Ark.parse(f"ark:12345/x1{tail}")
-    assert (ark.inflection, ark.query) == (inflection, query)
-
-
 def test_a_name_of_one_character_has_no_check_character() -> None:
     right = check_character("13030/x")
     assert Ark.parse(f"ark:13030/x{right}").check()

