@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import dns.zone
 import pytest
 
 from maptr.config import Config, ServeConfig, ZoneConfig
-from maptr.dnssec.keys import Algorithm, KeyState, Role, ZoneKey, add_key, ds_rdata, remove_key, set_state
+from maptr.dnssec.keys import Algorithm, KeyState, Role, ZoneKey, add_key, ds_rdata, read_keys, remove_key, set_state
 from maptr.protocol.address import Address
 from maptr.protocol.names import parse
 from maptr.protocol.numbers import DS
@@ -22,7 +24,7 @@ from maptr.zone.text import rdata_text
 from tests.interop.test_signing import ORIGIN, SECURE, TEXT, check_verified, questions
 from tests.support.peers import HOST, Maptr, Peer, Unbound
 from tests.support.running import answering
-from tests.support.secondaries import KnotSecondary, NsdSecondary, primary_of, serial_at
+from tests.support.secondaries import KnotSecondary, NsdSecondary, contents, primary_of, serial_at
 
 pytest.importorskip("cryptography", reason="signing needs maptr[dnssec]")
 
@@ -120,3 +122,33 @@ def test_signatures_are_renewed_before_they_expire_and_unbound_accepts_them(tmp_
         assert serial_at(server) == 3
         with unbound_at(server, key, at_the_end) as unbound:
             assert questions(unbound) == SECURE
+
+
+def test_the_serial_never_decreases_after_a_kill(tmp_path: Path) -> None:
+    """A key is added or removed and the server is killed soon after, at any point of its work."""
+    keys = tmp_path / "keys"
+    add_key(keys, Role.CSK, Algorithm.ED25519, KeyState.ACTIVE)
+    (tmp_path / "ark.arpa.zone").write_text(TEXT + "".join(f"n{number} A 192.0.2.1\n" for number in range(60)))
+    config = tmp_path / "maptr.toml"
+    config.write_text(
+        f'[serve]\nstate = "state"\n[[zone]]\nname = "{ORIGIN}"\nfile = "ark.arpa.zone"\nkeys = "keys"\n'
+        'transfer = ["127.0.0.1"]\n'
+    )
+    seen: dict[int, dns.zone.Zone] = {}
+    last = 0
+    for number in range(4):
+        with Maptr({ORIGIN: tmp_path / "ark.arpa.zone"}, f"--config={config}") as server:
+            zone = contents(server)
+            serial = int(zone.get_soa().serial)
+            assert serial >= last
+            assert seen.setdefault(serial, zone) == zone, "a serial that was seen has another content"
+            zone.verify_digest()
+            last = serial
+            if number % 2:
+                remove_key(keys, next(file.key.tag for file in read_keys(keys) if file.key.state is KeyState.PUBLISHED))
+            else:
+                add_key(keys, Role.CSK, Algorithm.ED25519, KeyState.PUBLISHED)
+            server.hang_up()
+            time.sleep(0.05 * number)
+            server.stop(signal.SIGKILL)
+    assert last > 1

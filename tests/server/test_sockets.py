@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import resource
 import shlex
@@ -103,6 +104,44 @@ def test_listening_on_a_link_local_address(network: Network) -> None:
     server = Namespaced(network, "--listen", "[fe80::1%va]:0").launch()
     network.stack.callback(server.stop)
     network.run(sys.executable, "-c", ASK, server.wait_for(r":(\d+) \(udp, tcp\)")[1])
+
+
+# Queries of a client, mixed with forged ones from port 0 and from the server's own address; then a forged response.
+FORGE = """
+import socket, struct, sys
+import dns.message
+port = int(sys.argv[1])
+query = dns.message.make_query("12345.ark.arpa", "NAPTR").to_wire()
+local = socket.inet_aton("127.0.0.1")
+raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+client.connect(("127.0.0.1", port))
+client.settimeout(20)
+def send(source, octets):
+    size = 8 + len(octets)
+    head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + size, 0, 0, 64, 17, 0, local, local)
+    raw.sendto(head + struct.pack("!4H", source, port, size, 0) + octets, ("127.0.0.1", 0))
+for _ in range(50):
+    for octets in (query, query[:13], b"", bytes(2000)):
+        send(0, octets)
+        send(port, octets)
+    client.send(query)
+    assert len(client.recv(4096)) > 200
+client.send(query[:2] + b"\\x80\\0" + query[4:])
+client.send(query)
+client.recv(4096)
+"""
+
+
+def test_forged_queries_do_not_start_a_loop(network: Network, tmp_path: Path) -> None:
+    control = str(tmp_path / "control")
+    server = Namespaced(network, "--listen", "127.0.0.1:0", "--control", control).launch()
+    network.stack.callback(server.stop)
+    network.run(sys.executable, "-c", FORGE, server.wait_for(r":(\d+) \(udp, tcp\)")[1])
+    status = json.loads(network.run(sys.executable, "-m", "maptr", "status", "--json", "--control", control))
+    # Three of four queries from the server's own address are answered; these responses get no response.
+    assert status["queries"]["udp"] == {"NOERROR": 151, "FORMERR": 200, "dropped": 251}
+    assert status["batches"]["lost"] == 150
 
 
 def test_the_error_for_a_missing_interface() -> None:
