@@ -19,7 +19,7 @@ from collections.abc import (
 from contextlib import aclosing, closing
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from maptr.ark import MAX_NAAN, Ark, Profile
 from maptr.client import call
@@ -45,6 +45,9 @@ WINDOW = 4  # ARKs begun, or held back for order, for each question that may be 
 INTAKE = 64  # ARKs taken from the stream before the sockets are read
 
 Token = TypeVar("Token", bound=Hashable)
+_Options: TypeAlias = (  # origin to trust_anchors, as in Bulk
+    "tuple[str | dns.name.Name, float | None, Settings | None, int | None, float | None, bool, TrustAnchors | None]"
+)
 
 
 def discover_many(
@@ -80,9 +83,9 @@ def discover_many(
     ['https://ark.example.org/ark:12345/x1', 'https://ark.example.org/ark:12345/x2']
     """
     _refuse_one(arks)
-    nameservers = None if nameservers is None else call.listed(nameservers)
-    many = _Many(nameservers, resolver, origin, lifetime, settings, concurrency, rate, trust_ad, trust_anchors)
-    return _discover_many(many, (call.as_ark(ark, profile) for ark in arks), ordered)
+    servers = None if nameservers is None else call.listed(nameservers)
+    options = origin, lifetime, settings, concurrency, rate, trust_ad, trust_anchors
+    return _discover_many((call.as_ark(ark, profile) for ark in arks), ordered, servers, resolver, options)
 
 
 def discover_many_async(
@@ -110,47 +113,30 @@ def discover_many_async(
     ['https://ark.example.org/ark:12345/x1', 'https://ark.example.org/ark:12345/x2']
     """
     _refuse_one(arks)
-    nameservers = None if nameservers is None else call.listed(nameservers)
-    many = _Many(nameservers, resolver, origin, lifetime, settings, concurrency, rate, trust_ad, trust_anchors)
-    return _discover_many_async(many, _parsed(arks, profile), ordered)
+    servers = None if nameservers is None else call.listed(nameservers)
+    options = origin, lifetime, settings, concurrency, rate, trust_ad, trust_anchors
+    return _discover_many_async(_parsed(arks, profile), ordered, servers, resolver, options)
 
 
-class _Many(NamedTuple):
-    """The options of ``discover_many``, except those about its ARKs."""
-
-    nameservers: Iterable[str] | None
-    resolver: Stub | dns.asyncresolver.Resolver | dns.resolver.Resolver | None
-    origin: str | dns.name.Name
-    lifetime: float | None
-    settings: Settings | None
-    concurrency: int | None
-    rate: float | None
-    trust_ad: bool
-    trust_anchors: TrustAnchors | None
-
-    def bulk(self, stub: Stub | None) -> Bulk:
-        """Raises as ``Bulk`` does."""
-        options = self._asdict()
-        del options["resolver"]
-        return Bulk(stub=stub, **options)
-
-    def calls(self) -> Callable[[Ark], Call]:
-        """Return a function that makes the call for one ARK at a dnspython resolver. Raises ConfigError."""
-        call.check_resolver(self.resolver, self.nameservers)
-        if self.concurrency is not None or self.rate is not None:
-            raise ConfigError("a dnspython resolver is asked one question at a time: concurrency and rate do not apply")
-        validator = make_validator(self.trust_anchors, self.trust_ad)  # keys validated for one ARK serve the next
-        options = self.origin, self.lifetime, False, None, None, self.settings, self.trust_ad, validator
-        return lambda ark: Call(ark, *options)
+def _calls(resolver: object, servers: list[str] | None, options: _Options) -> Callable[[Ark], Call]:
+    """Return a function that makes the call for one ARK at a dnspython resolver. Raises ConfigError."""
+    call.check_resolver(resolver, servers)
+    origin, lifetime, settings, concurrency, rate, trust_ad, trust_anchors = options
+    if concurrency is not None or rate is not None:
+        raise ConfigError("a dnspython resolver is asked one question at a time: concurrency and rate do not apply")
+    validator = make_validator(trust_anchors, trust_ad)  # keys validated for one ARK serve the next
+    return lambda ark: Call(ark, origin, lifetime, False, None, None, settings, trust_ad, validator)
 
 
-def _discover_many(many: _Many, arks: Iterable[Ark], ordered: bool) -> Generator[Discovery, None, None]:
-    asked: Any = many.resolver or _dnspython_resolver(many.nameservers)
+def _discover_many(
+    arks: Iterable[Ark], ordered: bool, servers: list[str] | None, resolver: object, options: _Options
+) -> Generator[Discovery, None, None]:
+    asked: Any = resolver or _dnspython_resolver(servers)
     if asked is None or isinstance(asked, Stub):
-        for _, discovery in many.bulk(asked).run(((None, ark) for ark in arks), ordered=ordered):
+        for _, discovery in Bulk(servers, asked, *options).run(((None, ark) for ark in arks), ordered=ordered):
             yield discovery
         return
-    make_call = many.calls()
+    make_call = _calls(resolver, servers, options)
     for ark in arks:
         try:
             yield discover_with(make_call(ark), asked, None)
@@ -161,16 +147,16 @@ def _discover_many(many: _Many, arks: Iterable[Ark], ordered: bool) -> Generator
 
 
 async def _discover_many_async(
-    many: _Many, arks: AsyncIterator[tuple[None, Ark]], ordered: bool
+    arks: AsyncIterator[tuple[None, Ark]], ordered: bool, servers: list[str] | None, resolver: object, options: _Options
 ) -> AsyncGenerator[Discovery, None]:
-    asked: Any = many.resolver or await asyncio.to_thread(_dnspython_resolver, many.nameservers)
+    asked: Any = resolver or await asyncio.to_thread(_dnspython_resolver, servers)
     if asked is None or isinstance(asked, Stub):
-        bulk = await asyncio.to_thread(many.bulk, asked)  # in a thread, because it looks up names
+        bulk = await asyncio.to_thread(Bulk, servers, asked, *options)  # in a thread, because it looks up names
         async with aclosing(bulk.run_async(arks, ordered=ordered)) as running:
             async for _, discovery in running:
                 yield discovery
         return
-    make_call = many.calls()
+    make_call = _calls(resolver, servers, options)
     from maptr.client.resolver import as_async  # imported already, with the resolver
 
     asked = as_async(asked)
@@ -218,7 +204,6 @@ class Bulk:
 
     def __init__(
         self,
-        *,
         nameservers: Iterable[str] | None = None,
         stub: Stub | None = None,
         origin: str | dns.name.Name = "ark.arpa.",
@@ -228,6 +213,7 @@ class Bulk:
         rate: float | None = None,
         trust_ad: bool = False,
         trust_anchors: TrustAnchors | None = None,
+        *,
         clock: Clock = time.monotonic,
     ) -> None:
         call.check_resolver(stub, nameservers)

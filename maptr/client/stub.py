@@ -87,11 +87,8 @@ class Stub:
     def exchange(self, name: Labels, rdtype: int = NAPTR) -> AnyExchange:
         """Return a question to these servers, for a driver."""
         if self.validator is not None:
-            return self.validator.exchange(name, self._with_dnssec, rdtype)
+            return self.validator.exchange(name, self.servers, rdtype)
         return Exchange(name, self.servers, os.urandom, rdtype=rdtype, trust_ad=self.trust_ad)
-
-    def _with_dnssec(self, name: Labels, rdtype: int) -> Exchange:
-        return Exchange(name, self.servers, os.urandom, rdtype=rdtype, dnssec=True)
 
     def demote(self, server: Server) -> None:
         """Move a server that did not respond to the end of the order."""

@@ -220,37 +220,22 @@ def test_the_port_is_that_of_plain_dns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "error"),
+    ("made", "option", "value", "error"),
     [
-        ({"policy": 5}, TypeError),
-        ({"policy": "dns-last"}, ConfigError),
-        ({"natab": 5}, TypeError),
-        ({"patience": "1"}, TypeError),
-        ({"patience": -1}, ConfigError),
-        ({"stale_limit": -1}, ConfigError),
-        ({"table_limit": -1}, ConfigError),
-        ({"size": -1}, ConfigError),
-        ({"rate": 0}, ConfigError),
+        (Cache, "policy", 5, TypeError),
+        (Cache, "policy", "dns-last", ConfigError),
+        (Cache, "natab", 5, TypeError),
+        (Cache, "patience", "1", TypeError),
+        *((Cache, key, -1, ConfigError) for key in ("patience", "stale_limit", "table_limit", "size")),
+        (Cache, "rate", 0, ConfigError),
+        *((Reachable, "schemes", value, ConfigError) for value in ("https", ("ftp",))),
+        *((chooser, "seconds", -1, ConfigError) for chooser in (Reachable, Own)),
+        (Reachable, "seconds", "1", TypeError),
     ],
 )
-def test_wrong_options_of_a_cache(options: dict[str, Any], error: type[Exception]) -> None:
-    with pytest.raises(error, match=next(iter(options))):
-        Cache(**options)
-
-
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        ({"schemes": "https"}, ConfigError),
-        ({"schemes": ("ftp",)}, ConfigError),
-        ({"seconds": -1}, ConfigError),
-        ({"seconds": "1"}, TypeError),
-    ],
-)
-def test_wrong_options_of_reachable(options: dict[str, Any], error: type[Exception]) -> None:
-    for chooser in (Reachable, Own):
-        with pytest.raises(error, match=next(iter(options))):
-            chooser(**options)
+def test_wrong_options_of_a_cache_and_of_choosers(made: Any, option: str, value: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=option):
+        made(**{option: value})
 
 
 def test_a_stub_that_trusts_nothing_takes_the_trust_of_a_call(served: tuple[Hostile, dns.rdata.Rdata]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -23,6 +23,7 @@ import dns.zonefile
 from dns.rdatatype import DNSKEY, DS
 
 from maptr.client.exchange import Attempt, Exchange
+from maptr.client.servers import Server
 from maptr.client.validation.answer import AnswerValidator
 from maptr.client.validation.chain import Resolved, Trust
 from maptr.client.validation.signed import Rdata, is_usable, parse
@@ -74,11 +75,9 @@ class Validator:
     def __repr__(self) -> str:
         return f"<Validator from {', '.join(map(str, self.trust.anchors))}>"
 
-    def exchange(
-        self, name: Labels, start: Callable[[Labels, int], Exchange], rdtype: int = NAPTR
-    ) -> ValidatedExchange:
-        """Return a validated question. ``start`` makes the Exchange of a name and type, with ``dnssec``."""
-        return ValidatedExchange(self.start(name, rdtype), start)
+    def exchange(self, name: Labels, servers: Sequence[Server], rdtype: int = NAPTR) -> ValidatedExchange:
+        """Return a validated question to these servers."""
+        return ValidatedExchange(self.start(name, rdtype), servers)
 
     def start(self, name: Labels, rdtype: int = NAPTR) -> AnswerValidator:
         """Return a validated question, for any other driver."""
@@ -93,15 +92,16 @@ class ValidatedExchange:
 
     answer: Answer | None = None
 
-    def __init__(self, validation: AnswerValidator, start: Callable[[Labels, int], Exchange]) -> None:
+    def __init__(self, validation: AnswerValidator, servers: Sequence[Server]) -> None:
         self._validation = validation
-        self._start = start
+        self._servers = servers
         self._current = self._begin()
 
     def _begin(self) -> Exchange:
         lookup = self._validation.lookup
         self._begun = time.monotonic()
-        return self._start(lookup.name.labels[:-1], int(lookup.rdtype))
+        name, rdtype = lookup.name.labels[:-1], int(lookup.rdtype)
+        return Exchange(name, self._servers, os.urandom, rdtype=rdtype, dnssec=True)
 
     def next(self) -> Attempt | None:
         """Return the query to send now; None if the question is settled."""

@@ -79,14 +79,11 @@ HOSTILE: dict[str, Callable[[], Iterator[bytes]]] = {
 }
 
 
-@pytest.mark.parametrize("section", ["answer", "authority"])
 @pytest.mark.parametrize("title", HOSTILE)
-def test_a_message_above_the_limits_is_refused(title: str, section: str) -> None:
+def test_a_message_above_the_limits_is_refused(title: str) -> None:
     """Some took sixteen seconds, because the time of dnspython grows with the square of the labels."""
-    records = full(HOSTILE[title]())
-    packet = reply(QUERY.packet, records if section == "answer" else [], authority=records * (section == "authority"))
     with pytest.raises(ValueError, match=r"more than 256 RRsets|too many names"):
-        signed.parse(packet)
+        signed.parse(reply(QUERY.packet, authority=full(HOSTILE[title]())))
 
 
 def test_a_message_of_a_resolver_is_limited_too() -> None:
