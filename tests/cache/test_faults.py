@@ -5,7 +5,6 @@ Each case gives the right answer or the right error, keeps what was known, and r
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 import time
@@ -22,7 +21,7 @@ import pytest
 from maptr.cache import STALE_LIMIT
 from maptr.cache.cache import Cache, cache_with
 from maptr.cache.lookups import Dependencies
-from maptr.discovery import Discovery, DiscoveryFailed, NoMappingAuthority
+from maptr.discovery import DiscoveryFailed, NoMappingAuthority
 from maptr.errors import ConfigError
 from maptr.registry.followed_file import LOOK_EVERY, WatchedTable
 from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, dns_answer, host, table
@@ -74,23 +73,6 @@ def server() -> Iterator[Server]:
         one.kill()
 
 
-@contextmanager
-def running_loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """An event loop that runs in a thread."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    try:
-        yield loop
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-        loop.run_until_complete(asyncio.sleep(0))
-        loop.close()
-
-
 def servfail(query: dns.message.Message) -> dns.message.Message:
     reply = dns.message.make_response(query)
     reply.set_rcode(dns.rcode.SERVFAIL)
@@ -139,18 +121,12 @@ SCRIPTS: dict[str, Callable[[], Script]] = {
 
 
 @pytest.mark.parametrize("fault", ["killed", *SCRIPTS])
-@pytest.mark.parametrize("form", ["sync", "async"])
-def test_dns(fault: str, form: str) -> None:
-    with server() as one, running_loop() as loop:
+def test_dns(fault: str) -> None:
+    with server() as one:
         clock = Clock()
         natab = table(("12345", "t.example"), ("23456", "t.example"))
         made = cache_with(Dependencies(clock=clock))
-        cache = made(natab, nameservers=[f"127.0.0.1#{one.port}"], lifetime=0.5, patience=0.1)
-
-        def discover(ark: str) -> Discovery:
-            if form == "sync":
-                return cache.discover(ark)
-            return asyncio.run_coroutine_threadsafe(cache.discover_async(ark), loop).result(10)
+        discover = made(natab, nameservers=[f"127.0.0.1#{one.port}"], lifetime=0.5, patience=0.1).discover
 
         until(lambda: discover(ARK).source in ("dns", "memory"), "DNS answers")  # at once, or a moment too late
         if fault == "killed":
