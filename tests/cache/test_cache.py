@@ -29,7 +29,8 @@ ANCHORS = tuple(PARENT_KEYS)
 
 def test_a_discovery_from_memory_has_the_ark_of_its_own_call() -> None:
     rig = Rig(ONE_HOST)
-    for given in (ARK, ARK, Ark.parse(f"https://n2t.net/{ARK}"), Ark.parse(f"{ARK}?info")):
+    others = "ark:/12345/x1/", f"{ARK}?info", Ark.parse(f"https://n2t.net/{ARK}"), Ark.parse(f"{ARK}?info")
+    for given in (ARK, ARK, *others, *others):
         found = rig.cache.discover(given)
         assert tuple(found.ark) == tuple(Ark.parse(given) if isinstance(given, str) else given)
 

@@ -38,14 +38,6 @@ def test_within_a_second_the_same_discovery_is_handed_out() -> None:
     assert rig.cache.discover(ARK).ttl == 289
 
 
-def test_spellings_of_one_ark_keep_their_own_urls() -> None:
-    rig = Rig(ONE_HOST)
-    for text in ("ark:12345/x1", "ark:/12345/x1/", "ark:12345/x1?info"):
-        assert rig.cache.discover(text).url() == rig.cache.discover(text).url()
-        assert rig.cache.discover(Ark.parse(text)).url() == rig.cache.discover(text).url()
-    assert rig.cache.discover("ark:12345/x1?info").url().endswith("x1?info")
-
-
 def test_the_error_of_a_failed_query_is_reported_once() -> None:
     rig = Rig({HOME: Answer(Outcome.UNREACHABLE, note="192.0.2.1#53: Connection refused")})
     with pytest.raises(DiscoveryFailed, match=r"NAPTR: server unreachable \(192\.0\.2\.1#53: Connection refused\)$"):

@@ -24,7 +24,7 @@ from maptr.cache.lookups import Dependencies
 from maptr.discovery import DiscoveryFailed, NoMappingAuthority
 from maptr.errors import ConfigError
 from maptr.registry.followed_file import LOOK_EVERY, WatchedTable
-from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, dns_answer, host, table
+from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, table
 from tests.support.ports import free_port
 from tests.support.scripted import Script, Scripted, zone
 from tests.support.waiting import until
@@ -226,13 +226,6 @@ def test_natab(fault: str, tmp_path: Path) -> None:
     until(well, "the new table")
     assert not rig.cache.discover(arks[2]).stale
     assert [rig.cache.discover(ark).url() for ark in arks] == urls
-
-
-def test_without_its_file_a_table_is_missing_and_dns_answers(tmp_path: Path) -> None:
-    to_come = WatchedTable(tmp_path / "natab", clock=time.monotonic)
-    assert Rig({HOME: dns_answer(host("d.example."))}, to_come).cache.discover(ARK).source == "dns"
-    with pytest.raises(DiscoveryFailed):
-        Cache(to_come, policy="natab-only").discover(ARK)
 
 
 def test_a_table_file_that_cannot_be_read_is_a_config_error(tmp_path: Path) -> None:

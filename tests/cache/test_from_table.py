@@ -74,18 +74,6 @@ def test_a_private_host_answers_only_if_the_caller_allows_it() -> None:
             cache.discover("ark:12345/x7a")
 
 
-def test_an_unusable_entry_does_not_change_what_dns_says() -> None:
-    table = tables(entry("12345/x7", PRIVATE))
-    with pytest.raises(NoMappingAuthority):
-        Rig({HOME: dns_answer()}, table).cache.discover("ark:12345/x7a")
-    with pytest.raises(DiscoveryFailed, match="unusable"):
-        Rig({}, table, "natab-only").cache.discover("ark:12345/x7a")
-    assert (
-        Rig({HOME: dns_answer(host("d.example."))}, table, "natab-first").cache.discover("ark:12345/x7a").source
-        == "dns"
-    )
-
-
 def test_a_record_that_cannot_be_read_is_not_known() -> None:
     records = [
         {"what": "12345", "target": {"url": MAIN}},
