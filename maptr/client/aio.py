@@ -15,7 +15,7 @@ from maptr.client.servers import is_address
 from maptr.client.stub import Stub
 from maptr.client.sync import StubLookups, resolver_for
 from maptr.discovery import Discovery
-from maptr.walk import Answer, Question, Settings
+from maptr.walk import Settings
 
 if TYPE_CHECKING:
     import dns.asyncresolver
@@ -95,14 +95,14 @@ async def discover_with_async(
     else:
         given = await asyncio.to_thread(resolver_for, resolver, nameservers, run)  # looks up names
     if isinstance(given, Stub):
-        with closing(AsyncStubLookups(given, run, LoopWaiter())) as lookups:
+        with closing(StubLookups(given, run, LoopWaiter())) as lookups:
             return await _walk(run, lookups)
     from maptr.client.resolver import DnspythonLookups  # dnspython takes 70 ms to import
 
     return await _walk(run, DnspythonLookups(given, run, awaited=True))
 
 
-async def _walk(run: Call, lookups: AsyncStubLookups | DnspythonLookups) -> Discovery:
+async def _walk(run: Call, lookups: StubLookups | DnspythonLookups) -> Discovery:
     while questions := run.walk.next():
         known = lookups.origins.recall(questions, lookups.trust)
         run.tell(
@@ -141,14 +141,3 @@ class LoopWaiter:
             async with asyncio.timeout(seconds):
                 await self._event.wait()
         self._event.clear()
-
-
-class AsyncStubLookups(StubLookups):
-    """The lookups of a call on an event loop."""
-
-    async def ask_async(self, questions: list[Question]) -> list[Answer]:
-        """``ask``, awaited."""
-        answers = self.start(questions)
-        while len(answers) < len(questions):
-            await self.waiter.wait(self.multiplexer.tick() or 0)
-        return [answers[question.name] for question in questions]

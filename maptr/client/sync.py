@@ -175,3 +175,10 @@ class StubLookups:
         while len(answers) < len(questions):
             self.waiter.wait(self.multiplexer.tick() or 0)
         return [answers[question.name] for question in questions]
+
+    async def ask_async(self, questions: list[Question]) -> list[Answer]:
+        """``ask``, awaited."""
+        answers = self.start(questions)
+        while len(answers) < len(questions):
+            await self.waiter.wait(self.multiplexer.tick() or 0)
+        return [answers[question.name] for question in questions]

@@ -63,12 +63,6 @@ arks = texts.map(Ark.parse) | st.sampled_from([Ark("b", "x1"), Ark("B", "x1"), A
 def test_shared_walks_find_what_each_finds_alone(
     zone: dict[Labels, list[Naptr]], asked: list[Ark], at_once: int, max_kept: int, rng: random.Random
 ) -> None:
-    check_shared(zone, asked, at_once, max_kept, rng)
-
-
-def check_shared(
-    zone: dict[Labels, list[Naptr]], asked: list[Ark], at_once: int, max_kept: int, rng: random.Random
-) -> None:
     def answer(name: Labels) -> Answer:
         records = zone.get(names.fold(name))
         return (
@@ -126,7 +120,6 @@ REGEXP = rb"!^ark:/?1/(.*)$!https://u.example/\1!"
 def test_the_walks_of_a_naan_share_one_budget_for_regexps() -> None:
     root = Naptr(0, 0, b"u", b"ark", HOSTILE, ())
     many: Scheduler[int] = Scheduler(DEFAULTS, lifetime=5.0, clock=lambda: 0.0)
-    spent = 0
     for i in range(50):
         many.start(i, Ark.parse(f"ark:666/{'x' * 200}{i}"))
     (wanted,) = many.take()

@@ -187,12 +187,6 @@ def test_what_a_signed_tree_says(name: str, outcome: Outcome, security: str) -> 
     assert {link.security for link in answer.links} <= {"secure", security}
 
 
-def test_without_an_anchor_above_security_is_indeterminate() -> None:
-    """RFC 4033 5: indeterminate, which leaves the answer as it is."""
-    answer = settle("1.ark.arpa.", by=trusting({"other.": CHILD_KEYS}))
-    assert (answer.outcome, answer.security, len(answer.records)) == (Outcome.ANSWER, "indeterminate", 2)
-
-
 def test_an_island_needs_no_parent() -> None:
     asked: list[str] = []
     island = trusting({CHILD: [DS]})
