@@ -126,14 +126,6 @@ def test_a_cached_rule_can_spend_the_budget() -> None:
         rules(rule(12345), undotted=None, budget=Budget(price(rule(12345)) - 1))
 
 
-def test_a_long_program_replaces_many_short_rules_in_the_cache() -> None:
-    rules = RuleCache(max_size=300)
-    short = [rules(rule(number), undotted=None, budget=Budget(STEPS)) for number in range(10000, 10010)]
-    assert rules(short[0].naptr, undotted=None, budget=Budget(STEPS)) is short[0]
-    rules(rule(0)._replace(regexp=b"!(a|b){40}!x!"), undotted=None, budget=Budget(STEPS))
-    assert rules(short[0].naptr, undotted=None, budget=Budget(STEPS)) is not short[0]
-
-
 def test_a_record_below_two_origins_is_two_rules() -> None:
     rules, host = RuleCache(), Naptr(0, 0, b"h", b"ark", b"", (b"h", b"example", b"org", b"ark", b"arpa"))
     whole = rules(host, undotted=None, budget=Budget(STEPS))

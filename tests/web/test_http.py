@@ -170,19 +170,6 @@ def test_both_address_families_are_tried(monkeypatch: pytest.MonkeyPatch) -> Non
         assert len(tried) == MAX_ADDRESSES
 
 
-def test_a_silent_address_leaves_time_for_the_next(silent_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    with http_server(sends(CONTENT)) as url:
-        real = socket.create_connection
-
-        def routed(address: tuple[str, int], timeout: float) -> socket.socket:
-            host, port = address
-            return real((host, silent_port if host == "127.0.0.2" else port), timeout)
-
-        monkeypatch.setattr("socket.create_connection", routed)
-        look_up_finds(["127.0.0.2", "127.0.0.1"], monkeypatch)
-        assert fetch(url, seconds=2.0).content == CONTENT
-
-
 @pytest.mark.parametrize(("url", "port"), [("http://[::1]/naans", 80), ("https://[::1]/", 443), ("http://[::1]:8/", 8)])
 def test_ipv6_literal_has_the_default_port(url: str, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, int]] = []
