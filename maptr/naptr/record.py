@@ -7,7 +7,6 @@ with a note for everything unusual about it. ``RuleCache`` remembers rules. The 
 from __future__ import annotations
 
 import enum
-import functools
 import struct
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -23,9 +22,6 @@ SERVICE = b"ark"
 MAX_STRING = 255  # bytes of a character-string (RFC 1035 3.3)
 MAX_CACHED = 400_000  # instructions of regexps in a RuleCache, about 100 bytes each; a rule of maptr has up to 50
 
-MAX_CANONICAL = 10_000  # records whose canonical form is kept, about 300 bytes each
-
-_new = tuple.__new__  # half the time of a NamedTuple's own
 _unpack = struct.Struct("!HHB").unpack_from
 
 
@@ -55,7 +51,7 @@ class Naptr(NamedTuple):
         replacement, at = names.read_name(packet, name_at) if packet[name_at] else ((), name_at + 1)
         if at != end:
             raise ValueError("NAPTR rdata longer or shorter than its fields")
-        return _new(cls, (order, preference, flags, service, regexp, replacement))
+        return cls(order, preference, flags, service, regexp, replacement)
 
     @classmethod
     def from_wire(cls, rdata: bytes) -> Naptr:
@@ -75,7 +71,6 @@ class Naptr(NamedTuple):
             raise ValueError(f"more than {MAX_STRING} bytes in a character-string")
         return self._before_replacement() + names.to_wire(self.replacement)
 
-    @functools.lru_cache(MAX_CANONICAL)  # noqa: B019 - keeps records, which are values, and not many
     def canonical(self) -> bytes:
         """Rdata in canonical form (RFC 4034 sections 6.2 and 6.3): the replacement in lower case.
 
@@ -189,7 +184,7 @@ def _read_host(naptr: Naptr, notes: list[str], undotted: Labels | None) -> Rule:
             hosts.append(host_port(labels))
         except ValueError as error:
             notes.append(f"{names.to_text(labels)} is not a valid host: {error}")
-    return _new(Rule, (naptr, Kind.HOST if hosts else Kind.OTHER, tuple(notes), tuple(hosts), None))
+    return Rule(naptr, Kind.HOST if hosts else Kind.OTHER, tuple(notes), tuple(hosts))
 
 
 def _looks_whole(labels: Labels) -> bool:
