@@ -15,12 +15,10 @@ from maptr.errors import ArkSyntaxError
 
 
 @command(
-    epilog="""
-\b
-Exit codes:
-  0  every TEXT is an ARK; with --find: contains one
-  2  bad usage, or a TEXT is not an ARK; with --find: contains none
-"""
+    exits={
+        0: "every TEXT is an ARK; with --find: contains one",
+        2: "bad usage, or a TEXT is not an ARK; with --find: contains none",
+    }
 )
 @click.argument("texts", nargs=-1, required=True, metavar="TEXT...")
 @click.option("--find", is_flag=True, help="Find every ARK in each TEXT, which is prose.")

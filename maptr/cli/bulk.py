@@ -53,15 +53,12 @@ Row = dict[str, object]
 
 
 @command(
-    epilog="""
-\b
-Exit codes:
-  0  every ARK has a URL
-  1  an ARK has no mapping authority, or a line is not an ARK
-  2  bad usage
-  8  a file cannot be read or written
-  9  DNS did not answer for an ARK, nor did a table
-"""
+    exits={
+        0: "every ARK has a URL",
+        1: "an ARK has no mapping authority, or a line is not an ARK",
+        8: "a file cannot be read or written",
+        9: "DNS did not answer for an ARK, nor did a table",
+    }
 )
 @click.argument("words", nargs=-1, metavar="[FILE] [@SERVER[#PORT]]...", type=options.PATH)
 @output_option("Write the rows to OUT instead of standard output.", "OUT")

@@ -15,6 +15,7 @@ from maptr import config as configuration
 from maptr import places
 from maptr.cli import output
 from maptr.cli.group import command
+from maptr.cli.lookup import duration_text
 from maptr.cli.options import JSON_OPTION, PATH, server_config
 from maptr.cli.output import Painted
 from maptr.errors import ConfigError
@@ -130,7 +131,7 @@ def status(file: str | None, path: str | None, as_json: bool) -> None:
     if as_json:
         output.json_data(reply)
         return
-    output.data(f"maptr {reply['version']}, process {reply['pid']}, up {_duration(reply['uptime'])}")
+    output.data(f"maptr {reply['version']}, process {reply['pid']}, up {duration_text(reply['uptime'])}")
     tls = f"; by TLS on {', '.join(reply['listen_tls'])}" if reply["listen_tls"] else ""
     output.data(f"listening on {', '.join(reply['listen'])}{tls}")
     for zone in reply["zones"]:
@@ -171,22 +172,14 @@ def status(file: str | None, path: str | None, as_json: bool) -> None:
 def _show_secondary(known: dict[str, Any]) -> None:
     """Print the last serial that a secondary acknowledged, and the last one that it served."""
     serial = "no serial acknowledged" if known["serial"] is None else f"serial {known['serial']}"
-    age = "" if known["age"] is None else f", {_duration(known['age'])} ago"
+    age = "" if known["age"] is None else f", {duration_text(known['age'])} ago"
     state = "no NOTIFY sent yet" if known["notify"] is None else f"NOTIFY {known['notify']}"
     output.data(f"  secondary {known['secondary']} {serial}, {state}{age}")
     if known["observed_serial"] is not None:
-        seen = f"has serial {known['observed_serial']}, seen {_duration(known['observed_age'])} ago"
+        seen = f"has serial {known['observed_serial']}, seen {duration_text(known['observed_age'])} ago"
         output.data("    ", Painted(f"{seen}, LAGS BEHIND", output.DOUBTFUL) if known["lags"] else seen)
     if known["observed_error"]:
         output.data("    ", Painted(f"DOES NOT SAY ITS SERIAL: {known['observed_error']}", output.DOUBTFUL))
-
-
-def _duration(seconds: float) -> str:
-    minutes, _ = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    parts = [f"{days} d"] * bool(days) + [f"{hours} h"] * bool(days or hours) + [f"{minutes} min"] * bool(seconds >= 60)
-    return " ".join(parts) or f"{int(seconds)} s"
 
 
 def _socket(file: str | None, path: str | None) -> tuple[Path, str]:

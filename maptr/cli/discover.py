@@ -14,15 +14,12 @@ from maptr.cli.lookup import Argument, LookupOptions, NotArk
 from maptr.discovery import Discovery
 from maptr.errors import MaptrError
 
-_EXIT_CODES = """
-\b
-Exit codes:
-  0  every ARK has a mapping authority
-  1  an ARK has none, by DNS or by the table
-  2  bad usage; also if an argument is not an ARK (the others are looked up)
-  9  DNS did not answer for an ARK, nor did a table
-The greatest of these if there are several ARKs.
-"""
+_EXITS = {
+    0: "every ARK has a mapping authority",
+    1: "an ARK has none, by DNS or by the table",
+    2: "bad usage; also if an argument is not an ARK (the others are looked up)",
+    9: "DNS did not answer for an ARK, nor did a table. The greatest code counts if there are several ARKs",
+}
 
 
 def _common(command: Any) -> Any:
@@ -36,7 +33,7 @@ def _common(command: Any) -> Any:
     return command
 
 
-@command(epilog=_EXIT_CODES)
+@command(exits=_EXITS)
 @_common
 @click.option("--short", is_flag=True, help="Print URLs only, best first.")
 def discover(arks: tuple[str, ...], short: bool, **given: Any) -> None:
@@ -61,7 +58,7 @@ def discover(arks: tuple[str, ...], short: bool, **given: Any) -> None:
     sys.exit(lookup.show_discoveries(found, client, asked_for, short=short))
 
 
-@command(epilog=_EXIT_CODES)
+@command(exits=_EXITS)
 @_common
 def url(arks: tuple[str, ...], **given: Any) -> None:
     """Print the URL of each ARK, one a line, and nothing else.
@@ -78,15 +75,12 @@ def url(arks: tuple[str, ...], **given: Any) -> None:
 
 
 @command(
-    epilog="""
-\b
-Exit codes:
-  0  every ARK has a description
-  1  an ARK has no mapping authority, or its authority has no description
-  2  bad usage; also if an argument is not an ARK (the others are looked up)
-  9  DNS or the mapping authority did not answer for an ARK
-The greatest of these if there are several ARKs.
-"""
+    exits={
+        **_EXITS,
+        0: "every ARK has a description",
+        1: "an ARK has no mapping authority, or its authority has no description",
+        9: "DNS or the mapping authority did not answer for an ARK. The greatest code counts if there are several ARKs",
+    }
 )
 @click.argument("words", nargs=-1, required=True, metavar="ARK... [@SERVER[#PORT]]...")
 @click.option("--older", is_flag=True, help="Also try ? and ?? if ?info is not understood.")

@@ -22,6 +22,11 @@ from maptr.zone.finding import Finding, Severity
 from maptr.zone.lint import lint
 
 EXPORTS = (*exporting.FORMATS, "json", "natab")
+_REWRITE_EXITS = {
+    0: "written, even if something was lost",
+    1: "a record of SOURCE is bad; nothing is written",
+    8: "SOURCE cannot be read or is not a registry, or FILE cannot be written",
+}
 
 
 @click.group(
@@ -84,14 +89,7 @@ def check(file: str, as_json: bool, strict: bool) -> None:
     sys.exit(output.EXIT_NONE if counts[Severity.ERROR] or (strict and counts) else output.EXIT_OK)
 
 
-@table.command(
-    short_help="Write a registry in another format.",
-    exits={
-        0: "written, even if something was lost",
-        1: "a record of SOURCE is bad; nothing is written",
-        8: "SOURCE cannot be read or is not a registry, or FILE cannot be written",
-    },
-)
+@table.command(short_help="Write a registry in another format.", exits=_REWRITE_EXITS)
 @click.argument("source", type=options.INPUT)
 @click.option("--to", "form", type=click.Choice(["json", "natab"]), required=True, help="Format to write.")
 @output_option("Write to FILE, atomically.  [default: standard output]")
@@ -111,14 +109,7 @@ def convert(source: str, form: str, target: Path | None, overwrite: bool, scheme
     _rewrite(source, form, target, overwrite=overwrite, scheme=scheme)
 
 
-@table.command(
-    short_help="Write a registry as configuration of another server.",
-    exits={
-        0: "written, even if something was lost",
-        1: "a record of SOURCE is bad; nothing is written",
-        8: "SOURCE cannot be read or is not a registry, or FILE cannot be written",
-    },
-)
+@table.command(short_help="Write a registry as configuration of another server.", exits=_REWRITE_EXITS)
 @click.argument("source", type=options.INPUT)
 @click.option("--format", "form", type=click.Choice(EXPORTS), required=True, help="Format to write.")
 @output_option("Write to FILE, atomically.  [default: standard output]")

@@ -68,49 +68,6 @@ def test_trace_goes_to_stderr_with_a_reason_for_every_record(at: str) -> None:
     assert "candidate https://ark.example.org/ark:/12345/x54" in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "server", "transport"),
-    [
-        ((), "@HOST#PORT", "udp"),
-        (("-p", "PORT"), "@HOST", "udp"),
-        (("-p", "1"), "@HOST#PORT", "udp"),
-        (("+tcp",), "@HOST#PORT", "tcp"),
-        (("--tcp", "-p", "PORT"), "@HOST", "tcp"),
-        ((), "@tcp://HOST#PORT", "tcp"),
-        (("-4",), "@HOST#PORT", "udp"),
-    ],
-)
-@pytest.mark.parametrize("command", ["url", "bulk"])
-def test_dig_options_are_accepted(command: str, words: tuple[str, ...], server: str, transport: str) -> None:
-    asked: list[str] = []
-    answers = hosts({"12345.ark.arpa.": [naptr("h.example.")]})
-
-    def answer(query: bytes, how: str) -> list[bytes]:
-        asked.append(how)
-        return answers(query, how)
-
-    with hostile(answer) as running:
-        host, _, port = running.name.partition("#")
-        line = [word.replace("HOST", host).replace("PORT", port) for word in (*words, server)]
-        given = {"text": "ark:12345/x1\n"} if command == "bulk" else {}
-        shown = run(command, *([] if command == "bulk" else ["ark:12345/x1"]), *line, code=0, **given)
-    assert "https://h.example/ark:12345/x1" in shown.stdout
-    assert asked == [transport]
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "reason"),
-    [
-        (("-4", "@::1"), 9, "no server has an IPv4 address: ::1"),
-        (("-6", "@127.0.0.1"), 9, "no server has an IPv6 address: 127.0.0.1"),
-        (("-4", "-6", "@127.0.0.1"), 2, "only one of -4 and -6 is allowed"),
-        (("-p", "0", "@127.0.0.1"), 2, "0 is not in the range"),
-    ],
-)
-def test_dig_options_may_leave_no_server(words: tuple[str, ...], code: int, reason: str) -> None:
-    assert reason in run("url", "ark:12345/x1", *words, code=code).stderr
-
-
 def test_quiet_prints_errors_only(at: str) -> None:
     table = ("--table", str(ZONES / "sample.json"), "--policy", "natab-only")
     assert "from the table" in run("url", "ark:12345/x1", *table).stderr

@@ -82,21 +82,6 @@ def test_lost_lines_are_counted_and_the_others_are_complete(ends: Ends) -> None:
     assert os.get_blocking(ends[1])  # unchanged for other processes
 
 
-def test_a_slow_reader_loses_nothing(ends: Ends) -> None:
-    log = LogStream(ends[1], patience=PATIENCE)
-    found: list[str] = []
-
-    def take() -> None:
-        while sum(part.count("\n") for part in found) < LINES:
-            found.append(os.read(ends[0], 1000).decode())
-
-    reader = threading.Thread(target=take, daemon=True)
-    reader.start()
-    fill(log)
-    reader.join(PATIENCE)
-    assert "".join(found).splitlines() == [f"line {number:06}" for number in range(LINES)]
-
-
 def test_a_line_longer_than_the_pipe_is_written_whole() -> None:
     reading, writing = socket.socketpair()
     with reading, writing:

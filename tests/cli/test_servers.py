@@ -16,31 +16,40 @@ ARK = "ark:12345/x"
 
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize(
-    "words",
+    ("line", "transport"),
     [
-        ("url", ARK),
-        ("discover", ARK, "-4"),
-        ("discover", ARK, "+tcp"),
-        ("bulk",),
-        ("bulk", "-4"),
-        ("table", "drift", "--table", "natab", "--all"),
+        ("url ark:12345/x @HOST#PORT", "udp"),
+        ("url ark:12345/x @HOST -p PORT", "udp"),
+        ("url ark:12345/x @HOST#PORT -4 -p 1", "udp"),
+        ("url ark:12345/x @HOST#PORT +tcp", "tcp"),
+        ("url ark:12345/x @HOST --tcp -p PORT", "tcp"),
+        ("url ark:12345/x @tcp://HOST#PORT", "tcp"),
+        ("url ark:12345/x --config client.toml", "tcp"),
+        ("discover ark:12345/x @tcp://HOST#PORT -4", "tcp"),
+        ("discover ark:12345/x --config client.toml +tcp", "tcp"),
+        ("bulk @HOST -p PORT", "udp"),
+        ("bulk @HOST#PORT -4", "udp"),
+        ("bulk @HOST#PORT +tcp", "tcp"),
+        ("bulk @tcp://HOST#PORT", "tcp"),
+        ("bulk --config client.toml -4", "tcp"),
+        ("table drift --table natab --all @tcp://HOST#PORT", "tcp"),
+        ("table drift --table natab --all --config client.toml", "tcp"),
     ],
 )
-@pytest.mark.parametrize("configured", [False, True], ids=["argument", "configuration"])
-def test_a_tcp_server_is_asked_by_tcp_only(words: tuple[str, ...], configured: bool) -> None:
+def test_a_server_is_asked_by_its_transport_only(line: str, transport: str) -> None:
     Path("natab").write_text("12345:\n    h.example.org  ACR\n")
     transports = set()
     answer = hosts({"12345.ark.arpa.": [naptr("h.example.org.")]})
 
-    def script(query: bytes, transport: str) -> list[bytes]:
-        transports.add(transport)
-        return answer(query, transport)
+    def script(query: bytes, how: str) -> list[bytes]:
+        transports.add(how)
+        return answer(query, how)
 
     with hostile(script) as server:
         Path("client.toml").write_text(f'[client]\nnameservers = ["tcp://{server.name}"]\n')
-        where = ("--config", "client.toml") if configured else (f"@tcp://{server.name}",)
-        run(*words, *where, text=f"{ARK}\n", code=0)
-    assert transports == {"tcp"}
+        host, _, port = server.name.partition("#")
+        run(*line.replace("HOST", host).replace("PORT", port).split(), text=f"{ARK}\n", code=0)
+    assert transports == {transport}
 
 
 NOT_A_SERVER = "is not a server: write HOST, tcp://HOST, tls://HOST or https://HOST/PATH"
