@@ -17,6 +17,8 @@ text of a block can stay as it is until its name is read for the first time.
 
 from __future__ import annotations
 
+import binascii
+import datetime
 import functools
 import re
 import socket
@@ -34,7 +36,7 @@ import dns.rdatatype
 from maptr.protocol.names import MAX_NAME, Labels, from_wire, is_below, parse, to_text, to_wire, wire_length
 from maptr.protocol.numbers import CNAME, DNAME, MAX_TTL, NAPTR, NS, NSEC, RRSIG, SOA
 from maptr.zone.masterfile import Places, read_master_file
-from maptr.zone.rrset import RECORD, pack_record, pack_records, types_of
+from maptr.zone.rrset import RECORD, RRSIG_HEAD, bitmap, pack_record, pack_records, types_of
 from maptr.zone.snapshot import PackedNodes, ZoneView, add_empty_names, special_names
 
 _PRINTABLE = bytes(range(0x20, 0x7F)) + b"\n"
@@ -285,6 +287,16 @@ class _LineReader:
             at = match.end()
         return wire
 
+    def rrsig(self, text: str) -> bytes:
+        covered, *numbers, expiration, inception, tag, signer, signature = text.split(" ", 8)
+        times = _time(expiration), _time(inception)
+        head = RRSIG_HEAD.pack(_TYPES[covered], *map(_number, numbers), *times, _number(tag))
+        return head + self._absolute(signer) + binascii.a2b_base64(signature.replace(" ", ""), strict_mode=True)
+
+    def nsec(self, text: str) -> bytes:
+        following, _, types = text.partition(" ")
+        return self._absolute(following) + _bitmap(types)
+
     def _absolute(self, text: str) -> bytes:
         if not text.endswith("."):
             raise LineError("a relative name")
@@ -299,7 +311,7 @@ class _LineReader:
 
 _PLAIN_TYPES = "A NS CNAME SOA MX TXT AAAA SRV NAPTR DNAME DS RRSIG NSEC DNSKEY CDS CDNSKEY ZONEMD"
 _TYPES = {name: int(dns.rdatatype.RdataType[name]) for name in _PLAIN_TYPES.split()}
-# Readers of the rdata of types of which an unsigned zone may have many records. dnspython reads the others.
+# Readers of the rdata of types of which a zone may have many records. dnspython reads the others.
 _READERS: dict[str, Callable[[_LineReader, str], bytes]] = {
     "A": lambda _, text: socket.inet_pton(socket.AF_INET, text),
     "NS": _LineReader.name,
@@ -307,6 +319,8 @@ _READERS: dict[str, Callable[[_LineReader, str], bytes]] = {
     "TXT": _LineReader.txt,
     "AAAA": lambda _, text: socket.inet_pton(socket.AF_INET6, text),
     "NAPTR": _LineReader.naptr,
+    "RRSIG": _LineReader.rrsig,
+    "NSEC": _LineReader.nsec,
 }
 
 
@@ -333,3 +347,21 @@ def _string(text: str, highest: int) -> bytes:
     if len(octets) > MAX_STRING:
         raise LineError("a long string")
     return _BYTES[len(octets)] + octets
+
+
+def _number(text: str) -> int:
+    if not text.isdigit():
+        raise LineError("not a number")
+    return int(text)
+
+
+@functools.lru_cache(maxsize=64)  # most signatures of a zone have the same times
+def _time(text: str) -> int:
+    if len(text) != len("YYYYMMDDHHMMSS") or not text.isdigit():
+        raise LineError("another form of time")
+    return int(datetime.datetime.strptime(text, "%Y%m%d%H%M%S").replace(tzinfo=datetime.UTC).timestamp())
+
+
+@functools.lru_cache(maxsize=1024)  # most names have the same types
+def _bitmap(text: str) -> bytes:
+    return bitmap([_TYPES[rdtype] for rdtype in text.split(" ")])

@@ -136,3 +136,12 @@ def test_a_truncated_response_has_only_question_and_opt() -> None:
         assert (short.question, short.options, short.rcode()) == (whole.question, whole.options, whole.rcode())
         assert not [*short.answer, *short.authority, *short.additional]
     assert dns.message.from_wire(reply_to("www.example.", use_edns=False).truncated()).edns == -1
+
+
+def test_rfc9619_qdcount_2_without_questions_is_formerr() -> None:
+    query = make_query({"options": [[10, "2464c4abcf10c957"]], "question": False}).to_wire()
+    for count, rcode in ((0, dns.rcode.NOERROR), (2, dns.rcode.FORMERR)):
+        wire = query[:4] + count.to_bytes(2, "big") + query[6:]
+        reply = respond(wire, SNAPSHOT, client=CLIENT, context=make_context({}))
+        assert reply is not None
+        assert dns.message.from_wire(reply).rcode() == rcode

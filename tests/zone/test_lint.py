@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from maptr import registry
+from maptr import Ark, registry
 from maptr.errors import TableError
 from maptr.registry.table import Entry, Nma, Table
 from maptr.zone.finding import Finding, Severity
@@ -50,6 +52,11 @@ def test_vector(vector: dict[str, Any]) -> None:
 )
 def test_several_nmas_and_shoulders(entries: list[Entry], expected: list[tuple[str, str, str]]) -> None:
     assert summary(lint(Table(entries))) == expected
+
+
+def test_a_shoulder_with_a_hyphen_never_matches() -> None:
+    found = Table([NAAN, Entry("12345", "x-6", (GOOD,))]).lookup(Ark.parse("ark:12345/x-6np1"))
+    assert found == NAAN
 
 
 SHOULDER = "https://x7.nlm.nih.gov/${content}"
@@ -117,12 +124,14 @@ def test_the_sample_has_only_placeholder_hosts() -> None:
         assert {(finding.severity, finding.code) for finding in lint(table)} == {(Severity.WARNING, "placeholder-host")}
 
 
+def real(data: bytes) -> tuple[list[tuple[str, str, str]], Callable[[str], set[str]]]:
+    """Return the findings of a registry, and a function from a code to the records with that code."""
+    found = summary(lint(registry.read(data)))
+    return found, lambda code: {record for _, record, name in found if name == code}
+
+
 def test_the_real_registry_of_2024(real_data: Path) -> None:
-    found = summary(lint(registry.read((real_data / "naan_records.json").read_bytes())))
-
-    def records(code: str) -> set[str]:
-        return {record for _, record, name in found if name == code}
-
+    found, records = real((real_data / "naan_records.json").read_bytes())
     assert records("no-public-host") == {"83025", "15050", "85163", "56775"}
     assert records("placeholder-host") == {"53356", "47542", "84822"}
     assert records("address-host") == {"19837"}
@@ -135,3 +144,14 @@ def test_the_real_registry_of_2024(real_data: Path) -> None:
     assert Counter(level for level, _, _ in found) == {"error": 4, "warning": 39}
     assert len(records("copied-example")) == 1
     assert records("no-variable") == records("bare-variable") == records("shoulder-with-hyphen") == set()
+
+
+def test_the_real_registry_of_2026(real_data: Path) -> None:
+    _, records = real(gzip.decompress((real_data / "naan_records_2026-07-14.json.gz").read_bytes()))
+    assert records("no-variable") == {
+        *("53359", "75589", "30786", "36944", "40363", "42073", "49939", "17791", "14372", "23948", "66013")
+    }
+    assert {"53359", "36944", "14372", "75589"} < records("copied-example")
+    assert len(records("copied-example")) == 17
+    assert records("bare-variable") == {"82087", "37285"}
+    assert records("unknown-variable") == {"33181"}

@@ -59,6 +59,12 @@ def test_plain_lines(line: str) -> None:
     assert_same_zone(read_plain((HEAD + line + "\n").encode(), EXAMPLE), HEAD + line + "\n")
 
 
+@pytest.mark.parametrize("line", LINES["signed"])
+def test_odd_lines_of_signed_zones_are_left_to_dnspython_or_read_alike(line: str) -> None:
+    if (plain := read_plain((HEAD + line + "\n").encode(), EXAMPLE)) is not None:
+        assert_same_zone(plain, HEAD + line + "\n")
+
+
 OTHERS = ["", "x IN A 192.0.2.1\n", HEAD.replace("$TTL 60\n", ""), *(f"{HEAD}{line}\n" for line in LINES["other"])]
 
 

@@ -52,3 +52,11 @@ def test_rfc4034_6_1_the_order_of_names() -> None:
     owners = ["example", "a.example", "yljkjljk.a.example", "Z.a.example", "zABC.a.EXAMPLE", "z.example"]
     folded = [to_wire(parse(owner.lower())) for owner in owners]
     assert [name for _, name in PackedNodes(dict.fromkeys(reversed(folded), b""), {}).in_order()] == folded
+
+
+def test_a_snapshot_cannot_be_changed() -> None:
+    snapshot = Snapshot.from_zones([zone("www 60 A 192.0.2.1")])
+    with pytest.raises(TypeError):
+        snapshot.zones[()] = snapshot.zones[(b"example",)]  # type: ignore[index]
+    with pytest.raises(AttributeError):
+        snapshot.depth = 3  # type: ignore[misc]
