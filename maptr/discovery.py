@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, overload
 
 import dns.exception
@@ -251,7 +250,6 @@ class Candidate(NamedTuple):
         return text + ark.tail
 
 
-@dataclass(frozen=True, repr=False)
 class Discovery(Sequence[Candidate]):
     """The result of a walk: a sequence of its candidates, best first.
 
@@ -276,21 +274,58 @@ class Discovery(Sequence[Candidate]):
     """
 
     ark: Ark
-    candidates: tuple[Candidate, ...] = ()
-    trace: tuple[Step, ...] = ()
-    complete: bool = True
-    source: str = "dns"
-    security: str = "indeterminate"
-    ttl: int | None = field(default=None, compare=False)
-    expiration: float | None = field(default=None, compare=False)
-    scheme: str = field(default="https", compare=False)
-    stale: bool = False
-    reason: str = field(default="", compare=False)
-    fetched: float | None = field(default=None, compare=False)
+    candidates: tuple[Candidate, ...]
+    trace: tuple[Step, ...]
+    complete: bool
+    source: str
+    security: str
+    ttl: int | None
+    expiration: float | None
+    scheme: str
+    stale: bool
+    reason: str
+    fetched: float | None
+
+    def __init__(
+        self,
+        ark: Ark,
+        candidates: tuple[Candidate, ...] = (),
+        trace: tuple[Step, ...] = (),
+        complete: bool = True,
+        source: str = "dns",
+        security: str = "indeterminate",
+        ttl: int | None = None,
+        expiration: float | None = None,
+        scheme: str = "https",
+        stale: bool = False,
+        reason: str = "",
+        fetched: float | None = None,
+    ) -> None:
+        values = locals()  # a frozen dataclass would take twice the time, and bulk discovery makes many
+        del values["self"]
+        self.__dict__.update(values)
+
+    def __setattr__(self, name: str, *value: object) -> None:
+        raise AttributeError(f"a Discovery is immutable: replace({name}=...) makes a copy")
+
+    __delattr__ = __setattr__
 
     def replace(self, **changes: Any) -> Discovery:
         """Return a copy with other values, by the names of the constructor's arguments."""
-        return replace(self, **changes)
+        if unknown := changes.keys() - self.__dict__.keys():
+            raise TypeError(f"a Discovery has no {', '.join(sorted(unknown))}")
+        made = object.__new__(Discovery)
+        made.__dict__.update(self.__dict__, **changes)
+        return made
+
+    def _compared(self) -> tuple[object, ...]:
+        return self.ark, self.candidates, self.trace, self.complete, self.source, self.security, self.stale
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Discovery) and self._compared() == other._compared()
+
+    def __hash__(self) -> int:
+        return hash(self._compared())
 
     def __str__(self) -> str:
         """One printable line: the ARK with its URL, or why there is none. ``to_text`` has all candidates."""
