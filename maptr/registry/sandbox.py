@@ -61,14 +61,19 @@ class Parser:
     def read(self, content: bytes, *, filename: str = "", scheme: str = "https") -> tuple[Table, list[TableError]]:
         """Return the table and the bad records. Raises TableError and ParserFailed."""
         with self._start(filename, scheme) as process:
+            timer = threading.Timer(SECONDS, process.kill)  # with a timeout, communicate() would poll in a loop
+            timer.daemon = True
+            timer.start()
             try:
-                output, errors = process.communicate(content, timeout=SECONDS)
-            except subprocess.TimeoutExpired:
-                raise ParserFailed(f"{filename}: takes longer than {SECONDS:g} seconds to read") from None
+                output, errors = process.communicate(content)
             finally:
+                is_late = not timer.is_alive()
+                timer.cancel()
                 process.kill()
         if self.is_stopped:
             raise ParserFailed(f"{filename}: the reading was stopped")
+        if is_late:
+            raise ParserFailed(f"{filename}: takes longer than {SECONDS:g} seconds to read")
         if process.returncode:
             raise ParserFailed(f"{filename}: the process that reads it {_failure(process.returncode, errors)}")
         return _receive(output, filename)
