@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import hmac
 import ipaddress
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ SERVER_COOKIE_SIZES = range(8, 33)  # the sizes that the protocol allows, RFC 78
 KEY_SIZE = 16  # the size of a secret: SipHash-2-4 takes 128 bits, RFC 9018 4.4
 
 VERSION = 1  # RFC 9018 4.1
+_STAMP = struct.Struct("!B3xI")
 
 # Seconds. RFC 9018 4.3: accept a cookie of the past hour or of the next five minutes, renew one after half an hour.
 MAX_AGE = 3600
@@ -79,7 +81,7 @@ def answer_cookie(option: bytes, address: bytes, secrets: Sequence[bytes], stamp
 
 def timestamp(now: float) -> bytes:
     """Return the first fields of a server cookie: version, reserved, and the Unix time (RFC 9018 4)."""
-    return bytes((VERSION, 0, 0, 0)) + (int(now) & 0xFFFFFFFF).to_bytes(4, "big")
+    return _STAMP.pack(VERSION, int(now) & 0xFFFFFFFF)
 
 
 def sign(unsigned: bytes, address: bytes, secret: bytes) -> bytes:

@@ -41,19 +41,17 @@ class ServerState:
         catalog = [self.access.catalog.view.origin] if self.access.catalog else []
         return Ready(self.snapshot, catalog, self.context.udp_payload if transport is Transport.UDP else None)
 
-    def find(self, ready: Ready, key: bytes, address: bytes, counters: Counters) -> tuple[bytes, bytes, bool] | None:
-        """Return the record for a query without its ID, the cookie for the client or ``b""``, and whether the client's
-        is valid; None if the general path must answer. Counts a cookie. ``address`` is the client's, packed."""
-        found = ready.find(key)
-        if found is None or not found[1]:
-            return None if found is None else (found[0], b"", False)
-        record, cookie = found
+    def answer_cookie(
+        self, cookie: bytes, address: bytes, stamp: bytes, counters: Counters
+    ) -> tuple[bytes, bool] | None:
+        """Return the cookie of a ready response, and whether the client's is valid; None if the general path must
+        answer. Counts the cookie. ``address`` is the client's, packed; ``stamp`` is ``timestamp`` of now."""
         cookies = self.context.cookies
-        option, verified = answer_cookie(cookie, address, cookies.secrets, timestamp(self.context.clock()))
+        option, verified = answer_cookie(cookie, address, cookies.secrets, stamp)
         if cookies.required and not verified:  # the general path responds with BADCOOKIE
             return None
         counters.count_cookie(verified=verified)
-        return record, option, verified
+        return option, verified
 
 
 class Responder:
@@ -125,10 +123,17 @@ class Responder:
         """Return the ready response, empty if the rate limit drops it; None if there is none."""
         key = query[ID:]
         known = ready.known.get(key)
-        found = (known, b"", False) if known else self.state.find(ready, key, packed_address(client), counters)
+        found = ready.find(key) if known is None else (known, b"")
         if found is None:
             return None
-        record, option, verified = found
+        record, cookie = found
+        option, verified = b"", False
+        if cookie:
+            stamp = timestamp(self.context.clock())
+            checked = self.state.answer_cookie(cookie, packed_address(client), stamp, counters)
+            if checked is None:
+                return None
+            option, verified = checked
         if transport is Transport.UDP and not verified:
             action = self._judge(client, kind_of(record))
             if action is Action.DROP:

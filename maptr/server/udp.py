@@ -34,7 +34,7 @@ from maptr.answer.ready import (
     kind_of,
     truncated,
 )
-from maptr.protocol.cookies import WHOLE_COOKIE
+from maptr.protocol.cookies import WHOLE_COOKIE, timestamp
 from maptr.protocol.numbers import MAX_MESSAGE
 from maptr.server.counters import SILENCE, Counters, result
 from maptr.server.process import in_thread
@@ -259,7 +259,9 @@ class BatchListener:
         if None in found:
             self._find(ready, found, keys, settled)
         records = cast(list[bytes], found)
-        self._limit(records, slots.clients(count), settled)
+        networks = [*map(self._network, slots.clients(count))]
+        if any(networks):
+            self._limit(records, networks, settled)
         joined = slots.lay_out(records)
         codes = joined[RCODE_FIELD :: RECORD.size]
         counters.ready += count
@@ -280,19 +282,23 @@ class BatchListener:
     def _find(self, ready: Ready, records: list[bytes | None], keys: list[bytes], settled: set[int]) -> None:
         """Find the missing records of a batch. Adds to ``settled`` those that need no check of the rate limit."""
         memory, addresses, cookies = self._slots.memory, self._slots.addresses, self._slots.cookies
+        stamp = timestamp(self._state.context.clock())
         for i, record in enumerate(records):
             if record is not None:
                 continue
             try:
-                found = self._state.find(ready, keys[i], memory[addresses[i]], self._counters)
-                if found is None:
-                    records[i] = self._ask_general(ready, i, keys[i], settled)
-                    continue
-                records[i], option, verified = found
-                if option:
-                    memory[cookies[i]] = option
-                if verified:
-                    settled.add(i)
+                found = ready.find(keys[i])
+                if found is not None:
+                    records[i], cookie = found
+                    if not cookie:
+                        continue
+                    checked = self._state.answer_cookie(cookie, memory[addresses[i]], stamp, self._counters)
+                    if checked is not None:
+                        memory[cookies[i]], verified = checked
+                        if verified:
+                            settled.add(i)
+                        continue
+                records[i] = self._ask_general(ready, i, keys[i], settled)
             except Exception:
                 log.exception("internal error, query dropped: %s", keys[i].hex())
                 settled.add(i)
@@ -311,12 +317,12 @@ class BatchListener:
         reply = self._responder.general(query, client, self._counters, ready.learn)
         return NO_RESPONSE if reply is None else self._slots.own(i, reply)
 
-    def _limit(self, records: list[bytes], clients: Sequence[bytes], settled: set[int]) -> None:
+    def _limit(self, records: list[bytes], networks: Sequence[str | None], settled: set[int]) -> None:
         """Apply the rate limit to a batch: truncate or drop the responses that exceed it."""
         limiter = self._responder.limiter
         places, replies = [], []
-        for i, client in enumerate(clients):
-            if i not in settled and (network := self._network(client)) is not None:
+        for i, network in enumerate(networks):
+            if network is not None and i not in settled:
                 places.append(i)
                 replies.append((network, kind_of(records[i])))
         for place, action in limiter.judge_each(replies):

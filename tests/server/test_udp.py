@@ -54,7 +54,8 @@ needs_batches = pytest.mark.skipif(udp.why_not() is not None, reason=f"no batche
 
 def make_responder(**settings: Any) -> Responder:
     """Return a responder that makes all cookies at the same time."""
-    return responding(SNAPSHOT, context={"cookies": CookieSettings(SECRETS), "clock": lambda: NOW}, **settings)
+    cookies = CookieSettings(SECRETS, required=settings.pop("cookies_required", False))
+    return responding(SNAPSHOT, context={"cookies": cookies, "clock": lambda: NOW}, **settings)
 
 
 def swap(responder: Responder, snapshot: Snapshot, **context: Any) -> None:
@@ -265,6 +266,19 @@ def test_each_client_of_a_batch_gets_its_own_cookie() -> None:
 
 
 # --- reloads
+
+
+def test_cookies_can_be_required() -> None:
+    responder = make_responder(cookies_required=True)
+    with listening(responder) as (counters, address):
+        for _ in range(3):
+            refused = dns.message.from_wire(ask_one(address, COOKIE))
+            assert refused.rcode() == dns.rcode.BADCOOKIE
+            for _ in range(3):
+                good = with_cookie(*refused.options)
+                assert dns.message.from_wire(ask_one(address, good)).rcode() == dns.rcode.NOERROR
+        assert dns.message.from_wire(ask_one(address, KNOWN)).rcode() == dns.rcode.NOERROR
+    assert (counters.verified, counters.unverified) == (9, 3)
 
 
 def test_a_reload_clears_the_ready_responses() -> None:
