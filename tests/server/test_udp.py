@@ -265,9 +265,6 @@ def test_each_client_of_a_batch_gets_its_own_cookie() -> None:
             check(address, numbered(queries), responder)
 
 
-# --- reloads
-
-
 def test_cookies_can_be_required() -> None:
     responder = make_responder(cookies_required=True)
     with listening(responder) as (counters, address):
@@ -279,6 +276,9 @@ def test_cookies_can_be_required() -> None:
                 assert dns.message.from_wire(ask_one(address, good)).rcode() == dns.rcode.NOERROR
         assert dns.message.from_wire(ask_one(address, KNOWN)).rcode() == dns.rcode.NOERROR
     assert (counters.verified, counters.unverified) == (9, 3)
+
+
+# --- reloads
 
 
 def test_a_reload_clears_the_ready_responses() -> None:
