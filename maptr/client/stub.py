@@ -87,7 +87,7 @@ class Stub:
     def exchange(self, name: Labels, rdtype: int = NAPTR) -> AnyExchange:
         """Return a question to these servers, for a driver."""
         if self.validator is not None:
-            return self.validator.exchange(name, self.servers, rdtype)
+            return self.validator.exchange(name, lambda: self.servers, rdtype)
         return Exchange(name, self.servers, os.urandom, rdtype=rdtype, trust_ad=self.trust_ad)
 
     def demote(self, server: Server) -> None:

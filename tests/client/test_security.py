@@ -125,6 +125,14 @@ def test_security_is_that_of_the_weakest_part(driver: Driver, tree: Tree) -> Non
         assert not any("evil" in reading.naptr.to_text() for step in found.trace for reading in step.readings)
 
 
+def test_every_lookup_of_keys_avoids_a_server_that_did_not_respond(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maptr.client.exchange.FIRST_SECONDS", 0.3)
+    with hostile(lambda query, transport: []) as silent:
+        servers = [silent.name, tree.server.name]
+        assert discover("ark:1/x", nameservers=servers, trust_anchors=tree.anchors).security == "secure"
+        assert len(silent.queries) == 1
+
+
 def test_the_trace_shows_the_weakest_part(tree: Tree) -> None:
     found = discover("ark:7/x", nameservers=[tree.server.name], trust_anchors=tree.anchors)
     told = {step.name[1].decode(): (step.outcome, step.security) for step in found.trace}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -75,8 +75,8 @@ class Validator:
     def __repr__(self) -> str:
         return f"<Validator from {', '.join(map(str, self.trust.anchors))}>"
 
-    def exchange(self, name: Labels, servers: Sequence[Server], rdtype: int = NAPTR) -> ValidatedExchange:
-        """Return a validated question to these servers."""
+    def exchange(self, name: Labels, servers: Callable[[], Sequence[Server]], rdtype: int = NAPTR) -> ValidatedExchange:
+        """Return a validated question; ``servers`` returns those to ask, in order, for each lookup."""
         return ValidatedExchange(self.start(name, rdtype), servers)
 
     def start(self, name: Labels, rdtype: int = NAPTR) -> AnswerValidator:
@@ -92,7 +92,7 @@ class ValidatedExchange:
 
     answer: Answer | None = None
 
-    def __init__(self, validation: AnswerValidator, servers: Sequence[Server]) -> None:
+    def __init__(self, validation: AnswerValidator, servers: Callable[[], Sequence[Server]]) -> None:
         self._validation = validation
         self._servers = servers
         self._current = self._begin()
@@ -101,7 +101,7 @@ class ValidatedExchange:
         lookup = self._validation.lookup
         self._begun = time.monotonic()
         name, rdtype = lookup.name.labels[:-1], int(lookup.rdtype)
-        return Exchange(name, self._servers, os.urandom, rdtype=rdtype, dnssec=True)
+        return Exchange(name, self._servers(), os.urandom, rdtype=rdtype, dnssec=True)
 
     def next(self) -> Attempt | None:
         """Return the query to send now; None if the question is settled."""
