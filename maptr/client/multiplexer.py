@@ -220,7 +220,9 @@ class Multiplexer:
     ) -> None:
         self._stub = stub
         self._waiter = waiter
-        self._concurrency = concurrency
+        # The first question alone looks up the keys that validate the others.
+        self._concurrency = concurrency if stub.validator is None else 1
+        self._full_concurrency = concurrency
         self._rate = rate
         self._clock = clock
         self._queue: deque[Pending] = deque()
@@ -392,6 +394,7 @@ class Multiplexer:
 
     def _time_out(self, pending: Pending, attempt: Attempt) -> None:
         attempt.exchange.timed_out(attempt)
+        self._concurrency = self._full_concurrency
         self._stub.demote(attempt.server)
         self._next(pending)
 
@@ -408,6 +411,7 @@ class Multiplexer:
 
     def _finish(self, pending: Pending, now: float) -> None:
         del self._outstanding[pending]
+        self._concurrency = self._full_concurrency
         answer = pending.exchange.answer or pending.exchange.unanswered()
         pending.done(answer.after(pending.elapsed(now)))
 

@@ -16,7 +16,7 @@ import dns.rdata
 import dns.zone
 import pytest
 
-from maptr import Cache, Discovery, Validator, discover
+from maptr import Cache, Discovery, Validator, discover, discover_many
 from maptr.answer.context import Transport
 from maptr.answer.respond import respond
 from maptr.discovery import Outcome
@@ -123,6 +123,15 @@ def test_security_is_that_of_the_weakest_part(driver: Driver, tree: Tree) -> Non
         assert (naan, sorted(c.host for c in found)) == (naan, [f"{name}.example" for name in hosts])
         assert (naan, found.complete) == (naan, case.complete)
         assert not any("evil" in reading.naptr.to_text() for step in found.trace for reading in step.readings)
+
+
+def test_keys_are_looked_up_once_in_a_run(tree: Tree) -> None:
+    tree.server.queries.clear()
+    arks = [f"ark:{naan}/x" for naan in CASES]
+    found = list(discover_many(arks, nameservers=[tree.server.name], trust_anchors=tree.anchors))
+    assert [one.security for one in found] == [case.security for case in CASES.values()]
+    keys = [name for name, asked in (question(query) for query, _ in tree.server.queries) if asked[-4:-2] == b"\0\x30"]
+    assert keys.count((b"ark", b"arpa")) == 1
 
 
 def test_every_lookup_of_keys_avoids_a_server_that_did_not_respond(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
