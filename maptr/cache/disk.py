@@ -10,6 +10,7 @@ parent's file locks for its own, so that writes are lost when the parent closes 
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import random
@@ -254,6 +255,8 @@ class Disk:
             status = self.path.stat()
             if not stat.S_ISREG(status.st_mode):
                 reason = "is not a regular file"
+            elif not os.access(self.path, os.R_OK | os.W_OK):
+                reason = os.strerror(errno.EACCES)
             elif status.st_size == 1:  # SQLite takes it for an empty file
                 reason = NOT_OURS
             else:
