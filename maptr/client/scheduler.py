@@ -120,6 +120,9 @@ class Scheduler(Generic[Token]):
     def take(self) -> list[SharedQuestion[Token]]:
         """Return the new questions. No question is asked again while it is outstanding or its answer is cached."""
         new, self._new = self._new, []
+        for question in new:
+            if not (question.arks or question.walks):  # the time of its walks is over
+                del self._asked[question.key]
         return [question for question in new if question.arks or question.walks]
 
     @property

@@ -146,6 +146,9 @@ def test_a_walk_whose_time_is_over_asks_nothing() -> None:
     rig.many.tick(rig.now)
     assert rig.take() == []
     assert outcomes(rig.done()["1"])[1] == (Outcome.TIMEOUT, TIME_OVER)
+    rig.start("2")
+    rig.redirect("2", "s.example.", 0.0)
+    assert rig.take() == ["s.example."]
 
 
 def test_dropped_questions_leave_room_for_others() -> None:
