@@ -122,6 +122,7 @@ class Walk:
     Raises ValueError if NAAN and origin do not make a valid domain name.
     """
 
+    ark_read = False  # a regexp has read the ARK, so that other ARKs of its NAAN may have other candidates
     _given = False  # True if ``next`` has returned the open questions
     _complete = True
     _ttl: int | None = None
@@ -330,6 +331,7 @@ class Walk:
     def _apply(self, rule: Rule) -> str:
         """Apply the rule's regexp to the ARK. Raises _Skipped, BudgetSpent and ResultTooLongError."""
         assert rule.substitution is not None  # noqa: S101 - the caller has checked it
+        self.ark_read = True
         made = rule.substitution.apply(self.ark.in_url.encode(), self._budget)
         if made is None:
             raise _Skipped("its regexp does not match this ARK")

@@ -89,6 +89,7 @@ class Scheduler(Generic[Token]):
         self._clock = clock
         self._answered: deque[SharedQuestion[Token]] = deque()  # whose ARKs' walks have not begun
         self._budgets: dict[str, Budget] = {}
+        self._same: dict[str, Discovery] = {}  # by NAAN: the discovery that holds for every ARK of it
         self._rules = RuleCache()
         self._asked: dict[Key, SharedQuestion[Token]] = {}  # and not answered
         self._lifetime = lifetime
@@ -98,6 +99,9 @@ class Scheduler(Generic[Token]):
 
     def start(self, token: Token, ark: Ark) -> None:
         """Begin the walk of one ARK. Raises ValueError if NAAN and origin do not make a valid domain name."""
+        if (same := self._same.get(ark.naan)) is not None:
+            self.done.append((token, same.expiring(self._now(), ark=ark)))
+            return
         name = root_name(ark, self._settings.origin)
         key = NAPTR, (name[0].lower(), *self._origin)
         self.open += 1
@@ -149,6 +153,7 @@ class Scheduler(Generic[Token]):
             size = len(answer.records) or 1
             if size > self._room:
                 self._known.clear()
+                self._same.clear()
                 self._room = self._max_kept
             self._room -= size
             self._known[key] = answer
@@ -178,6 +183,7 @@ class Scheduler(Generic[Token]):
         if shared is None:
             if len(self._budgets) >= MAX_BUDGETS:
                 self._budgets.clear()
+                self._same.clear()
             shared = self._budgets[ark.naan] = Budget(self._settings.regexp_steps)
         else:
             shared.steps += STEPS_EACH
@@ -188,6 +194,8 @@ class Scheduler(Generic[Token]):
         """Continue a walk whose first packet was sent so many seconds ago."""
         if walk.over:
             self._finish(token, walk)
+            if not walk.ark_read:
+                self._same[walk.ark.naan] = self.done[-1][1]
             return
         active = ActiveWalk(token, walk, self._clock() - elapsed + self._lifetime)
         self._active[active] = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -94,6 +95,20 @@ def test_shared_walks_find_what_each_finds_alone(
         alone = walk.result(1000.0)
         assert found == alone
         assert (found.ttl, found.expiration, found.urls()) == (alone.ttl, alone.expiration, alone.urls())
+
+
+@pytest.mark.parametrize("record", [HOST, Naptr(0, 0, b"u", b"ark", REGEXPS[1], ())], ids=["host", "regexp"])
+def test_arks_of_a_naan_share_a_discovery_that_no_regexp_has_made(record: Naptr) -> None:
+    many: Scheduler[int] = Scheduler(DEFAULTS, lifetime=5.0, clock=lambda: 0.0)
+    many.start(0, Ark.parse("ark:1/x0"))
+    (wanted,) = many.take()
+    many.tell(wanted, Answer(Outcome.ANSWER, [record], 60))
+    many.tick(0.0)
+    many.start(1, Ark.parse("ark:1/x1"))
+    many.tick(0.0)
+    (_, first), (_, second) = many.done
+    assert (second.trace is first.trace) is (record is HOST)
+    assert [url[-2:] for url in (first.url(), second.url())] == ["x0", "x1"]
 
 
 def test_cached_answers_are_bounded() -> None:
