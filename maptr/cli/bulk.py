@@ -45,7 +45,7 @@ MAX_HELD = 100_000  # rows that wait for an earlier line; beyond this, rows are 
 PART = 2_000  # lines read at a time if the table may answer: no DNS response is read meanwhile
 PARTIAL = ".partial"  # suffix of the file that will replace OUT
 DELIMITERS = ("\t", ",", ";")  # between columns, in the order in which they are tried
-MAX_LINE = 1 << 16  # bytes; the rest of a longer line is ignored, and the line has the status bad
+MAX_LINE = 1 << 16  # bytes; the rest of a longer line is ignored
 _HEADER = ",".join(COLUMNS).encode() + b"\n"
 _DOCUMENT = json.dumps({"schema": output.SCHEMA}).encode()[:-1]
 
@@ -290,10 +290,11 @@ class Lines:
                 size += len(rest)
             update(advance=size)
             number += 1
-            if self._column is not None and size <= MAX_LINE and not is_skipped(line):
+            if self._column is not None and not is_skipped(line):
                 with suppress(csv.Error):  # the line has the status bad
                     cells = self._cells(line)
-                    line = "".join(cells[self._column : self._column + 1]).encode("utf-8", "surrogateescape")
+                    if size == len(line) or self._column < len(cells) - 1:  # not the cell where a long line was cut
+                        line = "".join(cells[self._column : self._column + 1]).encode("utf-8", "surrogateescape")
             yield number, line
 
     def rewind(self) -> None:
