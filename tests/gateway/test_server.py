@@ -438,6 +438,13 @@ def test_x_forwarded_for_counts_from_proxies_only() -> None:
         assert 429 in statuses
 
 
+def test_a_request_in_lines_is_charged_for_each_ark() -> None:
+    with gateway(rate=10) as found, HttpClient(found.port) as client:
+        arks = "&".join(f"ark=ark:12345/x{number}" for number in range(100))
+        assert len(client.get(f"/api/v1/discover?{arks}").body.splitlines()) == 100
+        assert client.get("/health").status == 429
+
+
 # ---- lookups
 
 
