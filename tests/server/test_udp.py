@@ -288,9 +288,10 @@ def test_a_reload_clears_the_ready_responses() -> None:
     with listening(responder) as (_, address):
         for query in (KNOWN, ABSENT) * 2:
             assert ask_one(address, query) == respond(query, SNAPSHOT)
-        swap(responder, new)
-        for query in (KNOWN, ABSENT) * 2:
-            assert ask_one(address, query) == respond(query, new)
+        for cookies in (SECRETS, SECRETS[1:], ()):
+            swap(responder, new, cookies=CookieSettings(cookies))
+            for query in (KNOWN, ABSENT, COOKIE) * 2:
+                assert ask_one(address, query) == respond(query, new, client=address[0], context=responder.context)
 
 
 # --- errors and overload
