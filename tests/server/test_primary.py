@@ -267,15 +267,17 @@ def observed_state(
     secondary: Secondary,
     until: Callable[[primary.SecondaryState], bool] = is_seen,
     *,
+    key: TsigKey | None = None,
+    port: int = 0,
     timeout: float = 5.0,
 ) -> primary.SecondaryState:
-    """Return the state that the monitor records for a secondary that should have serial 7."""
+    """Return the state that the monitor records for a secondary, or another port, that should have serial 7."""
 
     async def run() -> primary.SecondaryState:
         monitor = primary.SecondaryMonitor(lambda: NOW, if_different=0.02, timeout=timeout)
         async with secondary, asyncio.timeout(PATIENCE):
-            target = target_of(secondary.port)
-            monitor.follow({(EXAMPLE, target): (7, None)})
+            target = target_of(port or secondary.port, key)
+            monitor.follow({(EXAMPLE, target): (7, key)})
             while not until(found := monitor.state(EXAMPLE, target)):
                 await asyncio.sleep(0.005)
             monitor.follow({})
@@ -306,10 +308,20 @@ def test_read_serial_returns_the_serial_or_the_error(reply: bytes, said: int | s
         primary.read_serial(reply[:end])
 
 
-def test_the_state_has_the_serial_and_the_time() -> None:
-    secondary = Secondary(lambda query: [soa(query)])
-    assert observed_state(secondary) == primary.SecondaryState(serial=7, at=NOW)
+@pytest.mark.parametrize("key", [None, KEY])
+def test_the_state_has_the_serial_and_the_time(key: TsigKey | None) -> None:
+    def signed(query: bytes) -> list[bytes]:
+        checked = tsig.check_query(query, keyring([KEY]), int(NOW))
+        return [checked.sign(soa(checked.query))] if checked.key == (key and key.name) else []
+
+    secondary = Secondary(signed)
+    assert observed_state(secondary, key=key) == primary.SecondaryState(serial=7, at=NOW)
     assert secondary.asked == ["udp"], "and not again soon"
+
+
+def test_an_unreachable_secondary_is_an_error() -> None:
+    observed = observed_state(Secondary(lambda _: []), port=free_port())
+    assert observed == primary.SecondaryState(error="Connection refused")
 
 
 def test_a_lagging_secondary_is_queried_until_it_has_the_serial() -> None:
