@@ -23,7 +23,7 @@ from maptr.client.exchange import Attempt
 from maptr.client.servers import Server
 from maptr.client.stub import AnyExchange, Stub
 from maptr.protocol.names import Labels
-from maptr.protocol.numbers import MAX_MESSAGE, NAPTR
+from maptr.protocol.numbers import MAX_MESSAGE, NAPTR, UDP_PAYLOAD
 from maptr.walk import Answer
 
 CONCURRENCY = 256  # questions outstanding
@@ -371,7 +371,12 @@ class Multiplexer:
                         self._fail(pending, pending.attempt, error)
                 return True
             found = pending_of(packet[:2])
-            if found is not None and (attempt := found.attempt) and attempt.exchange.receive(attempt, packet):
+            if (
+                found is not None
+                and (attempt := found.attempt)
+                and (len(packet) <= UDP_PAYLOAD or self._clock() < found.deadline)  # reading a large one takes time
+                and attempt.exchange.receive(attempt, packet)
+            ):
                 self._next(found)
                 if not one.pending:
                     return False

@@ -10,6 +10,7 @@ import pytest
 from maptr import Discovery, discover_many
 from maptr.ark import Ark
 from maptr.client.bulk import Bulk
+from maptr.client.message import Response, SentQuery, read_response
 from maptr.client.scheduler import Scheduler, SharedQuestion
 from maptr.discovery import DiscoveryTimeout, Outcome
 from maptr.naptr.record import Naptr
@@ -19,9 +20,10 @@ from tests.support.drivers import (
     CLOCKED_DRIVERS,
     STUB_DRIVERS,
     Driver,
+    by_call,
     name_of,
 )
-from tests.support.hostile import hostile, hosts, naptr, question
+from tests.support.hostile import NAPTR, hostile, hosts, naptr, question, record, reply
 
 ARK = "ark:1/x"
 CHAIN = {f"{i}.ark.arpa.": [naptr(f"{i + 1}.ark.arpa.", flags=b"")] for i in range(1, 7)}
@@ -197,3 +199,24 @@ def test_time_spent_on_a_silent_server_counts_for_every_walk() -> None:
         found = list(discover_many(arks, nameservers=[one.name, other.name], lifetime=0.5))
         assert [outcome for late in found for outcome, _ in outcomes(late)] == [Outcome.TIMEOUT] * 9
         assert (len(one.queries), len(other.queries)) == (9, 0)
+
+
+def test_large_responses_after_the_deadline_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading one takes time, here the whole lifetime."""
+    now, read = 0.0, 0
+
+    def slow(query: SentQuery, packet: bytes) -> Response:
+        nonlocal now, read
+        now, read = (now + 2.0, read + 1) if len(packet) > 1232 else (now, read)
+        return read_response(query, packet)
+
+    monkeypatch.setattr("maptr.client.exchange.read_response", slow)
+    honest = hosts({"1.ark.arpa.": [naptr(f"r{i}.example.", flags=b"") for i in range(9)]})
+    large = [record(None, NAPTR, naptr(f"h{i}.example.")) for i in range(80)]
+
+    def script(query: bytes, transport: str) -> list[bytes]:
+        return [reply(query, large)] if question(query)[0][-1] == b"example" else honest(query, transport)
+
+    with hostile(script) as server:
+        assert not by_call(ARK, server, clock=lambda: now, lifetime=1.5).complete
+    assert read == 1
