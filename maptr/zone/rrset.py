@@ -20,7 +20,7 @@ import dns.rdata
 import dns.rdataclass
 import dns.rdatatype
 
-from maptr.protocol.names import Labels, fold, from_wire
+from maptr.protocol.names import Labels, fold, from_wire, read_wire
 from maptr.protocol.numbers import IN, MX, NS, RRSIG, SRV
 
 RRSET = struct.Struct("!HHI")  # type, records, bytes
@@ -33,6 +33,10 @@ _HOST_OFFSET = {NS: 0, MX: 2, SRV: 6}
 # The number of bytes before the names, and of names. Only these types may have compressed rdata (RFC 3597 4).
 RDATA_NAMES = {2: (0, 1), 3: (0, 1), 4: (0, 1), 5: (0, 1), 6: (0, 2), 7: (0, 1), 8: (0, 1), 9: (0, 1)}
 RDATA_NAMES |= {12: (0, 1), 14: (0, 2), 15: (2, 1)}
+
+# Types with names that are in lower case in canonical form, except RRSIG (RFC 4034 6.2 without NSEC, RFC 6840 5.1):
+# also RP, AFSDB, RT, SIG, PX, SRV, NAPTR, KX and DNAME.
+_LOWERED = frozenset({*RDATA_NAMES, 17, 18, 21, 24, 26, 33, 35, 36, 39})
 
 # Type covered, algorithm, labels, TTL, expiration, inception, key tag (RFC 4034 3.1); signer and signature follow.
 RRSIG_HEAD = struct.Struct("!HBBIIIH")
@@ -68,7 +72,10 @@ def rdata_name(rrset: RRset) -> Labels:
 
 def canonical_rdata(rdtype: int, wire: bytes) -> bytes:
     """Return rdata in canonical form, with names in lower case (RFC 4034 6.2)."""
-    if wire == wire.lower():
+    if rdtype == RRSIG:
+        start, end = RRSIG_HEAD.size, read_wire(wire, RRSIG_HEAD.size)[1]
+        return wire[:start] + wire[start:end].lower() + wire[end:]
+    if rdtype not in _LOWERED or wire == wire.lower():
         return wire
     rdata = dns.rdata.from_wire(dns.rdataclass.IN, dns.rdatatype.RdataType.make(rdtype), wire, 0, len(wire))
     return rdata.to_digestable()
