@@ -5,6 +5,7 @@ dnspython's own writer does not escape a colon in a name, and Knot then refuses 
 
 from __future__ import annotations
 
+import binascii
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -17,7 +18,7 @@ import dns.rdatatype
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.protocol.numbers import NAPTR, RRSIG, SOA
-from maptr.zone.rrset import canonical_rdata, records_of
+from maptr.zone.rrset import RRSIG_HEAD, canonical_rdata, records_of
 from maptr.zone.snapshot import ZoneView
 
 
@@ -60,8 +61,22 @@ def _lines(owner: str, packed: bytes) -> list[str]:
     for rdtype, ttl, rdata in records_of(packed):
         of = int.from_bytes(rdata[:2], "big") if rdtype == RRSIG else rdtype
         order = of != SOA, of, rdtype == RRSIG, canonical_rdata(rdtype, rdata)
-        found.append((order, f"{owner} {ttl} IN {type_text(rdtype)} {rdata_text(rdtype, rdata)}"))
+        text = _signature_text(rdata) if rdtype == RRSIG else rdata_text(rdtype, rdata)
+        found.append((order, f"{owner} {ttl} IN {type_text(rdtype)} {text}"))
     return [line for _, line in sorted(found)]
+
+
+def _signature_text(rdata: bytes) -> str:
+    end = names.read_wire(rdata, RRSIG_HEAD.size)[1]
+    fields = _fields_text(rdata[:end])
+    if fields.startswith("\\#"):
+        return rdata_text(RRSIG, rdata)
+    return fields + binascii.b2a_base64(rdata[end:], newline=False).decode("ascii")
+
+
+@lru_cache  # most signatures of a zone have the same fields
+def _fields_text(rdata: bytes) -> str:
+    return rdata_text(RRSIG, rdata)
 
 
 def _names(rdata: dns.rdata.Rdata) -> Iterator[dns.name.Name]:
