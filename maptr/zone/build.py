@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from maptr.protocol.names import ARK_ARPA, Labels
 from maptr.registry.table import Entry, Table
 from maptr.zone.lint import LeftOut, publishable
 from maptr.zone.masterfile import Places, read_records
+from maptr.zone.reader import read_plain
 from maptr.zone.rules import records_by_name
 
 TTL = 86400  # of every record, in seconds
@@ -100,7 +101,7 @@ def build(table: Table, serial: int, settings: ZoneSettings = PLAIN, *, unread: 
     """
     origin = names.to_text(settings.origin)
     lines = [*_header(serial, settings)]
-    delegated = {name for include in settings.include for name in _delegations(*include, settings.origin)}
+    delegated = {name for include in settings.include for name in _delegations(*include, settings.origin, lines)}
     usable, left_out = publishable(table, origin=settings.origin, unread=unread)
     skipped: list[str] = []
     published = rules = 0
@@ -156,8 +157,10 @@ def _who(entry: Entry) -> Iterator[str]:
             yield " ".join(quote(chunk) for chunk in chunks)
 
 
-def _delegations(file: str, data: bytes, origin: Labels) -> Iterable[Labels]:
-    """Return the folded names below the origin that included records delegate."""
+def _delegations(file: str, data: bytes, origin: Labels, header: Sequence[str]) -> Iterable[Labels]:
+    """Return the folded names below the origin that included records delegate. ``header`` is that of the zone."""
+    if plain := read_plain("\n".join([*header, ""]).encode() + data, names.fold(origin)):
+        return plain.view.cuts
     # The check of the built zone finds records outside it, so the root is the origin here.
     zone = dns.zone.Zone(dns.name.root, relativize=False)
     try:

@@ -112,9 +112,10 @@ def test_included_records_are_added_and_delegated_names_are_not_taken_from_the_t
     assert build_including(include.replace("\n", "\r\n").encode()).text == built.text
 
 
-def test_every_delegation_of_an_included_file_is_found() -> None:
+@pytest.mark.parametrize("comment", ["", " ; a comment, so that dnspython reads it"])
+def test_every_delegation_of_an_included_file_is_found(comment: str) -> None:
     lines = "12345 NS ns.other.example.", "$ORIGIN 12026.ark.arpa.", "@ IN NS ns", "ns IN A 192.0.2.1", "x IN TXT t"
-    include = "".join(f"{line}\n" for line in lines)
+    include = "".join(f"{line}{comment}\n" for line in lines)
     table = tables(entry("12026", "https://h.example/${content}"), entry("12345/x7", LONG))
     built = build_including(include.encode(), table)
     assert (built.delegated, built.left_out) == (("12026", "12345"), ())
