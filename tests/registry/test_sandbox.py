@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from maptr import registry
 from maptr.errors import ParserFailed, TableError
 from maptr.registry import sandbox
 from tests.support.registries import BAD_RECORDS, GOOD_RECORDS, SAMPLES
+from tests.support.waiting import until
 
 NESTED = b"[" + b"[]," * (20 << 20) + b"[]]"  # 60 MB, which take 2.1 GB when parsed
 SLOW = b"# x\n" * 3_000_000 + b"12345:\n    h.example.org A\n"
@@ -128,11 +131,21 @@ def test_a_child_that_cannot_be_started_is_an_error(monkeypatch: pytest.MonkeyPa
         sandbox.read(NATAB, filename="f")
 
 
-def test_no_child_starts_after_a_stop() -> None:
+def test_stop_ends_the_child_and_prevents_another(
+    monkeypatch: pytest.MonkeyPatch, children: list[subprocess.Popen[bytes]]
+) -> None:
+    monkeypatch.setattr(sandbox, "PROGRAM", SLEEP)
     parser = sandbox.Parser()
-    parser.stop()
+    with ThreadPoolExecutor() as pool:
+        reading = pool.submit(parser.read, NATAB, filename="f")
+        until(lambda: children, "a child")
+        parser.stop()
+        assert children[0].returncode == -signal.SIGKILL
+    with pytest.raises(ParserFailed, match="f: the reading was stopped"):
+        reading.result()
     with pytest.raises(ParserFailed, match="f: the reading was stopped"):
         parser.read(NATAB, filename="f")
+    assert len(children) == 1
 
 
 def test_the_child_ignores_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
