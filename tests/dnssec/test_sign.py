@@ -62,6 +62,12 @@ def test_signatures_of_separate_keys_verify(keys: dict[Role, ZoneKey]) -> None:
     assert count == 19
 
 
+def test_signing_a_signed_zone_removes_the_records_of_old_keys(keys: dict[Role, ZoneKey]) -> None:
+    signed = signing.sign_example(keys[Role.KSK], keys[Role.ZSK])
+    again = signing.sign_zone(signed, [keys[Role.CSK]], now=signing.NOW, serial=7)
+    assert text_of(again) == text_of(signing.sign_example(keys[Role.CSK]))
+
+
 def test_rfc4035_2_2_glue_and_delegations_are_not_signed(keys: dict[Role, ZoneKey]) -> None:
     """RFC 4035 2.2 and 2.3: glue has no signature and no NSEC, and the delegation's NSEC does not list its type."""
     signed = signing.sign_example(keys[Role.CSK])
