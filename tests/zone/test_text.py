@@ -31,6 +31,8 @@ def test_a_colon_in_a_name_is_escaped() -> None:
 def test_any_name_is_written_and_read_back(labels: list[bytes]) -> None:
     made = example_zone()
     name = dns.name.Name((*labels, b"example", b""))
-    for rdata in (dns.rdata.from_text("IN", "PTR", str(name)), dns.rdata.from_text("IN", "MX", f"1 {name}")):
-        made.find_rdataset(name, rdata.rdtype, create=True).add(rdata, 60)
+    rrsig = f"PTR 13 2 60 20300101000000 20200101000000 1 {name} QUJD"
+    for kind, text in (("PTR", str(name)), ("MX", f"1 {name}"), ("RRSIG", rrsig)):
+        rdata = dns.rdata.from_text("IN", kind, text)
+        made.find_rdataset(name, rdata.rdtype, rdata.covers(), create=True).add(rdata, 60)
     assert dns.zone.from_text(text_of(made), "example.", relativize=False) == made
