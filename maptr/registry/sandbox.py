@@ -60,19 +60,24 @@ class Parser:
 
     def read(self, content: bytes, *, filename: str = "", scheme: str = "https") -> tuple[Table, list[TableError]]:
         """Return the table and the bad records. Raises TableError and ParserFailed."""
+        late = threading.Event()
         with self._start(filename, scheme) as process:
-            timer = threading.Timer(SECONDS, process.kill)  # with a timeout, communicate() would poll in a loop
+
+            def end() -> None:
+                late.set()  # first: the child may end, and be reported, before kill() returns
+                process.kill()
+
+            timer = threading.Timer(SECONDS, end)  # with a timeout, communicate() would poll in a loop
             timer.daemon = True
             timer.start()
             try:
                 output, errors = process.communicate(content)
             finally:
-                is_late = not timer.is_alive()
                 timer.cancel()
                 process.kill()
         if self.is_stopped:
             raise ParserFailed(f"{filename}: the reading was stopped")
-        if is_late:
+        if late.is_set():
             raise ParserFailed(f"{filename}: takes longer than {SECONDS:g} seconds to read")
         if process.returncode:
             raise ParserFailed(f"{filename}: the process that reads it {_failure(process.returncode, errors)}")
