@@ -193,9 +193,9 @@ class Scheduler(Generic[Token]):
     def _begin(self, token: Token, walk: Walk, elapsed: float) -> None:
         """Continue a walk whose first packet was sent so many seconds ago."""
         if walk.over:
-            self._finish(token, walk)
+            found = self._finish(token, walk)
             if not walk.ark_read:
-                self._same[walk.ark.naan] = self.done[-1][1]
+                self._same[walk.ark.naan] = found
             return
         active = ActiveWalk(token, walk, self._clock() - elapsed + self._lifetime)
         self._active[active] = None
@@ -228,6 +228,8 @@ class Scheduler(Generic[Token]):
         del self._active[active]
         self._finish(active.token, active.walk)
 
-    def _finish(self, token: Token, walk: Walk) -> None:
+    def _finish(self, token: Token, walk: Walk) -> Discovery:
         self.open -= 1
-        self.done.append((token, walk.result(self._now())))
+        found = walk.result(self._now())
+        self.done.append((token, found))
+        return found
