@@ -10,6 +10,7 @@ An ARK has two forms that must not be confused:
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from maptr.errors import ArkSyntaxError, ConfigError
@@ -25,14 +26,25 @@ MAX_TEXT = 8192  # bytes of a received ARK, with NMA and query string; the draft
 INFLECTIONS = ("?info", "?", "??")  # draft section 5: the current one, then the reserved older forms
 
 # Patterns are strings, because a short process uses few of them and ``re`` caches those that it compiles.
-# White space of every kind, and the zero-width characters that pasted text may have.
-_MARKS = "\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff"
-_BLANK = f"[\\s{_MARKS}]+"
+_MARKS = "\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff"  # zero-width characters that pasted text may have
 _DASHES = "-\u00ad\u2010-\u2015\u2212\ufe58\ufe63\uff0d"
 _HYPHEN = f"[{_DASHES}]+"
+_LINE_END = "(?:\r\n|[\n\r\x85\u2028\u2029])"
+_INDENT = f"(?:(?!{_LINE_END})\\s)*+"
+_WRAP = f"{_INDENT}{_LINE_END}{_INDENT}(?!{_LINE_END})"  # the end of a line, not of a paragraph
 _COLON, _SLASH = "(?::|%3A)", "(?:/|%2F)"  # plain, or %-encoded with the whole ARK
-_UNLABELLED = f"(?i)[0-9][{BETANUMERIC}]*/[^/]"  # an ARK without its label
-_NMA = f"(?ai){_SLASH}(?=ark{_COLON})"
+_BLANK_IN_LABEL = f"(?: +(?=/?[0-9][{BETANUMERIC}]{{4}}))?"  # as in "ARK: 53355/x"; five characters, to read no prose
+_LABEL = f"ark{_COLON}{_BLANK_IN_LABEL}"
+_AFTER_LABEL = f"(?ai)(?<=ark:){_BLANK_IN_LABEL}"
+_BEFORE_LABEL = f"(?:^|(?<=[/=:.;,&?+~_@!{_DASHES[1:]}-])(?<!://)|(?<=%[0-9A-F]{{2}})(?<!%2F%2F))"
+_LABEL_AND_NAAN = f"(?ai){_LABEL}{_SLASH}*[{BETANUMERIC}]+{_SLASH}"
+_STRUCTURE_RECEIVED = f"(?ai)ark{_COLON}{_SLASH}*[{_DASHES}{BETANUMERIC}]*{_SLASH}?"  # label, NAAN, slash
+_PARAMETER = "&|;(?=[A-Za-z][0-9A-Za-z_.-]*=)"  # the start of a URL's next parameter
+# An encoded delimiter before an ARK, and the one that ends it.
+_CLOSING = {"%20": "%20", "%22": "%22", "%27": "%27", "%28": "%29", "%3C": "%3E", "%3D": "%26", "%5B": "%5D"}
+_ENTITY = "(?ai)&(?:#[0-9]{1,7}|#x[0-9a-f]{1,6}|[a-z][a-z0-9]{1,30});"
+_LAYOUT = r"[^\S \u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]"  # white space that is not a blank: a tab, a line end
+_UNLABELLED = f"(?ai)(?:^|(?:^|[/:])ark/)(?=[0-9][{BETANUMERIC}]*/[^/])"  # before NAAN and name without their label
 _STRUCTURE = "([/.])[/.]+"
 _PERCENT = "(?s)%(..?|$)"
 _NEVER = r'[^\x21-\x7e]|[<>"\\^`{|}\[\]]'  # RFC 3986 2: only as % pairs
@@ -47,20 +59,16 @@ _AROUND = (  # pairs of brackets and quotes that may enclose a pasted ARK
 class _Rules(NamedTuple):
     """The rules of one version of the draft for received text and the normal form."""
 
-    label: str
     outside: str  # a character that the draft excludes, but RFC 3986 allows in a path: it is kept and noted
     older: bool  # % pairs in lower case; suffixes sorted, without duplicates
     hash_in_name: bool = False
     host_in_label: bool = False
 
 
-# A slash after ``ark:/`` is an initial structural character of the name, which 2002 2.4 and 2019 2.7 remove.
 PROFILES: dict[Profile, _Rules] = {
-    "current": _Rules(f"(?ai)ark{_COLON}{_SLASH}?", r"[^0-9A-Za-z=~*+@_$%./]", older=False),
-    "2019": _Rules(f"(?ai)ark{_COLON}{_SLASH}*", r"[^0-9A-Za-z=~*+@_$%./]", older=True),
-    "2002": _Rules(
-        f"(?ai)ark{_COLON}{_SLASH}*", r"[^0-9A-Za-z=@$_*+#%./]", older=True, hash_in_name=True, host_in_label=True
-    ),
+    "current": _Rules(r"[^0-9A-Za-z=~*+@_$%./]", older=False),
+    "2019": _Rules(r"[^0-9A-Za-z=~*+@_$%./]", older=True),
+    "2002": _Rules(r"[^0-9A-Za-z=@$_*+#%./]", older=True, hash_in_name=True, host_in_label=True),
 }
 
 # A shortcut for most ARKs, which bulk discovery needs: text in normal form, apart from a host and a slash after the
@@ -69,7 +77,7 @@ PROFILES: dict[Profile, _Rules] = {
 _AS_IT_IS = re.compile(
     rf"(https?://[0-9A-Za-z.:-]+/)?ark:/?([{BETANUMERIC}]{{1,{MAX_NAAN}}})/"
     + r"((C+)((?:/C+)*(?:\.C+)*))(\?[T?/.%-]*)?[ \t\r\n]*".replace("C", "[$*+0-9=@A-Z_a-z~]").replace(
-        "T", "!$-,0-;=@A-Z_a-z~"
+        "T", "!$-,0-:=@A-Z_a-z~"
     )
 )
 _MAX_AS_IT_IS = 255  # characters
@@ -143,7 +151,9 @@ class Ark(_Parts):
         return hash(self[:3])
 
     @classmethod
-    def parse(cls, text: str | bytes, *, profile: Profile = "current", bare: bool = False) -> Ark:
+    def parse(
+        cls, text: str | bytes, *, profile: Profile = "current", bare: bool = False, wrapped: bool = False
+    ) -> Ark:
         """Read an ARK from any received text: alone, in a URL, in brackets or quotes, or broken across lines.
 
         >>> str(Ark.parse("https://n2t.net/ark:/12345/x5-4.v1/c2?info"))
@@ -151,9 +161,13 @@ class Ark(_Parts):
 
         ``profile`` is the version of the draft that defines the normal form: ``"current"`` (section 3.2), ``"2019"``
         (draft-kunze-ark-21 section 2.7) or ``"2002"`` (draft-kunze-ark-03 section 2.4). The older versions have ``%``
-        pairs in lower case, sorted suffixes without duplicates, and ``ark://``; the oldest also allows ``#`` in a name
+        pairs in lower case and sorted suffixes without duplicates; the oldest also allows ``#`` in a name
         and ``ark:HOST/NAAN/name``. ``bare`` accepts a NAAN without a name.
 
+        The end of a line and its indentation are removed (section 3.1). ``wrapped`` removes one run of blanks too, for
+        text that a person pastes as one ARK. Any other white space, and a second label, make the text not an ARK.
+        If the colon of the label or the slash after label or NAAN is %-encoded, one layer of encoding is removed.
+        In the query string of another URL, the ARK ends at its next parameter.
         Everything that RFC 3986 allows in a path is kept, even a final bracket or comma; for prose, use ``find_arks``.
         A fragment is cut off, because it is never sent to a server. Raises ArkSyntaxError for invalid text or bytes,
         TypeError for other types, and ConfigError for an unknown profile.
@@ -169,17 +183,32 @@ class Ark(_Parts):
         if rules is None:
             raise ConfigError(f"{profile!r} is not one of {', '.join(PROFILES)}", key="profile")
         received = _decode(text)
-        text = _unwrap(re.sub(_BLANK, "", received))
-        nma, text = _split_nma(text)
-        label = re.match(rules.label, text)
-        if label is None:
-            raise ArkSyntaxError(f"no ark: label in {_shown(nma + text)}{_meant(text, received)}")
+        pasted = _pasted(received)
+        blanks = re.findall(r"\s+", pasted)
+        if blanks and not (wrapped and len(blanks) == 1 and not re.search(_LAYOUT, blanks[0])):
+            is_labelled = re.search(_LABEL_AND_NAAN, pasted)
+            raise _not_one(received, f"{'white space inside' if is_labelled else 'no ark: label in'} {_shown(pasted)}")
+        nma, text = _split_nma(re.sub(r"\s", "", pasted))
+        if not re.match(f"(?ai){_LABEL}", text):
+            raise _not_one(received, f"no ark: label in {_shown(text)}", text)
+        try:
+            return cls._read(nma, _within_url(nma, text), rules, bare=bare)
+        except _SecondLabel:
+            raise _not_one(received, f"a second ark: label in {_shown(nma + text)}") from None
+
+    @classmethod
+    def _read(cls, nma: str, text: str, rules: _Rules, *, bare: bool = False) -> Ark:
+        """Return the ARK of a text that starts with its label and has no white space."""
+        label = re.match(f"(?ai){_LABEL}/*", text := _without_layer(text))
+        assert label is not None  # noqa: S101 - the callers have found it
         text = text[label.end() :]
         if rules.host_in_label and (host := re.match("[^/?#]*[.:][^/?#]*/", text)):
             nma, text = nma + host[0], text[host.end() :]
         text, tail, fragment = _split_tail(text, rules.hash_in_name)
-        parts = re.split(f"(?i){_SLASH}", re.sub(_HYPHEN, "", text), maxsplit=1)
-        naan, rest = _check_naan(parts[0].lower()), "".join(parts[1:])
+        naan, _, rest = re.sub(_HYPHEN, "", text).partition("/")
+        naan = _check_naan(naan.lower())
+        if re.search(_LABEL_AND_NAAN, rest):
+            raise _SecondLabel
         _check_name(rest)
         base, qualifier = _normalise(rest, rules)
         if not base and not bare:
@@ -274,19 +303,68 @@ def _decode(text: str | bytes) -> str:
     return text
 
 
-def _unwrap(text: str) -> str:
-    """Return the text without enclosing brackets or quotes (RFC 3986 appendix C)."""
-    while len(text) > 1 and text[0] + text[-1] in _AROUND:
-        text = text[1:-1]
-    return text
+def _pasted(text: str) -> str:
+    """Return received text without what surrounds an ARK, and without line ends and zero-width characters in it."""
+    text = _plain(re.sub(f"[{_MARKS}]", "", text)).strip()
+    while len(text) > 1 and text[0] + text[-1] in _AROUND:  # RFC 3986 appendix C
+        text = text[1:-1].strip()
+    return re.sub(_AFTER_LABEL, "", re.sub(_WRAP, "", text), count=1)
+
+
+def _plain(text: str) -> str:
+    """Return a text without HTML entities and the escapes of JSON's slashes.
+
+    Both quotes become the one that is never part of an ARK.
+    """
+    text = text.replace("\\/", "/")
+    if "&" not in text or ";" not in text:
+        return text
+    import html  # late: few texts have entities
+
+    return re.sub(_ENTITY, lambda entity: html.unescape(entity[0]).replace("'", '"'), text)
 
 
 def _split_nma(text: str) -> tuple[str, str]:
-    """Return the text before the first ``/ark:``, and the rest. An ARK without NMA may have ``/ark:`` in its name."""
-    if re.match(f"(?ai)ark{_COLON}", text):
-        return "", text
-    nma = re.search(_NMA, text)
-    return (text[: nma.end()], text[nma.end() :]) if nma else ("", text)
+    """Return the text before the first label, and the rest."""
+    label = re.search(f"(?ai){_BEFORE_LABEL}ark{_COLON}", text)
+    return (text[: label.start()], text[label.start() :]) if label else ("", text)
+
+
+def _within_url(nma: str, text: str) -> str:
+    """Return an ARK, still encoded, without what follows it in the URL in which it stands after ``nma``."""
+    if closing := _CLOSING.get(nma[-3:].upper()):
+        text = re.split(f"(?i){closing}", text, maxsplit=1)[0]
+    if "?" in nma or ("=" in nma and "://" not in nma):
+        text = re.split(_PARAMETER, text, maxsplit=1)[0]
+    if "%3F" in nma.upper():
+        text = text.partition("%26")[0]
+    return text
+
+
+def _without_layer(text: str) -> str:
+    """Return an ARK without one layer of %-encoding, if its label or a slash beside its NAAN has it.
+
+    The layer reaches to the next delimiter of the URL around it. What must not stand in a URL stays encoded.
+    """
+    start = re.match(_STRUCTURE_RECEIVED, text)
+    if start is None or "%" not in start[0]:
+        return text
+    delimiter = re.compile("[/?&#]").search(text, start.end())
+    if delimiter and delimiter[0] == "&":  # the next parameter
+        text = text[: delimiter.start()]
+
+    def decoded(segment: re.Match[str]) -> str:
+        if "%" not in text[segment.start() : min(segment.end(), start.end())]:
+            return segment[0]
+        return re.sub("%[0-9A-Fa-f]{2}", _character, segment[0])
+
+    return re.sub("[^/?&#]+", decoded, text)
+
+
+def _character(pair: re.Match[str]) -> str:
+    """Return the character that a % pair encodes; the pair if a URL must not have it."""
+    character = chr(int(pair[0][1:], 16))
+    return pair[0] if re.match(_NEVER, character) else character
 
 
 def _split_tail(text: str, hash_in_name: bool) -> tuple[str, str, str]:
@@ -297,12 +375,20 @@ def _split_tail(text: str, hash_in_name: bool) -> tuple[str, str, str]:
     return name, mark + query, fragment
 
 
-def _meant(text: str, received: str) -> str:
-    """Return a suggestion for a text without a label, to end an error message."""
-    if re.match(_UNLABELLED, text):
-        return f": is it {_shown('ark:' + text)}?"
-    found = find_arks(received)
-    return f": is it {found[0]}?" if found else ""
+class _SecondLabel(Exception):
+    """There is a second label in the name."""
+
+
+def _not_one(received: str, problem: str, text: str = "") -> ArkSyntaxError:
+    """Return the error for a text that is not one ARK, with the ARKs in it. ``text`` may lack a label only."""
+    found = list(map(str, find_arks(received)))
+    if len(found) > 1:
+        return ArkSyntaxError(f"{len(found)} ARKs, not one: {', '.join(map(_short, found[:2]))}")
+    if not found and (place := re.search(_UNLABELLED, text)):
+        found = [f"ark:{text[place.end() :]}"]
+    if not found:
+        return ArkSyntaxError(problem)
+    return ArkSyntaxError(f"{problem}: is it {_short(found[0])}?", suggestion=found[0])
 
 
 def _check_naan(naan: str) -> str:
@@ -365,6 +451,10 @@ def _notes(rest: str, fragment: str, rules: _Rules) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
 def _shown(text: str) -> str:
     """Return the received text, printable and short enough for one line of a message."""
     shown = ascii(text)
@@ -374,16 +464,19 @@ def _shown(text: str) -> str:
 # ---- ARKs in prose
 
 _STOP = r"[!&'(),:;]"  # punctuation after an ARK in a sentence, and between two ARKs
+_AT_WORD = "(?:(?<![0-9a-z])|(?<=%[0-9a-f]{2}))"  # where a label can start
 _PIECE = (
     r"[-\u2010\u00ad]\r?\n[ \t]*(?=[0-9A-Za-z])"  # a word hyphenated at the end of a line
     rf"|[{_DASHES}{_MARKS}$*+./0-9=@A-Z_a-z~]|%[0-9A-Fa-f]{{2}}|{_STOP}(?!{_STOP}{{0,3}}(?:https?:|ark{_COLON}))"
 )
 _IN_PROSE = (
-    rf"(?ai)(?:(?<![0-9a-z])|(?<=%2F))ark{_COLON}{_SLASH}{{0,2}}[{_DASHES}{BETANUMERIC}]{{1,{2 * MAX_NAAN}}}{_SLASH}"
-    rf"(?:{_PIECE})++(?:\?(?:{_PIECE}|\?)*+)?(?:\#(?:{_PIECE}|[?#])*+)?"
+    rf"(?ai){_AT_WORD}ark{_COLON}{_BLANK_IN_LABEL}{_SLASH}{{0,8}}[{_DASHES}{BETANUMERIC}]{{1,{2 * MAX_NAAN}}}{_SLASH}"
+    rf"(?:(?!{_AT_WORD}{_LABEL}{_SLASH}{{0,8}}[{BETANUMERIC}]+{_SLASH})(?:{_PIECE}))++"
+    rf"(?:\?(?:{_PIECE}|\?)*+)?(?:\#(?:{_PIECE}|[?#])*+)?"
 )
-_MAX_NMA = 2048  # characters of a URL before a label
+_MAX_BEFORE = 2048  # characters of a URL before a label, and of a paragraph that may open an emphasis
 _URL_CHARACTERS = r"[!#-;=?-\[\]_a-z~]*"  # RFC 3986 2
+_EMPHASIS = r"(?<![0-9A-Za-z*_~])[*_~]+(?=[^\s*_~])", r"(?<=[^\s*_~])[*_~]+(?![0-9A-Za-z*_~])"  # of Markdown
 
 
 def find_arks(text: str, *, profile: Profile = "current") -> list[Ark]:
@@ -392,29 +485,34 @@ def find_arks(text: str, *, profile: Profile = "current") -> list[Ark]:
     >>> [str(ark) for ark in find_arks("See ark:12345/x5-4 (and https://n2t.net/ark:/12345/x6).")]
     ['ark:12345/x54', 'ark:12345/x6']
 
-    Final punctuation, even a question mark, belongs to the sentence, and so do brackets and quotes that open before the
-    ARK. ``profile`` is that of ``Ark.parse``. Text that only looks like an ARK is skipped and raises nothing.
+    Final punctuation, even a question mark, belongs to the sentence, and so do brackets, quotes and emphasis that open
+    before the ARK. HTML entities and the escaped slashes of JSON are read. ``profile`` is that of ``Ark.parse``. Text
+    that only looks like an ARK is skipped and raises nothing.
     """
-    found: list[Ark] = []
+    return list(each_ark(text, profile=profile))
+
+
+def each_ark(text: str, *, profile: Profile = "current") -> Iterator[Ark]:
+    """Yield the ARKs of ``find_arks`` one by one, for a caller that needs only the first ones."""
+    text = _plain(text)
     end = 0
     for match in re.finditer(_IN_PROSE, text):
-        before = text[max(end, match.start() - _MAX_NMA) : match.start()]
+        before = text[max(end, match.start() - _MAX_BEFORE) : match.start()]
         if len(match[0]) > MAX_TEXT:
             continue
-        nma = _nma_at_end(before)
+        around = _url_at_end(before)
+        found = _trim(_within_url(around, re.sub(_AFTER_LABEL, "", match[0])), before.removesuffix(around))
         try:
-            ark = Ark.parse(_trim(match[0], before[-1:], in_query=before[-1:] == "=" or "?" in nma), profile=profile)
-        except ArkSyntaxError:
+            ark = Ark._read(around, re.sub(f"[{_MARKS}\\s]+", "", found), PROFILES[profile])
+        except (ArkSyntaxError, _SecondLabel):
             continue
-        found.append(ark._replace(nma=nma))
+        is_nma = "://" in around or around.lower().endswith(("/", "%2f"))
+        yield ark if is_nma else ark._replace(nma="")
         end = match.end()
-    return found
 
 
-def _trim(found: str, before: str, in_query: bool) -> str:
-    """Return an ARK in prose without the characters of the sentence. ``before`` is the character before it."""
-    if in_query:  # the ARK is a parameter of a URL, and the next parameter may follow
-        found = found.partition("&")[0]
+def _trim(found: str, before: str) -> str:
+    """Return an ARK in prose without the characters of the sentence. ``before`` is the text before it and its URL."""
     opened: list[int] = []
     for bracket in re.finditer("[()]", found):
         if bracket[0] == "(":
@@ -428,15 +526,20 @@ def _trim(found: str, before: str, in_query: bool) -> str:
     digit = max(map(found.rfind, "0123456789"))
     if dash := re.search("[\u2014\u2015]", found[digit + 1 :]):  # only words follow it, so it belongs to the sentence
         found = found[: digit + 1 + dash.start()]
-    emphasis = before if before in ("*", "_", "~") else ""  # of Markdown
-    return found.rstrip(f".,;:!?'&{emphasis}").removesuffix("'s").rstrip(".,;:!?'&")
+    marks = f".,;:!?'&{_open_emphasis(before) if found[-1:] in '*_~.,;:!?' else ''}"
+    return found.rstrip(marks).removesuffix("'s").rstrip(marks)
 
 
-def _nma_at_end(before: str) -> str:
+def _open_emphasis(before: str) -> str:
+    """Return the characters of emphasis that are open at the end of a paragraph."""
+    paragraph = re.split(r"\n\s*\n", before)[-1] + "a"  # the start of the ARK
+    opened, closed = ("".join(re.findall(pattern, paragraph)) for pattern in _EMPHASIS)
+    return "".join(mark for mark in "*_~" if opened.count(mark) > closed.count(mark))
+
+
+def _url_at_end(before: str) -> str:
     """Return the start of the URL that is at the end of the text, or ""."""
-    if not before.lower().endswith(("/", "%2f")):
-        return ""
     run = re.match(_URL_CHARACTERS, before[::-1])
     url = run[0][::-1] if run else ""
     scheme = re.search("(?ai)https?://", url)
-    return url[scheme.start() :] if scheme else url.lstrip("!'()*,;:[]")
+    return url[scheme.start() :] if scheme else url.lstrip("!'()*,;:[]_~")

@@ -59,8 +59,14 @@ class ArkSyntaxError(MaptrError, ValueError):
     ...     Ark.parse("12345/x1")
     ... except ArkSyntaxError as error:
     ...     print(error)
-    no ark: label in '12345/x1': is it 'ark:12345/x1'?
+    no ark: label in '12345/x1': is it ark:12345/x1?
+
+    ``suggestion`` is the only ARK that the text may mean, or "".
     """
+
+    def __init__(self, message: str = "", *, suggestion: str = "") -> None:
+        super().__init__(message)
+        self.suggestion = suggestion
 
 
 class NmaError(MaptrError):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import tomllib
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import example, given
@@ -32,7 +34,8 @@ NOTHING_ELSE = {"notes": [], "tail": "", "inflection": ""}  # of an ARK whose re
 
 @pytest.mark.parametrize("case", VECTORS, ids=lambda case: case["title"])
 def test_vector(case: dict[str, Any]) -> None:
-    profile, bare = case.get("profile", "current"), case.get("bare", False)
+    profile = case.get("profile", "current")
+    parse = partial(Ark.parse, profile=profile, bare=case.get("bare", False), wrapped=case.get("wrapped", False))
     if "prose" in case:
         found = find_arks(case["prose"], profile=profile)
         assert [str(ark) + ark.tail for ark in found] == case["found"]
@@ -40,11 +43,11 @@ def test_vector(case: dict[str, Any]) -> None:
         return
     if "refused" in case:
         with pytest.raises(ArkSyntaxError) as caught:
-            Ark.parse(case["received"], profile=profile, bare=bare)
+            parse(case["received"])
         assert case["refused"] in str(caught.value)
         assert str(caught.value).isprintable()
         return
-    ark = Ark.parse(case["received"], profile=profile, bare=bare)
+    ark = parse(case["received"])
     parts = {
         **{name: getattr(ark, name) or "" for name in ("shoulder", "inflection", "query")},
         **{name: list(getattr(ark, name)) for name in ("components", "variants", "notes")},
@@ -57,10 +60,10 @@ def test_vector(case: dict[str, Any]) -> None:
     for name, expected in ((NOTHING_ELSE if "resolution" in case else {}) | case).items():
         assert parts.get(name, expected) == expected, name
     assert ark != ark._replace(name=f"{ark.name}1")
-    others = [ark, *(Ark.parse(text, profile=profile, bare=bare) for text in case.get("other", ()))]
+    others = [ark, *map(parse, case.get("other", ()))]
     assert len(set(others)) == len(others)
     for text in case.get("same", ()):
-        again = Ark.parse(text, profile=profile, bare=bare)
+        again = parse(text)
         assert (again == ark, again != ark) == (True, False), text
 
 
@@ -157,10 +160,23 @@ def test_equivalent_spellings_are_equal(naan: str, name: str, data: st.DataObjec
     fragment = data.draw(st.sampled_from(["", "#", "#top", "#?info"]))
     left, right = data.draw(st.sampled_from([("", ""), ("(", ")"), ("<", ">"), ("\u201c", "\u201d")]))
     text = f"{nma}{label}{naan.upper()}{slash}{name[:at]}{mark}{name[at:]}{end}{tail}{fragment}"
-    other = Ark.parse(f"{left}{text}{right}")
+    other = Ark.parse(f"{left}{text}{right}", wrapped=True)
     assert other == ark
     assert hash(other) == hash(ark)
     assert other.tail == tail
+
+
+@given(naans, names, st.sampled_from(["", "?info", "?q=1"]))
+def test_an_ark_that_was_encoded_as_a_parameter_is_read_as_it_was(naan: str, name: str, tail: str) -> None:
+    try:
+        ark = Ark.parse(f"ark:/{naan}/{name}{tail}")
+    except ArkSyntaxError:
+        return
+    encoded = quote(f"ark:/{naan}/{name}{tail}", safe="")
+    for text in (encoded, f"https://h.example/r?ark={encoded}&x=1", f"%22{encoded}%22"):
+        again = Ark.parse(text)
+        assert (again, again.resolution, again.tail) == (ark, ark.resolution, ark.tail)
+        assert [str(one) for one in find_arks(f"see {text} now")] == [str(ark).rstrip(".,;:!?'&")] or name[-1] in "-.:"
 
 
 @given(naans, names)
@@ -190,6 +206,7 @@ def test_find_arks_never_raises(text: str) -> None:
     for profile in PROFILES:
         for ark in find_arks(text, profile=profile):
             assert Ark.parse(str(ark), profile=profile) == ark
+            assert Ark.parse(f"{ark.nma}{ark.in_url}", profile=profile) == ark or "#" in str(ark)
 
 
 words = st.sampled_from(

@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from http import HTTPStatus
 from importlib import resources
+from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from maptr import __version__, url
-from maptr.ark import Ark, find_arks
+from maptr.ark import Ark, each_ark
 from maptr.cache.drift import Drift, Verdict
 from maptr.cache.probe_log import Liveness, place_in
 from maptr.discovery import Discovery
@@ -190,10 +191,14 @@ def respond(request: Request, site: Site) -> Response | None:
 
 
 def searched(text: str) -> Ark:
-    """Return the ARK that a text is or holds. Raises ArkSyntaxError."""
-    found = find_arks(text)
-    is_inflected = text.strip().endswith("?") and len(text.split()) == 1  # in prose, it would end a sentence
-    return found[0] if found and not is_inflected else Ark.parse(text, bare=True)
+    """Return the ARK that a text is, or the only one that it holds. Raises ArkSyntaxError."""
+    try:
+        return Ark.parse(text, bare=True, wrapped=True)
+    except ArkSyntaxError:
+        found = list(islice(each_ark(text), 2))
+        if len(found) != 1:
+            raise
+        return found[0]
 
 
 def home(
@@ -210,7 +215,6 @@ def home(
     if ark is not None and answer is not None:
         return _page("search.html", request, **_result(request, site, ark, answer, found))
     problem = "" if error is None else str(error)
-    meant = re.search(r": is it '?(ark:[^']*)'?\?$", problem)
     if problem.startswith("no ark: label"):
         problem = "There is no ARK in this text."
     return _page(
@@ -218,7 +222,7 @@ def home(
         request,
         site=site,
         problem=problem,
-        meant=meant[1] if meant else "",
+        meant="" if error is None else error.suggestion,
         headline=_headline(site),
         traffic=site.traffic() if site.traffic is not None else None,
         **_overview(site.drift, site.table),

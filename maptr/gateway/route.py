@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping
 from functools import partial
 from http import HTTPStatus
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
-from maptr.ark import MAX_TEXT, Ark, find_arks
+from maptr.ark import MAX_TEXT, Ark, each_ark
 from maptr.errors import ArkSyntaxError
 from maptr.gateway import api, describe, doh, pages, resolve
 from maptr.gateway.message import Answer, Headers, Lines, Lookup, Request, Response, preflight, text
@@ -23,10 +23,10 @@ from maptr.gateway.site import Site
 METHODS = ("GET", "HEAD", "OPTIONS", "POST")
 MAX_BODY = 65_536  # bytes of a POST: one DNS message, or one ARK of at most 8,192
 
-_LABEL = re.compile(r"(?i)(?:^|/|%2F)ark(?::|%3A)")
+_LABEL = re.compile(r"(?ai)(?:(?<![0-9a-z])|(?<=%[0-9a-f]{2}))ark(?::|%3A)")
 _ORIGIN = re.compile(r"(?i)https?://[^/?]*")  # before the path in a request to a proxy (RFC 9112 3.2.2)
 _OTHER = re.compile(r"(?i)/https?:/")  # the URL of another resolver, which may have the ARK in its query string
-# White space, dashes and invisible characters of a pasted ARK, as a browser sends them: no part of any ARK.
+# White space, dashes and invisible characters, as a browser sends those of a pasted text. They are no part of any ARK.
 _INERT = re.compile(
     "(?i)%(?:0[9A-D]|1[C-F]|20|2D)|%C2%(?:85|A0|AD)|%E1%9A%80|%E2%80%(?:8[0-9A-F]|9[0-5]|A[89A-F])|%E2%81%(?:9F|A[0-9])"
     "|%E2%88%92|%E3%80%80|%EF%BB%BF|%EF%B9%(?:98|A3)|%EF%BC%8D"
@@ -70,7 +70,7 @@ def _readable(response: Response) -> Response:
 
 def _route(request: Request, site: Site) -> Answer:
     path = request.path
-    has_label = path.startswith("/ark:") or _LABEL.search(_without_inert(path))
+    has_label = path.startswith("/ark:") or _LABEL.search(_as_pasted(path))
     if path.startswith("/api/") and not has_label:
         return api.respond(request, site)
     if request.method not in METHODS:
@@ -80,8 +80,8 @@ def _route(request: Request, site: Site) -> Answer:
         return preflight(METHODS)
     if has_label:
         return _resolve(request, request.target, site)
-    if _OTHER.match(path) and (found := find_arks(request.target)):
-        return _resolve(request, f"{found[0].resolution}{found[0].tail}", site)
+    if _OTHER.match(path) and (found := next(each_ark(request.target), None)):
+        return _resolve(request, f"{found.resolution}{found.tail}", site)
     if path == doh.PATH:
         return doh.respond(request, site)
     if request.method == "POST":
@@ -105,8 +105,9 @@ def _posted(request: Request) -> str:
     return body
 
 
-def _without_inert(path: str) -> str:
-    return _INERT.sub("", path) if "%" in path else path
+def _as_pasted(path: str) -> str:
+    """Return a path with the characters that are no part of an ARK as they were pasted."""
+    return _INERT.sub(lambda encoded: unquote(encoded[0]), path) if "%" in path else path
 
 
 def _resolve(request: Request, received: str, site: Site) -> Answer:
@@ -115,7 +116,7 @@ def _resolve(request: Request, received: str, site: Site) -> Answer:
         received = received[1:]  # the text of an ARK that is read fastest
     path, mark, query = received.partition("?")
     try:
-        ark = Ark.parse(f"{_without_inert(path)}{mark}{query}" if "%" in path else received, bare=True)
+        ark = Ark.parse(f"{_as_pasted(path)}{mark}{query}" if "%" in path else received, bare=True, wrapped=True)
     except ArkSyntaxError as error:
         too_long = len(received) > MAX_TEXT
         status = HTTPStatus.REQUEST_URI_TOO_LONG if too_long else HTTPStatus.BAD_REQUEST

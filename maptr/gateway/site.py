@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from maptr import url
 from maptr.answer.context import PLAIN, Context
-from maptr.ark import Ark, find_arks
+from maptr.ark import Ark, each_ark
 from maptr.cache.drift import Drift, PastVerdict
 from maptr.cache.probe_log import Liveness, place_in
 from maptr.discovery import Candidate, Discovery
@@ -110,8 +110,9 @@ class Site:
     def example(self) -> str:
         """An ARK to try: the first one that the registry has for tests, else the first NAAN."""
         tests = (entry.extra.get("test_identifier") for entry in self.table.values())
-        arks = next((found for text in tests if isinstance(text, str) and (found := find_arks(text[:MAX_EXAMPLE]))), [])
-        return str(arks[0]) if arks else f"ark:{next(iter(self.table), '12345').partition('/')[0]}"
+        arks = (ark for text in tests if isinstance(text, str) for ark in each_ark(text[:MAX_EXAMPLE]))
+        ark = next(arks, None)
+        return str(ark) if ark else f"ark:{next(iter(self.table), '12345').partition('/')[0]}"
 
     def is_circular(self, ark: Ark, host: str) -> bool:
         """Return whether the record of an ARK names ``root`` or the gateway, so that ``root`` could send it back."""

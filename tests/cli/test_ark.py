@@ -68,7 +68,7 @@ def test_an_invalid_ark_does_not_stop_the_others() -> None:
     told = run("ark", "--json", "12345/x1", code=2)
     document = json.loads(told.stdout)
     assert document["ark"] is None
-    assert "is it 'ark:12345/x1'?" in document["error"]
+    assert "is it ark:12345/x1?" in document["error"]
 
 
 def test_find_reads_arks_in_prose_and_standard_input() -> None:
