@@ -176,7 +176,8 @@ def test_an_ark_that_was_encoded_as_a_parameter_is_read_as_it_was(naan: str, nam
     for text in (encoded, f"https://h.example/r?ark={encoded}&x=1", f"%22{encoded}%22"):
         again = Ark.parse(text)
         assert (again, again.resolution, again.tail) == (ark, ark.resolution, ark.tail)
-        assert [str(one) for one in find_arks(f"see {text} now")] == [str(ark).rstrip(".,;:!?'&")] or name[-1] in "-.:"
+        if ark.resolution[-1].isalnum():  # what ends otherwise may be the end of a sentence
+            assert find_arks(f"see {text} now") == [ark]
 
 
 @given(naans, names)
