@@ -36,7 +36,7 @@ _COLON, _SLASH = "(?::|%3A)", "(?:/|%2F)"  # plain, or %-encoded with the whole 
 _BLANK_IN_LABEL = f"(?: +(?=/?[0-9][{BETANUMERIC}]{{4}}))?"  # as in "ARK: 53355/x"; five characters, to read no prose
 _LABEL = f"ark{_COLON}{_BLANK_IN_LABEL}"
 _AFTER_LABEL = f"(?ai)(?<=ark:){_BLANK_IN_LABEL}"
-_BEFORE_LABEL = f"(?:^|(?<=[/=:.;,&?+~_@!{_DASHES[1:]}-])(?<!://)|(?<=%[0-9A-F]{{2}})(?<!%2F%2F))"
+_BEFORE_LABEL = f"(?:^|(?<=[/=:.&?+~_@!{_DASHES[1:]}-])(?<!://)|(?<=%[0-9A-F]{{2}})(?<!%2F%2F))"
 _LABEL_AND_NAAN = f"(?ai){_LABEL}{_SLASH}*[{BETANUMERIC}]+{_SLASH}"
 _STRUCTURE_RECEIVED = f"(?ai)ark{_COLON}{_SLASH}*[{_DASHES}{BETANUMERIC}]*{_SLASH}?"  # label, NAAN, slash
 _PARAMETER = "&|;(?=[A-Za-z][0-9A-Za-z_.-]*=)"  # the start of a URL's next parameter

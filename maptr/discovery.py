@@ -13,7 +13,7 @@ import dns.exception
 
 from maptr import url
 from maptr.ark import Ark
-from maptr.errors import MaptrError, printable
+from maptr.errors import ArkSyntaxError, MaptrError, printable
 from maptr.naptr.automaton import Budget, BudgetSpent
 from maptr.naptr.record import Kind, Naptr
 from maptr.naptr.regexp import Substitution
@@ -259,6 +259,9 @@ class Discovery(Sequence[Candidate]):
 
     ``url`` and ``choose`` raise NoMappingAuthority or DiscoveryFailed if there is no candidate.
 
+    ``discover_many`` makes one for an item that is not an ARK, too: ``error`` says why, ``position`` is that of the item
+    in the stream, from 0, and ``ark`` is empty. ``url`` and ``choose`` raise the error.
+
     A cache adds where the data came from (``source``: dns, memory, disk or natab), whether it had expired (``stale``),
     why it was used (``reason``), and the wall-clock time at which it was fetched from its origin (``fetched``, or
     None).
@@ -285,6 +288,8 @@ class Discovery(Sequence[Candidate]):
     stale: bool
     reason: str
     fetched: float | None
+    error: ArkSyntaxError | None
+    position: int | None
 
     def __init__(
         self,
@@ -300,6 +305,8 @@ class Discovery(Sequence[Candidate]):
         stale: bool = False,
         reason: str = "",
         fetched: float | None = None,
+        error: ArkSyntaxError | None = None,
+        position: int | None = None,
     ) -> None:
         values = locals()  # a frozen dataclass would take twice the time, and bulk discovery makes many
         del values["self"]
@@ -319,7 +326,8 @@ class Discovery(Sequence[Candidate]):
         return made
 
     def _compared(self) -> tuple[object, ...]:
-        return self.ark, self.candidates, self.trace, self.complete, self.source, self.security, self.stale
+        made = self.ark, self.candidates, self.trace, self.complete, self.source, self.security, self.stale
+        return made if self.error is None else (*made, str(self.error))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Discovery) and self._compared() == other._compared()
@@ -339,6 +347,8 @@ class Discovery(Sequence[Candidate]):
 
     def __repr__(self) -> str:
         """The first URLs and the state; ``to_dict`` has everything."""
+        if self.error is not None:
+            return f"<Discovery of item {self.position}: {self.error}>"
         shown = [repr(candidate.url(self.ark, scheme=self.scheme)) for candidate in self.candidates[:SHOWN]]
         shown += [f"{len(self) - SHOWN} more"] if len(self) > SHOWN else []
         state = ["complete" if self.complete else "not complete", self.source, *(["stale"] if self.stale else [])]
@@ -391,10 +401,12 @@ class Discovery(Sequence[Candidate]):
         return self.replace(candidates=(chosen, *(c for c in self.candidates if c != chosen)))
 
     def raise_for_none(self) -> None:
-        """Raise an error if there is no candidate: NoMappingAuthority if the discovery is complete, DiscoveryTimeout if
-        a query was not answered in time, else DiscoveryFailed."""
+        """Raise an error if there is no candidate: the one of an item that is not an ARK, NoMappingAuthority if the
+        discovery is complete, DiscoveryTimeout if a query was not answered in time, else DiscoveryFailed."""
         if self.candidates:
             return
+        if self.error is not None:
+            raise self.error
         message = self._none()
         if self.complete:
             raise NoMappingAuthority(message, self)
@@ -405,6 +417,8 @@ class Discovery(Sequence[Candidate]):
         """Return the reason why it is incomplete: the first query without an answer. Empty if it is complete."""
         if self.complete:
             return ""
+        if self.error is not None:
+            return str(self.error)
         steps = [step for step in self.trace if not step.outcome.said]
         if not steps:
             return "a limit of the walk was reached"
@@ -426,6 +440,8 @@ class Discovery(Sequence[Candidate]):
 
     def _none(self) -> str:
         """Return the message that there is no candidate, with the first unanswered query, or else the first query."""
+        if self.error is not None:
+            return str(self.error)
         known = "" if self.complete else " known"
         step = next((step for step in self.trace if not step.outcome.said), next(iter(self.trace), None))
         why = self.reason or "nothing was asked"
@@ -457,7 +473,7 @@ class Discovery(Sequence[Candidate]):
     def to_dict(self) -> dict[str, Any]:
         """Return everything, in the types of JSON."""
         return {
-            "ark": str(self.ark),
+            "ark": str(self.ark) if self.error is None else None,
             "complete": self.complete,
             "source": self.source,
             "security": self.security,
@@ -465,6 +481,7 @@ class Discovery(Sequence[Candidate]):
             "reason": self.reason,
             "fetched": self.fetched,
             "ttl": self.ttl,
+            "error": None if self.error is None else str(self.error),
             "candidates": [
                 {"url": made, **{name: getattr(c, name) for name in _IN_JSON}}
                 for made, c in zip(self.urls(), self.candidates, strict=True)

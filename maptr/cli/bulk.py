@@ -183,6 +183,8 @@ def bulk(
     )
     if column is not None and counts["skipped"] and not any(counts[status] for status in STATUSES) and not resume:
         output.warning(f"--column: no line has anything in the column {column}")
+    if column is None and counts["with columns"]:
+        output.warning("bad lines seem to have columns: name the one with the ARKs by --column NAME, or by its number")
     if rows.advice:
         asked_for.inform(rows.advice)
     if counts[UNKNOWN]:
@@ -344,6 +346,7 @@ def read_arks(
         try:
             ark = as_ark(line, profile)
         except ArkSyntaxError as error:
+            rows.counts["with columns"] += any(mark.encode() in line.strip() for mark in DELIMITERS)
             rows.put(number, {"line": number, "status": BAD, "ark": _text(line), "url": "", "note": str(error)})
             continue
         if not rows.answered(number, ark):

@@ -45,6 +45,7 @@ WINDOW = 4  # ARKs begun, or held back for order, for each question that may be 
 INTAKE = 64  # ARKs taken from the stream before the sockets are read
 
 Token = TypeVar("Token", bound=Hashable)
+_Item: TypeAlias = Ark | Discovery  # the discovery of an item that is not an ARK
 _Options: TypeAlias = (  # origin to trust_anchors, as in Bulk
     "tuple[str | dns.name.Name, float | None, Settings | None, int | None, float | None, bool, TrustAnchors | None]"
 )
@@ -67,7 +68,8 @@ def discover_many(
 ) -> Generator[Discovery, None, None]:
     """Find the mapping authorities of many ARKs: a discovery for each.
 
-    A discovery is empty if there is no candidate, and not ``complete`` if DNS gave no answer.
+    A discovery is empty if there is no candidate, and not ``complete`` if DNS gave no answer. One for an item that is not
+    an ARK (or not text) has its ``error`` and ``position``, and does not end the stream.
 
     ``nameservers``, by default the system's, are queried without dnspython. A dnspython ``resolver``, and
     ``nameservers`` by TLS or HTTPS, are asked one question at a time. ``origin``, ``settings``, ``trust_ad``,
@@ -76,8 +78,8 @@ def discover_many(
     256), ``rate`` that of packets a second to each server. Discoveries come in the order of the ARKs, or, without
     ``ordered``, as soon as they are ready. Closing the generator closes every socket.
 
-    Raises TypeError for a single ARK; while it runs, ArkSyntaxError for an invalid one, ConfigError as ``discover``
-    does, and DiscoveryFailed for a server without address.
+    Raises TypeError for a single ARK; while it runs, ConfigError as ``discover`` does, and DiscoveryFailed for a server
+    without address.
 
     >>> [found.url() for found in discover_many(["ark:12345/x1", "ark:12345/x2"], nameservers=[server])]
     ['https://ark.example.org/ark:12345/x1', 'https://ark.example.org/ark:12345/x2']
@@ -85,7 +87,8 @@ def discover_many(
     _refuse_one(arks)
     servers = None if nameservers is None else call.listed(nameservers)
     options = origin, lifetime, settings, concurrency, rate, trust_ad, trust_anchors
-    return _discover_many((call.as_ark(ark, profile) for ark in arks), ordered, servers, resolver, options)
+    items = (call.as_item(item, position, profile) for position, item in enumerate(arks))
+    return _discover_many(items, ordered, servers, resolver, options)
 
 
 def discover_many_async(
@@ -129,7 +132,7 @@ def _calls(resolver: object, servers: list[str] | None, options: _Options) -> Ca
 
 
 def _discover_many(
-    arks: Iterable[Ark], ordered: bool, servers: list[str] | None, resolver: object, options: _Options
+    arks: Iterable[_Item], ordered: bool, servers: list[str] | None, resolver: object, options: _Options
 ) -> Generator[Discovery, None, None]:
     asked: Any = resolver or _dnspython_resolver(servers)
     if asked is None or isinstance(asked, Stub):
@@ -138,6 +141,9 @@ def _discover_many(
         return
     make_call = _calls(resolver, servers, options)
     for ark in arks:
+        if isinstance(ark, Discovery):
+            yield ark
+            continue
         try:
             yield discover_with(make_call(ark), asked, None)
         except DiscoveryFailed as failed:
@@ -147,7 +153,11 @@ def _discover_many(
 
 
 async def _discover_many_async(
-    arks: AsyncIterator[tuple[None, Ark]], ordered: bool, servers: list[str] | None, resolver: object, options: _Options
+    arks: AsyncIterator[tuple[None, _Item]],
+    ordered: bool,
+    servers: list[str] | None,
+    resolver: object,
+    options: _Options,
 ) -> AsyncGenerator[Discovery, None]:
     asked: Any = resolver or await asyncio.to_thread(_dnspython_resolver, servers)
     if asked is None or isinstance(asked, Stub):
@@ -161,6 +171,9 @@ async def _discover_many_async(
 
     asked = as_async(asked)
     async for _, ark in arks:
+        if isinstance(ark, Discovery):
+            yield ark
+            continue
         try:
             yield await discover_with_async(make_call(ark), asked, None)
         except DiscoveryFailed as failed:
@@ -177,13 +190,16 @@ def _refuse_one(arks: object) -> None:
 
 async def _parsed(
     arks: Iterable[Ark | str | bytes] | AsyncIterable[Ark | str | bytes], profile: Profile
-) -> AsyncIterator[tuple[None, Ark]]:
-    if isinstance(arks, AsyncIterable):
-        async for ark in arks:
-            yield None, call.as_ark(ark, profile)
-    else:
-        for ark in arks:
-            yield None, call.as_ark(ark, profile)
+) -> AsyncIterator[tuple[None, _Item]]:
+    position = 0
+    async for item in arks if isinstance(arks, AsyncIterable) else _async(arks):
+        yield None, call.as_item(item, position, profile)
+        position += 1
+
+
+async def _async(arks: Iterable[Token]) -> AsyncIterator[Token]:
+    for ark in arks:
+        yield ark
 
 
 def _dnspython_resolver(nameservers: Iterable[str] | None) -> dns.resolver.Resolver | None:
@@ -233,9 +249,9 @@ class Bulk:
         self.clock = clock
 
     def run(
-        self, arks: Iterable[tuple[Token, Ark]], *, ordered: bool = True
+        self, arks: Iterable[tuple[Token, _Item]], *, ordered: bool = True
     ) -> Generator[tuple[Token, Discovery], None, None]:
-        """Yield each token with its discovery. Closing the generator closes every socket."""
+        """Yield each token with its discovery, which may be given instead of an ARK. Closing the generator closes every socket."""
         waiter = SelectorWaiter()
         with closing(waiter), closing(_Run[Token](self, waiter, ordered)) as run:
             stream = iter(arks)
@@ -248,7 +264,7 @@ class Bulk:
                     waiter.wait(0 if run.wanted else pause)
 
     async def run_async(
-        self, arks: AsyncIterator[tuple[Token, Ark]], *, ordered: bool = True
+        self, arks: AsyncIterator[tuple[Token, _Item]], *, ordered: bool = True
     ) -> AsyncGenerator[tuple[Token, Discovery], None]:
         """``run`` on the running event loop."""
         waiter = LoopWaiter()
@@ -289,11 +305,14 @@ class _Run(Generic[Token]):
     def over(self) -> bool:
         return self._ended and not (self.scheduler.open or self.scheduler.done or self._held)
 
-    def start(self, pairs: list[tuple[Token, Ark]], wanted: int) -> None:
-        """Start a walk for each; the stream has ended if they are fewer than were wanted."""
+    def start(self, pairs: list[tuple[Token, _Item]], wanted: int) -> None:
+        """Start a walk for each ARK; the stream has ended if they are fewer than were wanted."""
         self._ended = len(pairs) < wanted
         for token, ark in pairs:
-            self.scheduler.start((self._started, token), ark)
+            if isinstance(ark, Discovery):
+                self.scheduler.done.append(((self._started, token), ark))
+            else:
+                self.scheduler.start((self._started, token), ark)
             self._started += 1
 
     def ready(self) -> list[tuple[Token, Discovery]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from maptr.ark import Ark, Profile
 from maptr.client.servers import TCP, check_server
 from maptr.discovery import Discovery, Step
-from maptr.errors import ConfigError
+from maptr.errors import ArkSyntaxError, ConfigError
 from maptr.protocol import names
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import SOA
@@ -94,6 +94,16 @@ class Call:
 def as_ark(ark: Ark | str | bytes, profile: Profile) -> Ark:
     """Return an ARK to discover, or a bare NAAN. Raises as ``Ark.parse``."""
     return ark if isinstance(ark, Ark) else Ark.parse(ark, profile=profile, bare=True)
+
+
+def as_item(item: object, position: int, profile: Profile) -> Ark | Discovery:
+    """Return an item of a stream as an ARK; if it is none, as a discovery with the error."""
+    try:
+        if not isinstance(item, Ark | str | bytes):
+            raise ArkSyntaxError(f"{type(item).__name__} is not text")
+        return as_ark(item, profile)
+    except ArkSyntaxError as error:
+        return Discovery(Ark("", ""), complete=False, error=error, position=position)
 
 
 def with_origin(settings: Settings | None, origin: str | dns.name.Name) -> Settings:

@@ -39,6 +39,25 @@ def test_csv_of_a_file(server: Hostile, tmp_path: Path) -> None:
     assert "2 found, 1 none, 0 unknown, 1 bad" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("ark:1/x1 ark:1/x2", "bad"),
+        ("ark:1/x1\tSome title", "bad"),
+        ("ark:1/x1 title", "bad"),
+        ("1,ark:1/x1,title", "bad"),
+        ("https://h.example/?id=uiuo.ark:1/x1&view=1up", "found"),
+        ("ark%3A1%2Fx1", "found"),
+    ],
+)
+def test_a_line_is_one_ark_or_bad(line: str, status: str, server: Hostile) -> None:
+    result = run("--json", f"@{server.name}", text=f"{line}\n")
+    row = json.loads(result.stdout)
+    assert row["status"] == status
+    assert row["url"] == ("https://u.example/x1" if status == "found" else "")
+    assert ("--column" in result.stderr) == ("\t" in line or "," in line)
+
+
 COLLECTION = (
     "\ufeff# exported in November\n"
     "id,title,ark\n"

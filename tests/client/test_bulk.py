@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
+from typing import Any
 
 import dns.resolver
 import pytest
@@ -82,9 +84,46 @@ def test_the_number_of_started_walks_is_bounded(server: Hostile) -> None:
     assert taken < 100 + 200
 
 
-def test_bad_options_and_arks(server: Hostile) -> None:
-    with pytest.raises(ArkSyntaxError):
-        list(discover_many(["nonsense"], nameservers=[server.name]))
+ITEMS: list[Any] = [
+    "ark:1/x1",
+    "nonsense",
+    None,
+    float("nan"),
+    7,
+    b"\xff",
+    "ark:1/x1 ark:1/x2",
+    "",
+    "ark:2/x2",
+    object(),
+]
+
+
+@pytest.mark.parametrize("kind", [None, dns.resolver.Resolver])
+def test_an_item_that_is_not_an_ark_has_its_error_and_does_not_end_the_stream(kind: Any, server: Hostile) -> None:
+    given: dict[str, Any] = {"nameservers": [server.name]} if kind is None else {"resolver": resolver_of(server, kind)}
+    for ordered in (True, False):
+        found = list(discover_many(ITEMS, ordered=ordered, **given))
+        bad = [one for one in found if one.error is not None]
+        assert [one.position for one in bad] == [1, 2, 3, 4, 5, 6, 7, 9]
+        assert sorted(str(one.ark) for one in found if one.error is None) == ["ark:1/x1", "ark:2/x2"]
+        if ordered:
+            assert [one.error is None for one in found] == [n in (0, 8) for n in range(len(ITEMS))]
+    for one in bad:
+        assert (len(one), one.complete, one.to_dict()["ark"]) == (0, False, None)
+        with pytest.raises(ArkSyntaxError, match=re.escape(str(one.error))):
+            one.url()
+        assert str(one.error) in repr(one)
+        assert str(one) == str(one.error) == one.unsaid()
+
+
+def test_the_asynchronous_twin_yields_an_error_for_an_item_too(server: Hostile) -> None:
+    async def run() -> list[int | None]:
+        return [one.position async for one in discover_many_async(ITEMS, nameservers=[server.name])]
+
+    assert asyncio.run(run()) == [None, 1, 2, 3, 4, 5, 6, 7, None, 9]
+
+
+def test_bad_options(server: Hostile) -> None:
     for ask in (discover, lambda ark, **given: next(discover_many([ark], **given))):
         with pytest.raises(ConfigError):
             ask("ark:1/x", nameservers=["127.0.0.1"], resolver=Stub(["127.0.0.1"]))
