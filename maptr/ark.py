@@ -19,6 +19,7 @@ BETANUMERIC = "0123456789bcdfghjkmnpqrstvwxz"
 """The characters of a NAAN, in the order of their values for a check character (NOID, NCDA)."""
 
 Profile = Literal["current", "2019", "2002"]
+Hyphens = Literal["remove", "keep"]
 
 MAX_NAAN = 63  # one DNS label (RFC 1035 2.3.4); the draft asks for 16 at least
 MAX_TEXT = 8192  # bytes of a received ARK, with NMA and query string; the draft asks for names of 255 at least
@@ -108,6 +109,7 @@ class _Parts(NamedTuple):
     tail: str
     nma: str
     notes: tuple[str, ...]
+    hyphenated: str
 
 
 class Ark(_Parts):
@@ -116,7 +118,8 @@ class Ark(_Parts):
     ``name`` is the base name, ``qualifier`` the rest (``/c3/s5.v7.xsl``), both in normal form. A bare NAAN
     (``ark:12345``, draft table 1) has neither.
     ``resolution`` is the resolution form. ``tail`` is the inflection or query string as received, with its question
-    mark. ``nma`` is the text before the label, which identifies nothing. ``notes`` say what ``parse`` dropped, and what
+    mark. ``nma`` is the text before the label, which identifies nothing. ``hyphenated`` is the resolution form with the
+    hyphens that it came with, or "". ``notes`` say what ``parse`` dropped, and what
     it kept although the draft excludes it.
     The constructor does not check its arguments; ``parse`` reads received text, and raises ArkSyntaxError.
 
@@ -136,10 +139,11 @@ class Ark(_Parts):
         tail: str = "",
         nma: str = "",
         notes: tuple[str, ...] = (),
+        hyphenated: str = "",
     ) -> Ark:
         # Without a received text, the resolution form is the normal form.
         resolution = resolution or f"ark:{naan}/{name}{qualifier}"
-        return super().__new__(cls, naan, name, qualifier, resolution, tail, nma, notes)
+        return super().__new__(cls, naan, name, qualifier, resolution, tail, nma, notes, hyphenated)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Ark) and self[:3] == other[:3]
@@ -205,6 +209,7 @@ class Ark(_Parts):
         if rules.host_in_label and (host := re.match("[^/?#]*[.:][^/?#]*/", text)):
             nma, text = nma + host[0], text[host.end() :]
         text, tail, fragment = _split_tail(text, rules.hash_in_name)
+        hyphenated = re.sub(_HYPHEN, "-", text.replace("\xad", "")).partition("/")[2]
         naan, _, rest = re.sub(_HYPHEN, "", text).partition("/")
         naan = _check_naan(naan.lower())
         if re.search(_LABEL_AND_NAAN, rest):
@@ -214,15 +219,27 @@ class Ark(_Parts):
         if not base and not bare:
             raise ArkSyntaxError(f"ark:{naan} has no name after the NAAN: write ark:{naan}/NAME")
         notes = _notes(rest, fragment, rules)
-        return cls(naan, base, qualifier, f"ark:{naan}/{rest if base else ''}", _check_tail(tail), nma, notes)
+        made = cls(naan, base, qualifier, f"ark:{naan}/{rest if base else ''}", _check_tail(tail), nma, notes)
+        if not base or "-" not in hyphenated or re.search("%.?-", hyphenated):
+            return made
+        return made._replace(hyphenated=f"ark:{naan}/{hyphenated}")
 
     def __str__(self) -> str:
         return f"ark:{self.naan}/{self.name}{self.qualifier}" if self.name else f"ark:{self.naan}"
 
     @property
+    def without_hyphens(self) -> str:
+        """The resolution form without hyphens that were kept, for comparisons."""
+        return self.resolution.replace("-", "")
+
+    @property
     def in_url(self) -> str:
         """The resolution form for a URL, in which a ``#`` (2002 draft 2.3) would begin a fragment."""
         return self.resolution.replace("#", "%23")
+
+    def sent(self, hyphens: Hyphens) -> Ark:
+        """Return the ARK whose resolution form has no hyphens ("remove"), or those that it came with ("keep")."""
+        return self._replace(resolution=self.hyphenated) if hyphens == "keep" and self.hyphenated else self
 
     @property
     def inflection(self) -> str | None:

@@ -259,8 +259,8 @@ class Discovery(Sequence[Candidate]):
 
     ``url`` and ``choose`` raise NoMappingAuthority or DiscoveryFailed if there is no candidate.
 
-    ``discover_many`` makes one for an item that is not an ARK, too: ``error`` says why, ``position`` is that of the item
-    in the stream, from 0, and ``ark`` is empty. ``url`` and ``choose`` raise the error.
+    ``discover_many`` makes one for an item that is not an ARK, too: ``error`` says why, ``position`` is that of the
+    item in the stream, from 0, and ``ark`` is empty. ``url`` and ``choose`` raise the error.
 
     A cache adds where the data came from (``source``: dns, memory, disk or natab), whether it had expired (``stale``),
     why it was used (``reason``), and the wall-clock time at which it was fetched from its origin (``fetched``, or

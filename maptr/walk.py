@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from maptr import url
-from maptr.ark import Ark
+from maptr.ark import Ark, Hyphens
 from maptr.discovery import REGEXP_STEPS, SECURITY, Candidate, Discovery, Link, Outcome, Reading, Step
 from maptr.naptr.automaton import Budget, BudgetSpent
 from maptr.naptr.record import Kind, Naptr, RRset, Rule, read
@@ -42,8 +42,10 @@ class Settings(NamedTuple):
     """The settings of a walk (draft-kunze-ark appendix B). ``discover`` takes its origin from ``origin=`` instead.
 
     ``scheme`` is the scheme for ``h`` candidates and for the hosts of a natab, but port 80 means http.
-    ``allow_private`` allows rules that lead to hosts that are not public. The others are limits: redirects on one path,
-    questions, candidates, records and steps of regexp matching. A walk that reaches one is not ``complete``.
+    ``allow_private`` allows rules that lead to hosts that are not public. ``hyphens`` is ``"keep"`` to send the hyphens
+    of an ARK on as they came, for authorities that need them; the draft removes them (3.2). The others are limits:
+    redirects on one path, questions, candidates, records and steps of regexp matching. A walk that reaches one is not
+    ``complete``.
 
     >>> discover("ark:12345/x1", nameservers=[server], settings=Settings(scheme="http")).url()
     'http://ark.example.org/ark:12345/x1'
@@ -57,6 +59,7 @@ class Settings(NamedTuple):
     max_candidates: int = MAX_CANDIDATES
     max_records: int = MAX_RECORDS
     regexp_steps: int = REGEXP_STEPS
+    hyphens: Hyphens = "remove"
 
 
 DEFAULTS = Settings()
@@ -139,8 +142,8 @@ class Walk:
         root: Labels | None = None,
         source: str = "dns",
     ) -> None:
-        self.ark = ark
         self.settings = settings = settings or DEFAULTS
+        self.ark = ark = ark.sent(settings.hyphens)
         self.steps: list[Step] = []  # the trace of the depths that have been read
         self._read = reader or read
         root = root or root_name(ark, settings.origin)
@@ -333,6 +336,8 @@ class Walk:
         assert rule.substitution is not None  # noqa: S101 - the caller has checked it
         self.ark_read = True
         made = rule.substitution.apply(self.ark.in_url.encode(), self._budget)
+        if made is None and "-" in self.ark.resolution:  # kept ones: there may be one in the shoulder of the rule
+            made = rule.substitution.apply(self.ark.without_hyphens.replace("#", "%23").encode(), self._budget)
         if made is None:
             raise _Skipped("its regexp does not match this ARK")
         return made.decode("ascii", "backslashreplace")

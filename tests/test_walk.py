@@ -368,3 +368,28 @@ def test_a_url_that_is_too_long_is_not_replaced_by_a_record_of_a_worse_rank(rege
         assert not found.complete
     short = walk_with(ARK, long, host(100, 10, "least.example")).result()
     assert (len(short), short.complete) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("rule", "received", "sent"),
+    [
+        ("h", "ark:/12345/3cb8-c2d0", "https://h.example:8443/ark:12345/3cb8-c2d0"),
+        ("rest", "ark:/12345/3cb8\u2010c2d0-", "https://u.example/p/ark:/12345/3cb8-c2d0-"),
+        ("query", "ark:/12-345/3cb8-c2\u00add0?info", "https://u.example/?id=ark:12345/3cb8-c2d0?info"),
+        ("rest", "ark%3A%2F12345%2Fa-b%2Fc", "https://u.example/p/ark:/12345/a-b/c"),
+        ("rest", "ark:/12345/x%7-d", "https://u.example/p/ark:/12345/x%7d"),  # a pair split by a hyphen stays a pair
+    ],
+)
+def test_hyphens_are_kept_if_the_settings_say_so(rule: str, received: str, sent: str) -> None:
+    """Draft 3.2 step 6 removes them; some authorities resolve an ARK only with them."""
+    ark = Ark.parse(received)
+    kept = run(ark, {ROOT: [naptr(RULES[rule])]}, Settings(hyphens="keep"))
+    assert kept.url() == sent
+    assert kept.ark == ark
+    assert run(ark, {ROOT: [naptr(RULES[rule])]}).url() == (sent.replace("-", ""))
+
+
+def test_a_kept_hyphen_does_not_hide_the_shoulder_of_a_rule() -> None:
+    rules = {ROOT: [naptr(r'0 0 "u" "ark" "!^ark:/?12345/x5(.*)$!https://u.example/\\1!" .')]}
+    assert run(Ark.parse("ark:12345/x-5a"), rules, Settings(hyphens="keep")).url() == "https://u.example/a"
+    assert run(Ark.parse("ark:12345/x5-a"), rules, Settings(hyphens="keep")).url() == "https://u.example/-a"

@@ -339,7 +339,7 @@ def _text(ark: Ark | str | bytes) -> str | None:
     """Return the text by which the discovery of an ARK is kept."""
     if isinstance(ark, str):
         return ark
-    return ark.resolution if isinstance(ark, Ark) and not (ark.tail or ark.nma or ark.notes) else None
+    return ark.resolution if isinstance(ark, Ark) and not (ark.tail or ark.nma or ark.notes or ark.hyphenated) else None
 
 
 def _disk(path: str | os.PathLike[str] | Disk | None, wall: Callable[[], float]) -> Disk | None:

@@ -274,7 +274,8 @@ class TableReader:
         """
         if state.table is None:
             return Natab.MISSING, None
-        name = ark.resolution.partition("/")[2]
+        ark = ark.sent(settings.hyphens)
+        name = ark.without_hyphens.partition("/")[2]
         held, rules = self._rules(ark.naan, settings, state.table)
         serving = [one for one in held if name.startswith(one[0].shoulder)]  # the first one answers
         if state.trouble:

@@ -251,6 +251,8 @@ def chooser_of(given: LookupOptions, config: Config | None) -> Chooser | None:
 def walk_options(given: LookupOptions, config: Config | None) -> dict[str, Any]:
     """Return the keyword arguments that every look-up function takes."""
     settings = Settings(allow_private=given.allow_private, scheme=scheme_of(given.scheme, config))
+    if config is not None:
+        settings = settings._replace(hyphens=config.client.hyphens)
     return {"origin": origin_of(given.origin, config), "lifetime": given.timeout, "settings": settings}
 
 

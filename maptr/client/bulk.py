@@ -68,8 +68,8 @@ def discover_many(
 ) -> Generator[Discovery, None, None]:
     """Find the mapping authorities of many ARKs: a discovery for each.
 
-    A discovery is empty if there is no candidate, and not ``complete`` if DNS gave no answer. One for an item that is not
-    an ARK (or not text) has its ``error`` and ``position``, and does not end the stream.
+    A discovery is empty if there is no candidate, and not ``complete`` if DNS gave no answer. One for an item that is
+    not an ARK (or not text) has its ``error`` and ``position``, and does not end the stream.
 
     ``nameservers``, by default the system's, are queried without dnspython. A dnspython ``resolver``, and
     ``nameservers`` by TLS or HTTPS, are asked one question at a time. ``origin``, ``settings``, ``trust_ad``,
@@ -251,7 +251,8 @@ class Bulk:
     def run(
         self, arks: Iterable[tuple[Token, _Item]], *, ordered: bool = True
     ) -> Generator[tuple[Token, Discovery], None, None]:
-        """Yield each token with its discovery, which may be given instead of an ARK. Closing the generator closes every socket."""
+        """Yield each token with its discovery, which may be given instead of an ARK. Closing the generator closes every
+        socket."""
         waiter = SelectorWaiter()
         with closing(waiter), closing(_Run[Token](self, waiter, ordered)) as run:
             stream = iter(arks)

@@ -99,6 +99,7 @@ class Scheduler(Generic[Token]):
 
     def start(self, token: Token, ark: Ark) -> None:
         """Begin the walk of one ARK. Raises ValueError if NAAN and origin do not make a valid domain name."""
+        ark = ark.sent(self._settings.hyphens)
         if (same := self._same.get(ark.naan)) is not None:
             self.done.append((token, same.expiring(self._now(), ark=ark)))
             return

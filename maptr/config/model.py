@@ -21,6 +21,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from maptr import url
 from maptr.answer import rate_limit
 from maptr.answer.context import MAX_IDENTITY, MAX_PAYLOAD, MIN_PAYLOAD
+from maptr.ark import Hyphens
 from maptr.cache import DNS_FIRST, PATIENCE, POLICIES, STALE_LIMIT
 from maptr.choose import CHOOSERS
 from maptr.dnssec.policy import INCEPTION_OFFSET, LIFETIME, REFRESH, Children, SigningPolicy
@@ -447,6 +448,7 @@ class ClientConfig:
     nameservers: tuple[str, ...] = setting(list_of(TEXT), ())  # empty: the servers of the system
     choose: str = setting(choice(*CHOOSERS), CHOOSERS[0])
     scheme: str = setting(choice("https", "http"), "https")  # for hosts without a scheme
+    hyphens: Hyphens = setting(choice("remove", "keep"), "remove")  # of an ARK in its URL
 
 
 @dataclass(frozen=True)

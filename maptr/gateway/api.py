@@ -81,11 +81,11 @@ def _discover(request: Request, site: Site, ark: list[str]) -> Answer:
     """Return one discovery as a document, or several as lines."""
     if len(ark) == 1:
         try:
-            return Lookup(parsed := Ark.parse(ark[0]), partial(_discovered, request, parsed))
+            return Lookup(parsed := Ark.parse(ark[0]).sent(site.hyphens), partial(_discovered, request, parsed))
         except ArkSyntaxError as error:
             return problem(HTTPStatus.BAD_REQUEST, str(error))
     headers = (("Content-Type", JSON_LINES), *_NOT_KEPT)
-    return Lines([_part(text, request.now) for text in ark], Response(HTTPStatus.OK, headers))
+    return Lines([_part(text, site, request.now) for text in ark], Response(HTTPStatus.OK, headers))
 
 
 def _discovered(request: Request, ark: Ark, found: Discovery) -> Response:
@@ -103,10 +103,10 @@ def _nothing(document: Mapping[str, Any], found: Discovery) -> Response:
     return problem(HTTPStatus.SERVICE_UNAVAILABLE, document["error"], _RETRY, discovery=document)
 
 
-def _part(text: str, now: float) -> Lookup | Response:
+def _part(text: str, site: Site, now: float) -> Lookup | Response:
     """Return a line of a response: the document of a text, as ``maptr discover --json`` prints it."""
     try:
-        ark = Ark.parse(text)
+        ark = Ark.parse(text).sent(site.hyphens)
     except ArkSyntaxError as error:
         received = text.encode("utf-8", "replace").decode()
         return _json({"schema": SCHEMA, "ark": received, "candidates": [], "age": None, "error": str(error)})

@@ -117,6 +117,7 @@ def _resolve(request: Request, received: str, site: Site) -> Answer:
     path, mark, query = received.partition("?")
     try:
         ark = Ark.parse(f"{_as_pasted(path)}{mark}{query}" if "%" in path else received, bare=True, wrapped=True)
+        ark = ark.sent(site.hyphens)
     except ArkSyntaxError as error:
         too_long = len(received) > MAX_TEXT
         status = HTTPStatus.REQUEST_URI_TOO_LONG if too_long else HTTPStatus.BAD_REQUEST
@@ -126,7 +127,7 @@ def _resolve(request: Request, received: str, site: Site) -> Answer:
     ark, wants = resolve.own_parameter(ark)
     if site.redirects and (rule := site.redirects.get(ark)) is not None:
         return resolve.single(request, ark, rule, site, wants)
-    entry = site.table.get(ark.resolution.removeprefix("ark:").rstrip("/"))
+    entry = site.table.get(ark.without_hyphens.removeprefix("ark:").rstrip("/"))
     if entry is not None and not resolve.wants_list(request, wants):  # a bare NAAN or shoulder
         source = resolve.table_source(site, ark, request.now)
         return describe.respond(request, ark, site, entry=entry, wants=wants, source=source)

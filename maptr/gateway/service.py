@@ -239,6 +239,7 @@ class Service:
         self.site = replace(
             self.site,
             public_url=settings.public_url,
+            hyphens=config.client.hyphens,
             root=settings.root,
             metadata=settings.metadata,
             describes=settings.inflections == "describe",

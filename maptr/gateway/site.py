@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from maptr import url
 from maptr.answer.context import PLAIN, Context
-from maptr.ark import Ark, each_ark
+from maptr.ark import Ark, Hyphens, each_ark
 from maptr.cache.drift import Drift, PastVerdict
 from maptr.cache.probe_log import Liveness, place_in
 from maptr.discovery import Candidate, Discovery
@@ -60,11 +60,13 @@ class Site:
 
     ``public_url`` is where clients reach the gateway, ``root`` the resolver to which it forwards an ARK that has no
     mapping authority; both without a final slash, and "" for none. ``metadata`` is the target of inflections where it
-    differs from that of the object. ``describes``: the gateway answers every inflection itself. ``zones``, if
-    there are any, and ``dns_context`` answer DNS over HTTPS. ``troubles`` are why the gateway is not ready.
+    differs from that of the object. ``hyphens`` is that of ``Settings``. ``describes``: the gateway answers every
+    inflection itself. ``zones``, if there are any, and ``dns_context`` answer DNS over HTTPS. ``troubles`` are why the
+    gateway is not ready.
     """
 
     public_url: str = ""
+    hyphens: Hyphens = "remove"
     root: str = ""
     metadata: str = ""
     table_state: TableState = field(default_factory=TableState)

@@ -204,7 +204,7 @@ class Table(Mapping[str, Entry]):
 
     def lookup(self, ark: Ark) -> Entry | None:
         """Return the record that serves an ARK: its longest matching shoulder, or else its NAAN, or else None."""
-        name = ark.resolution.partition("/")[2]
+        name = ark.without_hyphens.partition("/")[2]
         matching = (entry for entry in self.shoulders(ark.naan) if name.startswith(entry.shoulder))
         return next(matching, self.get(ark.naan))
 

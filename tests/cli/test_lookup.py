@@ -272,3 +272,10 @@ def test_bulk_chooses_concurrently_and_keeps_the_order_of_the_lines(dns: str, al
     rows = found("bulk", dns, "--choose", "reachable", "--allow-private", text="\n".join(lines)).splitlines()[1:]
     assert [row.split(",")[2] for row in rows] == lines
     assert all(f"http://127.0.0.1:{alive}/" in row for row in rows)
+
+
+def test_hyphens_are_kept_by_configuration(tmp_path: Path, server: str) -> None:
+    config = tmp_path / "hyphens.toml"
+    config.write_text('[client]\nhyphens = "keep"\n')
+    assert run("url", f"{ARK}-1", f"@{server}").stdout.endswith("/ark:12025/x6np1wh8k1\n")
+    assert run("url", f"{ARK}-1", f"@{server}", "--config", str(config)).stdout.endswith("/ark:12025/x6np1wh8k-1\n")
