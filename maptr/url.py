@@ -126,7 +126,7 @@ def _is_global(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
 def parse_port(text: str) -> int:
     """Return a port from 1 to 65535. Raises ValueError."""
     if not (text.isascii() and text.isdigit() and len(text) <= 5 and 1 <= int(text) <= 65535):
-        raise ValueError("not a port")
+        raise ValueError("not a port (1 to 65535)")
     return int(text)
 
 

@@ -17,7 +17,7 @@ REFUSED = {
     "U+005C": ["https://h.example\\@evil.example/"],
     "U+000D": ["https://h.example/\r\nSet-Cookie: x"],
     "U+0000": ["https://h.example/\x00"],
-    "not a port": ["https://h.example:0/", "https://h.example:99999/"],
+    "not a port (1 to 65535)": ["https://h.example:0/", "https://h.example:99999/"],
     "not a host name": ["https://h..example/", "https://-h.example/"],
     "not a host": ["https://[::1/"],
     "not an IPv4 address": ["https://1.2.3.4.5/", "https://256.1.1.1/", "https://1.2.3.08/"],

@@ -390,6 +390,6 @@ def test_hyphens_are_kept_if_the_settings_say_so(rule: str, received: str, sent:
 
 
 def test_a_kept_hyphen_does_not_hide_the_shoulder_of_a_rule() -> None:
-    rules = {ROOT: [naptr(r'0 0 "u" "ark" "!^ark:/?12345/x5(.*)$!https://u.example/\\1!" .')]}
+    rules: Dns = {ROOT: [naptr(r'0 0 "u" "ark" "!^ark:/?12345/x5(.*)$!https://u.example/\\1!" .')]}
     assert run(Ark.parse("ark:12345/x-5a"), rules, Settings(hyphens="keep")).url() == "https://u.example/a"
     assert run(Ark.parse("ark:12345/x5-a"), rules, Settings(hyphens="keep")).url() == "https://u.example/-a"

@@ -100,6 +100,8 @@ def pull(
         raise click.UsageError("--sha256 needs 64 hexadecimal digits")
     if signature is not None and public_key is None:
         raise click.UsageError("--signature needs --public-key")
+    if not all(sources):
+        raise click.UsageError("SOURCE is empty: give a URL or a file, or none for the public registry")
     configured = None if sources and target else lookup.read_config(config)
     known = configured.table if configured is not None else None
     if not sources and known is not None and known.sources:

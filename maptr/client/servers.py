@@ -39,6 +39,8 @@ def read_server(text: str, port: int = PORT) -> tuple[str, int]:
     host, mark, number = text.partition("#")
     if mark:
         port = int(number) if number.isascii() and number.isdigit() and len(number) <= 5 else 0
+    if host and number.isdecimal() and not 0 < port < 65536:
+        raise ValueError(f"{text!r} is not a server: {number} is not a port (1 to 65535)")
     if not host or not 0 < port < 65536:
         raise ValueError(f"{text!r} is not a server: write HOST or HOST#PORT")
     if not is_address(host) and set(host) & set(":/[]"):  # 127.0.0.1:53 and [::1], which must not be looked up

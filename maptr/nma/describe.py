@@ -51,6 +51,7 @@ ACCEPT = "text/plain, text/anvl;q=0.9, */*;q=0.1"
 # Codecs of Python that raise unusual errors or produce surrogates, and that no page uses.
 NO_CHARSETS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"})
 
+_SCHEMAS = ("dc", "datacite", "crossref")  # of EZID, beside erc
 KERNEL = ("who", "what", "when", "where")  # the four elements of an ERC written on one line
 
 # A year, to a second; months 21 to 34 are seasons and quarters (2002 draft 7.6).
@@ -62,7 +63,11 @@ _PUNCTUATED = r"(?a)(?<!\d)(\d{4})([.-])(\d\d)(?:\2(\d\d)(?:T(\d\d):(\d\d)(?::(\
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """``erc``, ``erc-support`` and so on: elements in their order; a label may come more than once."""
+    """``erc``, ``erc-support`` and so on: elements in their order; a label may come more than once.
+
+    The four kernel elements are in lower case. Other schemas that EZID has are segments of their own (``dc``); its
+    internal elements, such as ``_owner``, are in the segment ``_``.
+    """
 
     name: str
     elements: tuple[tuple[str, str], ...]
@@ -251,19 +256,66 @@ def _charset(parameters: str) -> str:
 
 
 def segments(text: str) -> tuple[Segment, ...]:
-    """Return the ``erc...:`` segments of an ANVL text, with or without empty lines between them."""
+    """Return the ``erc...:`` segments of an ANVL text, with or without empty lines between them, and those of EZID.
+
+    EZID indents the elements of a segment (``erc:``, then `` who: ...``), or names it in each label (``erc.who:``).
+    Without an ERC there are none.
+    """
     found: list[tuple[str, list[tuple[str, str]]]] = []
+    current: list[tuple[str, str]] | None = None  # the segment of a label that names none
+
+    def named(name: str) -> list[tuple[str, str]]:
+        for known, elements in found:
+            if known == name:
+                return elements
+        found.append((name, []))
+        return found[-1][1]
+
     for block in anvl.blocks(text.lstrip("\ufeff")):
-        for label, parts in block.pairs:
+        for received, parts in block.pairs:
+            label = _element(received)
+            schema, dot, element = label.partition(".")
+            schema = schema.lower()
+            value = anvl.joined(label, parts)
             if label.startswith("!"):
                 continue
-            value = anvl.joined(label, parts)
-            if label == "erc" or label.startswith("erc-"):  # the short form is ``erc: who | what | when | where``
-                short = [anvl.decode(part).strip() for part in value.split("|")] if value else []
-                found.append((label, list(zip(KERNEL, short, strict=False))))
-            elif found:
-                found[-1][1].append((label, anvl.decode(value)))
+            if not dot and (schema == "erc" or schema.startswith("erc-")):
+                current = []
+                found.append((schema, current))
+                if not parts[0] and (inner := _indented(parts)):
+                    current += inner
+                elif value:  # the short form is ``erc: who | what | when | where``
+                    short = [anvl.decode(part).strip() for part in value.split("|")]
+                    current += zip(KERNEL, short, strict=False)
+            elif not dot and schema in _SCHEMAS:
+                named(schema).extend(_indented(parts))
+            elif dot and schema in ("erc", *_SCHEMAS):
+                named(schema).append((_element(element), anvl.decode(value)))
+            elif label.startswith("_"):
+                named("_").append((label, anvl.decode(value)))
+            elif current is not None:
+                current.append((label, anvl.decode(value)))
+    if not any(name.startswith("erc") for name, _ in found):
+        return ()
     return tuple(Segment(name, tuple(elements)) for name, elements in found)
+
+
+def _element(label: str) -> str:
+    """Return a label with a kernel element in lower case. Others, and the rest of ``when/Reviewed``, keep their
+    case."""
+    element, slash, story = label.partition("/")
+    return f"{element.lower() if element.lower() in KERNEL else element}{slash}{story}"
+
+
+def _indented(parts: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the elements in the indented lines below the label of a segment; [] if they have no labels."""
+    folded: list[tuple[str, list[str]]] = []
+    for part in filter(None, parts):
+        if element := re.match(r"([A-Za-z_][^\s:]*)[ \t]*:(?:\s+|$)(.*)", part):
+            folded.append((_element(element[1]), [element[2]]))
+        elif folded:
+            folded[-1][1].append(part)
+    return [(label, anvl.decode(anvl.joined(label, lines))) for label, lines in folded]
 
 
 def normal_date(value: str) -> str | None:

@@ -21,7 +21,9 @@ class Address(NamedTuple):
         """Read ``HOST:PORT``, with an IPv6 host in brackets. Raises ValueError."""
         host, colon, port = text.rpartition(":")
         bracketed = host.startswith("[") and host.endswith("]")
-        if not colon or not (port.isascii() and port.isdigit()) or len(port) > 5 or int(port) > 65535:
+        if colon and port.isascii() and port.isdigit() and (len(port) > 5 or int(port) > 65535):
+            raise ValueError(f"{text!r} is not HOST:PORT: {port} is not a port (1 to 65535)")
+        if not colon or not (port.isascii() and port.isdigit()):
             raise ValueError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:5300 or [::1]:5300")
         try:
             address = ipaddress.ip_address(host[1:-1] if bracketed else host)

@@ -16,6 +16,8 @@ REMOVAL_LIMIT = 0.30
 """The fraction of a table that a plan may remove, and of a zone's names that a reload may lose (octoDNS's default). A
 registry file that was cut at the end of a line is valid, and so is the zone built from it."""
 
+SMALL = 10  # records; a smaller table may lose any of them
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -48,11 +50,12 @@ class Plan:
     def check(self, limit: float = REMOVAL_LIMIT) -> None:
         """Raise UnsafePlan if more than this fraction of the old table is removed, retargeted or unreadable.
 
+        A table of fewer than SMALL records is not held to it, because one record may be more than that fraction.
         Other fields may change in all records, for example when the registry adds a field.
         """
         moved = sum(old.nmas != new.nmas for old, new in self.changed)
         touched = len(self.removed) + moved + len(self.kept)
-        if self.size and touched / self.size > limit:
+        if self.size >= SMALL and touched / self.size > limit:
             share = f"{touched} of {self.size} records ({touched / self.size:.0%}, the limit is {limit:.0%})"
             raise UnsafePlan(f"the plan removes, retargets or cannot read {share}")
 

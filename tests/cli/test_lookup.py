@@ -277,5 +277,5 @@ def test_bulk_chooses_concurrently_and_keeps_the_order_of_the_lines(dns: str, al
 def test_hyphens_are_kept_by_configuration(tmp_path: Path, server: str) -> None:
     config = tmp_path / "hyphens.toml"
     config.write_text('[client]\nhyphens = "keep"\n')
-    assert run("url", f"{ARK}-1", f"@{server}").stdout.endswith("/ark:12025/x6np1wh8k1\n")
-    assert run("url", f"{ARK}-1", f"@{server}", "--config", str(config)).stdout.endswith("/ark:12025/x6np1wh8k-1\n")
+    assert run("url", f"{ARK}-1", f"@{server}").stdout.endswith("/12025/x6np1wh8k1\n")
+    assert run("url", f"{ARK}-1", f"@{server}", "--config", str(config)).stdout.endswith("/12025/x6np1wh8k-1\n")

@@ -142,3 +142,9 @@ def test_export_writes_nothing_to_a_missing_folder_or_in_an_unknown_format(tmp_p
     run("export", tmp_path / "none", "--format", "nginx", "-o", file, code=8)
     run("export", ZONES / "sample.json", "--format", "nginx", "-o", tmp_path / "none" / "x", code=8)
     assert not file.exists()
+
+
+def test_an_empty_source_is_a_usage_error(tmp_path: Path) -> None:
+    result = run("pull", "", "--table", str(tmp_path / "naans"))
+    assert result.exit_code == 2
+    assert "SOURCE is empty" in result.stderr

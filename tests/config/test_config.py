@@ -155,7 +155,10 @@ def test_file_then_environment_then_flags() -> None:
         ("[serve.cookies]\nsecret='00'", "f:2: serve.cookies.secret: each secret must be 32 hexadecimal digits"),
         ("[table]\nfile = 'a'\nurl = 'gopher://r.example/x'", "f:3: table.url: gopher://r.example/x: neither http"),
         ("[table]\nfile = 'a'\ndrift = ['udp://h']", "f:3: table.drift: 'udp://h' is not a server: write HOST"),
-        ("[client]\nnameservers = ['ns#0']", "f:2: client.nameservers: 'ns#0' is not a server: write HOST"),
+        (
+            "[client]\nnameservers = ['ns#0']",
+            "f:2: client.nameservers: 'ns#0' is not a server: 0 is not a port (1 to 65535)",
+        ),
         ("[gateway]\nlisten = []", "f:2: gateway.listen: is empty: the gateway needs an address"),
         (
             "[gateway]\nlisten = ['127.0.0.1:0', '127.0.0.1:0', '127.0.0.1:80',\n'127.0.0.1:80']",

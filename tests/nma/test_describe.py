@@ -18,7 +18,7 @@ from maptr.cli.group import main
 from maptr.client.sync import discover
 from maptr.discovery import Discovery, NoMappingAuthority
 from maptr.errors import ConfigError, NmaError
-from maptr.nma.describe import Description, describe, normal_date, read
+from maptr.nma.describe import Description, describe, normal_date, read, segments
 from maptr.nma.reachable import Reachable
 from maptr.web import http
 from maptr.web.http import Page
@@ -50,6 +50,47 @@ def test_a_record_in_segments() -> None:
     assert support.elements == (("who", "Example"), ("who", "Another"))
     assert description.segment("erc-support") == support
     assert description.to_text().startswith("erc:\nwho: Lederberg, Joshua\n")
+
+
+EZID = """success: ark:/99999/fk4cz3dh0
+_owner: apitest
+_target: https://ezid.example/id/ark:/99999/fk4cz3dh0
+{erc}
+dc.title: Another title
+_status: public
+"""
+
+
+@pytest.mark.parametrize(
+    "erc",
+    [
+        "erc:\n who: Proust, Marcel\n what: Remembrance of\n   Things Past\n when: 1922",
+        "erc:\n\twho: Proust, Marcel\n\twhat: Remembrance of Things Past\n\twhen: 1922",
+        "erc: \n    Who: Proust, Marcel\n    WHAT: Remembrance of Things Past\n    When: 1922",
+        "erc.who: Proust, Marcel\nerc.what: Remembrance of Things Past\nerc.when: 1922",
+        "ERC.Who: Proust, Marcel\nErc.What: Remembrance of Things Past\nerc.WHEN: 1922",
+        "ERC:\nWho: Proust, Marcel\nWhat: Remembrance of Things Past\nWhen: 1922",
+    ],
+)
+def test_the_records_of_ezid(erc: str) -> None:
+    found = {segment.name: segment for segment in segments(EZID.format(erc=erc))}
+    assert found["erc"].elements == (
+        ("who", "Proust, Marcel"),
+        ("what", "Remembrance of Things Past"),
+        ("when", "1922"),
+    )
+    assert found["dc"].elements == (("title", "Another title"),)
+    assert [label for label, _ in found["_"].elements] == ["_owner", "_target", "_status"]
+
+
+def test_a_section_of_another_schema_is_not_part_of_the_erc() -> None:
+    found = segments("erc:\n who: A\ndc:\n creator: B\n title: C\nwhat: D\n")
+    assert [(segment.name, segment.elements) for segment in found] == [
+        ("erc", (("who", "A"), ("what", "D"))),
+        ("dc", (("creator", "B"), ("title", "C"))),
+    ]
+    assert segments("success: ark:/1/x\n_owner: apitest\ndc.title: no ERC\n") == ()
+    assert segments("erc:\nwhere:\n  https://h.example/a\n  /b\n")[0].elements == (("where", "https://h.example/a/b"),)
 
 
 def test_the_short_form_and_other_encodings() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.errors import UnsafePlan
-from maptr.registry.plan import Plan
+from maptr.registry.plan import SMALL, Plan
 from maptr.registry.table import Entry, Nma, Table, Who
 from tests.support.registries import applied
 
@@ -58,3 +58,11 @@ def test_removing_too_much_is_unsafe() -> None:
         unsafe.check()
     unsafe.check(0.4)
     Plan.between(Table(), old).check()
+
+
+def test_a_small_table_is_not_held_to_the_limit() -> None:
+    """One record of three is more than 30 %."""
+    entries = [Entry(f"1234{n}") for n in range(SMALL)]
+    Plan.between(Table(entries[1:]), Table()).check()
+    with pytest.raises(UnsafePlan):
+        Plan.between(Table(entries), Table()).check()
