@@ -32,8 +32,50 @@ EXIT_INTERNAL = 10  # a bug in maptr
 EXIT_INTERRUPTED = 130  # by Ctrl-C: 128 plus the number of SIGINT, as in shells
 
 
-def escape_missing_characters() -> None:
-    """Make stdout and stderr escape the characters that their encoding lacks."""
+class _Lossy(io.FileIO):
+    """A file that loses what it cannot write: a message for a full disk must not change the result of a command."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data) or 0
+        except OSError:
+            return len(data)
+
+
+class _Closed(io.RawIOBase):
+    """A closed stdout. The first write fails, and so ends the command."""
+
+    failed = False
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return 1
+
+    def write(self, data: Any, /) -> int:
+        if not self.failed:
+            self.failed = True
+            raise OSError(errno.EBADF, "standard output is closed")
+        return len(data)
+
+
+def prepare_streams() -> None:
+    """Prepare stdin, stdout and stderr for every command.
+
+    Characters that the encoding lacks are escaped. A message that stderr cannot take is lost. Descriptors 0 to 2 that
+    the parent process closed become the null device, so that no socket gets their number.
+    """
+    closed = [stream is None for stream in (sys.stdin, sys.stdout, sys.stderr)]
+    while any(closed) and (spare := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(spare, True)
+    if any(closed):
+        os.close(spare)
+    if sys.stdout is None:
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(_Closed()), "utf-8")
+    if sys.stderr is sys.__stderr__:
+        encoding = "utf-8" if sys.stderr is None else sys.stderr.encoding
+        sys.stderr = io.TextIOWrapper(io.BufferedWriter(_Lossy(2, "w", closefd=False)), encoding, line_buffering=True)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -20,7 +20,7 @@ COMPLETION = "_MAPTR_COMPLETE"  # set by a shell that asks click for completions
 
 
 def run() -> None:
-    output.escape_missing_characters()
+    output.prepare_streams()
     try:
         with output.errors_end_the_command():
             code = answer(sys.argv[1:], os.environ)

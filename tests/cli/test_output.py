@@ -172,6 +172,48 @@ def test_a_closed_needed_stream_gives_exit_code_8(stream: str, words: list[str],
     assert (done.returncode, done.stderr) == (8, said)
 
 
+COMMANDS = [
+    (0, ["ark", "ark:12345/x"]),
+    (0, ["ark", "ark:12345/x", "--json"]),
+    (0, ["--version"]),
+    (0, ["zone", "--help"]),
+    (0, ["completion", "bash"]),
+    (0, ["zone", "build", "natab"]),
+    (0, ["table", "convert", "natab", "--to", "natab"]),
+    (0, ["url", "ark:12345/x", "--table", "natab", "--policy", "natab-only"]),
+    (0, ["discover", "ark:12345/x", "--trace", "--table", "natab", "--policy", "natab-only"]),
+    (2, ["url", "nonsense"]),
+    (8, ["zone", "check", "nofile"]),
+    (9, ["url", "ark:12345/x", "@127.0.0.1#9"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("code", "words"), COMMANDS, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
+def test_an_exit_code_says_what_happened_whatever_stderr_is(code: int, words: list[str], tmp_path: Path) -> None:
+    """A log on a full disk, and a stderr that the parent process closed."""
+    expected = run_without("", words, tmp_path)
+    assert expected.returncode == code
+    for stream in ("2>/dev/full", "2>&-"):
+        done = run_without(stream, words, tmp_path)
+        assert (done.returncode, done.stdout, done.stderr) == (code, expected.stdout, "")
+
+
+@pytest.mark.parametrize("words", [words for code, words in COMMANDS if not code], ids=" ".join)
+def test_a_result_that_cannot_be_written_is_exit_code_8_with_one_line(words: list[str], tmp_path: Path) -> None:
+    for stream, reason in ((">&-", "standard output is closed"), (">/dev/full", "No space left on device")):
+        done = run_without(stream, words, tmp_path)
+        assert (done.returncode, done.stderr.splitlines()[-1]) == (8, f"maptr: {reason}")
+        assert "Traceback" not in done.stderr
+
+
+def test_a_full_disk_behind_stderr_does_not_stop_a_pull(tmp_path: Path) -> None:
+    done = run_without("2>/dev/full", ["table", "pull", "natab", "--table", "table", "--apply"], tmp_path)
+    assert done.returncode == 0
+    assert (tmp_path / "table").read_text() == NATAB
+
+
 def test_a_closed_stderr_changes_no_answer(tmp_path: Path) -> None:
     done = run_without("2>&-", BULK, tmp_path)
     assert (done.returncode, done.stdout.count("https://h.example.org/ark:/12345/x1")) == (0, 1)
