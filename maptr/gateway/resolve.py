@@ -61,8 +61,7 @@ def answer(request: Request, ark: Ark, found: Discovery, site: Site, wants: str 
     if wants_list(request, wants):
         return authorities(request, ark, [one.url(ark, scheme=found.scheme) for one in ranked], site, headers, found)
     host = request.headers.get("host", "")
-    described_at = site.metadata.replace("${pid}", _path(ark)).replace("${inflection}", ark.tail)
-    if ark.inflection and described_at and not site.is_own(described_at, host):
+    if (described_at := _described_at(request, ark, site)) is not None:
         return redirect(request, ark, described_at, None, headers)
     for best in ranked:
         target = best.url(ark, scheme=found.scheme)
@@ -74,29 +73,47 @@ def answer(request: Request, ark: Ark, found: Discovery, site: Site, wants: str 
     return describe.respond(request, ark, site, found=found, wants=wants, source=headers[:1])
 
 
+def _described_at(request: Request, ark: Ark, site: Site) -> str | None:
+    """Return the URL that ``gateway.metadata`` makes of an ARK with an inflection; None if there is none elsewhere."""
+    made = site.metadata.replace("${pid}", _path(ark)).replace("${inflection}", ark.tail)
+    return made if ark.inflection and made and not site.is_own(made, request.headers.get("host", "")) else None
+
+
 def wants_list(request: Request, wants: str) -> bool:
     return wants == "list" or request.names(LINKSET)
 
 
 def single(request: Request, ark: Ark, rule: Redirect, site: Site, wants: str = "") -> Response:
-    """Return the redirect of a single ARK. An inflection or query string stays before a fragment."""
+    """Return the redirect of a single ARK.
+
+    Its query string is added to that of the URL, before a fragment. A URL with a query string takes no inflection.
+    """
     headers: Headers = (("Maptr-Source", "redirects"), *kept(request.now, NONE_AGE))
     base, mark, fragment = rule.url.partition("#")
-    target = f"{base}{ark.tail}{mark}{fragment}"
+    has_query = "?" in base
+    added = "" if has_query and ark.inflection else f"&{ark.query}" if has_query and ark.query else ark.tail
+    target = f"{base}{added}{mark}{fragment}"
     if wants_list(request, wants):
         return authorities(request, ark, [target], site, headers)
-    if site.is_own(target, request.headers.get("host", "")):
+    if (described_at := _described_at(request, ark, site)) is not None:
+        return redirect(request, ark, described_at, None, headers)
+    is_described = ark.inflection and (site.describes or has_query)
+    if is_described or site.is_own(target, request.headers.get("host", "")):
         return describe.respond(request, ark, site, wants=wants, source=table_source(site, ark, request.now))
     return redirect(request, ark, target, rule.status, headers)
 
 
 def redirect(request: Request, ark: Ark, target: str, status: int | None, headers: Headers) -> Response:
-    """Return a redirect that is not permanent. After a POST it is 303, so that the client goes on with a GET."""
+    """Return a redirect that is not permanent.
+
+    After a POST of an ARK it is 303, so that the client goes on with a GET. Another request that is not a GET goes to
+    the authority as it is, with its body (RFC 9110 15.4.8).
+    """
     if len(target) > MAX_URL:
         return failure(request, HTTPStatus.REQUEST_URI_TOO_LONG, f"the URL of the ARK has more than {MAX_URL} bytes")
     code = status if status in STATUSES else HTTPStatus.FOUND
-    if request.method == "POST":
-        code = HTTPStatus.SEE_OTHER
+    if request.method not in ("GET", "HEAD"):
+        code = HTTPStatus.SEE_OTHER if request.path == "/" else HTTPStatus.TEMPORARY_REDIRECT
     label = _path(ark)
     link = f'</{label}?info>; rel="describedby", </{label}?maptr=list>; rel="linkset"; type="{LINKSET}"'
     given = (("Content-Type", TEXT), ("Location", target), ("Vary", "Accept"), ("Link", link), *headers)

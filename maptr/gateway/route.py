@@ -21,6 +21,8 @@ from maptr.gateway.resolve import failure
 from maptr.gateway.site import Site
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST")
+ARK_METHODS = (*METHODS, "PUT", "DELETE")  # of an ARK in the path: the last three are for its authority
+INFO = "/.info/"  # before an ARK, it means ?info, as at the central resolver
 MAX_BODY = 65_536  # bytes of a POST: one DNS message, or one ARK of at most 8,192
 
 _LABEL = re.compile(r"(?ai)(?:(?<![0-9a-z])|(?<=%[0-9a-f]{2}))ark(?::|%3A)")
@@ -54,8 +56,6 @@ def route(
         raw_target = "/" + _ORIGIN.sub("", raw_target, count=1).removeprefix("/")
     request = Request(method, raw_target, headers, body, now, client)
     answer = _route(request, site)
-    if method not in ("GET", "HEAD"):
-        return answer
     if isinstance(answer, Lookup):
         respond = answer.respond
         return answer._replace(respond=lambda found: _readable(respond(found)))
@@ -65,6 +65,8 @@ def route(
 
 
 def _readable(response: Response) -> Response:
+    if response.header("Access-Control-Allow-Origin"):
+        return response
     return response._replace(headers=response.headers + _CORS)
 
 
@@ -73,11 +75,14 @@ def _route(request: Request, site: Site) -> Answer:
     has_label = path.startswith("/ark:") or _LABEL.search(_as_pasted(path))
     if path.startswith("/api/") and not has_label:
         return api.respond(request, site)
-    if request.method not in METHODS:
-        headers = (("Allow", ", ".join(METHODS)),)
+    methods = ARK_METHODS if has_label else METHODS
+    if request.method not in methods:
+        headers = (("Allow", ", ".join(methods)),)
         return text(f"{request.method} is not allowed\n", HTTPStatus.METHOD_NOT_ALLOWED, headers)
     if request.method == "OPTIONS":
-        return preflight(METHODS)
+        return preflight(methods)
+    if has_label and path.startswith(INFO):
+        return _resolve(request, f"{path.removeprefix(INFO)}?info", site)
     if has_label:
         return _resolve(request, request.target, site)
     if _OTHER.match(path) and (found := next(each_ark(request.target), None)):

@@ -69,7 +69,11 @@ HOME_URL = "https://ark.example.org/ark:/12345/b6"
 MORE = [
     ["`GET /ark:12345/x6np1wh8k`", "302", "`Access-Control-Allow-Origin: *`"],
     ["`HEAD /ark:12345/x6np1wh8k`", "302", "`Location: https://x6.example.net:8443/p/ark:/12345/x6np1wh8k`"],
-    ["`DELETE /ark:12345/b6`", "405", "`Allow: GET, HEAD, OPTIONS, POST`"],
+    ["`DELETE /ark:12345/b6`", "307", f"`Location: {HOME_URL}` `Access-Control-Allow-Origin: *`"],
+    ["`DELETE /`", "405", "`Allow: GET, HEAD, OPTIONS, POST` `Access-Control-Allow-Origin: *`"],
+    ["`POST /ark:12345/b6` `a body`", "307", f"`Location: {HOME_URL}` `Access-Control-Allow-Origin: *`"],
+    ["`GET /.info/ark:/12345/b6`", "302", f"`Location: {HOME_URL}?info`"],
+    ["`GET /nothing`", "404", "`Access-Control-Allow-Origin: *`"],
     ["`OPTIONS /ark:12345/b6`", "204", "`Access-Control-Allow-Origin: *`"],
     ["`GET /ark:/12345/x60np1wh8k/c3.v2`", "302", "`Location: https://x60.example.net/item/np1wh8k/c3.v2`"],
     ["`GET /ark%3A%2F12345%2Fb6`", "302", f"`Location: {HOME_URL}`"],

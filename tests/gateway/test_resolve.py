@@ -216,8 +216,20 @@ def test_single_redirects_precede_all_rules() -> None:
 def test_single_redirects_carry_inflection_and_query_string_along() -> None:
     assert single().location(f"{ARK}?info") == "https://one.example/1?info"
     assert single("https://one.example/1#top").location(f"{ARK}?a=b") == "https://one.example/1?a=b#top"
+    merged = single("https://one.example/?id=5#top")
+    assert merged.location(f"{ARK}?x=1&y=2") == "https://one.example/?id=5&x=1&y=2#top"
+    assert merged.location(ARK) == "https://one.example/?id=5#top"
     listed = single().ask(f"{ARK}?maptr=list", accept="text/plain")
     assert listed.body == b"https://one.example/1\n"
+
+
+@pytest.mark.parametrize("inflection", ["?info", "?", "??"])
+def test_an_inflection_of_a_single_redirect_is_that_of_any_ark(inflection: str) -> None:
+    """It is never added to a query string, where it would be part of a value."""
+    queried = single("https://one.example/?id=5", metadata="https://m.example/${pid}${inflection}")
+    assert queried.location(f"{ARK}{inflection}") == f"https://m.example{ARK}{inflection}"
+    assert single("https://one.example/?id=5").ask(f"{ARK}{inflection}").status == 200
+    assert single(describes=True).ask(f"{ARK}{inflection}").status == 200
 
 
 def test_a_single_redirect_to_the_gateway_is_described() -> None:
