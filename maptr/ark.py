@@ -34,7 +34,7 @@ _LINE_END = "(?:\r\n|[\n\r\x85\u2028\u2029])"
 _INDENT = f"(?:(?!{_LINE_END})\\s)*+"
 _WRAP = f"{_INDENT}{_LINE_END}{_INDENT}(?!{_LINE_END})"  # the end of a line, not of a paragraph
 _COLON, _SLASH = "(?::|%3A)", "(?:/|%2F)"  # plain, or %-encoded with the whole ARK
-_BLANK_IN_LABEL = f"(?:[ \u00a0]+(?=/?[0-9][{BETANUMERIC}]{{4}}))?"  # as in "ARK: 53355/x"; five characters, to read no prose
+_BLANK_IN_LABEL = f"(?:[ \u00a0]+(?=/?[0-9][{BETANUMERIC}]{{4}}))?"  # as in "ARK: 53355/x", but not in prose
 _LABEL = f"ark{_COLON}{_BLANK_IN_LABEL}"
 _AFTER_LABEL = f"(?ai)(?<=ark:){_BLANK_IN_LABEL}"
 _BEFORE_LABEL = f"(?:^|(?<=[/=:.&?+~_@!{_DASHES[1:]}-])(?<!://)|(?<=%[0-9A-F]{{2}})(?<!%2F%2F))"
