@@ -48,9 +48,11 @@ class Outcome(enum.Enum):
     NO_ORIGIN = "the origin does not exist in this DNS"
 
     said: bool
+    passes: bool  # whether the same query may well be answered a little later
 
     def __init__(self, text: str) -> None:
         self.said = text in ("answer", "no NAPTR records", "no such name")
+        self.passes = text in ("server failure", "no answer in time", "server unreachable")
 
 
 class Reading(NamedTuple):
@@ -167,6 +169,7 @@ class Candidate(NamedTuple):
     ``url`` makes URLs, and raises DiscoveryError for an ARK that the rule of the record is not for.
 
     ``target`` is the URL that its rule made, without inflection or query string; it is empty for an ``h`` record.
+    Without a ``substitution``, it is the whole URL of the ARK ``made_for`` alone.
     ``order`` and ``preference`` are those of its own record; ``path`` has the pairs of all records on the way, its own
     last. ``ttl`` is the shortest of these records, in seconds. ``made_for`` and ``substitution`` make URLs for other
     ARKs. ``status`` is the HTTP status that the registry asks for in redirects, or None.
@@ -231,14 +234,14 @@ class Candidate(NamedTuple):
         Inflection and query string are kept. Raises DiscoveryError if the rule does not match the ARK, or makes a URL
         at another host or port: that would be another candidate, which needs a walk of its own.
         """
-        if self.substitution is None:
+        if not self.target:
             path = ark.in_url if ark.name else str(ark)  # a bare NAAN without a slash (draft table 1)
             return f"{url.at(self.host, self.port, self.scheme or scheme)}/{path}{ark.tail}"
         if ark.in_url == self.made_for:
-            return self.target + ark.tail
+            return self.target + ark.tail if self.substitution else self.target
         rule = f"the rule of {self.host} at {self.owner}"
         try:
-            made = self.substitution.apply(ark.in_url.encode(), Budget(REGEXP_STEPS))
+            made = self.substitution and self.substitution.apply(ark.in_url.encode(), Budget(REGEXP_STEPS))
             if made is None:
                 raise DiscoveryError(f"{rule} is not for {ark}")
             text = made.decode("ascii")
@@ -425,14 +428,23 @@ class Discovery(Sequence[Candidate]):
         more = f", and {len(steps) - 1} more" if len(steps) > 1 else ""
         return steps[0].ended + steps[0].remark + more
 
+    @property
+    def may_pass(self) -> bool:
+        """Whether it is incomplete for a reason that may soon be over, so that it helps to wait."""
+        return not self.complete and any(step.outcome.passes for step in self.trace)
+
+    @property
+    def missing_origin(self) -> str:
+        """The origin, if it does not exist in this DNS; "" if it exists, or if that is not known."""
+        return next((names.to_text(step.name) for step in self.trace if step.outcome is Outcome.NO_ORIGIN), "")
+
     def advice(self) -> str:
-        """Return advice for an origin that does not exist in this DNS. Empty if it exists, or if that is not known."""
-        origin = next((step.name for step in self.trace if step.outcome is Outcome.NO_ORIGIN), None)
-        if origin is None:
+        """Return advice for the command line if the origin does not exist in this DNS, else ""."""
+        origin = self.missing_origin
+        if not origin:
             return ""
-        if names.fold(origin) != names.ARK_ARPA:
-            missing = f"{names.to_text(origin)} does not exist in the DNS that was asked"
-            return f"{missing}: name a server that has it (@SERVER)"
+        if origin.lower() != names.to_text(names.ARK_ARPA):
+            return f"{origin} does not exist in the DNS that was asked: name a server that has it (@SERVER)"
         return (
             "ark.arpa is not delegated on the public Internet: name a server that has it (@SERVER), or serve it on this"
             " machine (maptr up)"

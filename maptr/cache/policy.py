@@ -90,7 +90,7 @@ class DnsFirst:
 
     def choose(self, dns: Dns, natab: Natab) -> Choice:
         if dns is Dns.ANSWERS:
-            return Choice(Take.DNS, "DNS answers")
+            return Choice(Take.DNS, "DNS answered")
         if dns is Dns.KEPT:
             return Choice(Take.KEPT, "DNS does not say; its last answer is within the limit for stale ones")
         if natab.has and not (dns is Dns.NONE and natab is Natab.STALE_HAS):

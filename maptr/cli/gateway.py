@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import time
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from maptr import places
 from maptr.cache import NATAB_ONLY
 from maptr.cli import logstream, lookup, options, output
 from maptr.cli.group import command
@@ -18,7 +20,7 @@ from maptr.config import Config
 from maptr.errors import ConfigError, MissingExtra
 from maptr.protocol.names import to_text
 from maptr.protocol.numbers import HTTP_PORT
-from maptr.registry.followed_file import TableState, WatchedTable
+from maptr.registry.followed_file import WatchedTable
 from maptr.server import process
 
 if TYPE_CHECKING:
@@ -123,16 +125,21 @@ def missing_extra() -> str:
 
 
 def make_cache(servers: list[str], given: LookupOptions, config: Config) -> Cache:
-    """Make the cache of the gateway. A table that the server pulls may appear later. Raises ConfigError."""
-    cache = lookup.make_cache(servers, given, config)
-    has_table = given.table or lookup.table_of(config)
-    if getattr(cache.policy, "name", "") == NATAB_ONLY and not has_table:
-        cache.close()
-        reason = f"{NATAB_ONLY} needs a table: give --table FILE, or run maptr table pull --apply"
-        raise ConfigError(reason) if given.policy else config.error("cache.policy", reason)
-    if has_table and isinstance(cache.table, TableState):
-        cache.follow(WatchedTable(has_table, clock=time.monotonic, scheme=config.client.scheme))
-    return cache
+    """Make the cache of the gateway. Raises ConfigError.
+
+    A configured table may appear later, and so may the one that ``maptr table pull`` writes; --table must exist.
+    """
+    if given.table:
+        return lookup.make_cache(servers, given, config)
+    file = config.cache.natab or config.table.file
+    needs_one = (given.policy or config.cache.policy) == NATAB_ONLY
+    table = WatchedTable(
+        file or places.table_file(os.environ),
+        clock=time.monotonic,
+        scheme=config.client.scheme,
+        optional=file is None and not needs_one,
+    )
+    return lookup.make_cache(servers, given, config, table)
 
 
 def _check(config: Config, cache: Cache, service: Service) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from maptr.cache.cache import Cache
     from maptr.choose import Chooser
     from maptr.config import Config
+    from maptr.registry.followed_file import TableSource
 
 ORIGIN = "ark.arpa."
 SOURCES = {"dns": "DNS", "memory": "memory", "disk": "the cache on disk", "natab": "the table"}
@@ -285,15 +286,17 @@ def cache_of(servers: list[str], given: LookupOptions, config: Config | None) ->
     return make_cache(servers, given, config)
 
 
-def make_cache(servers: list[str], given: LookupOptions, config: Config | None) -> Cache:
-    """Make the cache for these options, with a table if there is one. Raises ConfigError."""
+def make_cache(
+    servers: list[str], given: LookupOptions, config: Config | None, table: TableSource | None = None
+) -> Cache:
+    """Make the cache for these options: with this table, or the one that is set up if it exists. Raises ConfigError."""
     from maptr.cache import DNS_FIRST
     from maptr.cache.cache import cache_with
     from maptr.cache.lookups import Dependencies
 
-    natab = given.table or table_of(config)
+    natab = table or given.table or table_of(config)
     pulled = config is not None and config.table.url and natab == str(config.table.file) and natab != given.table
-    if natab is not None and pulled and not places.there(natab):
+    if isinstance(natab, str) and pulled and not places.there(natab):
         given.inform(f"{natab}: not there yet; maptr table pull --apply gets it")
         natab = None
     options: dict[str, Any] = {}

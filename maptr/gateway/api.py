@@ -35,7 +35,7 @@ from maptr.gateway.message import (
     problem,
 )
 from maptr.gateway.openapi import NAAN, STRING, Operation, parameter, ref, refusal, reply
-from maptr.gateway.resolve import NONE_AGE, RETRY_AFTER, provenance, why
+from maptr.gateway.resolve import NONE_AGE, RETRY_AFTER, look_up, provenance, retry, why
 from maptr.gateway.site import Site
 from maptr.registry import json_records
 from maptr.registry.table import Table, shown
@@ -81,15 +81,16 @@ def _discover(request: Request, site: Site, ark: list[str]) -> Answer:
     """Return one discovery as a document, or several as lines."""
     if len(ark) == 1:
         try:
-            return Lookup(parsed := Ark.parse(ark[0]).sent(site.hyphens), partial(_discovered, request, parsed))
+            parsed = Ark.parse(ark[0]).sent(site.hyphens)
         except ArkSyntaxError as error:
             return problem(HTTPStatus.BAD_REQUEST, str(error))
+        return look_up(parsed, site, request.now, partial(_discovered, request))
     headers = (("Content-Type", JSON_LINES), *_NOT_KEPT)
     return Lines([_part(text, site, request.now) for text in ark], Response(HTTPStatus.OK, headers))
 
 
-def _discovered(request: Request, ark: Ark, found: Discovery) -> Response:
-    document = discovery(ark, found, request.now)
+def _discovered(request: Request, found: Discovery) -> Response:
+    document = discovery(found, request.now)
     if found.candidates:
         return _json(document, provenance(found, request.now))
     return _nothing(document, found)
@@ -100,7 +101,7 @@ def _nothing(document: Mapping[str, Any], found: Discovery) -> Response:
     if found.complete:
         headers = (("Cache-Control", f"max-age={NONE_AGE}"),)
         return problem(HTTPStatus.NOT_FOUND, document["error"], headers, discovery=document)
-    return problem(HTTPStatus.SERVICE_UNAVAILABLE, document["error"], _RETRY, discovery=document)
+    return problem(HTTPStatus.SERVICE_UNAVAILABLE, document["error"], retry(found), discovery=document)
 
 
 def _part(text: str, site: Site, now: float) -> Lookup | Response:
@@ -110,7 +111,7 @@ def _part(text: str, site: Site, now: float) -> Lookup | Response:
     except ArkSyntaxError as error:
         received = text.encode("utf-8", "replace").decode()
         return _json({"schema": SCHEMA, "ark": received, "candidates": [], "age": None, "error": str(error)})
-    return Lookup(ark, lambda found: _json(discovery(ark, found, now)))
+    return look_up(ark, site, now, lambda found: _json(discovery(found, now)))
 
 
 def _json(document: Mapping[str, Any], headers: Headers = ()) -> Response:
@@ -118,11 +119,11 @@ def _json(document: Mapping[str, Any], headers: Headers = ()) -> Response:
     return Response(HTTPStatus.OK, (("Content-Type", JSON), *headers), json.dumps(document).encode() + b"\n")
 
 
-def discovery(ark: Ark, found: Discovery, now: float) -> dict[str, Any]:
+def discovery(found: Discovery, now: float) -> dict[str, Any]:
     """Return a discovery as ``maptr discover --json`` prints it."""
     age = found.age(now)
     age = None if age is None else round(age, 3)
-    return {"schema": SCHEMA, **found.replace(ark=ark).to_dict(), "age": age, "error": why(found)}
+    return {"schema": SCHEMA, **found.to_dict(), "age": age, "error": why(found)}
 
 
 # ---- the table and drift
@@ -153,12 +154,12 @@ def _naan(request: Request, site: Site, naan: str) -> Answer:
     if not re.fullmatch(NAAN["pattern"], naan):
         return problem(HTTPStatus.BAD_REQUEST, "not a NAAN: one has betanumeric characters only, such as 12345")
     ark = Ark.parse(f"ark:{naan}", bare=True)
-    return Lookup(ark, partial(_described, request, site, ark))
+    return look_up(ark, site, request.now, partial(_described, request, site, ark))
 
 
 def _described(request: Request, site: Site, ark: Ark, found: Discovery) -> Response:
     entry, shoulders = site.table.get(ark.naan), site.table.shoulders(ark.naan)
-    document = discovery(ark, found, request.now)
+    document = discovery(found, request.now)
     if entry is None and not shoulders and not found.candidates:
         return _nothing(document, found)
     places = places_of(Table([*([entry] if entry else []), *shoulders]))
@@ -174,6 +175,7 @@ def _described(request: Request, site: Site, ark: Ark, found: Discovery) -> Resp
             "discovery": document,
             "drift": None if site.drift.at is None else drift,
             "liveness": [_liveness(one, request.now) for one in probed],
+            "redirects": site.singles.get(ark.naan, 0),
         },
         _KEPT if found.complete else _NOT_KEPT,
     )
@@ -212,7 +214,9 @@ def _document() -> bytes:
 # ---- the description
 
 _NOT_FOUND, _UNAVAILABLE = HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE
-_UNKNOWN = refusal("DNS did not answer, and nothing is kept or in the table", "Cache-Control", "Retry-After")
+_UNKNOWN = refusal(
+    "DNS did not answer, and nothing is kept or in the table", "Cache-Control", sometimes=("Retry-After",)
+)
 
 OPERATIONS = (
     Operation(

@@ -116,6 +116,7 @@ SCHEMAS: dict[str, Schema] = {
         discovery=ref("Discovery"),
         drift=nullable(closed(at=_TIME, records=array(ref("Drift")))),
         liveness=array(ref("Liveness")),
+        redirects=INTEGER,
     ),
     "Problem": {
         **closed("title detail", status=INTEGER, discovery=ref("Discovery")),
@@ -134,7 +135,7 @@ HEADERS: dict[str, str] = {
     "Cache-Control": "how long the response may be kept",
     "Expires": "the same as a date",
     "Link": "the next page (RFC 8288)",
-    "Maptr-Source": "where the answer comes from: dns, memory, disk or natab",
+    "Maptr-Source": "where the answer comes from: dns, memory, disk, natab or redirects",
     "Retry-After": "seconds until another request makes sense",
     "X-Content-Type-Options": "always nosniff",
     "X-Request-Id": "names the request in the access log",
@@ -170,9 +171,9 @@ def reply(description: str, content: Mapping[str, Schema], *headers: str, someti
     return Reply(description, content, (*_READABLE, *headers), sometimes)
 
 
-def refusal(description: str, *headers: str) -> Reply:
+def refusal(description: str, *headers: str, sometimes: Sequence[str] = ()) -> Reply:
     """Return an error as problem details."""
-    return reply(description, _DETAILS, *headers)
+    return reply(description, _DETAILS, *headers, sometimes=sometimes)
 
 
 class Operation(NamedTuple):

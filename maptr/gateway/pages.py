@@ -128,6 +128,20 @@ def milliseconds(seconds: float) -> str:
     return f"{seconds * 1000:g} ms"
 
 
+def remedy(found: Discovery) -> str:
+    """Return what helps where a mapping authority is not known, for people who are not its operator."""
+    if found.may_pass:
+        return "DNS gave no answer, and nothing is kept. Try again in half a minute."
+    if found.missing_origin:
+        return (
+            f"The DNS that this gateway asks does not have {found.missing_origin}, and a table does not have this NAAN."
+            " Only the operator of the gateway can change that."
+        )
+    return (
+        f"Waiting alone does not help: the operator of this gateway, or the organisation of NAAN {found.ark.naan}, can."
+    )
+
+
 def is_link(text: str) -> bool:
     """Return True for a URL to which a page may link, and that is not too long for it."""
     if len(text) > MAX_LINK:
@@ -172,6 +186,7 @@ _environment.globals |= {
     "max_urls": MAX_URLS,
     "max_shown": MAX_SHOWN,
     "square": drawing.SQUARE,
+    "remedy": remedy,
 }
 
 
@@ -232,7 +247,7 @@ def home(
 def _result(request: Request, site: Site, ark: Ark, answer: Response, found: Discovery | None) -> dict[str, Any]:
     target = answer.header("Location")
     text = f"{ark.in_url if ark.name else ark}{ark.tail}"
-    urls = [] if found is None else [candidate.url(ark, scheme=found.scheme) for candidate in found]
+    urls = [] if found is None else found.urls()
     if target:
         title = "goes to"
     elif answer.status == HTTPStatus.OK:
@@ -257,7 +272,7 @@ def _result(request: Request, site: Site, ark: Ark, answer: Response, found: Dis
         **_walk(ark, found, target),
         "entry": site.entry(ark),
         "age": None if found is None else found.age(request.now),
-        "is_single": site.redirects.get(ark) is not None,
+        "is_single": ark in site.redirects,
     }
 
 
@@ -363,6 +378,7 @@ def _naan(request: Request, site: Site) -> Response | None:
         ),
         report=site.drift,
         history=site.drift.history.get(naan, ())[:MAX_SHOWN],
+        singles=site.singles.get(naan, 0),
     )
 
 
@@ -388,11 +404,9 @@ def failure(
     return _page("failure.html", request, status, headers, detail=detail, status=status, ark=ark, **_walk(ark, found))
 
 
-def authorities(
-    request: Request, ark: Ark, found: Discovery | None, urls: list[str], site: Site, headers: Headers
-) -> Response:
+def authorities(request: Request, ark: Ark, found: Discovery, site: Site, headers: Headers) -> Response:
     """Return all mapping authorities of an ARK, best first."""
-    listed = _part(urls, _url_weight)
+    listed = _part(found.urls(), _url_weight)
     return _page("authorities.html", request, HTTPStatus.OK, headers, ark=ark, listed=listed, **_walk(ark, found))
 
 

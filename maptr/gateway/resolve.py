@@ -6,12 +6,13 @@ ARK draft sections 2.1 (mapping authorities are replaceable, so no redirect is p
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from http import HTTPStatus
 
+from maptr import url
 from maptr.ark import Ark
-from maptr.discovery import Discovery, DiscoveryError
+from maptr.discovery import Candidate, Discovery, DiscoveryError
 from maptr.errors import printable
 from maptr.gateway import describe, pages
 from maptr.gateway.message import (
@@ -21,6 +22,7 @@ from maptr.gateway.message import (
     PROBLEM,
     TEXT,
     Headers,
+    Lookup,
     Request,
     Response,
     as_json,
@@ -28,7 +30,7 @@ from maptr.gateway.message import (
     problem,
     text,
 )
-from maptr.gateway.site import Redirect, Site
+from maptr.gateway.site import Site
 from maptr.url import MAX_URL
 
 STATUSES = (HTTPStatus.FOUND, HTTPStatus.SEE_OTHER)  # what a record may ask for
@@ -36,6 +38,8 @@ STALE_AGE = 30  # seconds; RFC 8767 section 4: the TTL of a stale answer
 NONE_AGE = 300  # seconds for which a client may keep that there is none
 RETRY_AFTER = 30  # seconds until a client should ask again where DNS did not answer
 MAX_ARK = MAX_URL - 512  # bytes, which leave room for the rest of its URL at a mapping authority
+
+SINGLE = "redirects"  # the source of a discovery that the redirect of a single ARK makes
 
 _PARAMETER = re.compile(r"(?:^|&)maptr=(list|hkmp)(?=&|\Z)")
 
@@ -52,55 +56,99 @@ def own_parameter(ark: Ark) -> tuple[Ark, str]:
     return ark._replace(tail=f"?{rest}" if rest else ""), found[1]
 
 
+def look_up(ark: Ark, site: Site, now: float, respond: Callable[[Discovery], Response]) -> Response | Lookup:
+    """Return the response that the discovery of an ARK makes: at once if the ARK has a redirect of its own.
+
+    Pages, lists, redirects and the API all answer from this discovery. Its candidates are in the order in which the
+    gateway redirects to them.
+    """
+    if (single := _single(ark, site, now)) is not None:
+        return respond(single)
+
+    def for_ark(found: Discovery) -> Response:
+        found = found.replace(ark=ark)
+        return respond(found.replace(candidates=tuple(site.ranked(found, now))))
+
+    return Lookup(ark, for_ark)
+
+
+def _single(ark: Ark, site: Site, now: float) -> Discovery | None:
+    """Return the discovery that the redirect of a single ARK makes; None if the ARK has none.
+
+    A query string is added to that of the URL, before a fragment. A URL with a query string takes no inflection.
+    """
+    rule = site.redirects.get(ark) if site.redirects else None
+    if rule is None:
+        return None
+    base, mark, fragment = rule.url.partition("#")
+    added = ark.tail
+    if rule.has_query:
+        added = f"&{ark.query}" if ark.query and not ark.inflection else ""
+    target = f"{base}{added}{mark}{fragment}"
+    where = url.parse(target)
+    host = where.host.in_url.lower()
+    one = Candidate(host, where.port, 0, 0, "", source=SINGLE, target=target, made_for=ark.in_url, status=rule.status)
+    return Discovery(ark, (one,), source=SINGLE, ttl=NONE_AGE, expiration=now + NONE_AGE)
+
+
 def answer(request: Request, ark: Ark, found: Discovery, site: Site, wants: str = "") -> Response:
-    """Return the response to a request for an ARK. ``wants`` is its parameter ``maptr``."""
+    """Return the response to a request for an ARK. ``wants`` is its parameter ``maptr``.
+
+    What depends on the Host header must not be kept, because a shared cache does not tell requests apart by it.
+    """
+    response = _answer(request, ark, found, site, wants)
+    return not_kept(response) if _host_decides(request, ark, found, site) else response
+
+
+def _answer(request: Request, ark: Ark, found: Discovery, site: Site, wants: str) -> Response:
     if not found.candidates:
         return _none(request, ark, found, site) if found.complete else _unknown(request, ark, found)
     headers = provenance(found, request.now)
-    ranked = site.ranked(found, request.now)
     if wants_list(request, wants):
-        return authorities(request, ark, [one.url(ark, scheme=found.scheme) for one in ranked], site, headers, found)
+        return authorities(request, ark, found, site, headers)
     host = request.headers.get("host", "")
     if (described_at := _described_at(request, ark, site)) is not None:
         return redirect(request, ark, described_at, None, headers)
-    for best in ranked:
-        target = best.url(ark, scheme=found.scheme)
+    is_single = found.source == SINGLE
+    for best, target in zip(found, found.urls(), strict=True):
         if site.is_own(target, host):
             continue
-        if ark.inflection and (site.describes or site.is_suspect(best, found, request.now)):
+        takes_none = is_single and site.redirects[ark].has_query  # an inflection cannot be added to it
+        if ark.inflection and (site.describes or takes_none or site.is_suspect(best, found, request.now)):
             break
         return redirect(request, ark, target, best.status or site.status(ark, target), headers)
-    return describe.respond(request, ark, site, found=found, wants=wants, source=headers[:1])
+    source = table_source(site, ark, request.now) if is_single else headers[:1]
+    return describe.respond(request, ark, site, found=None if is_single else found, wants=wants, source=source)
+
+
+def _host_decides(request: Request, ark: Ark, found: Discovery, site: Site) -> bool:
+    """Return whether the Host header makes a URL the gateway's own, because ``public_url`` is not set."""
+    if site.public_url:
+        return False
+    host, entry = request.headers.get("host", ""), None if found else site.entry(ark)
+    urls = [*found.urls(), f"{site.root}/{_path(ark)}", _metadata(ark, site)]
+    urls += entry.urls(ark) if entry is not None else []
+    return any(site.is_own(where, host) for where in urls)
 
 
 def _described_at(request: Request, ark: Ark, site: Site) -> str | None:
     """Return the URL that ``gateway.metadata`` makes of an ARK with an inflection; None if there is none elsewhere."""
-    made = site.metadata.replace("${pid}", _path(ark)).replace("${inflection}", ark.tail)
+    made = _metadata(ark, site)
     return made if ark.inflection and made and not site.is_own(made, request.headers.get("host", "")) else None
+
+
+def _metadata(ark: Ark, site: Site) -> str:
+    return site.metadata.replace("${pid}", _path(ark)).replace("${inflection}", ark.tail)
 
 
 def wants_list(request: Request, wants: str) -> bool:
     return wants == "list" or request.names(LINKSET)
 
 
-def single(request: Request, ark: Ark, rule: Redirect, site: Site, wants: str = "") -> Response:
-    """Return the redirect of a single ARK.
-
-    Its query string is added to that of the URL, before a fragment. A URL with a query string takes no inflection.
-    """
-    headers: Headers = (("Maptr-Source", "redirects"), *kept(request.now, NONE_AGE))
-    base, mark, fragment = rule.url.partition("#")
-    has_query = "?" in base
-    added = "" if has_query and ark.inflection else f"&{ark.query}" if has_query and ark.query else ark.tail
-    target = f"{base}{added}{mark}{fragment}"
-    if wants_list(request, wants):
-        return authorities(request, ark, [target], site, headers)
-    if (described_at := _described_at(request, ark, site)) is not None:
-        return redirect(request, ark, described_at, None, headers)
-    is_described = ark.inflection and (site.describes or has_query)
-    if is_described or site.is_own(target, request.headers.get("host", "")):
-        return describe.respond(request, ark, site, wants=wants, source=table_source(site, ark, request.now))
-    return redirect(request, ark, target, rule.status, headers)
+def not_kept(response: Response) -> Response:
+    """Return a response that no cache may keep."""
+    headers = [pair for pair in response.headers if pair[0] not in ("Cache-Control", "Expires")]
+    return response._replace(headers=(*headers, ("Cache-Control", "no-store")))
 
 
 def redirect(request: Request, ark: Ark, target: str, status: int | None, headers: Headers) -> Response:
@@ -157,14 +205,13 @@ def _path(ark: Ark) -> str:
     return ark.in_url if ark.name else str(ark)
 
 
-def authorities(
-    request: Request, ark: Ark, urls: Sequence[str], site: Site, headers: Headers, found: Discovery | None = None
-) -> Response:
+def authorities(request: Request, ark: Ark, found: Discovery, site: Site, headers: Headers) -> Response:
     """Return all mapping authorities, best first (the "discriminated list" of draft 5.1), as a link set (RFC 9264)."""
     headers = (("Vary", "Accept"), *headers)
     kind = request.prefers(LINKSET, JSON, HTML, TEXT)
     if kind == HTML:
-        return pages.authorities(request, ark, found, list(urls), site, headers)
+        return pages.authorities(request, ark, found, site, headers)
+    urls = found.urls()
     if kind == TEXT:
         return text("".join(f"{where}\n" for where in urls), headers=headers)
     links = [{"href": where} for where in urls]
@@ -187,8 +234,16 @@ def _none(request: Request, ark: Ark, found: Discovery, site: Site) -> Response:
 
 
 def _unknown(request: Request, ark: Ark, found: Discovery) -> Response:
-    headers = (("Retry-After", str(RETRY_AFTER)), ("Cache-Control", "no-store"))
-    return failure(request, HTTPStatus.SERVICE_UNAVAILABLE, str(why(found)), headers, ark, found)
+    detail = str(why(found))
+    if request.prefers(TEXT, HTML, PROBLEM, JSON) != HTML:  # the page has its own paragraph for it
+        detail += f"\n{pages.remedy(found)}"
+    return failure(request, HTTPStatus.SERVICE_UNAVAILABLE, detail, retry(found), ark, found)
+
+
+def retry(found: Discovery) -> Headers:
+    """Return the headers of a 503: when to ask again, only where waiting helps (RFC 9110 10.2.3)."""
+    wait = (("Retry-After", str(RETRY_AFTER)),) if found.may_pass else ()
+    return (*wait, ("Cache-Control", "no-store"))
 
 
 def why(found: Discovery) -> str | None:

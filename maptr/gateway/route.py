@@ -8,12 +8,12 @@ if isinstance(answer, Lookup):
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from urllib.parse import parse_qsl, unquote
 
 from maptr.ark import MAX_TEXT, Ark, each_ark
+from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError
 from maptr.gateway import api, describe, doh, pages, resolve
 from maptr.gateway.message import Answer, Headers, Lines, Lookup, Request, Response, preflight, text
@@ -115,8 +115,14 @@ def _as_pasted(path: str) -> str:
     return _INERT.sub(lambda encoded: unquote(encoded[0]), path) if "%" in path else path
 
 
-def _resolve(request: Request, received: str, site: Site) -> Answer:
-    """Return the response for an ARK in any text or target."""
+Show = Callable[[Response, Discovery | None], Response]
+
+
+def _resolve(request: Request, received: str, site: Site, show: Show = lambda response, found: response) -> Answer:
+    """Return the response for an ARK in any text or target.
+
+    ``show`` makes the page of a search from that response and the discovery that led to it.
+    """
     if received.startswith("/ark:"):
         received = received[1:]  # the text of an ARK that is read fastest
     path, mark, query = received.partition("?")
@@ -124,19 +130,20 @@ def _resolve(request: Request, received: str, site: Site) -> Answer:
         ark = Ark.parse(f"{_as_pasted(path)}{mark}{query}" if "%" in path else received, bare=True, wrapped=True)
         ark = ark.sent(site.hyphens)
     except ArkSyntaxError as error:
-        too_long = len(received) > MAX_TEXT
-        status = HTTPStatus.REQUEST_URI_TOO_LONG if too_long else HTTPStatus.BAD_REQUEST
-        return failure(request, status, str(error))
+        is_long = len(received) > MAX_TEXT
+        status = HTTPStatus.REQUEST_URI_TOO_LONG if is_long else HTTPStatus.BAD_REQUEST
+        return show(failure(request, status, str(error)), None)
     if len(ark.in_url) > resolve.MAX_ARK:
-        return failure(request, HTTPStatus.REQUEST_URI_TOO_LONG, f"an ARK of more than {resolve.MAX_ARK} bytes")
+        too_long = failure(request, HTTPStatus.REQUEST_URI_TOO_LONG, f"an ARK of more than {resolve.MAX_ARK} bytes")
+        return show(too_long, None)
     ark, wants = resolve.own_parameter(ark)
-    if site.redirects and (rule := site.redirects.get(ark)) is not None:
-        return resolve.single(request, ark, rule, site, wants)
-    entry = site.table.get(ark.without_hyphens.removeprefix("ark:").rstrip("/"))
-    if entry is not None and not resolve.wants_list(request, wants):  # a bare NAAN or shoulder
+    entry = site.table.get(ark.without_hyphens.removeprefix("ark:").rstrip("/"))  # of a bare NAAN or shoulder
+    if entry is not None and ark not in site.redirects and not resolve.wants_list(request, wants):
         source = resolve.table_source(site, ark, request.now)
-        return describe.respond(request, ark, site, entry=entry, wants=wants, source=source)
-    return Lookup(ark, partial(resolve.answer, request, ark, site=site, wants=wants))
+        return show(describe.respond(request, ark, site, entry=entry, wants=wants, source=source), None)
+    return resolve.look_up(
+        ark, site, request.now, lambda found: show(resolve.answer(request, ark, found, site, wants), found)
+    )
 
 
 def _home(request: Request, site: Site) -> Answer:
@@ -148,22 +155,23 @@ def _home(request: Request, site: Site) -> Answer:
         ark, _ = resolve.own_parameter(pages.searched(searched))
     except ArkSyntaxError as error:
         return pages.home(request, site, error=error)
+    ark = ark.sent(site.hyphens)
     target = f"/{ark.in_url if ark.name else ark}{ark.tail}"
-    answer = _resolve(request._replace(target=target, headers={"host": request.headers.get("host", "")}), target, site)
-    if isinstance(answer, Response):
-        return pages.home(request, site, ark=ark, answer=answer)
-    if isinstance(answer, Lookup):
-        respond = answer.respond
-        return answer._replace(
-            respond=lambda found: pages.home(request, site, ark=answer.ark, answer=respond(found), found=found)
-        )
-    return answer
+    followed = request._replace(target=target, headers={"host": request.headers.get("host", "")})
+    return _resolve(
+        followed,
+        target,
+        site,
+        lambda answer, found: pages.home(
+            request, site, ark=ark if found is None else found.ark, answer=answer, found=found
+        ),
+    )
 
 
 def _ready(site: Site) -> Response:
-    lines = "".join(f"{trouble}\n" for trouble in site.troubles)
-    status = HTTPStatus.SERVICE_UNAVAILABLE if lines else HTTPStatus.OK
-    return text(lines or "ready\n", status, (("Cache-Control", "no-store"),))
+    status = HTTPStatus.SERVICE_UNAVAILABLE if site.troubles else HTTPStatus.OK
+    lines = [*(site.troubles or ("ready",)), *(f"source: {source}" for source in site.sources)]
+    return text("".join(f"{line}\n" for line in lines), status, (("Cache-Control", "no-store"),))
 
 
 def _not_found(request: Request) -> Response:

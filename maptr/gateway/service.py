@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import itertools
 import logging
 import socket
 import ssl
 import time
-from collections.abc import Callable, Coroutine
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
 from maptr.answer.context import Context, Identity
+from maptr.ark import Ark
 from maptr.cache import NATAB_ONLY
 from maptr.cache.cache import Cache
 from maptr.cache.probe_log import ProbeLog
@@ -28,9 +31,10 @@ from maptr.errors import ConfigError, reason_of
 from maptr.gateway.metrics import Metrics
 from maptr.gateway.redirects import RedirectFile
 from maptr.gateway.server import HttpServer
-from maptr.gateway.site import DriftReport, Site
+from maptr.gateway.site import DriftReport, Redirect, Site
 from maptr.gateway.zones import ZoneFiles
 from maptr.protocol.address import Address
+from maptr.registry.followed_file import TableState
 from maptr.server import process
 from maptr.server.process import in_thread
 from maptr.server.sockets import bound_at, explained, open_tcp
@@ -43,6 +47,9 @@ REFRESH = 1.0  # seconds between two looks at the files of table and redirects
 PROBES_EVERY = 60.0  # seconds between two readings of the probes that maptr table probe keeps
 DNS_EVERY = 5.0  # seconds between two tests whether DNS answers
 FIRST_TEST = 1.0  # seconds that the start waits for the first of them
+NO_PUBLIC_URL = (
+    "gateway.public_url is not set: the Host header, which clients write, decides whether a URL is the gateway's own"
+)
 TEST_ARK = "ark:99999/maptr"  # of the NAAN for tests; any answer, also that there is none, shows that DNS answers
 
 
@@ -88,6 +95,7 @@ class Service:
         self._stopping = asyncio.Event()
         self._reloading = asyncio.Event()
         self._asks_no_dns = getattr(cache.policy, "name", "") == NATAB_ONLY
+        self._told: tuple[str, ...] | None = None  # the sources in the log
         self._tested = asyncio.Event()  # whether DNS answers is known
         self._dns_trouble = "not tested yet"
         if self._asks_no_dns:
@@ -123,6 +131,8 @@ class Service:
         try:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._tested.wait(), FIRST_TEST)
+            if not self.site.public_url and not all(ipaddress.ip_address(host).is_loopback for host, _ in self.bound):
+                log.warning(NO_PUBLIC_URL)
             self._http.start(self._sockets)
             log.info("ready, serving on %s", ", ".join(self.urls))
             process.notify(process.READY)
@@ -168,15 +178,39 @@ class Service:
             return
         troubles = [f"table: {state.trouble}"] if state.trouble else []
         if state.table is None and not state.trouble and self._asks_no_dns:
-            troubles.append("table: none")
+            troubles.append("table: there is none")
         troubles += [f"DNS: {self._dns_trouble}"] if self._dns_trouble else []
         if file is not None and file.trouble:
             troubles.append(f"redirects: {file.trouble}")
         troubles += self.zone_files.troubles
         now = self.site
         same = state is now.table_state and rules is now.redirects and zones is now.zones
-        if not same or list(now.troubles) != troubles:
-            self.site = replace(now, table_state=state, redirects=rules, zones=zones, troubles=tuple(troubles))
+        sources = self._sources_of(state, rules)
+        if sources != self._told:
+            self._told = sources
+            log.info("sources: %s", "; ".join(sources) or "none")
+        if not same or list(now.troubles) != troubles or sources != now.sources:
+            singles = now.singles
+            if rules is not now.redirects:
+                singles = await in_thread(lambda: Counter(ark.naan for ark in rules))
+            self.site = replace(
+                self.site,
+                table_state=state,
+                redirects=rules,
+                singles=singles,
+                zones=zones,
+                troubles=tuple(troubles),
+                sources=sources,
+            )
+
+    def _sources_of(self, state: TableState, rules: Mapping[Ark, Redirect]) -> tuple[str, ...]:
+        """Return what the gateway answers from, without addresses and paths, because clients may read it."""
+        found = [] if self._asks_no_dns else ["DNS"]
+        if state.table is not None:
+            found.append(f"table of {len(state.table)} records")
+        if self._redirects is not None:
+            found.append(f"redirects of {len(rules)} ARKs")
+        return tuple(found)
 
     async def _read_probes(self) -> None:
         history = self._cache.history
@@ -187,8 +221,14 @@ class Service:
     async def _test_dns(self) -> None:
         found = await self._cache.ask_async(TEST_ARK)
         # A DNS without the origin answers, but only a table can say where an ARK leads.
-        helps = found.complete or (found.advice() and self.site.table)
-        self._dns_trouble = "" if helps else found.advice() or found.reason or found.unsaid()
+        missing = found.missing_origin
+        if found.complete or (missing and self.site.table):
+            trouble = ""
+        else:
+            trouble = f"{missing} does not exist there" if missing else found.reason or found.unsaid()
+        if missing and trouble and trouble != self._dns_trouble:
+            log.warning("%s", found.advice())
+        self._dns_trouble = trouble
         await self._refresh()
         self._tested.set()
 

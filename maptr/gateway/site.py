@@ -53,6 +53,10 @@ class Redirect:
     url: str
     status: int = DEFAULT_STATUS
 
+    @property
+    def has_query(self) -> bool:
+        return "?" in self.url.partition("#")[0]
+
 
 @dataclass(frozen=True)
 class Site:
@@ -60,9 +64,9 @@ class Site:
 
     ``public_url`` is where clients reach the gateway, ``root`` the resolver to which it forwards an ARK that has no
     mapping authority; both without a final slash, and "" for none. ``metadata`` is the target of inflections where it
-    differs from that of the object. ``hyphens`` is that of ``Settings``. ``describes``: the gateway answers every
-    inflection itself. ``zones``, if there are any, and ``dns_context`` answer DNS over HTTPS. ``troubles`` are why the
-    gateway is not ready.
+    differs from that of the object. ``singles`` counts the redirects of each NAAN. ``hyphens`` is that of ``Settings``.
+    ``describes``: the gateway answers every inflection itself. ``zones``, if there are any, and ``dns_context`` answer
+    DNS over HTTPS. ``sources`` are what the gateway answers from, ``troubles`` why it is not ready.
     """
 
     public_url: str = ""
@@ -71,6 +75,7 @@ class Site:
     metadata: str = ""
     table_state: TableState = field(default_factory=TableState)
     redirects: Mapping[Ark, Redirect] = field(default_factory=dict)
+    singles: Mapping[str, int] = field(default_factory=dict)
     liveness: Mapping[str, Liveness] = field(default_factory=dict)
     drift: DriftReport = DriftReport()
     describes: bool = False
@@ -79,6 +84,7 @@ class Site:
     metrics: Callable[[], Response] | None = None
     traffic: Callable[[], Traffic] | None = None
     troubles: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
 
     @property
     def table(self) -> Table:

@@ -63,10 +63,19 @@ class WatchedTable:
     """The table in a file of any registry format. Its status is checked once a second, and a thread reads it.
 
     ``clock`` is monotonic and only decides when the file is checked. ``scheme`` is that of the hosts of a natab.
+    ``optional``: the file may not exist yet, which is no trouble.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, clock: Callable[[], float], scheme: str = "https") -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        clock: Callable[[], float],
+        scheme: str = "https",
+        optional: bool = False,
+    ) -> None:
         self.path = Path(path)
+        self._optional = optional
         self._clock = clock
         self._scheme = scheme
         self._state = TableState()
@@ -105,7 +114,8 @@ class WatchedTable:
             try:
                 self._state = self._read(force)
             except (MaptrError, OSError) as error:
-                self._state = replace(self._state, trouble=_trouble(error))
+                is_awaited = self._optional and self._state.table is None and isinstance(error, FileNotFoundError)
+                self._state = replace(self._state, trouble="" if is_awaited else _trouble(error))
             if self._state.trouble not in ("", before):
                 effect = "there is no table" if self._state.table is None else "the last good table stays in use"
                 log.warning("%s: %s; %s", self.path, self._state.trouble, effect)

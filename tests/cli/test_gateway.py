@@ -22,6 +22,7 @@ ZONES = Path(__file__).resolve().parents[2] / "zones"
 SAMPLE = ZONES / "sample.json"
 ARK = "ark:12345/x60np1wh8k"
 URL = "https://x60.example.net/item/np1wh8k"
+DEAD = "127.0.0.1#9"
 PRIVATE = "12345:\n    127.0.0.1:8080  ACR\n"
 
 
@@ -45,7 +46,7 @@ def test_a_gateway_with_only_a_table_and_a_private_host(tmp_path: Path) -> None:
         for port in ports:
             location = get(int(port), "/ark:12345/x1").headers["location"]
             assert location == "https://127.0.0.1:8080/ark:/12345/x1"
-        assert [line for line in gateway.lines if "ready" not in line] == [], "one line when ready, none for a request"
+        assert [line for line in gateway.lines if "ready" not in line] == ["maptr: sources: table of 1 records"]
         assert gateway.stop() == 0
         assert gateway.lines[-1] == "maptr: stopped"
     with GatewayProcess(*words) as gateway:
@@ -74,16 +75,13 @@ def test_a_gateway_with_only_dns_at_another_origin() -> None:
         (["--policy", "table-first"], 2, "'table-first' is not one of"),
         (["--origin", "a..b"], 2, "origin: a..b is not a valid domain name: empty label"),
         (["@127.0.0.1#x"], 2, "'127.0.0.1#x' is not a server"),
-        (["--policy", "natab-only"], 2, "natab-only needs a table: give --table FILE, or run maptr table pull --apply"),
         (["--listen", "127.0.0.1:80", "--listen", "127.0.0.1:80"], 2, "127.0.0.1:80 is given twice"),
-        (["--config", "policy.toml"], 1, "maptr: policy.toml:3: cache.policy: natab-only needs a table"),
         (["--config", "none.toml"], 8, "none.toml: No such file or directory"),
         (["--config", "bad.toml"], 1, "maptr: bad.toml:2: gateway.rate: must be an integer, not a text"),
         (["--config", "bad.toml"], 1, "maptr: bad.toml:3: gateway.rot: no such key; the nearest is gateway.root"),
         (["--config", "redirects.toml"], 1, "maptr: single.csv:3: "),
         (["--config", "no redirects.toml"], 1, "none.csv: No such file or directory"),
         (["--config", "certificate.toml"], 1, "maptr: certificate.toml:2: gateway.certificate: none.crt"),
-        (["--config", "table.toml"], 1, "none.json: No such file or directory"),
         (["--config", "twice.toml"], 1, "maptr: twice.toml:2: gateway.listen: 127.0.0.1:8080 is given twice"),
     ],
 )
@@ -94,13 +92,38 @@ def test_each_mistake_is_reported(options: list[str], code: int, why: str) -> No
         "redirects": "redirects = 'single.csv'",
         "no redirects": "redirects = 'none.csv'",
         "certificate": "certificate = 'none.crt'\nkey = 'none.key'",
-        "policy": "[cache]\npolicy = 'natab-only'",
-        "table": "[cache]\nnatab = 'none.json'",
         "twice": "listen = ['127.0.0.1:8080', '127.0.0.1:8080']",
     }.items():
         Path(f"{name}.toml").write_text(f"[gateway]\n{text}\n")
     result = run("gateway", "--check-config", *options, code=code, out="")
     assert why in " ".join(result.stderr.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("text", ["[cache]\npolicy = 'natab-only'", "[cache]\nnatab = 'none.json'"])
+def test_a_check_names_a_table_that_is_not_there(text: str, tmp_path: Path) -> None:
+    (tmp_path / "maptr.toml").write_text(text)
+    done = run_process("gateway", "--check-config", cwd=tmp_path)
+    assert (done.returncode, done.stdout.count("table")) == (1, 0)
+    assert done.stderr.endswith(": the file does not exist; there is no table\n")
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("configured", ["", "[cache]\nnatab = 'naans'\n", "[cache]\npolicy = 'natab-only'\n"])
+def test_a_table_that_comes_after_the_start_is_taken(home: Path, configured: str) -> None:
+    """Both a configured one and the one that maptr table pull writes."""
+    config = home / "config.toml"
+    config.write_text(f'{configured}[client]\nnameservers = ["{DEAD}"]\n')
+    with GatewayProcess("--config", str(config)) as gateway:
+        assert gateway.ask("/ark:12345/x1").status == 503
+        at_start = "DNS" if "only" not in configured else "none"
+        assert f"maptr: sources: {at_start}" in gateway.lines
+        pulled = home / "data" / "maptr" / "naans"
+        file = home / "naans" if "natab =" in configured else pulled
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(Path(SAMPLE).read_bytes())
+        gateway.wait_for(r"^maptr: sources: .*table of 18 records$")
+        until(lambda: gateway.ask("/ark:12345/x1").status == 302, "the ARK is redirected")
+        assert "source: table of 18 records" in gateway.ask("/ready").text.splitlines()
 
 
 @pytest.mark.usefixtures("home")

@@ -69,7 +69,7 @@ def test_a_pulled_table_answers_where_dns_does_not(home: Path, monkeypatch: pyte
 def test_an_answer_of_dns_is_cached(home: Path, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("maptr.toml").write_text(f'[client]\nnameservers = ["{server}"]\n[cache]\npath = "kept.sqlite"\n')
     first, second = run("discover", ARK), run("discover", ARK)
-    assert re.fullmatch(rf"maptr: {ARK}: from DNS, \d+ s old \(DNS answers\)\n", first.stderr)
+    assert re.fullmatch(rf"maptr: {ARK}: from DNS, \d+ s old \(DNS answered\)\n", first.stderr)
     assert "from the cache on disk, " in second.stderr
     assert first.stdout == second.stdout
     assert [path.name for path in Path().glob("kept*")] == ["kept.sqlite"], "and it is closed"

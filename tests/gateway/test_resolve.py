@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -230,6 +231,59 @@ def test_an_inflection_of_a_single_redirect_is_that_of_any_ark(inflection: str) 
     assert queried.location(f"{ARK}{inflection}") == f"https://m.example{ARK}{inflection}"
     assert single("https://one.example/?id=5").ask(f"{ARK}{inflection}").status == 200
     assert single(describes=True).ask(f"{ARK}{inflection}").status == 200
+
+
+def test_a_single_redirect_is_the_answer_of_every_door() -> None:
+    """Redirect, list, search page, and API give one answer."""
+    gateway = single("https://one.example/?id=5", singles={"12345": 1})
+    target = "https://one.example/?id=5&x=1"
+    assert gateway.location(f"{ARK}?x=1") == target
+    assert gateway.ask(f"{ARK}?x=1&maptr=list", accept="text/plain").body.decode() == f"{target}\n"
+    assert target.replace("&", "&amp;") in gateway.ask("/?q=ark:12345/x1%3Fx=1", accept="text/html").body.decode()
+    for asked in ("ark:12345/x1?x=1", "https://n2t.net/ark:/12345/x-1?x=1"):
+        found = gateway.ask(f"/api/v1/discover?ark={quote(asked, safe='')}")
+        document = json.loads(found.body)
+        assert (document["source"], document["complete"], document["error"]) == ("redirects", True, None)
+        assert [one["url"] for one in document["candidates"]] == [target]
+        assert found.header("maptr-source") == "redirects"
+    lines = gateway.lines("/api/v1/discover?ark=ark:12345/x1&ark=ark:12345/x2")
+    assert [line["source"] for line in lines] == ["redirects", "natab"]
+    assert json.loads(gateway.ask("/api/v1/naans/12345").body)["redirects"] == 1
+    assert "1 ARK of this NAAN has a redirect of its own" in gateway.ask("/naan/12345").body.decode()
+
+
+def test_a_shoulder_with_a_redirect_of_its_own_is_redirected() -> None:
+    shoulder = Ark.parse("ark:12345/x1")
+    rules = {shoulder: Redirect("https://one.example/x1")}
+    gateway = Gateway(Table([Entry("12345", "x1", (Nma("https://h.example/${content}"),))]), redirects=rules)
+    assert gateway.location(ARK) == "https://one.example/x1"
+
+
+def test_every_door_has_the_authorities_in_the_order_of_redirects() -> None:
+    """An authority that does not answer its probes is the last one."""
+    gateway = Gateway(answers=TWO, policy="dns-only", liveness=liveness("https://a.example"))
+    assert gateway.location(ARK).startswith("https://b.example/")
+    document = json.loads(gateway.ask("/api/v1/discover?ark=ark:12345/x1").body)
+    listed = gateway.ask(f"{ARK}?maptr=list", accept="text/plain").body.decode().split()
+    assert [one["url"] for one in document["candidates"]] == listed
+    assert listed[0].startswith("https://b.example/")
+
+
+# ---- what the Host header decides
+
+
+def test_an_answer_that_the_host_header_decides_is_not_kept() -> None:
+    """A client writes the header, and a shared cache in front may keep the answer for others (RFC 9110 7.2)."""
+    for gateway in (Gateway(TABLE), single("https://natab.example/ark:12345/y")):
+        assert gateway.ask(ARK, host="natab.example").header("cache-control") == "no-store"
+        assert gateway.ask(ARK, host="natab.example").header("expires") == ""
+        assert gateway.ask(ARK, host="gw.example").header("cache-control") == "max-age=300"
+    rooted = Gateway(TABLE, root="https://root.example")
+    assert rooted.ask("/ark:54321/x1", host="root.example").header("cache-control") == "no-store"
+    described = Gateway(TABLE, metadata="https://m.example/${pid}${inflection}")
+    assert described.ask(f"{ARK}?info", host="m.example").header("cache-control") == "no-store"
+    named = Gateway(TABLE, public_url="https://gw.example")
+    assert named.ask(ARK, host="natab.example").header("cache-control") == "max-age=300"
 
 
 def test_a_single_redirect_to_the_gateway_is_described() -> None:

@@ -72,7 +72,8 @@ def started(
 
 def ready(port: int) -> tuple[int, str]:
     reply = get(port, "/ready")
-    return reply.status, reply.body.decode()
+    lines = reply.body.decode().splitlines(keepends=True)
+    return reply.status, "".join(line for line in lines if not line.startswith("source: "))
 
 
 def test_ready_is_503_while_the_table_cannot_be_read(tmp_path: Path) -> None:
@@ -89,7 +90,7 @@ def test_ready_is_503_while_the_table_cannot_be_read(tmp_path: Path) -> None:
 
 def test_ready_is_503_without_any_source(tmp_path: Path) -> None:
     with started(tmp_path, policy="natab-only", natab=False) as port:
-        assert ready(port) == (503, "table: none\n")
+        assert ready(port) == (503, "table: there is none\n")
 
 
 @pytest.mark.parametrize("policy", ["dns-first", "natab-first", "dns-only"])
@@ -114,7 +115,32 @@ def test_ready_needs_a_table_if_the_origin_does_not_exist(tmp_path: Path) -> Non
         assert ready(port) == (200, "ready\n")
     with started(tmp_path, nowhere, natab=False) as port:
         assert ready(port)[0] == 503
-        assert ready(port)[1].startswith("DNS: ark.arpa is not delegated on the public Internet")
+        assert ready(port)[1] == "DNS: ark.arpa. does not exist there\n", "no advice for the command line"
+
+
+def test_ready_names_the_sources(tmp_path: Path) -> None:
+    redirects = write(tmp_path / "single.csv", ONE)
+    with started(tmp_path, redirects=str(redirects)) as port:
+        lines = get(port, "/ready").body.decode().splitlines()
+        assert lines == ["ready", "source: DNS", "source: table of 2 records", "source: redirects of 1 ARKs"]
+        assert json.loads(get(port, "/api/v1/naans/12345").body)["redirects"] == 1
+    with started(tmp_path, policy="natab-only", natab=False) as port:
+        assert get(port, "/ready").body == b"table: there is none\n"
+
+
+def test_the_start_warns_if_the_host_header_decides(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "maptr.gateway")
+    for listen, public_url, warned in (
+        ("0.0.0.0:0", "", True),
+        ("127.0.0.1:0", "", False),
+        ("0.0.0.0:0", "https://gw.example", False),
+    ):
+        caplog.clear()
+        cache = cache_with(Dependencies(FakeDns(ONE_HOST).ask))(TABLE, policy="natab-only")
+        config = parse(f'[gateway]\nlisten = ["{listen}"]\npublic_url = "{public_url}"\n')
+        with serving(Service(config, cache), cache):
+            until(lambda: any(line.startswith("ready") for line in caplog.messages), "it is ready")
+            assert (service.NO_PUBLIC_URL in caplog.messages) is warned
 
 
 def test_the_start_does_not_wait_long_for_a_silent_dns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
