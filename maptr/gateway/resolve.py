@@ -12,7 +12,7 @@ from http import HTTPStatus
 
 from maptr import url
 from maptr.ark import Ark
-from maptr.discovery import Candidate, Discovery, DiscoveryError
+from maptr.discovery import Candidate, Discovery, DiscoveryError, Outcome, Step
 from maptr.errors import printable
 from maptr.gateway import describe, pages
 from maptr.gateway.message import (
@@ -39,6 +39,7 @@ NONE_AGE = 300  # seconds for which a client may keep that there is none
 RETRY_AFTER = 30  # seconds until a client should ask again where DNS did not answer
 MAX_ARK = MAX_URL - 512  # bytes, which leave room for the rest of its URL at a mapping authority
 
+NATAB = "natab"  # the server of a step that the table answers
 SINGLE = "redirects"  # the source of a discovery that the redirect of a single ARK makes
 
 _PARAMETER = re.compile(r"(?:^|&)maptr=(list|hkmp)(?=&|\Z)")
@@ -66,10 +67,19 @@ def look_up(ark: Ark, site: Site, now: float, respond: Callable[[Discovery], Res
         return respond(single)
 
     def for_ark(found: Discovery) -> Response:
-        found = found.replace(ark=ark)
+        found = found.replace(ark=ark, trace=tuple(map(_for_public, found.trace)))
         return respond(found.replace(candidates=tuple(site.ranked(found, now))))
 
     return Lookup(ark, for_ark)
+
+
+def _for_public(step: Step) -> Step:
+    """Return a step without the DNS servers of the gateway: their addresses, and the notes that name those."""
+    if step.server == NATAB:
+        return step
+    names_servers = step.outcome.passes or step.outcome in (Outcome.REFUSED, Outcome.MALFORMED)
+    links = tuple(link._replace(server="") for link in step.links)
+    return step._replace(server="", note="" if names_servers else step.note, links=links)
 
 
 def _single(ark: Ark, site: Site, now: float) -> Discovery | None:

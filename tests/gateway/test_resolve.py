@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from typing import Any
 from urllib.parse import quote
 
@@ -10,10 +12,12 @@ import pytest
 
 from maptr.ark import SHARED_NAANS, Ark
 from maptr.cache.probe_log import SUSPECT_AFTER, Liveness
+from maptr.discovery import Link, Outcome
 from maptr.gateway.site import Redirect
 from maptr.naptr.record import Naptr
 from maptr.protocol.names import parse
 from maptr.registry.table import Entry, Nma, Table
+from maptr.walk import Answer
 from tests.support.caching import HOME, ONE_HOST, SILENT, dns_answer, host, table
 from tests.support.gateway import Gateway
 
@@ -52,6 +56,41 @@ def test_an_unknown_answer_is_503_and_none_is_404() -> None:
     assert "no mapping authority known for ark:12345/x1" in silent.body.decode()
     none = Gateway(answers={}, policy="dns-first").ask(ARK)
     assert (none.status, none.header("retry-after"), none.header("cache-control")) == (404, "", "max-age=300")
+
+
+def test_503_advises_to_wait_only_where_that_helps() -> None:
+    """RFC 9110 10.2.3. The advice is for the public: it has no options of a command line."""
+    missing = {name: Answer(Outcome.NXDOMAIN) for name in (HOME, "ark.arpa.")}
+    unusable = Gateway(table(("12345", "127.0.0.1")))
+    for gateway, helps in (
+        (Gateway(answers={HOME: SILENT}, policy="dns-first"), "Try again in half a minute"),
+        (Gateway(answers=missing, policy="dns-first"), "Only the operator of the gateway can change that"),
+        (Gateway(policy="natab-only"), "Waiting alone does not help"),
+        (unusable, "Waiting alone does not help"),
+    ):
+        for kind in ("text/plain", "text/html", "application/json"):
+            refused = gateway.ask(ARK, accept=kind)
+            assert refused.status == 503
+            assert helps in refused.body.decode()
+            assert (refused.header("retry-after") == "30") is helps.startswith("Try")
+            assert not re.search("@SERVER|maptr up|--", html.unescape(refused.body.decode()))
+        assert helps in gateway.ask("/?q=ark:12345/x1", accept="text/html").body.decode()
+        refused = gateway.ask("/api/v1/discover?ark=ark:12345/x1")
+        assert (refused.status, refused.header("retry-after") == "30") == (503, helps.startswith("Try"))
+
+
+def test_no_response_names_the_dns_servers() -> None:
+    """They may be internal ones."""
+    silent = Answer(Outcome.TIMEOUT, note="192.0.2.53#53: no reply", server="192.0.2.53#53")
+    said = dns_answer(host("h.example"))._replace(
+        server="192.0.2.53#53", links=(Link("x.", "DS", "secure", server="192.0.2.53"),)
+    )
+    for answer in (silent, said):
+        gateway = Gateway(answers={HOME: answer}, policy="dns-first")
+        for target in (ARK, f"{ARK}?maptr=list", "/?q=ark:12345/x1", "/api/v1/discover?ark=ark:12345/x1"):
+            for kind in ("text/plain", "text/html", "application/json"):
+                response = gateway.ask(target, accept=kind)
+                assert "192.0.2" not in f"{response.headers}{response.body.decode()}"
 
 
 @pytest.mark.parametrize("naan", SHARED_NAANS)
