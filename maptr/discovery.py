@@ -269,8 +269,10 @@ class Discovery(Sequence[Candidate]):
     why it was used (``reason``), and the wall-clock time at which it was fetched from its origin (``fetched``, or
     None).
 
-    It is immutable; ``replace`` makes a copy with other values. Two are equal whatever their times, ``scheme`` and
-    ``reason``.
+    ``work`` is what its walk took to read and match rules, in steps of regexp matching of about 0.25 µs.
+
+    It is immutable; ``replace`` makes a copy with other values. Two are equal whatever their times, ``scheme``,
+    ``reason`` and ``work``.
 
     >>> found = discover("ark:12345/x6np1wh8k", nameservers=[server])
     >>> [(candidate.host, candidate.order) for candidate in found]
@@ -293,6 +295,7 @@ class Discovery(Sequence[Candidate]):
     fetched: float | None
     error: ArkSyntaxError | None
     position: int | None
+    work: int
 
     def __init__(
         self,
@@ -310,6 +313,7 @@ class Discovery(Sequence[Candidate]):
         fetched: float | None = None,
         error: ArkSyntaxError | None = None,
         position: int | None = None,
+        work: int = 0,
     ) -> None:
         values = locals()  # a frozen dataclass would take twice the time, and bulk discovery makes many
         del values["self"]

@@ -30,7 +30,8 @@ from maptr.protocol.numbers import MAX_TTL, NAPTR, SOA
 MAX_DEPTH = 8  # redirects on one path; a longer path is a loop or an attack
 MAX_QUESTIONS = 32  # in one walk
 MAX_CANDIDATES = 64  # the best are kept
-MAX_RECORDS = 2048  # in one walk; one response has room for about that many, and the longest real one has 17
+MAX_RECORDS = 512  # in one walk, which then takes less than 20 ms; the longest real RRset has 17
+RECORD_STEPS = 40  # the work of reading a record, in steps of regexp matching
 
 TIME_OVER = "the walk's time was over"  # the note of a question that was not sent in time
 
@@ -200,7 +201,11 @@ class Walk:
         until = None if ttl is None or now is None else now + ttl
         scheme = self.settings.scheme
         made = (self.ark, ranked[:most], trace, complete, source, self._security, ttl, until, scheme, stale)
-        return Discovery(*made, fetched=fetched)
+        return Discovery(*made, fetched=fetched, work=self._work())
+
+    def _work(self) -> int:
+        records = self.settings.max_records - max(0, self._records_left)
+        return max(0, self.settings.regexp_steps - self._budget.steps) + RECORD_STEPS * records
 
     def _read_depth(self) -> None:
         """Read the answers to all open questions, and open those of the next depth."""
@@ -253,6 +258,8 @@ class Walk:
     def _read_record(self, here: Question, naptr: Naptr, onward: dict[Labels, Question]) -> Reading:
         rule: Rule | None = None
         try:
+            if self._budget.steps < 0 and naptr.regexp and naptr.flags.lower() != b"h":
+                raise BudgetSpent
             rule = self._read(naptr, undotted=self._undotted, budget=self._budget)
             kind = rule.kind
             if kind is Kind.OTHER:

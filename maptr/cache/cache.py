@@ -14,7 +14,7 @@ from maptr import places
 from maptr.ark import Ark, Profile
 from maptr.cache import DNS_FIRST, PATIENCE, STALE_LIMIT
 from maptr.cache import policy as policies
-from maptr.cache.engine import Engine
+from maptr.cache.engine import Engine, not_asked
 from maptr.cache.lookups import Dependencies, ThreadDriver
 from maptr.cache.options import NO_OPTIONS, ArkLookup, CallOptions, DnsClient, TrustSettings
 from maptr.cache.policy import Policy
@@ -188,6 +188,10 @@ class Cache:
             if error.discovery is None:
                 return Discovery(lookup.ark, complete=False, reason=str(error))
             return error.discovery
+
+    def unanswered(self, ark: Ark, why: str) -> Discovery:
+        """Return a discovery that knows nothing: no source is used, and ``why`` is the note of its only step."""
+        return not_asked(self._client.lookup(ark), why)
 
     def unasked(
         self,

@@ -110,12 +110,12 @@ class Engine:
         """
         lookup = pending.lookup
         if result is None:
-            self._pending.finish(pending, _not_asked(lookup, "the program stopped waiting"))
+            self._pending.finish(pending, not_asked(lookup, "the program stopped waiting"))
             return
         if isinstance(result, DiscoveryError) and result.discovery is not None:
             result = result.discovery
         elif isinstance(result, dns.exception.DNSException | OSError):
-            result = _not_asked(lookup, str(result) or type(result).__name__)
+            result = not_asked(lookup, str(result) or type(result).__name__)
         try:
             if isinstance(result, Discovery):
                 self.learn(lookup.view, result)
@@ -240,7 +240,8 @@ def _failure(discovery: Discovery) -> tuple[Outcome, str]:
     return (failed.outcome, failed.note) if failed is not None else (Outcome.UNREACHABLE, "DNS did not say")
 
 
-def _not_asked(lookup: ArkLookup, why: str) -> Discovery:
+def not_asked(lookup: ArkLookup, why: str) -> Discovery:
+    """Return the discovery of a lookup that sent no query."""
     root = Walk(lookup.ark, lookup.settings).next()[0]
     step = Step(root.name, 0, Outcome.UNREACHABLE, note=why)
     return Discovery(lookup.ark, (), (step,), complete=False)

@@ -479,7 +479,10 @@ class GatewayConfig:
     max_connections: int = setting(integer(1, 100_000), 1000)
     idle_timeout: float = setting(number(0.1, 3600), 15.0)  # seconds
     rate: int = setting(integer(0, 1_000_000), 200)  # requests a second per client; 0: no limit
-    proxies: tuple[Network, ...] = setting(_NETWORKS, rate_limit.EXEMPT)  # their X-Forwarded-For names the client
+    max_per_client: int = setting(integer(1, 100_000), 100)
+    proxies: tuple[Network, ...] = setting(_NETWORKS, rate_limit.EXEMPT)  # their header names the client
+    client_header: str = setting(choice("X-Forwarded-For", "Forwarded"), "X-Forwarded-For")
+    proxy_protocol: bool = setting(BOOLEAN, False)  # of connections from proxies
     access_log: bool = setting(BOOLEAN, False)
 
 

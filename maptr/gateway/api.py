@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache, partial
 from http import HTTPStatus
-from itertools import dropwhile, islice
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -133,20 +132,24 @@ def _naans(request: Request, site: Site, limit: int = PAGE, after: str = "") -> 
     """Return a page of the table, in its order."""
     if after and after not in site.table:
         return problem(HTTPStatus.NOT_FOUND, f"the table has no record {shown(after)}: begin again without after")
-    rest: Iterator[str] = iter(site.table)
-    if after:
-        rest = islice(dropwhile(lambda key: key != after, rest), 1, None)
-    keys = list(islice(rest, limit + 1))
+    every = site.once("keys", lambda: tuple(site.table))
+    places = site.once("places", lambda: {key: place for place, key in enumerate(every)})
+    start = places[after] + 1 if after else 0
+    keys = every[start : start + limit + 1]
+    encoded = site.once("records", lambda: dict[str, str]())
+    for key in keys[:limit]:
+        if key not in encoded:
+            encoded[key] = json.dumps(json_records.write_record(site.table[key]))
     following = f"{BASE}naans?limit={limit}&after={quote(keys[limit - 1], safe='')}" if len(keys) > limit else None
     document = {
         "schema": SCHEMA,
         "total": len(site.table),
         "fetched": site.table_state.fetched,
-        "records": [json_records.write_record(site.table[key]) for key in keys[:limit]],
-        "next": following,
     }
     links = (("Link", f'<{following}>; rel="next"'),) if following else ()
-    return _json(document, (*links, *_KEPT))
+    records = ", ".join(encoded[key] for key in keys[:limit])
+    body = f'{json.dumps(document)[:-1]}, "records": [{records}], "next": {json.dumps(following)}}}\n'
+    return Response(HTTPStatus.OK, (("Content-Type", JSON), *links, *_KEPT), body.encode())
 
 
 def _naan(request: Request, site: Site, naan: str) -> Answer:

@@ -1,62 +1,41 @@
-"""The address of a client, and the limit on its requests: a token bucket for each address or IPv6 network."""
+"""Limits on clients, by requests and their cost, and on NAANs, by the work that their rules are: token buckets."""
 
 from __future__ import annotations
 
-import ipaddress
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from maptr.protocol.address import Network, client_of
+from maptr.protocol.address import client_of
 
-MAX_CLIENTS = 20_000  # remembered; the one whose last request is oldest is forgotten first
+MAX_KEYS = 20_000  # remembered; the one whose last request is oldest is forgotten first
 BURST = 2  # seconds of its rate that a client may use at once
-MAX_HOPS = 32  # addresses of an X-Forwarded-For that are read, from its end
+COST = 0.001  # seconds of the event loop that one token buys; a redirect takes less
+NAAN_WORK = 400_000  # steps a second that the rules of one NAAN may take, some 100 ms (see ``Discovery.work``)
+FREE_WORK = 5_000  # steps of one ARK that are not counted; those of a record take some hundred
 
 
-class Clients:
-    """``rate``: requests a second of one client; 0 for no limit. ``proxies``: the networks of proxies, whose header
-    ``X-Forwarded-For`` names the client, and which have no limit of their own."""
+class Buckets:
+    """Token buckets by key. ``rate``: tokens a second of each; 0 for no limit."""
 
-    def __init__(self, rate: float, proxies: Sequence[Network], clock: Callable[[], float]) -> None:
+    def __init__(self, rate: float, clock: Callable[[], float]) -> None:
         self._rate = rate
-        self._proxies = tuple(proxies)
         self._clock = clock
-        # By client: tokens, and the time at which they were counted.
+        # By key: tokens, and the time at which they were counted.
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def trusts(self, address: str) -> bool:
-        """Return True for the address of a proxy."""
-        ip = _parsed(address)
-        return ip is not None and any(ip in network for network in self._proxies)
-
-    def address(self, peer: str, forwarded: str) -> str:
-        """Return the address of the client of a proxy: the last one in ``forwarded`` that is not a proxy's.
-
-        ``forwarded`` is the value of X-Forwarded-For; several headers are one list (RFC 9110 5.3). The search ends
-        at any text that is not an address, because nothing before it can be trusted.
-        """
-        for hop in reversed(forwarded.split(",")[-MAX_HOPS:]):
-            ip = _parsed(hop.strip())
-            if ip is None:
-                return peer
-            peer = str(ip)
-            if not self.trusts(peer):
-                return peer
-        return peer
-
-    def wait(self, client: str) -> float:
+    def wait(self, key: str) -> float:
         """Take a token, and return 0; without one, return the seconds until there is one."""
-        if not self._rate or self.trusts(client):
+        if not self._rate:
             return 0.0
-        tokens = self._tokens(key := client_of(client))
+        tokens = self._tokens(key)
         enough = tokens >= 1
         self._keep(key, tokens - enough)
         return 0.0 if enough else (1 - tokens) / self._rate
 
-    def charge(self, client: str, tokens: int) -> None:
+    def charge(self, key: str, tokens: float) -> None:
         """Take tokens for a request that is answered in any case. The number of tokens may become negative."""
-        if self._rate and tokens and not self.trusts(client):
-            self._keep(key := client_of(client), self._tokens(key) - tokens)
+        if self._rate and tokens > 0:
+            self._keep(key, self._tokens(key) - tokens)
 
     def _tokens(self, key: str) -> float:
         full = self._rate * BURST
@@ -65,14 +44,19 @@ class Clients:
 
     def _keep(self, key: str, tokens: float) -> None:
         self._left[key] = (tokens, self._clock())
-        if len(self._left) > MAX_CLIENTS:
+        if len(self._left) > MAX_KEYS:
             self._left.popitem(last=False)
 
 
-def _parsed(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Return the address; an IPv4-mapped IPv6 address as IPv4 (RFC 4291 2.5.5.2)."""
-    try:
-        found = ipaddress.ip_address(text)
-    except ValueError:
-        return None
-    return getattr(found, "ipv4_mapped", None) or found
+class Clients(Buckets):
+    """A bucket for each address or IPv6 network, with a token for each request of ordinary cost."""
+
+    def wait(self, client: str) -> float:
+        return super().wait(client_of(client))
+
+    def charge(self, client: str, tokens: float) -> None:
+        super().charge(client_of(client), tokens)
+
+    def spend(self, client: str, seconds: float) -> None:
+        """Charge a request for the time of the event loop that it took beyond that of its token."""
+        self.charge(client, seconds / COST - 1)

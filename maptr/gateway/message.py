@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +24,8 @@ LINKSET = "application/linkset+json"  # RFC 9264
 
 Headers = tuple[tuple[str, str], ...]
 
+_WITH_ETAG = ("text/html", "text/css", "image/")
+MAX_PARAMETERS = 200  # of a query string that are read
 MAX_AGE = 86_400  # seconds for which a client may keep a response, at most
 _MAX_RANGES = 50  # media ranges of one Accept header that are read
 _QUALITY = re.compile(r"(?i)q\s*=\s*([01](?:\.\d{0,3})?)\Z")
@@ -48,8 +51,9 @@ class Request(NamedTuple):
 
     @property
     def parameters(self) -> list[tuple[str, str]]:
-        """The decoded pairs of the query string."""
-        return parse_qsl(self.target.partition("?")[2], keep_blank_values=True)
+        """The decoded pairs of the query string, the first MAX_PARAMETERS of them."""
+        pairs = self.target.partition("?")[2].split("&", MAX_PARAMETERS)[:MAX_PARAMETERS]
+        return parse_qsl("&".join(pairs), keep_blank_values=True)
 
     def parameter(self, name: str) -> str:
         """Return the first value of a parameter; "" without one."""
@@ -126,6 +130,20 @@ def kept(now: float, seconds: int) -> Headers:
 @lru_cache(maxsize=1024)
 def _date(time: int) -> str:
     return formatdate(time, usegmt=True)
+
+
+def unchanged(request: Request, response: Response) -> Response:
+    """Return a page or file with an ETag, and 304 to a client that names it (RFC 9110 8.8.3 and 13.1.2)."""
+    has_one = response.status == HTTPStatus.OK and response.header("Content-Type").startswith(_WITH_ETAG)
+    if not has_one or request.method not in ("GET", "HEAD"):
+        return response
+    tag = f'"{hashlib.sha256(response.body).hexdigest()[:20]}"'
+    headers = (*response.headers, ("ETag", tag))
+    wanted = request.headers.get("if-none-match", "")
+    if wanted.strip() == "*" or tag in [each.strip().removeprefix("W/") for each in wanted.split(",")]:
+        left = tuple(pair for pair in headers if pair[0] != "Content-Type")
+        return Response(HTTPStatus.NOT_MODIFIED, left)
+    return response._replace(headers=headers)
 
 
 def html(page: str, status: int = HTTPStatus.OK, headers: Headers = ()) -> Response:

@@ -42,7 +42,6 @@ POLICY = (
 )
 _SAFE: Headers = (
     ("Content-Security-Policy", POLICY),
-    ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
 )
 _FILES = {"/style.css": "text/css; charset=utf-8", "/icon.svg": "image/svg+xml"}
@@ -51,6 +50,7 @@ _MARK = b'<meta name="generator" content="maptr">'
 ROOM = 22_000  # bytes of one list on a page
 MAX_SHOWN = 10  # deviating records on the first page, and changes of a record
 MAX_LINK = 1_000  # characters of a URL or an ARK to which a page links
+MINUTE = 60  # seconds for which a page may show the same time
 STEPS_ROOM = 6_000  # bytes of the steps of a walk
 MAX_URLS = 4  # of one side of a record
 LONG, SHORT = 400, 120  # characters of a text
@@ -193,6 +193,12 @@ _environment.globals |= {
 # ---- the pages of the gateway
 
 
+def prepare() -> None:
+    """Compile the templates, which takes longer than a request may."""
+    for name in _environment.list_templates(["html"]):
+        _environment.get_template(name)
+
+
 def respond(request: Request, site: Site) -> Response | None:
     """Return the page at a path; None if there is none."""
     path = request.path
@@ -331,8 +337,10 @@ def _drift(request: Request, site: Site) -> Response:
     named = request.parameter("verdict")
     verdict = next((one for one in Verdict if one == named), None)
     shown = [one for one in report.verdicts if one.verdict is verdict or (not verdict and one.verdict not in AGREES)]
-    listed = _part(_facts(site.table, shown), _fact_weight, _page_number(request))
-    return _page(
+    parts = site.once((_drift, verdict), lambda: _parts(_facts(site.table, shown), _fact_weight))
+    listed = _one_of(parts, _page_number(request))
+    make = partial(
+        _page,
         "drift.html",
         request,
         site=site,
@@ -343,6 +351,7 @@ def _drift(request: Request, site: Site) -> Response:
         silent=[one for one in site.liveness.values() if one.failures],
         **_overview(report, site.table),
     )
+    return site.once((_drift, verdict, listed.number, int(request.now) // MINUTE), make)
 
 
 def _naan(request: Request, site: Site) -> Response | None:
@@ -456,7 +465,11 @@ def _page_number(request: Request) -> int:
 
 
 def _part(items: Sequence[T], weigh: Callable[[T], int], number: int = 1, *, room: int = ROOM) -> Part[T]:
-    """Return the part of a list with this number, from 1; each has at most ``room`` bytes, or one item."""
+    return _one_of(_parts(items, weigh, room), number)
+
+
+def _parts(items: Sequence[T], weigh: Callable[[T], int], room: int = ROOM) -> list[list[T]]:
+    """Return a list in parts; each has at most ``room`` bytes, or one item."""
     parts: list[list[T]] = [[]]
     weight = 0
     for item in items:
@@ -466,6 +479,11 @@ def _part(items: Sequence[T], weigh: Callable[[T], int], number: int = 1, *, roo
             weight = 0
         parts[-1].append(item)
         weight += own
+    return parts
+
+
+def _one_of(parts: list[list[T]], number: int) -> Part[T]:
+    """Return the part with this number, from 1, or the nearest one."""
     number = min(max(1, number), len(parts))
     return Part(parts[number - 1], number, len(parts))
 

@@ -10,23 +10,24 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import unquote, unquote_plus
 
 from maptr.ark import MAX_TEXT, Ark, each_ark
 from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError
 from maptr.gateway import api, describe, doh, pages, resolve
-from maptr.gateway.message import Answer, Headers, Lines, Lookup, Request, Response, preflight, text
+from maptr.gateway.message import Answer, Headers, Lines, Lookup, Request, Response, preflight, text, unchanged
 from maptr.gateway.resolve import failure
 from maptr.gateway.site import Site
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST")
 ARK_METHODS = (*METHODS, "PUT", "DELETE")  # of an ARK in the path: the last three are for its authority
+METRICS = "/metrics"
 INFO = "/.info/"  # before an ARK, it means ?info, as at the central resolver
 MAX_BODY = 65_536  # bytes of a POST: one DNS message, or one ARK of at most 8,192
 
 _LABEL = re.compile(r"(?ai)(?:(?<![0-9a-z])|(?<=%[0-9a-f]{2}))ark(?::|%3A)")
-_ORIGIN = re.compile(r"(?i)https?://[^/?]*")  # before the path in a request to a proxy (RFC 9112 3.2.2)
+_ORIGIN = re.compile(r"(?i)https?://([^/?]*)")  # before the path, instead of the Host header (RFC 9112 3.2.2)
 _OTHER = re.compile(r"(?i)/https?:/")  # the URL of another resolver, which may have the ARK in its query string
 # White space, dashes and invisible characters, as a browser sends those of a pasted text. They are no part of any ARK.
 _INERT = re.compile(
@@ -53,21 +54,30 @@ def route(
     ``raw_target`` is as received. ``client`` is the address of the client, for the rules of DNS.
     """
     if raw_target[:1] != "/":
-        raw_target = "/" + _ORIGIN.sub("", raw_target, count=1).removeprefix("/")
+        if absolute := _ORIGIN.match(raw_target):
+            raw_target, headers = raw_target[absolute.end() :], {**_lower(headers), "host": absolute[1]}
+        raw_target = "/" + raw_target.removeprefix("/")
+    if "[" in raw_target or "]" in raw_target:  # as browsers send them, although RFC 3986 does not allow it
+        raw_target = raw_target.replace("[", "%5B").replace("]", "%5D")
     request = Request(method, raw_target, headers, body, now, client)
     answer = _route(request, site)
     if isinstance(answer, Lookup):
         respond = answer.respond
-        return answer._replace(respond=lambda found: _readable(respond(found)))
+        return answer._replace(respond=lambda found: _finish(request, respond(found)))
     if isinstance(answer, Lines):
-        return answer._replace(response=_readable(answer.response))
-    return _readable(answer)
+        return answer._replace(response=_finish(request, answer.response))
+    return _finish(request, answer)
 
 
-def _readable(response: Response) -> Response:
-    if response.header("Access-Control-Allow-Origin"):
-        return response
-    return response._replace(headers=response.headers + _CORS)
+def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
+
+def _finish(request: Request, response: Response) -> Response:
+    """Return a response that scripts of other sites may read, or that the client still has it (RFC 9110 13.1.2)."""
+    if request.path != METRICS and not response.header("Access-Control-Allow-Origin"):
+        response = response._replace(headers=response.headers + _CORS)
+    return unchanged(request, response)
 
 
 def _route(request: Request, site: Site) -> Answer:
@@ -95,7 +105,7 @@ def _route(request: Request, site: Site) -> Answer:
         return text("ok\n", headers=(("Cache-Control", "no-store"),))
     if path == "/ready":
         return _ready(site)
-    if path == "/metrics" and site.metrics is not None:
+    if path == METRICS and site.metrics is not None:
         return site.metrics()
     if path == "/":
         return _home(request, site)
@@ -103,11 +113,10 @@ def _route(request: Request, site: Site) -> Answer:
 
 
 def _posted(request: Request) -> str:
-    """Return the ARK in the body of a POST: the field ``ark`` of a form, or the whole text, as curl sends it."""
+    """Return the ARK in the body of a POST: the only field ``ark`` of a form, or the whole text, as curl sends it."""
     body = request.body.decode("utf-8", "replace")
-    if request.headers.get("content-type", "").lower().startswith("application/x-www-form-urlencoded"):
-        return dict(parse_qsl(body)).get("ark", body)
-    return body
+    is_form = request.headers.get("content-type", "").lower().startswith("application/x-www-form-urlencoded")
+    return unquote_plus(body[4:]) if is_form and body.startswith("ark=") and "&" not in body else body
 
 
 def _as_pasted(path: str) -> str:

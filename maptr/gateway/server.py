@@ -1,14 +1,15 @@
 """The HTTP server: connections, limits, time and logs around ``route``, on aiohttp's low-level server.
 
 aiohttp keeps the raw target, so that a final ``?`` is an inflection. A connection is *waiting* until it has sent a
-whole request, at its start and after each response. It is closed if that takes too long or if its client does not read;
-at the limit of connections, the one that waits for longest makes room.
+whole request with its body, at its start and after each response. It is closed if that takes too long or if its client
+does not read; at the limit of connections, the one that waits for longest makes room. A client has a limit of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import logging
 import re
@@ -16,13 +17,15 @@ import secrets
 import socket
 import ssl
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from http import HTTPStatus
 from typing import Any, cast
 
-from aiohttp import HttpVersion10, HttpVersion11, hdrs, web
-from aiohttp.http_exceptions import LineTooLong
+from aiohttp import HttpVersion10, HttpVersion11, StreamReader, hdrs, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import RawRequestMessage
+from aiohttp.http_exceptions import InvalidURLError, LineTooLong
 
 from maptr.ark import Ark
 from maptr.cache.cache import Cache
@@ -30,11 +33,13 @@ from maptr.choose import Chooser
 from maptr.config.model import GatewayConfig, TcpConfig
 from maptr.discovery import Discovery, DiscoveryError
 from maptr.errors import printable
-from maptr.gateway.limits import Clients
+from maptr.gateway.limits import FREE_WORK, NAAN_WORK, Buckets, Clients
 from maptr.gateway.message import Lines, Lookup, Response, problem, text
 from maptr.gateway.metrics import MALFORMED, Metrics, kind_of
+from maptr.gateway.proxies import Proxies, read_proxy_header
 from maptr.gateway.route import MAX_BODY, route
 from maptr.gateway.site import Site
+from maptr.protocol.address import client_of
 from maptr.server.sockets import limits_within_descriptors
 
 log = logging.getLogger("maptr.gateway")
@@ -54,8 +59,14 @@ ACCEPT_PAUSE = 1.0  # seconds without accepting when the process has no more fil
 PIECE = 65_536  # bytes of a long response for which the client has the idle timeout to read
 AT_ONCE = 32  # ARKs of one request that are looked up at the same time
 
+MAX_PARTS = 64  # pieces in which the parser gets what a client sends at once
+
+NO_CLIENT = "%s is in gateway.proxies and sends no %s: all its clients share one limit"
+
 _FIXED = ((hdrs.SERVER, "maptr"), ("X-Content-Type-Options", "nosniff"))  # headers of every response
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}\Z")
+_HOST = re.compile(r"(?a)(?:\[[0-9A-Fa-f:.]+\]|(?:[\w.~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::\d*)?\Z")  # RFC 9110 7.2
+_SPOKEN = "spoken"  # the version of HTTP in a request
 
 
 class HttpServer:
@@ -78,7 +89,8 @@ class HttpServer:
         self._start_id = secrets.token_hex(4)
         self._numbers = itertools.count(1)
         self._sockets: Sequence[socket.socket] = ()
-        self._handshakes: dict[asyncio.Task[None] | None, socket.socket] = {}  # the oldest first
+        self._handshakes: dict[asyncio.Task[None] | None, tuple[socket.socket, str]] = {}  # with clients, oldest first
+        self._per_client: Counter[str] = Counter()  # connections and handshakes
         self._open: set[Connection] = set()
         self._waiting: dict[Connection, float] = {}  # since when, longest first
         self._stopping = False
@@ -88,13 +100,20 @@ class HttpServer:
         """Use these settings from now on, and the certificate for new connections."""
         self._settings = settings
         self.tls = tls
-        self._clients = Clients(settings.rate, settings.proxies, time.monotonic)
+        self._clients = Clients(settings.rate, time.monotonic)
+        self._naans = Buckets(NAAN_WORK, time.monotonic)
+        self._proxies = Proxies(settings.proxies, settings.client_header)
+        self._silent: set[str] = set()  # proxies that named no client, and were warned of
         limits = limits_within_descriptors(TcpConfig(settings.max_connections), len(settings.listen))
         self._max_connections = limits.max_connections
 
     def start(self, sockets: Sequence[socket.socket]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._manager = web.Server(self._handle, handler_cancellation=True)  # when the client has gone
+        self._manager = web.Server(
+            self._handle,
+            request_factory=self._make_request,
+            handler_cancellation=True,  # when the client has gone
+        )
         self._sockets = sockets
         for sock in sockets:
             self._listen(sock)
@@ -121,7 +140,7 @@ class HttpServer:
             await asyncio.sleep(DRAIN_INTERVAL)
         for connection in self._open:
             connection.link.abort()
-        for sock in self._handshakes.values():
+        for sock, _ in self._handshakes.values():
             _shut_down(sock)
         await asyncio.gather(*filter(None, self._handshakes), return_exceptions=True)
         await self._manager.shutdown(1.0)
@@ -140,7 +159,7 @@ class HttpServer:
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(ACCEPT_AT_ONCE):
             try:
-                sock, _ = listening.accept()
+                sock, peer = listening.accept()
             except (BlockingIOError, ConnectionError):
                 return  # closed before it was accepted
             except OSError as error:
@@ -149,14 +168,32 @@ class HttpServer:
                 self._loop.remove_reader(listening)
                 self._loop.call_later(ACCEPT_PAUSE, self._listen, listening)
                 return
-            if self.connections >= self._max_connections and not self._make_room():
+            address = peer[0].removeprefix("::ffff:") if "." in peer[0] else peer[0]
+            is_full = self.connections >= self._max_connections
+            if not self._has_room(address) or (is_full and not self._make_room()):
                 self._metrics.refused.inc()
                 sock.close()
                 continue
             sock.setblocking(False)
-            task = self._loop.create_task(self._connect(sock))
-            self._handshakes[task] = sock
-            task.add_done_callback(lambda task: self._handshakes.pop(task, None))
+            task = self._loop.create_task(self._connect(sock, address))
+            self._handshakes[task] = sock, address
+            self._per_client[client_of(address)] += 1
+            task.add_done_callback(self._forget_handshake)
+
+    def _has_room(self, address: str) -> bool:
+        """Return whether a client may have one more connection. A proxy has no limit."""
+        return self._per_client[client_of(address)] < self._settings.max_per_client or self._proxies.trusts(address)
+
+    def _forget_handshake(self, task: asyncio.Task[None] | None) -> None:
+        """A second call does nothing."""
+        if handshake := self._handshakes.pop(task, None):
+            self._leave(handshake[1])
+
+    def _leave(self, address: str) -> None:
+        client = client_of(address)
+        self._per_client[client] -= 1
+        if not self._per_client[client]:
+            del self._per_client[client]
 
     def _make_room(self) -> bool:
         """Close the connection that waits for longest, or the oldest handshake; False if there is none."""
@@ -164,18 +201,27 @@ class HttpServer:
             self.closed(longest)
             longest.link.abort()
         elif task := next(iter(self._handshakes), None):
-            _shut_down(self._handshakes.pop(task))
+            _shut_down(self._handshakes[task][0])
+            self._forget_handshake(task)
         else:
             return False
         self._metrics.shed.inc()
         return True
 
-    async def _connect(self, sock: socket.socket) -> None:
-        """Start a connection, with TLS after the handshake."""
+    async def _connect(self, sock: socket.socket, peer: str) -> None:
+        """Start a connection, after the header of the PROXY protocol and with TLS after the handshake."""
         task, timeout = asyncio.current_task(), self._settings.idle_timeout if self.tls else None
+        client = peer
         try:
+            if self._settings.proxy_protocol and self._proxies.trusts(peer):
+                async with asyncio.timeout(self._settings.idle_timeout):
+                    client = await read_proxy_header(functools.partial(self._read, sock)) or peer
+            if client != peer and not self._has_room(client):
+                self._metrics.refused.inc()
+                sock.close()
+                return
             await self._loop.connect_accepted_socket(
-                lambda: Connection(self, self._manager, self._loop, task),
+                lambda: Connection(self, self._manager, self._loop, task, client),
                 sock,
                 ssl=self.tls,
                 ssl_handshake_timeout=timeout,
@@ -183,17 +229,32 @@ class HttpServer:
             )
         except OSError:  # such as ssl.SSLError of a failed handshake
             sock.close()
+        except ValueError as error:
+            log.warning("%s: %s", peer, error)
+            sock.close()
+
+    async def _read(self, sock: socket.socket, size: int) -> bytes:
+        """Read that number of bytes from a new connection, or fewer at its end."""
+        received = b""
+        while len(received) < size and (more := await self._loop.sock_recv(sock, size - len(received))):
+            received += more
+        return received
 
     def opened(self, connection: Connection) -> None:
-        self._handshakes.pop(connection.handshake, None)  # its task ends later, and would be counted too
+        self._forget_handshake(connection.handshake)  # its task ends later, and would be counted too
         self._open.add(connection)
+        self._per_client[client_of(connection.client)] += 1
         self._waiting[connection] = self._loop.time()
         self._metrics.connections.inc()
+
+    def is_answering(self, connection: Connection) -> bool:
+        return connection in self._open and connection not in self._waiting
 
     def closed(self, connection: Connection) -> None:
         """A second call does nothing."""
         if connection in self._open:
             self._open.remove(connection)
+            self._leave(connection.client)
             self._waiting.pop(connection, None)
             self._metrics.connections.dec()
 
@@ -207,21 +268,38 @@ class HttpServer:
 
     # ---- requests
 
+    def _make_request(
+        self,
+        message: RawRequestMessage,
+        payload: StreamReader,
+        protocol: web.RequestHandler,
+        writer: AbstractStreamWriter,
+        task: asyncio.Task[None],
+    ) -> web.BaseRequest:
+        """Make a request that is answered as HTTP/1.1, whatever it speaks itself (RFC 9110 2.5)."""
+        self._waiting.pop(cast(Connection, protocol), None)
+        spoken = message.version
+        if spoken != HttpVersion11:
+            message = message._replace(version=HttpVersion11)
+        return web.BaseRequest(message, payload, protocol, writer, task, self._loop, state={_SPOKEN: spoken})
+
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         started = time.perf_counter()
         connection = cast(Connection, request.protocol)
-        self._waiting.pop(connection, None)
-        client, number = request.remote or "", ""
-        if self._clients.trusts(client):
-            if forwarded := request.headers.getall(hdrs.X_FORWARDED_FOR, None):
-                client = self._clients.address(client, ",".join(forwarded))
+        client, number = connection.client, ""
+        if self._proxies.trusts(client):
+            client = self._client_of(client, request)
             number = request.headers.get("X-Request-Id", "")
         if not _REQUEST_ID.match(number):
             number = self._next_id()
         try:
-            answer = await self._answer(request, client)
+            answer = await self._answer(request, connection, client)
+            if isinstance(answer, Lines) and request[_SPOKEN] == HttpVersion10:  # which has no chunks
+                answer = answer.response._replace(body=b"".join([line async for line in self._lines(answer)]))
             response = answer.response if isinstance(answer, Lines) else answer
             headers = _all_headers(response, number)
+            if request[_SPOKEN] == HttpVersion10 and request.keep_alive:
+                headers.append((hdrs.CONNECTION, "keep-alive"))
             made = await self._send(request, connection, answer, headers)
         finally:
             if connection in self._open:
@@ -232,39 +310,63 @@ class HttpServer:
             self._log(client, request.method, request.raw_path, response.status, seconds, number)
         return made
 
+    def _client_of(self, proxy: str, request: web.BaseRequest) -> str:
+        """Return the client that a proxy names; the proxy itself if it names none that can be read."""
+        header = self._proxies.header
+        if values := request.headers.getall(header, None):
+            return self._proxies.client(proxy, values)
+        is_default = self._settings.proxies == GatewayConfig.proxies
+        if proxy not in self._silent and not (is_default or self._settings.proxy_protocol):
+            self._silent.add(proxy)
+            log.warning(NO_CLIENT, proxy, header)
+        return proxy
+
     def refuse(self, request: web.BaseRequest, status: int, error: BaseException | None) -> web.Response:
         """Return the response to a request that aiohttp cannot read. It has no detail of the error."""
         if isinstance(error, LineTooLong):
             is_target = str(MAX_TARGET) in map(str, error.args)
             status = HTTPStatus.REQUEST_URI_TOO_LONG if is_target else HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-        number, phrase = self._next_id(), HTTPStatus(status).phrase
-        response = text(f"{phrase.lower()}\n", status)
+        number, reason = self._next_id(), HTTPStatus(status).phrase.lower()
+        if isinstance(error, InvalidURLError):
+            reason = "the target has a character that must be %-encoded: é is %C3%A9, a blank is %20 (RFC 3986 2.1)"
+        response = text(f"{reason}\n", status)
         headers = _all_headers(response, number)
         self._metrics.count(MALFORMED, status, 0.0)
         if self._settings.access_log:
-            self._log(request.remote or "", "-", "-", status, 0.0, number)
+            self._log(cast(Connection, request.protocol).client, "-", "-", status, 0.0, number)
         made = web.Response(status=status, headers=headers, body=response.body)
         made.force_close()
         return made
 
-    async def _answer(self, request: web.BaseRequest, client: str) -> Response | Lines:
-        if not HttpVersion10 <= request.version <= HttpVersion11:
+    async def _answer(self, request: web.BaseRequest, connection: Connection, client: str) -> Response | Lines:
+        if not HttpVersion10 <= request[_SPOKEN] <= HttpVersion11:
             return text("HTTP/1.1 and HTTP/1.0 are spoken here\n", HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
         if len(request.headers) > MAX_HEADERS:
             return text("too many headers\n", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        if not _HOST.match(request.headers.get(hdrs.HOST, "")):
+            return text("the Host header cannot be read\n", HTTPStatus.BAD_REQUEST)
         if (wait := self._clients.wait(client)) > 0:
+            if client not in self._silent and self._proxies.trusts(client):
+                self._silent.add(client)
+                log.warning(NO_CLIENT, client, self._proxies.header)
             retry = (("Retry-After", str(int(wait) + 1)),)
             if kind_of(request.raw_path) == "api":
                 return problem(HTTPStatus.TOO_MANY_REQUESTS, "too many requests", retry)
             return text("too many requests\n", HTTPStatus.TOO_MANY_REQUESTS, retry)
         method, target, headers = request.method, request.raw_path, request.headers
         try:
-            body = await self._body(request) if method == "POST" else b""
+            body = await self._body(request, connection) if method == "POST" else b""
             if isinstance(body, Response):
                 return body
+            began = time.thread_time()
             answer = route(method, target, headers, self._site(), body=body, now=time.time(), client=client)
+            took = time.thread_time() - began
             if isinstance(answer, Lookup):
-                return answer.respond(await self._discover(answer.ark))
+                found = await self._discover(answer.ark)
+                began = time.thread_time()
+                answer = answer.respond(found)
+                took += time.thread_time() - began
+            self._clients.spend(client, took)
             if isinstance(answer, Lines):
                 self._clients.charge(client, len(answer.parts))
             return answer
@@ -272,15 +374,19 @@ class HttpServer:
             log.exception("internal error, %s %s", method, _shown(target))
             return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the log of the server has the reason")
 
-    async def _body(self, request: web.BaseRequest) -> bytes | Response:
+    async def _body(self, request: web.BaseRequest, connection: Connection) -> bytes | Response:
+        if request.headers.get(hdrs.TRANSFER_ENCODING, "chunked").strip().lower() != "chunked":
+            return text("the only transfer coding is chunked\n", HTTPStatus.NOT_IMPLEMENTED)  # RFC 9112 6.1
         if hdrs.CONTENT_ENCODING in request.headers:
             return text("the body must not be compressed\n", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
         too_large = text(f"the body has more than {MAX_BODY} bytes\n", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         if (request.content_length or 0) > MAX_BODY:
             return too_large
-        if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue":
+        expects = request.headers.get(hdrs.EXPECT, "").lower() == "100-continue"
+        if expects and request[_SPOKEN] == HttpVersion11:  # RFC 9110 10.1.1
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = bytearray()
+        self._waiting[connection] = self._loop.time()  # it can make room as one that waits for headers
         try:
             async with asyncio.timeout(BODY_TIMEOUT):
                 async for chunk in request.content.iter_any():
@@ -291,17 +397,23 @@ class HttpServer:
             return text("the request took too long\n", HTTPStatus.REQUEST_TIMEOUT)
         except (web.RequestPayloadError, ConnectionError):
             return text("the body cannot be read\n", HTTPStatus.BAD_REQUEST)
+        finally:
+            self._waiting.pop(connection, None)
         return bytes(body)
 
     async def _discover(self, ark: Ark) -> Discovery:
         """Return the discovery, without candidates instead of an error."""
+        if self._naans.wait(ark.naan) > 0:
+            return self._cache.unanswered(ark, "the rules of this NAAN take too long")
         try:
             # Without the URL before the label, which is the client's, and the inflection, which needs no look-up.
-            return await self._cache.discover_async(Ark(*ark[:4]), chooser=self._chooser)
+            found = await self._cache.discover_async(Ark(*ark[:4]), chooser=self._chooser)
         except DiscoveryError as error:
             if error.discovery is None:
                 return Discovery(ark, complete=False, reason=str(error))
-            return error.discovery
+            found = error.discovery
+        self._naans.charge(ark.naan, found.work - FREE_WORK)
+        return found
 
     # ---- responses
 
@@ -323,7 +435,7 @@ class HttpServer:
             pieces = _pieces(answer.body)
         else:
             made, pieces = web.Response(status=answer.status, headers=headers, body=answer.body), None
-        if self._stopping:
+        if self._stopping or connection.is_last():
             made.force_close()
         try:
             await made.prepare(request)
@@ -382,9 +494,12 @@ class Connection(web.RequestHandler):
         manager: web.Server,
         loop: asyncio.AbstractEventLoop,
         handshake: asyncio.Task[None] | None,
+        client: str,
     ) -> None:
         self._server = server
         self.handshake = handshake
+        self.client = client
+        self._has_ended = self._is_wary = False
         super().__init__(
             manager,
             loop=loop,
@@ -403,6 +518,30 @@ class Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         self._server.closed(self)
         super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Give the parser each request alone once a client has asked for another protocol: it drops what follows such a
+        request, although the request is answered as any other (RFC 9110 7.8)."""
+        self._is_wary = self._is_wary or b"pgrade" in data or b"PGRADE" in data
+        if self._is_wary:
+            for _ in range(MAX_PARTS):
+                head, end, data = data.partition(b"\r\n\r\n")
+                if not data:
+                    data = head + end
+                    break
+                super().data_received(head + end)
+        super().data_received(data)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """The client sends no more, but may read: what it has asked for is answered first. TLS cannot do that."""
+        super().eof_received()
+        self._has_ended = True
+        is_asked = bool(self._messages) or self._server.is_answering(self)
+        return is_asked and self.link.get_extra_info("sslcontext") is None
+
+    def is_last(self) -> bool:
+        """Return whether the client sends no request after the ones that are answered now."""
+        return self._has_ended and not self._messages
 
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
@@ -435,4 +574,5 @@ def _shown(target: str) -> str:
 
 def _all_headers(response: Response, number: str) -> list[tuple[str, str]]:
     """Return the headers of a response with those that every response has."""
-    return [*response.headers, *_FIXED, ("X-Request-Id", number)]
+    kept = () if response.header(hdrs.CACHE_CONTROL) else ((hdrs.CACHE_CONTROL, "no-store"),)
+    return [*response.headers, *kept, *_FIXED, ("X-Request-Id", number)]

@@ -28,6 +28,7 @@ from maptr.choose import Chooser
 from maptr.config import Config
 from maptr.config.model import GatewayConfig
 from maptr.errors import ConfigError, reason_of
+from maptr.gateway import pages
 from maptr.gateway.metrics import Metrics
 from maptr.gateway.redirects import RedirectFile
 from maptr.gateway.server import HttpServer
@@ -71,6 +72,7 @@ class Service:
         chooser: Chooser | None = None,
         allow_private: bool = False,
     ) -> None:
+        pages.prepare()
         self.bound: list[Address] = []
         self.site = Site()
         self._config = config

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 from maptr import url
 from maptr.answer.context import PLAIN, Context
@@ -19,6 +19,9 @@ from maptr.registry.table import Entry, Table
 from maptr.registry.target import DEFAULT_STATUS
 from maptr.zone.snapshot import Snapshot
 
+T = TypeVar("T")
+
+MAX_MADE = 200  # pages and lists of one site
 NO_TABLE = Table()
 MAX_EXAMPLE = 400  # characters of a record's text in which an ARK is searched
 
@@ -85,6 +88,15 @@ class Site:
     traffic: Callable[[], Traffic] | None = None
     troubles: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+    _made: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def once(self, key: object, make: Callable[[], T]) -> T:
+        """Return what ``make`` gives, which is made once for this site: pages and lists that many requests get."""
+        if key not in self._made:
+            if len(self._made) >= MAX_MADE:
+                self._made.clear()
+            self._made[key] = make()
+        return cast(T, self._made[key])
 
     @property
     def table(self) -> Table:

@@ -6,7 +6,8 @@ import ipaddress
 
 import pytest
 
-from maptr.gateway.limits import MAX_CLIENTS, Clients
+from maptr.gateway.limits import COST, MAX_KEYS, Clients
+from maptr.gateway.proxies import Proxies
 from tests.support.caching import Clock
 
 PROXIES = [ipaddress.ip_network(text) for text in ("127.0.0.0/8", "::1/128", "10.0.0.0/8")]
@@ -27,12 +28,38 @@ PROXIES = [ipaddress.ip_network(text) for text in ("127.0.0.0/8", "::1/128", "10
         ("127.0.0.1", "::ffff:192.0.2.1", "192.0.2.1"),
         ("127.0.0.1", "127.0.0.1," * 4000 + "192.0.2.1", "192.0.2.1"),
         ("127.0.0.1", "192.0.2.1\x00", "127.0.0.1"),
+        ("127.0.0.1", "192.0.2.1:4711", "192.0.2.1"),
+        ("127.0.0.1", "[2001:db8::1]:4711", "2001:db8::1"),
+        ("127.0.0.1", '"[2001:db8::1]"', "2001:db8::1"),
+        ("127.0.0.1", "fe80::1%eth0", "fe80::1"),
+        ("127.0.0.1", 'fe80::1%x "GET forged" 302', "127.0.0.1"),
+        ("127.0.0.1", "192.0.2.256", "127.0.0.1"),
+        ("127.0.0.1", "_hidden", "127.0.0.1"),
     ],
 )
 def test_the_client_is_the_last_address_that_is_not_a_proxy(peer: str, forwarded: str, client: str) -> None:
-    clients = Clients(1, PROXIES, Clock())
-    assert clients.trusts(peer)
-    assert clients.address(peer, forwarded) == client
+    proxies = Proxies(PROXIES)
+    assert proxies.trusts(peer)
+    assert proxies.client(peer, [forwarded]) == client
+
+
+@pytest.mark.parametrize(
+    ("forwarded", "client"),
+    [
+        ("for=192.0.2.1", "192.0.2.1"),
+        ('For="[2001:db8::1]:80";by=10.0.0.1', "2001:db8::1"),
+        ("proto=https; for=192.0.2.1, for=10.0.0.7", "192.0.2.1"),
+        ('for="a,b", for=192.0.2.9', "192.0.2.9"),
+        ("for=192.0.2.1, by=10.0.0.1", "127.0.0.1"),
+        ("for=_x, for=10.0.0.7", "10.0.0.7"),
+        ("for=unknown", "127.0.0.1"),
+        ("192.0.2.1", "127.0.0.1"),
+        ('for="192.0.2.1', "127.0.0.1"),
+    ],
+)
+def test_the_client_in_forwarded(forwarded: str, client: str) -> None:
+    """RFC 7239 section 4."""
+    assert Proxies(PROXIES, "Forwarded").client("127.0.0.1", forwarded.split("|")) == client
 
 
 @pytest.mark.parametrize(
@@ -40,12 +67,12 @@ def test_the_client_is_the_last_address_that_is_not_a_proxy(peer: str, forwarded
     [("127.9.9.9", True), ("::1", True), ("::ffff:10.1.1.1", True), ("192.0.2.1", False), ("", False), ("x", False)],
 )
 def test_proxies_are_known_by_their_network(address: str, trusted: bool) -> None:
-    assert Clients(1, PROXIES, Clock()).trusts(address) is trusted
+    assert Proxies(PROXIES).trusts(address) is trusted
 
 
 def test_a_client_may_use_two_seconds_of_its_rate_at_once_and_then_waits() -> None:
     clock = Clock()
-    clients = Clients(2, (), clock)
+    clients = Clients(2, clock)
     assert [clients.wait("192.0.2.1") for _ in range(6)] == [0, 0, 0, 0, 0.5, 0.5]
     assert clients.wait("192.0.2.2") == 0
     clock.now += 0.5
@@ -64,14 +91,14 @@ def test_a_client_may_use_two_seconds_of_its_rate_at_once_and_then_waits() -> No
     ],
 )
 def test_the_addresses_of_an_ipv6_link_are_one_client(first: str, second: str, shared: bool) -> None:
-    clients = Clients(1, (), Clock())
+    clients = Clients(1, Clock())
     clients.charge(first, 2)
     assert (clients.wait(second) > 0) is shared
 
 
 def test_a_request_for_many_arks_is_charged_for_each() -> None:
     clock = Clock()
-    clients = Clients(10, (), clock)
+    clients = Clients(10, clock)
     assert clients.wait("192.0.2.1") == 0
     clients.charge("192.0.2.1", 119)
     assert clients.wait("192.0.2.1") == pytest.approx(10.1)
@@ -79,18 +106,23 @@ def test_a_request_for_many_arks_is_charged_for_each() -> None:
     assert clients.wait("192.0.2.1") == 0
 
 
-def test_without_a_rate_and_for_proxies_there_is_no_limit() -> None:
-    clients = Clients(0, (), Clock())
+def test_a_request_is_charged_for_the_time_that_it_takes() -> None:
+    clients = Clients(10, Clock())
+    clients.spend("192.0.2.1", COST / 2)
+    assert [clients.wait("192.0.2.1") for _ in range(20)] == [0] * 20
+    clients.spend("192.0.2.1", 21 * COST)
+    assert clients.wait("192.0.2.1") == pytest.approx(2.1)
+
+
+def test_without_a_rate_there_is_no_limit() -> None:
+    clients = Clients(0, Clock())
     clients.charge("192.0.2.1", 1000)
     assert clients.wait("192.0.2.1") == 0
-    clients = Clients(1, PROXIES, Clock())
-    clients.charge("10.0.0.1", 1000)
-    assert clients.wait("10.0.0.1") == 0
 
 
 def test_the_client_whose_last_request_is_oldest_is_forgotten_first() -> None:
-    clients = Clients(1, (), Clock())
-    addresses = [str(ipaddress.ip_address(0x0A000000 + number)) for number in range(MAX_CLIENTS)]
+    clients = Clients(1, Clock())
+    addresses = [str(ipaddress.ip_address(0x0A000000 + number)) for number in range(MAX_KEYS)]
     for address in addresses:
         clients.charge(address, 2)
     assert clients.wait(addresses[0]) > 0  # now the newest

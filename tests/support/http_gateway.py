@@ -165,8 +165,8 @@ class Gateway:
 
 
 def settings_of(**settings: Any) -> GatewayConfig:
-    """Settings without a limit of rate, unless it is given."""
-    return GatewayConfig(**{"rate": 0, "proxies": (), **settings})
+    """Settings without a limit on clients, unless it is given."""
+    return GatewayConfig(**{"rate": 0, "max_per_client": 100_000, "proxies": (), **settings})
 
 
 @contextlib.contextmanager

@@ -1,0 +1,112 @@
+"""Who the client is behind proxies: X-Forwarded-For, ``Forwarded`` (RFC 7239), and the PROXY protocol.
+
+Only a trusted proxy names a client. What cannot be read names none, and the proxy itself then counts as the client.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Awaitable, Callable, Sequence
+
+from maptr.protocol.address import Network
+
+X_FORWARDED_FOR = "X-Forwarded-For"
+FORWARDED = "Forwarded"
+MAX_HOPS = 32  # addresses of a header that are read, from its end
+
+# PROXY protocol (haproxy.org, proxy-protocol.txt, sections 2.1 and 2.2)
+_SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"  # of version 2
+_V1_LONGEST = 107  # bytes of a line of version 1, with its end
+_V1_SHORTEST = len(b"PROXY UNKNOWN\r\n")
+_V2_LONGEST = 4096  # bytes after the header of version 2 that are read: the addresses, and fields that are ignored
+_V2_SIZES = {1: 4, 2: 16}  # bytes of an address by family: IPv4, IPv6
+
+_ELEMENT = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*")+')  # of a list, with quoted strings (RFC 9110 5.6.1)
+_FOR = re.compile(r'(?i)(?:^|;)\s*for\s*=\s*("(?:[^"\\]|\\.)*"|[^;\s]*)')
+# An address of a header: with a port or without, IPv6 in brackets or not. A scope has no meaning here.
+_IPV6 = r"([0-9A-Fa-f:.]+)(?:%[\w.~-]+)?"
+_HOP = re.compile(rf"(?a)\[{_IPV6}\](?::\d+)?|(\d+\.\d+\.\d+\.\d+)(?::\d+)?|{_IPV6}")
+
+
+class Proxies:
+    """The trusted proxies. ``header`` is the one that they set."""
+
+    def __init__(self, networks: Sequence[Network], header: str = X_FORWARDED_FOR) -> None:
+        self._networks = tuple(networks)
+        self.header = header
+
+    def trusts(self, address: str) -> bool:
+        """Return True for the address of a proxy."""
+        ip = _parsed(address)
+        return ip is not None and any(ip in network for network in self._networks)
+
+    def client(self, peer: str, values: Sequence[str]) -> str:
+        """Return the address of the client of a proxy: the last one in the header that is not a proxy's.
+
+        ``values`` are those of the header; several are one list (RFC 9110 5.3). The search ends at any text that is not
+        an address, because nothing before it can be trusted: the proxy that wrote it is returned.
+        """
+        for hop in reversed(self._hops(",".join(values))[-MAX_HOPS:]):
+            found = _HOP.fullmatch(hop.strip().strip('"').strip())
+            ip = _parsed(found[1] or found[2] or found[3]) if found else None
+            if ip is None:
+                return peer
+            peer = str(ip)
+            if not self.trusts(peer):
+                return peer
+        return peer
+
+    def _hops(self, text: str) -> list[str]:
+        if self.header != FORWARDED:
+            return text.split(",")
+        named = (_FOR.search(element.strip()) for element in _ELEMENT.findall(text))
+        return [found[1] if found else "" for found in named]
+
+
+async def read_proxy_header(read: Callable[[int], Awaitable[bytes]]) -> str:
+    """Read the header of the PROXY protocol, version 1 or 2, and return the client's address.
+
+    "" means the connection of the proxy itself (LOCAL or UNKNOWN). ``read`` gives that number of bytes, or fewer at the
+    end. Raises ValueError for anything else.
+    """
+    start = await read(len(_SIGNATURE))
+    if start == _SIGNATURE:
+        return await _read_v2(read)
+    if not start.startswith(b"PROXY "):
+        raise ValueError("no header of the PROXY protocol")
+    line = start + await read(_V1_SHORTEST - len(start))
+    while not line.endswith(b"\r\n"):
+        if len(line) >= _V1_LONGEST or not (octet := await read(1)):
+            raise ValueError("the header of the PROXY protocol does not end")
+        line += octet
+    words = line.decode("ascii", "replace").split()
+    if words[1:2] == ["UNKNOWN"]:
+        return ""
+    source = _parsed(words[2]) if len(words) == 6 and words[1] in ("TCP4", "TCP6") else None
+    if source is None:
+        raise ValueError("the header of the PROXY protocol cannot be read")
+    return str(source)
+
+
+async def _read_v2(read: Callable[[int], Awaitable[bytes]]) -> str:
+    head = await read(4)
+    size = int.from_bytes(head[2:], "big")
+    if len(head) != 4 or head[0] not in (0x20, 0x21) or size > _V2_LONGEST:
+        raise ValueError("the header of the PROXY protocol cannot be read")
+    body = await read(size)
+    length = _V2_SIZES.get(head[1] >> 4, 0)
+    if head[0] == 0x20 or not length:  # LOCAL, or a family without IP addresses
+        return ""
+    if len(body) < 2 * length + 4:
+        raise ValueError("the header of the PROXY protocol is too short")
+    return str(_parsed(str(ipaddress.ip_address(body[:length]))))
+
+
+def _parsed(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the address, without a scope; an IPv4-mapped IPv6 address as IPv4 (RFC 4291 2.5.5.2)."""
+    try:
+        found = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
