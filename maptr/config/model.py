@@ -219,6 +219,14 @@ def _base_url(text: str) -> str:
     return text.rstrip("/")
 
 
+def _own_url(text: str) -> str:
+    """Read the URL of the gateway itself, whose paths start at the root of its host."""
+    base = _base_url(text)
+    if base and url.parse(base).rest:
+        raise ValueError("must be a URL without a path: the gateway answers at the root of its host")
+    return base
+
+
 TEMPLATE_VARIABLES = ("${pid}", "${inflection}")
 
 
@@ -468,7 +476,7 @@ class GatewayConfig:
     """``[gateway]``: the HTTP gateway."""
 
     listen: tuple[Address, ...] = setting(_ADDRESSES, (Address("127.0.0.1", HTTP_PORT),))
-    public_url: str = setting(TEXT.then(_base_url), "")  # where clients reach it
+    public_url: str = setting(TEXT.then(_own_url), "")  # where clients reach it
     root: str = setting(TEXT.then(_base_url), "")  # the resolver for ARKs without a mapping authority
     metadata: str = setting(TEXT.then(_template), "")  # the target of inflections, with ${pid} and ${inflection}
     inflections: str = setting(choice("forward", "describe"), "forward")

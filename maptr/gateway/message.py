@@ -21,6 +21,7 @@ JSON = "application/json"
 JSON_LINES = "application/jsonl"
 PROBLEM = "application/problem+json"  # RFC 9457
 LINKSET = "application/linkset+json"  # RFC 9264
+LINKSET_TEXT = "application/linkset"
 
 Headers = tuple[tuple[str, str], ...]
 

@@ -416,7 +416,9 @@ def failure(
 def authorities(request: Request, ark: Ark, found: Discovery, site: Site, headers: Headers) -> Response:
     """Return all mapping authorities of an ARK, best first."""
     listed = _part(found.urls(), _url_weight)
-    return _page("authorities.html", request, HTTPStatus.OK, headers, ark=ark, listed=listed, **_walk(ark, found))
+    return _page(
+        "authorities.html", request, HTTPStatus.OK, headers, site=site, ark=ark, listed=listed, **_walk(ark, found)
+    )
 
 
 def description(
@@ -424,7 +426,9 @@ def description(
 ) -> Response:
     """Return the description of a record."""
     known = entry.naan in site.table
-    return _page("description.html", request, HTTPStatus.OK, headers, ark=ark, entry=entry, erc=erc, known=known)
+    return _page(
+        "description.html", request, HTTPStatus.OK, headers, site=site, ark=ark, entry=entry, erc=erc, known=known
+    )
 
 
 def _page(

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 from http import HTTPStatus
+from typing import Any
 
 from maptr import url
 from maptr.ark import Ark
@@ -19,6 +20,7 @@ from maptr.gateway.message import (
     HTML,
     JSON,
     LINKSET,
+    LINKSET_TEXT,
     PROBLEM,
     TEXT,
     Headers,
@@ -42,6 +44,7 @@ MAX_ARK = MAX_URL - 512  # bytes, which leave room for the rest of its URL at a 
 NATAB = "natab"  # the server of a step that the table answers
 SINGLE = "redirects"  # the source of a discovery that the redirect of a single ARK makes
 
+_LABELLED = re.compile("(?i)/ark(?::|%3A)")  # the path of a request for an ARK, and nothing else
 _PARAMETER = re.compile(r"(?:^|&)maptr=(list|hkmp)(?=&|\Z)")
 
 
@@ -118,7 +121,7 @@ def _answer(request: Request, ark: Ark, found: Discovery, site: Site, wants: str
         return authorities(request, ark, found, site, headers)
     host = request.headers.get("host", "")
     if (described_at := _described_at(request, ark, site)) is not None:
-        return redirect(request, ark, described_at, None, headers)
+        return redirect(request, site, ark, described_at, None, headers)
     is_single = found.source == SINGLE
     for best, target in zip(found, found.urls(), strict=True):
         if site.is_own(target, host):
@@ -126,7 +129,7 @@ def _answer(request: Request, ark: Ark, found: Discovery, site: Site, wants: str
         takes_none = is_single and site.redirects[ark].has_query  # an inflection cannot be added to it
         if ark.inflection and (site.describes or takes_none or site.is_suspect(best, found, request.now)):
             break
-        return redirect(request, ark, target, best.status or site.status(ark, target), headers)
+        return redirect(request, site, ark, target, best.status or site.status(ark, target), headers)
     source = table_source(site, ark, request.now) if is_single else headers[:1]
     return describe.respond(request, ark, site, found=None if is_single else found, wants=wants, source=source)
 
@@ -152,7 +155,7 @@ def _metadata(ark: Ark, site: Site) -> str:
 
 
 def wants_list(request: Request, wants: str) -> bool:
-    return wants == "list" or request.names(LINKSET)
+    return wants == "list" or request.names(LINKSET) or request.names(LINKSET_TEXT)
 
 
 def not_kept(response: Response) -> Response:
@@ -161,7 +164,7 @@ def not_kept(response: Response) -> Response:
     return response._replace(headers=(*headers, ("Cache-Control", "no-store")))
 
 
-def redirect(request: Request, ark: Ark, target: str, status: int | None, headers: Headers) -> Response:
+def redirect(request: Request, site: Site, ark: Ark, target: str, status: int | None, headers: Headers) -> Response:
     """Return a redirect that is not permanent.
 
     After a POST of an ARK it is 303, so that the client goes on with a GET. Another request that is not a GET goes to
@@ -172,8 +175,12 @@ def redirect(request: Request, ark: Ark, target: str, status: int | None, header
     code = status if status in STATUSES else HTTPStatus.FOUND
     if request.method not in ("GET", "HEAD"):
         code = HTTPStatus.SEE_OTHER if request.path == "/" else HTTPStatus.TEMPORARY_REDIRECT
-    label = _path(ark)
-    link = f'</{label}?info>; rel="describedby", </{label}?maptr=list>; rel="linkset"; type="{LINKSET}"'
+    # The references are relative to the request: a header has no room for several long ARKs.
+    here = "" if _LABELLED.match(request.path) else f"/{_path(ark)}"
+    link = f'<{here}?info>; rel="describedby"; type="text/plain"'
+    if not here:
+        link += f', <?maptr=list>; rel="linkset"; type="{LINKSET}"'
+        link += f', <{site.public_url}/{_path(ark)}>; rel="cite-as"' if site.public_url else ""
     given = (("Content-Type", TEXT), ("Location", target), ("Vary", "Accept"), ("Link", link), *headers)
     return Response(code, given, f"{target}\n".encode("ascii", "replace"))
 
@@ -216,17 +223,48 @@ def _path(ark: Ark) -> str:
 
 
 def authorities(request: Request, ark: Ark, found: Discovery, site: Site, headers: Headers) -> Response:
-    """Return all mapping authorities, best first (the "discriminated list" of draft 5.1), as a link set (RFC 9264)."""
+    """Return all mapping authorities, best first (the "discriminated list" of draft 5.1), as a link set (RFC 9264).
+
+    Its other links lead from the ARK to its description, and from each URL to the ARK as what to cite
+    (signposting.org).
+    """
     headers = (("Vary", "Accept"), *headers)
-    kind = request.prefers(LINKSET, JSON, HTML, TEXT)
+    kind = request.prefers(LINKSET, LINKSET_TEXT, JSON, HTML, TEXT)
     if kind == HTML:
         return pages.authorities(request, ark, found, site, headers)
     urls = found.urls()
     if kind == TEXT:
         return text("".join(f"{where}\n" for where in urls), headers=headers)
-    links = [{"href": where} for where in urls]
-    value = {"linkset": [{"anchor": f"{site.public_url}/{_path(ark)}", "alternate": links}]}
-    return as_json(value, headers=headers, kind=kind)
+    base = site.public_url or _base(request, site)
+    itself = f"{base}/{_path(ark)}"
+    described = [{"href": f"{itself}?info", "type": each} for each in ("text/plain", "text/html", JSON)]
+    links: list[dict[str, Any]] = [
+        {"anchor": itself, "alternate": [{"href": where} for where in urls], "describedby": described},
+        *({"anchor": where, "cite-as": [{"href": itself}]} for where in urls),
+    ]
+    if kind == LINKSET_TEXT:
+        made = Response(HTTPStatus.OK, (("Content-Type", kind), *headers), _as_text(links).encode("ascii", "replace"))
+    else:
+        made = as_json({"linkset": links}, headers=headers, kind=kind)
+    return made if site.public_url else not_kept(made)
+
+
+def _base(request: Request, site: Site) -> str:
+    """Return where the client reached the gateway, as far as the request says."""
+    host = request.headers.get("host", "")
+    return f"{'https' if site.has_tls else 'http'}://{host}" if host else ""
+
+
+def _as_text(contexts: list[dict[str, Any]]) -> str:
+    """Return a link set in the form of the Link header (RFC 9264 4.1)."""
+    return ",\n".join(
+        f'<{link["href"]}>; rel="{rel}"; anchor="{context["anchor"]}"'
+        + (f'; type="{link["type"]}"' if "type" in link else "")
+        for context in contexts
+        for rel, links in context.items()
+        if rel != "anchor"
+        for link in links
+    )
 
 
 def _none(request: Request, ark: Ark, found: Discovery, site: Site) -> Response:
@@ -234,7 +272,7 @@ def _none(request: Request, ark: Ark, found: Discovery, site: Site) -> Response:
     headers = (*provenance(found, request.now)[:1], *kept(request.now, NONE_AGE))
     target, host = f"{site.root}/{_path(ark)}{ark.tail}", request.headers.get("host", "")
     if site.root and not site.is_own(target, host) and not site.is_circular(ark, host):
-        return redirect(request, ark, target, None, headers)
+        return redirect(request, site, ark, target, None, headers)
     detail = str(why(found))
     if ark.shared is not None and not ark.shared.resolves:
         detail += (

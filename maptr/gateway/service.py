@@ -84,6 +84,7 @@ class Service:
         self._reads_zones = zones is None
         self.zone_files = ZoneFiles(config.zones if zones is None else ())
         self._zones = zones or self.zone_files.refresh
+        self._asks_no_dns = getattr(cache.policy, "name", "") == NATAB_ONLY
         self._site_of(config)
         self._http = HttpServer(
             cache,
@@ -96,7 +97,6 @@ class Service:
         self._sockets: list[socket.socket] = []
         self._stopping = asyncio.Event()
         self._reloading = asyncio.Event()
-        self._asks_no_dns = getattr(cache.policy, "name", "") == NATAB_ONLY
         self._told: tuple[str, ...] | None = None  # the sources in the log
         self._tested = asyncio.Event()  # whether DNS answers is known
         self._dns_trouble = "not tested yet"
@@ -281,10 +281,12 @@ class Service:
         self.site = replace(
             self.site,
             public_url=settings.public_url,
+            has_tls=settings.certificate is not None,
             hyphens=config.client.hyphens,
             root=settings.root,
             metadata=settings.metadata,
             describes=settings.inflections == "describe",
+            compares=bool(settings.drift_every) and not self._asks_no_dns,
             dns_context=Context(Identity(serve.nsid, serve.version, serve.hostname)),
             metrics=lambda: self._metrics.page(self.site),
             traffic=self._metrics.traffic,

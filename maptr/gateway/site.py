@@ -69,10 +69,12 @@ class Site:
     mapping authority; both without a final slash, and "" for none. ``metadata`` is the target of inflections where it
     differs from that of the object. ``singles`` counts the redirects of each NAAN. ``hyphens`` is that of ``Settings``.
     ``describes``: the gateway answers every inflection itself. ``zones``, if there are any, and ``dns_context`` answer
-    DNS over HTTPS. ``sources`` are what the gateway answers from, ``troubles`` why it is not ready.
+    DNS over HTTPS. ``compares``: it compares the table with DNS. ``sources`` are what the gateway answers from,
+    ``troubles`` why it is not ready.
     """
 
     public_url: str = ""
+    has_tls: bool = False
     hyphens: Hyphens = "remove"
     root: str = ""
     metadata: str = ""
@@ -82,6 +84,7 @@ class Site:
     liveness: Mapping[str, Liveness] = field(default_factory=dict)
     drift: DriftReport = DriftReport()
     describes: bool = False
+    compares: bool = False
     zones: Snapshot | None = None
     dns_context: Context = PLAIN
     metrics: Callable[[], Response] | None = None

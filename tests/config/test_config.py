@@ -164,6 +164,10 @@ def test_file_then_environment_then_flags() -> None:
             "[gateway]\nlisten = ['127.0.0.1:0', '127.0.0.1:0', '127.0.0.1:80',\n'127.0.0.1:80']",
             "f:3: gateway.listen: 127.0.0.1:80 is given twice",
         ),
+        (
+            "[gateway]\npublic_url = 'https://h.example/ark'",
+            "f:2: gateway.public_url: must be a URL without a path: the gateway answers at the root of its host",
+        ),
         ("[gateway]\npublic_url = 'ark.example'", "f:2: gateway.public_url: not an absolute URL"),
         ("[gateway]\nroot = 'https://h.example/?q='", "f:2: gateway.root: must be a URL without a query string"),
         (

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import count
 from pathlib import Path
@@ -138,6 +139,50 @@ def test_the_title_is_the_verdict_of_the_whole(verdicts: list[Verdict], title: s
         assert page.title() == f"{title} – maptr"
     assert title in page.text
     assert ("DNS did not say" in page.text) is (Verdict.UNKNOWN in verdicts)
+
+
+def test_drift_is_in_the_menu_only_if_the_table_is_compared_with_dns() -> None:
+    for compares in (True, False):
+        gateway = Gateway(Table([library()]), compares=compares)
+        for path in ("/", "/naan/12345", "/ark:12345", "/?q=ark:12345/x", "/ark:12345/x?maptr=list"):
+            assert ('<a href="/drift"' in gateway.ask(path, accept="text/html").body.decode()) is compares
+
+
+def test_pages_and_files_have_validators() -> None:
+    """RFC 9110 8.8.3 and 13.1.2. A page is the same within a minute."""
+    gateway = Gateway(Table([library()]), drift=DriftReport((), 1_699_999_950.0), describes=True)
+    for path in ("/", "/drift", "/naan/12345", "/style.css", "/icon.svg"):
+        first = gateway.ask(path, accept="text/html")
+        tag = first.header("etag")
+        assert tag, path
+        for named in (tag, f'W/{tag}, "x"', "*"):
+            again = gateway.ask(path, accept="text/html", if_none_match=named)
+            assert (again.status, again.body, again.header("etag")) == (304, b"", tag)
+            assert again.header("cache-control") == first.header("cache-control")
+        assert gateway.ask(path, accept="text/html", if_none_match='"x"').status == 200
+    assert gateway.ask("/ark:12345/x", if_none_match="*").status == 302
+
+
+def test_a_list_is_made_once_for_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    real = pages._page
+
+    def page(name: str, *rest: Any, **values: Any) -> Response:
+        made.append(name)
+        return real(name, *rest, **values)
+
+    monkeypatch.setattr(pages, "_page", page)
+    gateway = Gateway(
+        Table([library()]), drift=DriftReport((Drift("12345", Verdict.SAME, "ark:12345/x"),), 1_699_999_950.0)
+    )
+    for verdict in ("same", "missing", "same", "nonsense", ""):
+        gateway.ask(f"/drift?verdict={verdict}&page=99")
+    assert len(made) == 3
+    gateway.site = replace(
+        gateway.site, drift=DriftReport((Drift("12345", Verdict.SAME, "ark:12345/x"),), 1_699_999_960.0)
+    )
+    gateway.ask("/drift?verdict=same")
+    assert len(made) == 4
 
 
 def test_without_a_comparison_the_title_says_what_answers() -> None:

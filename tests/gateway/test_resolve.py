@@ -127,12 +127,52 @@ def test_authorities_that_do_not_answer_come_last() -> None:
 def test_the_list_is_a_link_set() -> None:
     """RFC 9264 4.2."""
     gateway = Gateway(answers=TWO, policy="dns-only", public_url="https://gw.example")
-    (links,) = json.loads(gateway.ask(f"{ARK}?maptr=list").body)["linkset"]
+    links, *cited = json.loads(gateway.ask(f"{ARK}?maptr=list").body)["linkset"]
     assert links["anchor"] == "https://gw.example/ark:12345/x1"
     assert [link["href"] for link in links["alternate"]] == [
         "https://a.example/ark:12345/x1",
         "https://b.example/ark:12345/x1",
     ]
+    assert links["describedby"][0] == {"href": "https://gw.example/ark:12345/x1?info", "type": "text/plain"}
+    assert [(one["anchor"], one["cite-as"]) for one in cited] == [
+        (f"https://{name}.example/ark:12345/x1", [{"href": "https://gw.example/ark:12345/x1"}]) for name in "ab"
+    ]
+
+
+def test_the_link_set_as_text_has_the_same_links() -> None:
+    """RFC 9264 4.1: the form of the Link header."""
+    gateway = Gateway(answers=TWO, policy="dns-only", public_url="https://gw.example")
+    response = gateway.ask(ARK, accept="application/linkset")
+    assert response.header("content-type") == "application/linkset"
+    links = response.body.decode().split(",\n")
+    assert links[0] == '<https://a.example/ark:12345/x1>; rel="alternate"; anchor="https://gw.example/ark:12345/x1"'
+    assert len(links) == 7
+    assert [link for link in links if "text/plain" in link] == [
+        '<https://gw.example/ark:12345/x1?info>; rel="describedby"; anchor="https://gw.example/ark:12345/x1";'
+        ' type="text/plain"'
+    ]
+
+
+def test_the_anchor_of_a_link_set_is_absolute() -> None:
+    """Without public_url the Host header gives it, and the answer is not kept."""
+    for has_tls, scheme in ((False, "http"), (True, "https")):
+        listed = Gateway(answers=TWO, policy="dns-only", has_tls=has_tls).ask(f"{ARK}?maptr=list", host="gw.example:81")
+        assert json.loads(listed.body)["linkset"][0]["anchor"] == f"{scheme}://gw.example:81/ark:12345/x1"
+        assert listed.header("cache-control") == "no-store"
+
+
+def test_the_links_of_a_redirect_name_the_ark_once_at_most() -> None:
+    for public_url, cited in (("", ""), ("https://gw.example", ', <https://gw.example/ark:12345/x1>; rel="cite-as"')):
+        gateway = Gateway(TABLE, public_url=public_url)
+        links = (
+            '<?info>; rel="describedby"; type="text/plain", '
+            f'<?maptr=list>; rel="linkset"; type="application/linkset+json"{cited}'
+        )
+        assert gateway.ask(f"{ARK}?a=b").header("link") == links
+        posted = gateway.ask("/", "POST", body="ark:12345/x1").header("link")
+        assert posted == '</ark:12345/x1?info>; rel="describedby"; type="text/plain"'
+        within = gateway.ask("/https://n2t.net/ark:12345/x1").header("link")
+        assert within == posted
 
 
 def rule(target: str, status: int = 302) -> Table:
