@@ -1,15 +1,17 @@
-"""docs/operator.md: each row of the conversation over a real socket and behind both proxies; and faults."""
+"""docs/operator.md: each row of the conversation over a real socket and behind each proxy; and faults."""
 
 from __future__ import annotations
 
 import re
 import shutil
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from maptr.gateway.resolve import MAX_ARK
 from maptr.nma.describe import describe
 from maptr.registry.table import Table
 from tests.support.authority import discovery_at
@@ -18,7 +20,7 @@ from tests.support.gateway import Gateway
 from tests.support.http_gateway import GatewayProcess, get
 from tests.support.peers import require
 from tests.support.ports import HOST
-from tests.support.web_servers import Caddy, Nginx, WebServer
+from tests.support.web_servers import MODULES, Apache, Caddy, Nginx, WebServer
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = (REPOSITORY / "docs" / "operator.md").read_text("utf-8")
@@ -182,6 +184,45 @@ class NginxProxy(Nginx):
         self.exported = snippet(self, "nginx", gateway)
 
 
+class ApacheProxy(Apache):
+    usage = ""
+    settings = "".join(
+        f"LoadModule {name}_module {MODULES}/mod_{name}.so\n" for name in ("proxy", "proxy_http", "headers")
+    )
+
+    def __init__(self, gateway: GatewayProcess) -> None:
+        super().__init__("")
+        self.usage = snippet(self, "apache", gateway)
+
+
+class HaProxy(WebServer):
+    name = "haproxy"
+    commands = ("haproxy",)
+    files = ("haproxy.cfg",)
+    arguments = "-db -f $directory/haproxy.cfg"
+    usage = ""
+
+    def __init__(self, gateway: GatewayProcess) -> None:
+        super().__init__("")
+        self.usage = snippet(self, "haproxy", gateway)
+
+
+class Varnish(WebServer):
+    name = "varnish"
+    commands = ("varnishd",)
+    files = ("varnish.vcl",)
+    arguments = (
+        "-F -n $directory/state -f $directory/varnish.vcl -s malloc,32m -a 127.0.0.1:$port "
+        "-p http_req_hdr_len=16k -p http_resp_hdr_len=16k -p http_req_size=64k -p http_resp_size=64k "
+        "-p workspace_client=256k -p workspace_backend=256k -p thread_pools=1 -p thread_pool_min=5"
+    )
+    usage = ""
+
+    def __init__(self, gateway: GatewayProcess) -> None:
+        super().__init__("")
+        self.usage = snippet(self, "vcl", gateway).replace('"8080"', f'"{gateway.port}"')
+
+
 class CaddyProxy(Caddy):
     usage = ""
 
@@ -190,8 +231,11 @@ class CaddyProxy(Caddy):
         self.usage = snippet(self, "caddy", gateway)
 
 
-@pytest.mark.parametrize("kind", [NginxProxy, CaddyProxy], ids=lambda kind: kind.name)
-def test_conversation_behind_a_proxy(kind: type[NginxProxy | CaddyProxy], gateway: GatewayProcess) -> None:
+Proxy = type[NginxProxy | ApacheProxy | CaddyProxy | HaProxy | Varnish]
+
+
+@pytest.mark.parametrize("kind", [NginxProxy, ApacheProxy, CaddyProxy, HaProxy, Varnish], ids=lambda kind: kind.name)
+def test_conversation_behind_a_proxy(kind: Proxy, gateway: GatewayProcess) -> None:
     require(*kind.commands)
     with kind(gateway) as proxy:
         for row in ROWS:
@@ -201,6 +245,21 @@ def test_conversation_behind_a_proxy(kind: type[NginxProxy | CaddyProxy], gatewa
                 check(row, proxy.port)
             except AssertionError as error:
                 raise AssertionError(f"{ids(row)}: {error}") from None
+
+
+@pytest.mark.parametrize("kind", [NginxProxy, ApacheProxy, CaddyProxy, HaProxy, Varnish], ids=lambda kind: kind.name)
+def test_the_longest_ark_passes_a_proxy(kind: Proxy, gateway: GatewayProcess) -> None:
+    """A redirect names it in Location and Link."""
+    require(*kind.commands)
+    longest = "/ark:12345/b6" + "x" * (MAX_ARK - len("ark:/12345/b6"))
+    with kind(gateway) as proxy:
+        for target in (longest, f"{longest}?info"):
+            reply = get(proxy.port, target, f"Host: {HOST}:{proxy.port}")
+            assert (reply.status, reply.headers.get("location", "")[-9:]) == (302, target[-9:])
+        assert get(proxy.port, "/health").status == 200, "a probe"
+        with socket.create_connection((proxy.host, proxy.port)) as sock, sock.makefile("rb") as file:
+            sock.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+            assert b" 200 OK" in file.readline(), "a probe without Host"
 
 
 # ---- faults
