@@ -18,6 +18,22 @@ def printable(text: str, *, keep: str = "") -> str:
     return "".join(character if character.isprintable() or character in keep else "?" for character in text)
 
 
+# Characters that change the direction of the text around them (Unicode UAX 9).
+_BIDI = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_CONTROLS = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)
+_VISIBLE = {**dict.fromkeys(_CONTROLS, " "), **dict.fromkeys(_BIDI, "")}
+
+
+def visible(text: str) -> str:
+    """Return a foreign text as it may stand in a page or a table: without characters that control text around it."""
+    return text if text.isascii() and text.isprintable() else text.translate(_VISIBLE)
+
+
+def cell(text: str) -> str:
+    """Return a text as a cell of CSV that no spreadsheet takes for a formula."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+
+
 def nearest(word: str, words: Iterable[str], *, likeness: float = 0.0) -> str:
     """Return the most similar of the words; "" if none has the ``likeness``, from 0 (any) to 1 (equal)."""
     from difflib import get_close_matches  # late: only mistakes need it, and it takes milliseconds to import

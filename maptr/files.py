@@ -10,7 +10,7 @@ import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from stat import S_ISDIR, S_ISREG
+from stat import S_IMODE, S_ISDIR, S_ISREG
 
 from maptr.protocol.names import Labels, to_text, to_wire
 
@@ -40,6 +40,20 @@ def read_whole(path: Path, most: int = MAX_WHOLE) -> bytes:
         if status.st_size > most:
             raise OSError(errno.EFBIG, f"Has more than {most} bytes")
         return file.read(status.st_size + 1)  # one byte more shows that the file grows
+
+
+def secret_fault(status: os.stat_result, *, shared: bool = False) -> str:
+    """Return why a file must not hold a secret; "" if it may.
+
+    A file of root may be readable by its group: Debian's daemons keep keys like this, and the access list of systemd's
+    credentials appears as these bits. ``shared``: any file may, because several daemons use one TLS key.
+    """
+    if not S_ISREG(status.st_mode):
+        return "is not a regular file"
+    forbidden = 0o037 if shared or (status.st_uid == 0 and os.geteuid() != 0) else 0o077
+    if status.st_mode & forbidden:
+        return f"has mode {S_IMODE(status.st_mode):04o}: others can read or change the secret; chmod 600 it"
+    return ""
 
 
 def write_atomically(path: Path, content: bytes) -> None:

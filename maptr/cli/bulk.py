@@ -28,7 +28,7 @@ from maptr.cli.lookup import LookupOptions
 from maptr.cli.options import output_option, refuse_input
 from maptr.client.call import as_ark, prefer
 from maptr.discovery import Discovery, DiscoveryError, NoMappingAuthority
-from maptr.errors import ArkSyntaxError, printable
+from maptr.errors import ArkSyntaxError, cell, printable
 
 if TYPE_CHECKING:
     from maptr.cache.cache import Cache
@@ -388,8 +388,8 @@ def row_of(number: int, discovery: Discovery, require: str | None) -> Row:
 
 
 def csv_text(value: object) -> str:
-    """Write a value for CSV, without control characters."""
-    return printable(str(value))
+    """Write a value for CSV, without control characters and formulas."""
+    return cell(printable(str(value)))
 
 
 def writer(sink: TextIO, as_json: bool, *, header: bool) -> Callable[[Row], object]:

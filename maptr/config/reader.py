@@ -6,7 +6,6 @@ import dataclasses
 import errno
 import os
 import re
-import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING
 from pathlib import Path
@@ -17,6 +16,7 @@ from maptr import url
 from maptr.config import lines, model
 from maptr.config.model import Config, ElementError, read_cookie_secrets, read_tsig_secret
 from maptr.errors import ConfigError, ZoneError, nearest, raise_all
+from maptr.files import secret_fault
 from maptr.places import LOCAL_CONFIG
 from maptr.protocol.names import Labels, to_text
 from maptr.transfer.acl import AccessRule, NotifyTarget
@@ -311,14 +311,8 @@ def _read(path: Path, limit: int, *, secret: bool = False) -> bytes:
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # do not wait for a FIFO's writer
     with os.fdopen(handle, "rb") as file:
         status = os.fstat(handle)
-        mode = status.st_mode
-        if secret and not stat.S_ISREG(mode):
-            raise ValueError("is not a regular file")
-        # A file of root may be readable by its group: Debian's daemons keep keys like this, and the access list of
-        # systemd's credentials appears as these bits.
-        forbidden = 0o037 if status.st_uid == 0 and os.geteuid() != 0 else 0o077
-        if secret and mode & forbidden:
-            raise ValueError(f"has mode {stat.S_IMODE(mode):04o}: others can read or change the secret; chmod 600 it")
+        if secret and (fault := secret_fault(status)):
+            raise ValueError(fault)
         octets = file.read(limit + 1)
     if len(octets) > limit:
         raise ValueError(f"has more than {limit} bytes")

@@ -27,7 +27,7 @@ from maptr.ark import Ark, each_ark
 from maptr.cache.drift import Drift, Verdict
 from maptr.cache.probe_log import Liveness, place_in
 from maptr.discovery import Discovery
-from maptr.errors import ArkSyntaxError
+from maptr.errors import ArkSyntaxError, visible
 from maptr.gateway import drawing
 from maptr.gateway.drawing import AGREES, MARKS, RANKS, naan_of, shorten
 from maptr.gateway.message import Headers, Request, Response, html
@@ -161,6 +161,7 @@ def _file(name: str) -> bytes:
 _environment = Environment(
     loader=PackageLoader("maptr.gateway"),
     autoescape=True,
+    finalize=lambda value: visible(value) if type(value) is str else value,
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,

@@ -61,8 +61,6 @@ AT_ONCE = 32  # ARKs of one request that are looked up at the same time
 
 MAX_PARTS = 64  # pieces in which the parser gets what a client sends at once
 
-NO_CLIENT = "%s is in gateway.proxies and sends no %s: all its clients share one limit"
-
 _FIXED = ((hdrs.SERVER, "maptr"), ("X-Content-Type-Options", "nosniff"))  # headers of every response
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}\Z")
 _HOST = re.compile(r"(?a)(?:\[[0-9A-Fa-f:.]+\]|(?:[\w.~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::\d*)?\Z")  # RFC 9110 7.2
@@ -230,7 +228,7 @@ class HttpServer:
         except OSError:  # such as ssl.SSLError of a failed handshake
             sock.close()
         except ValueError as error:
-            log.warning("%s: %s", peer, error)
+            log.warning("connection of %s closed: %s", peer, error)
             sock.close()
 
     async def _read(self, sock: socket.socket, size: int) -> bytes:
@@ -317,9 +315,13 @@ class HttpServer:
             return self._proxies.client(proxy, values)
         is_default = self._settings.proxies == GatewayConfig.proxies
         if proxy not in self._silent and not (is_default or self._settings.proxy_protocol):
-            self._silent.add(proxy)
-            log.warning(NO_CLIENT, proxy, header)
+            self._warn_of(proxy)
         return proxy
+
+    def _warn_of(self, proxy: str) -> None:
+        self._silent.add(proxy)
+        header = self._proxies.header
+        log.warning("%s is in gateway.proxies and sends no %s: all its clients share one limit", proxy, header)
 
     def refuse(self, request: web.BaseRequest, status: int, error: BaseException | None) -> web.Response:
         """Return the response to a request that aiohttp cannot read. It has no detail of the error."""
@@ -347,8 +349,7 @@ class HttpServer:
             return text("the Host header cannot be read\n", HTTPStatus.BAD_REQUEST)
         if (wait := self._clients.wait(client)) > 0:
             if client not in self._silent and self._proxies.trusts(client):
-                self._silent.add(client)
-                log.warning(NO_CLIENT, client, self._proxies.header)
+                self._warn_of(client)
             retry = (("Retry-After", str(int(wait) + 1)),)
             if kind_of(request.raw_path) == "api":
                 return problem(HTTPStatus.TOO_MANY_REQUESTS, "too many requests", retry)

@@ -48,9 +48,6 @@ REFRESH = 1.0  # seconds between two looks at the files of table and redirects
 PROBES_EVERY = 60.0  # seconds between two readings of the probes that maptr table probe keeps
 DNS_EVERY = 5.0  # seconds between two tests whether DNS answers
 FIRST_TEST = 1.0  # seconds that the start waits for the first of them
-NO_PUBLIC_URL = (
-    "gateway.public_url is not set: the Host header, which clients write, decides whether a URL is the gateway's own"
-)
 TEST_ARK = "ark:99999/maptr"  # of the NAAN for tests; any answer, also that there is none, shows that DNS answers
 
 
@@ -134,7 +131,7 @@ class Service:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._tested.wait(), FIRST_TEST)
             if not self.site.public_url and not all(ipaddress.ip_address(host).is_loopback for host, _ in self.bound):
-                log.warning(NO_PUBLIC_URL)
+                log.warning("gateway.public_url is not set: the Host header decides which URLs are the gateway's own")
             self._http.start(self._sockets)
             log.info("ready, serving on %s", ", ".join(self.urls))
             process.notify(process.READY)
@@ -229,7 +226,7 @@ class Service:
         else:
             trouble = f"{missing} does not exist there" if missing else found.reason or found.unsaid()
         if missing and trouble and trouble != self._dns_trouble:
-            log.warning("%s", found.advice())
+            log.warning("%s does not exist in the DNS that was asked: name a server that has it", missing)
         self._dns_trouble = trouble
         await self._refresh()
         self._tested.set()

@@ -22,6 +22,7 @@ from dataclasses import astuple
 from itertools import groupby
 from typing import NamedTuple
 
+from maptr.errors import cell, visible
 from maptr.registry.natab import Loss
 from maptr.registry.table import Entry, Table, normal_key
 from maptr.registry.target import DEFAULT_STATUS, template_parts, unusable
@@ -266,7 +267,9 @@ def _csv(table: Table) -> tuple[str, list[Loss]]:
 
 def _csv_text(rows: list[list[str]]) -> str:
     text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    csv.writer(text, lineterminator="\n").writerows(
+        [*row[:2], *(cell(visible(value)) for value in row[2:])] for row in rows
+    )
     return text.getvalue()
 
 

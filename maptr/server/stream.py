@@ -22,6 +22,7 @@ from typing import cast
 from maptr.answer.context import Transport
 from maptr.config.model import TcpConfig
 from maptr.errors import ConfigError, ZoneError
+from maptr.files import secret_fault
 from maptr.protocol.address import client_of
 from maptr.server.counters import Counters
 
@@ -369,6 +370,8 @@ class Certificate:
                 path.read_bytes()
             except OSError as error:
                 raise ConfigError(f"{path}: {error.strerror}") from error
+        if fault := secret_fault(self._key.stat(), shared=True):
+            raise ConfigError(f"{self._key}: {fault}")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = MINIMUM_VERSION
         context.set_alpn_protocols([self._alpn])

@@ -163,6 +163,17 @@ def test_pages_and_files_have_validators() -> None:
     assert gateway.ask("/ark:12345/x", if_none_match="*").status == 302
 
 
+def test_no_control_character_of_the_registry_reaches_a_page() -> None:
+    """Nor one that changes the direction of text (UAX 9)."""
+    name = "a\u202eb\u2066c\x1b[31m\x85d\u200fe\x00f – é\u00a0g"
+    entry = Entry("12345", "", (Nma("https://h.example/${content}"),), Who(name, acronym=name))
+    gateway = Gateway(Table([entry]), describes=True)
+    for path in ("/naan/12345", "/ark:12345", "/?q=ark:12345/x", "/drift"):
+        page = gateway.ask(path, accept="text/html").body.decode()
+        assert not re.search("[\u202a-\u202e\u2066-\u2069\u200e\u200f\x00-\x09\x0b-\x1f\x7f-\x9f]", page)
+        assert path in ("/drift", "/ark:12345") or "abc [31m de f – é\u00a0g" in page
+
+
 def test_a_list_is_made_once_for_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
     real = pages._page

@@ -453,7 +453,7 @@ def test_a_proxy_that_names_no_client_shares_one_limit(caplog: pytest.LogCapture
         caplog.clear()
         with gateway(rate=1, proxies=proxies) as found, HttpClient(found.port) as client:
             assert {client.get("/health", *named).status for _ in range(5)} == {200, 429}
-            assert server.NO_CLIENT % ("127.0.0.1", "X-Forwarded-For") in caplog.messages
+            assert "127.0.0.1 is in gateway.proxies and sends no X-Forwarded-For" in caplog.text
             assert client.get("/health", "X-Forwarded-For: 192.0.2.1").status == 200
     caplog.clear()
 

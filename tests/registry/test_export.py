@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import re
+from dataclasses import astuple
 
 import pytest
 from hypothesis import given, settings
 
+from maptr.errors import cell, visible
 from maptr.registry import export
 from maptr.registry.table import Entry, NaanPolicy, Nma, Table, Who
 from tests.support.entries import LONG, MAIN, PRIVATE, entry, hostile_tables, tables
@@ -76,8 +78,12 @@ def test_csv_has_every_field(table: Table) -> None:
         made = Entry(naan, shoulder, nma, Who(*about[:3]), about[3], NaanPolicy(*about[4:]))
         before = found.get(made.key)
         found[made.key] = made if before is None else Entry(naan, shoulder, before.nmas + nma, made.who, made.when)
-    assert {key: one.nmas for key, one in found.items()} == {key: one.nmas for key, one in table.items()}
-    assert [(one.who, one.when) for one in found.values()] == [(one.who, one.when) for one in table.values()]
+    for key, one in table.items():
+        nmas = [(each.target, each.where, each.acronym) for each in one.nmas]
+        written = [tuple(cell(visible(text)) for text in each) for each in nmas]
+        assert [(each.target, each.where, each.acronym) for each in found[key].nmas] == written
+    for one, read in zip(table.values(), found.values(), strict=True):
+        assert [*astuple(read.who), read.when] == [cell(visible(text)) for text in (*astuple(one.who), one.when)]
     assert len(losses) == sum(map(bool, (value for one in table.values() for value in one.extra.values())))
 
 

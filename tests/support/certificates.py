@@ -42,3 +42,4 @@ def write_certificate(directory: Path, name: str = "ns1.example", *, passphrase:
     (directory / "tls.key").write_bytes(
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
     )
+    (directory / "tls.key").chmod(0o600)
