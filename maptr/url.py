@@ -17,6 +17,18 @@ _URL = r"(?s)(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<res
 _LABEL = "[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _NUMBER = r"(?:0[xX][0-9A-Fa-f]*|[0-9]+)\Z"
 _NAME = re.compile(rf"(?:{_LABEL}\.)*(?!{_NUMBER}){_LABEL}\Z")
+SPECIAL_USE = tuple(
+    f".{name}"
+    for name in (
+        *("invalid", "localhost", "test"),  # RFC 6761; not "example", which documentation and tests use
+        *("local", "corp", "home", "intranet", "lan", "private"),  # RFC 6762, and its appendix G
+        *("alt", "home.arpa", "internal", "onion"),  # RFC 9476, RFC 8375, ICANN (2024), RFC 7686
+        *("resolver.arpa", "service.arpa"),  # RFC 9462, RFC 9665
+        "localdomain",  # of /etc/hosts
+    )
+)
+"""Domains whose names are not looked up in the public DNS, or mean another host on each network."""
+
 _PORTS = {"http": 80, "https": 443}
 _CLEAN = "".join(c for c in map(chr, range(0x21, 0x7F)) if c not in '<>"\\^`{|}')  # what a URL may have (RFC 3986 2)
 
@@ -38,11 +50,12 @@ class Host(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """True for ``localhost`` (RFC 6761 6.3) and for every IPv4 or IPv6 address that is not global (RFC 6890)."""
+        """True for a host that is not public: a single label, a name of SPECIAL_USE, and an IPv4 or IPv6 address that
+        is not global (RFC 6890). It is the only rule for the hosts of DNS, tables, zones and redirects."""
         if self.address is not None:
             return not _is_global(self.address)
-        name = self.text.rstrip(".").lower()
-        return name.endswith("localhost") and name[-10:-9] in ("", ".")
+        name = f".{self.text.removesuffix('.').lower()}"
+        return name.count(".") == 1 or name.endswith(SPECIAL_USE)
 
 
 class Url(NamedTuple):
@@ -157,8 +170,8 @@ def parse(text: str) -> Url:
 def parse_allowed(text: str, *, allow_private: bool = False) -> Url:
     """Return the parts of a URL that may be followed. Raises ValueError with the reason.
 
-    Unless ``allow_private``, it refuses ``localhost`` and every address that is not global (loopback, private,
-    link-local and others), in any notation. Host names are not looked up.
+    Unless ``allow_private``, it refuses a host that is not public (see ``Host.is_local``), in any notation. Host names
+    are not looked up.
     """
     url = parse(text)
     if url.host.is_local and not allow_private:

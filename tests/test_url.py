@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr import url
+from maptr.ark import Ark
+from maptr.discovery import Outcome
+from maptr.errors import ConfigError
+from maptr.gateway.redirects import read
+from maptr.naptr.record import Naptr
+from maptr.protocol import names
+from maptr.registry.table import Entry, Nma, Table
+from maptr.registry.target import unusable
+from maptr.walk import Answer, Walk
+from maptr.zone.lint import publishable
 
 REFUSED = {
     "not an absolute URL": ["javascript:alert(1)", "http//cams.example"],
@@ -28,6 +41,12 @@ REFUSED = {
         *("https://localhost/", "https://LOCALHOST./", "https://a.localhost/"),
     ],
 }
+LOCAL_NAMES = """
+    intranet museum. ip6-localhost IP6-Loopback xn--bcher-kva repo.local REPO.Local. a.b.internal home.arpa a.home.arpa.
+    localhost.localdomain x.test h.invalid abcdef.onion a.alt router.lan files.corp nas.home x.private www.intranet
+    _dns.resolver.arpa x.service.arpa
+"""
+PUBLIC_NAMES = "h.example nlm.nih.gov local.example home.example. mylocal.org notlocalhost.org arpa.example a.ark.arpa"
 LOCAL = """
     127.0.0.1 127.0.0.1. 127.1 127.0.1 0x7f.0.0.1 0177.0.0.01 2130706433 0x7f000001 017700000001 0 0x 0.0.0.0
     100.64.0.1 192.0.0.8 192.88.99.1 198.18.0.1 224.0.0.1 240.0.0.1 255.255.255.255
@@ -66,6 +85,39 @@ def test_refused(because: str, text: str) -> None:
 def test_no_notation_hides_an_address_that_is_not_public(host: str) -> None:
     assert "not a public host" in (url.refusal(f"https://{host}:8443/x") or "")
     assert url.refusal(f"https://{host}/", allow_private=True) is None
+
+
+@pytest.mark.parametrize("host", LOCAL_NAMES.split())
+def test_single_labels_and_special_use_domains_are_not_public(host: str) -> None:
+    assert url.refusal(f"https://{host}/x") == f"{host} is not a public host"
+    assert url.refusal(f"https://{host}/", allow_private=True) is None
+
+
+@pytest.mark.parametrize("host", PUBLIC_NAMES.split())
+def test_a_name_that_only_looks_like_a_special_use_domain_is_public(host: str) -> None:
+    assert url.refusal(f"https://{host}/") is None
+
+
+@pytest.mark.parametrize("host", [*LOCAL_NAMES.split(), *PUBLIC_NAMES.split(), *LOCAL.split(), *PUBLIC.split()])
+def test_one_rule_says_which_hosts_are_public(host: str, tmp_path: Path) -> None:
+    """A redirect, the table, the zone build and the rules of DNS accept and refuse the same hosts."""
+    text = f"https://{host}/ark:/${{content}}"
+    refused = url.refusal(f"https://{host}/") is not None
+    assert (unusable(text) is not None) is refused
+    entry = Entry("12345", "", (Nma(text),))
+    assert (publishable(Table([entry]))[1].records == ("12345",)) is refused
+    file = tmp_path / "redirects"
+    file.write_text(f"ark,url\nark:12345/x,https://{host}/\n", "utf-8")
+    with pytest.raises(ConfigError, match="not a public host") if refused else nullcontext():
+        read(file)
+    assert read(file, allow_private=True)
+    rules = [Naptr(0, 0, b"u", b"ark", f"!^.*$!https://{host}/!".encode(), ())]
+    if host[0] != "[":
+        rules.append(Naptr(0, 0, b"h", b"ark", b"", names.parse(host)))
+    for rule in rules:
+        walk = Walk(Ark.parse("ark:12345/x"))
+        walk.tell(walk.next()[0], Answer(Outcome.ANSWER, [rule], 60))
+        assert (not walk.result()) is refused, rule
 
 
 @pytest.mark.parametrize("host", INVALID.split())

@@ -87,12 +87,8 @@ def unusable(target: str, *, allow_private: bool = False) -> tuple[str, str] | N
         host = url.parse(example_url(target)).host
     except ValueError as error:
         return "no-public-host" if str(error) == "no host" else "bad-target", f"{error}: {target}"
-    if allow_private:
-        return None
-    if host.is_local:
+    if host.is_local and not allow_private:
         return "no-public-host", f"{host.text} is not a public host: {target}"
-    if host.address is None and "." not in host.text.strip("."):
-        return "no-public-host", f"{host.text} is a single label, not a public host: {target}"
     return None
 
 

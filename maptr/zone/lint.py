@@ -30,8 +30,7 @@ MAX_NAMED = 5  # records that one line names
 CENTRAL_RESOLVERS = ("n2t.net", "www.n2t.net", "arks.org", "www.arks.org")
 """Hosts that resolve ARKs by this registry: a target there is a redirect loop."""
 
-# RFC 2606, RFC 6761
-PLACEHOLDERS = ("example.com", "example.net", "example.org", "example", "invalid", "test")
+PLACEHOLDERS = ("example.com", "example.net", "example.org", "example")  # RFC 2606; others are in url.SPECIAL_USE
 
 _EXEMPLE = re.compile(r"(?:\A|\.)exemple\.[a-z]{2,}\Z")  # not reserved, but used as an example in French and Catalan
 _ARK = re.compile(r"ark:/?([0-9A-Za-z]+)", re.IGNORECASE)
