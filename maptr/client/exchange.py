@@ -4,7 +4,8 @@ A driver (``multiplexer``) sends the query that ``next()`` returns, reports to t
 and stops when ``answer`` is set.
 
     for each round, for each server that is not struck off:
-        query by UDP; by TCP after a truncated response; without EDNS if the server does not support it
+        query by UDP; by TCP after a truncated response; without EDNS if the server does not support it;
+            in the letter case of the response if the server does not echo that of the query
         an answer, or "no such name": done           no response in time: the next server
         refused, failed, malformed, lame: strike the server off
         a referral towards the name: start again with the servers that it names
@@ -16,8 +17,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from maptr import url
-from maptr.client.message import Referral, Response, SentQuery, is_response_to, make_query, read_response
-from maptr.client.servers import Server
+from maptr.client.message import (
+    Referral,
+    Response,
+    SentQuery,
+    as_meant,
+    is_response_to,
+    make_query,
+    read_response,
+    spelled_name,
+)
+from maptr.client.servers import CaseBlind, Server
 from maptr.discovery import Outcome
 from maptr.protocol import names
 from maptr.protocol.names import Labels
@@ -29,7 +39,7 @@ _new = tuple.__new__  # half the time of a NamedTuple's own
 
 FIRST_SECONDS = 1.0  # for the first response of a server; doubled in each round (RFC 1536 1, RFC 1035 4.2.1)
 ROUNDS = 3
-MIXED_ROUNDS = 2  # rounds with 0x20; the last is without, for the rare server that does not echo the case
+MIXED_ROUNDS = 2  # rounds with 0x20; the last is without, for a network that drops such queries or their responses
 MAX_TRIES = 32  # queries for one question: all servers, rounds, referrals and aliases together
 MAX_ALIASES = 8  # CNAMEs whose target one server leaves to a further query
 MAX_REFERRALS = 8  # down from the servers given; a domain name below ark.arpa rarely has two zone cuts
@@ -61,6 +71,7 @@ class Exchange:
 
     With ``dnssec``, for validation, ``packet`` is then the response, and its aliases are not followed. ``addresses``
     are the result of a question for A or AAAA. ``seeking`` are the servers whose addresses this question helps to find.
+    ``case_blind`` are servers that are asked without 0x20; many exchanges may share it.
     """
 
     answer: Answer | None = None
@@ -87,6 +98,7 @@ class Exchange:
         trust_ad: bool = False,
         dnssec: bool = False,
         seeking: frozenset[Labels] = frozenset(),
+        case_blind: CaseBlind | None = None,
     ) -> None:
         self.name = self._asking = name
         self._rdtype = rdtype
@@ -94,6 +106,8 @@ class Exchange:
         self._seeking = seeking
         self._top = self._servers = tuple(servers)
         self._randomness = randomness
+        self._case_blind = CaseBlind() if case_blind is None else case_blind
+        self._spellings: dict[Server, bytes] = {}  # of the name, by servers that wrote it so in a response
         self._trust_ad = trust_ad
         self._notes: dict[str, None] = {}  # what failed so far, in order
         if not servers:
@@ -112,23 +126,27 @@ class Exchange:
             return None
         self._tries += 1
         server = self._servers[self._turn]
+        tcp = self._tcp or server.tcp
         query = make_query(
             self._asking,
             self._randomness,
-            mix=self._round < MIXED_ROUNDS,
+            mix=self._round < MIXED_ROUNDS and not tcp and server not in self._case_blind,
+            spelling=self._spellings.get(server, b""),
             rdtype=self._rdtype,
             edns=server not in self._plain,
             ask_ad=self._trust_ad,
             dnssec=self._dnssec,
         )
-        return _new(Attempt, (server, query, self._tcp or server.tcp, FIRST_SECONDS * 2**self._round, self))
+        return _new(Attempt, (server, query, tcp, FIRST_SECONDS * 2**self._round, self))
 
     def receive(self, attempt: Attempt, packet: bytes) -> bool:
         """Process a packet. Returns False if it is not a response to this attempt; the driver then waits on."""
-        if not is_response_to(attempt.query, packet):
-            return False
+        query = attempt.query
+        if not is_response_to(query, packet, any_case=attempt.tcp):
+            return self._respell(attempt, packet)
+        packet = as_meant(query, packet)
         try:
-            response = read_response(attempt.query, packet)
+            response = read_response(query, packet)
         except ValueError as error:
             self._strike(attempt.server, Outcome.MALFORMED, f"the response cannot be read: {error}")
             return True
@@ -155,6 +173,18 @@ class Exchange:
             self._bogus |= response.bogus and self._trust_ad
             outcome = Outcome.REFUSED if response.rcode == REFUSED else Outcome.SERVFAIL
             self._strike(attempt.server, outcome, f"rcode {response.rcode}")
+        return True
+
+    def _respell(self, attempt: Attempt, packet: bytes) -> bool:
+        """Ask again in the letter case of a response that differs from the query in that only, once for each server.
+
+        Such a response is not read: to forge one takes fewer guesses.
+        """
+        server = attempt.server
+        if attempt.tcp or server in self._spellings or not is_response_to(attempt.query, packet, any_case=True):
+            return False
+        self._spellings[server] = spelled_name(attempt.query, packet)
+        self._case_blind.add(server)
         return True
 
     def timed_out(self, attempt: Attempt) -> None:
@@ -224,7 +254,14 @@ class Exchange:
             self._start(servers, len(referral.cut))
         else:
             inner = [
-                Exchange(name, self._top, self._randomness, rdtype=rdtype, seeking=self._seeking | {names.fold(name)})
+                Exchange(
+                    name,
+                    self._top,
+                    self._randomness,
+                    rdtype=rdtype,
+                    seeking=self._seeking | {names.fold(name)},
+                    case_blind=self._case_blind,
+                )
                 for name, rdtype in questions
             ]
             self._lookup = _AddressLookup(attempt.server, referral.cut, inner)
@@ -250,6 +287,7 @@ class Exchange:
     def _start(self, servers: Sequence[Server], cut: int) -> None:
         self._servers = tuple(servers)
         self._cut = cut
+        self._spellings.clear()
         self._round = self._turn = 0
 
     def _strike(self, asked: Server, outcome: Outcome, why: str) -> None:

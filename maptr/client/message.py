@@ -33,12 +33,16 @@ _LETTERS = bytes(65) + b"\x20" * 26 + bytes(6) + b"\x20" * 26 + bytes(133)  # by
 
 
 class SentQuery(NamedTuple):
-    """A query as it is sent; ``question`` is name, type and class, which a response must echo byte for byte."""
+    """A query as it is sent. ``question`` is name, type and class as sent, which a response must echo byte for byte.
+
+    ``meant`` is the same in the letter case of ``name``; empty if it was sent so.
+    """
 
     name: Labels
     packet: bytes
     question: bytes
     rdtype: int
+    meant: bytes = b""
 
 
 def make_query(
@@ -47,35 +51,61 @@ def make_query(
     *,
     rdtype: int = numbers.NAPTR,
     mix: bool = True,
+    spelling: bytes = b"",
     edns: bool = True,
     ask_ad: bool = False,
     dnssec: bool = False,
 ) -> SentQuery:
     """Return a query with recursion desired and a random ID.
 
-    ``mix`` gives the letters of the name random case (0x20, draft-vixie-dnsext-dns0x20). ``dnssec`` sets DO and CD, so
-    that a resolver sends signatures and leaves validation to the client (RFC 6840 5.9).
+    ``mix`` gives the letters of the name random case (0x20, draft-vixie-dnsext-dns0x20); ``spelling`` is instead the
+    name in wire format with the letters as they are sent. ``dnssec`` sets DO and CD, so that a resolver sends
+    signatures and leaves validation to the client (RFC 6840 5.9).
     """
-    wire = names.to_wire(name)
+    plain = wire = names.to_wire(name)
     size = len(wire)
+    mix = mix and not spelling
     randomness = random_bytes(2 + size if mix else 2)
     if mix:
         flips = int.from_bytes(wire.translate(_LETTERS), "big") & int.from_bytes(randomness[2:], "big")
         wire = (int.from_bytes(wire, "big") ^ flips).to_bytes(size, "big")
-    question = wire + _pack_question(rdtype, numbers.IN)
+    elif spelling:
+        wire = spelling
+    ending = _pack_question(rdtype, numbers.IN)
+    question = wire + ending
     flags = numbers.RD | (numbers.CD if dnssec else numbers.AD if ask_ad else 0)
     header = _pack_header(randomness[:2], flags, 1, 0, 0, edns)
     opt = _OPT[dnssec] if edns else b""
-    return _new(SentQuery, (name, header + question + opt, question, rdtype))
+    meant = b"" if wire == plain else plain + ending
+    return _new(SentQuery, (name, header + question + opt, question, rdtype, meant))
 
 
-def is_response_to(query: SentQuery, packet: bytes) -> bool:
-    """Return whether the packet is a response to the query: the same ID, and the question in the case that was sent."""
+def is_response_to(query: SentQuery, packet: bytes, *, any_case: bool = False) -> bool:
+    """Return whether the packet is a response to the query: the same ID, and the question in the case that was sent,
+    or in ``any_case``."""
     if len(packet) < numbers.HEADER_SIZE or packet[:2] != query.packet[:2] or packet[2] & 0xF8 != 0x80:
         return False
     if packet.startswith(b"\0\1", 4):
-        return packet.startswith(query.question, numbers.HEADER_SIZE)
+        if packet.startswith(query.question, numbers.HEADER_SIZE):
+            return True
+        end = numbers.HEADER_SIZE + len(query.question)
+        same_type = packet[end - 4 : end] == query.question[-4:]
+        return any_case and same_type and spelled_name(query, packet).lower() == query.question[:-4].lower()
     return packet[4:6] == b"\0\0" and packet[3] & 15 in _BARE
+
+
+def spelled_name(query: SentQuery, packet: bytes) -> bytes:
+    """Return the name in the question of a response, in wire format."""
+    return packet[numbers.HEADER_SIZE : numbers.HEADER_SIZE + len(query.question) - 4]
+
+
+def as_meant(query: SentQuery, packet: bytes) -> bytes:
+    """Return a response with the question in the case that was meant, which every compressed name then has, too."""
+    meant = query.meant or query.question
+    end = numbers.HEADER_SIZE + len(meant)
+    if not packet.startswith(b"\0\1", 4) or packet.startswith(meant, numbers.HEADER_SIZE):
+        return packet
+    return packet[: numbers.HEADER_SIZE] + meant + packet[end:]
 
 
 # ---- sections and records
@@ -159,7 +189,7 @@ def _read_negative(packet: bytes, authority: list[Record]) -> tuple[int | None, 
         return None, None
     if soa.end - soa.start < 22:
         raise ValueError("SOA rdata cut short")
-    return min(soa.ttl, int.from_bytes(packet[soa.end - 4 : soa.end], "big")), soa.owner
+    return min(soa.ttl, int.from_bytes(packet[soa.end - 4 : soa.end], "big")), names.fold(soa.owner)
 
 
 def _error_codes(packet: bytes, at: int, end: int) -> Iterator[int]:
@@ -278,9 +308,10 @@ def _follow_chain(query: SentQuery, sections: Sections) -> tuple[list[Record], L
         if chain > MAX_CHAIN:
             raise ValueError(f"more than {MAX_CHAIN} CNAMEs")
         ttl = min(ttl, *(alias.ttl for alias in aliases))
-        name, *others = (_whole_name(sections.packet, alias.start, alias.end) for alias in aliases)
-        wanted = names.fold(name)
-        if any(names.fold(other) != wanted for other in others):
+        # Folded: labels that a DNAME kept have the case of the query.
+        name, *others = (names.fold(_whole_name(sections.packet, alias.start, alias.end)) for alias in aliases)
+        wanted = name
+        if any(other != wanted for other in others):
             raise ValueError("several CNAMEs at one name")  # RFC 2181 10.1
 
 
@@ -293,4 +324,4 @@ def _read_referral(cut: Labels, sections: Sections) -> Referral:
     )
     listed = {names.fold(server) for server in servers}
     glue = [r for r in sections.additional if r.rdtype in (numbers.A, numbers.AAAA) and names.fold(r.owner) in listed]
-    return Referral(cut, servers, _addresses(sections.packet, glue))
+    return Referral(names.fold(cut), servers, _addresses(sections.packet, glue))

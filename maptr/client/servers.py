@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from maptr import url
@@ -13,6 +15,8 @@ from maptr.protocol.numbers import PORT
 RESOLV_CONF = "/etc/resolv.conf"
 MAX_SYSTEM_SERVERS = 3  # MAXNS of resolv.conf(5)
 MAX_ADDRESSES = 8  # of one server given by name
+CASE_BLIND_SECONDS = 600.0  # without 0x20 at a server: bounds what one forged response can switch off
+MAX_CASE_BLIND = 100  # servers kept
 TCP = "tcp://"  # before a server that is asked by TCP only
 
 Found = list[tuple[Any, ...]]  # the result of ``getaddrinfo``
@@ -32,6 +36,22 @@ class Server(NamedTuple):
     def place(self) -> tuple[str, int]:
         """The address and port, as sockets take them."""
         return self.address, self.port
+
+
+class CaseBlind:
+    """The servers that do not echo the letter case of a question (0x20), each for a while. Threads may share it."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._until: dict[Server, float] = {}
+
+    def __contains__(self, server: Server) -> bool:
+        return bool(self._until) and self._until.get(server, 0.0) > self._clock()
+
+    def add(self, server: Server) -> None:
+        if len(self._until) >= MAX_CASE_BLIND:
+            self._until = {}
+        self._until[server] = self._clock() + CASE_BLIND_SECONDS
 
 
 def read_server(text: str, port: int = PORT) -> tuple[str, int]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from maptr.client.call import Origins, checked, listed
 from maptr.client.exchange import Exchange
-from maptr.client.servers import Server, find_servers, system_servers
+from maptr.client.servers import CaseBlind, Server, find_servers, system_servers
 from maptr.errors import ConfigError
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import NAPTR, PORT
@@ -28,7 +28,8 @@ class Stub:
     ``trust_ad`` the AD bit of these servers is trusted: only for a validating resolver that you run, reached over
     loopback or another secure channel (RFC 6840 5.8); with ``trust_anchors`` every answer is validated from these (see
     ``Validator``). ``lifetime`` bounds the lookup of names, in seconds. Threads may share a stub, and it
-    serves many calls: it remembers which servers do not respond, and for a minute whether the origin exists.
+    serves many calls: it remembers which servers do not respond, for ten minutes which do not echo the letter case of
+    a query, and for a minute whether the origin exists.
 
     Raises DiscoveryFailed for a name without address, DiscoveryTimeout if its lookup takes too long, ValueError for a
     bad server or port, ConfigError for bad anchors or a bad lifetime.
@@ -55,6 +56,7 @@ class Stub:
         self.trust_ad = trust_ad
         self.validator: Validator | None = make_validator(trust_anchors, trust_ad)
         self.origins = Origins()
+        self.case_blind = CaseBlind()
 
     def __repr__(self) -> str:
         return f"<Stub of {', '.join(map(str, self.servers))}>"
@@ -87,8 +89,10 @@ class Stub:
     def exchange(self, name: Labels, rdtype: int = NAPTR) -> AnyExchange:
         """Return a question to these servers, for a driver."""
         if self.validator is not None:
-            return self.validator.exchange(name, lambda: self.servers, rdtype)
-        return Exchange(name, self.servers, os.urandom, rdtype=rdtype, trust_ad=self.trust_ad)
+            return self.validator.exchange(name, lambda: self.servers, rdtype, case_blind=self.case_blind)
+        return Exchange(
+            name, self.servers, os.urandom, rdtype=rdtype, trust_ad=self.trust_ad, case_blind=self.case_blind
+        )
 
     def demote(self, server: Server) -> None:
         """Move a server that did not respond to the end of the order."""

@@ -21,12 +21,12 @@ from maptr.client.exchange import (
     address_questions,
 )
 from maptr.client.message import Referral
-from maptr.client.servers import Server
+from maptr.client.servers import CASE_BLIND_SECONDS, MAX_CASE_BLIND, CaseBlind, Server
 from maptr.discovery import Outcome
 from maptr.protocol import names
 from maptr.protocol.numbers import AAAA
 from maptr.walk import Answer
-from tests.support.hostile import AA, NAPTR, NS, TC, A, naptr, record, reply
+from tests.support.hostile import AA, CNAME, NAPTR, NS, SOA, TC, A, naptr, record, reply
 
 NAME = (b"12345", b"ark", b"arpa")
 ONE, TWO = Server("192.0.2.1"), Server("2001:4860::1", 5300)
@@ -114,6 +114,106 @@ def test_without_edns_then_by_tcp_at_the_same_server() -> None:
     found = settled(asking)
     assert found.outcome is Outcome.ANSWER
     assert found.server == "192.0.2.1#53"
+
+
+# ---- letter case (draft-vixie-dnsext-dns0x20)
+
+
+def lowered(attempt: Attempt) -> bytes:
+    """The question of an attempt, as a server that does not keep the case writes it."""
+    return attempt.query.question.lower()
+
+
+def respelled(question: bytes, wanted: Callable[[bytes], bytes]) -> bytes:
+    return wanted(question[:-4]) + question[-4:]
+
+
+@pytest.mark.parametrize("spell", [bytes.lower, bytes.upper], ids=["lower", "upper"])
+@pytest.mark.parametrize("fields", [{}, {"flags": AA | TC}, {"rcode": 3}, {"rcode": 5}], ids=str)
+def test_a_server_that_does_not_echo_the_case_is_asked_at_once_in_its_case(
+    spell: Callable[[bytes], bytes], fields: dict[str, Any]
+) -> None:
+    asking = exchange(ONE, TWO)
+    first = take(asking)
+    assert answer(first, **fields, asked=respelled(first.query.question, spell))
+    again = take(asking)
+    assert (again.server, again.tcp, again.seconds) == (ONE, False, FIRST_SECONDS)
+    assert again.query.question == respelled(first.query.question, spell)
+    assert not answer(again, GOOD, asked=respelled(first.query.question, bytes.swapcase))
+    assert answer(again, GOOD)
+    assert settled(asking).outcome is Outcome.ANSWER
+
+
+def test_a_server_that_does_not_echo_the_case_is_remembered_for_a_while() -> None:
+    now = 0.0
+    kept = CaseBlind(lambda: now)
+
+    def ask() -> Attempt:
+        return take(Exchange(NAME, (ONE,), random.Random(1).randbytes, case_blind=kept))
+
+    first = ask()
+    assert answer(first, GOOD, asked=lowered(first))
+    assert ask().query.question == lowered(first)
+    now = CASE_BLIND_SECONDS
+    assert ask().query.question == first.query.question
+    for number in range(2 * MAX_CASE_BLIND):
+        kept.add(Server("192.0.2.7", number))
+    assert sum(Server("192.0.2.7", number) in kept for number in range(2 * MAX_CASE_BLIND)) <= MAX_CASE_BLIND
+
+
+def test_a_server_that_never_echoes_what_was_sent_is_asked_once_more_only() -> None:
+    asking = exchange(ONE)
+
+    def swap(attempt: Attempt) -> None:
+        if not answer(attempt, GOOD, asked=respelled(attempt.query.question, bytes.swapcase)):
+            lose(attempt)
+
+    assert len(drive(asking, swap)) == ROUNDS + 1
+    assert settled(asking).outcome is Outcome.TIMEOUT
+
+
+def test_by_tcp_the_case_is_neither_mixed_nor_compared() -> None:
+    asking = exchange(ONE._replace(tcp=True))
+    attempt = take(asking)
+    assert attempt.query.question == names.to_wire(NAME) + b"\0\x23\0\1"
+    assert answer(attempt, GOOD, asked=respelled(attempt.query.question, bytes.upper))
+    assert settled(asking).outcome is Outcome.ANSWER
+
+
+def test_the_case_of_a_query_is_in_no_note_zone_or_target() -> None:
+    """Names that are compressed against the question, and those that a server makes from it without compression."""
+    name = (b"abcdefghijkl", b"mnopqrstuvwxyz")
+
+    def ask(trust_ad: bool = False) -> tuple[Exchange, Attempt, bytes]:
+        asking = exchange(PUBLIC, name=name, trust_ad=trust_ad)
+        attempt = take(asking)
+        assert attempt.query.question[:-4] != names.to_wire(name)
+        return asking, attempt, attempt.query.question[:-4]
+
+    inner = b"\xc0\x19"  # to the second label of the question
+    soa = b"\0\0" + bytes(20)
+    asking, attempt, sent = ask()
+    negative = sent[13:] + record(None, SOA, soa)[2:]
+    assert answer(attempt, authority=[negative], rcode=3)
+    assert settled(asking).zone == name[1:]
+
+    asking, attempt, sent = ask()
+    assert answer(attempt, [record(None, NAPTR, b"\0\0\0\0\1h\3ark\0" + b"\1x" + inner)])
+    assert settled(asking).records[0].replacement == (b"x", name[1])
+
+    asking, attempt, sent = ask()
+    assert answer(attempt, [record(None, CNAME, sent[:13] + b"\3new\0")], authority=[record("new.", SOA, soa)])
+    assert settled(asking).note == "through CNAME abcdefghijkl.new."
+
+    asking, attempt, sent = ask()
+    assert answer(attempt, authority=[sent + record(None, NS, b"\1a\xc0\x0c")[2:]], flags=0)
+    assert (
+        "referred to abcdefghijkl.mnopqrstuvwxyz.: no usable address of a.abcdefghijkl.mnopqrstuvwxyz."
+        in settled(asking).note
+    )
+
+
+# ---- failures
 
 
 def test_a_lost_tcp_exchange_goes_to_the_next_server_by_udp() -> None:

@@ -219,6 +219,29 @@ def test_packets_that_are_not_responses_to_the_query_are_ignored(ask: Ask) -> No
     assert found.urls() == ["https://h.example/ark:12345/x1"]
 
 
+@pytest.mark.parametrize("spell", [bytes.lower, bytes.upper], ids=["lower", "upper"])
+def test_a_server_that_does_not_echo_the_letter_case_answers_at_once(spell: Callable[[bytes], bytes], ask: Ask) -> None:
+    """As some home routers. It is asked twice, and by TCP if the response is truncated."""
+    large = hosts({ROOT: [naptr(f"h{i}.example.") for i in range(60)]})
+
+    def answering(script: Script) -> Script:
+        def run(query: bytes, transport: str) -> list[bytes]:
+            asked = question(query)[1]
+            changed = spell(asked[:-4]) + asked[-4:]
+            return [packet.replace(asked, changed, 1) for packet in script(query, transport)]
+
+        return run
+
+    started = time.monotonic()
+    for script in (GOOD, large):
+        with hostile(answering(script)) as server:
+            assert ask(server)
+            assert len(server.queries) <= 3
+    assert outcomes(ask(answering(hosts({})))) == [Outcome.NXDOMAIN]
+    assert outcomes(ask(answering(says(rcode=5)))) == [Outcome.REFUSED]
+    assert time.monotonic() - started < BOUND
+
+
 # ---- names
 
 

@@ -49,6 +49,9 @@ def test_vector(case: dict[str, Any]) -> None:
         return
     following = asking.next()
     assert (following is not None and following.tcp) is case.get("tcp", False)
+    if case.get("respelled"):
+        assert following is not None
+        assert following.query.question == octets(case)[12 : 12 + len(ASKED)]
     if following is not None:
         return
     answer = asking.answer

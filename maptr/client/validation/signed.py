@@ -107,7 +107,8 @@ def _read_rrsets(packet: bytes, *sections: Sequence[Record]) -> Iterator[list[dn
                 count += 1
                 if count > MAX_RRSETS:
                     raise ValueError(TOO_MANY_RRSETS)
-                found[key] = dns.rrset.RRset(dns.name.Name((*record.owner, b"")), IN, rdtype, rdata.covers())
+                # Folded, because a server may write an owner in the random case of the query.
+                found[key] = dns.rrset.RRset(dns.name.Name((*key[0], b"")), IN, rdtype, rdata.covers())
             found[key].add(rdata, record.ttl)
         yield list(found.values())
 

@@ -23,7 +23,7 @@ import dns.zonefile
 from dns.rdatatype import DNSKEY, DS
 
 from maptr.client.exchange import Attempt, Exchange
-from maptr.client.servers import Server
+from maptr.client.servers import CaseBlind, Server
 from maptr.client.validation.answer import AnswerValidator
 from maptr.client.validation.chain import Resolved, Trust
 from maptr.client.validation.signed import Rdata, is_usable, parse
@@ -75,9 +75,16 @@ class Validator:
     def __repr__(self) -> str:
         return f"<Validator from {', '.join(map(str, self.trust.anchors))}>"
 
-    def exchange(self, name: Labels, servers: Callable[[], Sequence[Server]], rdtype: int = NAPTR) -> ValidatedExchange:
+    def exchange(
+        self,
+        name: Labels,
+        servers: Callable[[], Sequence[Server]],
+        rdtype: int = NAPTR,
+        *,
+        case_blind: CaseBlind | None = None,
+    ) -> ValidatedExchange:
         """Return a validated question; ``servers`` returns those to ask, in order, for each lookup."""
-        return ValidatedExchange(self.start(name, rdtype), servers)
+        return ValidatedExchange(self.start(name, rdtype), servers, case_blind or CaseBlind())
 
     def start(self, name: Labels, rdtype: int = NAPTR) -> AnswerValidator:
         """Return a validated question, for any other driver."""
@@ -92,16 +99,19 @@ class ValidatedExchange:
 
     answer: Answer | None = None
 
-    def __init__(self, validation: AnswerValidator, servers: Callable[[], Sequence[Server]]) -> None:
+    def __init__(
+        self, validation: AnswerValidator, servers: Callable[[], Sequence[Server]], case_blind: CaseBlind
+    ) -> None:
         self._validation = validation
         self._servers = servers
+        self._case_blind = case_blind
         self._current = self._begin()
 
     def _begin(self) -> Exchange:
         lookup = self._validation.lookup
         self._begun = time.monotonic()
         name, rdtype = lookup.name.labels[:-1], int(lookup.rdtype)
-        return Exchange(name, self._servers(), os.urandom, rdtype=rdtype, dnssec=True)
+        return Exchange(name, self._servers(), os.urandom, rdtype=rdtype, dnssec=True, case_blind=self._case_blind)
 
     def next(self) -> Attempt | None:
         """Return the query to send now; None if the question is settled."""
