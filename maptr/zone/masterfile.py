@@ -34,6 +34,8 @@ MAX_GENERATED = 1_000_000  # records from the $GENERATE lines of a file: as many
 TOO_MANY_GENERATED = f"its $GENERATE lines make more than {MAX_GENERATED} records"
 SECOND = "a second"  # begins the reason for a record of a type that a name has once
 MAX_RDATA = 0xFFFF  # bytes (RFC 1035 3.2.1)
+# Type 0, OPT, NXNAME (RFC 9824 2), and the Q and meta types (RFC 6895 3.1): no zone has records of them.
+META_TYPES = frozenset({0, 41, 128, *range(249, 256)})
 MARK_REFUSED = "begins with a byte order mark, which name servers read as part of the first name: save it without"
 
 _CLASSES = ("IN", "CH", "HS", "CS")  # RFC 1035 3.2.4
@@ -218,6 +220,20 @@ _REASONS = (
 )
 
 
+def _of_messages(rdtype: int) -> str:
+    return (
+        f"{dns.rdatatype.to_text(dns.rdatatype.RdataType.make(rdtype))} is a type of queries and messages, not of zones"
+    )
+
+
+def _type_of(text: str) -> int:
+    """Return the number of a type; -1 for text that is none."""
+    try:
+        return int(dns.rdatatype.from_text(text))
+    except (dns.exception.DNSException, ValueError):
+        return -1
+
+
 class _Tokens(dns.tokenizer.Tokenizer):
     """A tokenizer that knows the line on which a record began; dnspython's own may be on the next line.
 
@@ -259,6 +275,8 @@ class _Tokens(dns.tokenizer.Tokenizer):
         """Reword dnspython's message as the checkers of name servers do, and add the word at which it stopped."""
         word = self._words[-1] if self._words else ""
         kind = next((type_and_rdata(self._words[at:])[0] for at in (1, 0) if self._words[at:]), "")
+        if (rdtype := _type_of(kind)) in META_TYPES:
+            return _of_messages(rdtype)
         bad = {"A": "bad IPv4 address", "AAAA": "bad IPv6 address"}.get(kind, "malformed text")
         found = next((better for part, better in _REASONS if part in message), "")
         if "input is malformed" in message:
@@ -318,9 +336,11 @@ class _Reader(dns.zonefile.Reader):
     def check(self, writer: dns.transaction.Transaction, name: dns.name.Name, rdataset: dns.rdataset.Rdataset) -> None:
         """Note the place of the last record of an RRset, which is the one just read.
 
-        Raises ValueError for rdata that is too long, which dnspython accepts, and for a second SOA or CNAME, which BIND
-        and NSD refuse; dnspython would replace the first.
+        Raises ValueError for a type that no zone has and rdata that is too long, which dnspython accepts, and for a
+        second SOA or CNAME, which BIND and NSD refuse; dnspython would replace the first.
         """
+        if rdataset.rdtype in META_TYPES:
+            raise ValueError(_of_messages(rdataset.rdtype))
         if dns.rdatatype.is_singleton(rdataset.rdtype):
             earlier = writer.get(name, rdataset.rdtype, rdataset.covers)
             if earlier is not None and earlier != rdataset:

@@ -148,6 +148,8 @@ def _read_blocks(data: bytes, origin: Labels) -> ZoneFile:
     packed = {name: _pack_name(records) for name, records in lines.records.items()}
     if not {SOA, NS} <= set(types_of(packed.get(apex, b""))):
         raise LineError("no SOA or no NS at the origin")
+    if any(SOA in types_of(value) for name, value in packed.items() if name != apex):
+        raise LineError("a SOA below the origin")
     doubtful = frozenset(from_wire(name) for name, value in packed.items() if NAPTR in types_of(value))
     add_empty_names(packed, apex)
     special = special_names(packed)

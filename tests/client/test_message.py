@@ -51,7 +51,7 @@ RRSETS = st.lists(
 )
 
 
-def query(**options: bool) -> SentQuery:
+def query(**options: Any) -> SentQuery:
     return wire.make_query(NAME, random.Random(1).randbytes, **options)
 
 

@@ -55,8 +55,11 @@ def each(*kinds: type[secondaries.Secondary]) -> pytest.MarkDecorator:
 def test_a_secondary_follows_by_axfr_then_ixfr(primary: secondaries.Primary) -> None:
     """Records added, changed, removed, a TTL changed, the case of a name, an RRset emptied, each after a NOTIFY.
 
-    Then it is asleep while maptr makes three changes and is killed: the journal survives that.
+    PowerDNS takes whole zones, because by IXFR it loses records (pdns#12756). Then it is asleep while maptr makes three
+    changes and is killed: the journal survives that.
     """
+    (secondary,) = primary.secondaries
+    takes_changes = secondary.name != "powerdns"
     changes = [
         "new TXT hello\nother A 192.0.2.7\n",
         "new TXT hello\nnew TXT again\nother A 192.0.2.8\n",
@@ -68,11 +71,12 @@ def test_a_secondary_follows_by_axfr_then_ixfr(primary: secondaries.Primary) -> 
         primary.publish(zone_text(serial, extra))
         primary.wait_for(serial)
         primary.check()
-        assert f"from serial {serial - 1} to {serial}" in primary.log()
+        how = f"from serial {serial - 1} to {serial}" if takes_changes else f"key xfr.: serial {serial}"
+        assert how in primary.log()
         assert f"NOTIFY of zone ark.arpa. serial {serial} to" in primary.log()
     assert f"AXFR of zone ark.arpa. to {HOST} key xfr.: serial 1" in primary.log()
-    assert primary.log().count("AXFR of zone ark.arpa.") == 1, "all changes went by IXFR, and were taken"
-    (secondary,) = primary.secondaries
+    whole = 1 if takes_changes else 1 + len(changes)
+    assert primary.log().count("AXFR of zone ark.arpa.") == whole, "all changes went as they should, and were taken"
     os.killpg(secondary.process.pid, signal.SIGSTOP)
     try:
         for serial in (7, 8, 9):
@@ -83,8 +87,8 @@ def test_a_secondary_follows_by_axfr_then_ixfr(primary: secondaries.Primary) -> 
         os.killpg(secondary.process.pid, signal.SIGCONT)
     primary.wait_for(9)
     primary.check()
-    assert "AXFR of" not in primary.log()
-    assert "to 9" in primary.log()
+    assert ("AXFR of" in primary.log()) is not takes_changes
+    assert ("to 9" if takes_changes else "serial 9") in primary.log()
 
 
 @each(secondaries.KnotCatalogSecondary, secondaries.BindCatalogSecondary)
@@ -196,7 +200,7 @@ def test_all_four_follow_a_signed_zone_and_status_shows_their_serials(zone_file:
 
 
 def test_all_four_follow_the_updates_of_the_real_registry(real_data: Path, tmp_path: Path) -> None:
-    """BIND, Knot and NSD take each step by itself; PowerDNS, which looks once a second, several in one IXFR."""
+    """BIND, Knot and NSD take each step by itself; PowerDNS, which looks once a second, whole zones."""
     documents = [document for _, document in states(real_data)]
     assert len(documents) == UPDATES + 1
     naans = ever_touched(documents)
@@ -220,4 +224,5 @@ def test_all_four_follow_the_updates_of_the_real_registry(real_data: Path, tmp_p
         for serial in range(SERIAL, SERIAL + STEPS):
             assert log.count(f"from serial {serial} to {serial + 1}") >= len(kinds), serial
         axfrs = log.count("AXFR of zone ark.arpa.")
-        assert axfrs == len(secondaries.SECONDARIES) + 1, "the first ones, and that of dig"
+        most = len(secondaries.SECONDARIES) + 1 + STEPS
+        assert len(secondaries.SECONDARIES) + 1 <= axfrs <= most, "the first ones, that of dig, and those of PowerDNS"

@@ -145,13 +145,29 @@ class Primary:
                 wait_for_serial(secondary, serial, self.log)
 
     def check(self, path: Path | None = None) -> None:
-        """All secondaries have the zone of the file, record for record, and the digest in it is correct."""
+        """All secondaries have the zone of the file, record for record, and the digest in it is correct.
+
+        They also answer queries for every name: PowerDNS may transfer records that it does not answer.
+        """
         expected = dns.zone.from_file(str(path or self.path), ORIGIN, relativize=False)
         for secondary in self.secondaries:
             zone = contents(secondary)
             assert zone == expected, secondary.name
             if path is not None:
                 zone.verify_digest()
+            check_answers(secondary, expected)
+
+
+def check_answers(secondary: Peer, expected: dns.zone.Zone) -> None:
+    """The secondary answers every RRset of the zone that is not at or below a delegation, and not of DNSSEC."""
+    cuts = [name for name in expected if name != expected.origin and expected.get_rdataset(name, "NS")]
+    for name, rdataset in expected.iterate_rdatasets():
+        if any(name.is_subdomain(cut) for cut in cuts) or rdataset.rdtype in (dns.rdatatype.RRSIG, dns.rdatatype.NSEC):
+            continue
+        query = dns.message.make_query(name, rdataset.rdtype, flags=0)
+        reply, _ = dns.query.udp_with_fallback(query, secondary.host, port=secondary.port, timeout=5)
+        found = [set(rrset) for rrset in reply.answer if rrset.rdtype == rdataset.rdtype]
+        assert found == [set(rdataset)], f"{secondary.name}: {name} {dns.rdatatype.to_text(rdataset.rdtype)}"
 
 
 @contextmanager
