@@ -7,6 +7,7 @@ import random
 import struct
 import time
 from itertools import pairwise
+from typing import Any
 
 import dns.edns
 import dns.exception
