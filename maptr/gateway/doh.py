@@ -14,7 +14,7 @@ from maptr.answer.context import Transport
 from maptr.answer.message import Message
 from maptr.gateway.message import Request, Response, problem
 from maptr.gateway.site import Site
-from maptr.protocol.numbers import MAX_MESSAGE, NOERROR, NXDOMAIN, OPT, SOA
+from maptr.protocol.numbers import MAX_MESSAGE, MAX_TTL, NOERROR, NXDOMAIN, OPT, SOA
 
 PATH = "/dns-query"
 DNS_MESSAGE = "application/dns-message"
@@ -69,4 +69,4 @@ def freshness(response: bytes) -> int | None:
     ttls = [record.ttl for record in (*message.rr, *message.auth, *message.ar) if record.rtype != OPT]
     if not message.rr:
         ttls += [int.from_bytes(record.rdata.data[-4:], "big") for record in message.auth if record.rtype == SOA]
-    return min(ttls, default=None)
+    return min((ttl if ttl <= MAX_TTL else 0 for ttl in ttls), default=None)  # RFC 2181 8

@@ -22,7 +22,7 @@ from maptr.naptr.automaton import Budget, BudgetSpent
 from maptr.naptr.record import SERVICE, Kind, Naptr, quote, read
 from maptr.naptr.regexp import RegexpError, Substitution
 from maptr.protocol.names import ARK_ARPA, Labels, fold, from_wire, is_below, parse, to_text, to_wire, wire_length
-from maptr.protocol.numbers import AAAA, CNAME, DNAME, HEADER_SIZE, NAPTR, NS, UDP_PAYLOAD, A
+from maptr.protocol.numbers import AAAA, CNAME, DNAME, HEADER_SIZE, MAX_TTL, NAPTR, NS, UDP_PAYLOAD, A
 from maptr.zone import masterfile
 from maptr.zone.finding import NOT_LOADED, Finding, Severity, error, warning
 from maptr.zone.reader import read_plain
@@ -120,6 +120,8 @@ class _Text:
                 inner = masterfile.absolute(tokens[2], base) if len(tokens) > 2 else base
                 if (found := next(self._included, None)) is not None:
                     yield from self._file(found[1].decode("utf-8", "replace"), str(found[0]), inner, owner)
+            elif directive == "$TTL":
+                yield from self._ttl("the zone", tokens[1:], line, file)
             elif not directive.startswith("$"):
                 if not leading:
                     owner = masterfile.absolute(tokens[0], base)
@@ -129,6 +131,7 @@ class _Text:
 
     def _record(self, owner: str, tokens: list[str], base: str, line: int, file: str) -> Iterator[Finding]:
         kind, fields = masterfile.type_and_rdata(tokens)
+        yield from self._ttl(owner, tokens[: len(tokens) - len(fields) - 1], line, file)
         if kind != "NAPTR":
             return
         if len(fields) != 6:
@@ -136,6 +139,12 @@ class _Text:
             yield error("naptr-fields", owner, reason, line=line, file=file)
         elif "ark" in fields[3].lower():
             yield from self._replacement(owner, fields[2].lower(), fields[5], base, line, file)
+
+    @staticmethod
+    def _ttl(owner: str, tokens: list[str], line: int, file: str) -> Iterator[Finding]:
+        for text in tokens:
+            if text.isdigit() and MAX_TTL < int(text) <= 0xFFFFFFFF:
+                yield warning("ttl-too-large", owner, f"is 0, because it is above {MAX_TTL}", text, line, file)
 
     @staticmethod
     def _replacement(owner: str, flags: str, replacement: str, base: str, line: int, file: str) -> Iterator[Finding]:

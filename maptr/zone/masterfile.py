@@ -24,6 +24,7 @@ from maptr.errors import ZoneError
 from maptr.files import MAX_WHOLE, read_whole
 from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA, Labels, to_text
+from maptr.protocol.numbers import MAX_TTL
 from maptr.registry.table import shown
 from maptr.zone.finding import NOT_LOADED
 from maptr.zone.snapshot import ZoneView, view_zone
@@ -341,6 +342,8 @@ class _Reader(dns.zonefile.Reader):
         """
         if rdataset.rdtype in META_TYPES:
             raise ValueError(_of_messages(rdataset.rdtype))
+        if rdataset.ttl > MAX_TTL:
+            rdataset.ttl = 0  # RFC 2181 8; ``check.py`` warns of it
         if dns.rdatatype.is_singleton(rdataset.rdtype):
             earlier = writer.get(name, rdataset.rdtype, rdataset.covers)
             if earlier is not None and earlier != rdataset:

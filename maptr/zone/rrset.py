@@ -16,12 +16,8 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-import dns.rdata
-import dns.rdataclass
-import dns.rdatatype
-
 from maptr.protocol.names import Labels, fold, from_wire, read_wire
-from maptr.protocol.numbers import IN, MX, NS, RRSIG, SRV
+from maptr.protocol.numbers import IN, MX, NAPTR, NS, RRSIG, SRV
 
 RRSET = struct.Struct("!HHI")  # type, records, bytes
 RECORD = struct.Struct("!2sHHIH")  # pointer to the question, type, class, TTL, length of the rdata
@@ -34,9 +30,11 @@ _HOST_OFFSET = {NS: 0, MX: 2, SRV: 6}
 RDATA_NAMES = {2: (0, 1), 3: (0, 1), 4: (0, 1), 5: (0, 1), 6: (0, 2), 7: (0, 1), 8: (0, 1), 9: (0, 1)}
 RDATA_NAMES |= {12: (0, 1), 14: (0, 2), 15: (2, 1)}
 
-# Types with names that are in lower case in canonical form, except RRSIG (RFC 4034 6.2 without NSEC, RFC 6840 5.1):
-# also RP, AFSDB, RT, SIG, PX, SRV, NAPTR, KX and DNAME.
-_LOWERED = frozenset({*RDATA_NAMES, 17, 18, 21, 24, 26, 33, 35, 36, 39})
+# The same for all types whose names are in lower case in canonical form (RFC 4034 6.2, as RFC 6840 5.1 corrects it):
+# also RP, AFSDB, RT, SIG, PX, NXT, SRV, KX, DNAME and RRSIG. The names of NAPTR and A6 have no fixed place.
+_LOWERED = RDATA_NAMES | {17: (0, 2), 18: (2, 1), 21: (2, 1), 24: (18, 1), 26: (2, 2), 30: (0, 1), 33: (6, 1)}
+_LOWERED |= {36: (2, 1), 39: (0, 1), RRSIG: (18, 1)}
+_A6 = 38
 
 # Type covered, algorithm, labels, TTL, expiration, inception, key tag (RFC 4034 3.1); signer and signature follow.
 RRSIG_HEAD = struct.Struct("!HBBIIIH")
@@ -72,13 +70,19 @@ def rdata_name(rrset: RRset) -> Labels:
 
 def canonical_rdata(rdtype: int, wire: bytes) -> bytes:
     """Return rdata in canonical form, with names in lower case (RFC 4034 6.2)."""
-    if rdtype == RRSIG:
-        start, end = RRSIG_HEAD.size, read_wire(wire, RRSIG_HEAD.size)[1]
-        return wire[:start] + wire[start:end].lower() + wire[end:]
-    if rdtype not in _LOWERED or wire == wire.lower():
+    if wire == wire.lower():
         return wire
-    rdata = dns.rdata.from_wire(dns.rdataclass.IN, dns.rdatatype.RdataType.make(rdtype), wire, 0, len(wire))
-    return rdata.to_digestable()
+    start, count = _LOWERED.get(rdtype, (0, 0))
+    if rdtype == NAPTR:
+        start, count = 4, 1
+        for _ in range(3):  # flags, service and regexp
+            start += 1 + wire[start]
+    elif rdtype == _A6 and wire[0]:  # RFC 2874 3.1: the length of the prefix, the rest of the address, a name
+        start, count = 1 + (128 - wire[0] + 7) // 8, 1
+    end = start
+    for _ in range(count):
+        end = read_wire(wire, end)[1]
+    return wire[:start] + wire[start:end].lower() + wire[end:]
 
 
 def bitmap(types: Iterable[int]) -> bytes:

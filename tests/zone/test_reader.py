@@ -270,3 +270,11 @@ def test_threads_may_read_a_block_at_once() -> None:
     finally:
         sys.setswitchinterval(interval)
     assert not texts(nodes)
+
+
+@pytest.mark.parametrize("ttl", [2147483648, 4294967295])
+def test_rfc2181_8_a_ttl_with_the_highest_bit_is_zero(ttl: int) -> None:
+    head = b"@ 60 IN SOA ns host 1 2 3 4 5\n@ 60 IN NS ns\n"
+    for text in (b"x %d IN TXT t\n" % ttl, b"$TTL %d\nx IN TXT t\n" % ttl):
+        view = read_zone_file(head + text, (b"example",), Path("zone")).view
+        assert view.nodes[b"x", b"example"][16].ttl == 0
