@@ -234,7 +234,7 @@ class Candidate(NamedTuple):
         Inflection and query string are kept. Raises DiscoveryError if the rule does not match the ARK, or makes a URL
         at another host or port: that would be another candidate, which needs a walk of its own.
         """
-        if not self.target:
+        if self.substitution is None and not self.made_for:
             path = ark.in_url if ark.name else str(ark)  # a bare NAAN without a slash (draft table 1)
             return f"{url.at(self.host, self.port, self.scheme or scheme)}/{path}{ark.tail}"
         if ark.in_url == self.made_for:

@@ -88,7 +88,16 @@ class Gateway(Peer):
 
     def command(self) -> list[str]:
         options = (f"--listen={HOST}:{self.port}", f"--table={self.table}", "--policy=natab-only")
-        return ["env", f"XDG_CACHE_HOME={self.directory}", sys.executable, "-m", "maptr", "gateway", *options]
+        return [
+            "env",
+            f"XDG_CACHE_HOME={self.directory}",
+            "MAPTR_GATEWAY_RATE=0",
+            sys.executable,
+            "-m",
+            "maptr",
+            "gateway",
+            *options,
+        ]
 
 
 class FastApi(Gateway):
