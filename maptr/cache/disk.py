@@ -1,7 +1,8 @@
 """The SQLite file of a cache, shared by the processes of a machine: kept answers, drift verdicts and probes.
 
-No fault of the file costs an answer. A file that is full, busy or gone gives nothing, and the log says so. A corrupt
-file is renamed, reported and built anew, but only if it is a cache (it has our tables) or its path is maptr's default.
+No fault of the file costs an answer. A file that is full, busy, read-only or gone gives nothing, and the log says so. A
+corrupt file is renamed, reported and built anew, but only if it is a cache (``_is_ours``) or its path is maptr's
+default.
 
 Before a fork every file of the process is locked and closed; parent and child open it again when they need it. SQLite
 requires that (https://sqlite.org/howtocorrupt.html 2.6): a child inherits SQLite's mutexes as they are, and takes the
@@ -43,6 +44,7 @@ OPENING_STEP = 0.02  # seconds between tries, at most
 PAUSE = 30.0  # seconds until a file that was busy for all of that time is opened again
 REPORT_EVERY = 60.0  # seconds in which the same trouble is logged once
 
+APPLICATION_ID = 0x6D617074  # "mapt": what file(1) and ``_is_ours`` read in the header of the file
 NOT_OURS = "holds something other than a maptr cache: left alone"
 
 _CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_FORMAT}
@@ -64,8 +66,18 @@ CREATE TABLE verdict (
 );
 CREATE INDEX verdict_record ON verdict (view, record);
 """
+_STATEMENTS = [statement.strip() for statement in _SCHEMA.split(";") if statement.strip()]
+
+# The header of a database (https://sqlite.org/fileformat2.html 1.3). The schema follows in the same page, as text.
+_MAGIC = b"SQLite format 3\0"
+_HEADER_BYTES = 100
+_NOT_TEXT = frozenset({*range(9), 0xFF})  # bytes that no text has
 
 T = TypeVar("T")
+
+
+class _ForeignError(sqlite3.DatabaseError):
+    """A database whose tables are not those of a cache."""
 
 
 class _ForkGuard:
@@ -110,9 +122,10 @@ _forks = _ForkGuard()
 class Disk:
     """The cache file at ``path``. Safe for threads, and across a fork.
 
-    ``own``: the path is maptr's default, so a damaged file there is replaced. Otherwise a path that cannot be used or a
-    file that is not a maptr cache raises ConfigError. A directory raises ConfigError in any case. The methods do not
-    raise. ``wall`` is the wall clock, which dates the entries; ``clock`` is monotonic.
+    ``own``: the path is maptr's default, so any damaged file there is replaced. Otherwise a path that the user may not
+    use or a file that is certainly not a maptr cache raises ConfigError; a damaged cache is replaced, and read-only
+    media or a file of which nothing can be said only warn. A directory raises ConfigError in any case. The methods do
+    not raise. ``wall`` is the wall clock, which dates the entries; ``clock`` is monotonic.
     """
 
     def __init__(
@@ -153,7 +166,7 @@ class Disk:
             for attempt in (1, 2):
                 try:
                     return operation(self._open())
-                except sqlite3.Error as error:
+                except (sqlite3.Error, UnicodeDecodeError) as error:
                     if not self._recover(error, attempt):
                         return None
                 except OSError as error:
@@ -229,13 +242,14 @@ class Disk:
     def clear(self, view: str) -> None:
         self.run(lambda connection: connection.execute("DELETE FROM answer WHERE view = ?", (view,)))
 
-    def _recover(self, error: sqlite3.Error, attempt: int) -> bool:
+    def _recover(self, error: sqlite3.Error | UnicodeDecodeError, attempt: int) -> bool:
         """Handle an error. True if the operation is worth another try."""
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if attempt == 1 and code in _CORRUPT:
-            if self._own or (self._known is not None and self._known == _identify(self.path)):
+        code = _code(error)
+        if attempt == 1 and (code in _CORRUPT or isinstance(error, _ForeignError)):
+            known = self._own or (self._known is not None and self._known == _identify(self.path))
+            if (known and code in _CORRUPT) or _is_ours(self.path):
                 return self._set_aside(str(error))
-            error = sqlite3.DatabaseError(NOT_OURS)
+            error = _ForeignError(NOT_OURS)
         if attempt == 1 and code == sqlite3.SQLITE_FULL and self._make_room():
             return True
         if code not in _BUSY:
@@ -255,28 +269,28 @@ class Disk:
             status = self.path.stat()
             if not stat.S_ISREG(status.st_mode):
                 reason = "is not a regular file"
-            elif not os.access(self.path, os.R_OK | os.W_OK):
+            elif not (os.access(self.path, os.R_OK) and _may_write(self.path, os.W_OK)):
                 reason = os.strerror(errno.EACCES)
-            elif status.st_size == 1:  # SQLite takes it for an empty file
+            elif (ours := _is_ours(self.path)) is False or (not ours and self._is_foreign()):
                 reason = NOT_OURS
-            else:
-                with self._lock:
-                    self._open()
         except FileNotFoundError:
             if not folder.is_dir():
                 reason = f"there is no folder {folder}"
-            elif not os.access(folder, os.W_OK | os.X_OK):
+            elif not _may_write(folder, os.W_OK | os.X_OK):
                 reason = f"no file can be made in {folder}"
-        except sqlite3.NotSupportedError:
-            pass  # the file of another release; each use of it says so
-        except sqlite3.OperationalError as error:
-            reason = "" if error.sqlite_errorcode & 0xFF in _BUSY else str(error)
-        except sqlite3.Error as error:
-            reason = NOT_OURS if str(error) == NOT_OURS else f"{NOT_OURS} ({error})"
         except OSError as error:
             reason = error.strerror or str(error)
         if reason:
             raise ConfigError(reason, filename=str(self.path))
+
+    def _is_foreign(self) -> bool:
+        """Return whether the file is a database that can be read and is not a cache."""
+        with self._lock:
+            try:
+                self._open()
+            except (sqlite3.Error, UnicodeDecodeError) as error:
+                return isinstance(error, _ForeignError)
+        return False
 
     def _make_room(self) -> bool:
         """Delete the quarter of the answers that expires first. False if the disk is full, not the file."""
@@ -298,6 +312,7 @@ class Disk:
             if self._identity == _identify(self.path):
                 return self._connection
             self._close()
+        self._identity = _identify(self.path)
         give_up = time.monotonic() + OPENING  # SQLite's own waiting uses the real clock too
         while True:
             try:
@@ -305,7 +320,7 @@ class Disk:
                 break
             except sqlite3.OperationalError as error:
                 # SQLite does not wait for the lock that turns WAL on, because two processes would wait for each other.
-                if error.sqlite_errorcode & 0xFF not in _BUSY or time.monotonic() >= give_up:
+                if _code(error) not in _BUSY or time.monotonic() >= give_up:
                     raise
             time.sleep(OPENING_STEP * random.random())
         self._connection = connection
@@ -318,14 +333,16 @@ class Disk:
             version = _version(connection)
             if version not in (0, VERSION):
                 raise sqlite3.NotSupportedError(f"schema version {version}, this release has {VERSION}: left alone")
-            connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
+            if version == 0:  # before WAL, so that the file itself has it from the start
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA max_page_count = {self._max_pages}")
             if version == 0:
                 connection.execute("BEGIN IMMEDIATE")
                 # Another process may have made the tables since ``_version`` looked.
                 if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
-                    for statement in filter(str.strip, _SCHEMA.split(";")):
+                    for statement in _STATEMENTS:
                         connection.execute(statement)
                     connection.execute(f"PRAGMA user_version = {VERSION}")
                 connection.execute("COMMIT")
@@ -369,7 +386,7 @@ class Disk:
 
 
 def _version(connection: sqlite3.Connection) -> int:
-    """Return the version of the schema, 0 for a database without tables. Raises DatabaseError if it is not a cache."""
+    """Return the version of the schema, 0 for a database without tables. Raises _ForeignError if it is not a cache."""
     tables: dict[str, set[str]] = {}
     connection.execute("BEGIN")  # another process may be making the tables
     try:
@@ -380,8 +397,44 @@ def _version(connection: sqlite3.Connection) -> int:
         connection.execute("ROLLBACK")
     ours = any(_OURS[name] <= columns for name, columns in tables.items() if name in _OURS)
     if ours is not bool(version) or bool(tables) is not bool(version):
-        raise sqlite3.DatabaseError(NOT_OURS)
+        raise _ForeignError(NOT_OURS)
     return version
+
+
+def _code(error: sqlite3.Error | UnicodeDecodeError) -> int:
+    """Return the primary result code of SQLite; 0 for an error that is not SQLite's.
+
+    Text that is not UTF-8, in a row or in a damaged schema that SQLite's message quotes, is Python's error.
+    """
+    damaged = isinstance(error, UnicodeDecodeError | sqlite3.OperationalError)
+    code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT if damaged else 0)
+    return code & 0xFF
+
+
+def _is_ours(path: Path) -> bool | None:
+    """Return whether the file is a cache, whole or damaged; None if its content does not tell, False if it is text.
+
+    A file of zeros or a part of a database's header holds nothing of any program, and counts as ours.
+    """
+    try:
+        with path.open("rb") as file:
+            start = file.read(PAGE)
+            if not start.strip(b"\0"):
+                rest = iter(lambda: file.read(1 << 20), b"")
+                return None if any(block.strip(b"\0") for block in rest) else True
+    except OSError:
+        return None
+    is_database = start.startswith(_MAGIC[: len(start)])
+    if is_database and (len(start) < _HEADER_BYTES or start[68:72] == APPLICATION_ID.to_bytes(4, "big")):
+        return True
+    if not set(start) & _NOT_TEXT:
+        return False
+    return True if any(statement.encode() in start for statement in _STATEMENTS) else None
+
+
+def _may_write(path: Path, mode: int) -> bool:
+    """Return whether the user's permissions allow to write; read-only media do not count against it."""
+    return os.access(path, mode) or bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 
 def _identify(path: Path) -> tuple[int, int] | None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from maptr.cache.cache import Cache
-from maptr.cache.disk import PAGE, PAUSE, REPORT_EVERY, Disk
+from maptr.cache.disk import _STATEMENTS, PAGE, PAUSE, REPORT_EVERY, Disk
 from maptr.errors import ConfigError
 from maptr.protocol.names import parse
 from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, dns_answer, host, run_program
@@ -95,6 +95,106 @@ def test_a_corrupt_file_is_renamed_reported_and_built_anew(
         last = Rig(ONE_HOST, path=path)
         last.wall.now = rig.wall.now
         assert ask(last) == "disk"
+
+
+def a_file_of_many_pages(path: Path) -> bytes:
+    """A closed cache file with an answer for HOME and 100 others, and its content."""
+    answers = ONE_HOST | {f"{naan}.ark.arpa.": dns_answer(host("h.example.")) for naan in range(20000, 20100)}
+    rig = Rig(answers, path=path)
+    for name in answers:
+        rig.cache.discover(f"ark:{name.partition('.')[0]}/x")
+    rig.cache.close()
+    return path.read_bytes()
+
+
+def is_mended(path: Path) -> bool:
+    """Whether a look-up with the file at a path that the caller gave succeeds, and the next one finds it kept."""
+    rig = Rig(ONE_HOST, path=path)
+    assert rig.cache.discover(ARK)[0].host == "h.example"
+    rig.cache.close()
+    last = Rig(ONE_HOST, path=path)
+    kept = ask(last) == "disk"
+    last.cache.close()
+    return kept
+
+
+def test_a_truncated_file_is_mended_at_any_path(tmp_path: Path) -> None:
+    whole = a_file_of_many_pages(tmp_path / "whole")
+    assert len(whole) > 4 * PAGE
+    edges = {edge + near for edge in range(0, len(whole), PAGE) for near in (-1, 0, 1) if edge + near >= 0}
+    for length in sorted({*range(110), *range(0, len(whole), 397), *edges}):
+        path = tmp_path / f"c{length}"
+        path.write_bytes(whole[:length])
+        assert is_mended(path), length
+        aside = Path(f"{path}.corrupt")
+        assert not aside.exists() or aside.read_bytes() == whole[:length], length
+
+
+@pytest.mark.parametrize("damage", [b"\0", b"\xff", b"w"])
+@pytest.mark.parametrize("page", range(5))
+def test_an_overwritten_page_costs_no_answer_at_any_path(damage: bytes, page: int, tmp_path: Path) -> None:
+    whole = bytearray(a_file_of_many_pages(tmp_path / "whole"))
+    for start, end in ((0, 16), (0, 100), (16, 100), (100, PAGE), (0, PAGE)):
+        if (page, start, end) == (0, 0, PAGE) and damage == b"w":
+            continue  # without its first page it is a text
+        at = page * PAGE
+        path = tmp_path / f"c{start}-{end}"
+        path.write_bytes(whole[: at + start] + damage * (end - start) + whole[at + end :])
+        for _ in range(2):
+            rig = Rig(ONE_HOST, path=path)
+            assert rig.cache.discover(ARK)[0].host == "h.example", (start, end)
+            rig.cache.close()
+
+
+def test_a_damaged_schema_that_sqlite_quotes_is_set_aside(tmp_path: Path) -> None:
+    whole = bytearray(a_file_of_many_pages(tmp_path / "whole"))
+    at = whole.index(b"answer_expires")
+    (tmp_path / "c").write_bytes(whole[: at + 6] + b"\xff\xfe" + whole[at + 8 :])
+    assert is_mended(tmp_path / "c")
+
+
+def test_zeros_are_a_damaged_cache(tmp_path: Path) -> None:
+    """A file system that loses power may leave zeros in place of what was written."""
+    (tmp_path / "c").write_bytes(bytes(5 * PAGE))
+    assert is_mended(tmp_path / "c")
+
+
+def test_a_file_cut_while_a_process_uses_it_is_mended(tmp_path: Path) -> None:
+    """Its write-ahead log is still there, as after ``kill -9``."""
+    rig = Rig(ONE_HOST, path=tmp_path / "used")
+    ask(rig)
+    log = (tmp_path / "used-wal").read_bytes()
+    start = (tmp_path / "used").read_bytes()
+    for length in (1, 15, 16, 50, 99, 100, 512, len(start)):
+        path = tmp_path / f"c{length}"
+        path.write_bytes(start[:length])
+        Path(f"{path}-wal").write_bytes(log)
+        assert is_mended(path), length
+
+
+def test_read_only_media_only_warn(tmp_path: Path) -> None:
+    program = """
+import sys
+from tests.support.caching import *
+for name in ("c", "new"):
+    rig = Rig(ONE_HOST, path=f"{sys.argv[1]}/{name}")
+    assert rig.cache.discover(ARK).source == "dns"
+    assert rig.cache.discover(ARK).source == "memory"
+"""
+    ask(Rig(ONE_HOST, path=tmp_path / "c"))
+    mount = f"mount --bind {tmp_path} {tmp_path} && mount -o remount,bind,ro {tmp_path}"
+    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", f'{mount} || exit 77; exec "$@"', "sh"]
+    done = subprocess.run(
+        [*command, sys.executable, "-c", program, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if done.returncode in (1, 77) and "mitted" in done.stderr:
+        pytest.skip("no mounts here")
+    assert done.returncode == 0, done.stderr
+    assert "going on without the disk cache" in done.stderr
 
 
 @pytest.mark.parametrize("column", ["outcome", "records", "note", "server", "security", "fetched", "expires"])
@@ -311,14 +411,24 @@ def test_the_database_of_another_program_is_left_alone(
 TEXT = b"words, " * 1000
 
 
-@pytest.mark.parametrize(
-    "content", [TEXT, b"w", b"SQLite format 3\0" + b"\xff" * 5000], ids=["text", "one letter", "damaged database"]
-)
-def test_a_file_that_is_not_a_database_is_left_alone(content: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [TEXT, b"w", str(_STATEMENTS).encode()], ids=["text", "one letter", "our schema"])
+def test_a_text_file_is_left_alone(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "thesis"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=f"{path}: holds something other than a maptr cache"):
         Cache(path=path)
+    assert path.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("content", [b"SQLite format 3\0" + b"\xff" * 5000, b"\x89PNG\r\n\x1a\n\0\0" * 2000])
+def test_a_file_that_could_be_a_damaged_cache_only_warns(
+    content: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "c"
+    path.write_bytes(content)
+    assert ask(Rig(ONE_HOST, path=path)) == "dns"
+    assert "something other than a maptr cache: left alone; going on without" in caplog.text
     assert path.read_bytes() == content
     assert list(tmp_path.iterdir()) == [path]
 
