@@ -24,6 +24,8 @@ from maptr.gateway.site import Redirect
 log = logging.getLogger("maptr.gateway")
 
 MAX_REDIRECTS = 1_000_000  # some 500 bytes each
+MAX_COLUMNS = 100
+MAX_LINE = 65_536  # characters of a line of CSV, bytes of a value of SQLite
 STATUSES = ("302", "303")
 LOOK_EVERY = 1.0  # seconds between checks of the file's status
 READ_AGAIN = 60.0  # seconds until a file that could not be read is read again, even if its status has not changed
@@ -108,21 +110,50 @@ def _is_sqlite(path: Path) -> bool:
 
 def _csv(path: Path) -> Iterator[tuple[int, Row]]:
     """Yield the rows of a CSV, each with the number of its last line."""
-    reader = csv.DictReader(io.StringIO(read_whole(path).decode("utf-8-sig"), newline=""), strict=True)
+    reader = csv.reader(_lines(path), strict=True)
     try:
-        if missing := {"ark", "url"} - set(reader.fieldnames or ()):
+        header = next(reader, [])
+        _check_columns(len(header), path, 1)
+        if missing := {"ark", "url"} - set(header):
             raise ConfigError(f"the first line has no column {min(missing)}", filename=str(path), line=1)
-        for row in reader:
-            yield reader.line_num, (row["ark"] or "", row["url"] or "", row.get("status") or STATUSES[0])
+        for cells in reader:
+            _check_columns(len(cells), path, reader.line_num)
+            row = dict(zip(header, cells, strict=False))
+            if row:
+                yield reader.line_num, (row.get("ark", ""), row.get("url", ""), row.get("status") or STATUSES[0])
     except csv.Error as error:
-        raise ConfigError(str(error), filename=str(path), line=reader.line_num + 1) from None
+        raise ConfigError(str(error), filename=str(path), line=reader.line_num) from None
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a CSV. Raises ConfigError for one that is too long."""
+    for number, line in enumerate(io.StringIO(read_whole(path).decode("utf-8-sig"), newline=""), 1):
+        if len(line) > MAX_LINE:
+            raise ConfigError(f"a line of more than {MAX_LINE} characters", filename=str(path), line=number)
+        yield line
+
+
+def _check_columns(count: int, path: Path, line: int) -> None:
+    if count > MAX_COLUMNS:
+        raise ConfigError(f"{count} columns, {MAX_COLUMNS} at most", filename=str(path), line=line)
 
 
 def _sqlite(path: Path) -> Iterator[tuple[int, Row]]:
-    """Yield the rows of the table, each with its number."""
+    """Yield the rows of the table, each with its number. The schema of the file is not trusted to run functions."""
     with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_LINE)
+        connection.execute("PRAGMA trusted_schema = OFF")
+        kinds = connection.execute("SELECT type, sql FROM sqlite_master WHERE name = 'redirects' COLLATE NOCASE")
+        for kind, made in kinds:
+            if kind != "table" or str(made).upper().startswith("CREATE VIRTUAL"):
+                raise ConfigError("redirects is not a table", filename=str(path))
         columns = {name for (name,) in connection.execute("SELECT name FROM pragma_table_info('redirects')")}
+        _check_columns(len(columns), path, 0)
         status = "status" if "status" in columns else "NULL"
         rows = connection.execute(f"SELECT ark, url, {status} FROM redirects")  # noqa: S608 - constants
-        for number, (ark, target, code) in enumerate(rows, 1):
-            yield number, (str(ark), str(target), str(code or STATUSES[0]))
+        number = 1
+        try:
+            for number, (ark, target, code) in enumerate(rows, 1):
+                yield number, (str(ark), str(target), str(code or STATUSES[0]))
+        except sqlite3.DataError as error:  # a value that is too long
+            raise ConfigError(str(error), filename=str(path), line=number + 1) from None

@@ -78,6 +78,36 @@ def test_an_error_names_file_and_line(text: str, error: str, tmp_path: Path) -> 
         read(csv_file(tmp_path / "redirects", text))
 
 
+def test_the_size_of_lines_and_columns_is_limited(tmp_path: Path) -> None:
+    many = ",".join(f"c{number}" for number in range(100))
+    path = csv_file(tmp_path / "redirects", f"ark,url,{many}\n")
+    with pytest.raises(ConfigError, match=r"redirects:1: 102 columns, 100 at most"):
+        read(path)
+    with pytest.raises(ConfigError, match=r"redirects:2: 101 columns"):
+        read(csv_file(path, f"ark,url\nark:12345/x,https://h.example/{',' * 99}\n"))
+    with pytest.raises(ConfigError, match=r"redirects:3: a line of more than 65536"):
+        read(csv_file(path, f"ark,url\nark:12345/x,https://h.example/\n{'x' * 70_000}"))
+    with pytest.raises(ConfigError, match=r"redirects:2: string or blob too big"):
+        read(database(path, ("ark:12345/x5", "https://h.example/5", None), ("ark:12345/x6", "h" * 70_000, None)))
+    with pytest.raises(ConfigError, match=r"redirects: 102 columns"):
+        read(database(path, columns=f"ark, url, {many}"))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "CREATE VIEW redirects AS SELECT 'ark:12345/x' AS ark, 'https://h.example/' AS url",
+        "CREATE VIRTUAL TABLE redirects USING fts5(ark, url)",
+    ],
+)
+def test_only_a_table_of_sqlite_is_read(made: str, tmp_path: Path) -> None:
+    path = tmp_path / "redirects"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(made)
+    with pytest.raises(ConfigError, match="redirects: redirects is not a table"):
+        read(path)
+
+
 def test_errors_of_sqlite(tmp_path: Path) -> None:
     path = tmp_path / "redirects"
     with pytest.raises(ConfigError, match=r"redirects:2: no ark: label"):
