@@ -258,8 +258,6 @@ class Walk:
     def _read_record(self, here: Question, naptr: Naptr, onward: dict[Labels, Question]) -> Reading:
         rule: Rule | None = None
         try:
-            if self._budget.steps < 0 and naptr.regexp and naptr.flags.lower() != b"h":
-                raise BudgetSpent
             rule = self._read(naptr, undotted=self._undotted, budget=self._budget)
             kind = rule.kind
             if kind is Kind.OTHER:

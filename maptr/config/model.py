@@ -227,6 +227,8 @@ def _own_url(text: str) -> str:
     return base
 
 
+X_FORWARDED_FOR, FORWARDED = "X-Forwarded-For", "Forwarded"  # headers in which proxies name the client
+
 TEMPLATE_VARIABLES = ("${pid}", "${inflection}")
 
 
@@ -489,7 +491,7 @@ class GatewayConfig:
     rate: int = setting(integer(0, 1_000_000), 200)  # requests a second per client; 0: no limit
     max_per_client: int = setting(integer(1, 100_000), 100)
     proxies: tuple[Network, ...] = setting(_NETWORKS, rate_limit.EXEMPT)  # their header names the client
-    client_header: str = setting(choice("X-Forwarded-For", "Forwarded"), "X-Forwarded-For")
+    client_header: str = setting(choice(X_FORWARDED_FOR, FORWARDED), X_FORWARDED_FOR)
     proxy_protocol: bool = setting(BOOLEAN, False)  # of connections from proxies
     access_log: bool = setting(BOOLEAN, False)
 

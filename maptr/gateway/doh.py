@@ -42,8 +42,7 @@ def respond(request: Request, site: Site) -> Response:
 
 
 def _posted(request: Request) -> bytes | Response:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind == DNS_MESSAGE:
+    if request.media_type == DNS_MESSAGE:
         return request.body
     return problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"the body is not {DNS_MESSAGE}", (("Accept", DNS_MESSAGE),))
 

@@ -61,6 +61,11 @@ class Request(NamedTuple):
         return next((value for known, value in self.parameters if known == name), "")
 
     @property
+    def media_type(self) -> str:
+        """The type of the body in lower case, without parameters; "" without a Content-Type (RFC 9110 8.3)."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    @property
     def accepted(self) -> list[tuple[str, float]]:
         """The media ranges of the Accept header, each with its quality (RFC 9110 12.5.1); without one, any type."""
         return [_media_range(text) for text in (self.headers.get("accept") or "*/*").split(",")[:_MAX_RANGES]]

@@ -9,10 +9,9 @@ import ipaddress
 import re
 from collections.abc import Awaitable, Callable, Sequence
 
-from maptr.protocol.address import Network
+from maptr.config.model import FORWARDED, X_FORWARDED_FOR
+from maptr.protocol.address import Network, read_ip
 
-X_FORWARDED_FOR = "X-Forwarded-For"
-FORWARDED = "Forwarded"
 MAX_HOPS = 32  # addresses of a header that are read, from its end
 
 # PROXY protocol (haproxy.org, proxy-protocol.txt, sections 2.1 and 2.2)
@@ -38,7 +37,7 @@ class Proxies:
 
     def trusts(self, address: str) -> bool:
         """Return True for the address of a proxy."""
-        ip = _parsed(address)
+        ip = read_ip(address)
         return ip is not None and any(ip in network for network in self._networks)
 
     def client(self, peer: str, values: Sequence[str]) -> str:
@@ -49,7 +48,7 @@ class Proxies:
         """
         for hop in reversed(self._hops(",".join(values))[-MAX_HOPS:]):
             found = _HOP.fullmatch(hop.strip().strip('"').strip())
-            ip = _parsed(found[1] or found[2] or found[3]) if found else None
+            ip = read_ip(found[1] or found[2] or found[3]) if found else None
             if ip is None:
                 return peer
             peer = str(ip)
@@ -83,7 +82,7 @@ async def read_proxy_header(read: Callable[[int], Awaitable[bytes]]) -> str:
     words = line.decode("ascii", "replace").split()
     if words[1:2] == ["UNKNOWN"]:
         return ""
-    source = _parsed(words[2]) if len(words) == 6 and words[1] in ("TCP4", "TCP6") else None
+    source = read_ip(words[2]) if len(words) == 6 and words[1] in ("TCP4", "TCP6") else None
     if source is None:
         raise ValueError("the header of the PROXY protocol cannot be read")
     return str(source)
@@ -100,13 +99,4 @@ async def _read_v2(read: Callable[[int], Awaitable[bytes]]) -> str:
         return ""
     if len(body) < 2 * length + 4:
         raise ValueError("the header of the PROXY protocol is too short")
-    return str(_parsed(str(ipaddress.ip_address(body[:length]))))
-
-
-def _parsed(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Return the address, without a scope; an IPv4-mapped IPv6 address as IPv4 (RFC 4291 2.5.5.2)."""
-    try:
-        found = ipaddress.ip_address(text.partition("%")[0])
-    except ValueError:
-        return None
-    return getattr(found, "ipv4_mapped", None) or found
+    return str(read_ip(str(ipaddress.ip_address(body[:length]))))

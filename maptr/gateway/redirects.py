@@ -10,6 +10,7 @@ import csv
 import io
 import logging
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
@@ -34,7 +35,10 @@ _SQLITE = b"SQLite format 3\0"
 
 
 class RedirectFile:
-    """The redirects of a file. ``trouble`` is the reason why its last content is not used. Raises ConfigError."""
+    """The redirects of a file. ``naans`` counts those of each NAAN. ``trouble`` is why its last content is not used.
+
+    Raises ConfigError.
+    """
 
     def __init__(self, path: Path, *, allow_private: bool, clock: Callable[[], float]) -> None:
         self.path = path
@@ -43,7 +47,11 @@ class RedirectFile:
         self._clock = clock
         self._look_at = self._read_at = clock()
         self._stamp = status_of(path)
-        self.rules = read(path, allow_private=allow_private)
+        self._take(read(path, allow_private=allow_private))
+
+    def _take(self, rules: Mapping[Ark, Redirect]) -> None:
+        self.rules = rules
+        self.naans = Counter(ark.naan for ark in rules)
 
     def refresh(self) -> Mapping[Ark, Redirect]:
         """Return the redirects now. Reading a file takes long: for a thread."""
@@ -55,7 +63,7 @@ class RedirectFile:
         if found != self._stamp or (self.trouble and now >= self._read_at):
             self._stamp, self._read_at = found, now + READ_AGAIN
             try:
-                self.rules = read(self.path, allow_private=self._allow_private)
+                self._take(read(self.path, allow_private=self._allow_private))
                 self.trouble = ""
                 log.info("%s read: %d redirects", self.path, len(self.rules))
             except ConfigError as error:
@@ -143,10 +151,11 @@ def _sqlite(path: Path) -> Iterator[tuple[int, Row]]:
     with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_LINE)
         connection.execute("PRAGMA trusted_schema = OFF")
-        kinds = connection.execute("SELECT type, sql FROM sqlite_master WHERE name = 'redirects' COLLATE NOCASE")
-        for kind, made in kinds:
-            if kind != "table" or str(made).upper().startswith("CREATE VIRTUAL"):
-                raise ConfigError("redirects is not a table", filename=str(path))
+        # SQLite 3.37 says itself what it will read; an earlier one only shows that a view or virtual table has no page.
+        stored = "SELECT type, rootpage FROM sqlite_master WHERE name = 'redirects' COLLATE NOCASE"
+        listed = (kind for _, _, kind, *_ in connection.execute("PRAGMA table_list(redirects)"))
+        if any(kind != "table" or not page for kind, page in connection.execute(stored)) or set(listed) - {"table"}:
+            raise ConfigError("redirects is not a table", filename=str(path))
         columns = {name for (name,) in connection.execute("SELECT name FROM pragma_table_info('redirects')")}
         _check_columns(len(columns), path, 0)
         status = "status" if "status" in columns else "NULL"

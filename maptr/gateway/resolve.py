@@ -139,7 +139,7 @@ def _host_decides(request: Request, ark: Ark, found: Discovery, site: Site) -> b
     if site.public_url:
         return False
     host, entry = request.headers.get("host", ""), None if found else site.entry(ark)
-    urls = [*found.urls(), f"{site.root}/{_path(ark)}", _metadata(ark, site)]
+    urls = [*found.urls(), *([f"{site.root}/{_path(ark)}"] if site.root else ()), *filter(None, [_metadata(ark, site)])]
     urls += entry.urls(ark) if entry is not None else []
     return any(site.is_own(where, host) for where in urls)
 
@@ -282,10 +282,7 @@ def _none(request: Request, ark: Ark, found: Discovery, site: Site) -> Response:
 
 
 def _unknown(request: Request, ark: Ark, found: Discovery) -> Response:
-    detail = str(why(found))
-    if request.prefers(TEXT, HTML, PROBLEM, JSON) != HTML:  # the page has its own paragraph for it
-        detail += f"\n{pages.remedy(found)}"
-    return failure(request, HTTPStatus.SERVICE_UNAVAILABLE, detail, retry(found), ark, found)
+    return failure(request, HTTPStatus.SERVICE_UNAVAILABLE, str(why(found)), retry(found), ark, found)
 
 
 def retry(found: Discovery) -> Headers:
@@ -316,6 +313,8 @@ def failure(
     kind = request.prefers(TEXT, HTML, PROBLEM, JSON)
     if kind == HTML:
         return pages.failure(request, status, detail, headers, ark, found)
+    if status == HTTPStatus.SERVICE_UNAVAILABLE and found is not None:  # the page has its own paragraph for it
+        detail += f"\n{pages.remedy(found)}"
     if kind == TEXT:
         return text(f"{status.value} {status.phrase}\n{detail}\n", status, headers)
     members = {} if ark is None else {"ark": str(ark)}

@@ -115,7 +115,7 @@ def _route(request: Request, site: Site) -> Answer:
 def _posted(request: Request) -> str:
     """Return the ARK in the body of a POST: the only field ``ark`` of a form, or the whole text, as curl sends it."""
     body = request.body.decode("utf-8", "replace")
-    is_form = request.headers.get("content-type", "").lower().startswith("application/x-www-form-urlencoded")
+    is_form = request.media_type == "application/x-www-form-urlencoded"
     return unquote_plus(body[4:]) if is_form and body.startswith("ark=") and "&" not in body else body
 
 
@@ -179,7 +179,7 @@ def _home(request: Request, site: Site) -> Answer:
 
 def _ready(site: Site) -> Response:
     status = HTTPStatus.SERVICE_UNAVAILABLE if site.troubles else HTTPStatus.OK
-    lines = [*(site.troubles or ("ready",)), *(f"source: {source}" for source in site.sources)]
+    lines = [*(site.troubles or ("ready",)), *(f"source: {source}" for source in site.sources or ())]
     return text("".join(f"{line}\n" for line in lines), status, (("Cache-Control", "no-store"),))
 
 

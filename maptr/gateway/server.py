@@ -17,7 +17,7 @@ import secrets
 import socket
 import ssl
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from http import HTTPStatus
 from typing import Any, cast
@@ -39,8 +39,7 @@ from maptr.gateway.metrics import MALFORMED, Metrics, kind_of
 from maptr.gateway.proxies import Proxies, read_proxy_header
 from maptr.gateway.route import MAX_BODY, route
 from maptr.gateway.site import Site
-from maptr.protocol.address import client_of
-from maptr.server.sockets import limits_within_descriptors
+from maptr.server.sockets import ClientCounts, limits_within_descriptors
 
 log = logging.getLogger("maptr.gateway")
 access_log = logging.getLogger("maptr.gateway.access")
@@ -88,7 +87,7 @@ class HttpServer:
         self._numbers = itertools.count(1)
         self._sockets: Sequence[socket.socket] = ()
         self._handshakes: dict[asyncio.Task[None] | None, tuple[socket.socket, str]] = {}  # with clients, oldest first
-        self._per_client: Counter[str] = Counter()  # connections and handshakes
+        self._per_client = ClientCounts()  # of connections and handshakes
         self._open: set[Connection] = set()
         self._waiting: dict[Connection, float] = {}  # since when, longest first
         self._stopping = False
@@ -175,23 +174,17 @@ class HttpServer:
             sock.setblocking(False)
             task = self._loop.create_task(self._connect(sock, address))
             self._handshakes[task] = sock, address
-            self._per_client[client_of(address)] += 1
+            self._per_client.add(address)
             task.add_done_callback(self._forget_handshake)
 
     def _has_room(self, address: str) -> bool:
         """Return whether a client may have one more connection. A proxy has no limit."""
-        return self._per_client[client_of(address)] < self._settings.max_per_client or self._proxies.trusts(address)
+        return self._per_client.of(address) < self._settings.max_per_client or self._proxies.trusts(address)
 
     def _forget_handshake(self, task: asyncio.Task[None] | None) -> None:
         """A second call does nothing."""
         if handshake := self._handshakes.pop(task, None):
-            self._leave(handshake[1])
-
-    def _leave(self, address: str) -> None:
-        client = client_of(address)
-        self._per_client[client] -= 1
-        if not self._per_client[client]:
-            del self._per_client[client]
+            self._per_client.remove(handshake[1])
 
     def _make_room(self) -> bool:
         """Close the connection that waits for longest, or the oldest handshake; False if there is none."""
@@ -241,7 +234,7 @@ class HttpServer:
     def opened(self, connection: Connection) -> None:
         self._forget_handshake(connection.handshake)  # its task ends later, and would be counted too
         self._open.add(connection)
-        self._per_client[client_of(connection.client)] += 1
+        self._per_client.add(connection.client)
         self._waiting[connection] = self._loop.time()
         self._metrics.connections.inc()
 
@@ -252,7 +245,7 @@ class HttpServer:
         """A second call does nothing."""
         if connection in self._open:
             self._open.remove(connection)
-            self._leave(connection.client)
+            self._per_client.remove(connection.client)
             self._waiting.pop(connection, None)
             self._metrics.connections.dec()
 
@@ -314,14 +307,16 @@ class HttpServer:
         if values := request.headers.getall(header, None):
             return self._proxies.client(proxy, values)
         is_default = self._settings.proxies == GatewayConfig.proxies
-        if proxy not in self._silent and not (is_default or self._settings.proxy_protocol):
+        if not (is_default or self._settings.proxy_protocol):
             self._warn_of(proxy)
         return proxy
 
     def _warn_of(self, proxy: str) -> None:
-        self._silent.add(proxy)
-        header = self._proxies.header
-        log.warning("%s is in gateway.proxies and sends no %s: all its clients share one limit", proxy, header)
+        """Warn once of a proxy that names no client."""
+        if proxy not in self._silent:
+            self._silent.add(proxy)
+            header = self._proxies.header
+            log.warning("%s is in gateway.proxies and sends no %s: all its clients share one limit", proxy, header)
 
     def refuse(self, request: web.BaseRequest, status: int, error: BaseException | None) -> web.Response:
         """Return the response to a request that aiohttp cannot read. It has no detail of the error."""
@@ -348,7 +343,7 @@ class HttpServer:
         if not _HOST.match(request.headers.get(hdrs.HOST, "")):
             return text("the Host header cannot be read\n", HTTPStatus.BAD_REQUEST)
         if (wait := self._clients.wait(client)) > 0:
-            if client not in self._silent and self._proxies.trusts(client):
+            if self._proxies.trusts(client):
                 self._warn_of(client)
             retry = (("Retry-After", str(int(wait) + 1)),)
             if kind_of(request.raw_path) == "api":

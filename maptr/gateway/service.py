@@ -14,7 +14,6 @@ import logging
 import socket
 import ssl
 import time
-from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
@@ -44,6 +43,7 @@ from maptr.zone.snapshot import Snapshot
 
 log = logging.getLogger("maptr.gateway")
 
+NO_REDIRECTS: Mapping[Ark, Redirect] = {}
 REFRESH = 1.0  # seconds between two looks at the files of table and redirects
 PROBES_EVERY = 60.0  # seconds between two readings of the probes that maptr table probe keeps
 DNS_EVERY = 5.0  # seconds between two tests whether DNS answers
@@ -94,7 +94,6 @@ class Service:
         self._sockets: list[socket.socket] = []
         self._stopping = asyncio.Event()
         self._reloading = asyncio.Event()
-        self._told: tuple[str, ...] | None = None  # the sources in the log
         self._tested = asyncio.Event()  # whether DNS answers is known
         self._dns_trouble = "not tested yet"
         if self._asks_no_dns:
@@ -172,7 +171,9 @@ class Service:
         """Look at the files of table and redirects."""
         file = self._redirects
         table, zones_of = self._cache.table, self._zones
-        state, rules, zones = await in_thread(lambda: (table.current(), file.refresh() if file else {}, zones_of()))
+        state, rules, zones = await in_thread(
+            lambda: (table.current(), file.refresh() if file else NO_REDIRECTS, zones_of())
+        )
         if file is not self._redirects:  # a reload has looked at the new one meanwhile
             return
         troubles = [f"table: {state.trouble}"] if state.trouble else []
@@ -185,18 +186,14 @@ class Service:
         now = self.site
         same = state is now.table_state and rules is now.redirects and zones is now.zones
         sources = self._sources_of(state, rules)
-        if sources != self._told:
-            self._told = sources
+        if sources != now.sources:
             log.info("sources: %s", "; ".join(sources) or "none")
         if not same or list(now.troubles) != troubles or sources != now.sources:
-            singles = now.singles
-            if rules is not now.redirects:
-                singles = await in_thread(lambda: Counter(ark.naan for ark in rules))
             self.site = replace(
-                self.site,
+                now,
                 table_state=state,
                 redirects=rules,
-                singles=singles,
+                singles=file.naans if file else {},
                 zones=zones,
                 troubles=tuple(troubles),
                 sources=sources,

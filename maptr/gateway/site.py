@@ -69,8 +69,8 @@ class Site:
     mapping authority; both without a final slash, and "" for none. ``metadata`` is the target of inflections where it
     differs from that of the object. ``singles`` counts the redirects of each NAAN. ``hyphens`` is that of ``Settings``.
     ``describes``: the gateway answers every inflection itself. ``zones``, if there are any, and ``dns_context`` answer
-    DNS over HTTPS. ``compares``: it compares the table with DNS. ``sources`` are what the gateway answers from,
-    ``troubles`` why it is not ready.
+    DNS over HTTPS. ``compares``: it compares the table with DNS. ``sources`` are what the gateway answers from, None
+    before the first look; ``troubles`` why it is not ready.
     """
 
     public_url: str = ""
@@ -90,7 +90,7 @@ class Site:
     metrics: Callable[[], Response] | None = None
     traffic: Callable[[], Traffic] | None = None
     troubles: tuple[str, ...] = ()
-    sources: tuple[str, ...] = ()
+    sources: tuple[str, ...] | None = None
     _made: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def once(self, key: object, make: Callable[[], T]) -> T:

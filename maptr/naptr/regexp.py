@@ -58,6 +58,8 @@ class Substitution(NamedTuple):
     @classmethod
     def parse(cls, field: bytes, budget: Budget | None = None) -> Substitution:
         """Read a field. Raises RegexpError with the reason, and BudgetSpent if compiling costs more than is left."""
+        if budget is not None:
+            budget.spend(0)  # raises at once if nothing is left: reading the field would take time, too
         ere, replacement, flags = _split(field)
         groups = max((part for part in replacement if isinstance(part, int)), default=0)
         prefix = None if flags else Prefix.parse(ere, groups_used=groups, budget=budget)

@@ -37,6 +37,18 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+def read_ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the address in a text without its scope; an IPv4-mapped IPv6 address as IPv4 (RFC 4291 2.5.5.2).
+
+    None for any other text.
+    """
+    try:
+        found = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
+
+
 CLIENT_IPV6_PREFIX = 64  # bits: a client can use every address of its link (RFC 4291 2.5.1)
 
 

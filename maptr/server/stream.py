@@ -14,7 +14,7 @@ import math
 import socket
 import ssl
 import time
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import cast
@@ -23,8 +23,8 @@ from maptr.answer.context import Transport
 from maptr.config.model import TcpConfig
 from maptr.errors import ConfigError, ZoneError
 from maptr.files import secret_fault
-from maptr.protocol.address import client_of
 from maptr.server.counters import Counters
+from maptr.server.sockets import ClientCounts
 
 log = logging.getLogger("maptr.serve")
 
@@ -277,23 +277,22 @@ class Connections:
         self.limits = limits
         self.turns = RoundRobin()
         self._counters = counters
-        # Each with its client; the one that has been idle longest is first.
+        # Each with the address of its client; the one that has been idle longest is first.
         self._open: OrderedDict[Stream, str] = OrderedDict()
-        self._per_client: Counter[str] = Counter()
+        self._per_client = ClientCounts()
         shortest = min(limits.idle_timeout, WRITE_TIMEOUT, HANDSHAKE_TIMEOUT)
         self._check_interval = max(CHECK_INTERVAL, shortest / CHECKS)
         self._timer: asyncio.TimerHandle | None = None
 
     def admit(self, stream: Stream, address: str) -> bool:
         """Count a new connection. Returns False if its client has too many."""
-        client = client_of(address)
-        if self._per_client[client] >= self.limits.max_per_client:
+        if self._per_client.of(address) >= self.limits.max_per_client:
             self._counters.refused += 1
             return False
         if len(self._open) >= self.limits.max_connections:
             self.shed()
-        self._open[stream] = client
-        self._per_client[client] += 1
+        self._open[stream] = address
+        self._per_client.add(address)
         self._counters.open += 1
         self._counters.accepted += 1
         if self._timer is None:
@@ -314,13 +313,11 @@ class Connections:
 
     def remove(self, stream: Stream) -> None:
         """Record that a connection is closed. A second call does nothing."""
-        client = self._open.pop(stream, None)
-        if client is None:
+        address = self._open.pop(stream, None)
+        if address is None:
             return
         self._counters.open -= 1
-        self._per_client[client] -= 1
-        if not self._per_client[client]:
-            del self._per_client[client]
+        self._per_client.remove(address)
 
     async def drain(self) -> None:
         """Finish sending responses within LEAVE_TIMEOUT, and close all connections."""

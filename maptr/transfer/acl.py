@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from maptr.protocol.address import Address, Network, read_network, read_target
+from maptr.protocol.address import Address, Network, read_ip, read_network, read_target
 from maptr.protocol.names import Labels, fold, parse, to_text
 
 # Output size in bytes of each hash (RFC 8945 6), without GSS-TSIG, and without HMAC-MD5, which must not be used.
@@ -140,12 +140,7 @@ class Secondaries:
 
     def allows(self, client: str, key: Labels | None) -> bool:
         """Return whether a client may transfer the zone. ``key`` is the folded name of the key of its query."""
-        try:
-            address = ipaddress.ip_address(client.partition("%")[0])
-        except ValueError:
-            address = None
-        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
-            address = address.ipv4_mapped
+        address = read_ip(client)
         return any(rule.allows(address, key) for rule in self.transfer)
 
 

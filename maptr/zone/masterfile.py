@@ -37,6 +37,7 @@ SECOND = "a second"  # begins the reason for a record of a type that a name has 
 MAX_RDATA = 0xFFFF  # bytes (RFC 1035 3.2.1)
 # Type 0, OPT, NXNAME (RFC 9824 2), and the Q and meta types (RFC 6895 3.1): no zone has records of them.
 META_TYPES = frozenset({0, 41, 128, *range(249, 256)})
+NOT_OF_ZONES = "the type is one of queries and messages, not of zones"
 MARK_REFUSED = "begins with a byte order mark, which name servers read as part of the first name: save it without"
 
 _CLASSES = ("IN", "CH", "HS", "CS")  # RFC 1035 3.2.4
@@ -221,12 +222,6 @@ _REASONS = (
 )
 
 
-def _of_messages(rdtype: int) -> str:
-    return (
-        f"{dns.rdatatype.to_text(dns.rdatatype.RdataType.make(rdtype))} is a type of queries and messages, not of zones"
-    )
-
-
 def _type_of(text: str) -> int:
     """Return the number of a type; -1 for text that is none."""
     try:
@@ -276,8 +271,8 @@ class _Tokens(dns.tokenizer.Tokenizer):
         """Reword dnspython's message as the checkers of name servers do, and add the word at which it stopped."""
         word = self._words[-1] if self._words else ""
         kind = next((type_and_rdata(self._words[at:])[0] for at in (1, 0) if self._words[at:]), "")
-        if (rdtype := _type_of(kind)) in META_TYPES:
-            return _of_messages(rdtype)
+        if _type_of(kind) in META_TYPES:
+            return NOT_OF_ZONES
         bad = {"A": "bad IPv4 address", "AAAA": "bad IPv6 address"}.get(kind, "malformed text")
         found = next((better for part, better in _REASONS if part in message), "")
         if "input is malformed" in message:
@@ -341,7 +336,7 @@ class _Reader(dns.zonefile.Reader):
         second SOA or CNAME, which BIND and NSD refuse; dnspython would replace the first.
         """
         if rdataset.rdtype in META_TYPES:
-            raise ValueError(_of_messages(rdataset.rdtype))
+            raise ValueError(NOT_OF_ZONES)
         if rdataset.ttl > MAX_TTL:
             rdataset.ttl = 0  # RFC 2181 8; ``check.py`` warns of it
         if dns.rdatatype.is_singleton(rdataset.rdtype):

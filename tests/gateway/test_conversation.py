@@ -7,7 +7,7 @@ import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import pytest
 
@@ -170,45 +170,52 @@ def test_the_chooser_of_the_command_line(tmp_path: Path) -> None:
 # ---- behind other servers
 
 
-def snippet(server: WebServer, language: str, gateway: GatewayProcess) -> str:
-    """The configuration of the page for a web server in front of a gateway."""
-    text = block(language).replace("127.0.0.1:8080", f"{HOST}:{gateway.port}")
-    return text.replace("127.0.0.1:8081", f"{HOST}:{server.port}")
+class Proxy(WebServer):
+    """A web server with its block of the page, in front of a gateway."""
 
-
-class NginxProxy(Nginx):
-    usage = ""  # of an exported file
+    language: ClassVar[str]
 
     def __init__(self, gateway: GatewayProcess) -> None:
         super().__init__("")
-        self.exported = snippet(self, "nginx", gateway)
+        text = block(self.language).replace("127.0.0.1:8080", f"{HOST}:{gateway.port}")
+        self.block = text.replace('"8080"', f'"{gateway.port}"').replace("127.0.0.1:8081", f"{HOST}:{self.port}")
+
+    @property
+    def usage(self) -> str:
+        return self.block
 
 
-class ApacheProxy(Apache):
-    usage = ""
+class NginxProxy(Proxy, Nginx):
+    language = "nginx"
+    usage = ""  # the block is a server of its own, beside the one of the configuration
+
+    def __init__(self, gateway: GatewayProcess) -> None:
+        super().__init__(gateway)
+        self.exported = self.block
+
+
+class ApacheProxy(Proxy, Apache):
+    language = "apache"
     settings = "".join(
         f"LoadModule {name}_module {MODULES}/mod_{name}.so\n" for name in ("proxy", "proxy_http", "headers")
     )
 
-    def __init__(self, gateway: GatewayProcess) -> None:
-        super().__init__("")
-        self.usage = snippet(self, "apache", gateway)
+
+class CaddyProxy(Proxy, Caddy):
+    language = "caddy"
 
 
-class HaProxy(WebServer):
+class HaProxy(Proxy):
     name = "haproxy"
+    language = "haproxy"
     commands = ("haproxy",)
     files = ("haproxy.cfg",)
     arguments = "-db -f $directory/haproxy.cfg"
-    usage = ""
-
-    def __init__(self, gateway: GatewayProcess) -> None:
-        super().__init__("")
-        self.usage = snippet(self, "haproxy", gateway)
 
 
-class Varnish(WebServer):
+class Varnish(Proxy):
     name = "varnish"
+    language = "vcl"
     commands = ("varnishd",)
     files = ("varnish.vcl",)
     arguments = (
@@ -216,26 +223,15 @@ class Varnish(WebServer):
         "-p http_req_hdr_len=16k -p http_resp_hdr_len=16k -p http_req_size=64k -p http_resp_size=64k "
         "-p workspace_client=256k -p workspace_backend=256k -p thread_pools=1 -p thread_pool_min=5"
     )
-    usage = ""
-
-    def __init__(self, gateway: GatewayProcess) -> None:
-        super().__init__("")
-        self.usage = snippet(self, "vcl", gateway).replace('"8080"', f'"{gateway.port}"')
 
 
-class CaddyProxy(Caddy):
-    usage = ""
-
-    def __init__(self, gateway: GatewayProcess) -> None:
-        super().__init__("")
-        self.usage = snippet(self, "caddy", gateway)
+each_proxy = pytest.mark.parametrize(
+    "kind", [NginxProxy, ApacheProxy, CaddyProxy, HaProxy, Varnish], ids=lambda kind: kind.name
+)
 
 
-Proxy = type[NginxProxy | ApacheProxy | CaddyProxy | HaProxy | Varnish]
-
-
-@pytest.mark.parametrize("kind", [NginxProxy, ApacheProxy, CaddyProxy, HaProxy, Varnish], ids=lambda kind: kind.name)
-def test_conversation_behind_a_proxy(kind: Proxy, gateway: GatewayProcess) -> None:
+@each_proxy
+def test_conversation_behind_a_proxy(kind: type[Proxy], gateway: GatewayProcess) -> None:
     require(*kind.commands)
     with kind(gateway) as proxy:
         for row in ROWS:
@@ -247,8 +243,8 @@ def test_conversation_behind_a_proxy(kind: Proxy, gateway: GatewayProcess) -> No
                 raise AssertionError(f"{ids(row)}: {error}") from None
 
 
-@pytest.mark.parametrize("kind", [NginxProxy, ApacheProxy, CaddyProxy, HaProxy, Varnish], ids=lambda kind: kind.name)
-def test_the_longest_ark_passes_a_proxy(kind: Proxy, gateway: GatewayProcess) -> None:
+@each_proxy
+def test_the_longest_ark_passes_a_proxy(kind: type[Proxy], gateway: GatewayProcess) -> None:
     """A redirect names it in Location and Link."""
     require(*kind.commands)
     longest = "/ark:12345/b6" + "x" * (MAX_ARK - len("ark:/12345/b6"))

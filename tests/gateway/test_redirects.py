@@ -108,6 +108,19 @@ def test_only_a_table_of_sqlite_is_read(made: str, tmp_path: Path) -> None:
         read(path)
 
 
+@pytest.mark.parametrize("page", [0, 2])
+def test_the_text_of_a_schema_does_not_hide_a_virtual_table(page: int, tmp_path: Path) -> None:
+    """It belongs to the author of the file, as does the page that it names."""
+    path = tmp_path / "redirects"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE VIRTUAL TABLE redirects USING fts5(ark, url)")
+        connection.execute("PRAGMA writable_schema = ON")
+        made = "CREATE  VIRTUAL TABLE redirects USING fts5(ark, url)"
+        connection.execute("UPDATE sqlite_master SET sql = ?, rootpage = ? WHERE name = 'redirects'", (made, page))
+    with pytest.raises(ConfigError, match="redirects: redirects is not a table"):
+        read(path)
+
+
 def test_errors_of_sqlite(tmp_path: Path) -> None:
     path = tmp_path / "redirects"
     with pytest.raises(ConfigError, match=r"redirects:2: no ark: label"):

@@ -128,6 +128,20 @@ def test_ready_names_the_sources(tmp_path: Path) -> None:
         assert get(port, "/ready").body == b"table: there is none\n"
 
 
+@pytest.mark.parametrize("text", ["", ONE])
+def test_nothing_new_makes_no_new_site(text: str, tmp_path: Path) -> None:
+    """Pages and lists are made once for a site."""
+    redirects = write(tmp_path / "single.csv", text) if text else ""
+    cache = cache_with(Dependencies(FakeDns(ONE_HOST).ask))(TABLE, policy="natab-only")
+    made = Service(parse(f'[gateway]\nlisten = ["127.0.0.1:0"]\nredirects = "{redirects}"\n'), cache)
+    with serving(made, cache) as running:
+        until(lambda: made.site.sources is not None, "the first look")
+        site = made.site
+        for _ in range(3):
+            asyncio.run_coroutine_threadsafe(made._refresh(), running.loop).result(PATIENCE)
+        assert made.site is site
+
+
 def test_the_start_warns_if_the_host_header_decides(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "maptr.gateway")
     for listen, public_url, warned in (
