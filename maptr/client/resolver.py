@@ -230,7 +230,7 @@ def _nameservers(text: str, lifetime: float | None) -> list[dns.nameserver.Names
         check_server(text)
         if not mark or scheme == "tcp":
             kind = _TcpNameserver if mark else dns.nameserver.Do53Nameserver
-            return [kind(*server.place) for server in find_servers(text, seconds=lifetime)]
+            return [kind(server.address, server.port) for server in find_servers(text, seconds=lifetime)]
         if scheme == "tls":
             host = rest.partition("#")[0]
             found = find_servers(rest, DOT_PORT, lifetime)

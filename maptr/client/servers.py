@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from maptr import url
 from maptr.discovery import DiscoveryFailed, DiscoveryTimeout
 from maptr.errors import reason_of
+from maptr.protocol.address import check_scope
 from maptr.protocol.numbers import PORT
 
 RESOLV_CONF = "/etc/resolv.conf"
@@ -20,6 +21,9 @@ MAX_CASE_BLIND = 100  # servers kept
 TCP = "tcp://"  # before a server that is asked by TCP only
 
 Found = list[tuple[Any, ...]]  # the result of ``getaddrinfo``
+
+
+SocketAddress = tuple[str, int] | tuple[str, int, int, int]
 
 
 class Server(NamedTuple):
@@ -33,9 +37,21 @@ class Server(NamedTuple):
         return f"{self.address}#{self.port}"
 
     @property
-    def place(self) -> tuple[str, int]:
-        """The address and port, as sockets take them."""
-        return self.address, self.port
+    def place(self) -> SocketAddress:
+        """The address and port, as sockets take them. Raises OSError for an interface that does not exist."""
+        return socket_address(self.address, self.port)
+
+
+def socket_address(host: str, port: int) -> SocketAddress:
+    """Return the argument of bind(2) and connect(2), with the interface of ``fe80::1%eth0`` or ``fe80::1%2`` (RFC 4007
+    11), which Python ignores in the host.
+
+    Raises OSError for an interface that does not exist.
+    """
+    host, _, interface = host.partition("%")
+    if not interface:
+        return host, port
+    return host, port, 0, int(interface) if interface.isdecimal() else socket.if_nametoindex(interface)
 
 
 class CaseBlind:
@@ -63,7 +79,9 @@ def read_server(text: str, port: int = PORT) -> tuple[str, int]:
         raise ValueError(f"{text!r} is not a server: {number} is not a port (1 to 65535)")
     if not host or not 0 < port < 65536:
         raise ValueError(f"{text!r} is not a server: write HOST or HOST#PORT")
-    if not is_address(host) and set(host) & set(":/[]"):  # 127.0.0.1:53 and [::1], which must not be looked up
+    if is_address(host):
+        check_scope(host)
+    elif set(host) & set(":/[]"):  # 127.0.0.1:53 and [::1], which must not be looked up
         raise ValueError(
             f"{text!r} is not a server: write HOST or HOST#PORT, an IPv6 address without brackets{_hint(text)}"
         )
@@ -96,32 +114,42 @@ def check_server(text: str) -> None:
 
 def is_address(host: str) -> bool:
     """Return whether it is an IP address, with a zone (``fe80::1%eth0``) or without."""
-    plain = host.partition("%")[0]
+    plain, mark, zone = host.partition("%")
     try:
         socket.inet_pton(socket.AF_INET6 if ":" in plain else socket.AF_INET, plain)
     except (OSError, UnicodeError, ValueError):
         return False
-    return True
+    return not mark or bool(zone and "/" not in zone and ":" in plain)
 
 
 def find_servers(text: str, port: int = PORT, seconds: float | None = None) -> list[Server]:
     """Return the servers at ``address``, ``name``, or either with ``#port``; ``seconds`` bound the lookup of a name.
 
-    Raises DiscoveryFailed for a name without address, DiscoveryTimeout if the lookup takes too long, and ValueError for
-    a bad port or host.
+    Raises DiscoveryFailed for a name without address and for an interface that does not exist, DiscoveryTimeout if the
+    lookup takes too long, and ValueError for a bad port or host.
     """
     tcp = text.startswith(TCP)
     host, port = read_server(text.removeprefix(TCP), port)
     if is_address(host):
-        return [Server(host, port, tcp)]
+        server = Server(host, port, tcp)
+        try:
+            server.place  # noqa: B018 - only to find out whether there is one
+        except OSError as error:
+            raise DiscoveryFailed(f"the server {host} cannot be reached: {reason_of(error)}") from None
+        return [server]
     try:
         found = _look_up(host, port, seconds)
     except TimeoutError:
         raise DiscoveryTimeout(f"no address for the server {host} in time") from None
     except (OSError, UnicodeError) as error:
         raise DiscoveryFailed(f"no address for the server {host}: {reason_of(error)}") from None
-    addresses = dict.fromkeys(str(entry[4][0]) for entry in found)
+    addresses = dict.fromkeys(_with_scope(*entry[4]) for entry in found)
     return [Server(address, port, tcp) for address in addresses][:MAX_ADDRESSES]
+
+
+def _with_scope(address: str, port: int, flow: int = 0, scope: int = 0) -> str:
+    """Return the address of a result of ``getaddrinfo``, with the interface of a link-local one."""
+    return f"{address}%{scope}" if scope else address
 
 
 def _look_up(host: str, port: int, seconds: float | None) -> Found:

@@ -29,6 +29,7 @@ class Address(NamedTuple):
             address = ipaddress.ip_address(host[1:-1] if bracketed else host)
         except ValueError:
             raise ValueError(f"{text!r}: the host must be an IP address, IPv6 in brackets") from None
+        check_scope(str(address))
         if bracketed is not (address.version == 6):
             raise ValueError(f"{text!r}: IPv6 addresses are written in brackets, and IPv4 addresses are not")
         return cls(str(address), int(port))
@@ -47,6 +48,12 @@ def read_ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     except ValueError:
         return None
     return getattr(found, "ipv4_mapped", None) or found
+
+
+def check_scope(address: str) -> None:
+    """Raise ValueError for a link-local IPv6 address without an interface: nothing can be sent to it (RFC 4007 6)."""
+    if ":" in address and "%" not in address and ipaddress.IPv6Address(address).is_link_local:
+        raise ValueError(f"{address} is link-local: write its interface, too, as in {address}%eth0")
 
 
 CLIENT_IPV6_PREFIX = 64  # bits: a client can use every address of its link (RFC 4291 2.5.1)
@@ -71,6 +78,8 @@ def read_network(text: str) -> Network:
 def read_target(text: str) -> Address:
     """Read ``HOST:PORT``, or an address without a port, which means port 53. Raises ValueError."""
     try:
-        return Address(str(ipaddress.ip_address(text)), PORT)
+        address = str(ipaddress.ip_address(text))
     except ValueError:
         return Address.from_text(text)
+    check_scope(address)
+    return Address(address, PORT)

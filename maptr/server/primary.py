@@ -24,6 +24,7 @@ from dnslib import DNSError, DNSHeader, DNSQuestion
 from dnslib.label import DNSLabel
 
 from maptr.answer.message import Message, MessageBuffer
+from maptr.client.servers import socket_address
 from maptr.config import Config, ZoneConfig
 from maptr.config.model import CatalogConfig
 from maptr.errors import JournalError
@@ -346,7 +347,7 @@ async def _exchange(request: bytes, target: NotifyTarget, key: TsigKey | None, c
     family = socket.AF_INET6 if ":" in target.address.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as sock:
         sock.setblocking(False)
-        sock.connect(target.address)
+        sock.connect(socket_address(*target.address))
         sock.send(packet)
         async with asyncio.timeout(timeout):
             while not fits(response := await asyncio.get_running_loop().sock_recv(sock, MAX_MESSAGE)):

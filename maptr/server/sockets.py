@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from maptr.client.servers import socket_address
 from maptr.config.model import TcpConfig
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address, client_of
@@ -108,7 +109,7 @@ def open_udp(host: str, port: int) -> socket.socket:
         if address.is_unspecified:
             ipv4, ipv6 = (socket.IPPROTO_IP, IP_PKTINFO), (socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO)
             sock.setsockopt(*(ipv6 if v6 else ipv4), 1)
-        sock.bind(_sockaddr(host, port))
+        sock.bind(socket_address(host, port))
         stack.pop_all()
     return sock
 
@@ -116,7 +117,7 @@ def open_udp(host: str, port: int) -> socket.socket:
 def open_tcp(host: str, port: int) -> socket.socket:
     """Open a listening, non-blocking TCP socket; ``[::]`` is IPv6 only. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.create_server(_sockaddr(host, port), family=family, backlog=BACKLOG)
+    sock = socket.create_server(socket_address(host, port), family=family, backlog=BACKLOG)
     sock.setblocking(False)
     # The connections inherit these options. A response must not wait until the previous one is acknowledged.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -186,12 +187,6 @@ def _bind_pair(address: Address) -> tuple[socket.socket, socket.socket]:
                 if address.port or error.errno != errno.EADDRINUSE or not others:
                     raise
     raise AssertionError("unreachable")
-
-
-def _sockaddr(host: str, port: int) -> tuple[str, int] | tuple[str, int, int, int]:
-    """Return the argument of bind(2), with the interface of ``fe80::1%eth0`` (RFC 4007 11). Raises OSError."""
-    host, _, interface = host.partition("%")
-    return (host, port, 0, socket.if_nametoindex(interface)) if interface else (host, port)
 
 
 def _ignore_path_mtu(sock: socket.socket) -> None:

@@ -21,6 +21,7 @@ from maptr.protocol.address import Address
 from maptr.server import sockets
 from maptr.server.sockets import RESERVED, limits_within_descriptors
 from tests.conftest import REPOSITORY
+from tests.support.certificates import write_certificate
 from tests.support.namespaces import PATIENCE, Network
 from tests.support.peers import Maptr
 
@@ -86,6 +87,30 @@ for ask in [dns.query.udp] * 20 + [dns.query.tcp] * 2:
 """
 
 
+# Every client of the package, over UDP, TCP and TLS, and a query to a secondary; the interface by name and by number.
+CLIENTS = """
+import asyncio, socket, sys, time
+import maptr
+from maptr.client.resolver import make_resolver
+from maptr.protocol.names import ARK_ARPA
+from maptr.server.primary import _exchange, make_request, read_serial
+from maptr.transfer.acl import NotifyTarget
+port, tls = sys.argv[1:]
+ark = "ark:12345/x60np1wh8k"
+for zone in ("vb", socket.if_nametoindex("vb")):
+    servers = f"fe80::1%{zone}#{port}", f"tcp://fe80::1%{zone}#{port}", f"tls://fe80::1%{zone}#{tls}"
+    for text in servers:
+        assert maptr.discover(ark, nameservers=text).urls(), text
+        assert asyncio.run(maptr.discover_async(ark, nameservers=text)).urls(), text
+        assert [found.complete for found in maptr.discover_many([ark], nameservers=text)] == [True], text
+    assert maptr.discover(ark, nameservers=servers[0]).trace[0].server == servers[0]
+    assert maptr.discover(ark, resolver=make_resolver(servers[:2])).urls()
+    target = NotifyTarget.from_text(f"[fe80::1%{zone}]:{port}")
+    response = asyncio.run(_exchange(make_request(ARK_ARPA), target, None, time.time, 20.0))
+    assert isinstance(read_serial(response), int)
+"""
+
+
 class Namespaced(Maptr):
     """A server in a network namespace."""
 
@@ -98,12 +123,18 @@ class Namespaced(Maptr):
         return self.network.command("env", *settings, *super().configure())
 
 
-def test_listening_on_a_link_local_address(network: Network) -> None:
+def test_listening_on_a_link_local_address(network: Network, tmp_path: Path) -> None:
+    """RFC 4007 11: an address with its interface."""
     network.cable()
     network.ip("addr add fe80::1/64 dev va nodad", "addr add fe80::2/64 dev vb nodad")
-    server = Namespaced(network, "--listen", "[fe80::1%va]:0").launch()
+    write_certificate(tmp_path)
+    tls = ("--tls-listen", "[fe80::1%va]:0", "--tls-cert", f"{tmp_path}/tls.crt", "--tls-key", f"{tmp_path}/tls.key")
+    server = Namespaced(network, "--listen", "[fe80::1%va]:0", *tls).launch()
     network.stack.callback(server.stop)
-    network.run(sys.executable, "-c", ASK, server.wait_for(r":(\d+) \(udp, tcp\)")[1])
+    port = server.wait_for(r":(\d+) \(udp, tcp\)")[1]
+    network.run(sys.executable, "-c", ASK, port)
+    secure = server.wait_for(r":(\d+) \(tls\)")[1]
+    network.run("env", f"SSL_CERT_FILE={tmp_path}/tls.crt", sys.executable, "-c", CLIENTS, port, secure)
 
 
 # Queries of a client, mixed with forged ones from port 0 and from the server's own address; then a forged response.
