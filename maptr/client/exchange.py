@@ -7,6 +7,7 @@ and stops when ``answer`` is set.
         query by UDP; by TCP after a truncated response; without EDNS if the server does not support it;
             in the letter case of the response if the server does not echo that of the query
         an answer, or "no such name": done           no response in time: the next server
+        failed, by the only server: once more
         refused, failed, malformed, lame: strike the server off
         a referral towards the name: start again with the servers that it names
 """
@@ -31,7 +32,7 @@ from maptr.client.servers import CaseBlind, Server
 from maptr.discovery import Outcome
 from maptr.protocol import names
 from maptr.protocol.names import Labels
-from maptr.protocol.numbers import AAAA, BADVERS, FORMERR, MAX_TTL, NAPTR, NOTIMP, REFUSED, YXDOMAIN, A
+from maptr.protocol.numbers import AAAA, BADVERS, FORMERR, MAX_TTL, NAPTR, NOTIMP, REFUSED, SERVFAIL, YXDOMAIN, A
 from maptr.walk import TIME_OVER, Answer
 
 RandomBytes = Callable[[int], bytes]
@@ -45,6 +46,7 @@ MAX_ALIASES = 8  # CNAMEs whose target one server leaves to a further query
 MAX_REFERRALS = 8  # down from the servers given; a domain name below ark.arpa rarely has two zone cuts
 MAX_ADDRESS_LOOKUPS = 3  # servers of one referral without glue whose addresses are looked up
 MAX_LOOKUP_DEPTH = 2  # address lookups that need another address lookup
+TRAILING = "bytes after the last record are ignored"
 NOTE_LENGTH = 500  # characters of failures kept in a note
 
 
@@ -81,6 +83,7 @@ class Exchange:
     _plain: frozenset[Server] = frozenset()  # servers without EDNS
     _last = Outcome.TIMEOUT
     _cut = 0  # labels of the zone that the servers were named for
+    _may_repeat = False  # a failure of the only server may be a short one, so it is asked once more
     _round = _turn = _tries = _referrals = _aliases = 0
     _tcp = False
     _bogus = False
@@ -104,12 +107,13 @@ class Exchange:
         self._rdtype = rdtype
         self._dnssec = dnssec
         self._seeking = seeking
-        self._top = self._servers = tuple(servers)
+        self._top = tuple(servers)
         self._randomness = randomness
         self._case_blind = CaseBlind() if case_blind is None else case_blind
         self._spellings: dict[Server, bytes] = {}  # of the name, by servers that wrote it so in a response
         self._trust_ad = trust_ad
         self._notes: dict[str, None] = {}  # what failed so far, in order
+        self._start(self._top, cut=0)
         if not servers:
             self.answer = Answer(Outcome.UNREACHABLE, note="no server to ask")
 
@@ -167,6 +171,8 @@ class Exchange:
         elif response.rcode == YXDOMAIN:
             note = "a DNAME makes the name too long"
             self._settle(attempt, response._replace(outcome=Outcome.NXDOMAIN, note=note, zone=self.name))
+        elif response.rcode == SERVFAIL and self._may_repeat and not response.bogus:
+            self._may_repeat = False
         elif response.rcode in (FORMERR, NOTIMP, BADVERS) and attempt.server not in self._plain:
             self._plain |= {attempt.server}  # RFC 6891 6.2.2 and 7: a server without EDNS
         else:
@@ -216,6 +222,8 @@ class Exchange:
         self.addresses = response.addresses
         ttl = None if response.ttl is None else min(response.ttl, self._ttl)
         note = response.note or self._through
+        if response.trailing:
+            note = f"{note}; {TRAILING}" if note else TRAILING
         zone = self.name if self._through else response.zone
         asked = str(attempt.server)
         self.answer = _new(Answer, (response.outcome, response.records, ttl, note, asked, None, security, (), zone))
@@ -288,6 +296,7 @@ class Exchange:
         self._servers = tuple(servers)
         self._cut = cut
         self._spellings.clear()
+        self._may_repeat = len(self._servers) == 1
         self._round = self._turn = 0
 
     def _strike(self, asked: Server, outcome: Outcome, why: str) -> None:

@@ -130,6 +130,7 @@ class Sections(NamedTuple):
     answer: list[Record]
     authority: list[Record]
     additional: list[Record]
+    trailing: bool  # there are bytes after the last record
 
 
 def read_sections(packet: bytes, at: int, counts: Iterable[int], qname: Labels) -> Sections:
@@ -162,9 +163,7 @@ def read_sections(packet: bytes, at: int, counts: Iterable[int], qname: Labels) 
                 ttl = 0
             if rdclass == numbers.IN or rdtype == numbers.OPT:
                 records.append(_new(Record, (owner, rdtype, ttl, start, at)))
-    if at != end:
-        raise ValueError("bytes after the last record")
-    return _new(Sections, (packet, *sections))
+    return _new(Sections, (packet, *sections, at != end))
 
 
 def _whole_name(packet: bytes, start: int, end: int) -> Labels:
@@ -232,6 +231,7 @@ class Response(NamedTuple):
     referral: Referral | None = None
     alias: Labels | None = None
     zone: Labels | None = None
+    trailing: bool = False  # bytes after the last record were ignored
 
 
 def read_response(query: SentQuery, packet: bytes) -> Response:
@@ -243,22 +243,28 @@ def read_response(query: SentQuery, packet: bytes) -> Response:
     at = numbers.HEADER_SIZE + (len(query.question) if questions else 0)
     try:
         sections = read_sections(packet, at, counts, query.name)
-        bogus = False
-        for _, rdtype, ttl, start, end in sections.additional:
-            if rdtype == numbers.OPT and (ttl >> 24 or start != end):
-                rcode |= (ttl >> 24) << 4
-                bogus = any(code in EDE_BOGUS for code in _error_codes(packet, start, end))
-        authentic = bool(flags & numbers.AD)
-        if rcode == numbers.NXDOMAIN:
-            least, zone = _read_negative(packet, sections.authority)
-            if any(record.rdtype == numbers.CNAME for record in sections.answer):
-                zone = query.name  # there is an alias, and its target does not exist
-            return Response(rcode, False, Outcome.NXDOMAIN, (), (), least, "", authentic, bogus, zone=zone)
-        if rcode != numbers.NOERROR:
-            return Response(rcode, bogus=bogus)
-        return _read_noerror(query, flags, sections, authentic)
+        response = _read_sections(query, flags, sections)
     except (struct.error, IndexError):
         raise ValueError("cut short") from None
+    return response._replace(trailing=True) if sections.trailing else response
+
+
+def _read_sections(query: SentQuery, flags: int, sections: Sections) -> Response:
+    packet, rcode = sections.packet, flags & numbers.RCODE_BITS
+    bogus = False
+    for _, rdtype, ttl, start, end in sections.additional:
+        if rdtype == numbers.OPT and (ttl >> 24 or start != end):
+            rcode |= (ttl >> 24) << 4
+            bogus = any(code in EDE_BOGUS for code in _error_codes(packet, start, end))
+    authentic = bool(flags & numbers.AD)
+    if rcode == numbers.NXDOMAIN:
+        least, zone = _read_negative(packet, sections.authority)
+        if any(record.rdtype == numbers.CNAME for record in sections.answer):
+            zone = query.name  # there is an alias, and its target does not exist
+        return Response(rcode, False, Outcome.NXDOMAIN, (), (), least, "", authentic, bogus, zone=zone)
+    if rcode != numbers.NOERROR:
+        return Response(rcode, bogus=bogus)
+    return _read_noerror(query, flags, sections, authentic)
 
 
 def _read_noerror(query: SentQuery, flags: int, sections: Sections, authentic: bool) -> Response:
@@ -274,17 +280,29 @@ def _read_noerror(query: SentQuery, flags: int, sections: Sections, authentic: b
         elif query.rdtype in (numbers.A, numbers.AAAA):
             addresses = _addresses(packet, found)
         outcome = Outcome.ANSWER
-        return _new(Response, (0, False, outcome, records, addresses, ttl, note, authentic, False, None, None, None))
+        return _new(
+            Response, (0, False, outcome, records, addresses, ttl, note, authentic, False, None, None, None, False)
+        )
     if not flags & numbers.RA:
         soa = any(record.rdtype == numbers.SOA for record in sections.authority)
         cut = next((record.owner for record in sections.authority if record.rdtype == numbers.NS), None)
         if chain and not soa:
             return Response(numbers.NOERROR, False, Outcome.REFERRAL, (), (), ttl, note, authentic, alias=name)
-        if cut is not None and not soa and not flags & numbers.AA:
+        if cut is not None and not soa and not flags & numbers.AA and not _denies_ds(query, cut, sections.authority):
             referral = _read_referral(cut, sections)
             return Response(numbers.NOERROR, False, Outcome.REFERRAL, (), (), None, note, authentic, referral=referral)
     least, _ = _read_negative(packet, sections.authority)
     return Response(numbers.NOERROR, False, Outcome.NODATA, (), (), least, note, authentic)
+
+
+def _denies_ds(query: SentQuery, cut: Labels, authority: list[Record]) -> bool:
+    """Return whether a referral answers the question for the DS at its cut, with NSEC or NSEC3 records that say that
+    there is none (RFC 4035 3.1.4.1, RFC 5155 7.2.7)."""
+    return (
+        query.rdtype == numbers.DS
+        and names.fold(cut) == names.fold(query.name)
+        and any(record.rdtype in (numbers.NSEC, numbers.NSEC3) for record in authority)
+    )
 
 
 def _follow_chain(query: SentQuery, sections: Sections) -> tuple[list[Record], Labels, int, int]:

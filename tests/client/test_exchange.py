@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -24,13 +25,14 @@ from maptr.client.message import Referral
 from maptr.client.servers import CASE_BLIND_SECONDS, MAX_CASE_BLIND, CaseBlind, Server
 from maptr.discovery import Outcome
 from maptr.protocol import names
-from maptr.protocol.numbers import AAAA
+from maptr.protocol.numbers import AAAA, DS, EDE, NSEC, NSEC3, OPT
 from maptr.walk import Answer
 from tests.support.hostile import AA, CNAME, NAPTR, NS, SOA, TC, A, naptr, record, reply
 
 NAME = (b"12345", b"ark", b"arpa")
 ONE, TWO = Server("192.0.2.1"), Server("2001:4860::1", 5300)
 PUBLIC = Server("8.8.8.8")
+BOGUS = b"\0" + struct.pack("!HHIHHHH", OPT, 1232, 0, 6, EDE, 2, 6)  # RFC 8914: DNSSEC bogus
 GOOD = [record(None, NAPTR, naptr("h.example."))]
 
 
@@ -97,6 +99,54 @@ def test_a_server_that_fails_is_not_asked_again() -> None:
     found = settled(asking)
     assert found.outcome is Outcome.UNREACHABLE
     assert found.note == "192.0.2.1#53: rcode 5; 2001:4860::1#5300: no route"
+
+
+def test_a_failure_of_the_only_server_is_tried_once_more() -> None:
+    asking = exchange(ONE)
+    assert answer(take(asking), rcode=2)
+    assert answer(take(asking), GOOD)
+    assert settled(asking).outcome is Outcome.ANSWER
+
+    failing = exchange(ONE)
+    attempts = drive(failing, lambda attempt: answer(attempt, rcode=2))
+    assert len({attempt.query.packet for attempt in attempts}) == 2
+    assert (settled(failing).outcome, settled(failing).note) == (Outcome.SERVFAIL, "192.0.2.1#53: rcode 2")
+
+    referred = exchange(PUBLIC)
+    refer(take(referred), "12345.ark.arpa.", (9, 9, 9, 9))
+    assert len(drive(referred, lambda attempt: answer(attempt, rcode=2))) == 2
+
+
+@pytest.mark.parametrize("fields", [{"rcode": 5}, {"rcode": 2, "additional": [BOGUS]}], ids=["REFUSED", "bogus"])
+def test_a_failure_that_will_not_pass_is_not_tried_again(fields: dict[str, Any]) -> None:
+    assert len(drive(exchange(ONE), lambda attempt: answer(attempt, **fields))) == 1
+    assert len(drive(exchange(ONE, TWO), lambda attempt: answer(attempt, **fields))) == 2
+
+
+def test_of_two_servers_each_fails_once() -> None:
+    assert len(drive(exchange(ONE, TWO), lambda attempt: answer(attempt, rcode=2))) == 2
+
+
+@pytest.mark.parametrize("rdtype", [NSEC, NSEC3])
+def test_rfc4035_3_1_4_1_a_referral_that_denies_the_ds_at_its_cut_is_an_answer(rdtype: int) -> None:
+    proof = record("x.example.", rdtype, b"")
+
+    def ask(cut: str, authority: list[bytes], *, asked: int = DS) -> Exchange:
+        asking = Exchange(NAME, (PUBLIC,), random.Random(1).randbytes, rdtype=asked, dnssec=True)
+        attempt = take(asking)
+        authority = [record(cut, NS, b"\2ns\7example\0"), *authority]
+        assert answer(attempt, authority=authority, additional=[record("ns.example.", A, bytes((9, 9, 9, 9)))], flags=0)
+        return asking
+
+    asking = ask("12345.ARK.arpa.", [proof])
+    assert settled(asking).outcome is Outcome.NODATA
+    assert asking.packet
+    for followed in (
+        ask("12345.ark.arpa.", []),
+        ask("ark.arpa.", [proof]),
+        ask("12345.ark.arpa.", [proof], asked=NAPTR),
+    ):
+        assert take(followed).server == Server("9.9.9.9")
 
 
 def test_without_edns_then_by_tcp_at_the_same_server() -> None:

@@ -48,6 +48,10 @@ def test_vector(case: dict[str, Any]) -> None:
     if not case.get("heard", True):
         return
     following = asking.next()
+    if case.get("repeated"):
+        assert following is not None
+        assert asking.receive(following, octets(case))
+        following = asking.next()
     assert (following is not None and following.tcp) is case.get("tcp", False)
     if case.get("respelled"):
         assert following is not None

@@ -31,6 +31,7 @@ from hypothesis import strategies as st
 from maptr.answer.context import Transport
 from maptr.answer.respond import respond
 from maptr.cli.group import main
+from maptr.client.servers import Server
 from maptr.client.validation import chain, signed
 from maptr.client.validation.answer import AnswerValidator
 from maptr.client.validation.chain import Lookup, Resolved, Trust
@@ -286,6 +287,33 @@ def test_a_ds_is_never_made_from_a_wildcard() -> None:
     answer = settle("1.wild.arpa.", unsigned)
     assert answer.outcome is Outcome.BOGUS
     assert answer.note == "1.wild.arpa. DS: made from a wildcard"
+
+
+def test_rfc4035_3_1_4_1_a_referral_that_denies_the_ds_is_a_proof() -> None:
+    """As a server that answers a question for the DS like any other below a zone cut."""
+
+    def refer(lookup: Lookup) -> bytes:
+        whole = dns.message.from_wire(packet(lookup))
+        if asked_for(lookup) == "plain.arpa. DS":
+            whole.flags &= ~dns.flags.AA
+            soa = [found for found in whole.authority if dns.rdatatype.SOA in (found.rdtype, found.covers)]
+            whole.authority = [found for found in whole.authority if found not in soa]
+            whole.authority.insert(0, dns.rrset.from_text(lookup.name, 300, "IN", "NS", "ns.plain.arpa."))
+            whole.additional.append(dns.rrset.from_text("ns.plain.arpa.", 300, "IN", "A", "192.0.2.9"))
+        return whole.to_wire()
+
+    validator = Validator({PARENT: PARENT_KEYS})
+    validator.trust = trusting()
+    asking = validator.exchange(dns.name.from_text("1.plain.arpa.").labels[:-1], lambda: (Server("192.0.2.1"),))
+    while (attempt := asking.next()) is not None:
+        query = attempt.query
+        lookup = Lookup(dns.name.Name((*query.name, b"")), dns.rdatatype.RdataType(query.rdtype))
+        name = len(query.question)
+        said = refer(lookup)
+        assert attempt.exchange.receive(attempt, query.packet[:2] + said[2:12] + query.question + said[12 + name :])
+    assert asking.answer is not None
+    assert (asking.answer.outcome, asking.answer.security) == (Outcome.ANSWER, "insecure")
+    assert asking.answer.links[1].note == "arpa. proves that this delegation is unsigned"
 
 
 def test_proofs_of_two_zones_in_one_reply() -> None:
