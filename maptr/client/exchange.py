@@ -28,13 +28,14 @@ from maptr.client.message import (
     read_response,
     spelled_name,
 )
-from maptr.client.servers import CaseBlind, Server
+from maptr.client.servers import CaseBlind, ResolverOptions, Server
 from maptr.discovery import Outcome
 from maptr.protocol import names
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import AAAA, BADVERS, FORMERR, MAX_TTL, NAPTR, NOTIMP, REFUSED, SERVFAIL, YXDOMAIN, A
 from maptr.walk import TIME_OVER, Answer
 
+NO_OPTIONS = ResolverOptions()
 RandomBytes = Callable[[int], bytes]
 _new = tuple.__new__  # half the time of a NamedTuple's own
 
@@ -73,7 +74,8 @@ class Exchange:
 
     With ``dnssec``, for validation, ``packet`` is then the response, and its aliases are not followed. ``addresses``
     are the result of a question for A or AAAA. ``seeking`` are the servers whose addresses this question helps to find.
-    ``case_blind`` are servers that are asked without 0x20; many exchanges may share it.
+    ``case_blind`` are servers that are asked without 0x20; many exchanges may share it. ``options`` may have other
+    limits than FIRST_SECONDS and ROUNDS.
     """
 
     answer: Answer | None = None
@@ -102,6 +104,7 @@ class Exchange:
         dnssec: bool = False,
         seeking: frozenset[Labels] = frozenset(),
         case_blind: CaseBlind | None = None,
+        options: ResolverOptions = NO_OPTIONS,
     ) -> None:
         self.name = self._asking = name
         self._rdtype = rdtype
@@ -110,6 +113,7 @@ class Exchange:
         self._top = tuple(servers)
         self._randomness = randomness
         self._case_blind = CaseBlind() if case_blind is None else case_blind
+        self._options = options
         self._spellings: dict[Server, bytes] = {}  # of the name, by servers that wrote it so in a response
         self._trust_ad = trust_ad
         self._notes: dict[str, None] = {}  # what failed so far, in order
@@ -125,12 +129,13 @@ class Exchange:
             return attempt
         if self._turn >= len(self._servers):
             self._turn, self._round = 0, self._round + 1
-        if not self._servers or self._round >= ROUNDS or self._tries >= MAX_TRIES:
+        if not self._servers or self._round >= (self._options.attempts or ROUNDS) or self._tries >= MAX_TRIES:
             self.answer = self._failure(self._last, self._notes)
             return None
         self._tries += 1
         server = self._servers[self._turn]
         tcp = self._tcp or server.tcp
+        seconds = self._options.timeout or FIRST_SECONDS * 2**self._round
         query = make_query(
             self._asking,
             self._randomness,
@@ -141,7 +146,7 @@ class Exchange:
             ask_ad=self._trust_ad,
             dnssec=self._dnssec,
         )
-        return _new(Attempt, (server, query, tcp, FIRST_SECONDS * 2**self._round, self))
+        return _new(Attempt, (server, query, tcp, seconds, self))
 
     def receive(self, attempt: Attempt, packet: bytes) -> bool:
         """Process a packet. Returns False if it is not a response to this attempt; the driver then waits on."""
@@ -269,6 +274,7 @@ class Exchange:
                     rdtype=rdtype,
                     seeking=self._seeking | {names.fold(name)},
                     case_blind=self._case_blind,
+                    options=self._options,
                 )
                 for name, rdtype in questions
             ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -27,7 +28,7 @@ from maptr import url
 from maptr.client.call import Call, Origins
 from maptr.client.exchange import NOTE_LENGTH
 from maptr.client.message import EDE_BOGUS, SentQuery, read_response
-from maptr.client.servers import check_server, find_servers
+from maptr.client.servers import LOCALHOST, TCP, check_server, find_servers, system_servers
 from maptr.client.stub import make_validator
 from maptr.discovery import DiscoveryFailed, Outcome
 from maptr.errors import ConfigError, MissingExtra
@@ -199,10 +200,14 @@ def _failures(error: dns.exception.DNSException) -> str:
 
 
 def default_resolver() -> dns.resolver.Resolver:
-    """Return the system's resolver. Raises DiscoveryFailed if none is configured."""
+    """Return the system's resolver; the one on this machine if resolv.conf(5) names none. Raises DiscoveryFailed if
+    none is configured."""
     try:
         return dns.resolver.get_default_resolver()
     except dns.resolver.NoResolverConfiguration as error:
+        with suppress(DiscoveryFailed):
+            if system_servers()[0].removeprefix(TCP) == LOCALHOST:
+                return make_resolver(system_servers())
         raise DiscoveryFailed(f"no resolver is configured on this system: {error}") from None
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 from maptr import url
@@ -15,6 +19,9 @@ from maptr.protocol.numbers import PORT
 
 RESOLV_CONF = "/etc/resolv.conf"
 MAX_SYSTEM_SERVERS = 3  # MAXNS of resolv.conf(5)
+LOCALHOST = "127.0.0.1"  # the server if resolv.conf(5) names none
+MAX_TIMEOUT = 30  # seconds: RES_MAXRETRANS of glibc
+MAX_ATTEMPTS = 5  # RES_MAXRETRY of glibc
 MAX_ADDRESSES = 8  # of one server given by name
 CASE_BLIND_SECONDS = 600.0  # without 0x20 at a server: bounds what one forged response can switch off
 MAX_CASE_BLIND = 100  # servers kept
@@ -174,14 +181,75 @@ def _look_up(host: str, port: int, seconds: float | None) -> Found:
     return found.result(max(0.0, seconds))
 
 
-def system_servers(path: str = RESOLV_CONF) -> list[str]:
-    """Return the first three addresses in resolv.conf(5). Raises DiscoveryFailed if there are none or no such file."""
+class ResolverOptions(NamedTuple):
+    """The options of resolv.conf(5) for the servers that it names: seconds to wait for each response, rounds over the
+    servers (None for maptr's own limits), whether each question begins with another server, and whether to use TCP."""
+
+    timeout: int | None = None
+    attempts: int | None = None
+    rotate: bool = False
+    tcp: bool = False
+
+    @classmethod
+    def read(cls, words: Iterable[str]) -> ResolverOptions:
+        """Read the options that maptr knows, with the limits of glibc; a bad number is the least one."""
+        found = cls()
+        for word in words:
+            name, _, value = word.partition(":")
+            number = int(value) if value.isascii() and value.isdigit() and len(value) < 5 else 0
+            if name == "timeout":
+                found = found._replace(timeout=min(max(number, 1), MAX_TIMEOUT))
+            elif name == "attempts":
+                found = found._replace(attempts=min(max(number, 1), MAX_ATTEMPTS))
+            elif word == "rotate":
+                found = found._replace(rotate=True)
+            elif word in ("use-vc", "usevc"):
+                found = found._replace(tcp=True)
+        return found
+
+
+def system_servers(path: str | None = None) -> list[str]:
+    """Return the first three servers in resolv.conf(5), as ``nameservers`` takes them; LOCALHOST if it names none.
+
+    Skips a server that cannot be asked, with a line in the log. Raises DiscoveryFailed if there is no such file.
+    """
+    path = path or RESOLV_CONF
+    named, options = _read_resolv_conf(path)
+    servers = list(islice(filter(partial(_is_usable, path), named), MAX_SYSTEM_SERVERS)) or [LOCALHOST]
+    return [f"{TCP}{text}" for text in servers] if options.tcp else servers
+
+
+def options_for(servers: Iterable[Server], path: str | None = None) -> ResolverOptions:
+    """Return the options of resolv.conf(5) if all of the servers are in it, otherwise none."""
+    if all(server.port == PORT for server in servers):
+        with suppress(DiscoveryFailed):
+            named, options = _read_resolv_conf(path or RESOLV_CONF)
+            if all(server.address in (named or [LOCALHOST]) for server in servers):
+                return options
+    return ResolverOptions()
+
+
+def _read_resolv_conf(path: str) -> tuple[list[str], ResolverOptions]:
+    """Return the servers and the options, with those of the variable RES_OPTIONS. Raises DiscoveryFailed."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - pathlib costs 2 ms to import
             lines = [line.split() for line in file.read().splitlines()]
     except OSError as error:
         raise DiscoveryFailed(f"no resolver is configured on this system: {error}") from None
-    found = [words[1] for words in lines if len(words) > 1 and words[0] == "nameserver" and is_address(words[1])]
-    if not found:
-        raise DiscoveryFailed(f"no resolver is configured on this system: no nameserver in {path}")
-    return found[:MAX_SYSTEM_SERVERS]
+    named = [words[1] for words in lines if len(words) > 1 and words[0] == "nameserver"]
+    options = [word for words in lines if words[:1] == ["options"] for word in words[1:]]
+    return named, ResolverOptions.read([*options, *os.environ.get("RES_OPTIONS", "").split()])
+
+
+def _is_usable(path: str, text: str) -> bool:
+    """Return whether a server of resolv.conf can be asked; if not, log why."""
+    try:
+        if not is_address(text):
+            raise ValueError(f"{text} is not an IP address")
+        find_servers(text)
+    except (ValueError, DiscoveryFailed) as error:
+        import logging  # rarely needed at the start of a command
+
+        logging.getLogger("maptr.client").warning("%s: nameserver %s is skipped: %s", path, text, error)
+        return False
+    return True

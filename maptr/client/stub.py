@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from maptr.client.call import Origins, checked, listed
 from maptr.client.exchange import Exchange
-from maptr.client.servers import CaseBlind, Server, find_servers, system_servers
+from maptr.client.servers import CaseBlind, Server, find_servers, options_for, system_servers
 from maptr.errors import ConfigError
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import NAPTR, PORT
@@ -29,7 +29,8 @@ class Stub:
     loopback or another secure channel (RFC 6840 5.8); with ``trust_anchors`` every answer is validated from these (see
     ``Validator``). ``lifetime`` bounds the lookup of names, in seconds. Threads may share a stub, and it
     serves many calls: it remembers which servers do not respond, for ten minutes which do not echo the letter case of
-    a query, and for a minute whether the origin exists.
+    a query, and for a minute whether the origin exists. If all of them are in resolv.conf(5), its ``timeout``,
+    ``attempts`` and ``rotate`` hold.
 
     Raises DiscoveryFailed for a name without address, DiscoveryTimeout if its lookup takes too long, ValueError for a
     bad server or port, ConfigError for bad anchors or a bad lifetime.
@@ -53,6 +54,7 @@ class Stub:
             for text in listed(nameservers)
             for server in find_servers(text, port, None if until is None else until - time.monotonic())
         )
+        self.options = options_for(self.servers)
         self.trust_ad = trust_ad
         self.validator: Validator | None = make_validator(trust_anchors, trust_ad)
         self.origins = Origins()
@@ -68,7 +70,7 @@ class Stub:
 
     @classmethod
     def system(cls, *, trust_ad: bool = False, trust_anchors: TrustAnchors | None = None) -> Stub:
-        """Return a stub for the servers in resolv.conf(5). Raises DiscoveryFailed if there are none."""
+        """Return a stub for the servers in resolv.conf(5). Raises DiscoveryFailed if there is no such file."""
         return cls(system_servers(), trust_ad=trust_ad, trust_anchors=trust_anchors)
 
     def trusting(self, trust_anchors: TrustAnchors | None, *, trust_ad: bool = False) -> Stub:
@@ -89,10 +91,24 @@ class Stub:
     def exchange(self, name: Labels, rdtype: int = NAPTR) -> AnyExchange:
         """Return a question to these servers, for a driver."""
         if self.validator is not None:
-            return self.validator.exchange(name, lambda: self.servers, rdtype, case_blind=self.case_blind)
+            return self.validator.exchange(
+                name, self._in_order, rdtype, case_blind=self.case_blind, options=self.options
+            )
         return Exchange(
-            name, self.servers, os.urandom, rdtype=rdtype, trust_ad=self.trust_ad, case_blind=self.case_blind
+            name,
+            self._in_order(),
+            os.urandom,
+            rdtype=rdtype,
+            trust_ad=self.trust_ad,
+            case_blind=self.case_blind,
+            options=self.options,
         )
+
+    def _in_order(self) -> tuple[Server, ...]:
+        """Return the servers in the order for the next question."""
+        if self.options.rotate:
+            self.servers = (*self.servers[1:], *self.servers[:1])
+        return self.servers
 
     def demote(self, server: Server) -> None:
         """Move a server that did not respond to the end of the order."""

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import dns.rdata
+import dns.resolver
 import pytest
 
-from maptr import discover, discover_many
-from maptr.client.servers import Server, find_servers, is_address, system_servers
+from maptr import Stub, discover, discover_many
+from maptr.client.resolver import default_resolver
+from maptr.client.servers import ResolverOptions, Server, find_servers, is_address, system_servers
+from maptr.client.validation.validator import Validator
 from maptr.discovery import DiscoveryFailed
 from maptr.errors import ConfigError
 
+KEY = dns.rdata.from_text("IN", "DNSKEY", f"257 3 13 {'A' * 86}==")
 NOT_SERVERS = ("", "#53", "a#", "a#0", "a#65536", "a#x", "a#99999999", "192.0.2.1:53", "[::1]", "[::1]:53", "a/b")
 
 
@@ -51,3 +57,102 @@ def test_servers_are_read_from_text_and_from_resolv_conf(tmp_path: Path) -> None
     assert system_servers(str(conf)) == ["192.0.2.1", "2001:db8::1", "192.0.2.9"]
     with pytest.raises(DiscoveryFailed, match="no resolver"):
         system_servers(str(tmp_path / "none"))
+
+
+# ---- resolv.conf(5)
+
+
+@pytest.fixture
+def resolv_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Write the file of the system."""
+    conf = tmp_path / "resolv.conf"
+    monkeypatch.setattr("maptr.client.servers.RESOLV_CONF", str(conf))
+    monkeypatch.delenv("RES_OPTIONS", raising=False)
+
+    def write(text: str) -> Path:
+        conf.write_text(text)
+        return conf
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "text", ["", "# nameserver 192.0.2.1\n", "search example.\n", "nameserver\n", "nameserver x\n"]
+)
+def test_without_a_nameserver_the_server_is_localhost(text: str, resolv_conf: Callable[[str], Path]) -> None:
+    resolv_conf(text)
+    assert system_servers() == ["127.0.0.1"]
+    assert Stub.system().servers == (Server("127.0.0.1"),)
+
+
+def test_dnspython_asks_localhost_too(resolv_conf: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    conf = resolv_conf("options use-vc\n")
+    monkeypatch.setattr("dns.resolver.get_default_resolver", lambda: dns.resolver.Resolver(filename=str(conf)))
+    [nameserver] = default_resolver().nameservers
+    assert str(nameserver) == "Do53:127.0.0.1@53"
+    conf.unlink()
+    with pytest.raises(DiscoveryFailed, match="no resolver is configured"):
+        default_resolver()
+
+
+def test_a_server_that_cannot_be_asked_is_skipped_with_a_line_in_the_log(
+    resolv_conf: Callable[[str], Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    conf = resolv_conf("nameserver fe80::1\nnameserver fe80::1%none\nnameserver fe80::1%1\nnameserver 192.0.2.1#53\n")
+    assert system_servers() == ["fe80::1%1"]
+    reasons = ("fe80::1 is link-local: write its interface", "no interface with this name", "is not an IP address")
+    assert [reason in line for reason, line in zip(reasons, caplog.messages, strict=True)] == [True] * 3
+    assert caplog.messages[0].startswith(f"{conf}: nameserver fe80::1 is skipped: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ("", ResolverOptions()),
+        ("ndots:2 edns0 trust-ad", ResolverOptions()),
+        ("timeout:2 attempts:4 rotate use-vc", ResolverOptions(2, 4, True, True)),
+        ("timeout:99 attempts:9", ResolverOptions(30, 5)),  # RES_MAXRETRANS, RES_MAXRETRY
+        ("timeout:0 attempts:x", ResolverOptions(1, 1)),
+        ("timeout: attempts:-1", ResolverOptions(1, 1)),
+        ("timeout:2 timeout:3", ResolverOptions(3)),
+    ],
+)
+def test_options_are_those_of_glibc(
+    words: str,
+    options: ResolverOptions,
+    resolv_conf: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    resolv_conf(f"nameserver 192.0.2.1\noptions {words}\n")
+    assert Stub.system().options == options
+    assert Stub.system().servers == (Server("192.0.2.1", tcp=options.tcp),)
+    resolv_conf("nameserver 192.0.2.1\n")
+    monkeypatch.setenv("RES_OPTIONS", words)
+    assert Stub.system().options == options
+
+
+def test_options_hold_for_the_servers_of_the_system_only(resolv_conf: Callable[[str], Path]) -> None:
+    conf = resolv_conf("nameserver 192.0.2.1\nnameserver 192.0.2.2\noptions timeout:7\n")
+    assert Stub("192.0.2.2").options.timeout == 7
+    for servers in (["192.0.2.3"], ["192.0.2.1", "192.0.2.3"], ["192.0.2.1#5300"]):
+        assert Stub(servers).options == ResolverOptions()
+    conf.unlink()
+    assert Stub("192.0.2.2").options == ResolverOptions()
+
+
+@pytest.mark.parametrize("validating", [False, True])
+def test_timeout_attempts_and_rotate_hold_for_every_question(
+    validating: bool, resolv_conf: Callable[[str], Path]
+) -> None:
+    resolv_conf("nameserver 192.0.2.1\nnameserver 192.0.2.2\noptions timeout:3 attempts:2 rotate\n")
+    stub = Stub.system(trust_anchors=Validator({"ark.arpa.": [KEY]}) if validating else None)
+    first: list[str] = []
+    for _ in range(4):
+        exchange, asked = stub.exchange((b"12345", b"ark", b"arpa")), []
+        while (attempt := exchange.next()) is not None:
+            asked.append(attempt.server.address)
+            assert attempt.seconds == 3
+            attempt.exchange.timed_out(attempt)
+        assert asked[:2] == asked[2:]
+        first.append(asked[0])
+    assert first in (["192.0.2.1", "192.0.2.2"] * 2, ["192.0.2.2", "192.0.2.1"] * 2)

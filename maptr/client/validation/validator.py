@@ -22,8 +22,8 @@ import dns.rdatatype
 import dns.zonefile
 from dns.rdatatype import DNSKEY, DS
 
-from maptr.client.exchange import Attempt, Exchange
-from maptr.client.servers import CaseBlind, Server
+from maptr.client.exchange import NO_OPTIONS, Attempt, Exchange
+from maptr.client.servers import CaseBlind, ResolverOptions, Server
 from maptr.client.validation.answer import AnswerValidator
 from maptr.client.validation.chain import Resolved, Trust
 from maptr.client.validation.signed import Rdata, is_usable, parse
@@ -82,9 +82,10 @@ class Validator:
         rdtype: int = NAPTR,
         *,
         case_blind: CaseBlind | None = None,
+        options: ResolverOptions = NO_OPTIONS,
     ) -> ValidatedExchange:
         """Return a validated question; ``servers`` returns those to ask, in order, for each lookup."""
-        return ValidatedExchange(self.start(name, rdtype), servers, case_blind or CaseBlind())
+        return ValidatedExchange(self.start(name, rdtype), servers, case_blind or CaseBlind(), options)
 
     def start(self, name: Labels, rdtype: int = NAPTR) -> AnswerValidator:
         """Return a validated question, for any other driver."""
@@ -100,18 +101,31 @@ class ValidatedExchange:
     answer: Answer | None = None
 
     def __init__(
-        self, validation: AnswerValidator, servers: Callable[[], Sequence[Server]], case_blind: CaseBlind
+        self,
+        validation: AnswerValidator,
+        servers: Callable[[], Sequence[Server]],
+        case_blind: CaseBlind,
+        options: ResolverOptions,
     ) -> None:
         self._validation = validation
         self._servers = servers
         self._case_blind = case_blind
+        self._options = options
         self._current = self._begin()
 
     def _begin(self) -> Exchange:
         lookup = self._validation.lookup
         self._begun = time.monotonic()
         name, rdtype = lookup.name.labels[:-1], int(lookup.rdtype)
-        return Exchange(name, self._servers(), os.urandom, rdtype=rdtype, dnssec=True, case_blind=self._case_blind)
+        return Exchange(
+            name,
+            self._servers(),
+            os.urandom,
+            rdtype=rdtype,
+            dnssec=True,
+            case_blind=self._case_blind,
+            options=self._options,
+        )
 
     def next(self) -> Attempt | None:
         """Return the query to send now; None if the question is settled."""
