@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from maptr.ark import Ark, Profile
 from maptr.client import call, sync
 from maptr.client.call import StepHook, with_origin
+from maptr.client.multiplexer import MAX_CONNECTIONS
 from maptr.client.stub import Stub, make_validator
 from maptr.discovery import Discovery, DiscoveryError
 from maptr.protocol.names import Labels, fold
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from maptr.choose import Chooser
     from maptr.client.validation.validator import TrustAnchors, Validator
 
-THREADS = 16  # queries at a time over TLS and HTTPS, each on a connection of its own
+THREADS = MAX_CONNECTIONS  # queries at a time over TLS and HTTPS, each on a connection of its own
 
 Key = tuple[str, Labels]
 """A view and a case-folded name. The view is a text that names the servers asked and how DNSSEC was checked."""

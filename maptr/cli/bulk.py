@@ -79,6 +79,13 @@ Row = dict[str, object]
     type=click.IntRange(1, 10_000),
     help="Keep at most this many queries in flight.",
 )
+@click.option(
+    "--max-connections",
+    default=8,
+    metavar="N",
+    type=click.IntRange(1, 10_000),
+    help="Keep at most this many TCP connections open; fewer if the server or the system does not allow so many.",
+)
 @options.RATE_OPTION
 @options.discovery_options("Give up an ARK this long after its first query.")
 def bulk(
@@ -90,6 +97,7 @@ def bulk(
     column: str | None,
     unordered: bool,
     concurrency: int,
+    max_connections: int,
     rate: float | None,
     **given: Any,
 ) -> None:
@@ -130,7 +138,8 @@ def bulk(
         cache = lookup.cache_of(servers, asked_for, config)
         if cache is not None:
             stack.enter_context(cache)
-        engine = _engine(servers, asked_for, config, cache, concurrency=concurrency, rate=rate)
+        limits = {"concurrency": concurrency, "rate": rate, "max_connections": max_connections}
+        engine = _engine(servers, asked_for, config, cache, **limits)
         try:
             if source_name == "-":
                 source = output.standard_input()

@@ -25,7 +25,7 @@ from maptr.ark import MAX_NAAN, Ark, Profile
 from maptr.client import call
 from maptr.client.aio import LoopWaiter, discover_with_async
 from maptr.client.call import Call, Clock
-from maptr.client.multiplexer import CONCURRENCY, Multiplexer, SelectorWaiter, Waiter
+from maptr.client.multiplexer import CONCURRENCY, MAX_CONNECTIONS, Multiplexer, SelectorWaiter, Waiter
 from maptr.client.scheduler import Scheduler
 from maptr.client.stub import Stub, make_validator
 from maptr.client.sync import discover_with, make_stub
@@ -46,8 +46,9 @@ INTAKE = 64  # ARKs taken from the stream before the sockets are read
 
 Token = TypeVar("Token", bound=Hashable)
 _Item: TypeAlias = Ark | Discovery  # the discovery of an item that is not an ARK
-_Options: TypeAlias = (  # origin to trust_anchors, as in Bulk
-    "tuple[str | dns.name.Name, float | None, Settings | None, int | None, float | None, bool, TrustAnchors | None]"
+_Options: TypeAlias = (  # origin to max_connections, as in Bulk
+    "tuple[str | dns.name.Name, float | None, Settings | None, int | None, float | None, bool, TrustAnchors | None, "
+    "int | None]"
 )
 
 
@@ -63,6 +64,7 @@ def discover_many(
     rate: float | None = None,
     trust_ad: bool = False,
     trust_anchors: TrustAnchors | None = None,
+    max_connections: int | None = None,
     profile: Profile = "current",
     ordered: bool = True,
 ) -> Generator[Discovery, None, None]:
@@ -75,8 +77,9 @@ def discover_many(
     ``nameservers`` by TLS or HTTPS, are asked one question at a time. ``origin``, ``settings``, ``trust_ad``,
     ``trust_anchors`` and ``profile`` are those of ``discover``. ``lifetime`` bounds each walk, in seconds from the
     first packet of its first question (default 5). ``concurrency`` is the number of questions outstanding (default
-    256), ``rate`` that of packets a second to each server. Discoveries come in the order of the ARKs, or, without
-    ``ordered``, as soon as they are ready. Closing the generator closes every socket.
+    256), ``rate`` that of packets a second to each server, ``max_connections`` that of TCP connections at a time
+    (default 8, and fewer if the server or the process does not allow so many). Discoveries come in the order of the
+    ARKs, or, without ``ordered``, as soon as they are ready. Closing the generator closes every socket.
 
     Raises TypeError for a single ARK; while it runs, ConfigError as ``discover`` does, and DiscoveryFailed for a server
     without address.
@@ -86,7 +89,7 @@ def discover_many(
     """
     _refuse_one(arks)
     servers = None if nameservers is None else call.listed(nameservers)
-    options = origin, lifetime, settings, concurrency, rate, trust_ad, trust_anchors
+    options = origin, lifetime, settings, concurrency, rate, trust_ad, trust_anchors, max_connections
     items = (call.as_item(item, position, profile) for position, item in enumerate(arks))
     return _discover_many(items, ordered, servers, resolver, options)
 
@@ -103,6 +106,7 @@ def discover_many_async(
     rate: float | None = None,
     trust_ad: bool = False,
     trust_anchors: TrustAnchors | None = None,
+    max_connections: int | None = None,
     profile: Profile = "current",
     ordered: bool = True,
 ) -> AsyncGenerator[Discovery, None]:
@@ -117,16 +121,18 @@ def discover_many_async(
     """
     _refuse_one(arks)
     servers = None if nameservers is None else call.listed(nameservers)
-    options = origin, lifetime, settings, concurrency, rate, trust_ad, trust_anchors
+    options = origin, lifetime, settings, concurrency, rate, trust_ad, trust_anchors, max_connections
     return _discover_many_async(_parsed(arks, profile), ordered, servers, resolver, options)
 
 
 def _calls(resolver: object, servers: list[str] | None, options: _Options) -> Callable[[Ark], Call]:
     """Return a function that makes the call for one ARK at a dnspython resolver. Raises ConfigError."""
     call.check_resolver(resolver, servers)
-    origin, lifetime, settings, concurrency, rate, trust_ad, trust_anchors = options
-    if concurrency is not None or rate is not None:
-        raise ConfigError("a dnspython resolver is asked one question at a time: concurrency and rate do not apply")
+    origin, lifetime, settings, concurrency, rate, trust_ad, trust_anchors, max_connections = options
+    if any(limit is not None for limit in (concurrency, rate, max_connections)):
+        raise ConfigError(
+            "a dnspython resolver is asked one question at a time: concurrency, rate and max_connections do not apply"
+        )
     validator = make_validator(trust_anchors, trust_ad)  # keys validated for one ARK serve the next
     return lambda ark: Call(ark, origin, lifetime, False, None, None, settings, trust_ad, validator)
 
@@ -229,12 +235,16 @@ class Bulk:
         rate: float | None = None,
         trust_ad: bool = False,
         trust_anchors: TrustAnchors | None = None,
+        max_connections: int | None = None,
         *,
         clock: Clock = time.monotonic,
     ) -> None:
         call.check_resolver(stub, nameservers)
         self.concurrency = call.checked_count(CONCURRENCY if concurrency is None else concurrency, "concurrency")
         self.rate = call.checked_rate(rate)
+        self.max_connections = call.checked_count(
+            MAX_CONNECTIONS if max_connections is None else max_connections, "max_connections"
+        )
         self.seconds = call.seconds(lifetime)
         if stub is not None:
             self.stub = stub.trusting(trust_anchors, trust_ad=trust_ad)
@@ -287,7 +297,14 @@ class _Run(Generic[Token]):
     def __init__(self, bulk: Bulk, waiter: Waiter, ordered: bool) -> None:
         clock = bulk.clock
         self.scheduler: Scheduler[tuple[int, Token]] = Scheduler(bulk.settings, lifetime=bulk.seconds, clock=clock)
-        self._multiplexer = Multiplexer(bulk.stub, waiter, concurrency=bulk.concurrency, rate=bulk.rate, clock=clock)
+        self._multiplexer = Multiplexer(
+            bulk.stub,
+            waiter,
+            concurrency=bulk.concurrency,
+            rate=bulk.rate,
+            max_connections=bulk.max_connections,
+            clock=clock,
+        )
         self.close = self._multiplexer.close
         self._bulk = bulk
         self._ordered = ordered

@@ -4,8 +4,8 @@ A driver (``multiplexer``) sends the query that ``next()`` returns, reports to t
 and stops when ``answer`` is set.
 
     for each round, for each server that is not struck off:
-        query by UDP; by TCP after a truncated response; without EDNS if the server does not support it;
-            in the letter case of the response if the server does not echo that of the query
+        query by UDP; by TCP after a truncated response, and again if the server closes the connection early;
+            without EDNS if the server does not support it; in the letter case of the response if that differs
         an answer, or "no such name": done           no response in time: the next server
         failed, by the only server: once more
         refused, failed, malformed, lame: strike the server off
@@ -43,6 +43,7 @@ FIRST_SECONDS = 1.0  # for the first response of a server; doubled in each round
 ROUNDS = 3
 MIXED_ROUNDS = 2  # rounds with 0x20; the last is without, for a network that drops such queries or their responses
 MAX_TRIES = 32  # queries for one question: all servers, rounds, referrals and aliases together
+MAX_CLOSED = 4  # TCP connections closed without a response that are opened again for one question
 MAX_ALIASES = 8  # CNAMEs whose target one server leaves to a further query
 MAX_REFERRALS = 8  # down from the servers given; a domain name below ark.arpa rarely has two zone cuts
 MAX_ADDRESS_LOOKUPS = 3  # servers of one referral without glue whose addresses are looked up
@@ -86,7 +87,7 @@ class Exchange:
     _last = Outcome.TIMEOUT
     _cut = 0  # labels of the zone that the servers were named for
     _may_repeat = False  # a failure of the only server may be a short one, so it is asked once more
-    _round = _turn = _tries = _referrals = _aliases = 0
+    _round = _turn = _tries = _referrals = _aliases = _closed = 0
     _tcp = False
     _bogus = False
     _authentic = True  # so far, on the way along aliases
@@ -204,6 +205,12 @@ class Exchange:
         self._turn += 1
         self._last = Outcome.TIMEOUT
         self._notes[f"{attempt.server}: no reply" + (" over TCP" if attempt.tcp else "")] = None
+
+    def closed_early(self, attempt: Attempt) -> None:
+        """Record that the server closed the TCP connection without a response: it may have too many, so ask again."""
+        self._closed += 1
+        if self._closed > MAX_CLOSED:
+            self._strike(attempt.server, Outcome.UNREACHABLE, "the server closes the TCP connection early")
 
     def unreachable(self, attempt: Attempt, why: object) -> None:
         """Record an error of the operating system about the server."""

@@ -3,7 +3,8 @@
 Drives exchanges (``exchange``) on sockets that a ``Waiter`` (``selectors`` or an event loop) watches. Queries to one
 server share a few connected UDP sockets, with random source ports; each outstanding query has a random ID of its own on
 its socket, and letters in random case. A packet that does not match all three, or is from another address, is ignored.
-A query over TCP has a connection of its own.
+A query over TCP has a connection of its own. If the server closes one without a response, or the process may not open
+another, fewer are open at a time from then on; their number grows again with each response.
 """
 
 from __future__ import annotations
@@ -27,12 +28,16 @@ from maptr.protocol.numbers import MAX_MESSAGE, NAPTR, UDP_PAYLOAD
 from maptr.walk import Answer
 
 CONCURRENCY = 256  # questions outstanding
-MAX_TCP = 64  # connections at a time
+MAX_CONNECTIONS = 8  # by TCP at a time; Unbound allows 10 in all (incoming-num-tcp), maptr serve 50 a client
+GROWTH = 0.01  # connections more for each response, after there were too many
 SOCKETS = 4  # for each server: source ports that a forger must guess, besides ID and letters (RFC 5452 9.2)
 REUSES = 10_000  # queries after which a socket is replaced by one with a new port
 MAX_BURSTS = 64  # read from one socket before queries are given up
 BURST = 64  # packets read from one socket before the others are read
 RATE_BURST = 0.01  # seconds of the rate that may be sent at once
+
+_TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
+_CLOSED = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
 
 Done = Callable[[Answer], None]
 Ready = Callable[[], object]
@@ -118,9 +123,13 @@ class SocketPool:
         """Return the socket for the next query to this server. Raises OSError."""
         sockets = self._sockets[server]
         if len(sockets) < SOCKETS:
-            sockets.append(self._open(server))
-            return sockets[-1]
-        self._turn = index = (self._turn + 1) % SOCKETS
+            try:
+                sockets.append(self._open(server))
+                return sockets[-1]
+            except OSError as error:
+                if not sockets or error.errno not in _TOO_MANY_FILES:
+                    raise
+        self._turn = index = (self._turn + 1) % len(sockets)
         chosen = sockets[index]
         chosen.uses += 1
         if chosen.uses > REUSES and not chosen.pending:
@@ -191,7 +200,7 @@ class TcpExchange:
         try:
             part = self._sock.recv(MAX_MESSAGE)
             if not part:
-                raise OSError("the server closes the TCP connection early")
+                raise ConnectionResetError("the server closes the TCP connection early")
         except BlockingIOError:
             return
         except OSError as error:
@@ -206,7 +215,8 @@ class TcpExchange:
 class Multiplexer:
     """Sends the questions given to ``ask``, within limits. Call ``tick()`` after every wait, and as often as it says.
 
-    ``rate`` is the number of packets a second to each server; None means no limit.
+    ``rate`` is the number of packets a second to each server; None means no limit. ``max_connections`` are those by TCP
+    at a time.
     """
 
     def __init__(
@@ -216,6 +226,7 @@ class Multiplexer:
         *,
         concurrency: int = CONCURRENCY,
         rate: float | None = None,
+        max_connections: int = MAX_CONNECTIONS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._stub = stub
@@ -231,6 +242,8 @@ class Multiplexer:
         self._outstanding: dict[Pending, None] = {}  # in order of their first packets
         self._next_timeout = inf  # no attempt times out before
         self._connections = 0
+        self._max_connections = max_connections
+        self._allowed = float(max_connections)  # of these; fewer if the server or the process does not allow so many
         self._sockets = SocketPool(waiter, self._read)
         self._free_at: dict[Server, float] = {}
 
@@ -305,7 +318,7 @@ class Multiplexer:
                 self._finish(pending, now)
                 continue
             pause = 0.0 if self._rate is None else self._pause(attempt.server, self._rate, now)
-            if pause or (attempt.tcp and self._connections >= MAX_TCP):
+            if pause or (attempt.tcp and self._connections >= int(self._allowed)):
                 held = max(held, pause)
                 waiting.append(pending)
                 if pause:
@@ -313,7 +326,8 @@ class Multiplexer:
                 continue
             if pending.started is None:
                 pending.started, pending.deadline = now, min(pending.deadline, now + pending.seconds)
-            self._start(pending, attempt, now)
+            if not self._start(pending, attempt, now):
+                waiting.append(pending)
         again.extendleft(reversed(waiting))
         return held
 
@@ -325,7 +339,8 @@ class Multiplexer:
         self._free_at[server] = max(free_at, now - RATE_BURST) + 1 / rate
         return 0.0
 
-    def _start(self, pending: Pending, attempt: Attempt, now: float) -> None:
+    def _start(self, pending: Pending, attempt: Attempt, now: float) -> bool:
+        """Send an attempt. Returns False if the process may not open a connection until another is closed."""
         try:
             if attempt.tcp:
                 done = partial(self._received_by_tcp, pending, attempt)
@@ -336,10 +351,18 @@ class Multiplexer:
         except BlockingIOError:
             pass  # no socket for it now, or a full send buffer: the packet is lost, as in the network
         except OSError as error:
+            if error.errno in _TOO_MANY_FILES and attempt.tcp and self._connections:
+                self._allow(self._connections)
+                return False
             self._fail(pending, attempt, error)
-            return
+            return True
         pending.until = min(pending.deadline, now + attempt.seconds)
         self._next_timeout = min(self._next_timeout, pending.until)
+        return True
+
+    def _allow(self, connections: int) -> None:
+        """Open no more TCP connections at a time than so many, but one."""
+        self._allowed = float(max(1, min(int(self._allowed), connections)))
 
     def _send_udp(self, pending: Pending, attempt: Attempt) -> None:
         """Send by UDP, with another ID if that of the attempt is in use on the socket. Raises OSError."""
@@ -383,11 +406,16 @@ class Multiplexer:
         return True
 
     def _received_by_tcp(self, pending: Pending, attempt: Attempt, came: bytes | OSError) -> None:
-        if isinstance(came, OSError):
+        if isinstance(came, _CLOSED):
+            self._allow(self._connections - 1)
+            attempt.exchange.closed_early(attempt)
+            self._next(pending)
+        elif isinstance(came, OSError):
             self._fail(pending, attempt, came)
         elif self._clock() >= pending.deadline:
             self._time_out(pending, attempt)
         elif attempt.exchange.receive(attempt, came):
+            self._allowed = min(self._max_connections, self._allowed + GROWTH)
             self._next(pending)
         else:
             self._fail(pending, attempt, OSError("a TCP response to another question"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,7 +27,7 @@ import dns.resolver
 
 from maptr import url
 from maptr.client.call import Call, Origins
-from maptr.client.exchange import NOTE_LENGTH
+from maptr.client.exchange import MAX_CLOSED, NOTE_LENGTH
 from maptr.client.message import EDE_BOGUS, SentQuery, read_response
 from maptr.client.servers import LOCALHOST, TCP, check_server, find_servers, system_servers
 from maptr.client.stub import make_validator
@@ -223,7 +224,40 @@ def make_resolver(nameservers: Iterable[str], *, lifetime: float | None = None) 
     return made
 
 
-class _TcpNameserver(dns.nameserver.Do53Nameserver):
+class _Repeating(dns.nameserver.AddressAndPortNameserver):
+    """A server that is asked again if it closes the connection without a response, as by ``Exchange.closed_early``.
+
+    Bytes after the last record are ignored.
+    """
+
+    def query(self, request: Any, timeout: float, *arguments: Any, **options: Any) -> Any:
+        deadline = time.monotonic() + timeout
+        options["ignore_trailing"] = True
+        for left in reversed(range(MAX_CLOSED + 1)):
+            try:
+                return super().query(request, max(0.0, deadline - time.monotonic()), *arguments, **options)
+            except (EOFError, ConnectionResetError, BrokenPipeError):
+                if not left:
+                    raise
+        raise AssertionError("unreachable")
+
+    async def async_query(self, request: Any, timeout: float, *arguments: Any, **options: Any) -> Any:
+        deadline = time.monotonic() + timeout
+        options["ignore_trailing"] = True
+        for left in reversed(range(MAX_CLOSED + 1)):
+            try:
+                return await super().async_query(request, max(0.0, deadline - time.monotonic()), *arguments, **options)
+            except (EOFError, ConnectionResetError, BrokenPipeError):
+                if not left:
+                    raise
+        raise AssertionError("unreachable")
+
+
+class _TlsNameserver(_Repeating, dns.nameserver.DoTNameserver):
+    pass
+
+
+class _TcpNameserver(_Repeating, dns.nameserver.Do53Nameserver):
     def is_always_max_size(self) -> bool:
         """True: dnspython then asks by TCP."""
         return True
@@ -240,7 +274,7 @@ def _nameservers(text: str, lifetime: float | None) -> list[dns.nameserver.Names
             host = rest.partition("#")[0]
             found = find_servers(rest, DOT_PORT, lifetime)
             name = None if found[0].address == host else host
-            return [dns.nameserver.DoTNameserver(server.address, server.port, hostname=name) for server in found]
+            return [_TlsNameserver(server.address, server.port, hostname=name) for server in found]
         host = url.parse(text).host.text
         found = find_servers(host, seconds=lifetime)
     except ValueError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -13,8 +14,10 @@ from typing import Any
 import dns.resolver
 import pytest
 
-from maptr import Stub, discover, discover_many, discover_many_async
+from maptr import Stub, discover, discover_async, discover_many, discover_many_async
 from maptr.ark import Ark
+from maptr.client.exchange import MAX_CLOSED
+from maptr.client.resolver import as_async, make_resolver
 from maptr.errors import ArkSyntaxError, ConfigError
 from tests.support.bulk import server as server
 from tests.support.drivers import RESOLVER_DRIVERS, by_async, by_discover, collect, resolver_of
@@ -151,3 +154,111 @@ def test_arks_may_be_an_async_iterable(server: Hostile) -> None:
 
     found = asyncio.run(collect(discover_many_async(arks(), nameservers=[server.name])))
     assert found == list(discover_many(ARKS, nameservers=[server.name]))
+
+
+# ---- connections
+
+
+class Crowded:
+    """A TCP server that closes connections above ``limit`` without a response, as servers with limits do."""
+
+    def __init__(self, limit: int, *, close_first: int = 0) -> None:
+        self.limit, self.close_first = limit, close_first
+        self.open = self.most = self.refused = 0
+        self.answer = hosts({f"{number}.ark.arpa.": [naptr("h.example.")] for number in range(200)})
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.open += 1
+        self.most = max(self.most, self.open)
+        try:
+            if self.open > self.limit or self.close_first:
+                self.close_first = max(0, self.close_first - 1)
+                self.refused += 1
+                return
+            query = await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big"))
+            await asyncio.sleep(0.005)
+            [packet] = self.answer(query, "tcp")
+            writer.write(len(packet).to_bytes(2, "big") + packet)
+            await reader.read()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            self.open -= 1
+            writer.close()
+
+    def found(self, count: int, **options: Any) -> list[bool]:
+        async def run() -> list[bool]:
+            async with await asyncio.start_server(self.serve, "127.0.0.1", 0) as server:
+                name = f"tcp://127.0.0.1#{server.sockets[0].getsockname()[1]}"
+                arks = [f"ark:{number}/x" for number in range(count)]
+                return [bool(found) for found in await collect(discover_many_async(arks, nameservers=name, **options))]
+
+        return asyncio.run(run())
+
+
+@pytest.mark.parametrize(("options", "most"), [({}, 8), ({"max_connections": 2}, 2), ({"max_connections": 30}, 30)])
+def test_tcp_connections_at_a_time(options: dict[str, int], most: int) -> None:
+    server = Crowded(1000)
+    assert server.found(150, **options) == [True] * 150
+    assert server.refused == 0
+    assert server.most <= most + 2  # the server learns later that a connection is closed
+
+
+@pytest.mark.parametrize("limit", [1, 3, 20])
+def test_a_server_with_fewer_connections_answers_all(limit: int) -> None:
+    server = Crowded(limit)
+    assert server.found(150, max_connections=60) == [True] * 150
+    assert server.refused > 0
+    assert server.refused < 150
+
+
+def test_a_connection_that_is_always_closed_is_given_up() -> None:
+    server = Crowded(0)
+    assert server.found(2) == [False, False]
+    assert server.refused == 2 * (MAX_CLOSED + 1)
+    assert Crowded(8, close_first=MAX_CLOSED).found(1) == [True]
+
+
+def test_a_tls_server_that_closes_early_is_asked_again() -> None:
+    """Through dnspython, here without TLS."""
+
+    async def run(server: Crowded) -> tuple[str, str]:
+        async with await asyncio.start_server(server.serve, "127.0.0.1", 0) as listening:
+            text = f"tcp://127.0.0.1#{listening.sockets[0].getsockname()[1]}"
+            made = make_resolver([text])
+            sync = await asyncio.to_thread(discover, "ark:1/x", resolver=made)
+            server.close_first = MAX_CLOSED
+            return sync.url(), (await discover_async("ark:2/x", resolver=as_async(made))).url()
+
+    assert asyncio.run(run(Crowded(8, close_first=MAX_CLOSED))) == (
+        "https://h.example/ark:1/x",
+        "https://h.example/ark:2/x",
+    )
+
+
+FEW_FILES = """
+import os, resource, sys
+from maptr import discover_many
+arks = [f"ark:{number}/x" for number in range(100)]
+stream = discover_many(arks, nameservers=sys.argv[1:], max_connections=50)
+used = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 10
+resource.setrlimit(resource.RLIMIT_NOFILE, (used + 4, used + 4))
+found = [bool(found) for found in stream]
+assert found == [True] * 100, found
+"""
+
+
+def test_a_process_with_few_files_asks_by_fewer_connections() -> None:
+    async def run() -> int:
+        async with await asyncio.start_server(Crowded(1000).serve, "127.0.0.1", 0) as listening:
+            where = f"tcp://127.0.0.1#{listening.sockets[0].getsockname()[1]}"
+            process = await asyncio.create_subprocess_exec(sys.executable, "-c", FEW_FILES, where)
+            return await process.wait()
+
+    assert asyncio.run(run()) == 0
+
+
+def test_a_process_with_few_files_asks_by_fewer_udp_sockets() -> None:
+    with hostile(hosts({f"{number}.ark.arpa.": [naptr("h.example.")] for number in range(100)})) as server:
+        program = FEW_FILES.replace("used + 4", "used + 2")
+        subprocess.run([sys.executable, "-c", program, server.name], check=True, timeout=60)

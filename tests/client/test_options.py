@@ -172,6 +172,8 @@ WRONG_FOR_ONE: list[tuple[str, object, type[Exception]]] = [("require", "insecur
 WRONG_FOR_MANY: list[tuple[str, object, type[Exception]]] = [
     ("concurrency", 0, ConfigError),
     ("concurrency", 1.5, TypeError),
+    ("max_connections", 0, ConfigError),
+    ("max_connections", "8", TypeError),
     ("rate", 0, ConfigError),
     ("rate", "1", TypeError),
 ]
