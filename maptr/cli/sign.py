@@ -110,7 +110,13 @@ def sign(
         output.talk(f"unchanged: {target} keeps serial {signed.serial}, is good until {until}, due {_date(when)}")
     else:
         refuse_shrinkage(target, old, signed, force=force)
-        options.write(target, zonetext.to_text(signed))
+        text = zonetext.to_text(signed)
+        # What was written must be what was signed, and pass the check: a secondary must not be the first to notice.
+        back = examine_zone(text, name, str(target or "the signed zone"))
+        read = without_errors(back.view, back.findings, f"{file} was not signed: the signed zone has errors")
+        if zonetext.to_text(read) != text:
+            output.fail(f"{file} was not signed: the signed zone is not read as it was written", output.EXIT_NONE)
+        options.write(target, text)
         output.talk(f"zone {name} serial {signed.serial} signed until {until} by {', '.join(used)}")
         output.talk(
             f"in a rollover, take the next step {longest} s (the longest TTL) after all servers have this serial"

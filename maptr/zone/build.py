@@ -10,18 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import dns.name
-import dns.rdataclass
-import dns.rdatatype
-import dns.zone
-
 from maptr.errors import TableError, ZoneError
 from maptr.naptr.record import MAX_STRING, quote
 from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA, Labels
+from maptr.protocol.numbers import NS
 from maptr.registry.table import Entry, Table
 from maptr.zone.lint import LeftOut, publishable
-from maptr.zone.masterfile import Places, read_records
+from maptr.zone.masterfile import read_part
 from maptr.zone.reader import read_plain
 from maptr.zone.rules import records_by_name
 
@@ -162,14 +158,12 @@ def _delegations(file: str, data: bytes, origin: Labels, header: Sequence[str]) 
     if plain := read_plain("\n".join([*header, ""]).encode() + data, names.fold(origin)):
         return plain.view.cuts
     # The check of the built zone finds records outside it, so the root is the origin here.
-    zone = dns.zone.Zone(dns.name.root, relativize=False)
     try:
-        read_records(zone, Path(file), data, origin, Places(), TTL)
+        records = read_part(Path(file), data, names.fold(origin), TTL)
     except ZoneError as error:
         reason = f"cannot be included: {error.reason}"
         raise ZoneError(reason, filename=error.filename, line=error.line, owner=error.owner) from None
-    owners = {name for name, node in zone.nodes.items() if node.get_rdataset(dns.rdataclass.IN, dns.rdatatype.NS)}
-    return {names.fold(owner.labels[:-1]) for owner in owners} - {names.fold(origin)}
+    return {names.fold(owner) for owner, rdtype, _, _ in records if rdtype == NS} - {names.fold(origin)}
 
 
 def serial_of(lines: Iterable[str]) -> tuple[int, list[str]] | None:

@@ -22,13 +22,17 @@ from maptr.naptr.automaton import Budget, BudgetSpent
 from maptr.naptr.record import SERVICE, Kind, Naptr, quote, read
 from maptr.naptr.regexp import RegexpError, Substitution
 from maptr.protocol.names import ARK_ARPA, Labels, fold, from_wire, is_below, parse, to_text, to_wire, wire_length
-from maptr.protocol.numbers import AAAA, CNAME, DNAME, HEADER_SIZE, MAX_TTL, NAPTR, NS, UDP_PAYLOAD, A
-from maptr.zone import masterfile
+from maptr.protocol.numbers import AAAA, CNAME, DNAME, HEADER_SIZE, MAX_TTL, NAPTR, NS, NSEC3, UDP_PAYLOAD, A
+from maptr.zone.denial import is_hash
 from maptr.zone.finding import NOT_LOADED, Finding, Severity, error, warning
+from maptr.zone.lines import absolute, is_absolute, readable_lines, soa_owner, type_and_rdata, unquoted
+from maptr.zone.masterfile import Places, read_master_file
+from maptr.zone.rdata import type_text
 from maptr.zone.reader import read_plain
 from maptr.zone.rrset import Node
 from maptr.zone.snapshot import ZoneView
 
+OBSOLETE = frozenset({3, 4})  # MD, MF
 MAX_RRSET = 100  # records of one type at one name: BIND's max-records-per-type since 9.18.28
 _OVERHEAD = HEADER_SIZE + 4 + 11  # header, type and class of the question, OPT without options
 _RECORD = 12  # compressed owner, type, class, TTL, length
@@ -50,16 +54,16 @@ def examine(text: str, *, origin: str | None = None, filename: str = "") -> Exam
     Without ``origin``, the zone is named by the owner of its SOA, or ``ark.arpa.`` if it has none. A text that cannot
     be loaded is a finding too. Raises OSError if a file that it includes cannot be read.
     """
-    origin = origin or masterfile.soa_owner(text)
+    origin = origin or soa_owner(text)
     if (good := _without_findings(text, origin)) is not None:
         return Examined([], good, [])
-    places = masterfile.Places()
+    places = Places()
     loaded: list[Finding] = []
     view = None
     path = Path(filename or "<zone>")
     try:
         data = text.encode("utf-8", "replace")
-        view = masterfile.read_master_file(path, data, fold(parse(origin)), places)
+        view = read_master_file(path, data, fold(parse(origin)), places)
     except ZoneError as refused:
         file = "" if refused.filename == str(path) else refused.filename
         loaded.append(replace(Finding.of(refused), file=file))
@@ -87,7 +91,7 @@ def _without_findings(text: str, origin: str) -> ZoneView | None:
     return None
 
 
-def _placed(finding: Finding, places: masterfile.Places) -> Finding:
+def _placed(finding: Finding, places: Places) -> Finding:
     """Add file and line to a finding: those of its NS record, or of the first record of the owner."""
     owner = fold(parse(finding.record))
     file, line = places.find(owner, NS, to_wire(parse(finding.value))) if finding.value else places.find(owner)
@@ -110,27 +114,25 @@ class _Text:
         yield from self._file(self._text, "", base, base)
 
     def _file(self, text: str, file: str, base: str, owner: str) -> Iterator[Finding]:
-        for line, leading, tokens in masterfile.logical_lines(text):
-            if not tokens:
-                continue
+        for line, is_indented, tokens in readable_lines(text):
             directive = tokens[0].upper()
             if directive == "$ORIGIN" and len(tokens) > 1:
-                base = masterfile.absolute(tokens[1], base)
+                base = absolute(tokens[1], base)
             elif directive == "$INCLUDE":
-                inner = masterfile.absolute(tokens[2], base) if len(tokens) > 2 else base
+                inner = absolute(tokens[2], base) if len(tokens) > 2 else base
                 if (found := next(self._included, None)) is not None:
                     yield from self._file(found[1].decode("utf-8", "replace"), str(found[0]), inner, owner)
             elif directive == "$TTL":
                 yield from self._ttl("the zone", tokens[1:], line, file)
             elif not directive.startswith("$"):
-                if not leading:
-                    owner = masterfile.absolute(tokens[0], base)
+                if not is_indented:
+                    owner = absolute(tokens[0], base)
                     if not tokens[0].isascii():
                         yield error("not-ascii", owner, NOT_ASCII, line=line, file=file)
-                yield from self._record(owner, tokens[0 if leading else 1 :], base, line, file)
+                yield from self._record(owner, tokens[0 if is_indented else 1 :], base, line, file)
 
     def _record(self, owner: str, tokens: list[str], base: str, line: int, file: str) -> Iterator[Finding]:
-        kind, fields = masterfile.type_and_rdata(tokens)
+        kind, fields = type_and_rdata(tokens)
         yield from self._ttl(owner, tokens[: len(tokens) - len(fields) - 1], line, file)
         if kind != "NAPTR":
             return
@@ -138,7 +140,7 @@ class _Text:
             reason = f"a NAPTR record has 6 fields, this one {len(fields)}"
             yield error("naptr-fields", owner, reason, line=line, file=file)
         elif "ark" in fields[3].lower():
-            yield from self._replacement(owner, fields[2].lower(), fields[5], base, line, file)
+            yield from self._replacement(owner, unquoted(fields[2]).lower(), fields[5], base, line, file)
 
     @staticmethod
     def _ttl(owner: str, tokens: list[str], line: int, file: str) -> Iterator[Finding]:
@@ -152,13 +154,13 @@ class _Text:
             escaped = replacement.replace(":", "\\058")
             reason = f"Knot refuses the zone for the port as it is written: write {escaped}"
             yield error("unescaped-port", owner, reason, replacement, line, file)
-        if replacement.endswith(".") or replacement == "@":
+        if is_absolute(replacement) or replacement == "@":
             return
         if "." in replacement:
-            reason = f"has no final dot: a server reads {masterfile.absolute(replacement, base)}"
+            reason = f"has no final dot: a server reads {absolute(replacement, base)}"
             yield error("relative-replacement", owner, reason, replacement, line, file)
         elif flags == "h":
-            reason = f"is relative: a server reads {masterfile.absolute(replacement, base)}"
+            reason = f"is relative: a server reads {absolute(replacement, base)}"
             yield warning("relative-replacement", owner, reason, replacement, line, file)
 
 
@@ -166,7 +168,7 @@ class _Text:
 
 
 def check_integrity(zone: ZoneView) -> Iterator[Finding]:
-    """Yield the errors that kzonecheck, nsd-checkzone or named-checkzone report too."""
+    """Yield what kzonecheck, nsd-checkzone or named-checkzone report too."""
     special = [(name, zone.nodes[name]) for name in map(from_wire, zone.nodes.special)]
     if any(DNAME in node for _, node in special):
         for owner in zone.nodes:
@@ -174,6 +176,7 @@ def check_integrity(zone: ZoneView) -> Iterator[Finding]:
                 reason = f"stands below the DNAME at {to_text(above)} (RFC 6672 section 2.4)"
                 yield error("below-dname", to_text(owner), reason)
     for owner, node in special:
+        yield from _refused_by_bind(owner, node)
         for host in node[NS].hosts if NS in node else ():
             if not is_below(host, zone.origin):
                 continue
@@ -188,6 +191,17 @@ def check_integrity(zone: ZoneView) -> Iterator[Finding]:
             elif not {A, AAAA} & target.keys():
                 reason = f"its server {server} is in the zone and has no address"
                 yield error("no-address", to_text(owner), reason, server)
+
+
+def _refused_by_bind(owner: Labels, node: Node) -> Iterator[Finding]:
+    """Yield what makes BIND refuse a zone, in files and in transfers, though other servers load it."""
+    if owner[:1] == (b"*",) and NS in node:
+        yield error("wildcard-delegation", to_text(owner), "BIND refuses the zone for NS records at a wildcard")
+    if NSEC3 in node and not is_hash(owner[0]):
+        yield error("owner-not-a-hash", to_text(owner), "BIND refuses the zone for an NSEC3 owner that is not a hash")
+    for rdtype in OBSOLETE & node.keys():
+        reason = f"BIND refuses the zone for the obsolete type {type_text(rdtype)} (RFC 973)"
+        yield warning("obsolete-type", to_text(owner), reason)
 
 
 def _above(zone: ZoneView, name: Labels) -> list[Labels]:
@@ -212,15 +226,13 @@ def _from_wildcard(zone: ZoneView, name: Labels) -> Node:
 # ---- the NAPTR records
 
 
-def check_rules(
-    zone: ZoneView, owners: Iterable[Labels] | None = None, places: masterfile.Places | None = None
-) -> list[Finding]:
+def check_rules(zone: ZoneView, owners: Iterable[Labels] | None = None, places: Places | None = None) -> list[Finding]:
     """Check the NAPTR records. The findings are sorted by owner and have file and line from ``places``.
 
     ``owners`` are the folded names to check, if all others are known to have no findings and no redirects to names of
     the zone.
     """
-    found = set(_Rules(zone, owners, places or masterfile.Places()).findings())
+    found = set(_Rules(zone, owners, places or Places()).findings())
     return sorted(found, key=lambda f: (f.record, f.line, f.code, f.value))
 
 
@@ -231,7 +243,7 @@ class _Rule(NamedTuple):
 
 
 class _Rules:
-    def __init__(self, zone: ZoneView, owners: Iterable[Labels] | None, places: masterfile.Places) -> None:
+    def __init__(self, zone: ZoneView, owners: Iterable[Labels] | None, places: Places) -> None:
         self.zone = zone
         self.places = places
         self.origin = zone.origin

@@ -181,12 +181,21 @@ def _nsec3_chain(nodes: Mapping[Labels, Node], origin: Labels, parameters: Itera
     return None
 
 
-def _hash_of(label: bytes, origin: Labels) -> bytes:
-    """Return the hash in the first label of an owner, in Base 32 with the extended hex alphabet (RFC 4648 7)."""
+def is_hash(label: bytes) -> bool:
+    """Return whether a label is a hash in Base 32 with the extended hex alphabet (RFC 4648 7)."""
+    return len(_decoded(label)) == HASH_SIZE
+
+
+def _decoded(label: bytes) -> bytes:
     try:
-        digest = base64.b32hexdecode(label, casefold=True)
+        return base64.b32hexdecode(label, casefold=True)
     except ValueError:
-        digest = b""
+        return b""
+
+
+def _hash_of(label: bytes, origin: Labels) -> bytes:
+    """Return the hash in the first label of an owner."""
+    digest = _decoded(label)
     if len(digest) != HASH_SIZE:
         raise ZoneError(f"{to_text((label, *origin))} has an NSEC3 record, and its first label is not a hash")
     return digest

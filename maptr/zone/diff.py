@@ -17,9 +17,10 @@ from maptr.protocol.names import Labels, from_wire, read_wire, to_text, to_wire
 from maptr.protocol.numbers import DNSKEY, MADE_BY_SIGNERS, RRSIG, SOA, ZONEMD
 from maptr.protocol.serial import following_serial, is_newer
 from maptr.registry.plan import REMOVAL_LIMIT
+from maptr.zone.rdata import type_text
 from maptr.zone.rrset import Node, RRset, pack_record, pack_rrsets, records_of, split_rrsets
 from maptr.zone.snapshot import PackedNodes, ZoneView, has_data
-from maptr.zone.text import rdata_text, type_text
+from maptr.zone.text import rdata_text
 
 SERIAL = slice(-20, -16)  # in the rdata of a SOA: it ends with five 32-bit numbers (RFC 1035 3.3.13)
 

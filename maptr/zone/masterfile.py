@@ -1,49 +1,48 @@
-"""Master files (RFC 1035 5): dnspython's reader with the file and line of each error, and the raw tokens of a text."""
+"""Master files (RFC 1035 5): records of any type, with the file and line of each error, and the directives.
+
+$TTL and the last TTL hold for all records after them, in other files too (RFC 2308 4); the origin and the owner are
+those of one file (RFC 1035 5.1).
+"""
 
 from __future__ import annotations
 
 import codecs
-import contextlib
-import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import dns.exception
-import dns.name
 import dns.rdataclass
-import dns.rdataset
 import dns.rdatatype
-import dns.tokenizer
-import dns.transaction
-import dns.zone
-import dns.zonefile
+import dns.ttl
 
 from maptr.errors import ZoneError
 from maptr.files import MAX_WHOLE, read_whole
 from maptr.protocol import names
-from maptr.protocol.names import ARK_ARPA, Labels, to_text
-from maptr.protocol.numbers import MAX_TTL
+from maptr.protocol.names import Labels, fold, is_below, to_text
+from maptr.protocol.numbers import CNAME, IN, MAX_TTL, NS, NSEC, NSEC3, RRSIG, SOA
 from maptr.registry.table import shown
 from maptr.zone.finding import NOT_LOADED
-from maptr.zone.snapshot import ZoneView, view_zone
+from maptr.zone.lines import Line, escaped, is_absolute, is_quoted, logical_lines, unquoted
+from maptr.zone.rdata import MISSING, read_rdata, type_number, type_text
+from maptr.zone.rrset import canonical_rdata
+from maptr.zone.snapshot import PackedNodes, ZoneView
 
 MAX_INCLUDES = 16  # levels of $INCLUDE
 TOO_MUCH_INCLUDED = f"more than {MAX_INCLUDES} levels of $INCLUDE, or {MAX_WHOLE} bytes in included files"
 MAX_GENERATED = 1_000_000  # records from the $GENERATE lines of a file: as many as a large zone has
 TOO_MANY_GENERATED = f"its $GENERATE lines make more than {MAX_GENERATED} records"
-SECOND = "a second"  # begins the reason for a record of a type that a name has once
-MAX_RDATA = 0xFFFF  # bytes (RFC 1035 3.2.1)
-# Type 0, OPT, NXNAME (RFC 9824 2), and the Q and meta types (RFC 6895 3.1): no zone has records of them.
-META_TYPES = frozenset({0, 41, 128, *range(249, 256)})
-NOT_OF_ZONES = "the type is one of queries and messages, not of zones"
 MARK_REFUSED = "begins with a byte order mark, which name servers read as part of the first name: save it without"
 
-_CLASSES = ("IN", "CH", "HS", "CS")  # RFC 1035 3.2.4
-_SPAN = re.compile(r"(\d{1,20})-(\d{1,20})(?:/(\d{1,20}))?")
-# The line of an $INCLUDE matches as a whole, so that it stays as it is, and so does an escaped character.
-_NOT_ASCII = re.compile(rb"(?mi)^\$INCLUDE\b.*|\\(?s:.)|[\x80-\xff]")
+_KEY = 25
+_BESIDE_CNAME = frozenset({CNAME, NSEC, NSEC3, _KEY})  # RFC 4034 3 and 4, RFC 2181 10.1, and signatures of these
+_SPAN = re.compile(r"(\d{1,10})-(\d{1,10})(?:/(\d{1,10}))?")
+# An escape, $$, or the number of a $GENERATE with its offset, width and base.
+_PLACE = re.compile(r"\\.|\$\$|\$(?:\{([+-]?\d{1,10})(?:,(\d{1,3})(?:,([doxXnN]))?)?\})?", re.DOTALL)
+_MAX_WIDTH = 127  # BIND's
+
+Record = tuple[Labels, int, int, bytes]  # owner, type, TTL in seconds, rdata
 
 
 class Places:
@@ -63,293 +62,295 @@ class Places:
         return self._places.get((owner, rdtype, rdata.lower()), ("", 0))
 
 
-# ---- raw tokens: they show whether a name is relative and how it is escaped, which a loaded zone does not
-
-
-def logical_lines(text: str) -> Iterator[tuple[int, bool, list[str]]]:
-    """Yield the line number of each logical line, whether it begins with white space, and its raw tokens.
-
-    Stops at the first token that cannot be read; ``read_master_file`` reports the reason.
-    """
-    tokenizer = dns.tokenizer.Tokenizer(text)
-    with contextlib.suppress(dns.exception.DNSException):
-        while True:
-            first = tokenizer.get(want_leading=True)
-            line = tokenizer.line_number
-            leading = first.is_whitespace()
-            token = tokenizer.get() if leading else first
-            tokens: list[str] = []
-            while not token.is_eol_or_eof():
-                tokens.append(token.value)
-                token = tokenizer.get()
-            yield line, leading, tokens
-            if token.is_eof():
-                return
-
-
-def generated(span: str) -> int:
-    """Count the records in the range of a $GENERATE line, ``1-10`` or ``1-10/2``; 0 for a bad range.
-
-    >>> generated("1-10/2")
-    5
-    """
-    match = _SPAN.fullmatch(span)
-    if match is None:
-        return 0
-    start, stop, step = (int(number or 1) for number in match.groups())
-    return len(range(start, stop + 1, step)) if step else 0
-
-
-def absolute(name: str, base: str) -> str:
-    """Complete a name of the file with an absolute name, both in presentation format."""
-    if name == "@":
-        return base
-    return name if name.endswith(".") else f"{name}.{base}" if base != "." else f"{name}."
-
-
-def type_and_rdata(tokens: list[str]) -> tuple[str, list[str]]:
-    """Return the type in upper case, and the rdata, from the tokens after an owner: TTL, class, type and rdata."""
-    for at, token in enumerate(tokens):
-        if not (token[:1].isdigit() or token.upper() in _CLASSES):
-            return token.upper(), tokens[at + 1 :]
-    return "", []
-
-
-def soa_owner(text: str) -> str:
-    """Return the owner of the SOA in a zone text; ``ark.arpa.`` if it has none."""
-    base = to_text(ARK_ARPA)
-    for _, leading, tokens in logical_lines(text):
-        if len(tokens) > 1 and tokens[0].upper() == "$ORIGIN":
-            base = absolute(tokens[1], base)
-        elif not leading and type_and_rdata(tokens[1:])[0] == "SOA":
-            return absolute(tokens[0], base)
-    return base
-
-
-# ---- the zone
-
-
 def read_master_file(path: Path, data: bytes, apex: Labels, places: Places) -> ZoneView:
     """Read the zone in the content of a file. Adds its records and the files that it includes to ``places``.
 
-    Raises ZoneError with file and line for an error, which includes records outside the zone, and OSError if an
-    included file cannot be read.
+    ``apex`` is folded. Raises ZoneError with file and line for an error, which includes records outside the zone, and
+    OSError if an included file cannot be read.
     """
-    zone = dns.zone.Zone(dns.name.Name((*apex, b"")), relativize=False)
-    read_records(zone, path, data, apex, places)
+    reader = _Reader(apex, places, zone=apex)
+    reader.read(_File(str(path), apex, apex), data)
     try:
-        zone.check_origin()
-        return view_zone(zone)
-    except (dns.zone.NoSOA, dns.zone.NoNS) as error:
-        missing = "SOA" if isinstance(error, dns.zone.NoSOA) else "NS"
-        raise ZoneError(f"no {missing} at the origin", filename=str(path), code=NOT_LOADED) from None
+        for rdtype, text in ((SOA, "SOA"), (NS, "NS")):
+            if apex not in reader.nodes or rdtype not in reader.nodes[apex].rrsets:
+                raise ZoneError(f"no {text} at the origin")
+        return ZoneView.of(apex, PackedNodes.pack(reader.records()))
     except ZoneError as error:
         raise ZoneError(error.reason, filename=str(path), code=NOT_LOADED) from None
 
 
-def read_records(
-    zone: dns.zone.Zone, path: Path, data: bytes, apex: Labels, places: Places, ttl: int | None = None
-) -> None:
-    """Read the records in the content of a file into a zone. Relative names are below ``apex``.
+def read_part(path: Path, data: bytes, apex: Labels, ttl: int) -> list[Record]:
+    """Read the records in the content of a file that is part of a zone, also those outside the zone.
 
-    ``ttl`` is the TTL without $TTL; with one, the file is a part of a zone and must not include others. Raises
-    ZoneError with file and line, and OSError if an included file cannot be read.
+    Relative names are below ``apex``. ``ttl`` is the TTL without $TTL. The file must not include others. Raises
+    ZoneError with file and line.
     """
-    if data.startswith(codecs.BOM_UTF8):
-        raise ZoneError(MARK_REFUSED, filename=str(path), line=1, owner="the file", code="byte-order-mark")
-    with _text_of(data, str(path)) as file, zone.writer(True) as transaction:
-        reader = _Reader(_Tokens(file, str(path)), transaction, places, allow_include=ttl is None)
-        # With the root as its origin, the reader passes all records to the transaction, which refuses those outside the
-        # zone, and still completes relative names with current_origin.
-        reader.zone_origin = dns.name.root
-        reader.current_origin = dns.name.Name((*apex, b""))
-        reader.default_ttl, reader.default_ttl_known = ttl or 0, ttl is not None
-        transaction.check_put_rdataset(reader.check)
-        try:
-            reader.read()
-        except ZoneError:
-            raise
-        except (dns.exception.DNSException, KeyError, ValueError) as error:
-            filename, line = reader.tok.where()
-            reason, code = reader.tok.reason(str(error).removeprefix(f"{filename}:{line}: ")), NOT_LOADED
-            if isinstance(error, KeyError):
-                reason, code = f"the owner is outside the zone {to_text(apex)}", "out-of-zone"
-            elif reason.startswith(SECOND):
-                code = "second-of-one"
-            elif reason.endswith("has non-origin SOA"):  # dnspython's message
-                reason = f"the SOA is that of {reader.last_name}, and the zone was to be {to_text(apex)}"
-            owner = names.to_text(reader.last_name.labels[:-1]) if reader.tok.is_record() and reader.last_name else ""
-            raise ZoneError(reason, filename=filename, line=line, owner=owner, code=code) from error
-        finally:
-            reader.close()
+    reader = _Reader(apex, Places(), zone=(), ttl=ttl, may_include=False)
+    reader.read(_File(str(path), apex, apex), data)
+    return list(reader.records())
 
 
-def _text_of(data: bytes, filename: str) -> io.TextIOWrapper:
-    """Open a text in which each byte that is not ASCII is ``\\DDD`` (RFC 1035 5.1), as name servers read it.
+def generated(span: str) -> range:
+    """Return the numbers in the range of a $GENERATE line, ``1-10`` or ``1-10/2``. Raises ValueError for a bad range.
 
-    dnspython would convert non-ASCII names to A-labels, and some characters to ASCII. Raises ZoneError for data that is
-    not UTF-8.
+    >>> list(generated("1-10/4"))
+    [1, 5, 9]
     """
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ZoneError("not UTF-8", filename=filename, line=line, code=NOT_LOADED) from None
-    return io.TextIOWrapper(io.BytesIO(_NOT_ASCII.sub(_escaped, data)), encoding="utf-8")
+    match = _SPAN.fullmatch(span)
+    if match is None:
+        raise ValueError(f"{span!r} is not a range")
+    start, stop, step = (int(number or 1) for number in match.groups())
+    if start > stop:
+        raise ValueError(f"{span!r} is an empty range")
+    return range(start, stop + 1, step)  # ValueError if the step is 0
 
 
-def _escaped(found: re.Match[bytes]) -> bytes:
-    text = found[0]
-    return text if text[:-1] not in (b"", b"\\") or text[-1] < 0x80 else b"\\%03d" % text[-1]
+@dataclass(slots=True)
+class _File:
+    """A file, and its own state: the origin, the owner of the last record, and the first line of the current one."""
+
+    name: str
+    origin: Labels
+    owner: Labels
+    line: int = 1
+    depth: int = 0
 
 
-# Parts of dnspython's messages, and the words of the checkers of name servers for them. The first match counts.
-_REASONS = (
-    ("expected EOL or EOF", "more fields than the record has"),
-    ("expecting an integer", "is not a number"),
-    ("integer string conversion", "is out of range"),
-    ("an unsigned", "is out of range"),
-    ("hexadecimal", "bad hexadecimal text"),
-    ("Odd-length", "bad hexadecimal text"),
-    ("not compatible with a CNAME", "CNAME and other data"),
-    ("compatible with an existing CNAME", "CNAME and other data"),
-    ("unknown rdatatype", "unknown RR type"),
-    ("RR class is not", "the class of the zone is IN"),
-    ("newline in quoted string", "unbalanced quotes"),
-    ("is not allowed", "unknown directive"),
-    ("label is empty", "empty label"),
-    ("label is > 63", "label too long"),
-)
+@dataclass(slots=True)
+class _Node:
+    """The records of a name in its first spelling. A signature is of the kind of the type that it covers."""
+
+    owner: Labels
+    kinds: set[int] = field(default_factory=set)
+    rrsets: dict[int, _Set] = field(default_factory=dict)
 
 
-def _type_of(text: str) -> int:
-    """Return the number of a type; -1 for text that is none."""
-    try:
-        return int(dns.rdatatype.from_text(text))
-    except (dns.exception.DNSException, ValueError):
-        return -1
+@dataclass(slots=True)
+class _Set:
+    """The records of one owner and type: the least TTL, and rdata by its canonical form."""
+
+    ttl: int
+    rdatas: dict[bytes, bytes] = field(default_factory=dict)
 
 
-class _Tokens(dns.tokenizer.Tokenizer):
-    """A tokenizer that knows the line on which a record began; dnspython's own may be on the next line.
+class _Reader:
+    """Reader of the records of a zone. ``nodes`` has them, by folded owner.
 
-    It calls ``directed`` with each directive and its first argument before the reader acts on them.
-    """
-
-    directed: Callable[[str, str], None]
-    began = 1
-    at_start = True
-    directive = ""
-
-    def __init__(self, file: io.TextIOBase, filename: str) -> None:
-        super().__init__(file, filename)
-        self._words: list[str] = []  # of the current record or directive
-
-    def get(self, want_leading: bool = False, want_comment: bool = False) -> dns.tokenizer.Token:
-        again = self.ungotten_token is not None
-        starts = self.at_start and not again
-        if starts:
-            self.began = self.line_number
-            self._words = []
-        token = super().get(want_leading, want_comment)
-        self.at_start = token.is_eol()
-        if not again:
-            self._words.append("" if token.is_eol_or_eof() else token.value)
-        if self.directive:
-            self.directed(self.directive, token.value)
-        self.directive = token.value.upper() if starts and token.is_identifier() and token.value[:1] == "$" else ""
-        return token
-
-    def where(self) -> tuple[str, int]:
-        return str(self.filename), self.began
-
-    def is_record(self) -> bool:
-        """Return whether the reader is at a record, not at a directive."""
-        return not self._words or not self._words[0].startswith("$")
-
-    def reason(self, message: str) -> str:
-        """Reword dnspython's message as the checkers of name servers do, and add the word at which it stopped."""
-        word = self._words[-1] if self._words else ""
-        kind = next((type_and_rdata(self._words[at:])[0] for at in (1, 0) if self._words[at:]), "")
-        if _type_of(kind) in META_TYPES:
-            return NOT_OF_ZONES
-        bad = {"A": "bad IPv4 address", "AAAA": "bad IPv6 address"}.get(kind, "malformed text")
-        found = next((better for part, better in _REASONS if part in message), "")
-        if "input is malformed" in message:
-            found = "bad range of $GENERATE" if self._words[:1] == ["$GENERATE"] else bad
-        elif not word and "expecting" in message:
-            return "unexpected end of line: a field is missing"
-        near = f"near {shown(word)!r}: " if word and found and "quotes" not in found else ""
-        return f"{near}{found or message}"
-
-
-class _Reader(dns.zonefile.Reader):
-    """dnspython's reader with the tokenizer above, and with limits on included files and generated records.
-
-    The limits stop a file that includes itself, a pipe or a device, or that generates too many records.
+    Limits stop a file that includes itself, a pipe or a device, or that generates too many records.
     """
 
     def __init__(
-        self, tokens: _Tokens, transaction: dns.transaction.Transaction, places: Places, *, allow_include: bool
+        self, apex: Labels, places: Places, *, zone: Labels, ttl: int | None = None, may_include: bool = True
     ) -> None:
+        self.nodes: dict[Labels, _Node] = {}
+        self._apex = apex
+        self._zone = zone
         self._places = places
-        self._include = b""  # the content of the file of the last $INCLUDE
+        self._default_ttl = ttl  # of $TTL
+        self._last_ttl: int | None = None  # RFC 1035 5.1
+        self._minimum: int | None = None  # of the SOA, for a zone without any TTL
+        self._may_include = may_include
         self._bytes_left = MAX_WHOLE
         self._records_left = MAX_GENERATED
-        super().__init__(tokens, dns.rdataclass.IN, transaction, allow_include=allow_include)
 
-    @property
-    def tok(self) -> Any:  # always _Tokens
-        return self._tokens
+    def records(self) -> Iterator[Record]:
+        for node in self.nodes.values():
+            for rdtype, found in node.rrsets.items():
+                yield from ((node.owner, rdtype, found.ttl, rdata) for rdata in found.rdatas.values())
 
-    @tok.setter
-    def tok(self, tokens: dns.tokenizer.Tokenizer) -> None:
-        if isinstance(tokens, _Tokens):
-            tokens.directed = self._directed
-            self._tokens = tokens
-            return
-        tokens.file.close()  # dnspython has opened an included file
-        self._bytes_left -= len(self._include)
-        if len(self.saved_state) > MAX_INCLUDES or self._bytes_left < 0:
-            raise dns.exception.SyntaxError(TOO_MUCH_INCLUDED)  # type: ignore[no-untyped-call]
-        self._places.included.append((Path(tokens.filename), self._include))
-        self.current_file = _text_of(self._include, tokens.filename)
-        self.tok = _Tokens(self.current_file, tokens.filename)
-        if self._include.startswith(codecs.BOM_UTF8):
-            raise dns.exception.SyntaxError(MARK_REFUSED)  # type: ignore[no-untyped-call]
+    def read(self, file: _File, data: bytes) -> None:
+        """Read the records of a file. Raises ZoneError with file and line."""
+        owner = ""
+        try:
+            if data.startswith(codecs.BOM_UTF8):
+                raise ZoneError(MARK_REFUSED, line=1, owner="the file", code="byte-order-mark")
+            for line in logical_lines(_decoded(data)):
+                file.line = line.number
+                if line.tokens[0][0] == "$" and not line.is_indented:
+                    self._directive(file, line.tokens)
+                    continue
+                if not line.is_indented:
+                    file.owner = self._name(line.tokens[0], file.origin)
+                owner = to_text(file.owner)
+                self._record(file, line)
+                owner = ""
+        except ZoneError as error:
+            if error.filename:
+                raise
+            place = error.line or file.line
+            code = error.code or NOT_LOADED
+            raise ZoneError(
+                error.reason, filename=file.name, line=place, owner=error.owner or owner, code=code
+            ) from error
 
-    def _directed(self, directive: str, value: str) -> None:
-        if directive == "$INCLUDE" and directive in self.allowed_directives:
-            if not value.strip():
-                raise dns.exception.SyntaxError("$INCLUDE without a file")  # type: ignore[no-untyped-call]
-            self._include = read_whole(Path(value))  # before dnspython opens it, and waits for a pipe
-        elif directive == "$GENERATE":
-            self._records_left -= generated(value)
-            if self._records_left < 0:
-                filename, line = self.tok.where()
-                raise ZoneError(TOO_MANY_GENERATED, filename=filename, line=line, code="generated")
+    # ---- records
 
-    def check(self, writer: dns.transaction.Transaction, name: dns.name.Name, rdataset: dns.rdataset.Rdataset) -> None:
-        """Note the place of the last record of an RRset, which is the one just read.
+    def _record(self, file: _File, line: Line) -> None:
+        ttl, rdtype, fields = self._head(line.tokens if line.is_indented else line.tokens[1:])
+        rdata = read_rdata(rdtype, [escaped(token) for token in fields], file.origin)
+        self._add(file, ttl, rdtype, rdata)
 
-        Raises ValueError for a type that no zone has and rdata that is too long, which dnspython accepts, and for a
-        second SOA or CNAME, which BIND and NSD refuse; dnspython would replace the first.
+    def _head(self, tokens: Sequence[str]) -> tuple[int | None, int, Sequence[str]]:
+        """Return TTL (None without one), type and rdata from the tokens after an owner: TTL and class in any order."""
+        ttl: int | None = None
+        has_class = False
+        for at, token in enumerate(tokens):
+            if is_quoted(token):
+                raise ZoneError(f"near {shown(token)!r}: a type must not be in quotes")
+            if ttl is None and (found := _ttl(token)) is not None:
+                ttl = self._last_ttl = found
+            elif not has_class and (rdclass := _class(token)) is not None:
+                if rdclass != IN:
+                    raise ZoneError(f"near {shown(token)!r}: the class of the zone is IN")
+                has_class = True
+            elif ttl is None and token.isdigit():
+                raise ZoneError(f"near {shown(token)!r}: is out of range")
+            else:
+                return ttl, type_number(token), tokens[at + 1 :]
+        raise ZoneError(MISSING)
+
+    def _add(self, file: _File, ttl: int | None, rdtype: int, rdata: bytes) -> None:
+        """Add a record. Equal records are one, and an RRset has the least TTL of its records (RFC 2181 5).
+
+        Raises ZoneError for a record outside the zone or without a TTL, and for one that must not stand beside others.
         """
-        if rdataset.rdtype in META_TYPES:
-            raise ValueError(NOT_OF_ZONES)
-        if rdataset.ttl > MAX_TTL:
-            rdataset.ttl = 0  # RFC 2181 8; ``check.py`` warns of it
-        if dns.rdatatype.is_singleton(rdataset.rdtype):
-            earlier = writer.get(name, rdataset.rdtype, rdataset.covers)
-            if earlier is not None and earlier != rdataset:
-                raise ValueError(f"{SECOND} {dns.rdatatype.to_text(rdataset.rdtype)} at {name}")
-        rdata = rdataset[-1].to_wire()
-        if len(rdata) > MAX_RDATA:
-            raise ValueError(f"the rdata has {len(rdata)} bytes, {MAX_RDATA} at most")
-        self._places.add(names.fold(name.labels[:-1]), int(rdataset.rdtype), rdata, self.tok.where())
+        owner = fold(file.owner)
+        if not is_below(owner, self._zone):
+            raise ZoneError(f"the owner is outside the zone {to_text(self._zone)}", code="out-of-zone")
+        if rdtype == SOA and owner != self._apex:
+            raise ZoneError(f"the SOA is that of {to_text(file.owner)}, and the zone was to be {to_text(self._apex)}")
+        if rdtype == SOA and self._minimum is None:
+            self._minimum = int.from_bytes(rdata[-4:], "big")
+        ttls = (ttl, self._default_ttl, self._last_ttl, self._minimum)
+        ttl = next((found for found in ttls if found is not None), None)
+        if ttl is None:
+            raise ZoneError("no TTL: begin the file with a $TTL line")
+        if ttl > MAX_TTL:
+            ttl = 0  # RFC 2181 8; ``check.py`` warns of it
+        node = self.nodes.setdefault(owner, _Node(file.owner))
+        node.kinds.add(rdtype if rdtype != RRSIG else int.from_bytes(rdata[:2], "big"))
+        if CNAME in node.kinds and not node.kinds <= _BESIDE_CNAME:
+            raise ZoneError("CNAME and other data")
+        rrset = node.rrsets.setdefault(rdtype, _Set(ttl))
+        rrset.ttl = min(rrset.ttl, ttl)
+        rrset.rdatas.setdefault(canonical_rdata(rdtype, rdata), rdata)
+        if len(rrset.rdatas) > 1 and dns.rdatatype.is_singleton(dns.rdatatype.RdataType.make(rdtype)):
+            raise ZoneError(f"a second {type_text(rdtype)} at {to_text(file.owner)}", code="second-of-one")
+        self._places.add(owner, rdtype, rdata, (file.name, file.line))
 
-    def close(self) -> None:
-        """Close the included files that an error left open."""
-        for file in (self.current_file, *(state[3] for state in self.saved_state)):
-            if file is not None:
-                file.close()
+    @staticmethod
+    def _name(token: str, origin: Labels) -> Labels:
+        """Return a name of the file. Raises ZoneError."""
+        if token == "@":  # noqa: S105
+            return origin
+        if is_quoted(token):
+            raise ZoneError(f"near {shown(token)!r}: a name must not be in quotes")
+        text = escaped(token)
+        try:
+            labels = names.parse(text)
+            return labels if is_absolute(text) else names.check((*labels, *origin))
+        except ValueError as error:
+            raise ZoneError(f"near {shown(token)!r}: {error}") from None
+
+    # ---- directives
+
+    def _directive(self, file: _File, tokens: list[str]) -> None:
+        word, *fields = tokens
+        match word.upper(), fields:
+            case "$TTL", [text]:
+                if (ttl := _ttl(text)) is None:
+                    raise ZoneError(f"near {shown(text)!r}: is not a time")
+                self._default_ttl = ttl
+            case "$ORIGIN", [text]:
+                file.origin = self._name(text, file.origin)
+            case "$INCLUDE", [path, *rest] if self._may_include and len(rest) < 2:
+                self._include(file, unquoted(path), self._name(rest[0], file.origin) if rest else file.origin)
+            case "$GENERATE", [span, owner, *rest]:
+                self._generate(file, span, owner, rest)
+            case "$INCLUDE", [] if self._may_include:
+                raise ZoneError("$INCLUDE without a file")
+            case (("$TTL" | "$ORIGIN" | "$GENERATE"), [] | [_]):
+                raise ZoneError(MISSING)
+            case (("$TTL" | "$ORIGIN"), _):
+                raise ZoneError(f"near {shown(fields[1])!r}: more fields than {word.upper()} has")
+            case "$INCLUDE", _ if self._may_include:
+                raise ZoneError(f"near {shown(fields[2])!r}: more fields than $INCLUDE has")
+            case _:
+                raise ZoneError(f"near {shown(word)!r}: unknown directive")
+
+    def _include(self, file: _File, name: str, origin: Labels) -> None:
+        data = read_whole(Path(name))
+        self._bytes_left -= len(data)
+        if file.depth >= MAX_INCLUDES or self._bytes_left < 0:
+            raise ZoneError(TOO_MUCH_INCLUDED)
+        self._places.included.append((Path(name), data))
+        self.read(_File(name, origin, file.owner, depth=file.depth + 1), data)
+
+    def _generate(self, file: _File, span: str, owner: str, tokens: list[str]) -> None:
+        """Add the records of a $GENERATE line, as BIND makes them."""
+        try:
+            numbers = generated(span)
+        except ValueError:
+            raise ZoneError(f"near {shown(span)!r}: bad range of $GENERATE") from None
+        self._records_left -= len(numbers)
+        if self._records_left < 0:
+            raise ZoneError(TOO_MANY_GENERATED, code="generated")
+        ttl, rdtype, fields = self._head(tokens)
+        if len(fields) != 1:
+            raise ZoneError(MISSING if not fields else f"near {shown(fields[1])!r}: more fields than $GENERATE has")
+        for number in numbers:
+            file.owner = self._name(_numbered(owner, number), file.origin)
+            rdata = escaped(_numbered(unquoted(fields[0]), number))
+            tokens = [token for line in logical_lines(rdata) for token in line.tokens]
+            self._add(file, ttl, rdtype, read_rdata(rdtype, tokens, file.origin))
+
+
+def _decoded(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise ZoneError("not UTF-8", line=data.count(b"\n", 0, error.start) + 1) from None
+
+
+def _ttl(token: str) -> int | None:
+    """Return the TTL of a word such as ``3600`` or ``1h``; None for another word."""
+    try:
+        return dns.ttl.from_text(token)
+    except dns.ttl.BadTTL:
+        return None
+
+
+def _class(token: str) -> int | None:
+    """Return the number of a class; None for a word that is none."""
+    try:
+        return int(dns.rdataclass.from_text(token))
+    except (dns.exception.DNSException, ValueError):
+        return None
+
+
+def _numbered(template: str, number: int) -> str:
+    """Put a number into a text of a $GENERATE line.
+
+    Raises ZoneError for a bad modifier.
+
+    >>> _numbered("a-${-1,3,x}.$", 17)
+    'a-010.17'
+    """
+
+    def put(found: re.Match[str]) -> str:
+        if found[0][0] == "\\" or found[0] == "$$":
+            return found[0].removeprefix("$")
+        if found.end() < len(template) and template[found.end()] == "{" and found[0] == "$":
+            raise ZoneError(f"near {shown(template)!r}: bad modifier of $GENERATE")
+        offset, width, base = int(found[1] or 0), int(found[2] or 0), found[3] or "d"
+        if width > _MAX_WIDTH:
+            raise ZoneError(f"near {shown(template)!r}: the width is above {_MAX_WIDTH}")
+        if base not in "nN":
+            return format(number + offset, base).zfill(width)
+        if number + offset < 0:
+            raise ZoneError(f"near {shown(template)!r}: a negative number has no nibbles")
+        nibbles = ".".join(reversed(format(number + offset, "x" if base == "n" else "X")))
+        missing = max(0, width - len(nibbles))
+        return nibbles + ".0" * (missing // 2) + "." * (missing % 2)
+
+    return _PLACE.sub(put, template)

@@ -18,6 +18,7 @@ import dns.rdatatype
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.protocol.numbers import NAPTR, RRSIG, SOA
+from maptr.zone.rdata import type_text
 from maptr.zone.rrset import RRSIG_HEAD, canonical_rdata, records_of
 from maptr.zone.snapshot import ZoneView
 
@@ -31,12 +32,6 @@ def to_text(zone: ZoneView) -> str:
     in_order = sorted(nodes.in_order(), key=lambda found: len(found[0]) != len(zone.origin))
     lines = [line for _, name in in_order for line in _lines(names.to_text(nodes.owner(name)), nodes.read(name))]
     return "\n".join(lines) + "\n"
-
-
-@lru_cache
-def type_text(rdtype: int) -> str:
-    """Return the mnemonic of a type, or ``TYPE65280`` (RFC 3597 5)."""
-    return dns.rdatatype.to_text(dns.rdatatype.RdataType.make(rdtype))
 
 
 def rdata_text(rdtype: int, octets: bytes) -> str:

@@ -1,4 +1,4 @@
-"""The reader of zone files: it reads plain lines as dnspython does, and leaves other files to dnspython."""
+"""The reader of plain lines: it reads them as dnspython does, and leaves other files to ``masterfile.py``."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_plain_lines(line: str) -> None:
 
 
 @pytest.mark.parametrize("line", LINES["signed"])
-def test_odd_lines_of_signed_zones_are_left_to_dnspython_or_read_alike(line: str) -> None:
+def test_odd_lines_of_signed_zones_are_left_to_the_other_reader_or_read_alike(line: str) -> None:
     if (plain := read_plain((HEAD + line + "\n").encode(), EXAMPLE)) is not None:
         assert_same_zone(plain, HEAD + line + "\n")
 
@@ -69,7 +69,7 @@ OTHERS = ["", "x IN A 192.0.2.1\n", HEAD.replace("$TTL 60\n", ""), *(f"{HEAD}{li
 
 
 @pytest.mark.parametrize("text", OTHERS)
-def test_other_lines_are_left_to_dnspython(text: str) -> None:
+def test_other_lines_are_left_to_the_other_reader(text: str) -> None:
     assert read_plain(text.encode(), EXAMPLE) is None
 
 

@@ -1,0 +1,260 @@
+"""Rdata in presentation format (RFC 1035 5.1, RFC 3597 5), read into uncompressed wire format.
+
+dnspython reads the fields of the types that it knows. The reasons for a refusal are our own, in the words of the
+checkers of name servers.
+"""
+
+from __future__ import annotations
+
+import binascii
+import ipaddress
+import struct
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import dns.exception
+import dns.name
+import dns.rdata
+import dns.rdataclass
+import dns.rdatatype
+import dns.tokenizer
+import dns.ttl
+
+from maptr.errors import ZoneError
+from maptr.protocol.names import Labels, read_name, read_wire, to_wire
+from maptr.protocol.numbers import AAAA, DNSKEY, DS, NS, RRSIG, A
+from maptr.registry.table import shown
+
+MAX_RDATA = 0xFFFF  # bytes (RFC 1035 3.2.1)
+# Type 0, OPT, NXNAME (RFC 9824 2), and the Q and meta types (RFC 6895 3.1): no zone has records of them.
+META_TYPES = frozenset({0, 41, 128, *range(249, 256)})
+NOT_OF_ZONES = "the type is one of queries and messages, not of zones"
+_NOT_THE_DATA = "generic data (RFC 3597 5) that is not the data of {}"
+MISSING = "unexpected end of line: a field is missing"
+
+_GENERIC = "\\#"
+_RP, _KEY, _CERT, _IPSECKEY, _OPENPGPKEY, _DHCID = 17, 25, 37, 45, 61, 49
+_PRIVATE = 65280  # RFC 6895 3.1
+_NXT_BYTES = 16
+# Types with the fields of one that dnspython knows: MD, MF, MB, MG, MR and MINFO (RFC 1035 3.3), TALINK, TA.
+_FIELDS_OF = {3: NS, 4: NS, 7: NS, 8: NS, 9: NS, 14: _RP, 58: _RP, 32768: DS}
+# The least bytes of types with a last field of any length: NSAP, EID, NIMLOC, CERT, SINK, DS, DNSKEY, DHCID, TLSA,
+# SMIMEA, CDS, CDNSKEY, OPENPGPKEY, HHIT, BRID, TA, DLV.
+_LEAST = {22: 1, 31: 1, 32: 1, 37: 6, 40: 3, 43: 5, 48: 5, 49: 1, 52: 4, 53: 4, 59: 5, 60: 5, 61: 1, 67: 1, 68: 1}
+_LEAST |= {32768: 5, 32769: 5}
+_BASE64 = frozenset({24, _KEY, _CERT, _IPSECKEY, RRSIG, DNSKEY, _DHCID, 60, _OPENPGPKEY})
+
+
+class _FieldError(dns.exception.SyntaxError):
+    """A refusal with a reason of our own."""
+
+
+class _Fields(dns.tokenizer.Tokenizer):
+    """The fields of one record. ``last`` is the one that was read last, empty after all of them."""
+
+    last = ""
+
+    def get(self, want_leading: bool = False, want_comment: bool = False) -> dns.tokenizer.Token:
+        token = super().get(want_leading, want_comment)
+        self.last = "" if token.is_eol_or_eof() else str(token.value)
+        return token
+
+    def as_int(self, token: dns.tokenizer.Token, base: int = 10) -> int:
+        if token.is_identifier() and not str(token.value).isdigit():
+            raise _FieldError("is not a number")  # type: ignore[no-untyped-call]
+        return super().as_int(token, base)
+
+    def get_eol_as_token(self) -> dns.tokenizer.Token:
+        token = self.get()
+        if not token.is_eol_or_eof():
+            raise _FieldError("more fields than the record has")  # type: ignore[no-untyped-call]
+        return token
+
+
+@lru_cache
+def type_text(rdtype: int) -> str:
+    """Return the mnemonic of a type, or ``TYPE65280`` (RFC 3597 5)."""
+    return dns.rdatatype.to_text(dns.rdatatype.RdataType.make(rdtype))
+
+
+def type_number(text: str) -> int:
+    """Return the number of a type from its mnemonic or ``TYPE65280``. Raises ZoneError for another word."""
+    try:
+        return int(dns.rdatatype.from_text(text))
+    except (dns.exception.DNSException, ValueError):
+        raise ZoneError(f"near {shown(text)!r}: unknown RR type") from None
+
+
+def read_rdata(rdtype: int, tokens: Sequence[str], origin: Labels) -> bytes:
+    """Return the wire format of rdata from its tokens, which keep their quotes.
+
+    ``origin`` completes relative names. Raises ZoneError with the reason, and the field, if the rdata is not valid.
+    """
+    if rdtype in META_TYPES:
+        raise ZoneError(NOT_OF_ZONES)
+    read = _READERS.get(rdtype, _known)
+    wire = read(rdtype, tokens, dns.name.Name((*origin, b"")))
+    if _is_invalid(rdtype, wire):
+        raise ZoneError(f"data of {type_text(rdtype)} with an empty or invalid field: BIND refuses the zone")
+    if len(wire) > MAX_RDATA:
+        raise ZoneError(f"the rdata has {len(wire)} bytes, {MAX_RDATA} at most")
+    return wire
+
+
+def _is_invalid(rdtype: int, wire: bytes) -> bool:
+    """Return whether dnspython accepts a field that is empty or invalid, and BIND does not."""
+    match rdtype:
+        case 11:  # WKS: a bitmap ends at its last bit (RFC 1035 3.4.2)
+            return len(wire) > 5 and not wire[-1]
+        case 19:  # X25: an address has 4 digits or more (RFC 1183 3.1)
+            return wire[0] < 4 or not wire[1:].isdigit()
+        case 25:  # KEY: no key follows flags that say so, and one follows all others (RFC 2535 3.1.2)
+            return (len(wire) == 4) is not (wire[0] >= 0xC0)
+        case 24 | 46:  # SIG, RRSIG: a signature, of a type
+            return len(wire) <= read_wire(wire, 18)[1] or wire[:2] == b"\0\0"
+        case 34:  # ATMA: an address of one of two formats, the second in digits
+            return len(wire) < 2 or wire[0] > 1 or (wire[0] == 1 and not wire[1:].isdigit())
+        case 45:  # IPSECKEY: a key (RFC 4025 2.1), behind a gateway of one of four kinds
+            gateway = {0: 3, 1: 7, 2: 19}.get(wire[1]) or read_wire(wire, 3)[1]
+            return len(wire) <= gateway
+        case 47:  # NSEC: a bitmap (RFC 4034 4.1.2)
+            return len(wire) <= read_wire(wire, 0)[1]
+        case 55:  # HIP: an identity tag and a key (RFC 8005 5)
+            return not wire[0] or wire[2:4] == b"\0\0"
+        case 57:  # RKEY: flags of 0
+            return len(wire) <= 4 or wire[:2] != b"\0\0"
+        case 259:  # DOA: two numbers, a location, a media type, data
+            return len(wire) < 10 or len(wire) < 10 + wire[9]
+    return len(wire) < _LEAST.get(rdtype, 0)
+
+
+def _known(rdtype: int, tokens: Sequence[str], origin: dns.name.Name) -> bytes:
+    """Read the fields of a type that dnspython knows, or generic data."""
+    fields = _Fields(" ".join(tokens))
+    as_type = dns.rdatatype.RdataType.make(_FIELDS_OF.get(rdtype, rdtype))
+    try:
+        return dns.rdata.from_text("IN", as_type, fields, origin, relativize=False).to_wire() or b""
+    except (dns.exception.DNSException, ValueError, KeyError, struct.error) as error:
+        word = fields.last
+        reason = _reason(error, rdtype, word, tokens)
+        near = f"near {shown(word)!r}: " if word else ""
+        raise ZoneError(f"{near}{reason}") from error
+
+
+def _reason(error: BaseException, rdtype: int, word: str, tokens: Sequence[str]) -> str:
+    """Say why a field was refused, in our own words: by the kinds of the error and of the field."""
+    cause = error.__cause__ or error
+    name = type_text(rdtype)
+    if isinstance(error, _FieldError):
+        return str(error)
+    if tokens[:1] == [_GENERIC]:
+        return _NOT_THE_DATA.format(name)
+    if not word and cause is error:
+        return MISSING
+    if word.isdigit() and rdtype not in (A, AAAA):
+        return "is out of range"
+    for kind, reason in _REASONS.items():
+        if isinstance(cause, kind):
+            return reason
+    if rdtype in (A, AAAA):
+        return "bad IPv4 address" if rdtype == A else "bad IPv6 address"
+    if isinstance(cause, binascii.Error):
+        return "bad base64 text" if rdtype in _BASE64 else "bad hexadecimal text"
+    return f"bad data of {name}"
+
+
+_REASONS: dict[type[BaseException], str] = {
+    dns.name.EmptyLabel: "empty label",
+    dns.name.LabelTooLong: "label too long",
+    dns.name.NameTooLong: "name too long",
+    dns.name.BadEscape: "bad escape",
+    dns.ttl.BadTTL: "is not a time",
+    dns.rdatatype.UnknownRdatatype: "unknown RR type",
+}
+
+
+def _octets(tokens: Sequence[str]) -> bytes | None:
+    """Return the octets of generic data (RFC 3597 5); None for another form."""
+    if tokens[:1] != [_GENERIC]:
+        return None
+    return _known(_PRIVATE, tokens, dns.name.root)
+
+
+def _checked(rdtype: int, octets: bytes, end: int) -> bytes:
+    """Return generic data. Raises ZoneError if it does not end where its fields do."""
+    if end != len(octets):
+        raise ZoneError(_NOT_THE_DATA.format(type_text(rdtype)))
+    return octets
+
+
+def _name_end(octets: bytes, at: int) -> int:
+    """Return the end of an uncompressed name; -1 for octets that are none."""
+    try:
+        labels, end = read_name(octets, at)
+    except ValueError:
+        return -1
+    return end if to_wire(labels) == octets[at:end] else -1
+
+
+def _next(rdtype: int, tokens: Sequence[str], origin: dns.name.Name) -> bytes:
+    """Read NXT, the next name and the types (RFC 2535 5.2): a bitmap of the types below 128, type 0 first."""
+    if (octets := _octets(tokens)) is not None:
+        end = _name_end(octets, 0)
+        types = octets[end:]
+        is_bitmap = not types or (len(types) <= _NXT_BYTES and types[-1] and not types[0] & 0x80)
+        return _checked(rdtype, octets, len(octets) if end > 0 and is_bitmap else -1)
+    if not tokens:
+        raise ZoneError(MISSING)
+    bits = bytearray(_NXT_BYTES)
+    for token in tokens[1:]:
+        number = type_number(token)
+        if not 0 < number < len(bits) * 8:
+            raise ZoneError(f"near {shown(token)!r}: is out of range")
+        bits[number >> 3] |= 0x80 >> (number & 7)
+    return _known(NS, tokens[:1], origin) + bytes(bits).rstrip(b"\0")
+
+
+def _prefixed(rdtype: int, tokens: Sequence[str], origin: dns.name.Name) -> bytes:
+    """Read A6: the length of the prefix, the rest of an address, and the name of the prefix (RFC 2874 3.1)."""
+    if (octets := _octets(tokens)) is not None:
+        bits = octets[0] if octets else 129
+        end = 1 + (128 - bits + 7) // 8
+        is_suffix = bits <= 128 and len(octets) >= end and (bits == 128 or octets[1] <= 0xFF >> bits % 8)
+        return _checked(rdtype, octets, -1 if not is_suffix else _name_end(octets, end) if bits else end)
+    size, *rest = tokens or [""]
+    if not (size.isascii() and size.isdigit() and int(size) <= 128):
+        raise ZoneError(f"near {shown(size)!r}: is out of range" if size else MISSING)
+    bits = int(size)
+    wanted = (bits < 128) + (bits > 0)
+    if len(rest) < wanted:
+        raise ZoneError(MISSING)
+    if len(rest) > wanted:
+        raise ZoneError(f"near {shown(rest[wanted])!r}: more fields than the record has")
+    suffix = b""
+    if bits < 128:
+        try:
+            address = int(ipaddress.IPv6Address(rest[0]))
+        except ValueError:
+            raise ZoneError(f"near {shown(rest[0])!r}: bad IPv6 address") from None
+        suffix = (address & ((1 << 128 - bits) - 1)).to_bytes((128 - bits + 7) // 8, "big")
+    return bytes((bits,)) + suffix + (_known(NS, rest[-1:], origin) if bits else b"")
+
+
+def _service(rdtype: int, tokens: Sequence[str], origin: dns.name.Name) -> bytes:
+    """Read SVCB and HTTPS. Parameters in AliasMode, priority 0, are kept (RFC 9460 2.4.2), which dnspython refuses."""
+    octets = _octets(tokens)
+    if octets is not None and octets[:2] == b"\0\0":
+        in_service_mode = [_GENERIC, str(len(octets)), f"0001{octets[2:].hex()}"]
+    elif octets is None and tokens[:1] == ["0"]:
+        in_service_mode = ["1", *tokens[1:]]
+    else:
+        return _known(rdtype, tokens, origin)
+    return b"\0\0" + _known(rdtype, in_service_mode, origin)[2:]
+
+
+_READERS: dict[int, Callable[[int, Sequence[str], dns.name.Name], bytes]] = {
+    30: _next,
+    38: _prefixed,
+    64: _service,  # SVCB
+    65: _service,  # HTTPS
+}

@@ -1,0 +1,115 @@
+"""The reader of master files: directives, several files, every kind of record, and the reasons of refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from maptr.errors import ZoneError
+from maptr.protocol.names import to_text
+from maptr.zone.masterfile import Places, read_master_file
+from maptr.zone.rdata import type_text
+from maptr.zone.reader import read_plain
+from maptr.zone.rrset import records_of
+from maptr.zone.snapshot import ZoneView
+from maptr.zone.text import rdata_text
+from tests.support.answers import load_vectors
+
+EXAMPLE = (b"example",)
+ZONES = load_vectors("master_files")["zone"]
+LINES = load_vectors("zone_lines")
+HEAD = "$TTL 60\n@ IN SOA ns host 1 7200 3600 1209600 300\n@ IN NS ns\nns IN A 192.0.2.1\n"
+
+
+def records(view: ZoneView) -> set[str]:
+    nodes = view.nodes
+    return {
+        f"{to_text(nodes.owner(key))} {ttl} {type_text(rdtype)} {rdata_text(rdtype, rdata)}"
+        for key, packed in nodes.pack_all().items()
+        for rdtype, ttl, rdata in records_of(packed)
+    }
+
+
+@pytest.mark.parametrize("case", ZONES, ids=lambda case: case["title"])
+def test_zones_of_several_files(case: dict[str, Any], tmp_path: Path) -> None:
+    for name, text in case["files"].items():
+        (tmp_path / name).write_text(text.replace("DIR", str(tmp_path)).lstrip("\n"))
+    path = tmp_path / "zone"
+    if "error" in case:
+        with pytest.raises(ZoneError) as raised:
+            read_master_file(path, path.read_bytes(), EXAMPLE, Places())
+        assert str(raised.value) == f"{path}:{case['error']}"
+    else:
+        assert {*case["records"]} <= records(read_master_file(path, path.read_bytes(), EXAMPLE, Places()))
+
+
+OWNERS = st.sampled_from(
+    ["@", "a", "b.a", "*.c", "a.*.c", "ns", "x_y", "12345", "a.example.", "other.test.", "A", "é", "\\097", "a..b"]
+)
+TTLS = st.sampled_from(["", "", "", "7 ", "0 ", "2147483648 ", "1h ", "x "])
+CLASSES = st.sampled_from(["", "IN ", "IN ", "in ", "CH "])
+RDATA = [
+    *("A 192.0.2.1", "A 192.0.2.2", "A 192.0.2.999", "A", "AAAA ::1", "AAAA ::ffff:192.0.2.1", "a 192.0.2.1"),
+    *("NS ns", "NS ns.", "NS ns.other.test.", "NS .", "NS @", "NS ns\\.", "NS a b", "CNAME a", "CNAME .", "DNAME b.a"),
+    *("SOA ns h 1 2 3 4 5", "SOA ns h 1 2 3 4 -5", "MX 10 a", "MX -1 a", "MX 10 .", "SRV 1 2 3 .", "SRV 1 2 70000 ."),
+    *('TXT "a"', "TXT a b", 'TXT "a;b" "c"', 'TXT "\\255"', 'TXT "\\256"', 'TXT "', "TXT", 'TXT ""', "TXT é"),
+    *('NAPTR 1 1 "u" "ark" "!a!b!" .', 'NAPTR 1 1 "" "" "" A.', "NAPTR 1 1 u ark !a!b! .", "NAPTR 1 1"),
+    *("DS 1 13 2 " + "00" * 32, "DS 1 13 2 00", "DS 1 13 2 0", "DS 1 13 2", "DNSKEY 257 3 13 AAAA", "DNSKEY 1 3 13 A"),
+    *(
+        "RRSIG A 13 2 60 20300101000000 20200101000000 1 example. AAAA",
+        "NSEC a.example. A RRSIG",
+        "NSEC a.example. FOO",
+    ),
+    *("RRSIG CNAME 13 2 60 20300101000000 20200101000000 1 example. AAAA", "NSEC3PARAM 1 0 0 -", "CDS 0 0 0 00"),
+    *(
+        "HTTPS 0 .",
+        "HTTPS 1 . alpn=h2",
+        'HTTPS 0 a. alpn="h2"',
+        "CAA 0 issue a",
+        "TYPE65280 \\# 1 00",
+        "TYPE1 \\# 4 00000000",
+    ),
+    *("TYPE1 \\# 3 000000", "TYPE41 \\# 0", "ANY \\# 0", "FOO a", "", "MB a", "LOC 1 2 3 N 4 5 6 E 7m", "HINFO a b"),
+]
+DIRECTIVES = [
+    "",
+    "; a comment",
+    " ; another",
+    "$TTL 9",
+    "$TTL 1h",
+    "$ORIGIN a",
+    "$ORIGIN example.",
+    "$ORIGIN b.",
+    "$X",
+    "a",
+]
+odd_lines = st.one_of(
+    st.builds(lambda *parts: "{} {}{}{}".format(*parts), OWNERS, TTLS, CLASSES, st.sampled_from(RDATA)),
+    st.sampled_from([*DIRECTIVES, *LINES["plain"], *LINES["other"], *LINES["signed"]]),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(odd_lines, max_size=6))
+def test_what_the_plain_reader_reads_the_other_reader_reads_alike(drawn: list[str]) -> None:
+    data = (HEAD + "\n".join(drawn) + "\n").encode()
+    plain = read_plain(data, EXAMPLE)
+    if plain is not None:
+        other = read_master_file(Path("zone"), data, EXAMPLE, Places())
+        assert records(plain.view) == records(other)
+        assert plain.view._replace(nodes=other.nodes) == other
+        assert {*plain.view.nodes.special} == {*other.nodes.special}
+
+
+@given(st.text('ab1.@ \t\n\r();"\\$é*#\x00-', max_size=60))
+def test_any_text_is_read_or_refused_with_its_line(text: str) -> None:
+    try:
+        read_master_file(Path("zone"), (HEAD + text).encode(), EXAMPLE, Places())
+    except ZoneError as error:
+        assert error.filename == "zone"
+        assert error.reason
+        assert error.line or error.code
