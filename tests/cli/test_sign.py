@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 from maptr.config import ZoneConfig
 from maptr.errors import ZoneError
 from maptr.server.zone_file import read_zone
+from maptr.zone import text as zonetext
 from tests.support import command_line
 from tests.support.signing import NOW, TEXT
 
@@ -81,6 +83,27 @@ def test_if_only_the_serial_changes_recent_signatures_are_kept(work: Path) -> No
     assert run(*arguments, "--at", NOW + 120, "--force").exit_code == 0
     assert not rrsigs(target) & first
     assert serial(target) == 13
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda text: text + "*.example. 60 IN NS ns.test.\n", "wildcard-delegation"),
+        (lambda text: text.replace("192.0.2.1", "192.0.2.999"), "bad IPv4 address"),
+        (lambda text: text + 'more.example. 60 IN TXT "x"\n', ""),
+    ],
+    ids=["an error", "not readable", "other records"],
+)
+def test_what_was_signed_is_read_back_before_it_is_written(
+    spoil: Callable[[str], str], said: str, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No known zone makes the writer fail, so the fault is injected."""
+    write = zonetext.to_text
+    texts: Iterator[Callable[[str], str]] = iter([spoil, str])
+    monkeypatch.setattr(zonetext, "to_text", lambda view: next(texts)(write(view)))
+    done = run("sign", work / "in.zone", work / "keys", "-o", work / "out.zone", "--at", NOW)
+    assert (done.exit_code, "was not signed" in done.output, said in done.output) == (1, True, True)
+    assert not (work / "out.zone").exists()
 
 
 def test_output_never_replaces_an_input(work: Path) -> None:
