@@ -243,13 +243,13 @@ class Candidate(NamedTuple):
         try:
             made = self.substitution and self.substitution.apply(ark.in_url.encode(), Budget(REGEXP_STEPS))
             if made is None:
-                raise DiscoveryError(f"{rule} is not for {ark}")
+                raise DiscoveryError(f"{rule} is not for {ark}", Discovery(ark, complete=False))
             text = made.decode("ascii")
             where = url.parse(text)
         except (BudgetSpent, ValueError) as error:
-            raise DiscoveryError(f"{rule} fails for {ark}: {error}") from None
+            raise DiscoveryError(f"{rule} fails for {ark}: {error}", Discovery(ark, complete=False)) from None
         if (where.host.in_url.lower(), where.port) != (self.host.lower(), self.port):
-            raise DiscoveryError(f"{rule} makes a URL at another place for {ark}")
+            raise DiscoveryError(f"{rule} makes a URL at another place for {ark}", Discovery(ark, complete=False))
         return text + ark.tail
 
 
@@ -507,7 +507,7 @@ class Discovery(Sequence[Candidate]):
 
 
 class DiscoveryError(MaptrError):
-    """A discovery without a usable mapping authority. ``discovery`` has the walk so far, or is None if none began.
+    """A discovery without a usable mapping authority. ``discovery`` has the walk so far, without a step if none began.
 
     >>> try:
     ...     discover("ark:99999/x1", nameservers=[server])
@@ -518,7 +518,8 @@ class DiscoveryError(MaptrError):
 
     def __init__(self, message: str = "", discovery: Discovery | None = None) -> None:
         super().__init__(message)
-        self.discovery = discovery
+        # An empty one is false.
+        self.discovery = discovery if discovery is not None else Discovery(Ark("", ""), complete=False, reason=message)
 
 
 class NoMappingAuthority(DiscoveryError):
@@ -552,3 +553,11 @@ class DiscoveryTimeout(DiscoveryFailed, dns.exception.Timeout):
     ...     error.discovery.trace[0].outcome.name
     'TIMEOUT'
     """
+
+
+class NoServer(DiscoveryFailed):
+    """No server can be asked: none is configured, or a name has no address. No walk began."""
+
+
+class NoServerInTime(NoServer, DiscoveryTimeout):
+    """The name of a server was not looked up in time."""

@@ -89,7 +89,6 @@ def look_up(
                 ark, nameservers=[f"127.0.0.1#{port}"], origin=origin, raise_on_none=False, lifetime=lifetime
             )
         except DiscoveryFailed as failed:
-            assert failed.discovery is not None
             found = failed.discovery
     return found, asked
 

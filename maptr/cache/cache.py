@@ -185,8 +185,6 @@ class Cache:
         try:
             return await (self._ask_async or self._client.discover_async)(lookup.ark, **lookup.ask)
         except DiscoveryError as error:
-            if error.discovery is None:
-                return Discovery(lookup.ark, complete=False, reason=str(error))
             return error.discovery
 
     def unanswered(self, ark: Ark, why: str) -> Discovery:

@@ -19,7 +19,7 @@ from maptr.cache.lookups import CircuitBreakers, PendingLookup, PendingLookups, 
 from maptr.cache.options import ArkLookup, Key
 from maptr.cache.policy import Choice, Dns, Natab, Policy, Take
 from maptr.cache.store import LruDict, Store
-from maptr.discovery import CLOCK_SLACK, Discovery, DiscoveryError, Outcome, Step
+from maptr.discovery import CLOCK_SLACK, Discovery, DiscoveryError, NoServer, Outcome, Step
 from maptr.errors import printable
 from maptr.naptr.record import Naptr, RRset
 from maptr.protocol.names import fold
@@ -112,7 +112,7 @@ class Engine:
         if result is None:
             self._pending.finish(pending, not_asked(lookup, "the program stopped waiting"))
             return
-        if isinstance(result, DiscoveryError) and result.discovery is not None:
+        if isinstance(result, DiscoveryError) and not isinstance(result, NoServer):
             result = result.discovery
         elif isinstance(result, dns.exception.DNSException | OSError):
             result = not_asked(lookup, str(result) or type(result).__name__)

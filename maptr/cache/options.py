@@ -12,7 +12,7 @@ from maptr.client import call, sync
 from maptr.client.call import StepHook, with_origin
 from maptr.client.multiplexer import MAX_CONNECTIONS
 from maptr.client.stub import Stub, make_validator
-from maptr.discovery import Discovery, DiscoveryError
+from maptr.discovery import Discovery, DiscoveryError, NoServer
 from maptr.protocol.names import Labels, fold
 from maptr.walk import Settings
 
@@ -205,9 +205,9 @@ class DnsClient:
         """Return the discovery, incomplete if DNS did not say."""
         try:
             return self.discover(ark, **self.lookup(ark).ask)
+        except NoServer:
+            raise
         except DiscoveryError as error:
-            if error.discovery is None:
-                raise
             return error.discovery
 
     def _with_resolver(self, options: dict[str, Any]) -> dict[str, Any]:

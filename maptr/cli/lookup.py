@@ -20,7 +20,7 @@ from maptr.client import call
 from maptr.client.servers import TCP, check_server, find_servers, is_address, system_servers
 from maptr.client.stub import Stub, make_validator
 from maptr.client.sync import discover
-from maptr.discovery import Discovery, DiscoveryError, DiscoveryFailed, NoMappingAuthority, Step
+from maptr.discovery import Discovery, DiscoveryError, NoMappingAuthority, NoServer, Step
 from maptr.errors import ArkSyntaxError, ConfigError, MaptrError, NmaError
 from maptr.protocol.numbers import PORT
 from maptr.walk import Settings
@@ -227,7 +227,7 @@ def servers_of(given: list[str], config: Config | None, options: LookupOptions =
     version = 4 if options.ipv4 else 6 if options.ipv6 else None
     wanted = [each for each in found if version in (None, 6 if ":" in each.address else 4)]
     if not wanted:
-        raise DiscoveryFailed(f"no server has an IPv{version} address: {', '.join(servers)}")
+        raise NoServer(f"no server has an IPv{version} address: {', '.join(servers)}")
     return [f"{TCP if options.tcp or each.tcp else ''}{each}" for each in wanted]
 
 

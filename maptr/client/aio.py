@@ -90,16 +90,18 @@ async def discover_with_async(
     """``sync.discover_with``, awaited."""
     given: Stub | dns.asyncresolver.Resolver | dns.resolver.Resolver | None
     nameservers = None if nameservers is None else listed(nameservers)
-    if all(is_address(text.partition("#")[0]) for text in nameservers or ()):
-        given = resolver_for(resolver, nameservers, run)
-    else:
-        given = await asyncio.to_thread(resolver_for, resolver, nameservers, run)  # looks up names
+    with run.named():
+        if all(is_address(text.partition("#")[0]) for text in nameservers or ()):
+            given = resolver_for(resolver, nameservers, run)
+        else:
+            given = await asyncio.to_thread(resolver_for, resolver, nameservers, run)  # looks up names
     if isinstance(given, Stub):
         with closing(StubLookups(given, run, LoopWaiter())) as lookups:
             return await _walk(run, lookups)
     from maptr.client.resolver import DnspythonLookups  # dnspython takes 70 ms to import
 
-    return await _walk(run, DnspythonLookups(given, run, awaited=True))
+    with run.named():
+        return await _walk(run, DnspythonLookups(given, run, awaited=True))
 
 
 async def _walk(run: Call, lookups: StubLookups | DnspythonLookups) -> Discovery:

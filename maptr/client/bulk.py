@@ -29,7 +29,7 @@ from maptr.client.multiplexer import CONCURRENCY, MAX_CONNECTIONS, Multiplexer, 
 from maptr.client.scheduler import Scheduler
 from maptr.client.stub import Stub, make_validator
 from maptr.client.sync import discover_with, make_stub
-from maptr.discovery import Discovery, DiscoveryFailed
+from maptr.discovery import Discovery, DiscoveryFailed, NoServer
 from maptr.errors import ConfigError
 from maptr.protocol import names
 from maptr.walk import Settings
@@ -152,9 +152,9 @@ def _discover_many(
             continue
         try:
             yield discover_with(make_call(ark), asked, None)
+        except NoServer:
+            raise
         except DiscoveryFailed as failed:
-            if failed.discovery is None:
-                raise
             yield failed.discovery
 
 
@@ -182,9 +182,9 @@ async def _discover_many_async(
             continue
         try:
             yield await discover_with_async(make_call(ark), asked, None)
+        except NoServer:
+            raise
         except DiscoveryFailed as failed:
-            if failed.discovery is None:
-                raise
             yield failed.discovery
 
 

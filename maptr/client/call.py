@@ -6,12 +6,13 @@ Also a short-lived cache of the SOA answers of origins.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 from maptr.ark import Ark, Profile
 from maptr.client.servers import TCP, check_server
-from maptr.discovery import Discovery, Step
+from maptr.discovery import Discovery, NoServer, Step
 from maptr.errors import ArkSyntaxError, ConfigError
 from maptr.protocol import names
 from maptr.protocol.names import Labels
@@ -83,6 +84,15 @@ class Call:
         if self._raise_on_none or not discovery.complete:
             discovery.raise_for_none()
         return discovery
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Add the ARK to the discovery of an error that says that no server can be asked."""
+        try:
+            yield
+        except NoServer as error:
+            error.discovery = error.discovery.replace(ark=self.walk.ark)
+            raise
 
     def _show(self, steps: Sequence[Step]) -> None:
         if self._on_step is not None:

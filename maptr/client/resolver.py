@@ -31,7 +31,7 @@ from maptr.client.exchange import MAX_CLOSED, NOTE_LENGTH
 from maptr.client.message import EDE_BOGUS, SentQuery, read_response
 from maptr.client.servers import LOCALHOST, TCP, check_server, find_servers, system_servers
 from maptr.client.stub import make_validator
-from maptr.discovery import DiscoveryFailed, Outcome
+from maptr.discovery import NoServer, Outcome
 from maptr.errors import ConfigError, MissingExtra
 from maptr.protocol.numbers import UDP_PAYLOAD
 from maptr.walk import Answer, Question
@@ -206,10 +206,10 @@ def default_resolver() -> dns.resolver.Resolver:
     try:
         return dns.resolver.get_default_resolver()
     except dns.resolver.NoResolverConfiguration as error:
-        with suppress(DiscoveryFailed):
+        with suppress(NoServer):
             if system_servers()[0].removeprefix(TCP) == LOCALHOST:
                 return make_resolver(system_servers())
-        raise DiscoveryFailed(f"no resolver is configured on this system: {error}") from None
+        raise NoServer(f"no resolver is configured on this system: {error}") from None
 
 
 def make_resolver(nameservers: Iterable[str], *, lifetime: float | None = None) -> dns.resolver.Resolver:

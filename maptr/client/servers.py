@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from maptr import url
-from maptr.discovery import DiscoveryFailed, DiscoveryTimeout
+from maptr.discovery import NoServer, NoServerInTime
 from maptr.errors import reason_of
 from maptr.protocol.address import check_scope
 from maptr.protocol.numbers import PORT
@@ -142,14 +142,14 @@ def find_servers(text: str, port: int = PORT, seconds: float | None = None) -> l
         try:
             server.place  # noqa: B018 - only to find out whether there is one
         except OSError as error:
-            raise DiscoveryFailed(f"the server {host} cannot be reached: {reason_of(error)}") from None
+            raise NoServer(f"the server {host} cannot be reached: {reason_of(error)}") from None
         return [server]
     try:
         found = _look_up(host, port, seconds)
     except TimeoutError:
-        raise DiscoveryTimeout(f"no address for the server {host} in time") from None
+        raise NoServerInTime(f"no address for the server {host} in time") from None
     except (OSError, UnicodeError) as error:
-        raise DiscoveryFailed(f"no address for the server {host}: {reason_of(error)}") from None
+        raise NoServer(f"no address for the server {host}: {reason_of(error)}") from None
     addresses = dict.fromkeys(_with_scope(*entry[4]) for entry in found)
     return [Server(address, port, tcp) for address in addresses][:MAX_ADDRESSES]
 
@@ -222,7 +222,7 @@ def system_servers(path: str | None = None) -> list[str]:
 def options_for(servers: Iterable[Server], path: str | None = None) -> ResolverOptions:
     """Return the options of resolv.conf(5) if all of the servers are in it, otherwise none."""
     if all(server.port == PORT for server in servers):
-        with suppress(DiscoveryFailed):
+        with suppress(NoServer):
             named, options = _read_resolv_conf(path or RESOLV_CONF)
             if all(server.address in (named or [LOCALHOST]) for server in servers):
                 return options
@@ -235,7 +235,7 @@ def _read_resolv_conf(path: str) -> tuple[list[str], ResolverOptions]:
         with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - pathlib costs 2 ms to import
             lines = [line.split() for line in file.read().splitlines()]
     except OSError as error:
-        raise DiscoveryFailed(f"no resolver is configured on this system: {error}") from None
+        raise NoServer(f"no resolver is configured on this system: {error}") from None
     named = [words[1] for words in lines if len(words) > 1 and words[0] == "nameserver"]
     options = [word for words in lines if words[:1] == ["options"] for word in words[1:]]
     return named, ResolverOptions.read([*options, *os.environ.get("RES_OPTIONS", "").split()])
@@ -247,7 +247,7 @@ def _is_usable(path: str, text: str) -> bool:
         if not is_address(text):
             raise ValueError(f"{text} is not an IP address")
         find_servers(text)
-    except (ValueError, DiscoveryFailed) as error:
+    except (ValueError, NoServer) as error:
         import logging  # rarely needed at the start of a command
 
         logging.getLogger("maptr.client").warning("%s: nameserver %s is skipped: %s", path, text, error)

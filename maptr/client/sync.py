@@ -105,13 +105,15 @@ def discover_with(
     run: Call, resolver: dns.resolver.Resolver | Stub | None, nameservers: Iterable[str] | None
 ) -> Discovery:
     """Run a call to its end. Raises as ``discover`` does."""
-    given = resolver_for(resolver, nameservers, run)
+    with run.named():
+        given = resolver_for(resolver, nameservers, run)
     if isinstance(given, Stub):
         with closing(SelectorWaiter()) as waiter, closing(StubLookups(given, run, waiter)) as lookups:
             return _walk(run, lookups)
     from maptr.client.resolver import DnspythonLookups  # dnspython takes 70 ms to import
 
-    return _walk(run, DnspythonLookups(given, run))
+    with run.named():
+        return _walk(run, DnspythonLookups(given, run))
 
 
 def _walk(run: Call, lookups: StubLookups | DnspythonLookups) -> Discovery:

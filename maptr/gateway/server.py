@@ -405,8 +405,6 @@ class HttpServer:
             # Without the URL before the label, which is the client's, and the inflection, which needs no look-up.
             found = await self._cache.discover_async(Ark(*ark[:4]), chooser=self._chooser)
         except DiscoveryError as error:
-            if error.discovery is None:
-                return Discovery(ark, complete=False, reason=str(error))
             found = error.discovery
         self._naans.charge(ark.naan, found.work - FREE_WORK)
         return found

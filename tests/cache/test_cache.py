@@ -37,9 +37,8 @@ def test_a_discovery_from_memory_has_the_ark_of_its_own_call() -> None:
 
 def test_errors_are_those_of_discover() -> None:
     rig = Rig({HOME: SILENT})
-    with pytest.raises(DiscoveryTimeout) as timeout:
+    with pytest.raises(DiscoveryTimeout):
         rig.cache.discover(ARK)
-    assert timeout.value.discovery is not None
     with pytest.raises(DiscoveryFailed, match="not asked again yet"):
         rig.cache.discover(ARK, raise_on_none=False)
     with pytest.raises(ArkSyntaxError):

@@ -144,11 +144,9 @@ def test_dns(fault: str) -> None:
         for number in range(5):
             try:
                 discover(f"ark:3456{number}/x")
-            except NoMappingAuthority as none:
+            except NoMappingAuthority:
                 assert fault in ("answering late", "flapping"), "none, from a server that does not answer"
-                assert none.discovery is not None
             except DiscoveryFailed as failed:
-                assert failed.discovery is not None
                 assert not failed.discovery.complete
         if fault in ("killed", "black-holed"):
             before = one.queries

@@ -112,7 +112,7 @@ def test_lost_lookups_do_not_count_and_their_late_end_does_not_end_another() -> 
     assert pending.join(third)[1]
     second, is_new = pending.join(one)
     assert is_new
-    pending.finish(lost, DiscoveryFailed(None, "late"))  # type: ignore[arg-type]
+    pending.finish(lost, DiscoveryFailed("late"))
     assert pending.join(one) == (second, False)
 
 

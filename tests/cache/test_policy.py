@@ -64,11 +64,9 @@ def observe(policy: str, dns: str, natab: str, directory: Path) -> str:
     try:
         found: Discovery = rig.cache.discover(ARK)
     except NoMappingAuthority as none:
-        assert none.discovery is not None
         assert none.discovery.reason
         outcome = "none"
     except DiscoveryFailed as failed:
-        assert failed.discovery is not None
         assert failed.discovery.reason
         outcome = "not known"
     else:

