@@ -109,8 +109,8 @@ def _show_outcome(outcome: dict[str, Any]) -> None:
 
 @command(
     exits={
-        0: "the server is running",
-        1: "the configuration that names the socket is bad",
+        0: "the server is running, without an alarm",
+        1: "there is an alarm, or the configuration that names the socket is bad",
         3: "the server is not running",
         8: "the configuration cannot be read",
     }
@@ -130,7 +130,7 @@ def status(file: str | None, path: str | None, as_json: bool) -> None:
         output.fail(str(reply["error"]), output.EXIT_INTERNAL)
     if as_json:
         output.json_data(reply)
-        return
+        sys.exit(output.EXIT_NONE if reply["alarms"] else output.EXIT_OK)
     output.data(f"maptr {reply['version']}, process {reply['pid']}, up {duration_text(reply['uptime'])}")
     tls = f"; by TLS on {', '.join(reply['listen_tls'])}" if reply["listen_tls"] else ""
     output.data(f"listening on {', '.join(reply['listen'])}{tls}")
@@ -166,7 +166,8 @@ def status(file: str | None, path: str | None, as_json: bool) -> None:
             f"{connections['refused']} refused, {connections['shed']} closed to make room"
         )
     for alarm in reply["alarms"]:
-        output.data(Painted("ALARM", output.BAD), f" {alarm}")
+        output.data(Painted("ALARM", output.BAD), f" {alarm['text']}")
+    sys.exit(output.EXIT_NONE if reply["alarms"] else output.EXIT_OK)
 
 
 def _show_secondary(known: dict[str, Any]) -> None:

@@ -219,6 +219,12 @@ def _base_url(text: str) -> str:
     return text.rstrip("/")
 
 
+def _positive(seconds: int) -> int:
+    if not seconds:
+        raise ValueError("must be above 0")
+    return seconds
+
+
 def _own_url(text: str) -> str:
     """Read the URL of the gateway itself, whose paths start at the root of its host."""
     base = _base_url(text)
@@ -258,6 +264,7 @@ PATH = TEXT.then(_path)  # "" is None; the reader resolves relative paths
 SOURCE = TEXT.then(Source)  # the reader resolves relative files
 FILE = TEXT.then(_file)
 DURATION = ValueType(_duration)
+_PERIOD = DURATION.then(_positive)
 SHA256 = TEXT.then(_sha256)
 NAME = TEXT.then(read_name)
 _ADDRESS = TEXT.then(lambda text: Address.from_text(text) if text else None)
@@ -351,6 +358,14 @@ class CatalogConfig:
 
 
 @dataclass(frozen=True)
+class SecondariesConfig:
+    """``[serve.secondaries]``: how often secondaries are asked for their serial, and when an old one is an alarm."""
+
+    interval: int = setting(_PERIOD, 300)  # seconds between two queries to a secondary in step
+    alarm_after: int = setting(_PERIOD, 300)  # seconds without the serial of the zone
+
+
+@dataclass(frozen=True)
 class ServeConfig:
     """``[serve]``."""
 
@@ -369,6 +384,7 @@ class ServeConfig:
     cookies: CookieConfig = section(CookieConfig)
     tcp: TcpConfig = section(TcpConfig)
     catalog: CatalogConfig = section(CatalogConfig)
+    secondaries: SecondariesConfig = section(SecondariesConfig)
     log_level: str = setting(choice("debug", "info", "warning", "error"), "info")
     log_format: str = setting(choice("text", "json"), "text")
     query_log: QueryLogConfig = section(QueryLogConfig)

@@ -13,13 +13,14 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from maptr import __version__
 from maptr.config import Config
 from maptr.protocol.address import Address
 from maptr.server import control, metrics, process, settings, sockets, status, udp
+from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.counters import Counters, total
 from maptr.server.primary import SecondaryMonitor, access_of
 from maptr.server.process import in_thread
@@ -60,7 +61,7 @@ class Daemon:
         # The first counters are the event loop's, each other one a UDP socket's.
         self._counters: Sequence[Counters] = [Counters()]
         self._connections = Connections(limits, self._counters[0])
-        self.monitor = SecondaryMonitor(clock)
+        self.monitor = SecondaryMonitor(clock, config.serve.secondaries)
         self.reloader = Reloader(
             config, served, self.responder, self.monitor, certificate=self._certificate, reread=reread, clock=clock
         )
@@ -187,9 +188,6 @@ class Daemon:
         reloader, now = self.reloader, self._clock()
         states, puller = reloader.served.states.values(), reloader.puller
         counters = total(self._counters)
-        errors = {"configuration": reloader.config_error, "certificate": reloader.certificate_error}
-        alarms = [f"the {what} was not reloaded: {error}" for what, error in errors.items() if error]
-        alarms += [] if puller is None else puller.alarms()
         return {
             "version": __version__,
             "pid": os.getpid(),
@@ -214,8 +212,23 @@ class Daemon:
             "table": None if puller is None else puller.describe(),
             "queries": counters.to_dict(),
             **counters.groups(),
-            "alarms": [*alarms, *(alarm for state in states for alarm in status.zone_alarms(state, now))],
+            "alarms": [alarm.to_dict() for alarm in self._alarms(now)],
         }
+
+    def _alarms(self, now: float) -> Iterator[Alarm]:
+        reloader = self.reloader
+        if error := reloader.config_error:
+            yield Alarm(AlarmKind.CONFIG_REFUSED, f"the configuration was not reloaded: {error}")
+        if error := reloader.certificate_error:
+            yield Alarm(AlarmKind.CERTIFICATE_REFUSED, f"the certificate was not reloaded: {error}")
+        if reloader.puller is not None:
+            yield from reloader.puller.alarms()
+        for state in reloader.served.states.values():
+            yield from status.zone_alarms(state, now)
+            yield from self.monitor.alarms(state.zone.name, state.zone.notify)
+        catalog = reloader.config.serve.catalog
+        if catalog.name is not None:
+            yield from self.monitor.alarms(catalog.name, catalog.notify)
 
 
 def _log_ignored_signal(name: str) -> None:

@@ -12,6 +12,7 @@ import datetime
 import logging
 import platform
 import socket
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -23,6 +24,7 @@ from typing import Any
 from maptr.answer.context import Transport
 from maptr.config import Config
 from maptr.dnssec.expiry import Signatures
+from maptr.server.alarm import AlarmKind
 from maptr.server.counters import RCODES
 from maptr.server.primary import NotifyState
 from maptr.server.request_server import RequestServer
@@ -130,7 +132,9 @@ def _process(status: Status) -> Iterator[Family]:
     yield "build_info", "Version of maptr and of Python; always 1.", ["version", "python"], build
     yield "start_time_seconds", "When the server started.", [], _one(_seconds(status["started"]))
     yield "uptime_seconds", "Seconds since the start.", [], _one(status["uptime"])
-    yield "alarms", "Number of alarms, which maptr status lists.", [], _one(len(status["alarms"]))
+    kinds = Counter(alarm["kind"] for alarm in status["alarms"])
+    text = "Number of alarms of a kind, which maptr status lists."
+    yield "alarms", text, ["kind"], [([str(kind)], float(kinds[kind])) for kind in AlarmKind]
     reloads = status["reloads"]
     results = [([result], reloads[result]) for result in ("done", "refused", "failed")]
     text = "Reloads: done, with a refused zone, or failed for the configuration."
@@ -192,6 +196,16 @@ def _zones(status: Status) -> Iterator[Family]:
     text = "The last serial whose NOTIFY the secondary acknowledged."
     known = [(pair, each["serial"]) for pair, each in secondaries if each["serial"] is not None]
     yield "zone_notify_serial", text, ["zone", "secondary"], known
+    for name, key, text in (
+        ("serial", "observed_serial", "The last serial that the secondary said it has."),
+        ("lag_seconds", "lag", "Seconds for which the secondary is not known to have the zone's serial; 0 in step."),
+    ):
+        yield (
+            f"zone_secondary_{name}",
+            text,
+            ["zone", "secondary"],
+            [(pair, each[key]) for pair, each in secondaries if each[key] is not None],
+        )
 
 
 def _one(value: float | None) -> list[Sample]:

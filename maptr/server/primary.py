@@ -14,7 +14,7 @@ import enum
 import logging
 import secrets
 import socket
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from dnslib.label import DNSLabel
 from maptr.answer.message import Message, MessageBuffer
 from maptr.client.servers import socket_address
 from maptr.config import Config, ZoneConfig
-from maptr.config.model import CatalogConfig
+from maptr.config.model import CatalogConfig, SecondariesConfig
 from maptr.errors import JournalError
 from maptr.files import keep, name_for
 from maptr.protocol.names import Labels, read_name, to_text
@@ -43,6 +43,7 @@ from maptr.protocol.numbers import (
     TC,
 )
 from maptr.protocol.serial import is_newer
+from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.responder import ServerState
 from maptr.server.state import Clock
 from maptr.transfer import tsig
@@ -64,10 +65,9 @@ MAX_JOURNAL_FILE = 2 * MAX_BYTES  # bytes; a larger file is not a journal
 # in case a packet was lost, and continue for as long as a secondary takes to restart.
 NOTIFY_TIMEOUTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 # Seconds until the next SOA query to a secondary: after it acknowledged a NOTIFY, which leaves time for the transfer;
-# while it has another serial or does not answer; and while it has the same serial.
+# and while it has another serial or does not answer. While it has the same serial, ``serve.secondaries.interval``.
 AFTER_NOTIFY = 5.0
 IF_DIFFERENT = 60.0
-IF_SAME = 3600.0
 QUERY_TIMEOUT = 5.0  # seconds for a response over UDP, and then over TCP
 AT_ONCE = 50  # secondaries queried or notified at the same time
 MAX_SOA_RECORDS = 100  # records of a response to an SOA query, including NS records, addresses and signatures
@@ -191,7 +191,8 @@ class SecondaryState:
 
     ``notify`` is the state of the last NOTIFY, which it entered at ``since``; None if none was sent. ``acknowledged``
     is the last serial that the secondary acknowledged, ``serial`` the last one that it reported, at the time ``at``.
-    ``error`` is the reason why the last query failed, "" after a success.
+    ``error`` is the reason why the last query failed, "" after a success, and ``notify_error`` why the NOTIFY was given
+    up. ``behind_since`` is when the secondary was first not known to have the serial of the zone; None if it has it.
     """
 
     notify: NotifyState | None = None
@@ -200,29 +201,35 @@ class SecondaryState:
     serial: int | None = None
     at: float | None = None
     error: str = ""
+    notify_error: str = ""
+    behind_since: float | None = None
 
 
 class SecondaryMonitor:
     """Sends NOTIFY to secondaries until they acknowledge it, and asks them at intervals which serial they have.
 
-    All methods except ``secondaries`` and ``state`` are for the event loop's thread. Times are in seconds.
+    All methods except ``secondaries``, ``alarms`` and ``state`` are for the event loop's thread. Times are in seconds.
     """
 
     def __init__(
         self,
         clock: Clock,
+        settings: SecondariesConfig = SecondariesConfig(),  # noqa: B008 - it is frozen
         *,
         notify_timeouts: Iterable[float] = NOTIFY_TIMEOUTS,
         if_different: float = IF_DIFFERENT,
         timeout: float = QUERY_TIMEOUT,
     ) -> None:
         self._clock = clock
-        self._notify_timeouts, self._if_different, self._timeout = tuple(notify_timeouts), if_different, timeout
+        self._settings = settings
+        self._notify_timeouts, self._timeout = tuple(notify_timeouts), timeout
+        self._if_different = min(if_different, settings.interval)
         self._wanted: dict[Place, tuple[int, TsigKey | None]] = {}
         self._states: dict[Place, SecondaryState] = {}
         self._notifying: Tasks = {}
         self._observing: Tasks = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
+        self._alarmed: set[Place] = set()  # secondaries whose alarm was logged
 
     def update(self, state: ServerState, before: ServerState | None = None) -> None:
         """Send NOTIFY for the zones whose serial differs from the one in ``before``; for all zones if that is None.
@@ -246,22 +253,49 @@ class SecondaryMonitor:
     def secondaries(self, zone: ZoneConfig) -> list[tuple[NotifyTarget, SecondaryState]]:
         return [(target, self.state(zone.name, target)) for target in zone.notify]
 
+    def alarms(self, origin: Labels, targets: Iterable[NotifyTarget]) -> Iterator[Alarm]:
+        """Yield the alarms about the secondaries of a zone, one for each at most."""
+        for target in targets:
+            found = self._alarm((origin, target))
+            if found is not None:
+                kind, what = found
+                yield Alarm(kind, f"zone {to_text(origin)}: secondary {target} {what}", to_text(origin), str(target))
+
+    def _alarm(self, place: Place) -> tuple[AlarmKind, str] | None:
+        """Return the most telling alarm about a secondary; None if it has the zone, or may still get it in time.
+
+        A secondary of the catalog is not asked for its serial.
+        """
+        known, wanted, now = self.state(*place), self._wanted.get(place), self._clock()
+        since = known.behind_since
+        if wanted is not None and since is not None and now - since >= self._settings.alarm_after:
+            age = f"{now - since:.0f} s"
+            if known.error:
+                return AlarmKind.SECONDARY_UNKNOWN, f"does not say its serial, for {age}: {known.error}"
+            if known.serial is not None:
+                return AlarmKind.SECONDARY_BEHIND, f"has serial {known.serial}, not {wanted[0]}, for {age}"
+        if known.notify is NotifyState.GIVEN_UP and (wanted is None or since is not None):
+            return AlarmKind.NOTIFY_GIVEN_UP, f"did not acknowledge NOTIFY: {known.notify_error}"
+        return None
+
     def notify(self, view: ZoneView, targets: Iterable[NotifyTarget], keys: Mapping[Labels, TsigKey]) -> None:
         """Start to send NOTIFY, and return at once. This ends the sending of an earlier serial. ``keys`` has the keys
         of all targets."""
         for target in targets:
-            self._note((view.origin, target), notify=NotifyState.PENDING, since=self._clock())
+            self._note((view.origin, target), notify=NotifyState.PENDING, since=self._clock(), notify_error="")
             sending = self._notify(view, target, None if target.key is None else keys[target.key])
             _restart(self._notifying, (view.origin, target), sending)
 
     def follow(self, wanted: Mapping[Place, tuple[int, TsigKey | None]]) -> None:
         """Monitor these secondaries and no others, each with its expected serial and the key to sign with."""
         for place in self._wanted.keys() - wanted.keys():
-            self._note(place, serial=None, at=None, error="")
+            self._note(place, serial=None, at=None, error="", behind_since=None)
+            self._alarmed.discard(place)
             self._observing.pop(place).cancel()
         before, self._wanted = self._wanted, dict(wanted)
         for place in wanted:
             if before.get(place) != wanted[place]:
+                self._note_serial(place, wanted[place][0])
                 _restart(self._observing, place, self._observe(place, self._if_different))
 
     def state(self, origin: Labels, target: NotifyTarget) -> SecondaryState:
@@ -276,6 +310,14 @@ class SecondaryMonitor:
     def _note(self, place: Place, **changes: Any) -> None:
         self._states[place] = replace(self.state(*place), **changes)
 
+    def _note_serial(self, place: Place, serial: int) -> None:
+        """Note whether the secondary is known to have the serial of the zone, and since when not."""
+        known = self.state(*place)
+        if known.serial == serial and not known.error:
+            self._note(place, behind_since=None)
+        elif known.behind_since is None:
+            self._note(place, behind_since=self._clock())
+
     async def _notify(self, view: ZoneView, target: NotifyTarget, key: TsigKey | None) -> None:
         what = f"NOTIFY of zone {to_text(view.origin)} serial {view.serial} to {target}"
         place, reason = (view.origin, target), "no answer"
@@ -286,7 +328,8 @@ class SecondaryMonitor:
                 async with self._slots:
                     request = make_request(view.origin, view.soa)
                     rcode = read_response(request, await _exchange(request, target, key, self._clock, timeout))
-            except TimeoutError:
+            except TimeoutError as error:
+                reason = str(error) or "no answer"
                 continue
             except (OSError, EOFError) as error:
                 reason = getattr(error, "strerror", None) or str(error)
@@ -302,7 +345,7 @@ class SecondaryMonitor:
                     break
             # A refusal or an ICMP error may arrive at once, for example while the secondary is starting.
             await asyncio.sleep(max(0.0, started + timeout - clock()))
-        self._note(place, notify=NotifyState.GIVEN_UP, since=self._clock())
+        self._note(place, notify=NotifyState.GIVEN_UP, since=self._clock(), notify_error=reason)
         log.warning("%s: given up, %s; the secondary will ask after its refresh time", what, reason)
 
     async def _observe(self, place: Place, pause: float) -> None:
@@ -315,15 +358,27 @@ class SecondaryMonitor:
                     request = make_request(place[0])
                     response = await _exchange(request, place[1], key, self._clock, self._timeout)
                     found: int | str = read_serial(response)
-                except TimeoutError:
-                    found = "no answer"
+                except TimeoutError as error:
+                    found = str(error) or "no answer"
                 except (OSError, EOFError) as error:
                     found = getattr(error, "strerror", None) or str(error)
             if isinstance(found, int):
                 self._note(place, serial=found, at=self._clock(), error="")
             else:
                 self._note(place, error=found)
-            pause = IF_SAME if found == serial else self._if_different
+            self._note_serial(place, serial)
+            self._log_alarm(place, serial)
+            pause = self._settings.interval if found == serial else self._if_different
+
+    def _log_alarm(self, place: Place, serial: int) -> None:
+        """Log the beginning and the end of an alarm about the serial of a secondary."""
+        found = self._alarm(place)
+        if found is not None and found[0] is not AlarmKind.NOTIFY_GIVEN_UP and place not in self._alarmed:
+            self._alarmed.add(place)
+            log.error("zone %s: secondary %s %s", to_text(place[0]), place[1], found[1])
+        elif self.state(*place).behind_since is None and place in self._alarmed:
+            self._alarmed.discard(place)
+            log.info("zone %s: secondary %s has serial %d, as it should", to_text(place[0]), place[1], serial)
 
 
 def _restart(tasks: Tasks, place: Place, work: Coroutine[None, None, None]) -> None:
@@ -332,26 +387,45 @@ def _restart(tasks: Tasks, place: Place, work: Coroutine[None, None, None]) -> N
     tasks[place] = asyncio.get_running_loop().create_task(work)
 
 
+class _KeyRefused(TimeoutError):
+    """The secondary refuses the signature, by an unsigned response with a TSIG error."""
+
+    def __str__(self) -> str:
+        return f"the secondary refuses our TSIG key: {self.args[0]}"
+
+
 async def _exchange(request: bytes, target: NotifyTarget, key: TsigKey | None, clock: Clock, timeout: float) -> bytes:
     """Return the response over UDP, or over TCP if that is truncated. Signs the request if there is a key.
 
-    ``timeout`` is for each of the two. Raises OSError, TimeoutError and EOFError.
+    ``timeout`` is for each of the two. Raises OSError, TimeoutError and EOFError; _KeyRefused, which is a TimeoutError,
+    if the only response refused the signature.
     """
+    refused = ""
     packet, signer = (request, None) if key is None else tsig.sign_query(request, key, int(clock()))
 
     def fits(response: bytes) -> bool:
-        return read_response(request, response) is not None and (
-            signer is None or tsig.check_reply(response, signer, int(clock()))
-        )
+        nonlocal refused
+        if read_response(request, response) is None:
+            return False
+        if signer is None or tsig.check_reply(response, signer, int(clock())):
+            return True
+        refused = tsig.refusal(response, signer) or refused
+        return False
 
     family = socket.AF_INET6 if ":" in target.address.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as sock:
         sock.setblocking(False)
         sock.connect(socket_address(*target.address))
         sock.send(packet)
-        async with asyncio.timeout(timeout):
-            while not fits(response := await asyncio.get_running_loop().sock_recv(sock, MAX_MESSAGE)):
-                await asyncio.sleep(0)  # a flood of packets must not block the event loop
+        try:
+            async with asyncio.timeout(timeout):
+                # A forged refusal must not hide the response that follows it.
+                while not fits(response := await asyncio.get_running_loop().sock_recv(sock, MAX_MESSAGE)):
+                    await asyncio.sleep(0)  # a flood of packets must not block the event loop
+        except TimeoutError:
+            if refused:
+                raise _KeyRefused(refused) from None
+            raise
     if not response[2] << 8 & TC:
         return response
     async with asyncio.timeout(timeout):
@@ -362,6 +436,8 @@ async def _exchange(request: bytes, target: NotifyTarget, key: TsigKey | None, c
         finally:
             writer.close()
     if not fits(response):
+        if refused:
+            raise _KeyRefused(refused)
         raise EOFError("a TCP response to another query, or without a valid signature")
     return response
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from maptr.registry import sandbox
 from maptr.registry.plan import Plan
 from maptr.registry.pull import apply_pull, jittered, plan_pull
 from maptr.server import settings
+from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.process import in_thread
 from maptr.server.state import Clock
 from maptr.server.status import time_text
@@ -213,14 +214,15 @@ class Puller:
             "drift": [report.describe() for report in state.drift],
         }
 
-    def alarms(self) -> list[str]:
-        """Return the alarms for the operator."""
-        found = [f"the table was not pulled, the old one stays: {self.state.error}"] if self.state.error else []
-        if self.state.kept:
-            found.append(_kept(self.state.kept))
-        return found + [
-            f"drift of {report.server} against the table: {report}" for report in self.state.drift if report.is_bad
-        ]
+    def alarms(self) -> Iterator[Alarm]:
+        state = self.state
+        if state.error:
+            yield Alarm(AlarmKind.TABLE_NOT_PULLED, f"the table was not pulled, the old one stays: {state.error}")
+        if state.kept:
+            yield Alarm(AlarmKind.RECORDS_KEPT, _kept(state.kept))
+        for report in state.drift:
+            if report.is_bad:
+                yield Alarm(AlarmKind.DRIFT, f"drift of {report.server} against the table: {report}")
 
 
 def _kept(kept: tuple[tuple[str, str], ...]) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from maptr.dnssec.expiry import Signatures, SignatureState
 from maptr.protocol.names import to_text
+from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.primary import SecondaryState
 from maptr.server.state import Served, ZoneState
 from maptr.transfer.acl import NotifyTarget
@@ -23,21 +24,23 @@ MAX_FINDINGS = 100  # findings of records left out of a zone; ``maptr table chec
 ALARM_INTERVAL = 86400.0  # seconds between two log lines about an alarm
 
 
-def zone_alarms(state: ZoneState, now: float) -> Iterator[str]:
-    """Yield the alarms of one zone for the operator."""
-    name = to_text(state.zone.name)
-    signing_error = state.signed.error
+def zone_alarms(state: ZoneState, now: float) -> Iterator[Alarm]:
+    """Yield the alarms of one zone, without those of its secondaries."""
+    name, signing_error = to_text(state.zone.name), state.signed.error
     if state.view is None:
-        yield f"zone {name} is not loaded, queries get SERVFAIL: {state.error or f'not signed: {signing_error}'}"
+        reason = state.error or f"not signed: {signing_error}"
+        yield Alarm(AlarmKind.ZONE_NOT_LOADED, f"zone {name} is not loaded, queries get SERVFAIL: {reason}", name)
     elif state.error:
-        yield f"zone {name} was not reloaded, serial {state.view.serial} stays: {state.error}"
+        text = f"zone {name} was not reloaded, serial {state.view.serial} stays: {state.error}"
+        yield Alarm(AlarmKind.ZONE_REFUSED, text, name)
     if state.view is not None and signing_error:
-        yield f"zone {name} was not signed, serial {state.view.serial} stays: {signing_error}"
+        text = f"zone {name} was not signed, serial {state.view.serial} stays: {signing_error}"
+        yield Alarm(AlarmKind.ZONE_NOT_SIGNED, text, name)
     found = state.signatures(now)
     if found.is_alarm:
-        yield f"zone {name}: {signature_alarm(found, now)}"
+        yield Alarm(AlarmKind.SIGNATURES, f"zone {name}: {signature_alarm(found, now)}", name)
     if state.left_out and state.left_out.answered_by_others:
-        yield f"zone {name}: of its table {state.left_out}"
+        yield Alarm(AlarmKind.RECORDS_LEFT_OUT, f"zone {name}: of its table {state.left_out}", name)
 
 
 def describe_zone(state: ZoneState, now: float) -> dict[str, Any]:
@@ -65,18 +68,25 @@ def describe_left_out(left_out: LeftOut) -> dict[str, Any]:
 
 
 def describe_secondary(state: ZoneState, now: float, target: NotifyTarget, known: SecondaryState) -> dict[str, Any]:
+    """Return the state of a secondary. ``lag`` is the time in seconds since which it is not known to have the serial.
+
+    It is 0 while the secondary is in step.
+    """
     serial = None if state.view is None else state.view.serial
     return {
         "secondary": str(target),
         "notify": known.notify and str(known.notify),
         "since": time_text(known.since),
         "age": age(known.since, now),
+        "notify_error": known.notify_error,
         "serial": known.acknowledged,
         "observed_serial": known.serial,
         "observed": time_text(known.at),
         "observed_age": age(known.at, now),
         "lags": None if known.serial is None or serial is None else known.serial != serial,
         "observed_error": known.error,
+        "behind_since": time_text(known.behind_since),
+        "lag": 0.0 if known.behind_since is None and known.serial is not None else age(known.behind_since, now),
     }
 
 

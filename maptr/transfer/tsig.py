@@ -20,7 +20,7 @@ import dns.rdatatype
 import dns.tsig
 
 from maptr.protocol.names import Labels, fold, read_name, to_text, to_wire
-from maptr.protocol.numbers import ANY_CLASS, FORMERR, HEADER_SIZE, NOTAUTH, TSIG
+from maptr.protocol.numbers import ANY_CLASS, FORMERR, HEADER_SIZE, NOTAUTH, RCODE_BITS, TSIG
 from maptr.transfer.acl import DIGESTS, MIN_MAC, TsigKey
 
 BADSIG, BADKEY, BADTIME, BADTRUNC = 16, 17, 18, 22  # RFC 8945 3
@@ -259,6 +259,20 @@ def sign_query(message: bytes, key: TsigKey, now: int) -> tuple[bytes, Signer]:
     name = key.algorithm if key.algorithm in _TRUNCATED else f"hmac-{key.digest}"
     signer = Signer(key, (name.encode(),), key.mac_size, now)
     return signer.sign(message), signer
+
+
+def refusal(reply: bytes, asked: Signer) -> str:
+    """Return the error of an unsigned response that refuses the signature of a query (RFC 8945 5.2, 5.3.2), or "".
+
+    Anyone can forge one: it says what may be wrong, and is no answer.
+    """
+    try:
+        record = find(reply)
+    except ValueError:
+        return ""
+    if record is None or record.key != asked.key.name or reply[3] & RCODE_BITS != NOTAUTH:
+        return ""
+    return _ERRORS.get(record.error, "")
 
 
 def check_reply(reply: bytes, asked: Signer, now: int) -> bool:

@@ -215,10 +215,10 @@ class _Reader:
         Raises ZoneError for a record outside the zone or without a TTL, and for one that must not stand beside others.
         """
         owner = fold(file.owner)
-        if not is_below(owner, self._zone):
-            raise ZoneError(f"the owner is outside the zone {to_text(self._zone)}", code="out-of-zone")
         if rdtype == SOA and owner != self._apex:
             raise ZoneError(f"the SOA is that of {to_text(file.owner)}, and the zone was to be {to_text(self._apex)}")
+        if not is_below(owner, self._zone):
+            raise ZoneError(f"the owner is outside the zone {to_text(self._zone)}", code="out-of-zone")
         if rdtype == SOA and self._minimum is None:
             self._minimum = int.from_bytes(rdata[-4:], "big")
         ttls = (ttl, self._default_ttl, self._last_ttl, self._minimum)

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import dns.message
 import pytest
 
 from maptr import registry
@@ -24,6 +25,7 @@ UPDATES = 130  # of the real registry
 # IXFRs that take all updates to the secondaries; MAPTR_MOMENTS=130 sends each update alone.
 STEPS = int(os.environ.get("MAPTR_MOMENTS", "26"))
 SERIAL = 2026112000
+WRONG = "d3JvbmcgdGVzdCBrZXksIGtub3duIHRvIG5vYm9keSE="
 
 
 def zone_text(serial: int, extra: str = "") -> str:
@@ -226,3 +228,42 @@ def test_all_four_follow_the_updates_of_the_real_registry(real_data: Path, tmp_p
         axfrs = log.count("AXFR of zone ark.arpa.")
         most = len(secondaries.SECONDARIES) + 1 + STEPS
         assert len(secondaries.SECONDARIES) + 1 <= axfrs <= most, "the first ones, that of dig, and those of PowerDNS"
+
+
+class WrongKeyKnot(secondaries.KnotSecondary):
+    secret = WRONG
+
+    def questions(self) -> list[dns.message.Message]:
+        return []  # it will not have the zone
+
+
+class WrongKeyBind(secondaries.BindSecondary):
+    secret = WRONG
+
+    def questions(self) -> list[dns.message.Message]:
+        return []
+
+
+@pytest.mark.parametrize("kind", [WrongKeyKnot, WrongKeyBind])
+def test_a_secondary_with_a_wrong_secret_is_an_alarm_that_says_so(
+    kind: type[secondaries.Secondary], zone_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAPTR_SERVE_SECONDARIES_INTERVAL", "1")
+    monkeypatch.setenv("MAPTR_SERVE_SECONDARIES_ALARM_AFTER", "2")
+    control = zone_file.parent / "control"
+    with secondaries.primary_of(zone_file.parent, (kind,), f"--control={control}") as running:
+        (secondary,) = running.secondaries
+
+        def alarms() -> list[dict[str, str]]:
+            done = run_command("status", "--control", control, "--json")
+            found: list[dict[str, str]] = json.loads(done.stdout)["alarms"]
+            assert done.exit_code == bool(found)
+            return found
+
+        (alarm,) = until(alarms, running.log)
+        assert alarm.pop("text").endswith("the secondary refuses our TSIG key: BADSIG")
+        where = f"{HOST}:{secondary.port} key:xfr."
+        assert alarm == {"kind": "secondary-unknown", "zone": "ark.arpa.", "secondary": where}
+        assert f"zone ark.arpa.: secondary {where} does not say its serial" in running.log()
+        told = run_command("status", "--control", control)
+        assert (told.exit_code, "ALARM zone ark.arpa.: secondary" in told.stdout) == (1, True)

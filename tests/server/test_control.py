@@ -167,7 +167,7 @@ def test_a_bad_configuration_leaves_everything(site: Site) -> None:
         site.server.wait_for("configuration not reloaded, everything stays: ", before)
         assert address_of("ns.a.test.", port) == f"192.0.2.{serial - 1}"
         status = json.loads(site.run("status", "--json", "--control", str(site.socket)).stdout)
-        assert reason in status["alarms"][0]
+        assert (reason in status["alarms"][0]["text"], status["alarms"][0]["kind"]) == (True, "config-refused")
         site.config.write_text(good)
         assert site.run("reload").exit_code == 0
         assert address_of("ns.a.test.", port) == f"192.0.2.{serial}"

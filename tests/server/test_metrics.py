@@ -54,6 +54,11 @@ def value(found: Samples, name: str, **labels: str) -> float | None:
     return found.get((f"maptr_{name}", tuple(sorted(labels.items()))))
 
 
+def alarms(found: Samples) -> dict[str, float]:
+    """Return the number of alarms of each kind of which there is one."""
+    return {dict(labels)["kind"]: count for (name, labels), count in found.items() if name == "maptr_alarms" and count}
+
+
 def get(port: int, path: str, method: str = "GET") -> tuple[int, str]:
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)) as connection:
         connection.request(method, path)
@@ -90,7 +95,7 @@ def test_a_scrape_has_the_values_of_the_status(scraped: Scraped) -> None:
     for transport, rcode, count in (("udp", "NOERROR", 3), ("udp", "NXDOMAIN", 3), ("tcp", "NOERROR", 3)):
         assert value(found, "queries_total", transport=transport, rcode=rcode) == count
     assert value(found, "queries_total", transport="tls", rcode="SERVFAIL") == 0
-    for name, expected in {"connections_accepted_total": 3, "zones": 2, "alarms": 0, "rrl_dropped_total": 0}.items():
+    for name, expected in {"connections_accepted_total": 3, "zones": 2, "rrl_dropped_total": 0}.items():
         assert value(found, name) == expected, name
     for name in ("zone_serial", "zone_loaded"):
         assert value(found, name, zone="a.test.") == 1
@@ -116,7 +121,7 @@ def test_a_refused_zone_is_an_alarm_with_its_reason(scraped: Scraped) -> None:
     assert [reason["zone"] for reason in reasons] == ["a.test."]
     assert "a.test.zone:1: " in reasons[0]["reason"]
     assert value(found, "zone_serial", zone="a.test.") == 1
-    assert (value(found, "alarms"), value(found, "config_refused")) == (2, 1)
+    assert (alarms(found), value(found, "config_refused")) == ({"config-refused": 1, "zone-refused": 1}, 1)
     assert [value(found, "reloads_total", result=result) for result in ("refused", "failed")] == [1, 1]
     assert value(found, "last_reload_time_seconds") is not None
     assert get(scraped.port, "/health") == (200, "ok\n"), "it is served as it was"
@@ -155,13 +160,13 @@ def test_metrics_of_signed_zones_and_failed_signing(site: Site) -> None:
     assert abs(expiry - time.time() - 86400) < PATIENCE
     assert value(found, "zone_signing_due_time_seconds", zone="b.test.") == expiry - 3600
     assert value(found, "zone_signatures", zone="b.test.", state="ok") == 1, "shorter than the alarm, as configured"
-    assert value(found, "alarms") == 0
+    assert alarms(found) == {}
     key.path.chmod(0o644)
     assert site.run("reload").exit_code == 1
     found = scraped.scrape()
     ((_, labels),) = [key for key in found if key[0] == "maptr_zone_signing_failed"]
     assert "is open to others" in dict(labels)["reason"]
-    assert value(found, "alarms") == 1
+    assert alarms(found) == {"zone-not-signed": 1}
 
 
 def test_metric_names_are_documented_and_follow_the_conventions(scraped: Scraped) -> None:
@@ -186,7 +191,8 @@ def test_metric_names_are_documented_and_follow_the_conventions(scraped: Scraped
         assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
-SECONDARIES = (("192.0.2.1:53", "done", 1), ("192.0.2.2:53", "pending", None))
+SECONDARIES = (("192.0.2.1:53", "done", 1, 1, 0.0), ("192.0.2.2:53", "pending", None, None, 7.0))
+SECONDARY_KEYS = ("secondary", "notify", "serial", "observed_serial", "lag")
 
 
 def test_metrics_of_left_out_records_errors_and_secondaries(scraped: Scraped) -> None:
@@ -195,7 +201,7 @@ def test_metrics_of_left_out_records_errors_and_secondaries(scraped: Scraped) ->
     private = Nma("http://10.0.0.1/${content}")
     table = Table([Entry("12345", nmas=(Nma("https://h.example/"),)), Entry("12345", "x7", (private, private))])
     zone["left_out"] = describe_left_out(publishable(table)[1])
-    other["secondaries"] = [dict(zip(("secondary", "notify", "serial"), each, strict=True)) for each in SECONDARIES]
+    other["secondaries"] = [dict(zip(SECONDARY_KEYS, each, strict=True)) for each in SECONDARIES]
     other["error"] = 'file \udcff\n"x\\' + "y" * 300  # a file name that is not UTF-8
     found = samples(metrics.render(status).decode())
     assert value(found, "zone_records_left_out", zone=zone["zone"]) == 1
@@ -204,7 +210,9 @@ def test_metrics_of_left_out_records_errors_and_secondaries(scraped: Scraped) ->
     assert value(found, "zone_records_left_out", zone=other["zone"]) is None
     reason = ('file ?\n"x\\' + "y" * 300)[: metrics.MAX_REASON]
     assert value(found, "zone_refused", zone=other["zone"], reason=reason) == 1
-    for name, state, serial in SECONDARIES:
+    for name, state, serial, observed, lag in SECONDARIES:
+        assert value(found, "zone_secondary_serial", zone=other["zone"], secondary=name) == observed
+        assert value(found, "zone_secondary_lag_seconds", zone=other["zone"], secondary=name) == lag
         assert value(found, "zone_notify_serial", zone=other["zone"], secondary=name) == serial
         for each in ("done", "pending"):
             assert value(found, "zone_notify", zone=other["zone"], secondary=name, state=each) == (each == state)

@@ -20,15 +20,18 @@ import pytest
 
 from maptr.answer.context import PLAIN
 from maptr.config import Config, ServeConfig, ZoneConfig
-from maptr.config.model import CatalogConfig
+from maptr.config.model import CatalogConfig, SecondariesConfig
 from maptr.protocol.address import Address
 from maptr.protocol.names import Labels, parse, to_wire
+from maptr.protocol.numbers import NOTAUTH
 from maptr.server import primary
+from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.responder import ServerState
 from maptr.transfer import tsig
 from maptr.transfer.acl import AccessRule, NotifyTarget, TsigKey, keyring
 from maptr.transfer.journal import Journal
 from maptr.zone.snapshot import Snapshot, ZoneView
+from tests.support import zones
 from tests.support.ports import free_port
 from tests.transfer.test_session import EXAMPLE, KEY, NOW, view_of
 
@@ -260,7 +263,7 @@ def soa(query: bytes, serial: int = 7, rcode: dns.rcode.Rcode = dns.rcode.NOERRO
 
 
 def is_seen(observed: primary.SecondaryState) -> bool:
-    return observed != primary.SecondaryState()
+    return observed.at is not None or bool(observed.error)
 
 
 def observed_state(
@@ -283,7 +286,7 @@ def observed_state(
             monitor.follow({})
             assert monitor.state(EXAMPLE, target) == primary.SecondaryState(), "forgotten with the target"
             await monitor.stop()
-        return found
+        return replace(found, behind_since=None)  # which has tests of its own
 
     return asyncio.run(run())
 
@@ -353,3 +356,136 @@ def test_the_last_known_serial_is_kept_after_a_failure() -> None:
     secondary = Secondary(lambda query: [] if observed_once else [soa(query, 5)])
     observed = observed_state(secondary, until, timeout=0.05)
     assert observed == primary.SecondaryState(serial=5, at=NOW, error="no answer")
+
+
+# ---- alarms
+
+CATALOG = parse("catalog.invalid.")
+
+
+class Watch:
+    """A monitor with a clock of its own, whose secondary is asked again and again. An alarm comes after 300 seconds."""
+
+    def __init__(self, answer: Reply, key: TsigKey | None = None) -> None:
+        self.now = float(NOW)
+        self.key = key
+        self.secondary = Secondary(answer)
+        self.monitor = primary.SecondaryMonitor(
+            lambda: self.now,
+            SecondariesConfig(interval=1, alarm_after=300),
+            notify_timeouts=(0.05,),
+            if_different=0.01,
+            timeout=0.05,
+        )
+
+    async def __aenter__(self) -> Watch:
+        await self.secondary.__aenter__()
+        self.target = target_of(self.secondary.port, self.key)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.monitor.stop()
+        await self.secondary.__aexit__()
+
+    def follow(self, serial: int) -> None:
+        self.monitor.follow({(EXAMPLE, self.target): (serial, self.key)})
+
+    async def alarms_after(self, seconds: float) -> list[Alarm]:
+        """Let the time pass, and the secondary be asked twice; return the alarms."""
+        self.now += seconds
+        asked = len(self.secondary.asked)
+        async with asyncio.timeout(PATIENCE):
+            while len(self.secondary.asked) < asked + 2:
+                await asyncio.sleep(0.005)
+        await asyncio.sleep(0.06)  # longer than a query takes
+        return list(self.monitor.alarms(EXAMPLE, [self.target]))
+
+
+def test_a_secondary_that_lags_behind_is_an_alarm_until_it_has_the_serial(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "maptr.serve")
+    serial = 6
+
+    async def run() -> None:
+        nonlocal serial
+        async with Watch(lambda query: [soa(query, serial)]) as watch:
+            watch.follow(7)
+            assert await watch.alarms_after(299) == []
+            text = f"zone example.: secondary {watch.target} has serial 6, not 7, for 300 s"
+            alarm = Alarm(AlarmKind.SECONDARY_BEHIND, text, "example.", str(watch.target))
+            assert await watch.alarms_after(1) == [alarm]
+            watch.follow(8)  # a newer serial does not end the alarm
+            assert [found.kind for found in await watch.alarms_after(0)] == [AlarmKind.SECONDARY_BEHIND]
+            serial = 8
+            assert await watch.alarms_after(1) == []
+            assert watch.monitor.state(EXAMPLE, watch.target).behind_since is None
+
+    asyncio.run(run())
+    said = [record.message.partition(" has ")[2] for record in caplog.records]
+    assert said == ["serial 6, not 7, for 300 s", "serial 8, as it should"]
+
+
+def test_a_secondary_that_does_not_say_its_serial_is_an_alarm() -> None:
+    async def run() -> None:
+        async with Watch(lambda query: [soa(query, rcode=dns.rcode.REFUSED)]) as watch:
+            watch.follow(7)
+            assert await watch.alarms_after(100) == []
+            (alarm,) = await watch.alarms_after(200)
+            assert (alarm.kind, alarm.secondary) == (AlarmKind.SECONDARY_UNKNOWN, str(watch.target))
+            assert alarm.text.endswith("does not say its serial, for 300 s: REFUSED")
+            watch.monitor.follow({})
+            assert list(watch.monitor.alarms(EXAMPLE, [watch.target])) == []
+
+    asyncio.run(run())
+
+
+def test_a_notify_that_was_given_up_is_an_alarm_until_the_secondary_has_the_zone() -> None:
+    async def run() -> None:
+        catalog = zones.view_of("", 1, "catalog.invalid.")
+        async with Watch(lambda query: [soa(query)] if not query[2] & 0x78 else []) as watch:
+            watch.monitor.notify(view_of(7), [watch.target], {})
+            watch.monitor.notify(catalog, [watch.target], {})
+            while watch.monitor.state(CATALOG, watch.target).notify is not primary.NotifyState.GIVEN_UP:
+                await asyncio.sleep(0.01)
+            for origin in (EXAMPLE, CATALOG):
+                (alarm,) = watch.monitor.alarms(origin, [watch.target])
+                assert alarm.kind is AlarmKind.NOTIFY_GIVEN_UP
+                assert alarm.text.endswith("did not acknowledge NOTIFY: no answer")
+            watch.follow(7)
+            await asyncio.sleep(0.05)
+            assert list(watch.monitor.alarms(EXAMPLE, [watch.target])) == []
+
+    asyncio.run(run())
+
+
+# ---- refusals of the key
+
+
+@pytest.mark.parametrize("name", ["BADSIG", "BADKEY", "BADTIME"])
+def test_rfc8945_5_3_2_an_unsigned_refusal_of_the_key_is_said_and_is_no_answer(name: str) -> None:
+    def refuse(query: bytes) -> bytes:
+        record = tsig.find(query)
+        assert record is not None
+        bare = query[:10] + b"\0\0" + query[12 : record.start]
+        return tsig.attach(answer(bare, NOTAUTH), replace(record, error=getattr(tsig, name)), b"")
+
+    async def reasons(reply: Reply) -> tuple[primary.SecondaryState, list[Alarm]]:
+        async with Watch(reply, KEY) as watch:
+            watch.monitor.notify(view_of(7), [watch.target], keyring([KEY]))
+            watch.follow(7)
+            alarms = await watch.alarms_after(300)
+            while watch.monitor.state(EXAMPLE, watch.target).notify is primary.NotifyState.PENDING:
+                await asyncio.sleep(0.01)
+            return watch.monitor.state(EXAMPLE, watch.target), alarms
+
+    said = f"the secondary refuses our TSIG key: {name}"
+    state, alarms = asyncio.run(reasons(lambda query: [refuse(query)]))
+    assert (state.error, state.notify_error, state.notify) == (said, said, primary.NotifyState.GIVEN_UP)
+    assert [alarm.text.endswith(said) for alarm in alarms] == [True]
+
+    def then_signed(query: bytes) -> list[bytes]:
+        checked = tsig.check_query(query, keyring([KEY]), NOW + 300)
+        good = answer(checked.query) if query[2] & 0x78 else soa(checked.query)
+        return [refuse(query), checked.sign(good)]
+
+    state, alarms = asyncio.run(reasons(then_signed))
+    assert (state.serial, state.error, state.notify, alarms) == (7, "", primary.NotifyState.DONE, [])

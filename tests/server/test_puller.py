@@ -50,6 +50,10 @@ class Site(ZoneSite):
         self.table.write_bytes(natab(*naans))
 
 
+def alarms_of(puller: Puller) -> list[str]:
+    return [alarm.text for alarm in puller.alarms()]
+
+
 TEN = range(10000, 10010)
 ELEVEN = range(10000, 10011)
 
@@ -223,11 +227,11 @@ def test_a_failed_pull_is_logged_once_and_retried_soon(
         f"table {tmp_path}/naans not pulled, the old one stays: {url}: the server answers 404 Not Found"
     ]
     assert 108 <= pulling.puller.pause() <= 132
-    assert pulling.puller.alarms() == [f"the table was not pulled, the old one stays: {pulling.puller.state.error}"]
+    assert alarms_of(pulling.puller) == [f"the table was not pulled, the old one stays: {pulling.puller.state.error}"]
     assert pulling.published == []
     answers["/naans"] = good
     pulling.pull()
-    assert pulling.puller.alarms() == []
+    assert alarms_of(pulling.puller) == []
     assert pulling.published == ["ark.arpa."]
 
 
@@ -242,13 +246,13 @@ def test_a_record_that_became_unreadable_is_an_alarm_until_it_is_repaired(
         pulling.pull()
     told = "1 record keeps its last good entry, as the source has unreadable data: 10003: not a valid NMA"
     assert [(record.levelname, told in record.message) for record in caplog.records] == [("ERROR", True)]
-    assert [told in alarm for alarm in pulling.puller.alarms()] == [True]
+    assert [told in alarm for alarm in alarms_of(pulling.puller)] == [True]
     assert [kept["record"] for kept in pulling.described("kept")] == ["10003"]
     assert "10003" in registry.read(pulling.table.read_bytes())
     assert pulling.published == ["ark.arpa."], "nothing changed"
     answers["/naans"] = good
     pulling.pull()
-    assert pulling.puller.alarms() == []
+    assert alarms_of(pulling.puller) == []
 
 
 def test_a_cancelled_pull_stops_the_parser(
@@ -288,7 +292,7 @@ def test_drift_report_names_the_records_that_a_server_lacks(tmp_path: Path, monk
     assert (first.records, first.deviating, str(first)) == (9, ("10100 missing",), "1 of 9 records: 10100 missing")
     assert len(second.deviating) == 9
     assert str(second).endswith(" and 4 more")
-    assert len(pulling.puller.alarms()) == 2
+    assert len(alarms_of(pulling.puller)) == 2
     assert pulling.described("drift")[0]["deviating"] == ["10100 missing"]
 
 
@@ -323,7 +327,7 @@ def test_a_request_during_a_pull_causes_another_pull(pulling: Pulling, answers: 
 def test_without_a_table_nothing_is_pulled_or_reported(tmp_path: Path) -> None:
     pulling = Pulling(tmp_path)
     pulling.pull()
-    assert (pulling.puller.describe(), pulling.puller.alarms()) == (None, [])
+    assert (pulling.puller.describe(), alarms_of(pulling.puller)) == (None, [])
 
 
 # --- records left out of the zone

@@ -38,6 +38,7 @@ class Secondary(Peer):
     snippet: ClassVar[str]  # the language of its code block in the page
     before: ClassVar[str] = ""  # a snippet of a catalog stands in place of the rest of this one, from the line ``zone``
     primary_host = HOST
+    secret = SECRET
 
     def __init__(self, primary_port: int, port: int = 0) -> None:
         super().__init__({ORIGIN: Path()}, port)
@@ -47,7 +48,7 @@ class Secondary(Peer):
         """The code block of the page in this language, with the addresses and the secret of the test."""
         text = re.split("^zone", block(self.before), maxsplit=1, flags=re.MULTILINE)[0] if self.before else ""
         text += block(language or self.snippet)
-        text = text.replace("192.0.2.1", self.primary_host).replace("SECRET", SECRET)
+        text = text.replace("192.0.2.1", self.primary_host).replace("SECRET", self.secret)
         return re.sub(r"\b5300\b", str(self.primary_port), text)
 
 

@@ -42,4 +42,4 @@ class ZoneSite:
         return self.view.serial
 
     def alarms(self) -> list[str]:
-        return list(status.zone_alarms(self.state, self.now))
+        return [alarm.text for alarm in status.zone_alarms(self.state, self.now)]

@@ -252,8 +252,8 @@ class Site:
 
     def alarms(self) -> list[str]:
         """What ``maptr status`` shows an operator."""
-        found = self.at_primary.maptr("status", "--json", "--control", "control")
-        return list(json.loads(found)["alarms"])
+        found = self.at_primary.maptr("status", "--json", "--control", "control", codes=(0, 1))
+        return [alarm["text"] for alarm in json.loads(found)["alarms"]]
 
     def is_running(self, name: str) -> bool:
         server = self.servers[name]
