@@ -6,6 +6,7 @@ DiscoveryFailed if DNS gave no answer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 import dns.exception
@@ -32,6 +33,30 @@ def visible(text: str) -> str:
 def cell(text: str) -> str:
     """Return a text as a cell of CSV that no spreadsheet takes for a formula."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+
+
+# Bytes that Python read as lone surrogates (PEP 383), and other lone surrogates. No JSON may hold one (RFC 8259 8.1).
+_LONE = re.compile("[\udc80-\udcff]+|[\ud800-\udfff]")
+
+
+def without_surrogates(document: str) -> str:
+    r"""Return JSON with ``\xe9`` for a byte of an argument or a file name that is not UTF-8."""
+    return _LONE.sub(_shown, document)
+
+
+def _shown(found: re.Match[str]) -> str:
+    escape = "surrogateescape" if "\udc80" <= found[0][0] <= "\udcff" else "backslashreplace"
+    return found[0].encode("utf-8", escape).decode("utf-8", "backslashreplace").replace("\\", "\\\\")
+
+
+def json_text(value: object, *, indent: int | None = None) -> str:
+    """Write JSON in ASCII, without lone surrogates."""
+    import json  # late: few command lines print JSON
+
+    text = json.dumps(value, indent=indent)
+    if "\\ud" not in text:  # neither a surrogate nor a pair of them
+        return text
+    return json.dumps(json.loads(without_surrogates(json.dumps(value, ensure_ascii=False))), indent=indent)
 
 
 def nearest(word: str, words: Iterable[str], *, likeness: float = 0.0) -> str:

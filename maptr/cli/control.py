@@ -18,7 +18,7 @@ from maptr.cli.group import command
 from maptr.cli.lookup import duration_text
 from maptr.cli.options import JSON_OPTION, PATH, server_config
 from maptr.cli.output import Painted
-from maptr.errors import ConfigError
+from maptr.errors import ConfigError, json_text
 from maptr.places import LOCAL_CONFIG
 from maptr.protocol.names import to_text
 
@@ -219,7 +219,7 @@ def _ask(where: tuple[Path, str], request: dict[str, Any], seconds: float) -> di
         with socket.socket(socket.AF_UNIX) as sock:
             sock.settimeout(seconds)
             sock.connect(str(path))
-            sock.sendall(json.dumps(request).encode() + b"\n")
+            sock.sendall(json_text(request).encode() + b"\n")
             with sock.makefile("rb") as stream:
                 line = stream.readline(MAX_REPLY)
         reply = json.loads(line)

@@ -6,7 +6,6 @@ A line that finds the queue full is lost; the next line that is written reports 
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import select
@@ -15,6 +14,8 @@ import threading
 import time
 from contextlib import suppress
 from queue import Full, Queue
+
+from maptr.errors import json_text
 
 MAX_WAITING = 1000  # lines
 PATIENCE = 0.1  # seconds to wait for room in the queue; after a timeout, 0 until there is room again
@@ -72,7 +73,7 @@ class JsonFormatter(logging.Formatter):
         line |= getattr(record, "members", {})
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
-        return json.dumps(line)
+        return json_text(line)
 
 
 class LogStream(logging.Handler):

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn, TextIO
 
 from maptr.cli.progress import Bar, aside
-from maptr.errors import printable
+from maptr.errors import printable, without_surrogates
 
 if TYPE_CHECKING:
     from maptr.zone.finding import Finding
@@ -231,9 +231,9 @@ def json_text(document: Mapping[str, Any], file: TextIO | None) -> str:
     """Write a document as JSON. Escapes characters that the file cannot encode or that control a terminal."""
     import json  # late: few command lines print JSON
 
-    text = json.dumps({"schema": SCHEMA, **document}, ensure_ascii=False)
+    text = without_surrogates(json.dumps({"schema": SCHEMA, **document}, ensure_ascii=False))
     if file is not None and not can_encode(file, text):
-        return json.dumps({"schema": SCHEMA, **document})
+        return json.dumps(json.loads(text))
     if not text.isprintable():  # JSON may hold control characters such as U+009B
         text = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
     return text

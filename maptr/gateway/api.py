@@ -6,7 +6,6 @@ The documents have the fields of the command line's (docs/reference.md).
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from urllib.parse import quote, unquote
 from maptr.ark import Ark
 from maptr.cache.probe_log import Liveness, places_of
 from maptr.discovery import Discovery
-from maptr.errors import ArkSyntaxError
+from maptr.errors import ArkSyntaxError, json_text
 from maptr.gateway import openapi
 from maptr.gateway.message import (
     JSON,
@@ -115,7 +114,7 @@ def _part(text: str, site: Site, now: float) -> Lookup | Response:
 
 def _json(document: Mapping[str, Any], headers: Headers = ()) -> Response:
     """Return a document on one line, which also is a line of a response in lines."""
-    return Response(HTTPStatus.OK, (("Content-Type", JSON), *headers), json.dumps(document).encode() + b"\n")
+    return Response(HTTPStatus.OK, (("Content-Type", JSON), *headers), json_text(document).encode() + b"\n")
 
 
 def discovery(found: Discovery, now: float) -> dict[str, Any]:
@@ -139,7 +138,7 @@ def _naans(request: Request, site: Site, limit: int = PAGE, after: str = "") -> 
     encoded = site.once("records", lambda: dict[str, str]())
     for key in keys[:limit]:
         if key not in encoded:
-            encoded[key] = json.dumps(json_records.write_record(site.table[key]))
+            encoded[key] = json_text(json_records.write_record(site.table[key]))
     following = f"{BASE}naans?limit={limit}&after={quote(keys[limit - 1], safe='')}" if len(keys) > limit else None
     document = {
         "schema": SCHEMA,
@@ -148,7 +147,7 @@ def _naans(request: Request, site: Site, limit: int = PAGE, after: str = "") -> 
     }
     links = (("Link", f'<{following}>; rel="next"'),) if following else ()
     records = ", ".join(encoded[key] for key in keys[:limit])
-    body = f'{json.dumps(document)[:-1]}, "records": [{records}], "next": {json.dumps(following)}}}\n'
+    body = f'{json_text(document)[:-1]}, "records": [{records}], "next": {json_text(following)}}}\n'
     return Response(HTTPStatus.OK, (("Content-Type", JSON), *links, *_KEPT), body.encode())
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from email.utils import formatdate
@@ -14,6 +13,7 @@ from urllib.parse import parse_qsl
 
 from maptr.ark import Ark
 from maptr.discovery import Discovery
+from maptr.errors import json_text
 
 HTML = "text/html; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
@@ -162,7 +162,7 @@ def text(lines: str, status: int = HTTPStatus.OK, headers: Headers = ()) -> Resp
 
 def as_json(value: Any, status: int = HTTPStatus.OK, headers: Headers = (), kind: str = JSON) -> Response:
     """Return a JSON document, in ASCII."""
-    return Response(status, (("Content-Type", kind), *headers), json.dumps(value, indent=2).encode() + b"\n")
+    return Response(status, (("Content-Type", kind), *headers), json_text(value, indent=2).encode() + b"\n")
 
 
 def problem(status: HTTPStatus, detail: str, headers: Headers = (), **members: Any) -> Response:

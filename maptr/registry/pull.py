@@ -12,7 +12,6 @@ content is newer, never the dates of files.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from maptr import registry
-from maptr.errors import FetchError, ParserFailed, PullFailed, SignatureError, TableError, UnsafePlan
+from maptr.errors import FetchError, ParserFailed, PullFailed, SignatureError, TableError, UnsafePlan, json_text
 from maptr.files import locked, write_atomically
 from maptr.registry import sandbox
 from maptr.registry.followed_file import pull_file, read_pull_file
@@ -235,7 +234,7 @@ def apply_pull(pull: Pull, *, wall: Callable[[], float]) -> None:
             write_atomically(pull.path, pull.content)
         known = {"source": pull.source, "sha256": sha256, "etag": pull.etag, "modified": pull.modified}
         note = known | {"checked": wall()} | ({} if pull.signed is None else {"signed": pull.signed})
-        write_atomically(pull_file(pull.path), json.dumps(note, indent=1).encode() + b"\n")
+        write_atomically(pull_file(pull.path), json_text(note, indent=1).encode() + b"\n")
 
 
 def _last_good(path: Path) -> Table:

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from maptr.errors import ConfigError
+from maptr.errors import ConfigError, json_text
 from maptr.files import locked
 from maptr.server.request_server import MAX_CONNECTIONS, RequestServer
 from maptr.server.sockets import explained
@@ -102,7 +102,7 @@ class ControlServer(RequestServer):
         await super().stop()
 
     async def _answer(self, line: bytes) -> bytes:
-        return json.dumps(await self._result(line)).encode() + b"\n"
+        return json_text(await self._result(line)).encode() + b"\n"
 
     async def _result(self, line: bytes) -> dict[str, Any]:
         try:

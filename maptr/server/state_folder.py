@@ -18,6 +18,7 @@ from pathlib import Path
 import dns.exception
 
 from maptr.config import Config
+from maptr.errors import json_text
 from maptr.files import keep, name_for
 from maptr.protocol.names import Labels
 from maptr.zone.diff import Published
@@ -89,7 +90,7 @@ def read_serial(folder: Path, origin: Labels) -> Published | None:
 def write_serial(folder: Path, origin: Labels, published: Published) -> None:
     """Store a serial atomically, before the zone is served, so that every served serial is stored. Raises OSError."""
     record = {"serial": published.serial, "digest": published.digest}
-    _write(folder / (name_for(origin) + SERIAL_SUFFIX), json.dumps(record).encode())
+    _write(folder / (name_for(origin) + SERIAL_SUFFIX), json_text(record).encode())
 
 
 def signed_path(folder: Path, origin: Labels) -> Path:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +14,13 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
 from maptr.choose import CHOOSERS
 from maptr.cli import group, output
 from maptr.dnssec.keys import Algorithm, KeyState, Role, add_key
+from maptr.errors import json_text
 from tests.support.command_line import MAPTR, home, interrupted, run, run_process
 from tests.support.hostile import hostile
 from tests.support.http_server import http_server
@@ -293,3 +298,48 @@ def test_ctrl_c_while_a_registry_is_pulled(command: list[str], tmp_path: Path) -
     assert "maptr: interrupted: " in done.stderr
     assert "Traceback" not in done.stderr
     assert (tmp_path / "natab").read_bytes() == OLD
+
+
+@given(st.text(st.characters(blacklist_categories=()), max_size=20))
+def test_rfc8259_8_1_json_has_no_lone_surrogate(text: str) -> None:
+    document = {text: [text]}
+    for written in (json_text(document), json_text(document, indent=2), output.json_text(document, None)):
+        assert written.encode()  # to UTF-8
+        again = json.loads(written)
+        assert not re.search("[\ud800-\udfff]", json.dumps(again, ensure_ascii=False))
+        if not re.search("[\ud800-\udfff]", text):
+            assert document.items() <= again.items()
+
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+BAD = "caf\udce9"  # as Python reads a byte that is not UTF-8
+C_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+@pytest.mark.parametrize("locale", [{}, C_LOCALE], ids=["UTF-8", "C"])
+@pytest.mark.parametrize(
+    ("words", "key", "shown"),
+    [
+        (["ark", "--json", "ark:12345/" + BAD], "received", r"ark:12345/caf\xe9"),
+        (["zone", "check", "--json", BAD], "file", r"caf\xe9"),
+        (["ark", "--json", "ark:12345/café"], "received", "ark:12345/café"),
+        (["zone", "check", "--json", "zoné"], "file", "zoné"),
+    ],
+)
+def test_arguments_are_utf8_and_other_bytes_are_shown(
+    words: list[str], key: str, shown: str, locale: dict[str, str], tmp_path: Path
+) -> None:
+    for name in (b"caf\xe9", "zoné".encode()):
+        (Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))).write_text(
+            "$TTL 60\n@ SOA a b 1 2 3 4 5\n@ NS a.test.\n"
+        )
+    done = subprocess.run(
+        [sys.executable, "-m", "maptr", *words],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **locale},
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert b"Traceback" not in done.stderr
+    assert json.loads(done.stdout)[key] == shown

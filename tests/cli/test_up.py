@@ -62,6 +62,10 @@ class User:
         assert (done.returncode, said in done.stderr) == (code, True), done.stdout + done.stderr
         return done
 
+    def status(self, *arguments: str) -> str:
+        """Return what the server says, with an alarm or without."""
+        return run_process("status", *arguments, cwd=self.home, env=self.environment).stdout
+
     def urls(self, *arks: str) -> list[str]:
         return run_process("url", *arks, cwd=self.home, env=self.environment).stdout.splitlines()
 
@@ -263,7 +267,7 @@ def test_each_pull_applies_the_checks_of_the_configuration(user: User) -> None:
         files["/naans"] = natab(10000, 10001)
         config = ("--config", str(user.running))
         user.run("reload", *config)
-        until(lambda: "the signature is not valid" in user.run("status", *config).stdout, "the refusal")
+        until(lambda: "the signature is not valid" in user.status(*config), "the refusal")
         assert (user.home / "naans").read_bytes() == natab(10000)
 
 

@@ -20,6 +20,7 @@ from maptr.cache.probe_log import Liveness
 from maptr.discovery import Link, Outcome, Step
 from maptr.nma.describe import Description, Segment
 from maptr.registry.table import Entry, Table
+from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.puller import DriftReport
 from maptr.server.state import ZoneResult
 from maptr.server.status import describe_left_out
@@ -175,6 +176,7 @@ def test_status_and_reload(site: Site) -> None:
     status["table"] = {**dict.fromkeys(("file", "source", "checked", "changed", "error", "failed"))}
     status["table"]["kept"] = [{"record": "", "reason": ""}]
     status["table"]["drift"] = [DriftReport("192.0.2.1", 1.0, 1).describe()]
+    status["alarms"] = [Alarm(AlarmKind.DRIFT, "").to_dict()]
     status["zones"][0]["left_out"] = describe_left_out(LeftOut(lint(Table([Entry("12345")]))))
     missing = documented("status") - printed("status", status)
     assert printed("status", status) <= documented("status")

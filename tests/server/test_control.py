@@ -265,7 +265,7 @@ def test_without_a_configuration_the_socket_needs_the_control_option(site: Site)
 
 
 def test_twenty_reloads_lose_no_query(site: Site) -> None:
-    many = "".join(f"n{number} A 192.0.2.9\n" for number in range(2000))
+    many = "".join(f"n{number} A 192.0.2.9\n" for number in range(10_000))
     site.write_zone("a.test", zone_text(1) + many)
     port = site.start()
     with Load(port) as load:
