@@ -224,6 +224,17 @@ class SignatureError(MaptrError):
     """A signature does not verify, or the key or the signature cannot be read."""
 
 
+class NoEventLoop(MaptrError, RuntimeError):
+    """An asynchronous function was awaited without asyncio, for example under trio.
+
+    >>> try:
+    ...     discover_async("ark:12345/x1").send(None)
+    ... except NoEventLoop as error:
+    ...     print(error)
+    no event loop of asyncio runs here: under trio, await trio.to_thread.run_sync(discover, ark)
+    """
+
+
 class MissingExtra(ConfigError, SigningError, SignatureError):
     """The package of an optional extra is not installed; the text says which extra to install."""
 

@@ -163,6 +163,7 @@ class Cache:
         if text is not None and (recent := self._recent.get(text)) and recent[0] > self._clock():
             return recent[1]
         lookup = self._client.lookup(ark, CallOptions(*options))
+        call.need_asyncio()
         if self._tasks is None:
             from maptr.cache.aio import TaskDriver  # asyncio doubles the start time of a program that does not await
 
@@ -268,6 +269,7 @@ class Cache:
 
     async def drift_async(self, naan: str) -> list[Drift]:
         """``drift`` in a thread, awaited."""
+        call.need_asyncio()
         import asyncio
 
         return await asyncio.to_thread(self.drift, naan)
@@ -300,10 +302,12 @@ class Cache:
 
     async def aclose(self) -> None:
         """``close``, awaited; it also cancels the lookups in flight in the current event loop."""
+        if self._tasks is None:  # nothing was awaited, perhaps because asyncio does not run
+            self.close()
+            return
         import asyncio
 
-        if self._tasks is not None:
-            await self._tasks.stop()
+        await self._tasks.stop()
         await asyncio.to_thread(self.close)
 
     async def __aenter__(self) -> Self:

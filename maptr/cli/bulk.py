@@ -130,7 +130,10 @@ def bulk(
         raise click.UsageError("--resume and --overwrite need -o OUT")
     if resume and overwrite:
         raise click.UsageError("--resume and --overwrite exclude each other")
-    refuse_input(target, [source_name, asked_for.table, asked_for.trust_anchor, asked_for.config])
+    table = asked_for.table if isinstance(asked_for.table, str | None) else "-"
+    if source_name == table == "-":
+        raise click.UsageError("only one of FILE and --table can be standard input")
+    refuse_input(target, [source_name, table, asked_for.trust_anchor, asked_for.config])
     if target is not None and target.is_file() and not (resume or overwrite):
         raise click.UsageError(f"{target}: exists: --resume continues it, --overwrite replaces it")
     config = lookup.read_config(asked_for.config)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from maptr.choose import Chooser
     from maptr.config import Config
     from maptr.registry.followed_file import TableSource
+    from maptr.registry.table import Table
 
 ORIGIN = "ark.arpa."
 SOURCES = {"dns": "DNS", "memory": "memory", "disk": "the cache on disk", "natab": "the table"}
@@ -49,7 +50,7 @@ class LookupOptions(NamedTuple):
     trust_anchor: str | None = None
     require: Literal["secure"] | None = None
     allow_private: bool = False
-    table: str | None = None
+    table: str | Table | None = None
     policy: str | None = None
     no_cache: bool = False
     config: str | None = None

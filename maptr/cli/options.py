@@ -46,6 +46,7 @@ PATH.name = "file"  # in --help
 FILE = click.Path(dir_okay=False)
 INPUT = click.Path(dir_okay=False, allow_dash=True)
 EXISTING_FILE = click.Path(exists=True, dir_okay=False)
+EXISTING_INPUT = click.Path(exists=True, dir_okay=False, allow_dash=True)
 FILE_PATH = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -100,11 +101,24 @@ PROFILE_OPTION = click.option(
 TABLE_OPTION = click.option(
     "--table", "file", type=FILE, help="Read this registry, in any format.  [default: the pulled table, or configured]"
 )
-CACHE_TABLE_OPTION = click.option(
-    "--table",
-    type=EXISTING_FILE,
-    help="Use this registry where DNS does not answer.  [default: the pulled table, or configured]",
-)
+
+
+def cache_table_option(kind: click.Path, callback: Callable[..., Any] | None = None) -> Callable[[Command], Command]:
+    """Make ``--table`` for a registry that answers where DNS does not."""
+    help = "Use this registry where DNS does not answer.  [default: the pulled table, or configured]"
+    return click.option("--table", type=kind, callback=callback, help=help)
+
+
+def _table_of_input(ctx: click.Context, param: click.Parameter, value: str | None) -> str | Table | None:
+    """Read the registry from standard input for ``-``, because a cache reads a file again when it changes."""
+    if value != "-" or ctx.resilient_parsing:
+        return value
+    try:
+        return read_table(value)[0]
+    except TableError as error:
+        output.fail(str(error), output.EXIT_UNREADABLE)
+
+
 POLICY_OPTION = click.option(
     "--policy",
     type=click.Choice(POLICIES),
@@ -164,7 +178,7 @@ def discovery_options(help: str, *, timeout: float = DEFAULTS.timeout) -> Callab
         ),
         click.option("--require", type=click.Choice(["secure"]), help="Accept only answers validated by DNSSEC."),
         click.option("--allow-private", is_flag=True, help="Accept candidates on hosts that are not public."),
-        CACHE_TABLE_OPTION,
+        cache_table_option(EXISTING_INPUT, _table_of_input),
         POLICY_OPTION,
         click.option("--no-cache", is_flag=True, help="Use DNS only: no table, no cache."),
         CHOOSE_OPTION,

@@ -23,6 +23,8 @@ from maptr.registry.followed_file import pull_file
 from maptr.registry.minisign import PublicKey
 from maptr.registry.pull import OFFICIAL, Demands, Pull, apply_pull, jittered, plan_pull
 
+STDIN = "/dev/stdin"
+
 
 @command(
     exits={
@@ -102,6 +104,10 @@ def pull(
         raise click.UsageError("--signature needs --public-key")
     if not all(sources):
         raise click.UsageError("SOURCE is empty: give a URL or a file, or none for the public registry")
+    if "-" in sources:
+        if every is not None:
+            raise click.UsageError("--every cannot read standard input again")
+        sources = tuple(STDIN if source == "-" else source for source in sources)
     configured = None if sources and target else lookup.read_config(config)
     known = configured.table if configured is not None else None
     if not sources and known is not None and known.sources:

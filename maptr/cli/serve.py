@@ -249,6 +249,7 @@ def serve(
             if user is not None and user.uid:
                 bound = process.give_up(first, user, listening=not check_config)
         found = read()
+        settings.context_of(found)  # it may lack a package
         if not found.zones and path is not None:
             raise found.error("zone", "there is no zone to serve")
     if not found.zones:

@@ -13,7 +13,6 @@ from maptr.cli import options, output
 from maptr.cli.group import Group
 from maptr.cli.lookup import ORIGIN
 from maptr.cli.output import Painted
-from maptr.config import ZoneConfig
 from maptr.dnssec.expiry import signature_state
 from maptr.errors import ZoneError, reason_of
 from maptr.files import read_whole
@@ -21,7 +20,7 @@ from maptr.protocol import names
 from maptr.protocol.names import Labels, fold
 from maptr.protocol.serial import next_serial
 from maptr.server.status import signature_alarm
-from maptr.server.zone_file import read_zone
+from maptr.server.zone_file import read_verified
 from maptr.zone import build as zones
 from maptr.zone.check import Examined, examine
 from maptr.zone.diff import ZoneDiff, check_shrinkage
@@ -213,18 +212,20 @@ def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
     Example:
       maptr zone diff ark.arpa.zone.1 ark.arpa.zone
     """
-    origin = origin or soa_owner(options.read_text(old))
+    if old == new == "-":
+        raise click.UsageError("only one of OLD and NEW can be standard input")
+    contents = options.read_bytes(old), options.read_bytes(new)
+    name = options.parse_name("--origin", origin or soa_owner(contents[0].decode("utf-8", "replace")))
     try:
         with output.progress("reading the zones"):
-            views = [read_zone(ZoneConfig.from_text(f"{origin}={file}")) for file in (old, new)]
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
+            paths = (Path(options.input_name(file)) for file in (old, new))
+            views = [read_verified(data, fold(name), path).view for data, path in zip(contents, paths, strict=True)]
     except ZoneError as error:
         output.fail(str(error), output.EXIT_UNREADABLE)
     found = ZoneDiff.between(*views)
     if as_json:
         serials = {"old": views[0].serial, "new": views[1].serial}
-        output.json_data({"zone": origin, "serial": serials, **found.to_dict()})
+        output.json_data({"zone": names.to_text(name), "serial": serials, **found.to_dict()})
     else:
         for change in found.changes:
             output.data(*output.of_change(change.to_text()))

@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Literal
 
 from maptr.ark import Ark, Profile
-from maptr.client.call import Call, StepHook, at_port, listed, prefer
+from maptr.client.call import Call, StepHook, at_port, listed, need_asyncio, prefer
 from maptr.client.multiplexer import Ready
 from maptr.client.servers import is_address
 from maptr.client.stub import Stub
@@ -88,6 +88,7 @@ async def discover_with_async(
     run: Call, resolver: dns.asyncresolver.Resolver | Stub | None, nameservers: Iterable[str] | None
 ) -> Discovery:
     """``sync.discover_with``, awaited."""
+    need_asyncio()
     given: Stub | dns.asyncresolver.Resolver | dns.resolver.Resolver | None
     nameservers = None if nameservers is None else listed(nameservers)
     with run.named():

@@ -165,6 +165,7 @@ async def _discover_many_async(
     resolver: object,
     options: _Options,
 ) -> AsyncGenerator[Discovery, None]:
+    call.need_asyncio()
     asked: Any = resolver or await asyncio.to_thread(_dnspython_resolver, servers)
     if asked is None or isinstance(asked, Stub):
         bulk = await asyncio.to_thread(Bulk, servers, asked, *options)  # in a thread, because it looks up names

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from maptr.ark import Ark, Profile
 from maptr.client.servers import TCP, check_server
 from maptr.discovery import Discovery, NoServer, Step
-from maptr.errors import ArkSyntaxError, ConfigError
+from maptr.errors import ArkSyntaxError, ConfigError, NoEventLoop
 from maptr.protocol import names
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import SOA
@@ -99,6 +99,17 @@ class Call:
             for step in steps[self._shown :]:
                 self._on_step(step)
             self._shown = len(steps)
+
+
+def need_asyncio() -> None:
+    """Raise NoEventLoop unless asyncio runs the caller."""
+    import asyncio  # late: it doubles the start time of a program that does not await
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        advice = "under trio, await trio.to_thread.run_sync(discover, ark)"
+        raise NoEventLoop(f"no event loop of asyncio runs here: {advice}") from None
 
 
 def as_ark(ark: Ark | str | bytes, profile: Profile) -> Ark:

@@ -12,7 +12,12 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from siphashc import siphash
+try:
+    from siphashc import siphash
+except ImportError:  # it has compiled code, which a zipapp cannot hold
+    siphash = None  # type: ignore[assignment]
+
+from maptr.errors import MissingExtra
 
 # Sizes, in bytes.
 CLIENT_COOKIE = 8  # RFC 7873 4
@@ -47,6 +52,11 @@ class CookieSettings:
     required: bool = False
 
     def __post_init__(self) -> None:
+        if self.secrets and siphash is None:
+            raise MissingExtra(
+                "DNS cookies need the package siphashc, whose compiled code no zipapp can hold: pip install siphashc, "
+                "or serve.cookies.enabled = false"
+            )
         if len(self.secrets) > MAX_SECRETS:
             raise ValueError(f"{len(self.secrets)} cookie secrets, {MAX_SECRETS} at most")
         for secret in self.secrets:

@@ -26,6 +26,7 @@ from maptr.server.sockets import Sockets, bind
 T = TypeVar("T")
 
 KEY = "serve.user"
+MAX_ID = 0xFFFF_FFFF  # which stands for "unchanged" in setresuid(2)
 
 READY = "READY=1"
 STOPPING = "STOPPING=1"
@@ -48,15 +49,34 @@ def user_of(config: Config) -> User | None:
     if not config.serve.user:
         return None
     name, colon, group = config.serve.user.partition(":")
+    found = _account(name)
+    if found is None:
+        raise config.error(KEY, f"there is no user {name!r}")
+    if not colon:
+        return found
+    try:
+        gid = int(group) if _is_number(group) else grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise config.error(KEY, f"there is no group {group!r}") from None
+    return found._replace(gid=gid)
+
+
+def _account(name: str) -> User | None:
+    """Return the user of a name, or of a number, which needs no entry: its group then has the same number."""
     try:
         entry = pwd.getpwnam(name)
     except KeyError:
-        raise config.error(KEY, f"there is no user {name!r}") from None
-    try:
-        gid = grp.getgrnam(group).gr_gid if colon else entry.pw_gid
-    except KeyError:
-        raise config.error(KEY, f"there is no group {group!r}") from None
-    return User(name, entry.pw_uid, gid)
+        if not _is_number(name):
+            return None
+        try:
+            entry = pwd.getpwuid(int(name))
+        except KeyError:
+            return User(name, int(name), int(name))
+    return User(entry.pw_name, entry.pw_uid, entry.pw_gid)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and int(text) < MAX_ID
 
 
 def check_user(config: Config) -> None:

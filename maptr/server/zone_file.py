@@ -15,6 +15,7 @@ from typing import NamedTuple
 from maptr.config import ZoneConfig
 from maptr.errors import ParserFailed, TableError, ZoneError
 from maptr.files import read_whole, stamp, write_atomically
+from maptr.protocol.names import Labels
 from maptr.protocol.serial import following_serial, next_serial
 from maptr.registry import sandbox
 from maptr.zone import build
@@ -36,22 +37,14 @@ class Checked(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-def read_zone(zone: ZoneConfig) -> ZoneView:
-    """Read a zone file, and verify its ZONEMD.
-
-    Raises ZoneError with file and line, and OSError for the file or an included file. Data outside the zone is an
-    error, although dnspython's own reader ignores it.
-    """
-    return _read(zone).view
-
-
 def read_checked(zone: ZoneConfig) -> Checked:
-    """Read a zone file as ``read_zone`` does, and check the zone as a whole.
+    """Read a zone file, verify its ZONEMD, and check the zone as a whole.
 
-    Raises ZoneError also for errors that prevent a zone from being served, and for a file that changed during reading.
+    Raises ZoneError with file and line, also for errors that prevent a zone from being served and for a file that
+    changed during reading, and OSError for the file or an included file.
     """
     before = stamp(zone.file)
-    read = _read(zone)
+    read = read_verified(read_whole(zone.file), zone.name, zone.file)
     findings = list(check_integrity(read.view))
     _refuse(findings, zone)
     if zone.lint != "off" and (read.doubtful is None or read.doubtful):
@@ -64,12 +57,16 @@ def read_checked(zone: ZoneConfig) -> Checked:
     return Checked(read.view, tuple(map(str, findings)))
 
 
-def _read(zone: ZoneConfig) -> ZoneFile:
-    read = read_zone_file(read_whole(zone.file), zone.name, zone.file)
+def read_verified(data: bytes, name: Labels, path: Path) -> ZoneFile:
+    """Read the zone in the content of a file, and verify its ZONEMD.
+
+    Raises ZoneError with file and line, and OSError for an included file. Data outside the zone is an error.
+    """
+    read = read_zone_file(data, name, path)
     try:
         check_digest(read.view)
     except ZoneError as error:
-        raise ZoneError(error.reason, filename=str(zone.file)) from None
+        raise ZoneError(error.reason, filename=str(path)) from None
     return read
 
 

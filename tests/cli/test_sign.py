@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from maptr.config import ZoneConfig
 from maptr.errors import ZoneError
-from maptr.server.zone_file import read_zone
+from maptr.server.zone_file import read_verified
 from maptr.zone import text as zonetext
 from tests.support import command_line
 from tests.support.signing import NOW, TEXT
@@ -260,7 +259,7 @@ def test_a_byte_order_mark_is_refused_with_its_file(work: Path, name: str) -> No
         run("sign", work / name, work / "keys", code=1, out="", said=said)
         assert "byte-order-mark" in run("check", work / name).output
     with pytest.raises(ZoneError, match=re.escape(f"{work / name}:1: {reason}")):
-        read_zone(ZoneConfig((b"example",), work / "in.zone"))
+        read_verified((work / "in.zone").read_bytes(), (b"example",), work / "in.zone")
 
 
 def test_keys_are_listed_renamed_removed_and_written_as_ds(work: Path) -> None:

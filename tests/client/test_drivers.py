@@ -45,13 +45,14 @@ from maptr.discovery import (
     Outcome,
     Step,
 )
-from maptr.errors import ConfigError, MaptrError, NmaError
+from maptr.errors import ConfigError, MaptrError, NmaError, NoEventLoop
 from maptr.naptr.regexp import Substitution
 from maptr.nma.reachable import Reachable
 from tests.support.drivers import collect, resolver_of
 from tests.support.scripted import Script, serving, zone
 
 ARK = "ark:12345/x1"
+ZONES = Path(__file__).resolve().parents[2] / "zones"
 HOST = {"12345.ark.arpa.": ['0 0 "h" "ark" "" h.example.']}
 
 
@@ -276,3 +277,36 @@ def test_the_error_of_a_rule_has_a_discovery_of_the_ark() -> None:
     with pytest.raises(DiscoveryError) as raised:
         rule.url(Ark.parse("ark:12345/x1"))
     assert str(raised.value.discovery.ark) == "ark:12345/x1"
+
+
+AWAITED: dict[str, Callable[[], Awaitable[object]]] = {
+    "discover_async": lambda: discover_async("ark:12345/x1", nameservers=["127.0.0.1#9"]),
+    "the system's resolver": lambda: discover_async("ark:12345/x1"),
+    "discover_at_async": lambda: discover_at_async("127.0.0.1", "ark:12345/x1"),
+    "discover_many_async": lambda: anext(discover_many_async(["ark:12345/x1"], nameservers=["127.0.0.1#9"])),
+    "a cache": lambda: _with_cache(lambda cache: cache.discover_async("ark:12345/x1")),
+    "drift": lambda: _with_cache(lambda cache: cache.drift_async("12345")),
+}
+
+
+async def _with_cache(use: Callable[[Cache], Awaitable[object]]) -> object:
+    async with Cache(ZONES / "sample.natab") as cache:
+        return await use(cache)
+
+
+@pytest.mark.parametrize("name", AWAITED)
+def test_under_trio_the_error_says_what_to_do(name: str) -> None:
+    trio = pytest.importorskip("trio", reason="trio is not installed: scripts/bootstrap dev")
+
+    async def main() -> object:
+        return await AWAITED[name]()
+
+    with pytest.raises(NoEventLoop, match=r"under trio, await trio\.to_thread\.run_sync"):
+        trio.run(main)
+
+
+def test_under_trio_discover_runs_in_a_thread() -> None:
+    trio = pytest.importorskip("trio", reason="trio is not installed: scripts/bootstrap dev")
+    look_up = partial(discover, "ark:12345/x1", nameservers=["127.0.0.1#9"], lifetime=0.2)
+    with pytest.raises(DiscoveryFailed):
+        trio.run(trio.to_thread.run_sync, look_up)

@@ -91,7 +91,40 @@ def test_root_binds_port_53_and_the_user_answers_and_reloads(
 
 
 @needs_root
-@pytest.mark.parametrize(("user", "missing"), [("nouser", "user 'nouser'"), ("nobody:nogroup9", "group 'nogroup9'")])
+@pytest.mark.parametrize(
+    ("user", "uid", "gid"), [("54321", 54321, 54321), ("54321:54322", 54321, 54322), ("nobody:54322", None, 54322)]
+)
+def test_a_number_is_a_user_or_group_without_an_entry(
+    user: str,
+    uid: int | None,
+    gid: int,
+    folder: Path,
+    public_python: str,
+    monkeypatch: pytest.MonkeyPatch,
+    start: Start,
+) -> None:
+    monkeypatch.setattr(sys, "executable", public_python)
+    monkeypatch.setenv("MAPTR_SERVE_USER", user)
+    server = start("--config", str(configure(folder)), "--user", user)
+    server.ready()
+    told = Path(f"/proc/{server.process.pid}/status").read_text()
+    fields = dict(re.findall(r"(?m)^(\w+):\s*(.*?)\s*$", told))
+    expected = pwd.getpwnam(NOBODY).pw_uid if uid is None else uid
+    assert (fields["Uid"].split(), fields["Gid"].split()) == ([str(expected)] * 4, [str(gid)] * 4)
+    assert set(fields["Groups"].split()) <= {str(gid), *map(str, os.getgrouplist(NOBODY, gid))}
+    server.stop()
+
+
+@pytest.mark.parametrize(("user", "found"), [("0", ("root", 0, 0)), ("7654321", ("7654321", 7654321, 7654321))])
+def test_a_number_with_an_entry_has_its_name_and_group(user: str, found: tuple[str, int, int], folder: Path) -> None:
+    assert process.user_of(configuration.load(configure(folder, f'user = "{user}"'))) == found
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("user", "missing"),
+    [("4294967295", "user '4294967295'"), ("nouser", "user 'nouser'"), ("nobody:nogroup9", "group 'nogroup9'")],
+)
 def test_exit_code_1_for_a_user_that_does_not_exist(user: str, missing: str, folder: Path) -> None:
     file = configure(folder, f'user = "{user}"')
     assert refused(sys.executable, file) == f"maptr: {file}:3: serve.user: there is no {missing}\n"
