@@ -11,11 +11,13 @@ import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from stat import S_IMODE, S_ISDIR, S_ISREG
+from typing import BinaryIO
 
 from maptr.protocol.names import Labels, to_text, to_wire
 
 PRIVATE = 0o600  # the mode of files in a state folder: zone data may be confidential
 MAX_WHOLE = 1 << 28  # bytes that ``read_whole`` reads: 256 MiB, a zone of some two million names
+CHUNK = 1 << 20  # bytes
 MAX_NAME = 200  # bytes of a zone's name in a file name, which may have 255 with prefix and suffix
 
 
@@ -40,6 +42,18 @@ def read_whole(path: Path, most: int = MAX_WHOLE) -> bytes:
         if status.st_size > most:
             raise OSError(errno.EFBIG, f"Has more than {most} bytes")
         return file.read(status.st_size + 1)  # one byte more shows that the file grows
+
+
+def read_up_to(file: BinaryIO, most: int) -> bytes:
+    """Return the rest of a file, and of a longer one ``most`` bytes and one more.
+
+    Python's own ``read`` takes the memory for ``most`` bytes at once. Raises OSError.
+    """
+    parts, left = [], most + 1
+    while left and (part := file.read(min(left, CHUNK))):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
 
 
 def secret_fault(status: os.stat_result, *, shared: bool = False) -> str:

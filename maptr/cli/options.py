@@ -23,7 +23,7 @@ from maptr.choose import CHOOSERS
 from maptr.cli import lookup, output
 from maptr.cli.lookup import DEFAULTS, ORIGIN
 from maptr.errors import TableError, reason_of
-from maptr.files import read_whole, write_atomically
+from maptr.files import read_up_to, read_whole, write_atomically
 from maptr.protocol import names
 from maptr.protocol.address import Address
 from maptr.protocol.numbers import PORT
@@ -250,7 +250,7 @@ def read_bytes(file: str) -> bytes:
     """Read a file, or standard input for ``-``."""
     try:
         with nullcontext(output.standard_input()) if file == "-" else Path(file).open("rb") as opened:
-            data = opened.read(MAX_BYTES + 1)
+            data = read_up_to(opened, MAX_BYTES)
     except OSError as error:
         output.fail(f"{input_name(file)}: {error.strerror or error}", output.EXIT_UNREADABLE)
     if len(data) > MAX_BYTES:

@@ -259,6 +259,16 @@ def interrupted(kept: str = "nothing was changed; run it again") -> NoReturn:
     fail(f"interrupted: {kept}", EXIT_INTERRUPTED)
 
 
+def _exhausted(error: Exception) -> str:
+    """Return the reason if the system gave no memory or no thread; "" for another error."""
+    if isinstance(error, MemoryError):
+        return "not enough memory, or a limit on it (ulimit -v)"
+    # threading raises a RuntimeError of no special class.
+    if isinstance(error, RuntimeError) and error.args == ("can't start new thread",):
+        return "no thread can be started: there is a limit on processes and threads (ulimit -u)"
+    return ""
+
+
 @contextmanager
 def errors_end_the_command(*passing: type[BaseException]) -> Iterator[None]:
     """Turn an error that the command did not handle, or Ctrl-C, into a message and an exit code.
@@ -286,6 +296,8 @@ def errors_end_the_command(*passing: type[BaseException]) -> Iterator[None]:
             DiscoveryError: EXIT_NO_ANSWER,
         }
         discard_stdout()
+        if reason := _exhausted(error):
+            fail(reason, EXIT_UNREADABLE)
         for kind, code in codes.items():
             if isinstance(error, kind):
                 fail(reason_of(error), code)

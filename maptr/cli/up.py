@@ -27,6 +27,7 @@ from maptr.cli.options import read_table
 from maptr.config import Config
 from maptr.errors import ConfigError, MaptrError, PullFailed
 from maptr.files import name_for, write_atomically
+from maptr.protocol.address import Address
 from maptr.protocol.names import Labels, fold, to_text
 from maptr.protocol.numbers import HTTP_PORT, SERVER_PORT
 from maptr.registry.pull import OFFICIAL, Demands, apply_pull, plan_pull
@@ -39,7 +40,8 @@ from maptr.zone.snapshot import Snapshot
 
 T = TypeVar("T")
 
-HOST = "127.0.0.1"
+HOSTS = ("127.0.0.1", "::1")  # the first that this machine has
+FREE_PORTS = 5  # tries: another program may take a free port before it is bound
 LOCK_TRIES = 5
 LOCK_PAUSE = 0.05  # seconds
 PULL_SECONDS = 30.0  # for one source
@@ -56,9 +58,9 @@ SAMPLE = Path(__file__).resolve().parent.parent / "sample.json"
 )
 @click.argument("sources", nargs=-1, metavar="[URL|FILE]...", type=options.PATH)
 @click.option("--origin", metavar="NAME", help=f"Give the zone this name.  [default: {lookup.ORIGIN}, or configured]")
-@options.port_option("--port", help=f"Serve DNS on this port of {HOST}.  [default: {SERVER_PORT}, or a free one]")
+@options.port_option("--port", help=f"Serve DNS on this port of {HOSTS[0]}.  [default: {SERVER_PORT}, or a free one]")
 @options.port_option(
-    "--http-port", help=f"Serve the gateway on this port of {HOST}.  [default: {HTTP_PORT}, or a free one]"
+    "--http-port", help=f"Serve the gateway on this port of {HOSTS[0]}.  [default: {HTTP_PORT}, or a free one]"
 )
 @options.CONFIG_OPTION
 @click.option("--offline", is_flag=True, help="Pull nothing; serve the table pulled before.")
@@ -91,6 +93,8 @@ def up(
       maptr up https://registry.example/naans.json
       maptr up --sample
     """
+    if "-" in sources:
+        raise click.UsageError("the registry is pulled again, so it cannot be standard input: use maptr table pull -")
     if sample and (sources or offline or force):
         raise click.UsageError("--sample pulls nothing: it excludes sources, --offline and --force")
     known = lookup.read_config(config, running=False)  # without the file of a running maptr up
@@ -196,15 +200,15 @@ def sample_registry() -> Registry:
 def _serve(
     registry: Registry, origin: Labels, folder: Path, port: int | None, http_port: int | None, *, force: bool
 ) -> None:
-    file = Path(places.running_file(os.environ))
+    file, host = Path(places.running_file(os.environ)), _host()
 
     def configured(port: int, http_port: int | None = None) -> tuple[str, Config]:
-        text = _configuration(registry, origin, folder, port, http_port)
+        text = _configuration(registry, origin, folder, host, port, http_port)
         return text, configuration.parse(text, filename=str(file), directory=file.parent)
 
     def daemon_at(port: int) -> Daemon:
         config = configured(port)[1]
-        daemon = Daemon(config, _zone(config, force=force), reread=lambda: configuration.load(file))
+        daemon = Daemon(config, served, reread=lambda: configuration.load(file))
         daemon.bind()
         return daemon
 
@@ -213,9 +217,10 @@ def _serve(
         made.service.bind()
         return made
 
-    daemon = _on_free_port(daemon_at, port, SERVER_PORT)
+    served = _zone(configured(port or SERVER_PORT)[1], force=force)
+    daemon = _on_free_port(daemon_at, host, port, SERVER_PORT)
     logstream.configure("warning")
-    http = None if gateway.missing_extra() else _on_free_port(gateway_at, http_port, HTTP_PORT)
+    http = None if gateway.missing_extra() else _on_free_port(gateway_at, host, http_port, HTTP_PORT)
 
     def begin() -> None:
         bound = None if http is None else http.service.bound[0].port
@@ -229,18 +234,35 @@ def _serve(
     output.talk(f"maptr: stopped; {registry.file} stays" if registry.kind == "registry" else "maptr: stopped")
 
 
-def _on_free_port(make: Callable[[int], T], port: int | None, default: int) -> T:
-    """Call ``make`` with the port, or else with the default port or a free one. Exits if the port is taken."""
-    try:
-        return make(port or default)
-    except ConfigError as error:
-        if port:
-            output.fail(error.reason, output.EXIT_NONE)
-    output.talk(f"serving   not on port {default}, which is taken")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind((HOST, 0))
-        free = sock.getsockname()[1]
-    return _on_free_port(make, free, default)
+def _host() -> str:
+    """Return the loopback address of this machine. Raises ConfigError if it has none."""
+    for host in HOSTS:
+        with suppress(OSError):
+            _free_port(host)
+            return host
+    neither = " nor ".join(HOSTS)
+    raise ConfigError(f"neither {neither} can be reached here: bring the loopback up (ip link set lo up)")
+
+
+def _free_port(host: str) -> int:
+    """Return a port that no UDP socket has now. Raises OSError for an address that cannot be reached here."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind((host, 0))
+        sock.connect(sock.getsockname())  # an address of an interface that is down can be bound
+        free: int = sock.getsockname()[1]
+    return free
+
+
+def _on_free_port(make: Callable[[int], T], host: str, port: int | None, default: int) -> T:
+    """Call ``make`` with the port, or else with the default port or a free one. Exits if it cannot be bound."""
+    for attempt in range(FREE_PORTS):
+        try:
+            return make(port or (_free_port(host) if attempt else default))
+        except ConfigError as error:
+            if port or attempt == FREE_PORTS - 1:
+                output.fail(error.reason, output.EXIT_NONE)
+            output.talk(f"serving   on a free port, because {error.reason}")
+    raise AssertionError  # not reached: the last attempt ends the command
 
 
 class Gateway:
@@ -284,7 +306,9 @@ def _zone(config: Config, *, force: bool) -> Served:
     return served
 
 
-def _configuration(registry: Registry, origin: Labels, folder: Path, port: int, http_port: int | None) -> str:
+def _configuration(
+    registry: Registry, origin: Labels, folder: Path, host: str, port: int, http_port: int | None
+) -> str:
     """Write the configuration of server, client and gateway as TOML."""
 
     def quoted(value: object) -> str:
@@ -297,11 +321,11 @@ def _configuration(registry: Registry, origin: Labels, folder: Path, port: int, 
     if registry.kind == "registry":  # a pull must not replace the sample
         pulled = (f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in registry.pulled.items())
         table = f"[table]\nfile = {quoted(registry.file)}\n{''.join(pulled)}"
-    http = f'[gateway]\nlisten = ["{HOST}:{http_port}"]\n' if http_port else ""
+    http = f'[gateway]\nlisten = ["{Address(host, http_port)}"]\n' if http_port else ""
     return f"""\
 # Written by maptr up, which removes it when it ends.
 [serve]
-listen = ["{HOST}:{port}"]
+listen = ["{Address(host, port)}"]
 control = {quoted(socket_path)}
 state = {quoted(home)}
 [[zone]]
@@ -310,7 +334,7 @@ file = {quoted(home / f"{name_for(origin)}.zone")}
 table = {quoted(registry.file)}
 {table}[client]
 origin = {quoted(name)}
-nameservers = ["{HOST}#{port}"]
+nameservers = ["{host}#{port}"]
 [cache]
 natab = {quoted(registry.file)}
 path = ""  # the server is on this machine
@@ -355,7 +379,8 @@ async def _run(daemon: Daemon, http: Gateway | None, begin: Callable[[], None]) 
     loop = asyncio.get_running_loop()
     stop = daemon.stop if http is None else http.service.stop
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # SIGHUP: the terminal was closed
-        loop.add_signal_handler(number, stop)
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # which nohup sets
+            loop.add_signal_handler(number, stop)
     begin()
     serving = asyncio.create_task(daemon.run())
     serving.add_done_callback(lambda _: stop())

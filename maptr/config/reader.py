@@ -16,7 +16,7 @@ from maptr import url
 from maptr.config import lines, model
 from maptr.config.model import Config, ElementError, read_cookie_secrets, read_tsig_secret
 from maptr.errors import ConfigError, ZoneError, nearest, raise_all
-from maptr.files import secret_fault
+from maptr.files import read_up_to, secret_fault
 from maptr.places import LOCAL_CONFIG
 from maptr.protocol.names import Labels, to_text
 from maptr.transfer.acl import AccessRule, NotifyTarget
@@ -313,7 +313,7 @@ def _read(path: Path, limit: int, *, secret: bool = False) -> bytes:
         status = os.fstat(handle)
         if secret and (fault := secret_fault(status)):
             raise ValueError(fault)
-        octets = file.read(limit + 1)
+        octets = read_up_to(file, limit)
     if len(octets) > limit:
         raise ValueError(f"has more than {limit} bytes")
     return octets

@@ -23,7 +23,7 @@ from typing import Any
 
 from maptr import registry
 from maptr.errors import FetchError, ParserFailed, PullFailed, SignatureError, TableError, UnsafePlan, json_text
-from maptr.files import locked, write_atomically
+from maptr.files import locked, read_up_to, write_atomically
 from maptr.registry import sandbox
 from maptr.registry.followed_file import pull_file, read_pull_file
 from maptr.registry.minisign import MAX_FILE, SUFFIX, PublicKey, verify
@@ -192,7 +192,7 @@ def _get(source: str, *, max_bytes: int, **options: Any) -> Fetched:
         return fetch(source, max_bytes=max_bytes, **options)
     try:
         with Path(source).open("rb") as file:
-            content = file.read(max_bytes + 1)
+            content = read_up_to(file, max_bytes)
     except OSError as error:
         raise FetchError(f"{source}: {error.strerror or error}") from None
     if len(content) > max_bytes:

@@ -28,7 +28,7 @@ from maptr.client.servers import socket_address
 from maptr.config import Config, ZoneConfig
 from maptr.config.model import CatalogConfig, SecondariesConfig
 from maptr.errors import JournalError
-from maptr.files import keep, name_for
+from maptr.files import keep, name_for, read_up_to
 from maptr.protocol.names import Labels, read_name, to_text
 from maptr.protocol.numbers import (
     AA,
@@ -147,7 +147,7 @@ def read_journal(path: Path, view: ZoneView) -> Journal:
     """Read the journal of a zone that was just loaded. If the file is unusable, log why, and return a new journal."""
     try:
         with path.open("rb") as file:
-            data = file.read(MAX_JOURNAL_FILE + 1)
+            data = read_up_to(file, MAX_JOURNAL_FILE)
         journal = decode(data)
         if not journal.fits(view):
             raise JournalError(f"it leads to serial {journal.serial}, not to this zone of serial {view.serial}")

@@ -24,6 +24,7 @@ from urllib.parse import urljoin
 
 from maptr import __version__, url
 from maptr.errors import FetchError, NmaError, reason_of
+from maptr.files import read_up_to
 
 MAX_REDIRECTS = 5  # RFC 9110 15.4 leaves the limit to the client; RFC 2068 10.3 had five
 MAX_PAGE = 262_144  # bytes of a page; an ERC record has hundreds
@@ -125,7 +126,7 @@ def get(target: str, *, seconds: float, accept: str = "*/*", allow_private: bool
             request(sock, where, {"Accept": accept}) as response,
         ):
             headers = tuple((name.lower(), value) for name, value in response.getheaders())
-            body = response.read(MAX_PAGE + 1)
+            body = read_up_to(response, MAX_PAGE)
         page = Page(target, response.status, headers, body[:MAX_PAGE], len(body) > MAX_PAGE)
         location = page.header("location")
         if page.status not in REDIRECTS or not location:
@@ -216,7 +217,7 @@ def _receive(source: str, response: http.client.HTTPResponse, etag: str, modifie
     kind = response.getheader("Content-Type", "").partition(";")[0].strip().lower()
     if kind in ("text/html", "application/xhtml+xml"):
         raise FetchError(f"{source}: not a registry: the server sends a web page ({kind})")
-    content = response.read(max_bytes + 1)
+    content = read_up_to(response, max_bytes)
     if len(content) > max_bytes:
         raise FetchError(f"{source}: more than {max_bytes} bytes")
     if response.length:  # what is left of Content-Length

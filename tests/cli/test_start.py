@@ -140,7 +140,7 @@ def test_ctrl_c_during_the_import_of_click() -> None:
         ),
         (
             ["serve", "--zone", "ark.arpa=ZONES/ark.arpa.zone", "--listen", "127.0.0.1:0"],
-            1,
+            2,
             "need the package siphashc",
         ),
         (["serve", "--zone", "ark.arpa=ZONES/ark.arpa.zone", "--check-config"], 2, "need the package siphashc"),

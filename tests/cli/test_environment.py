@@ -1,0 +1,164 @@
+"""Odd environments: limits on memory and threads, closed descriptors, an ignored SIGHUP, a machine without IPv4."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import MAPTR, run_process
+from tests.support.peers import require
+from tests.support.waiting import until
+
+ZONES = Path(__file__).resolve().parents[2] / "zones"
+TABLE, ZONE = ZONES / "sample.natab", ZONES / "ark.arpa.zone"
+ARK, URL = "ark:12345/x1", "https://ark.example.org/ark:/12345/x1"
+PATIENCE = 60.0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["zone", "build", str(TABLE)],
+        ["zone", "check", str(ZONE)],
+        ["table", "check", str(TABLE)],
+        ["serve", "--zone", f"ark.arpa={ZONE}", "--check-config"],
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_no_command_takes_more_memory_than_its_input_needs(words: list[str], tmp_path: Path) -> None:
+    """With ``ulimit -v 300000``; a read of a file must not take the memory for the longest one."""
+    limit = 300_000 * 1024
+    done = run_process(*words, cwd=tmp_path, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+    assert done.returncode == 0, done.stderr
+
+
+EXHAUSTED = """
+import sys, threading
+def refuse(*arguments, **options):
+    raise {error}
+{name} = refuse
+from maptr.cli.start import run
+run()
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["serve", "--zone", f"ark.arpa={ZONE}", "--listen", "127.0.0.1:0"],
+        ["gateway", "--table", str(TABLE), "--listen", "127.0.0.1:0", "@127.0.0.1#9"],
+        ["up", "--sample"],
+        ["table", "probe", "--table", str(TABLE)],
+        ["discover", "--choose", "reachable", ARK, "--table", str(TABLE), "--policy", "natab-only"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_without_a_thread_a_command_ends_with_a_message(words: list[str], tmp_path: Path) -> None:
+    """The limit of ``ulimit -u`` does not hold for root, so the fault is injected."""
+    program = EXHAUSTED.format(name="threading.Thread.start", error='RuntimeError("can\'t start new thread")')
+    done = ended(program, words, tmp_path)
+    assert (done.returncode, "Traceback" in done.stderr) == (8, False), done.stderr
+    assert done.stderr.splitlines()[-1].startswith("maptr: no thread can be started")
+
+
+def test_without_memory_a_command_ends_with_a_message(tmp_path: Path) -> None:
+    program = EXHAUSTED.format(name="import maptr.zone.build; maptr.zone.build.build", error="MemoryError").replace(
+        "import maptr.zone.build; maptr", "import maptr.zone.build\nmaptr", 1
+    )
+    done = ended(program, ["zone", "build", str(TABLE)], tmp_path)
+    assert (done.returncode, "Traceback" in done.stderr) == (8, False), done.stderr
+    assert done.stderr.splitlines()[-1].startswith("maptr: not enough memory")
+
+
+def ended(program: str, words: list[str], home: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program, *words],
+        env={**os.environ, "HOME": str(home)},
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def test_closed_standard_streams_do_not_become_sockets(tmp_path: Path) -> None:
+    control = tmp_path / "control"
+    words = ["serve", "--zone", f"ark.arpa={ZONE}", "--listen", "127.0.0.1:0", "--control", str(control)]
+    script = 'exec "$@" 0<&- 1>&- 2>&-'
+    with subprocess.Popen(["/bin/sh", "-c", script, "sh", *MAPTR, *words], cwd=tmp_path) as server:
+        try:
+            until(lambda: control.exists() or server.poll() is not None, "the control socket")
+            for number in range(3):
+                assert Path(f"/proc/{server.pid}/fd/{number}").readlink() == Path("/dev/null")
+            assert run_process("status", "--control", control, cwd=tmp_path).returncode == 0
+        finally:
+            server.terminate()
+    assert server.returncode == 0
+
+
+def test_nohup_keeps_maptr_up(tmp_path: Path) -> None:
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    log = tmp_path / "log"
+    with log.open("w") as file:
+        up = subprocess.Popen(
+            [*MAPTR, "up", "--sample"],
+            env=environment,
+            cwd=tmp_path,
+            stdout=file,
+            stderr=file,
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+        )
+    with up:
+        try:
+            until(lambda: "ready" in log.read_text() or up.poll() is not None, log.read_text)
+            up.send_signal(signal.SIGHUP)
+            done = run_process("url", ARK, cwd=tmp_path, env=environment)
+            assert (done.stdout, up.poll()) == (f"{URL}\n", None)
+        finally:
+            up.terminate()
+
+
+IN_A_NETWORK_OF_ITS_OWN = """
+ip link set lo up && ip address del 127.0.0.1/8 dev lo || exit 99
+"$@" up --sample > log 2>&1 &
+for i in $(seq 200); do grep -q ready log && break; sleep 0.1; done
+"$@" url ark:12345/x1
+curl --silent --globoff --output /dev/null --write-out '%{redirect_url}\\n' 'http://[::1]:8080/ark:12345/x1'
+kill $!
+wait
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a network namespace")
+def test_up_takes_the_ipv6_loopback_where_there_is_no_other(tmp_path: Path) -> None:
+    require("unshare", "ip", "curl")
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    words = ["unshare", "--net", "sh", "-c", IN_A_NETWORK_OF_ITS_OWN, "sh", *MAPTR]
+    done = subprocess.run(
+        words, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert done.stdout.splitlines() == [URL, URL], (tmp_path / "log").read_text()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a network namespace")
+def test_up_says_that_there_is_no_loopback(tmp_path: Path) -> None:
+    require("unshare")
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    done = subprocess.run(
+        ["unshare", "--net", *MAPTR, "up", "--sample"],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "neither 127.0.0.1 nor ::1 can be reached here: bring the loopback up" in done.stderr
