@@ -165,7 +165,7 @@ class DnsClient:
         return await discover_async(ark, **self._with_resolver(options))
 
     def discover_many(self, arks: list[Ark]) -> Iterator[Discovery]:
-        if call.has_urls(self.nameservers):  # bulk.discover_many speaks UDP and TCP only
+        if call.has_https(self.nameservers):  # which bulk.discover_many does not speak
             for ark in arks[:1]:
                 self._with_resolver(self.lookup(ark).ask)  # made once, before several threads need it
             with ThreadPoolExecutor(THREADS) as pool:
@@ -193,7 +193,7 @@ class DnsClient:
 
         try:
             servers = self.nameservers
-            resolver = make_resolver(servers, lifetime=self.lifetime) if servers else default_resolver()
+            resolver = make_resolver(servers, lifetime=self.lifetime) if servers else default_resolver()[0]
             origin = dns.name.Name((*self.settings.origin, b""))
             answer = resolver.resolve(origin, "SOA", lifetime=self.lifetime, search=False)
         except (dns.exception.DNSException, OSError):
@@ -223,7 +223,7 @@ class DnsClient:
             return options
         if self._resolver is None:
             lifetime = options.get("lifetime")
-            if call.has_urls(servers):
+            if call.has_https(servers):
                 from maptr.client.resolver import make_resolver  # dns.resolver doubles the start time of a command
 
                 self._resolver = make_resolver(servers, lifetime=lifetime)

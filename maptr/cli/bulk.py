@@ -26,7 +26,7 @@ from maptr.cli import lookup, options, output
 from maptr.cli.group import command
 from maptr.cli.lookup import LookupOptions
 from maptr.cli.options import output_option, refuse_input
-from maptr.client.call import as_ark, prefer
+from maptr.client.call import HTTPS, as_ark, prefer
 from maptr.discovery import Discovery, DiscoveryError, NoMappingAuthority
 from maptr.errors import ArkSyntaxError, cell, printable
 
@@ -107,9 +107,9 @@ def bulk(
     has the status bad. Blank lines and comments (#) are skipped and counted. Each name is queried once, even if many
     ARKs share it.
 
-    @SERVER names the servers to ask, @tcp://HOST by TCP only; @tls:// and @https:// are refused. Without @SERVER, a
-    pulled table or a configured cache answers what DNS does not, by the policy, and the note says so. Answers are not
-    cached.
+    @SERVER names the servers to ask, @tcp://HOST by TCP and @tls://HOST by TLS only; @https:// is refused. Without
+    @SERVER, a pulled table or a configured cache answers what DNS does not, by the policy, and the note says so.
+    Answers are not cached.
 
     An existing OUT needs --resume or --overwrite. --overwrite writes to OUT.partial and replaces OUT once all rows
     are written. --resume first checks that each row in OUT belongs to its line.
@@ -211,7 +211,7 @@ def _engine(
     from maptr.client.bulk import Bulk
 
     named, servers = servers, lookup.servers_of(servers, config, given)
-    lookup.refuse_urls(servers, named, config, "maptr bulk asks servers")
+    lookup.refuse_schemes(servers, named, config, "maptr bulk asks servers", (HTTPS,))
     try:
         return Bulk(
             nameservers=servers or None,

@@ -17,7 +17,7 @@ from maptr.ark import Ark, Profile
 from maptr.cli import output
 from maptr.cli.output import Painted
 from maptr.client import call
-from maptr.client.servers import TCP, check_server, find_servers, is_address, system_servers
+from maptr.client.servers import TCP, TLS, check_server, find_servers, is_address, system_servers
 from maptr.client.stub import Stub, make_validator
 from maptr.client.sync import discover
 from maptr.discovery import Discovery, DiscoveryError, NoMappingAuthority, NoServer, Step
@@ -137,11 +137,11 @@ def _parse(word: str, profile: Profile) -> Argument:
 
 
 def _dns(servers: list[str], options: LookupOptions, config: Config | None) -> Callable[..., Discovery]:
-    """Return a function that asks DNS by the stub resolver, or by dnspython's resolvers if servers are URLs."""
+    """Return a function that asks DNS by the stub resolver, or by dnspython's if servers are asked by HTTPS."""
     servers = servers_of(servers, config, options)
     given = {**walk_options(options, config), "require": options.require, "chooser": chooser_of(options, config)}
     call.with_origin(None, given["origin"])
-    if call.has_urls(servers):
+    if call.has_https(servers):
         from maptr.client.resolver import make_resolver  # late: it imports dns.resolver
 
         given |= {"trust_ad": options.trust_ad, "trust_anchors": make_validator(options.trust_anchor, options.trust_ad)}
@@ -222,7 +222,7 @@ def servers_of(given: list[str], config: Config | None, options: LookupOptions =
         raise ConfigError("only one of -4 and -6 is allowed")
     if not (options.ipv4 or options.ipv6 or options.port or options.tcp):
         return servers
-    refuse_urls(servers, given, config, "-4, -6, -p and +tcp are for servers")
+    refuse_schemes(servers, given, config, "-4, -6, -p and +tcp are for servers", (TLS, call.HTTPS))
     servers = servers or system_servers()
     found = [each for text in servers for each in find_servers(text, options.port or PORT, options.timeout)]
     version = 4 if options.ipv4 else 6 if options.ipv6 else None
@@ -232,11 +232,13 @@ def servers_of(given: list[str], config: Config | None, options: LookupOptions =
     return [f"{TCP if options.tcp or each.tcp else ''}{each}" for each in wanted]
 
 
-def refuse_urls(servers: list[str], given: list[str], config: Config | None, only: str) -> None:
-    """Raise ConfigError for a server that is asked by TLS or HTTPS. ``only`` is the reason in the message."""
+def refuse_schemes(
+    servers: list[str], given: list[str], config: Config | None, only: str, schemes: Sequence[str]
+) -> None:
+    """Raise ConfigError for a server with one of the schemes. ``only`` begins the reason in the message."""
     for text in servers:
-        if call.has_urls([text]):
-            reason = f"{text}: {only} without tls:// or https://"
+        if text.startswith(tuple(schemes)):
+            reason = f"{text}: {only} without {' or '.join(schemes)}"
             raise ConfigError(f"@{reason}") if given or config is None else config.error("client.nameservers", reason)
 
 

@@ -211,9 +211,9 @@ async def _async(arks: Iterable[Token]) -> AsyncIterator[Token]:
 
 def _dnspython_resolver(nameservers: Iterable[str] | None) -> dns.resolver.Resolver | None:
     """Return a caching resolver for servers of which some are URLs; None for plain servers."""
-    if not call.has_urls(nameservers):
+    if not call.has_https(nameservers):
         return None
-    import dns.resolver  # only for TLS and HTTPS: it takes 70 ms to import
+    import dns.resolver  # only for HTTPS: it takes 70 ms to import
 
     from maptr.client.resolver import make_resolver
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 from maptr.ark import Ark, Profile
-from maptr.client.servers import TCP, check_server
+from maptr.client.servers import TLS, check_server
 from maptr.discovery import Discovery, NoServer, Step
 from maptr.errors import ArkSyntaxError, ConfigError, NoEventLoop
 from maptr.protocol import names
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from maptr.choose import Chooser
     from maptr.client.validation.validator import TrustAnchors
 
+HTTPS = "https://"
 LIFETIME = 5.0  # seconds for a whole walk; dnspython's default for one resolution
 ORIGIN_SECONDS = 60.0  # for which the answer whether an origin exists is kept
 MAX_ORIGINS = 100  # kept by one resolver
@@ -186,12 +187,12 @@ def at_port(where: str, port: int) -> list[str]:
     """Return one server as a list, at this port unless it names one, or has another protocol than plain DNS."""
     if not isinstance(where, str):
         raise TypeError(f"a server is a str, not {type(where).__name__}")
-    return [where if "#" in where or has_urls([where]) else f"{where}#{port}"]
+    return [where if "#" in where or where.startswith((TLS, HTTPS)) else f"{where}#{port}"]
 
 
-def has_urls(nameservers: Iterable[str] | None) -> bool:
-    """Return whether some of the servers are asked by TLS or HTTPS, which is left to dnspython."""
-    return any("://" in text and not text.startswith(TCP) for text in nameservers or ())
+def has_https(nameservers: Iterable[str] | None) -> bool:
+    """Return whether some of the servers are asked by HTTPS, which is left to dnspython."""
+    return any(text.startswith(HTTPS) for text in nameservers or ())
 
 
 def prefer(discovery: Discovery, chooser: Chooser | None) -> Discovery:

@@ -320,7 +320,12 @@ class Exchange:
 
 
 def usable_servers(asked: Server, addresses: Sequence[str]) -> list[Server]:
-    """Return the servers at these addresses; local ones only if the server that named them is local."""
+    """Return the servers at these addresses; local ones only if the server that named them is local.
+
+    None if that one was asked by TLS, because nothing says which certificates the others have.
+    """
+    if asked.tls:
+        return []
     if not url.is_local(asked.address):
         addresses = [text for text in addresses if not url.is_local(text)]
     return [Server(text, asked.port, asked.tcp) for text in addresses]

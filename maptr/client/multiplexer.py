@@ -18,7 +18,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from functools import partial
 from math import inf
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from maptr.client.exchange import Attempt
 from maptr.client.servers import Server
@@ -26,6 +26,9 @@ from maptr.client.stub import AnyExchange, Stub
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import MAX_MESSAGE, NAPTR, UDP_PAYLOAD
 from maptr.walk import Answer
+
+if TYPE_CHECKING:
+    import ssl
 
 CONCURRENCY = 256  # questions outstanding
 MAX_CONNECTIONS = 8  # by TCP at a time; Unbound allows 10 in all (incoming-num-tcp), maptr serve 50 a client
@@ -169,23 +172,30 @@ class TcpExchange:
         self._left = len(packet).to_bytes(2, "big") + packet  # in one segment (RFC 7766 8)
         self._got = b""
         self._waiter, self._done = waiter, done
-        self._sock = socket.socket(_family(server), socket.SOCK_STREAM)
-        self._sock.setblocking(False)
+        self._sock = self._socket(server)
         code = self._sock.connect_ex(server.place)
         if code not in (0, errno.EINPROGRESS):
             self._sock.close()
-            raise OSError(code, "cannot connect")
+            raise OSError(code, os.strerror(code))
         waiter.watch(self._sock, self._send, write=True)
 
     def close(self) -> None:
         self._waiter.unwatch(self._sock)
         self._sock.close()
 
+    def _socket(self, server: Server) -> socket.socket:
+        made = socket.socket(_family(server), socket.SOCK_STREAM)
+        made.setblocking(False)
+        return made
+
+    def _check_connected(self) -> None:
+        """Raise the OSError of the connection, if there was one."""
+        if code := self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            raise OSError(code, os.strerror(code))
+
     def _send(self) -> None:
         try:
-            code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            if code:
-                raise OSError(code, "cannot connect")
+            self._check_connected()
             self._left = self._left[self._sock.send(self._left) :]
         except BlockingIOError:
             return
@@ -194,22 +204,86 @@ class TcpExchange:
             return
         if not self._left:
             self._waiter.unwatch(self._sock)
-            self._waiter.watch(self._sock, self._receive)
+            self._waiter.watch(self._sock, self._read)
 
-    def _receive(self) -> None:
+    def _read(self) -> None:
         try:
-            part = self._sock.recv(MAX_MESSAGE)
-            if not part:
-                raise ConnectionResetError("the server closes the TCP connection early")
+            self._receive()
         except BlockingIOError:
             return
         except OSError as error:
             self._done(error)
-            return
+
+    def _receive(self) -> bool:
+        """Read what has come, and return whether that is the whole response. Raises OSError."""
+        part = self._sock.recv(MAX_MESSAGE)
+        if not part:
+            raise ConnectionResetError("the server closes the connection early")
         self._got += part
         size = int.from_bytes(self._got[:2], "big")
-        if len(self._got) >= max(2, size + 2):
+        is_whole = len(self._got) >= max(2, size + 2)
+        if is_whole:
             self._done(self._got[2 : size + 2])
+        return is_whole
+
+
+class TlsExchange(TcpExchange):
+    """One query and its response over TLS (RFC 7858), to a server with a certificate for its host. Raises OSError."""
+
+    def __init__(
+        self,
+        server: Server,
+        packet: bytes,
+        waiter: Waiter,
+        done: Callable[[bytes | OSError], None],
+        context: ssl.SSLContext,
+    ) -> None:
+        self._context = context
+        self._is_open = False  # the handshake is done
+        super().__init__(server, packet, waiter, done)
+
+    def _socket(self, server: Server) -> socket.socket:
+        plain = super()._socket(server)
+        try:
+            self._tls = self._context.wrap_socket(plain, server_hostname=server.tls, do_handshake_on_connect=False)
+        except ValueError as error:
+            plain.close()
+            raise OSError(str(error)) from None
+        return self._tls
+
+    def _send(self) -> None:
+        """Do what the connection allows now, and wait for what it needs next."""
+        import ssl
+
+        write = False
+        try:
+            self._check_connected()
+            self._talk()
+            return
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLWantWriteError:
+            write = True
+        except ssl.SSLCertVerificationError as error:
+            self._done(OSError(f"its certificate is refused: {error.verify_message}"))
+            return
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+            self._done(ConnectionResetError("the server closes the connection early"))
+            return
+        except OSError as error:
+            self._done(error)
+            return
+        self._waiter.unwatch(self._sock)
+        self._waiter.watch(self._sock, self._send, write=write)
+
+    def _talk(self) -> None:
+        if not self._is_open:
+            self._tls.do_handshake()
+            self._is_open = True
+        while self._left:
+            self._left = self._left[self._tls.send(self._left) :]
+        while not self._receive():
+            pass
 
 
 class Multiplexer:
@@ -344,7 +418,8 @@ class Multiplexer:
         try:
             if attempt.tcp:
                 done = partial(self._received_by_tcp, pending, attempt)
-                pending.tcp = TcpExchange(attempt.server, attempt.query.packet, self._waiter, done)
+                by = attempt.server, attempt.query.packet, self._waiter, done
+                pending.tcp = TlsExchange(*by, self._stub.tls_context) if attempt.server.tls else TcpExchange(*by)
                 self._connections += 1
             else:
                 self._send_udp(pending, attempt)

@@ -10,6 +10,7 @@ import copy
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -29,7 +30,16 @@ from maptr import url
 from maptr.client.call import Call, Origins
 from maptr.client.exchange import MAX_CLOSED, NOTE_LENGTH
 from maptr.client.message import EDE_BOGUS, SentQuery, read_response
-from maptr.client.servers import LOCALHOST, TCP, check_server, find_servers, system_servers
+from maptr.client.servers import (
+    LOCALHOST,
+    TCP,
+    ResolverOptions,
+    Server,
+    check_server,
+    find_servers,
+    options_for,
+    system_servers,
+)
 from maptr.client.stub import make_validator
 from maptr.discovery import NoServer, Outcome
 from maptr.errors import ConfigError, MissingExtra
@@ -40,12 +50,12 @@ if TYPE_CHECKING:
     from maptr.client.validation.chain import Resolved
     from maptr.client.validation.validator import Validator
 
-DOT_PORT = 853  # RFC 7858 3.1
 TRUNCATED = "the response is truncated over TCP"  # dnspython reads it as if it were complete
 
 AnyResolver = dns.resolver.Resolver | dns.asyncresolver.Resolver
 Resolving = TypeVar("Resolving", dns.resolver.Resolver, dns.asyncresolver.Resolver)
 
+GLIBC_TIMEOUT = 5  # seconds for each response: RES_TIMEOUT of glibc
 _ORIGINS: WeakKeyDictionary[AnyResolver, Origins] = WeakKeyDictionary()  # one cache for all walks of a resolver
 
 
@@ -56,7 +66,7 @@ class DnspythonLookups:
     """
 
     def __init__(self, resolver: AnyResolver | None, run: Call, *, awaited: bool = False) -> None:
-        given = resolver or default_resolver()
+        given, self._seconds = (resolver, inf) if resolver is not None else default_resolver()
         self.origins = _ORIGINS.setdefault(given, Origins())
         self._run = run
         self._validator = make_validator(run.trust_anchors, run.trust_ad)
@@ -69,7 +79,7 @@ class DnspythonLookups:
         return [self._ask(question) for question in questions]
 
     def _ask(self, question: Question) -> Answer:
-        lookup = _Lookup(question, self._run, self._validator)
+        lookup = _Lookup(question, self._run, self._validator, self._seconds)
         while lookup.answer is None:
             try:
                 found = self._resolver.resolve(**lookup.arguments())
@@ -85,7 +95,7 @@ class DnspythonLookups:
         return [task.result() for task in tasks]
 
     async def _ask_async(self, question: Question) -> Answer:
-        lookup = _Lookup(question, self._run, self._validator)
+        lookup = _Lookup(question, self._run, self._validator, self._seconds)
         while lookup.answer is None:
             try:
                 found = await self._resolver.resolve(**lookup.arguments())
@@ -99,9 +109,11 @@ class _Lookup:
     """One question of a walk to a dnspython resolver, without I/O.
 
     Call ``resolve`` with ``arguments()`` and ``tell()`` its result or exception, until there is an ``answer``.
+    ``seconds`` bound each of these.
     """
 
-    def __init__(self, question: Question, run: Call, validator: Validator | None) -> None:
+    def __init__(self, question: Question, run: Call, validator: Validator | None, seconds: float) -> None:
+        self._seconds = seconds
         self.answer: Answer | None = None
         self._name = dns.name.Name((*question.name, b""))  # absolute, so that no search list applies
         self._rdtype = dns.rdatatype.RdataType(question.rdtype)
@@ -114,7 +126,13 @@ class _Lookup:
         if (left := self._run.left) <= 0:
             raise dns.exception.Timeout(timeout=0)  # type: ignore[no-untyped-call]
         name, rdtype = self._validation.lookup if self._validation else (self._name, self._rdtype)
-        return {"qname": name, "rdtype": rdtype, "raise_on_no_answer": False, "lifetime": left, "search": False}
+        return {
+            "qname": name,
+            "rdtype": rdtype,
+            "raise_on_no_answer": False,
+            "lifetime": min(left, self._seconds),
+            "search": False,
+        }
 
     def tell(self, found: dns.resolver.Answer | Exception) -> None:
         """Raise an exception again that is not about DNS."""
@@ -200,16 +218,29 @@ def _failures(error: dns.exception.DNSException) -> str:
     return "; ".join(dict.fromkeys(told))[:NOTE_LENGTH]
 
 
-def default_resolver() -> dns.resolver.Resolver:
-    """Return the system's resolver; the one on this machine if resolv.conf(5) names none. Raises DiscoveryFailed if
-    none is configured."""
+def default_resolver() -> tuple[dns.resolver.Resolver, float]:
+    """Return the system's resolver, and the seconds for one lookup that resolv.conf(5) allows.
+
+    dnspython reads the servers, ``timeout`` and ``rotate``; its resolver on this machine is asked if none is named, and
+    ``use-vc`` and ``attempts`` hold as well. Raises DiscoveryFailed if resolv.conf cannot be read.
+    """
     try:
-        return dns.resolver.get_default_resolver()
+        found = dns.resolver.get_default_resolver()
     except dns.resolver.NoResolverConfiguration as error:
         with suppress(NoServer):
             if system_servers()[0].removeprefix(TCP) == LOCALHOST:
-                return make_resolver(system_servers())
+                return make_resolver(system_servers()), inf
         raise NoServer(f"no resolver is configured on this system: {error}") from None
+    plain = [server for server in found.nameservers if isinstance(server, str)]
+    options = options_for([Server(address, found.port) for address in plain]) if plain else ResolverOptions()
+    seconds = inf
+    if options.attempts is not None:
+        seconds = float((options.timeout or GLIBC_TIMEOUT) * options.attempts * len(plain))
+    if options.tcp and len(plain) == len(found.nameservers):
+        by_tcp = make_resolver([f"{TCP}{address}" for address in plain])
+        by_tcp.timeout, by_tcp.rotate = found.timeout, found.rotate
+        return by_tcp, seconds
+    return found, seconds
 
 
 def make_resolver(nameservers: Iterable[str], *, lifetime: float | None = None) -> dns.resolver.Resolver:
@@ -264,17 +295,15 @@ class _TcpNameserver(_Repeating, dns.nameserver.Do53Nameserver):
 
 
 def _nameservers(text: str, lifetime: float | None) -> list[dns.nameserver.Nameserver]:
-    scheme, mark, rest = text.partition("://")
+    scheme, mark, _ = text.partition("://")
     try:
         check_server(text)
         if not mark or scheme == "tcp":
             kind = _TcpNameserver if mark else dns.nameserver.Do53Nameserver
             return [kind(server.address, server.port) for server in find_servers(text, seconds=lifetime)]
         if scheme == "tls":
-            host = rest.partition("#")[0]
-            found = find_servers(rest, DOT_PORT, lifetime)
-            name = None if found[0].address == host else host
-            return [_TlsNameserver(server.address, server.port, hostname=name) for server in found]
+            found = find_servers(text, seconds=lifetime)
+            return [_TlsNameserver(server.address, server.port, hostname=server.tls) for server in found]
         host = url.parse(text).host.text
         found = find_servers(host, seconds=lifetime)
     except ValueError as error:

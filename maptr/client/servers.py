@@ -25,7 +25,8 @@ MAX_ATTEMPTS = 5  # RES_MAXRETRY of glibc
 MAX_ADDRESSES = 8  # of one server given by name
 CASE_BLIND_SECONDS = 600.0  # without 0x20 at a server: bounds what one forged response can switch off
 MAX_CASE_BLIND = 100  # servers kept
-TCP = "tcp://"  # before a server that is asked by TCP only
+TCP, TLS = "tcp://", "tls://"  # before a server that is asked by TCP or TLS only
+DOT_PORT = 853  # RFC 7858 3.1
 
 Found = list[tuple[Any, ...]]  # the result of ``getaddrinfo``
 
@@ -34,11 +35,15 @@ SocketAddress = tuple[str, int] | tuple[str, int, int, int]
 
 
 class Server(NamedTuple):
-    """The address and port of a DNS server, and whether it is asked by TCP only."""
+    """The address and port of a DNS server, and whether it is asked by TCP only.
+
+    ``tls`` is the host, as it was written, whose certificate a server asked by TLS (RFC 7858) must have; else "".
+    """
 
     address: str
     port: int = PORT
     tcp: bool = False
+    tls: str = ""
 
     def __str__(self) -> str:
         return f"{self.address}#{self.port}"
@@ -132,13 +137,16 @@ def is_address(host: str) -> bool:
 def find_servers(text: str, port: int = PORT, seconds: float | None = None) -> list[Server]:
     """Return the servers at ``address``, ``name``, or either with ``#port``; ``seconds`` bound the lookup of a name.
 
+    One may begin with ``tcp://`` or ``tls://``; ``port`` is the default without TLS.
+
     Raises DiscoveryFailed for a name without address and for an interface that does not exist, DiscoveryTimeout if the
     lookup takes too long, and ValueError for a bad port or host.
     """
-    tcp = text.startswith(TCP)
-    host, port = read_server(text.removeprefix(TCP), port)
+    tcp, by_tls = text.startswith((TCP, TLS)), text.startswith(TLS)
+    host, port = read_server(text.removeprefix(TCP).removeprefix(TLS), DOT_PORT if by_tls else port)
+    tls = host.partition("%")[0] if by_tls else ""
     if is_address(host):
-        server = Server(host, port, tcp)
+        server = Server(host, port, tcp, tls)
         try:
             server.place  # noqa: B018 - only to find out whether there is one
         except OSError as error:
@@ -151,7 +159,7 @@ def find_servers(text: str, port: int = PORT, seconds: float | None = None) -> l
     except (OSError, UnicodeError) as error:
         raise NoServer(f"no address for the server {host}: {reason_of(error)}") from None
     addresses = dict.fromkeys(_with_scope(*entry[4]) for entry in found)
-    return [Server(address, port, tcp) for address in addresses][:MAX_ADDRESSES]
+    return [Server(address, port, tcp, tls) for address in addresses][:MAX_ADDRESSES]
 
 
 def _with_scope(address: str, port: int, flow: int = 0, scope: int = 0) -> str:
@@ -211,7 +219,7 @@ class ResolverOptions(NamedTuple):
 def system_servers(path: str | None = None) -> list[str]:
     """Return the first three servers in resolv.conf(5), as ``nameservers`` takes them; LOCALHOST if it names none.
 
-    Skips a server that cannot be asked, with a line in the log. Raises DiscoveryFailed if there is no such file.
+    Skips a server that cannot be asked, with a line in the log. Raises DiscoveryFailed if the file cannot be read.
     """
     path = path or RESOLV_CONF
     named, options = _read_resolv_conf(path)
@@ -230,10 +238,15 @@ def options_for(servers: Iterable[Server], path: str | None = None) -> ResolverO
 
 
 def _read_resolv_conf(path: str) -> tuple[list[str], ResolverOptions]:
-    """Return the servers and the options, with those of the variable RES_OPTIONS. Raises DiscoveryFailed."""
+    """Return the servers and the options, with those of the variable RES_OPTIONS; no server without the file.
+
+    Raises DiscoveryFailed for a file that cannot be read.
+    """
     try:
         with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - pathlib costs 2 ms to import
             lines = [line.split() for line in file.read().splitlines()]
+    except FileNotFoundError:
+        lines = []  # as glibc does
     except OSError as error:
         raise NoServer(f"no resolver is configured on this system: {error}") from None
     named = [words[1] for words in lines if len(words) > 1 and words[0] == "nameserver"]

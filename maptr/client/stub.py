@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from maptr.client.call import Origins, checked, listed
@@ -15,6 +16,8 @@ from maptr.protocol.names import Labels
 from maptr.protocol.numbers import NAPTR, PORT
 
 if TYPE_CHECKING:
+    import ssl
+
     from maptr.client.validation.validator import TrustAnchors, ValidatedExchange, Validator
 
 AnyExchange: TypeAlias = "Exchange | ValidatedExchange"
@@ -24,7 +27,7 @@ class Stub:
     """Queries the given servers, in order; those that do not respond go to the end of the order.
 
     ``nameservers`` are addresses or names (or one, as text), each with ``#port`` unless it is ``port``; one with
-    ``tcp://`` before it is asked by TCP only. With
+    ``tcp://`` or ``tls://`` before it is asked by TCP or TLS only, at port 853 by TLS. With
     ``trust_ad`` the AD bit of these servers is trusted: only for a validating resolver that you run, reached over
     loopback or another secure channel (RFC 6840 5.8); with ``trust_anchors`` every answer is validated from these (see
     ``Validator``). ``lifetime`` bounds the lookup of names, in seconds. Threads may share a stub, and it
@@ -36,7 +39,7 @@ class Stub:
     bad server or port, ConfigError for bad anchors or a bad lifetime.
 
     >>> Stub(["192.0.2.1", "2001:db8::1#5300"]).servers
-    (Server(address='192.0.2.1', port=53, tcp=False), Server(address='2001:db8::1', port=5300, tcp=False))
+    (Server(address='192.0.2.1', port=53, ...), Server(address='2001:db8::1', port=5300, ...))
     """
 
     def __init__(
@@ -63,6 +66,15 @@ class Stub:
     def __repr__(self) -> str:
         return f"<Stub of {', '.join(map(str, self.servers))}>"
 
+    @cached_property
+    def tls_context(self) -> ssl.SSLContext:
+        """What verifies the certificates of servers asked by TLS: the certificates that the system trusts."""
+        import ssl  # late: few programs ask by TLS
+
+        context = ssl.create_default_context()
+        context.set_alpn_protocols(["dot"])  # RFC 7858 8 registers it
+        return context
+
     @property
     def trust(self) -> Validator | bool:
         """What decides the security of its answers: a validator, or whether the AD bit is trusted."""
@@ -70,7 +82,7 @@ class Stub:
 
     @classmethod
     def system(cls, *, trust_ad: bool = False, trust_anchors: TrustAnchors | None = None) -> Stub:
-        """Return a stub for the servers in resolv.conf(5). Raises DiscoveryFailed if there is no such file."""
+        """Return a stub for the servers in resolv.conf(5). Raises DiscoveryFailed if it cannot be read."""
         return cls(system_servers(), trust_ad=trust_ad, trust_anchors=trust_anchors)
 
     def trusting(self, trust_anchors: TrustAnchors | None, *, trust_ad: bool = False) -> Stub:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from maptr.ark import Ark, Profile
-from maptr.client.call import Call, StepHook, at_port, check_resolver, has_urls, listed, prefer
+from maptr.client.call import Call, StepHook, at_port, check_resolver, has_https, listed, prefer
 from maptr.client.multiplexer import Multiplexer, SelectorWaiter
 from maptr.client.stub import Stub
 from maptr.discovery import Discovery
@@ -50,7 +50,7 @@ def discover(
 
     ``resolver`` is a dnspython Resolver, by default the system's, or a ``Stub``. ``nameservers`` instead names plain
     DNS servers (``"192.0.2.1"``, ``"::1#5300"``), recursive or authoritative, and takes about half the time; or
-    servers by TLS (``"tls://192.0.2.1"``) or HTTPS (``"https://dns.example/dns-query"``), which dnspython asks.
+    servers by TLS (``"tls://192.0.2.1"``), or by HTTPS (``"https://dns.example/dns-query"``), which dnspython asks.
     ``lifetime`` in seconds bounds the whole walk (default 5). ``chooser`` puts its choice first. ``on_step`` gets each
     step of the trace as soon as it is known. ``settings`` are the other settings of the walk; ``origin`` replaces
     their origin. With ``raise_on_none=False``, an ARK without mapping authority gives an empty discovery. ``trust_ad``
@@ -145,7 +145,7 @@ def resolver_for(
     if nameservers is None:
         return resolver.trusting(run.trust_anchors, trust_ad=run.trust_ad) if isinstance(resolver, Stub) else resolver
     nameservers = listed(nameservers)
-    if has_urls(nameservers):
+    if has_https(nameservers):
         from maptr.client.resolver import make_resolver  # dnspython takes 70 ms to import
 
         return make_resolver(nameservers, lifetime=run.left)

@@ -64,9 +64,9 @@ NOT_A_SERVER = "is not a server: write HOST, tcp://HOST, tls://HOST or https://H
         (("url", ARK, "@tcp://127.0.0.1:53"), "is it 127.0.0.1#53?"),
         (("info", ARK, "@http://h"), f"@SERVER: 'http://h' {NOT_A_SERVER}"),
         (("url", ARK, "@tls://h", "-4"), "@tls://h: -4, -6, -p and +tcp are for servers without tls:// or https://"),
-        (("bulk", "@https://h/q"), "@https://h/q: maptr bulk asks servers without tls:// or https://"),
+        (("bulk", "@https://h/q"), "@https://h/q: maptr bulk asks servers without https://"),
         (("bulk", "@tls://h", "+tcp"), "@tls://h: -4, -6, -p and +tcp are for servers"),
-        (("bulk", "--config", "tls.toml"), "tls.toml:2: client.nameservers: tls://h: maptr bulk asks servers without"),
+        (("bulk", "--config", "https.toml"), "https.toml:2: client.nameservers: https://h: maptr bulk asks"),
         (("url", ARK, "--config", "tls.toml", "-6"), "tls.toml:2: client.nameservers: tls://h: -4, -6, -p and +tcp"),
         (("table", "drift", "12345", "--table", "natab", "@udp://h"), f"@SERVER: 'udp://h' {NOT_A_SERVER}"),
         (("gateway", "--check-config", "@udp://h"), f"@SERVER: 'udp://h' {NOT_A_SERVER}"),
@@ -78,6 +78,7 @@ NOT_A_SERVER = "is not a server: write HOST, tcp://HOST, tls://HOST or https://H
 )
 def test_a_server_that_the_command_cannot_ask_is_refused_by_name(words: tuple[str, ...], said: str) -> None:
     Path("natab").write_text("12345:\n    h.example.org  ACR\n")
+    Path("https.toml").write_text('[client]\nnameservers = ["https://h"]\n')
     Path("tls.toml").write_text('[client]\nnameservers = ["tls://h"]\n')
     result = run(*words, text=f"{ARK}\n", code=2, out="")
     assert said in " ".join(result.stderr.split())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def test_servers_are_read_from_text_and_from_resolv_conf(tmp_path: Path) -> None
     )
     assert system_servers(str(conf)) == ["192.0.2.1", "2001:db8::1", "192.0.2.9"]
     with pytest.raises(DiscoveryFailed, match="no resolver"):
-        system_servers(str(tmp_path / "none"))
+        system_servers(str(tmp_path))  # a folder
 
 
 # ---- resolv.conf(5)
@@ -88,9 +89,11 @@ def test_without_a_nameserver_the_server_is_localhost(text: str, resolv_conf: Ca
 def test_dnspython_asks_localhost_too(resolv_conf: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     conf = resolv_conf("options use-vc\n")
     monkeypatch.setattr("dns.resolver.get_default_resolver", lambda: dns.resolver.Resolver(filename=str(conf)))
-    [nameserver] = default_resolver().nameservers
-    assert str(nameserver) == "Do53:127.0.0.1@53"
-    conf.unlink()
+    for _ in ("it names no server", "it is missing"):
+        [nameserver] = default_resolver()[0].nameservers
+        assert str(nameserver) == "Do53:127.0.0.1@53"
+        conf.unlink(missing_ok=True)
+    conf.mkdir()
     with pytest.raises(DiscoveryFailed, match="no resolver is configured"):
         default_resolver()
 
@@ -156,3 +159,27 @@ def test_timeout_attempts_and_rotate_hold_for_every_question(
         assert asked[:2] == asked[2:]
         first.append(asked[0])
     assert first in (["192.0.2.1", "192.0.2.2"] * 2, ["192.0.2.2", "192.0.2.1"] * 2)
+
+
+def test_dnspython_honours_use_vc_and_attempts(
+    resolv_conf: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dns.resolver, "default_resolver", None)
+    path = resolv_conf("nameserver 192.0.2.1\nnameserver 192.0.2.2\noptions use-vc attempts:3 timeout:2 rotate\n")
+    found = dns.resolver.Resolver(str(path))
+    monkeypatch.setattr(dns.resolver, "get_default_resolver", lambda: found)
+    asked, seconds = default_resolver()
+    assert seconds == 2 * 3 * 2
+    assert [str(server) for server in asked.nameservers] == ["Do53:192.0.2.1@53", "Do53:192.0.2.2@53"]
+    assert all(server.is_always_max_size() for server in asked.nameservers if not isinstance(server, str))
+    assert (asked.timeout, asked.rotate) == (2, True)
+    resolv_conf("nameserver 192.0.2.1\nnameserver 192.0.2.2\n")
+    assert default_resolver() == (found, math.inf)
+    resolv_conf("nameserver 192.0.2.9\noptions use-vc attempts:1\n")
+    assert default_resolver() == (found, math.inf), "the program has chosen other servers"
+
+
+def test_without_resolv_conf_the_server_is_localhost(resolv_conf: Callable[[str], Path]) -> None:
+    resolv_conf("").unlink()
+    assert system_servers() == ["127.0.0.1"]
+    assert Stub.system().servers[0].address == "127.0.0.1"

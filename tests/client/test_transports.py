@@ -1,4 +1,4 @@
-"""The other ways to ask, through dnspython's resolvers: DNS over TLS to our own server, and IPv6 by our own stub."""
+"""The other ways to ask: DNS over TLS and IPv6 by our own stub, and DNS over HTTPS through dnspython's resolvers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import gc
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import dns.asyncresolver
@@ -15,13 +16,14 @@ import dns.resolver
 import pytest
 from click.testing import CliRunner
 
-from maptr import Discovery, discover, discover_async, discover_many, discover_many_async
+from maptr import Discovery, Stub, discover, discover_async, discover_many, discover_many_async
 from maptr.cli.group import main
+from maptr.client.resolver import make_resolver
 from maptr.discovery import DiscoveryFailed, NoMappingAuthority, Outcome
 from maptr.errors import ConfigError
 from tests.support.certificates import write_certificate
 from tests.support.drivers import collect
-from tests.support.peers import HOST, Bind, Maptr, free_port, require
+from tests.support.peers import HOST, Bind, Maptr, TlsMaptr, free_port, require
 
 ARK = "ark:12345/x60np1wh8k"
 ZONE = Path(__file__).resolve().parents[2] / "zones" / "ark.arpa.zone"
@@ -157,7 +159,7 @@ def test_urls_that_are_not_servers(text: str) -> None:
 
 @UNCLOSED
 @pytest.mark.usefixtures("trusted")
-def test_drift_over_https_and_tls_and_bulk_over_neither(bind: Https, tmp_path: Path) -> None:
+def test_drift_over_https_and_tls_and_bulk_over_tls(bind: Https, tmp_path: Path) -> None:
     run = CliRunner().invoke
     table = ("table", "drift", "--all", "--table", str(ZONE.parent / "sample.json"), "12025", "99999")
     plain = run(main, [*table, f"@{bind.host}#{bind.port}"])
@@ -165,8 +167,87 @@ def test_drift_over_https_and_tls_and_bulk_over_neither(bind: Https, tmp_path: P
     for url in (bind.url(), f"tls://{HOST}#{bind.tls}"):
         asked = run(main, [*table, f"@{url}"])
         assert (asked.exit_code, asked.stdout) == (plain.exit_code, plain.stdout)
-        refused = run(main, ["bulk", f"@{url}"], input="ark:12345/x1")
-        assert refused.exit_code == 2
-        assert "maptr bulk asks servers without tls:// or https://" in refused.stderr
+    plain = run(main, ["bulk", f"@{bind.host}#{bind.port}"], input="ark:12345/x1")
+    asked = run(main, ["bulk", f"@tls://{HOST}#{bind.tls}"], input="ark:12345/x1")
+    assert (asked.exit_code, asked.stdout) == (plain.exit_code, plain.stdout) == (0, asked.stdout)
+    refused = run(main, ["bulk", f"@{bind.url()}"], input="ark:12345/x1")
+    assert refused.exit_code == 2
+    assert "maptr bulk asks servers without https://" in refused.stderr
     silent = run(main, [*table[:-1], "--timeout", "0.5", f"@https://{HOST}:{free_port()}/dns-query"])
     assert (silent.exit_code, silent.stdout.split(":")[0]) == (9, "unknown 12025")
+
+
+MANY = [f"ark:{naan}/x1" for naan in range(10000, 10401)]
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TlsMaptr]:
+    """maptr with DNS over TLS, which allows a client 50 connections, and a certificate that the system trusts."""
+    zone = tmp_path / "zone"
+    rules = "".join(f'{naan} NAPTR 0 0 "h" "ark" "" h.example.\n' for naan in range(10000, 10401))
+    zone.write_text(f"$TTL 60\n@ SOA ns host 1 7200 3600 1209600 300\n@ NS ns.example.\n{rules}")
+    with TlsMaptr({"ark.arpa.": zone}, "--tls-listen=127.0.0.2:0") as server:
+        monkeypatch.setenv("SSL_CERT_FILE", str(server.directory / "tls.crt"))
+        yield server
+
+
+@pytest.mark.parametrize("limit", [None, 8, 60])
+def test_bulk_over_tls_keeps_to_what_the_server_allows(own: TlsMaptr, limit: int | None) -> None:
+    where = f"tls://{HOST}#{own.tls_port}"
+    found = list(discover_many(MANY, nameservers=[where], max_connections=limit))
+    assert [bool(one) for one in found] == [True] * len(MANY)
+    assert {one.trace[0].server for one in found} == {f"{HOST}#{own.tls_port}"}
+
+
+def test_bulk_over_tls_by_asyncio_and_by_a_validating_stub(own: TlsMaptr) -> None:
+    where = f"tls://localhost#{own.tls_port}"
+    found = asyncio.run(collect(discover_many_async(MANY[:40], nameservers=[where])))
+    assert all(found)
+    stub = Stub([where])
+    assert {discover(ark, resolver=stub)[0].host for ark in MANY[:3]} == {"h.example"}
+    assert stub.servers[0][2:] == (True, "localhost")
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        ("127.0.0.2", "IP address mismatch"),
+        ("other.localhost", "Hostname mismatch"),
+    ],
+)
+def test_rfc7858_a_certificate_must_be_that_of_the_host_as_written(
+    host: str, said: str, own: TlsMaptr, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda name, *given, **more: real(HOST, *given, **more))
+    port = own.wait_for(r"127\.0\.0\.2:(\d+)")[1] if host == "127.0.0.2" else own.tls_port
+    with pytest.raises(DiscoveryFailed, match="its certificate is refused: ") as caught:
+        discover(MANY[0], nameservers=f"tls://{host}#{port}")
+    assert said in str(caught.value)
+    with pytest.raises(DiscoveryFailed):  # beside https:// servers, dnspython asks
+        discover(MANY[0], resolver=make_resolver([f"tls://{host}#{port}"]), lifetime=1.0)
+
+
+@pytest.mark.parametrize("reply", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x01\0\2\2\x28"])
+def test_a_server_that_does_not_speak_tls(reply: bytes) -> None:
+    """It closes at once, answers plainly, or sends an alert."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if reply:
+            await reader.read(1)
+        writer.write(reply)
+        with suppress(OSError):
+            await writer.drain()
+        writer.close()
+
+    async def run() -> None:
+        async with await asyncio.start_server(serve, HOST, 0) as listening:
+            where = f"tls://{HOST}#{listening.sockets[0].getsockname()[1]}"
+            with pytest.raises(DiscoveryFailed) as caught:
+                await discover_async(MANY[0], nameservers=where)
+            assert caught.value.discovery.trace[0].outcome is Outcome.UNREACHABLE
+
+    asyncio.run(run())
+    with pytest.raises(DiscoveryFailed) as refused:
+        discover(MANY[0], nameservers=f"tls://{HOST}#{free_port()}")
+    assert "Connection refused" in str(refused.value)

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 
 def write_certificate(directory: Path, name: str = "ns1.example", *, passphrase: bytes | None = None) -> None:
-    """Write ``tls.crt`` and ``tls.key``, valid for the name and for loopback addresses."""
+    """Write ``tls.crt`` and ``tls.key``, valid for the name, for loopback addresses and for fe80::1."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
@@ -28,7 +28,7 @@ def write_certificate(directory: Path, name: str = "ns1.example", *, passphrase:
             x509.SubjectAlternativeName(
                 [
                     *(x509.DNSName(host) for host in (name, "localhost")),
-                    *(x509.IPAddress(ipaddress.ip_address(host)) for host in ("127.0.0.1", "::1")),
+                    *(x509.IPAddress(ipaddress.ip_address(host)) for host in ("127.0.0.1", "::1", "fe80::1")),
                 ]
             ),
             critical=False,
