@@ -2,7 +2,8 @@
 
 Each server has the same registry and one core; wrk sends the requests from the other core, over 32 connections that
 stay open. First, all servers must answer a sample of ARKs equally. At half load, as many connections as are needed for
-half of the server's own rate pause between their requests.
+half of the server's own rate pause between their requests. Last, maptr's dearest request, and one client beside another
+that sends such requests at its limit.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from maptr import registry
 from maptr.ark import BETANUMERIC
 from maptr.registry.table import Table
 from maptr.registry.target import unusable
-from scripts.benchmark import resolver, results, servers
+from scripts.benchmark import abuse, resolver, results, servers
 from tests.support.peers import HOST, Peer, find
 from tests.support.registries import natab
 
@@ -79,6 +80,7 @@ class Gateway(Peer):
     commands = (sys.executable,)
     packages: tuple[str, ...] = ("aiohttp", "jinja2", "prometheus_client")
     table = Path()
+    rate = "MAPTR_GATEWAY_RATE=0"  # no limit
     configured = 0.0  # the value of ``time.perf_counter`` once only the command remains to be run
 
     def configure(self) -> list[str]:
@@ -91,13 +93,19 @@ class Gateway(Peer):
         return [
             "env",
             f"XDG_CACHE_HOME={self.directory}",
-            "MAPTR_GATEWAY_RATE=0",
+            *filter(None, [self.rate]),
             sys.executable,
             "-m",
             "maptr",
             "gateway",
             *options,
         ]
+
+
+class Limited(Gateway):
+    """``maptr gateway`` with its default limits."""
+
+    rate = ""
 
 
 class FastApi(Gateway):
@@ -272,6 +280,10 @@ def main(arguments: Sequence[str]) -> int:
             file = Path(name) / f"{count}.paths"
             file.write_text("".join(f"{path}\n" for path in paths[:count]))
             measure(running, load, file, options.rounds, options.seconds)
+        print(*abuse.dearest(running["maptr"].port, 3 if options.smoke else 20), sep="\n", flush=True)
+        limited, _ = start(Limited, paths[0])
+        stack.callback(limited.stop)
+        print(*abuse.beside(limited.port, paths[0], 20 if options.smoke else 300), sep="\n", flush=True)
         memory = ", ".join(f"{name} {servers.memory(server):.0f}" for name, server in running.items())
         print(f"\nmemory in MB (PSS) after all loads (goal for maptr: 120): {memory}")
     return 0
