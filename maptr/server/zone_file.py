@@ -27,7 +27,7 @@ from maptr.zone.snapshot import ZoneView
 from maptr.zone.zonemd import check_digest
 
 # BIND refuses a zone with these errors. NSD, Knot and PowerDNS serve it; maptr serves it with a warning.
-SERVED_WITH_ERROR = ("no-address", "server-alias")
+SERVED_WITH_ERROR = ("no-address", "server-alias", "wildcard-delegation", "owner-not-a-hash")
 
 
 class Checked(NamedTuple):

@@ -9,6 +9,7 @@ A new check of NAPTR records is a method of ``_Rules`` that yields ``self._found
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -21,17 +22,30 @@ from maptr.errors import ZoneError
 from maptr.naptr.automaton import Budget, BudgetSpent
 from maptr.naptr.record import SERVICE, Kind, Naptr, quote, read
 from maptr.naptr.regexp import RegexpError, Substitution
-from maptr.protocol.names import ARK_ARPA, Labels, fold, from_wire, is_below, parse, to_text, to_wire, wire_length
-from maptr.protocol.numbers import AAAA, CNAME, DNAME, HEADER_SIZE, MAX_TTL, NAPTR, NS, NSEC3, UDP_PAYLOAD, A
+from maptr.protocol.names import (
+    ARK_ARPA,
+    Labels,
+    fold,
+    from_wire,
+    is_below,
+    parse,
+    read_wire,
+    to_text,
+    to_wire,
+    wire_length,
+)
+from maptr.protocol.numbers import AAAA, CNAME, DNAME, HEADER_SIZE, MAX_TTL, MX, NAPTR, NS, NSEC3, SOA, UDP_PAYLOAD, A
 from maptr.zone.denial import is_hash
 from maptr.zone.finding import NOT_LOADED, Finding, Severity, error, warning
 from maptr.zone.lines import absolute, is_absolute, readable_lines, soa_owner, type_and_rdata, unquoted
 from maptr.zone.masterfile import Places, read_master_file
 from maptr.zone.rdata import type_text
 from maptr.zone.reader import read_plain
-from maptr.zone.rrset import Node
-from maptr.zone.snapshot import ZoneView
+from maptr.zone.rrset import Node, types_of
+from maptr.zone.snapshot import ZoneView, is_text
 
+_OF_HOSTS = frozenset({A, AAAA, MX})
+_HOST_LABEL = re.compile(rb"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?")
 OBSOLETE = frozenset({3, 4})  # MD, MF
 MAX_RRSET = 100  # records of one type at one name: BIND's max-records-per-type since 9.18.28
 _OVERHEAD = HEADER_SIZE + 4 + 11  # header, type and class of the question, OPT without options
@@ -71,7 +85,7 @@ def examine(text: str, *, origin: str | None = None, filename: str = "") -> Exam
         loaded.append(error(NOT_LOADED, "the zone", f"{origin} is not a domain name: {reason}"))
     else:
         loaded += check_rules(view, places=places)
-        loaded += [_placed(finding, places) for finding in check_integrity(view)]
+        loaded += [_placed(finding, places) for finding in (*check_integrity(view), *check_hostnames(view))]
     is_marked = any(one.code == "byte-order-mark" and not one.file for one in loaded)  # the first token is then wrong
     findings = [] if is_marked else list(_Text(text, origin, places.included).findings())
     explained = {(finding.file, finding.line) for finding in findings if finding.severity is Severity.ERROR}
@@ -86,15 +100,18 @@ def _without_findings(text: str, origin: str) -> ZoneView | None:
     """Return the zone of a plain text (``reader.py``) without findings; None if the text needs the other checks."""
     with suppress(ValueError):
         plain = read_plain(text.encode("utf-8", "replace"), fold(parse(origin)))
-        if plain and not check_rules(plain.view, plain.doubtful) and not any(check_integrity(plain.view)):
-            return plain.view
+        view = plain.view if plain else None
+        if plain and view and not check_rules(view, plain.doubtful):
+            return None if any(check_integrity(view)) or any(check_hostnames(view)) else view
     return None
 
 
 def _placed(finding: Finding, places: Places) -> Finding:
     """Add file and line to a finding: those of its NS record, or of the first record of the owner."""
     owner = fold(parse(finding.record))
-    file, line = places.find(owner, NS, to_wire(parse(finding.value))) if finding.value else places.find(owner)
+    file, line = places.find(owner, NS, to_wire(parse(finding.value))) if finding.value else ("", 0)
+    if not line:
+        file, line = places.find(owner)
     return replace(finding, file=file, line=line)
 
 
@@ -191,6 +208,34 @@ def check_integrity(zone: ZoneView) -> Iterator[Finding]:
             elif not {A, AAAA} & target.keys():
                 reason = f"its server {server} is in the zone and has no address"
                 yield error("no-address", to_text(owner), reason, server)
+
+
+def check_hostnames(zone: ZoneView) -> Iterator[Finding]:
+    """Yield the owners and hosts that are not host names (RFC 1123 2.1): BIND refuses them as a primary."""
+    for name in map(from_wire, zone.nodes.special):
+        yield from _targets(name, zone.nodes[name])
+    for key, packed in zone.nodes.table.items():
+        if is_text(packed) or _OF_HOSTS.isdisjoint(types_of(packed)):
+            continue
+        owner = zone.nodes.owner(key)
+        if not _is_hostname(owner[owner[:1] == (b"*",) :]):
+            reason = "has an address or MX, and BIND refuses the zone for it as a primary (check-names)"
+            yield warning("not-a-hostname", to_text(owner), reason)
+
+
+def _targets(owner: Labels, node: Node) -> Iterator[Finding]:
+    hosts = [host for rrset in node.values() for host in rrset.hosts]
+    if SOA in node:
+        primary, at = read_wire(node[SOA].rdatas[0], 0)
+        hosts += [primary, from_wire(node[SOA].rdatas[0], at)[1:]]  # a mailbox: its first label may be anything
+    for host in dict.fromkeys(hosts):
+        if not _is_hostname(host):
+            reason = f"names {to_text(host)}, and BIND refuses the zone for it as a primary (check-names)"
+            yield warning("not-a-hostname", to_text(owner), reason, to_text(host))
+
+
+def _is_hostname(name: Labels) -> bool:
+    return all(map(_HOST_LABEL.fullmatch, name))
 
 
 def _refused_by_bind(owner: Labels, node: Node) -> Iterator[Finding]:

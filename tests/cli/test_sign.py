@@ -148,13 +148,13 @@ def test_check_and_serve_report_expired_signatures(work: Path) -> None:
     path = work / "over.zone"
     assert run("sign", work / "in.zone", work / "keys", "-o", path, "--at", 1700000000).exit_code == 0
     over = "signatures expired at 2023-11-28T22:13:20Z: validators answer SERVFAIL; sign the zone again"
-    run("check", path, code=0, out=f"{path}: warning: example.: signatures: {over}\n")
+    run("check", path, code=0, said=f"{path}: warning: example.: signatures: {over}\n")
     assert run("check", "--strict", path).exit_code == 1
     serve = ["serve", "--zone", f"example={path}", "--listen", "127.0.0.1:5300", "--check-config"]
     started = command_line.run(*serve)
     assert (started.exit_code, started.stderr) == (0, f"maptr: zone example.: {over}\n")
     assert run("sign", work / "in.zone", work / "keys", "-o", path).exit_code == 0
-    assert run("check", "--strict", path).exit_code == 0
+    assert "signatures" not in run("check", path, code=0).output
     assert command_line.run(*serve).stderr == ""
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from maptr.protocol.numbers import UDP_PAYLOAD
 from maptr.zone import masterfile
-from maptr.zone.check import MAX_RRSET, check_integrity, examine
+from maptr.zone.check import MAX_RRSET, check_hostnames, check_integrity, examine
 from maptr.zone.finding import Severity
 from tests.support.answers import load_vectors
 from tests.support.zones import view_of
@@ -129,4 +129,6 @@ def test_an_included_file_is_checked_with_its_own_lines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", CASES["integrity"], ids=lambda case: case["lines"])
 def test_each_integrity_error_is_found(case: dict[str, str]) -> None:
-    assert [found.code for found in check_integrity(view_of(case["lines"]))] == [case["code"]] * bool(case["code"])
+    view = view_of(case["lines"])
+    found = [*check_integrity(view), *check_hostnames(view)]
+    assert [finding.code for finding in found] == [case["code"]] * bool(case["code"])

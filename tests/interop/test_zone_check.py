@@ -1,4 +1,4 @@
-"""Generic data (RFC 3597) of every type that BIND knows: what ``zone check`` accepts, BIND loads."""
+"""What makes BIND refuse a zone is a finding of ``zone check``, and what it accepts, BIND loads."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from maptr.errors import ZoneError
 from maptr.protocol.numbers import NAPTR, NSEC3, SOA
@@ -64,3 +66,21 @@ def test_bind_loads_the_data_that_maptr_reads(tmp_path: Path) -> None:
     path.write_text(text)
     accepted, output = run("named-checkzone", "-i", "none", "-k", "ignore", ORIGIN, path)
     assert accepted, [(line, text.splitlines()[int(line) - 1]) for line in re.findall(r":(\d+): ", output)]
+
+
+NAMES = [
+    *("a_b A 192.0.2.1", "a-b A 192.0.2.1", "*.x AAAA ::1", "a_b TXT t", "*.x_y A 192.0.2.1", "x MX 10 a_b"),
+    *("x MX 0 .", "a_b MX 10 a", "x NS a_b.test.", "_s SRV 1 2 3 a_b", "_s SRV 1 2 3 .", "x CNAME a_b"),
+    *('_s NAPTR 1 1 "" "" "" a_b.', "x DNAME a_b", "x RP a_b a_b", "x- A 192.0.2.1", "-x A 192.0.2.1", "x PTR a_b"),
+    *("* NS a.test.", f"* DS 1 13 2 {'00' * 32}", "x MD a", "x MB a_b", "* DNAME a", "\\*x A 192.0.2.1"),
+    "x NSEC3 1 0 1 - 2t7b4g4vsa5smi47k61mv5bv1a22bojr A",
+]
+
+
+@pytest.mark.parametrize("line", NAMES)
+def test_zone_check_has_a_finding_for_each_name_that_bind_refuses(line: str, tmp_path: Path) -> None:
+    """With the check of names of a primary."""
+    path = tmp_path / "zone"
+    path.write_text(f"{HEAD}{line}\n")
+    accepted, output = run("named-checkzone", "-i", "none", "-k", "fail", "-n", "fail", ORIGIN, path)
+    assert bool(examine(path.read_text(), origin=ORIGIN).findings) is not accepted, output
