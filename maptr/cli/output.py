@@ -195,7 +195,7 @@ def progress(label: str, total: float | None = None, *, hidden: bool = False) ->
     if hidden or not is_terminal(sys.stderr):
         yield lambda **changes: None
         return
-    with Bar(label, total, colored=is_colored(sys.stderr)) as bar:
+    with Bar(label, total) as bar:
         yield bar.update
 
 

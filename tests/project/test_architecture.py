@@ -22,7 +22,7 @@ MUTABLE = {"list", "dict", "set", "bytearray", "defaultdict", "deque", "Counter"
 
 # Imported only by commands that need them (dns.resolver alone takes 70 ms).
 HEAVY = (
-    *("aiohttp", "asyncio", "dns.message", "dns.name", "dns.resolver", "dnslib", "jinja2", "prometheus_client", "rich"),
+    *("aiohttp", "asyncio", "dns.message", "dns.name", "dns.resolver", "dnslib", "jinja2", "prometheus_client"),
     "ssl",
 )
 COMMAND = "from maptr.cli.group import main\ntry:\n    main({})\nexcept SystemExit:\n    pass"
