@@ -323,7 +323,7 @@ def _decode(text: str | bytes) -> str:
 def _pasted(text: str) -> str:
     """Return received text without what surrounds an ARK, and without line ends and zero-width characters in it."""
     text = _plain(re.sub(f"[{_MARKS}]", "", text)).strip()
-    while len(text) > 1 and text[0] + text[-1] in _AROUND:  # RFC 3986 appendix C
+    while len(text) > 1 and (text[0] + text[-1] in _AROUND or re.fullmatch(_EMPHASIZED, text)):  # RFC 3986 appendix C
         text = text[1:-1].strip()
     return re.sub(_AFTER_LABEL, "", re.sub(_WRAP, "", text), count=1)
 
@@ -493,6 +493,7 @@ _IN_PROSE = (
 )
 _MAX_BEFORE = 2048  # characters of a URL before a label, and of a paragraph that may open an emphasis
 _URL_CHARACTERS = r"[!#-;=?-\[\]_a-z~]*"  # RFC 3986 2
+_EMPHASIZED = r"(?s)([*_~]).+\1"
 _EMPHASIS = r"(?<![0-9A-Za-z*_~])[*_~]+(?=[^\s*_~])", r"(?<=[^\s*_~])[*_~]+(?![0-9A-Za-z*_~])"  # of Markdown
 
 
