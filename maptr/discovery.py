@@ -51,7 +51,7 @@ class Outcome(enum.Enum):
     passes: bool  # whether the same query may well be answered a little later
 
     def __init__(self, text: str) -> None:
-        self.said = text in ("answer", "no NAPTR records", "no such name")
+        self.answered = text in ("answer", "no NAPTR records", "no such name")
         self.passes = text in ("server failure", "no answer in time", "server unreachable")
 
 
@@ -349,7 +349,7 @@ class Discovery(Sequence[Candidate]):
         remarks = [f"and {len(self) - 1} more"] if len(self) > 1 else []
         remarks += [f"from {self.source}"] if self.source != "dns" else []
         remarks += ["stale"] if self.stale else []
-        remarks += [] if self.complete else [f"this may not be all: {self.unsaid()}"]
+        remarks += [] if self.complete else [f"there may be more: {self.incomplete_reason()}"]
         return printable(f"{self.ark}: {self.url()}" + (f" ({', '.join(remarks)})" if remarks else ""))
 
     def __repr__(self) -> str:
@@ -420,13 +420,13 @@ class Discovery(Sequence[Candidate]):
         timeout = any(step.outcome is Outcome.TIMEOUT for step in self.trace)
         raise (DiscoveryTimeout if timeout else DiscoveryFailed)(message, self)
 
-    def unsaid(self) -> str:
+    def incomplete_reason(self) -> str:
         """Return the reason why it is incomplete: the first query without an answer. Empty if it is complete."""
         if self.complete:
             return ""
         if self.error is not None:
             return str(self.error)
-        steps = [step for step in self.trace if not step.outcome.said]
+        steps = [step for step in self.trace if not step.outcome.answered]
         if not steps:
             return "a limit of the walk was reached"
         more = f", and {len(steps) - 1} more" if len(steps) > 1 else ""
@@ -459,7 +459,7 @@ class Discovery(Sequence[Candidate]):
         if self.error is not None:
             return str(self.error)
         known = "" if self.complete else " known"
-        step = next((step for step in self.trace if not step.outcome.said), next(iter(self.trace), None))
+        step = next((step for step in self.trace if not step.outcome.answered), next(iter(self.trace), None))
         why = self.reason or "nothing was asked"
         if step is not None:
             nowhere = ", none of them leads to a mapping authority" if step.outcome is Outcome.ANSWER else ""

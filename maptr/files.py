@@ -86,7 +86,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         _fill_and_rename(handle, Path(name), target, (content,), mode)
 
 
-def keep(path: Path, *parts: bytes, sync: bool = True) -> None:
+def write_private(path: Path, *parts: bytes, sync: bool = True) -> None:
     """Atomically replace a file with mode 0600 that only one process writes.
 
     The temporary file always has the same name, so that a crash leaves one such file at most, which the next write
@@ -124,7 +124,7 @@ def name_for(origin: Labels) -> str:
     return f"%{hashlib.blake2b(to_wire(origin), digest_size=32).hexdigest()}"
 
 
-def stamp(path: Path) -> tuple[int, ...]:
+def file_signature(path: Path) -> tuple[int, ...]:
     """Return a value that changes if the file is replaced or written to. Raises OSError."""
     status = path.stat()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

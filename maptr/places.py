@@ -36,7 +36,7 @@ def lock_file(environment: Mapping[str, str]) -> str:
 def running(environment: Mapping[str, str]) -> str | None:
     """Return the configuration of the running ``maptr up``, or None."""
     made = running_file(environment)
-    return made if there(made) and locked(lock_file(environment)) else None
+    return made if exists(made) and locked(lock_file(environment)) else None
 
 
 def cache_file(environment: Mapping[str, str]) -> str:
@@ -54,7 +54,7 @@ def control_sockets(environment: Mapping[str, str]) -> tuple[str, ...]:
     return (*own, SYSTEM_SOCKET)
 
 
-def there(path: str) -> bool:
+def exists(path: str) -> bool:
     return os.path.exists(path)  # noqa: PTH110 - pathlib takes milliseconds to import
 
 

@@ -234,7 +234,7 @@ class Walk:
         elif outcome is Outcome.ANSWER and not records:
             outcome = Outcome.NODATA
         sane = None if ttl is None else ttl if ttl <= MAX_TTL else 0
-        if not outcome.said:
+        if not outcome.answered:
             self._complete = False
         elif sane is not None and (self._ttl is None or sane < self._ttl):
             self._ttl = sane

@@ -35,7 +35,7 @@ def test_remarks_follow_the_url() -> None:
     found = walked(answers).replace(source="disk", stale=True)
     assert str(found) == (
         "ark:12345/x1: https://h.example/ark:12345/x1 (from disk, stale, "
-        "this may not be all: other.example. NAPTR: no answer in time (silence))"
+        "there may be more: other.example. NAPTR: no answer in time (silence))"
     )
     assert repr(found).endswith("not complete, disk, stale, indeterminate>")
 

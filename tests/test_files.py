@@ -21,7 +21,7 @@ ZONE = "@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n"
 def test_a_file_is_replaced_completely_and_is_private(tmp_path: Path) -> None:
     path = tmp_path / "a"
     for content in (b"one", b"a longer one", b""):
-        files.keep(path, content[:1], content[1:])
+        files.write_private(path, content[:1], content[1:])
         assert path.read_bytes() == content
         assert path.stat().st_mode & 0o777 == files.PRIVATE
     assert [*tmp_path.iterdir()] == [path]
@@ -29,11 +29,11 @@ def test_a_file_is_replaced_completely_and_is_private(tmp_path: Path) -> None:
 
 def test_a_failed_write_leaves_only_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a"
-    files.keep(path, b"old")
+    files.write_private(path, b"old")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2, hard))  # like a full disk; Python ignores SIGXFSZ
     try:
-        for write in (files.keep, files.write_atomically):
+        for write in (files.write_private, files.write_atomically):
             with pytest.raises(OSError, match="too large") as full:
                 write(path, b"new one")
             assert reason_of(full.value) == f"{path}: File too large"
@@ -45,7 +45,7 @@ def test_a_failed_write_leaves_only_the_old_file(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr("os.fsync", killed)
     with pytest.raises(KeyboardInterrupt):
-        files.keep(path, b"new one")
+        files.write_private(path, b"new one")
     assert path.read_bytes() == b"old"
     assert [*tmp_path.iterdir()] == [path]
 

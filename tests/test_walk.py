@@ -341,7 +341,7 @@ def test_limits_hold_and_are_on_the_trace(dns: Dns, questions: int, depth: int, 
     assert len(asked) <= questions
     assert all(step.depth <= depth for step in asked)
     assert discovery.candidates == run(ARK, dns, settings._replace(max_candidates=64)).candidates[:candidates]
-    assert discovery.complete == all(step.outcome.said for step in discovery.trace)
+    assert discovery.complete == all(step.outcome.answered for step in discovery.trace)
     assert run(ARK, dns, settings, order=lambda level: level.reverse()) == discovery
 
 

@@ -5,7 +5,8 @@ The steps are taken in this order; the first one that decides the response ends 
 1. No response to a message without a whole header, or to a response.
 2. The opcode and the question: NOTIMP or FORMERR (``_check_question``).
 3. EDNS and the cookie: FORMERR, BADVERS or BADCOOKIE (``_check_edns``).
-4. Responses that are the same for all names: cookies without a question, refused classes and types (``_settle``).
+4. Responses that are the same for all names: cookies without a question, refused classes and types
+   (``_answer_without_lookup``).
 5. UPDATE, NOTIFY and class CHAOS; then the answer of the zone, or SERVFAIL or REFUSED without a zone (``_answer``).
 
 Pure: no socket, thread, clock, log or file. ``lookup.py`` has the algorithm for zones, ``message.py`` reads and writes
@@ -65,7 +66,7 @@ def make_reply(
     return (
         _check_question(asked, rcode)
         or _check_edns(asked, rcode, client)
-        or _settle(asked, rcode)
+        or _answer_without_lookup(asked, rcode)
         or _answer(asked, snapshot)
     )
 
@@ -121,7 +122,7 @@ def _check_edns(asked: Query, rcode: int | None, client: str) -> Reply | None:
     return None
 
 
-def _settle(asked: Query, rcode: int | None) -> Reply | None:
+def _answer_without_lookup(asked: Query, rcode: int | None) -> Reply | None:
     """Return the response if it is the same for all names, otherwise None."""
     question, identity = asked.question, asked.context.identity
     if rcode is not None and (rcode != numbers.NOERROR or question is not None):
@@ -142,7 +143,7 @@ def _settle(asked: Query, rcode: int | None) -> Reply | None:
 def _answer(asked: Query, snapshot: Snapshot) -> Reply:
     """Return the response for the name of the question."""
     question = asked.question
-    assert question is not None  # noqa: S101 - ``_settle`` answers queries without a question
+    assert question is not None  # noqa: S101 - ``_answer_without_lookup`` answers queries without a question
     name, opcode = question.qname.label, asked.message.header.opcode
     folded = fold(name)
     if opcode == numbers.UPDATE:

@@ -273,8 +273,10 @@ def compare(record: str, entry: Entry | None, probe: Ark, found: Discovery, hist
 
 def _judge(entry: Entry | None, table: Urls, found: Discovery, said: Urls) -> tuple[Verdict, str]:
     if not found.complete:
-        unsaid = next((step for step in found.trace if not step.outcome.said), None)
-        where = f"{names.to_text(unsaid.name)}: {unsaid.outcome.value}" if unsaid else "the walk was cut short"
+        unanswered = next((step for step in found.trace if not step.outcome.answered), None)
+        where = (
+            f"{names.to_text(unanswered.name)}: {unanswered.outcome.value}" if unanswered else "the walk was cut short"
+        )
         return Verdict.UNKNOWN, where
     if not said and not table:
         if entry is None:

@@ -132,11 +132,11 @@ class Engine:
         for step in result.trace:
             if step.outcome is not Outcome.LIMIT:
                 key = (view, fold(step.name))
-                if step.outcome.said and not bogus:
+                if step.outcome.answered and not bogus:
                     self._names.succeeded(key)
                 else:
                     self._names.failed(key, f"{step.outcome.value} {step.note}".strip())
-        if result.trace and result.trace[0].outcome.said:
+        if result.trace and result.trace[0].outcome.answered:
             self._servers.succeeded(view)
         else:
             outcome, note = _failure(result)
@@ -236,8 +236,8 @@ def _said(discovery: Discovery) -> Dns:
 
 def _failure(discovery: Discovery) -> tuple[Outcome, str]:
     """Outcome and note of the first question that DNS did not answer."""
-    failed = next((step for step in discovery.trace if not step.outcome.said), None)
-    return (failed.outcome, failed.note) if failed is not None else (Outcome.UNREACHABLE, "DNS did not say")
+    failed = next((step for step in discovery.trace if not step.outcome.answered), None)
+    return (failed.outcome, failed.note) if failed is not None else (Outcome.UNREACHABLE, "DNS did not answer")
 
 
 def not_asked(lookup: ArkLookup, why: str) -> Discovery:

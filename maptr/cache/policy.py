@@ -37,7 +37,7 @@ class Natab(enum.Enum):
     STALE_HAS = "stale, has it"
     STALE_HAS_NOT = "stale, has not"
     BROKEN_HAS = "broken, had it"
-    BROKEN_HAS_NOT = "broken, had it not"
+    BROKEN_HAS_NOT = "broken, had not"
     UNUSABLE = "has it, unusable"
 
     @property

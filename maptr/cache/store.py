@@ -125,7 +125,7 @@ class Store:
 
     def combine(self, lookup: ArkLookup, other: Discovery) -> Discovery | None:
         """Return the discovery from another ARK's discovery and the fresh answers; None if an answer is missing."""
-        said = {name: answer for name, answer in answers_of(other) if answer.outcome.said}
+        said = {name: answer for name, answer in answers_of(other) if answer.outcome.answered}
         kept = Replay(self, lookup)
         walk = replay(lookup.ark, lookup.settings, lambda name: said.get(name) or kept.answer(name), reader=self.rule)
         return None if walk is None else walk.result()
@@ -209,7 +209,7 @@ def answers_of(discovery: Discovery) -> Iterator[tuple[Labels, Answer]]:
 
     NXDOMAIN for the root name is left out unless the origin is known to exist, because ``replay`` assumes that.
     """
-    origin_unknown = any(step.rdtype == "SOA" and not step.outcome.said for step in discovery.trace)
+    origin_unknown = any(step.rdtype == "SOA" and not step.outcome.answered for step in discovery.trace)
     for step in discovery.trace:
         if step.outcome is Outcome.LIMIT or step.rdtype != "NAPTR" or (origin_unknown and step is discovery.trace[0]):
             continue
@@ -241,6 +241,6 @@ def replay(
 
 def _longest_lifetime(answer: Answer) -> int:
     """Return the longest time that an answer may be kept, in seconds; 0 if DNS did not say (RFC 2308 section 5)."""
-    if not answer.outcome.said:
+    if not answer.outcome.answered:
         return 0
     return MAX_KEEP if answer.outcome is Outcome.ANSWER and answer.records else MAX_NEGATIVE

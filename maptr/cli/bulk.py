@@ -121,7 +121,7 @@ def bulk(
       maptr bulk collection.csv --column identifier @127.0.0.1#5300 -o urls.csv
       cut -f1 list.tsv | maptr bulk --json @127.0.0.1#5300
     """
-    words, asked_for = lookup.with_plus(words, LookupOptions(**given))
+    words, options = lookup.with_plus(words, LookupOptions(**given))
     named, servers = lookup.split_servers(words)
     if len(named) > 1:
         raise click.UsageError("give at most one FILE")
@@ -130,19 +130,19 @@ def bulk(
         raise click.UsageError("--resume and --overwrite need -o OUT")
     if resume and overwrite:
         raise click.UsageError("--resume and --overwrite exclude each other")
-    table = asked_for.table if isinstance(asked_for.table, str | None) else "-"
+    table = options.table if isinstance(options.table, str | None) else "-"
     if source_name == table == "-":
         raise click.UsageError("only one of FILE and --table can be standard input")
-    refuse_input(target, [source_name, table, asked_for.trust_anchor, asked_for.config])
+    refuse_input(target, [source_name, table, options.trust_anchor, options.config])
     if target is not None and target.is_file() and not (resume or overwrite):
         raise click.UsageError(f"{target}: exists: --resume continues it, --overwrite replaces it")
-    config = lookup.read_config(asked_for.config)
+    config = lookup.read_config(options.config)
     with ExitStack() as stack:
-        cache = lookup.cache_of(servers, asked_for, config)
+        cache = lookup.cache_of(servers, options, config)
         if cache is not None:
             stack.enter_context(cache)
         limits = {"concurrency": concurrency, "rate": rate, "max_connections": max_connections}
-        engine = _engine(servers, asked_for, config, cache, **limits)
+        engine = _engine(servers, options, config, cache, **limits)
         try:
             if source_name == "-":
                 source = output.standard_input()
@@ -154,18 +154,18 @@ def bulk(
             size = 0
             done: Set[int] = frozenset()
             if resume and target is not None:
-                size, done = kept_rows(target, lines, as_json=as_json, profile=asked_for.profile)
+                size, done = kept_rows(target, lines, as_json=as_json, profile=options.profile)
             sink = stack.enter_context(_sink(target, size if resume else None, overwrite=overwrite))
             hidden = target is None and sys.stdout.isatty()  # the rows go to the same terminal
             update = stack.enter_context(output.progress("ARKs", _size(source), hidden=hidden))
             write = writer(sink, as_json, header=not size)
-            chooser = lookup.chooser_of(asked_for, config)
-            rows = Rows(write, cache, ordered=not unordered, require=asked_for.require, chooser=chooser)
+            chooser = lookup.chooser_of(options, config)
+            rows = Rows(write, cache, ordered=not unordered, require=options.require, chooser=chooser)
             stack.callback(rows.close)
             read = lines.read(update)
             parts = iter(lambda: list(islice(read, PART)), []) if rows.uses_table else (read,)
             for part in parts:
-                arks = read_arks(part, done, rows, asked_for.profile)
+                arks = read_arks(part, done, rows, options.profile)
                 if engine is None:
                     found = ((number, Discovery(ark, (), (), complete=False)) for number, ark in arks)
                 else:
@@ -188,7 +188,7 @@ def bulk(
     table = f", {counts['table']} from the table" if counts["table"] else ""
     blank = "blank lines and comments" if column is None else "blank lines, comments and lines without the column"
     skipped = f", {counts['skipped']} {blank} skipped" if counts["skipped"] else ""
-    asked_for.inform(
+    options.inform(
         f"{sum(counts[status] for status in (FOUND, NONE, UNKNOWN, BAD))} lines: {counts[FOUND]} found, "
         f"{counts[NONE]} none, {counts[UNKNOWN]} unknown, {counts[BAD]} bad; "
         f"{engine.questions if engine else 0} names asked{table}{skipped}"
@@ -198,7 +198,7 @@ def bulk(
     if column is None and counts["with columns"]:
         output.warning("bad lines seem to have columns: name the one with the ARKs by --column NAME, or by its number")
     if rows.advice:
-        asked_for.inform(rows.advice)
+        options.inform(rows.advice)
     if counts[UNKNOWN]:
         sys.exit(output.EXIT_NO_ANSWER)
     sys.exit(output.EXIT_NONE if counts[NONE] or counts[BAD] else output.EXIT_OK)

@@ -99,12 +99,12 @@ def _show_outcome(outcome: dict[str, Any]) -> None:
     zone, result, serial, was = outcome["zone"], outcome["result"], outcome["serial"], outcome["was"]
     if result == "refused":
         kept = "queries get SERVFAIL" if serial is None else f"serial {serial} stays"
-        output.talk(f"zone {zone} ", Painted("refused", output.BAD), f", {kept}: {outcome['reason']}")
+        output.inform(f"zone {zone} ", Painted("refused", output.BAD), f", {kept}: {outcome['reason']}")
         return
     numbers = "" if serial is None else f", serial {serial}" + (f" (was {was})" if was not in (None, serial) else "")
     output.data(f"zone {zone} ", Painted(result, output.GOOD), numbers)
     for warning in outcome["warnings"]:
-        output.talk(f"zone {zone}: ", Painted(warning, output.DOUBTFUL))
+        output.inform(f"zone {zone}: ", Painted(warning, output.DOUBTFUL))
 
 
 @command(
@@ -148,7 +148,7 @@ def status(file: str | None, path: str | None, as_json: bool) -> None:
         for warning in zone["warnings"]:
             output.data("  ", Painted(warning, output.DOUBTFUL))
         if zone["left_out"] and zone["left_out"]["findings"]:
-            output.data(f"  of its table {zone['left_out']['text']}")
+            output.data(f"  {zone['left_out']['text']}")
     if table := reply["table"]:
         source = f", from {table['source']}" if table["source"] else ""
         output.data(f"table {table['file']}, pulled {table['checked'] or 'never yet'}{source}")
@@ -180,7 +180,7 @@ def _show_secondary(known: dict[str, Any]) -> None:
         seen = f"has serial {known['observed_serial']}, seen {duration_text(known['observed_age'])} ago"
         output.data("    ", Painted(f"{seen}, LAGS BEHIND", output.DOUBTFUL) if known["lags"] else seen)
     if known["observed_error"]:
-        output.data("    ", Painted(f"DOES NOT SAY ITS SERIAL: {known['observed_error']}", output.DOUBTFUL))
+        output.data("    ", Painted(f"SERIAL UNKNOWN: {known['observed_error']}", output.DOUBTFUL))
 
 
 def _socket(file: str | None, path: str | None) -> tuple[Path, str]:
@@ -188,9 +188,9 @@ def _socket(file: str | None, path: str | None) -> tuple[Path, str]:
     if path is not None:
         return Path(path), ""
     named = file or configuration.find(os.environ) or places.running(os.environ)
-    if named is None and places.there(places.SYSTEM_CONFIG):
+    if named is None and places.exists(places.SYSTEM_CONFIG):
         named = places.SYSTEM_CONFIG
-    if named is None and (found := next(filter(places.there, places.control_sockets(os.environ)), None)):
+    if named is None and (found := next(filter(places.exists, places.control_sockets(os.environ)), None)):
         return Path(found), ""
     try:
         config = configuration.load(None if named is None else Path(named), environment=os.environ, secrets=False)

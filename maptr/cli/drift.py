@@ -99,7 +99,7 @@ def drift(
     origin, servers = lookup.origin_of(origin, known), lookup.servers_of(servers, known)
     table, bad = read_table(named, lookup.scheme_of(None, known))
     for record in bad:
-        output.talk(Painted("left out:", output.DOUBTFUL), f" {record}")
+        output.inform(Painted("left out:", output.DOUBTFUL), f" {record}")
     output.show_log()
     cache = Cache(
         table,
@@ -169,13 +169,13 @@ def _report(found: list[Drift], table: str, everything: bool, as_json: bool, sil
         output.data(*output.painted(str(one), one.verdict, output.BAD if one.verdict.is_drift else unsure))
     for one in found:
         if not (one.table or one.dns or one.verdict == "unknown"):
-            output.talk(f"neither side has anything for {one.record}")
+            output.inform(f"neither side has anything for {one.record}")
     for place in silent:
-        output.talk(
+        output.inform(
             Painted("silent", output.BAD), f" {place.place}: {place.failures} in a row when last probed: {place.note}"
         )
     numbers = ", ".join(f"{number} {verdict}" for verdict, number in sorted(counts.items()))
-    output.talk(f"{len(found)} records: {numbers or 'none'}")
+    output.inform(f"{len(found)} records: {numbers or 'none'}")
 
 
 # ---- probe
@@ -263,7 +263,7 @@ def probe(
     if as_json:
         output.json_data({"table": named, "probes": [one.to_dict() for one in probes]})
     numbers = ", ".join(f"{counts[outcome]} {outcome}" for outcome in ProbeResult)
-    output.talk(f"{len(found)} servers: {numbers}, {len(found) - len(due)} probed within the hour")
+    output.inform(f"{len(found)} servers: {numbers}, {len(found) - len(due)} probed within the hour")
     if offline:
         reason = "no server answered, perhaps because of the network of this machine; nothing was kept"
         output.fail(reason, output.EXIT_NO_ANSWER)

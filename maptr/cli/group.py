@@ -156,7 +156,7 @@ def _end(error: click.UsageError) -> NoReturn:
     """Print click's message for an error, with a colour, and end the command."""
     text = StringIO()
     error.show(text)
-    output.talk(*output.painted(text.getvalue().rstrip("\n"), "Error:", output.BAD))
+    output.inform(*output.painted(text.getvalue().rstrip("\n"), "Error:", output.BAD))
     raise click.exceptions.Exit(output.EXIT_USAGE) from None
 
 

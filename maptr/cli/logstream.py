@@ -96,7 +96,7 @@ class LogStream(logging.Handler):
         try:
             line = self._encoded(record)
             if lost:
-                log_line = f"{lost} lines of the log lost: there was no room for them"
+                log_line = f"{lost} lines of the log lost: the queue was full"
                 line = (
                     self._encoded(logging.LogRecord("maptr.serve", logging.WARNING, "", 0, log_line, (), None)) + line
                 )

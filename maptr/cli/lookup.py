@@ -68,7 +68,7 @@ class LookupOptions(NamedTuple):
     def inform(self, text: str) -> None:
         """Print a message that is not an error."""
         if not self.quiet:
-            output.talk(Painted("maptr:", output.MINOR), f" {text}")
+            output.inform(Painted("maptr:", output.MINOR), f" {text}")
 
 
 DEFAULTS = LookupOptions()
@@ -186,7 +186,7 @@ def _config_files(file: str | None, *, running: bool) -> list[str] | None:
     environment = os.environ
     named = file or environment.get("MAPTR_CONFIG")
     files = [named] if named else [places.LOCAL_CONFIG, places.config_file(environment)]
-    files = [file for file in files if named or places.there(file)]
+    files = [file for file in files if named or places.exists(file)]
     if running and not named and (made := places.running(environment)) is not None:
         files.append(made)
     if not files and not any(
@@ -270,7 +270,7 @@ def table_of(config: Config | None) -> str | None:
     if config is not None and (file := config.cache.natab or config.table.file):
         return str(file)
     default = places.table_file(os.environ)
-    return default if places.there(default) else None
+    return default if places.exists(default) else None
 
 
 # ---- the cache
@@ -299,7 +299,7 @@ def make_cache(
 
     natab = table or given.table or table_of(config)
     pulled = config is not None and config.table.url and natab == str(config.table.file) and natab != given.table
-    if isinstance(natab, str) and pulled and not places.there(natab):
+    if isinstance(natab, str) and pulled and not places.exists(natab):
         given.inform(f"{natab}: not there yet; maptr table pull --apply gets it")
         natab = None
     options: dict[str, Any] = {}
@@ -405,7 +405,7 @@ def answer(
                     options.inform(f"{ark}: {note}")
                 found = client.ask(ark, on_step=show_step if options.verbose else None)
                 if not found.complete and found.source == "dns":
-                    options.inform(f"{ark}: this may not be all: {found.unsaid()}")
+                    options.inform(f"{ark}: there may be more: {found.incomplete_reason()}")
                 code = max(code, show(ark, found, None) or output.EXIT_OK)
             except KeyboardInterrupt:
                 output.interrupted(f"{answered} of {len(arks)} ARKs were answered; ask again for the others")
@@ -460,11 +460,11 @@ def show_step(step: Step) -> None:
     """Print a step of the trace: ``? name NAPTR`` with the outcome, ``+`` for a record that is used, ``-`` for one that
     is not, and ``=`` for a link of the chain of trust."""
     indent = "  " * step.depth
-    output.talk(indent, Painted("?", output.STRONG), f" {step}")
+    output.inform(indent, Painted("?", output.STRONG), f" {step}")
     for reading in step.readings:
         sign = Painted("+", output.GOOD) if reading.counted else Painted("-", output.BAD)
-        output.talk(f"{indent}  ", sign, f" {reading.naptr.to_text()}")
+        output.inform(f"{indent}  ", sign, f" {reading.naptr.to_text()}")
         for reason in reading.reasons:
-            output.talk(f"{indent}      {reason}")
+            output.inform(f"{indent}      {reason}")
     for link in step.links:
-        output.talk(f"{indent}  = {link}")
+        output.inform(f"{indent}  = {link}")

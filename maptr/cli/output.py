@@ -140,19 +140,19 @@ def data(*parts: str | Painted) -> None:
     _write(sys.stdout, *parts)
 
 
-def talk(*parts: str | Painted) -> None:
+def inform(*parts: str | Painted) -> None:
     """Print a message on stderr."""
     _write(sys.stderr, *parts)
 
 
 def error(text: str) -> None:
     """Print an error on stderr."""
-    talk(Painted("maptr:", BAD), f" {text}")
+    inform(Painted("maptr:", BAD), f" {text}")
 
 
 def warning(text: str) -> None:
     """Print a warning on stderr."""
-    talk(Painted("maptr:", DOUBTFUL), f" {text}")
+    inform(Painted("maptr:", DOUBTFUL), f" {text}")
 
 
 def show_log() -> None:

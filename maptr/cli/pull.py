@@ -21,7 +21,7 @@ from maptr.cli.output import Painted
 from maptr.errors import MaptrError, MissingExtra, PullFailed, SignatureError, TableError, UnsafePlan, reason_of
 from maptr.registry.followed_file import pull_file
 from maptr.registry.minisign import PublicKey
-from maptr.registry.pull import OFFICIAL, Demands, Pull, apply_pull, jittered, plan_pull
+from maptr.registry.pull import OFFICIAL, Pull, Requirements, apply_pull, jittered, plan_pull
 
 STDIN = "/dev/stdin"
 
@@ -133,8 +133,8 @@ def pull(
         raise
     except SignatureError as error:
         output.fail(f"{public_key}: {error}", output.EXIT_UNREADABLE)
-    demands = Demands(sha256 or None, key, signature)
-    plan = partial(plan_pull, into, sources, demands=demands, cafile=cafile, force=force, seconds=timeout)
+    requirements = Requirements(sha256 or None, key, signature)
+    plan = partial(plan_pull, into, sources, requirements=requirements, cafile=cafile, force=force, seconds=timeout)
     try:
         while True:
             code = _pull(plan, into, act=act, form=form, official=official)
@@ -162,7 +162,7 @@ def _pull(plan: Callable[[], Pull], target: Path, *, act: bool, form: str | None
         changes = bool(found.plan or found.broken)
         if act:
             apply_pull(found, wall=time.time)
-            output.talk(f"{target}: {'replaced' if changes else 'up to date'}, from {found.source}")
+            output.inform(f"{target}: {'replaced' if changes else 'up to date'}, from {found.source}")
         return output.EXIT_NONE if changes and not act else output.EXIT_OK
     except UnsafePlan as error:
         output.error(f"{error}; {target} stays as it is (--force overrides)")
@@ -189,7 +189,7 @@ def _report(found: Pull, form: str | None) -> None:
     if found.broken:
         output.warning(f"the existing table cannot be read, and --apply replaces it: {found.broken}")
     for error in found.bad:
-        output.talk(Painted("left out:", output.DOUBTFUL), f" {error}")
+        output.inform(Painted("left out:", output.DOUBTFUL), f" {error}")
     if form == "json":
         shown = {**found.plan.to_dict(), "text": found.plan.to_text().splitlines()}
         output.json_data({"source": found.source, "sha256": found.sha256, "plan": shown})
@@ -200,4 +200,4 @@ def _report(found: Pull, form: str | None) -> None:
             output.data(*output.of_change(line))
     plan = found.plan
     counts = f"{len(plan.added)} to add, {len(plan.changed)} to change, {len(plan.removed)} to remove of {plan.size}"
-    output.talk(counts + (f", {len(plan.kept)} kept because they cannot be read" if plan.kept else ""))
+    output.inform(counts + (f", {len(plan.kept)} kept because they cannot be read" if plan.kept else ""))

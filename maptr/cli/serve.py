@@ -247,7 +247,7 @@ def serve(
             with suppress(ConfigError):  # ``read`` reports it with all other errors
                 user = None if errors else process.user_of(first)
             if user is not None and user.uid:
-                bound = process.give_up(first, user, listening=not check_config)
+                bound = process.drop_privileges(first, user, listening=not check_config)
         found = read()
         settings.context_of(found)  # it may lack a package
         if not found.zones and path is not None:
@@ -432,5 +432,5 @@ def _read(zone: ZoneConfig) -> zone_file.Checked:
         copy = replace(zone, file=path, state=None)
         with zone_file.candidate(copy, time.time()) as (reading, left_out):
             checked = zone_file.read_checked(reading)
-    warnings = (f"of its table {left_out}",) if left_out and left_out.records else ()
+    warnings = (str(left_out),) if left_out and left_out.records else ()
     return checked._replace(warnings=(*checked.warnings, *warnings))

@@ -107,7 +107,7 @@ def sign(
     used = list(map(str, dict.fromkeys([*signers.dnskey_signers, *signers.zone_signers])))
     longest, name = signed.longest_ttl(), names.to_text(signed.soa.owner)
     if signed is old:
-        output.talk(f"unchanged: {target} keeps serial {signed.serial}, is good until {until}, due {_date(when)}")
+        output.inform(f"unchanged: {target} keeps serial {signed.serial}, is good until {until}, due {_date(when)}")
     else:
         refuse_shrinkage(target, old, signed, force=force)
         text = zonetext.to_text(signed)
@@ -117,8 +117,8 @@ def sign(
         if zonetext.to_text(read) != text:
             output.fail(f"{file} was not signed: the signed zone is not read as it was written", output.EXIT_NONE)
         options.write(target, text)
-        output.talk(f"zone {name} serial {signed.serial} signed until {until} by {', '.join(used)}")
-        output.talk(
+        output.inform(f"zone {name} serial {signed.serial} signed until {until} by {', '.join(used)}")
+        output.inform(
             f"in a rollover, take the next step {longest} s (the longest TTL) after all servers have this serial"
         )
     if as_json:
@@ -132,7 +132,7 @@ def _holds(old: ZoneView | None, target: Path | None) -> bool:
         if old is not None:
             check_digest(old)
     except ZoneError as error:
-        output.talk(f"{target}: {error}; no signature in it is kept")
+        output.inform(f"{target}: {error}; no signature in it is kept")
         return False
     return True
 
@@ -245,7 +245,7 @@ def remove(folder: Path, tag: int) -> None:
     Example:
       maptr zone keys remove keys 12345
     """
-    output.talk(f"removed {zonekeys.remove_key(folder, tag).path}")
+    output.inform(f"removed {zonekeys.remove_key(folder, tag).path}")
 
 
 @keys.command(

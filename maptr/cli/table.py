@@ -82,7 +82,7 @@ def check(file: str, as_json: bool, strict: bool) -> None:
         for finding in (*unread, *findings):
             output.data(*output.of_finding(finding))
         naans = len(read.naans())
-        output.talk(
+        output.inform(
             f"{naans} NAANs, {len(read) - naans} shoulders: {counts[Severity.ERROR]} errors,"
             f" {counts[Severity.WARNING]} warnings"
         )
@@ -143,7 +143,7 @@ def _rewrite(source: str, form: str, target: Path | None, *, overwrite: bool, sc
         sys.exit(output.EXIT_NONE)
     text, losses = _written(read, form)
     for record, group in groupby(losses, key=attrgetter("record")):
-        output.talk(f"lost {record}: {'; '.join(loss.what for loss in group)}")
+        output.inform(f"lost {record}: {'; '.join(loss.what for loss in group)}")
     write(target, printable(text, keep="\n\t") if target is None else text)
 
 

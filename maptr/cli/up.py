@@ -30,7 +30,7 @@ from maptr.files import name_for, write_atomically
 from maptr.protocol.address import Address
 from maptr.protocol.names import Labels, fold, to_text
 from maptr.protocol.numbers import HTTP_PORT, SERVER_PORT
-from maptr.registry.pull import OFFICIAL, Demands, apply_pull, plan_pull
+from maptr.registry.pull import OFFICIAL, Requirements, apply_pull, plan_pull
 from maptr.server import publisher, settings, state_folder
 from maptr.server.control import MAX_SOCKET_PATH
 from maptr.server.daemon import Daemon
@@ -126,7 +126,7 @@ def _only_one(path: Path) -> Iterator[None]:
                 where = f", on {', '.join(running.client.nameservers)}"
                 if "gateway.listen" in running.places:
                     where += f" and http://{running.gateway.listen[0]}/"
-            output.talk(f"maptr: it is up already{where}; try: maptr url ARK")
+            output.inform(f"maptr: it is up already{where}; try: maptr url ARK")
             sys.exit(output.EXIT_OK)
         yield
 
@@ -150,47 +150,49 @@ def find_registry(sources: tuple[str, ...], config: Config | None, *, offline: b
     """
     known = config.table if config is not None and config.table.file else None
     file = (known.file if known is not None and known.file else Path(places.table_file(os.environ))).absolute()
-    demands, cafile = Demands(), ""
+    requirements, cafile = Requirements(), ""
     again: dict[str, object] = {"every": EVERY}
     if not sources and config is not None and known is not None and known.sources:
-        sources, demands = known.sources, settings.demands_of(config)
+        sources, requirements = known.sources, settings.requirements_of(config)
         key, cafile = (str(path.absolute()) if path else "" for path in (known.public_key, known.cafile))
         again |= {"sha256": known.sha256, "public_key": key, "cafile": cafile}
     sources = tuple(source if "://" in source else str(Path(source).resolve()) for source in sources or (OFFICIAL,))
-    pulled = not offline and _pull(file, sources, demands, cafile, force=force)
+    pulled = not offline and _pull(file, sources, requirements, cafile, force=force)
     if not file.exists():
         output.fail(f"no registry was pulled to {file}; maptr up --sample serves an example", output.EXIT_UNREADABLE)
     if not pulled:
-        output.talk(f"registry  as it was pulled before: {file}")
+        output.inform(f"registry  as it was pulled before: {file}")
     if offline:
         return Registry(file, "registry")
     return Registry(file, "registry", {**again, "url": sources[0], "mirrors": list(sources[1:])})
 
 
-def _pull(file: Path, sources: tuple[str, ...], demands: Demands, cafile: str, *, force: bool) -> bool:
+def _pull(file: Path, sources: tuple[str, ...], requirements: Requirements, cafile: str, *, force: bool) -> bool:
     """Pull the registry. Returns whether the file now has the content of a source."""
-    output.talk(f"registry  pulling from {sources[0]} ...")
+    output.inform(f"registry  pulling from {sources[0]} ...")
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with output.progress("pulling the registry"):
-            found = plan_pull(file, sources, demands=demands, cafile=cafile or None, force=force, seconds=PULL_SECONDS)
+            found = plan_pull(
+                file, sources, requirements=requirements, cafile=cafile or None, force=force, seconds=PULL_SECONDS
+            )
             apply_pull(found, wall=time.time)
     except PullFailed as error:
         for reason in error.reasons:
-            output.talk(f"registry  not pulled: {reason}")
+            output.inform(f"registry  not pulled: {reason}")
         return False
     except MaptrError as error:
-        output.talk(f"registry  not taken: {error} (--force overrides)")
+        output.inform(f"registry  not taken: {error} (--force overrides)")
         return False
-    output.talk(f"registry  pulled from {found.source}, kept as {file}")
+    output.inform(f"registry  pulled from {found.source}, kept as {file}")
     for key, reason in found.plan.kept:
-        output.talk(f"registry  {key} is kept as it was: {reason}")
+        output.inform(f"registry  {key} is kept as it was: {reason}")
     return True
 
 
 def sample_registry() -> Registry:
     """Return the sample of example organisations."""
-    output.talk("registry  THE SAMPLE, a few example organisations; it has no real ARK")
+    output.inform("registry  THE SAMPLE, a few example organisations; it has no real ARK")
     return Registry(SAMPLE, "sample")
 
 
@@ -231,7 +233,7 @@ def _serve(
         asyncio.run(_run(daemon, http, begin))
     finally:
         file.unlink(missing_ok=True)
-    output.talk(f"maptr: stopped; {registry.file} stays" if registry.kind == "registry" else "maptr: stopped")
+    output.inform(f"maptr: stopped; {registry.file} stays" if registry.kind == "registry" else "maptr: stopped")
 
 
 def _host() -> str:
@@ -261,7 +263,7 @@ def _on_free_port(make: Callable[[int], T], host: str, port: int | None, default
         except ConfigError as error:
             if port or attempt == FREE_PORTS - 1:
                 output.fail(error.reason, output.EXIT_NONE)
-            output.talk(f"serving   on a free port, because {error.reason}")
+            output.inform(f"serving   on a free port, because {error.reason}")
     raise AssertionError  # not reached: the last attempt ends the command
 
 
@@ -296,13 +298,13 @@ def _zone(config: Config, *, force: bool) -> Served:
     if state.view is None:
         output.fail(f"the zone cannot be served: {outcome.reason}", output.EXIT_NONE)
     if outcome.result == "refused":
-        output.talk(f"zone      not renewed: {outcome.reason} (--force overrides)")
+        output.inform(f"zone      not renewed: {outcome.reason} (--force overrides)")
     findings = f"{len(state.warnings)} findings, shown by maptr zone check" if state.warnings else "no findings"
     names = f"{state.names:,} names" if state.names else "unchanged"
-    output.talk(f"zone      {to_text(state.zone.name)} serial {state.view.serial}, {names}, checked: {findings}")
-    output.talk(f"          {state.zone.file}")
+    output.inform(f"zone      {to_text(state.zone.name)} serial {state.view.serial}, {names}, checked: {findings}")
+    output.inform(f"          {state.zone.file}")
     if state.left_out and state.left_out.records:
-        output.talk(f"          of its table {state.left_out}")
+        output.inform(f"          {state.left_out}")
     return served
 
 
@@ -345,18 +347,18 @@ def _tell(daemon: Daemon, http: Gateway | None, registry: Registry, file: Path) 
     (zone,) = daemon.reloader.config.zones
     where = f"{daemon.bound[0].host} -p {daemon.bound[0].port}"
     naan = _example(registry.file)
-    output.talk(f"serving   {daemon.bound[0]} (udp, tcp)")
-    output.talk(f"gateway   {gateway.missing_extra()}" if http is None else f"gateway   {http.service.urls[0]}")
-    output.talk("client    all your maptr commands ask there until this ends")
+    output.inform(f"serving   {daemon.bound[0]} (udp, tcp)")
+    output.inform(f"gateway   {gateway.missing_extra()}" if http is None else f"gateway   {http.service.urls[0]}")
+    output.inform("client    all your maptr commands ask there until this ends")
     now = lookup.read_config(None)
     if now is not None and now.filename != str(file):
-        output.talk(f"          but {now.filename} goes before it and names other servers")
+        output.inform(f"          but {now.filename} goes before it and names other servers")
     if http is not None:
-        output.talk("ready; open in a browser (Ctrl-C here ends it):")
+        output.inform("ready; open in a browser (Ctrl-C here ends it):")
         output.data(f"  {http.service.urls[0]}")
-        output.talk("or try, in another shell:")
+        output.inform("or try, in another shell:")
     else:
-        output.talk("ready; try, in another shell (Ctrl-C here ends it):")
+        output.inform("ready; try, in another shell (Ctrl-C here ends it):")
     output.data(f"  maptr url ark:{naan}/x1")
     output.data(f"  maptr discover --trace ark:{naan}/x1")
     output.data(f"  dig +short NAPTR {naan}.{to_text(zone.name)} @{where}")

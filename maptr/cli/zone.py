@@ -135,16 +135,16 @@ def build(
             output.fail(str(error), output.EXIT_UNREADABLE)
         raise click.UsageError(str(error)) from None
     for finding in built.left_out:
-        output.talk(Painted("left out:", output.DOUBTFUL), f" {finding}")
+        output.inform(Painted("left out:", output.DOUBTFUL), f" {finding}")
     for naan in built.delegated:
-        output.talk(f"delegated: {naan} is left to the included records")
+        output.inform(f"delegated: {naan} is left to the included records")
     name = names.to_text(labels)
     after = zones.serial_of(built.text.splitlines())
     alone = "" if ns else "; its name server is localhost, for this machine alone: --ns names others"
     unchanged = before is not None and after is not None and before[1] == after[1] and not serial.isdigit()
     if before is not None and unchanged:
         number = before[0]
-        output.talk(f"unchanged: {target} keeps serial {number}{alone}")
+        output.inform(f"unchanged: {target} keeps serial {number}{alone}")
     else:
         with output.progress("checking the zone"):
             shown = "<stdout>" if target is None else str(target)
@@ -153,7 +153,7 @@ def build(
         refuse_shrinkage(target, old, new, force=force)
         options.write(target, built.text)
         counts = f"{built.counts['naans']} NAANs, {built.counts['rules']} rules"
-        output.talk(f"zone {name} serial {number}: {counts}{alone}")
+        output.inform(f"zone {name} serial {number}: {counts}{alone}")
     if as_json:
         lists = {"left_out": [*map(str, built.left_out)], "delegated": list(built.delegated)}
         report = {"zone": name, "file": str(target), "serial": number, **built.counts, **lists}
@@ -191,7 +191,7 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
     else:
         for finding in findings:
             output.data(*output.of_finding(finding))
-        output.talk(f"{file}: {errors} errors, {len(findings) - errors} warnings")
+        output.inform(f"{file}: {errors} errors, {len(findings) - errors} warnings")
     sys.exit(output.EXIT_NONE if errors or (strict and findings) else output.EXIT_OK)
 
 
@@ -256,7 +256,7 @@ def without_errors(view: ZoneView | None, findings: list[Finding], message: str)
     """Return the zone if it has no errors; otherwise end the command."""
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     for finding in errors:
-        output.talk(*output.of_finding(finding))
+        output.inform(*output.of_finding(finding))
     if errors or view is None:
         output.fail(message, output.EXIT_NONE)
     return view

@@ -249,7 +249,7 @@ class Origins:
 
     def remember(self, questions: list[Question], trust: Hashable, answers: list[Answer]) -> list[Answer]:
         """Return the same answers, after caching one for an origin."""
-        if questions[0].rdtype == SOA and answers[0].outcome.said:
+        if questions[0].rdtype == SOA and answers[0].outcome.answered:
             if len(self._kept) >= MAX_ORIGINS:
                 self._kept.clear()
             self._kept[questions[0].name, SOA, trust] = self._clock() + ORIGIN_SECONDS, answers

@@ -165,7 +165,7 @@ class Exchange:
             self._tcp = True
         elif response.truncated:
             self._strike(attempt.server, Outcome.MALFORMED, "the response is truncated over TCP")
-        elif outcome.said or (self._dnssec and response.alias is not None):
+        elif outcome.answered or (self._dnssec and response.alias is not None):
             self._settle(attempt, response)
             self.packet = packet
         elif outcome is Outcome.REFERRAL:

@@ -20,7 +20,7 @@ import dns.exception
 import dns.name
 
 from maptr.errors import MissingExtra, SigningError
-from maptr.files import PRIVATE, keep
+from maptr.files import PRIVATE, write_private
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import SECURE_ENTRY_POINT, ZONE_KEY
 
@@ -218,7 +218,7 @@ def add_key(folder: Path, role: Role, algorithm: Algorithm, state: KeyState) -> 
         if key.tag not in taken:  # key tags need not be unique (RFC 4034 appendix B), but file names must be
             break
     path = folder / _name(key)
-    keep(path, key.private.to_pem())  # atomic, because a server may read the folder at any time
+    write_private(path, key.private.to_pem())  # atomic, because a server may read the folder at any time
     _sync(folder)
     return KeyFile(path, key)
 

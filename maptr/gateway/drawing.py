@@ -82,7 +82,7 @@ def walk(ark: Ark, found: Discovery, target: str = "") -> Graph:
             rows += _rows(step, 0, 0, len(rows), steps, chosen, {names.to_text(step.name)})
     if not found:
         ending = "no mapping authority" if found.complete else "not known"
-        rows.append(_Row("failed", 0, 0, ending, found.reason or found.unsaid()))
+        rows.append(_Row("failed", 0, 0, ending, found.reason or found.incomplete_reason()))
     if len(rows) > MAX_ROWS:
         left = len(rows) - MAX_ROWS + 1
         rows = [*rows[: MAX_ROWS - 1], _Row("more", 0, 0, f"and {left} more", "the list has them all")]
@@ -108,7 +108,7 @@ def _rows(
     """Yield the rows of a query and of what it leads to. ``number`` is that of the first one, ``by`` the rank of the
     record that led to the query."""
     is_table = step.server == "natab"
-    kind = "query" if step.outcome.said else "failed"
+    kind = "query" if step.outcome.answered else "failed"
     text = "table of NAANs" if is_table else f"{names.to_text(step.name)} {step.rdtype}"
     yield _Row(kind, depth, above, text, _remark(step, by, is_table=is_table))
     here = number

@@ -61,7 +61,7 @@ MEANINGS = {
     Verdict.MISSING: "The table has the record, DNS says there is none.",
     Verdict.EXTRA: "DNS has the record, the table does not.",
     Verdict.STALE: "One side says what the other said earlier.",
-    Verdict.UNKNOWN: "DNS did not say.",
+    Verdict.UNKNOWN: "DNS did not answer.",
     Verdict.LOSSY: "Equal as far as an h record or a natab can tell.",
     Verdict.SAME: "Both sides give the same URLs.",
 }
@@ -297,7 +297,7 @@ def headline(verdicts: Sequence[Drift]) -> Headline:
     records, counts = len(verdicts), Counter(one.verdict for one in verdicts)
     drifting = sum(count for verdict, count in counts.items() if verdict.is_drift)
     unknown = counts[Verdict.UNKNOWN]
-    silence = f"For {plural(unknown, 'record')} DNS did not say." if unknown else ""
+    silence = f"For {plural(unknown, 'record')} DNS did not answer." if unknown else ""
     if not records:
         return Headline("There is nothing to compare", "")
     if drifting:

@@ -19,7 +19,7 @@ from urllib.parse import quote
 from maptr import url
 from maptr.ark import Ark
 from maptr.errors import ArkSyntaxError, ConfigError
-from maptr.files import read_whole, stamp
+from maptr.files import file_signature, read_whole
 from maptr.gateway.site import Redirect
 
 log = logging.getLogger("maptr.gateway")
@@ -76,7 +76,7 @@ class RedirectFile:
 def status_of(path: Path) -> tuple[int, ...]:
     """Return what differs when a file is replaced or changed; () without the file."""
     with suppress(OSError):
-        return stamp(path)
+        return file_signature(path)
     return ()
 
 

@@ -48,7 +48,7 @@ _LABELLED = re.compile("(?i)/ark(?::|%3A)")  # the path of a request for an ARK,
 _PARAMETER = re.compile(r"(?:^|&)maptr=(list|hkmp)(?=&|\Z)")
 
 
-def own_parameter(ark: Ark) -> tuple[Ark, str]:
+def split_parameter(ark: Ark) -> tuple[Ark, str]:
     """Return the ARK without the parameter ``maptr`` in its query string, and the value of that."""
     if "maptr=" not in ark.tail:
         return ark, ""

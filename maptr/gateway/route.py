@@ -145,7 +145,7 @@ def _resolve(request: Request, received: str, site: Site, show: Show = lambda re
     if len(ark.in_url) > resolve.MAX_ARK:
         too_long = failure(request, HTTPStatus.REQUEST_URI_TOO_LONG, f"an ARK of more than {resolve.MAX_ARK} bytes")
         return show(too_long, None)
-    ark, wants = resolve.own_parameter(ark)
+    ark, wants = resolve.split_parameter(ark)
     entry = site.table.get(ark.without_hyphens.removeprefix("ark:").rstrip("/"))  # of a bare NAAN or shoulder
     if entry is not None and ark not in site.redirects and not resolve.wants_list(request, wants):
         source = resolve.table_source(site, ark, request.now)
@@ -161,7 +161,7 @@ def _home(request: Request, site: Site) -> Answer:
     if not searched.strip():
         return pages.home(request, site)
     try:
-        ark, _ = resolve.own_parameter(pages.searched(searched))
+        ark, _ = resolve.split_parameter(pages.searched(searched))
     except ArkSyntaxError as error:
         return pages.home(request, site, error=error)
     ark = ark.sent(site.hyphens)

@@ -337,7 +337,7 @@ class HttpServer:
 
     async def _answer(self, request: web.BaseRequest, connection: Connection, client: str) -> Response | Lines:
         if not HttpVersion10 <= request[_SPOKEN] <= HttpVersion11:
-            return text("HTTP/1.1 and HTTP/1.0 are spoken here\n", HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
+            return text("only HTTP/1.1 and HTTP/1.0 are supported\n", HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
         if len(request.headers) > MAX_HEADERS:
             return text("too many headers\n", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         if not _HOST.match(request.headers.get(hdrs.HOST, "")):

@@ -221,7 +221,7 @@ class Service:
         if found.complete or (missing and self.site.table):
             trouble = ""
         else:
-            trouble = f"{missing} does not exist there" if missing else found.reason or found.unsaid()
+            trouble = f"{missing} does not exist there" if missing else found.reason or found.incomplete_reason()
         if missing and trouble and trouble != self._dns_trouble:
             log.warning("%s does not exist in the DNS that was asked: name a server that has it", missing)
         self._dns_trouble = trouble

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from maptr import registry
 from maptr.errors import ConfigError, LocatedError, MaptrError, TableError
-from maptr.files import ForkLock, read_whole, stamp
+from maptr.files import ForkLock, file_signature, read_whole
 from maptr.registry.natab import END
 from maptr.registry.plan import Plan
 from maptr.registry.table import MAX_TABLE, Table
@@ -123,11 +123,11 @@ class WatchedTable:
 
     def _look(self) -> tuple[int, ...]:
         with suppress(OSError):
-            return stamp(self.path)
+            return file_signature(self.path)
         return ()
 
     def _read(self, force: bool) -> TableState:
-        self._status = stamp(self.path)
+        self._status = file_signature(self.path)
         content = read_whole(self.path, MAX_TABLE)
         _, _, size, modified, _ = self._status
         if self._look() != self._status or len(content) != size:

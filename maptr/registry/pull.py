@@ -42,7 +42,7 @@ Read = Callable[..., tuple[Table, list[TableError]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Demands:
+class Requirements:
     """The required properties of a source's content: its SHA-256 in hexadecimal, and the minisign key that signed it.
 
     ``signature`` is the URL or file of the signature, by default the source's name with ``.minisig``.
@@ -82,7 +82,7 @@ def plan_pull(
     path: Path,
     sources: Sequence[str],
     *,
-    demands: Demands = Demands(),
+    requirements: Requirements = Requirements(),
     cafile: str | None = None,
     force: bool = False,
     seconds: float = SECONDS,
@@ -95,7 +95,7 @@ def plan_pull(
     refused only for the limit, PullFailed if no source is valid, and OSError or ParserFailed if the current file cannot
     be read.
     """
-    puller = _Puller(path, demands, partial(_get, cafile=cafile, seconds=seconds), read, force)
+    puller = _Puller(path, requirements, partial(_get, cafile=cafile, seconds=seconds), read, force)
     reasons: list[str] = []
     unsafe: UnsafePlan | None = None
     for source in sources:
@@ -114,8 +114,10 @@ def plan_pull(
 class _Puller:
     """The current file, and the options of a pull. Raises OSError and ParserFailed if the file cannot be read."""
 
-    def __init__(self, path: Path, demands: Demands, get: Callable[..., Fetched], read: Read, force: bool) -> None:
-        self._path, self._demands, self._get, self._read, self._force = path, demands, get, read, force
+    def __init__(
+        self, path: Path, requirements: Requirements, get: Callable[..., Fetched], read: Read, force: bool
+    ) -> None:
+        self._path, self._requirements, self._get, self._read, self._force = path, requirements, get, read, force
         self._note = read_pull_file(path)
         self._table, self._broken, self._sha256 = Table(), "", ""
         self._content: bytes | None = None
@@ -157,17 +159,18 @@ class _Puller:
     def _verify(self, source: str, got: Fetched, digest: str) -> int | None:
         """Return the time of the signature; None without one.
 
-        Raises FetchError if the content does not meet the demands, or its signature may be older than the current one.
+        Raises FetchError if the content does not meet the requirements, or if its signature may be older than the
+        current one.
         """
-        demands = self._demands
-        if demands.sha256 is not None and digest != demands.sha256.lower():
-            raise FetchError(f"{source}: its SHA-256 is {digest}, not {demands.sha256.lower()}")
-        if demands.public_key is None:
+        requirements = self._requirements
+        if requirements.sha256 is not None and digest != requirements.sha256.lower():
+            raise FetchError(f"{source}: its SHA-256 is {digest}, not {requirements.sha256.lower()}")
+        if requirements.public_key is None:
             return None
         content = (self._content if got.content is None else got.content) or b""
-        signature = self._get(demands.signature or source + SUFFIX, max_bytes=MAX_FILE).content or b""
+        signature = self._get(requirements.signature or source + SUFFIX, max_bytes=MAX_FILE).content or b""
         try:
-            at = verify(demands.public_key, content, signature.decode("utf-8", "surrogateescape"))
+            at = verify(requirements.public_key, content, signature.decode("utf-8", "surrogateescape"))
         except SignatureError as error:
             raise FetchError(f"{source}: the signature is not valid: {error}") from None
         before = self._note.get("signed")

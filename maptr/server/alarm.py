@@ -20,7 +20,7 @@ class AlarmKind(enum.StrEnum):
     SIGNATURES = "signatures"  # expiring, expired, or not yet valid
     RECORDS_LEFT_OUT = "records-left-out"  # ARKs of records that are not in the zone get the answer of another record
     NOTIFY_GIVEN_UP = "notify-given-up"
-    SECONDARY_UNKNOWN = "secondary-unknown"  # a secondary does not say its serial
+    SECONDARY_UNKNOWN = "secondary-unknown"  # a secondary has an unknown serial
     SECONDARY_BEHIND = "secondary-behind"  # a secondary has another serial
 
 

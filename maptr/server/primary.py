@@ -28,7 +28,7 @@ from maptr.client.servers import socket_address
 from maptr.config import Config, ZoneConfig
 from maptr.config.model import CatalogConfig, SecondariesConfig
 from maptr.errors import JournalError
-from maptr.files import keep, name_for, read_up_to
+from maptr.files import name_for, read_up_to, write_private
 from maptr.protocol.names import Labels, read_name, to_text
 from maptr.protocol.numbers import (
     AA,
@@ -169,7 +169,7 @@ def read_journal(path: Path, view: ZoneView) -> Journal:
 def write_journal(path: Path, journal: Journal) -> None:
     """Write the journal's file atomically. Logs an OSError."""
     try:
-        keep(path, encode(journal))
+        write_private(path, encode(journal))
     except OSError as error:
         log.error("journal %s not written, after a restart secondaries will get AXFR: %s", path, error.strerror)
 
@@ -271,7 +271,7 @@ class SecondaryMonitor:
         if wanted is not None and since is not None and now - since >= self._settings.alarm_after:
             age = f"{now - since:.0f} s"
             if known.error:
-                return AlarmKind.SECONDARY_UNKNOWN, f"does not say its serial, for {age}: {known.error}"
+                return AlarmKind.SECONDARY_UNKNOWN, f"has an unknown serial, for {age}: {known.error}"
             if known.serial is not None:
                 return AlarmKind.SECONDARY_BEHIND, f"has serial {known.serial}, not {wanted[0]}, for {age}"
         if known.notify is NotifyState.GIVEN_UP and (wanted is None or since is not None):

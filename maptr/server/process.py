@@ -86,7 +86,7 @@ def check_user(config: Config) -> None:
         raise config.error(KEY, f"only root can become {user.name}; start the server as {user.name}, or as root")
 
 
-def give_up(config: Config, user: User, *, listening: bool = True) -> Sockets | None:
+def drop_privileges(config: Config, user: User, *, listening: bool = True) -> Sockets | None:
     """Bind the sockets as root if ``listening``, then become the user. Raises ConfigError.
 
     Missing folders for the state and the control socket are created for the user, who binds the control socket later.

@@ -247,7 +247,7 @@ class Reloader:
             except (ConfigError, OSError) as error:
                 if zone is None:
                     self.config_error = str(error)
-                    log.error("configuration not reloaded, everything stays: %s", error)
+                    log.error("configuration not reloaded, the old one stays in use: %s", error)
                 return {"error": str(error)}
             else:
                 if zone is None:

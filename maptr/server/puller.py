@@ -153,8 +153,8 @@ class Puller:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             cafile = None if table.cafile is None else str(table.cafile)
-            demands = settings.demands_of(config)
-            found = plan_pull(file, table.sources, demands=demands, cafile=cafile, read=parser.read)
+            requirements = settings.requirements_of(config)
+            found = plan_pull(file, table.sources, requirements=requirements, cafile=cafile, read=parser.read)
             apply_pull(found, wall=self._clock)
         except (MaptrError, OSError) as error:
             if parser.is_stopped:
@@ -166,7 +166,7 @@ class Puller:
             self.state = replace(self.state, error=reason, failed_at=self._clock(), failures=failures)
             return False
         for reason in found.passed_over:
-            log.warning("table %s: passed over: %s", file, reason)
+            log.warning("table %s: source skipped: %s", file, reason)
         kept = found.plan.kept
         if kept and kept != self.state.kept:
             log.error("table %s: %s", file, _kept(kept))

@@ -26,7 +26,7 @@ from maptr.transfer.acl import AccessRule, NotifyTarget
 from maptr.transfer.catalog import catalog_zone
 
 if TYPE_CHECKING:
-    from maptr.registry.pull import Demands
+    from maptr.registry.pull import Requirements
 
 # Settings of [serve] that a reload can change, and ``workers``, which is ignored. The others need a restart.
 RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "catalog", "workers"})
@@ -70,7 +70,7 @@ def mistakes(config: Config) -> list[ConfigError]:
     """Return an error for each setting that cannot take effect on this system."""
     errors: list[ConfigError] = []
     looks: list[Callable[[Config], object]] = [process.check_user, _check_catalog, metrics.check]
-    looks += [demands_of] if config.table.public_key is not None else []
+    looks += [requirements_of] if config.table.public_key is not None else []
     for look in looks:
         try:
             look(config)
@@ -115,10 +115,10 @@ def has_table(config: Config) -> bool:
     return bool(config.table.url or config.table.drift) or any(zone.table for zone in config.zones)
 
 
-def demands_of(config: Config) -> Demands:
+def requirements_of(config: Config) -> Requirements:
     """Return the requirements for a pulled table. Raises ConfigError for an unreadable key."""
     # Late: imports HTTP, which few servers need.
-    from maptr.registry.pull import Demands
+    from maptr.registry.pull import Requirements
 
     table = config.table
     try:
@@ -128,7 +128,7 @@ def demands_of(config: Config) -> Demands:
     except (OSError, SignatureError) as error:
         reason = getattr(error, "strerror", "") or error
         raise config.error("table.public_key", f"{table.public_key}: {reason}") from None
-    return Demands(table.sha256 or None, key)
+    return Requirements(table.sha256 or None, key)
 
 
 def served_origin(text: str, served: Iterable[Labels]) -> Labels:

@@ -19,7 +19,7 @@ import dns.exception
 
 from maptr.config import Config
 from maptr.errors import json_text
-from maptr.files import keep, name_for
+from maptr.files import name_for, write_private
 from maptr.protocol.names import Labels
 from maptr.zone.diff import Published
 from maptr.zone.reader import read_zone_file
@@ -133,4 +133,4 @@ def _digest(text: str, unsigned: int) -> str:
 
 def _write(path: Path, data: bytes) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    keep(path, data)
+    write_private(path, data)

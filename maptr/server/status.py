@@ -40,7 +40,7 @@ def zone_alarms(state: ZoneState, now: float) -> Iterator[Alarm]:
     if found.is_alarm:
         yield Alarm(AlarmKind.SIGNATURES, f"zone {name}: {signature_alarm(found, now)}", name)
     if state.left_out and state.left_out.answered_by_others:
-        yield Alarm(AlarmKind.RECORDS_LEFT_OUT, f"zone {name}: of its table {state.left_out}", name)
+        yield Alarm(AlarmKind.RECORDS_LEFT_OUT, f"zone {name}: {state.left_out}", name)
 
 
 def describe_zone(state: ZoneState, now: float) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def log_alarms(served: Served, now: float) -> None:
             log.log(level, "zone %s: %s", to_text(origin), signature_alarm(found, now))
         if state.left_out and state.left_out.records:
             level = logging.ERROR if state.left_out.answered_by_others else logging.WARNING
-            log.log(level, "zone %s: of its table %s", to_text(origin), state.left_out)
+            log.log(level, "zone %s: %s", to_text(origin), state.left_out)
 
 
 def signature_alarm(found: SignatureState, now: float) -> str:

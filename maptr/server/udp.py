@@ -169,7 +169,7 @@ class Slots:
             self._control_sizes[:] = self._full
         return joined
 
-    def own(self, i: int, reply: bytes) -> bytes:
+    def store_reply(self, i: int, reply: bytes) -> bytes:
         """Copy a response of the general path to the area of a slot, and return its record."""
         place, size = self.areas[i], len(reply) - HEADER - ID
         self.memory[place : place + size] = reply[HEADER + ID :]
@@ -315,7 +315,7 @@ class BatchListener:
         self._counters.general += 1
         query, client = self._slots.query(i, key), self._slots.client(i)
         reply = self._responder.general(query, client, self._counters, ready.learn)
-        return NO_RESPONSE if reply is None else self._slots.own(i, reply)
+        return NO_RESPONSE if reply is None else self._slots.store_reply(i, reply)
 
     def _limit(self, records: list[bytes], networks: Sequence[str | None], settled: set[int]) -> None:
         """Apply the rate limit to a batch: truncate or drop the responses that exceed it."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from maptr.config import ZoneConfig
 from maptr.errors import ParserFailed, TableError, ZoneError
-from maptr.files import read_whole, stamp, write_atomically
+from maptr.files import file_signature, read_whole, write_atomically
 from maptr.protocol.names import Labels
 from maptr.protocol.serial import following_serial, next_serial
 from maptr.registry import sandbox
@@ -43,7 +43,7 @@ def read_checked(zone: ZoneConfig) -> Checked:
     Raises ZoneError with file and line, also for errors that prevent a zone from being served and for a file that
     changed during reading, and OSError for the file or an included file.
     """
-    before = stamp(zone.file)
+    before = file_signature(zone.file)
     read = read_verified(read_whole(zone.file), zone.name, zone.file)
     findings = list(check_integrity(read.view))
     _refuse(findings, zone)
@@ -52,7 +52,7 @@ def read_checked(zone: ZoneConfig) -> Checked:
         if zone.lint == "refuse":
             _refuse(rules, zone)
         findings += rules
-    if stamp(zone.file) != before:
+    if file_signature(zone.file) != before:
         raise ZoneError("changed while it was read: write beside it and rename", filename=str(zone.file))
     return Checked(read.view, tuple(map(str, findings)))
 

@@ -24,7 +24,7 @@ NATAB = (
     "stale, has it",
     "stale, has not",
     "broken, had it",
-    "broken, had it not",
+    "broken, had not",
     "has it, unusable",
 )
 UNASKED = " \\*"  # no query was sent

@@ -205,7 +205,7 @@ def test_an_incomplete_answer_is_reported(command: str) -> None:
     assert done.exit_code == 0
     assert done.stdout.startswith("https://h.example/ark:12345/x1")
     why = f"down.example. NAPTR: server failure ({server.name}: rcode 2)"
-    assert done.stderr == f"maptr: ark:12345/x1: this may not be all: {why}\n"
+    assert done.stderr == f"maptr: ark:12345/x1: there may be more: {why}\n"
     many = [naptr(f"h{i}.example.") for i in range(65)]
     with hostile(hosts({"12345.ark.arpa.": many})) as server:
         assert "65 candidates found, the best 64 kept" in run(command, "ark:12345/x1", f"@{server.name}").stderr

@@ -78,7 +78,7 @@ def test_lost_lines_are_counted_and_the_others_are_complete(ends: Ends) -> None:
     *kept, notice, last = found.decode().splitlines()
     assert kept == [f"line {number:06}" for number in range(len(kept))]
     assert 0 < len(kept) < LINES
-    assert (notice, last) == (f"{LINES - len(kept)} lines of the log lost: there was no room for them", "again")
+    assert (notice, last) == (f"{LINES - len(kept)} lines of the log lost: the queue was full", "again")
     assert os.get_blocking(ends[1])  # unchanged for other processes
 
 
@@ -110,7 +110,7 @@ def test_a_full_disk_loses_lines_and_reports_it_later(tmp_path: Path) -> None:
             os.close(kept)
         log.emit(record("two"))
         log.flush()
-    lost = "1 lines of the log lost: there was no room for them"
+    lost = "1 lines of the log lost: the queue was full"
     assert (tmp_path / "log").read_text().splitlines() == ["one", lost, "two"]
 
 

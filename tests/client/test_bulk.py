@@ -116,7 +116,7 @@ def test_an_item_that_is_not_an_ark_has_its_error_and_does_not_end_the_stream(ki
         with pytest.raises(ArkSyntaxError, match=re.escape(str(one.error))):
             one.url()
         assert str(one.error) in repr(one)
-        assert str(one) == str(one.error) == one.unsaid()
+        assert str(one) == str(one.error) == one.incomplete_reason()
 
 
 def test_the_asynchronous_twin_yields_an_error_for_an_item_too(server: Hostile) -> None:

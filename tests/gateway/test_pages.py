@@ -138,7 +138,7 @@ def test_the_title_is_the_verdict_of_the_whole(verdicts: list[Verdict], title: s
         page = show(target, library(), drift=report)
         assert page.title() == f"{title} – maptr"
     assert title in page.text
-    assert ("DNS did not say" in page.text) is (Verdict.UNKNOWN in verdicts)
+    assert ("DNS did not answer" in page.text) is (Verdict.UNKNOWN in verdicts)
 
 
 def test_drift_is_in_the_menu_only_if_the_table_is_compared_with_dns() -> None:

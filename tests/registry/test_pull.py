@@ -22,7 +22,7 @@ from maptr.cli.group import main
 from maptr.errors import ParserFailed, PullFailed, TableError, UnsafePlan
 from maptr.registry import sandbox
 from maptr.registry.followed_file import WatchedTable, pull_file, read_pull_file
-from maptr.registry.pull import Demands, apply_pull, plan_pull
+from maptr.registry.pull import Requirements, apply_pull, plan_pull
 from maptr.registry.table import Table
 from tests.support.http_server import http_server, sends
 from tests.support.registries import KEY, NEW, OLD, PUB, json_v1, natab, signature
@@ -113,16 +113,16 @@ def test_content_is_parsed_only_after_verification(target: Path) -> None:
 
     files = {"/naans": NEW, "/naans.minisig": signature(OLD).encode()}
     with http_server(lambda request: sends(files[request.path])(request)) as url:
-        for demands, reason in ((Demands("0" * 64), "SHA-256"), (Demands(public_key=KEY), "not valid")):
+        for requirements, reason in ((Requirements("0" * 64), "SHA-256"), (Requirements(public_key=KEY), "not valid")):
             with pytest.raises(PullFailed, match=reason):
-                plan_pull(target, [url], demands=demands, read=read)
+                plan_pull(target, [url], requirements=requirements, read=read)
         assert parsed == [str(target)] * 2
-        assert plan_pull(target, [url], demands=Demands(hashlib.sha256(NEW).hexdigest().upper())).plan
+        assert plan_pull(target, [url], requirements=Requirements(hashlib.sha256(NEW).hexdigest().upper())).plan
         files["/naans.minisig"] = signature(NEW).encode()
         with pytest.raises(PullFailed, match=r"natab\.pull is missing"):
-            plan_pull(target, [url], demands=Demands(public_key=KEY), read=read)
+            plan_pull(target, [url], requirements=Requirements(public_key=KEY), read=read)
         assert parsed == [str(target)] * 3
-        assert plan_pull(target, [url], demands=Demands(public_key=KEY), read=read, force=True).plan
+        assert plan_pull(target, [url], requirements=Requirements(public_key=KEY), read=read, force=True).plan
 
 
 def test_only_signed_content_that_is_not_older_is_pulled(target: Path, tmp_path: Path) -> None:

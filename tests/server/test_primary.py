@@ -431,7 +431,7 @@ def test_a_secondary_that_does_not_say_its_serial_is_an_alarm() -> None:
             assert await watch.alarms_after(100) == []
             (alarm,) = await watch.alarms_after(200)
             assert (alarm.kind, alarm.secondary) == (AlarmKind.SECONDARY_UNKNOWN, str(watch.target))
-            assert alarm.text.endswith("does not say its serial, for 300 s: REFUSED")
+            assert alarm.text.endswith("has an unknown serial, for 300 s: REFUSED")
             watch.monitor.follow({})
             assert list(watch.monitor.alarms(EXAMPLE, [watch.target])) == []
 

@@ -163,7 +163,7 @@ def test_root_without_the_capability_gets_an_error(folder: Path, monkeypatch: py
 
     monkeypatch.setattr(os, "initgroups", refuse)
     with pytest.raises(ConfigError, match="cannot become nobody: Operation not permitted"):
-        process.give_up(config, user, listening=False)
+        process.drop_privileges(config, user, listening=False)
 
 
 @needs_root

@@ -87,7 +87,7 @@ class AnswerValidator:
 
     def _failed(self, outcome: Outcome, note: str, security: str, result: Resolved) -> Answer:
         note = "; ".join(part for part in (self._note, note) if part)
-        if outcome.said:  # in a response that cannot be validated
+        if outcome.answered:  # in a response that cannot be validated
             outcome = Outcome.SERVFAIL
         return Answer(outcome, note=note, server=result.server, security=security, links=tuple(self._chain.links))
 

@@ -70,7 +70,7 @@ class Unknown(Exception):
     def __init__(self, lookup: Lookup, result: Resolved) -> None:
         note = f"{lookup.name} {dns.rdatatype.to_text(lookup.rdtype)}: {result.outcome.value}"
         super().__init__(note + (f" ({result.note})" if result.note else ""))
-        self.outcome: Outcome = Outcome.SERVFAIL if result.outcome.said else result.outcome
+        self.outcome: Outcome = Outcome.SERVFAIL if result.outcome.answered else result.outcome
 
 
 class CachedZone(NamedTuple):
