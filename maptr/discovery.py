@@ -47,7 +47,7 @@ class Outcome(enum.Enum):
     LIMIT = "a limit was reached"
     NO_ORIGIN = "the origin does not exist in this DNS"
 
-    said: bool
+    answered: bool  # whether the response says what there is, if only that there is nothing
     passes: bool  # whether the same query may well be answered a little later
 
     def __init__(self, text: str) -> None:
@@ -56,12 +56,17 @@ class Outcome(enum.Enum):
 
 
 class Reading(NamedTuple):
-    """One record on the trace: what it means, whether it counted, and why."""
+    """One record on the trace: what it means, whether it counted, and why.
+
+    ``leads_to`` has the places of the candidates that it made, each a host, a host and port, or a URL, or the name of
+    the redirect.
+    """
 
     naptr: Naptr
     kind: Kind
     counted: bool
     reasons: tuple[str, ...] = ()
+    leads_to: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """One printable line: ``+`` if it counted, the record, and the reasons."""
@@ -69,8 +74,13 @@ class Reading(NamedTuple):
         return printable(f"{'+' if self.counted else '-'} {self.naptr}{reasons}")
 
     def to_dict(self) -> dict[str, Any]:
-        record, reasons = self.naptr.to_text(), list(self.reasons)
-        return {"record": record, "kind": self.kind.value, "counted": self.counted, "reasons": reasons}
+        return {
+            "record": self.naptr.to_text(),
+            "kind": self.kind.value,
+            "counted": self.counted,
+            "reasons": list(self.reasons),
+            "leads_to": list(self.leads_to),
+        }
 
 
 class Link(NamedTuple):

@@ -263,11 +263,11 @@ class Walk:
             if kind is Kind.OTHER:
                 return Reading(naptr, kind, False, rule.notes)
             if kind is Kind.HOST:
-                reasons = self._host(here, rule)
+                leads_to, reasons = self._host(here, rule)
             elif kind is Kind.URL:
-                reasons = self._url(here, rule)
+                leads_to, reasons = self._url(here, rule)
             else:
-                reasons = self._redirect(here, rule, onward)
+                leads_to, reasons = self._redirect(here, rule, onward)
         except BudgetSpent:
             self._complete = False
             spent = f"not read: the {self.settings.regexp_steps} regexp steps of this walk are spent"
@@ -275,9 +275,10 @@ class Walk:
         except _Skipped as skipped:
             assert rule is not None  # noqa: S101 - only a rule that was read can be skipped
             return Reading(naptr, rule.kind, False, (*rule.notes, str(skipped)))
-        return Reading(naptr, kind, True, (*rule.notes, *reasons))
+        return Reading(naptr, kind, True, (*rule.notes, *reasons), tuple(leads_to))
 
-    def _host(self, here: Question, rule: Rule) -> list[str]:
+    def _host(self, here: Question, rule: Rule) -> tuple[list[str], list[str]]:
+        """Add the candidates of a host rule. Returns their places, and the reasons."""
         taken: list[str] = []
         refused: list[str] = []
         for index, (where, port) in enumerate(rule.hosts):
@@ -286,12 +287,13 @@ class Walk:
                 refused.append(f"{host} is not a public host")
                 continue
             self._add(here, rule, index, host, port)
-            taken.append(f"candidate {host}:{port}" if port else f"candidate {host}")
+            taken.append(f"{host}:{port}" if port else host)
         if not taken:
             raise _Skipped("; ".join(refused))
-        return taken + refused
+        return taken, [f"candidate {place}" for place in taken] + refused
 
-    def _url(self, here: Question, rule: Rule) -> list[str]:
+    def _url(self, here: Question, rule: Rule) -> tuple[list[str], list[str]]:
+        """Add the candidate of a URL rule. Returns its URL, and the reason."""
         made = ""
         try:
             made = self._apply(rule)
@@ -304,7 +306,7 @@ class Walk:
         except ValueError as error:
             raise _Skipped(f"makes {made[:200]!a}: {error}") from None
         self._add(here, rule, 0, where.host.in_url, where.port, made)
-        return [f"candidate {made}"]
+        return [made], [f"candidate {made}"]
 
     def _add(self, here: Question, rule: Rule, nth: int, host: str, port: int | None, target: str = "") -> None:
         """Add the candidate of a rule; ``nth`` is the number of its host in the record."""
@@ -314,7 +316,8 @@ class Walk:
         candidate = Candidate(*place, (*here.path, rank), made_for, rule.substitution)
         self._found.append(_Found(candidate, rule.naptr, nth))
 
-    def _redirect(self, here: Question, rule: Rule, onward: dict[Labels, Question]) -> list[str]:
+    def _redirect(self, here: Question, rule: Rule, onward: dict[Labels, Question]) -> tuple[list[str], list[str]]:
+        """Open the question of a redirect. Returns its name, and the reason."""
         target = rule.naptr.replacement
         if rule.substitution is not None:
             made = ""
@@ -328,13 +331,13 @@ class Walk:
         shown = names.to_text(target)
         key = names.fold(target)
         if key in self._asked:
-            return [f"redirect to {shown}, asked already"]
+            return [shown], [f"redirect to {shown}, asked already"]
         question = Question(target, (*here.path, rule.naptr[:2]), here.ttl)
         if key in onward:
             onward[key] = min(onward[key], question, key=question_rank)
-            return [f"redirect to {shown}, asked once for several records"]
+            return [shown], [f"redirect to {shown}, asked once for several records"]
         onward[key] = question
-        return [f"redirect to {shown}"]
+        return [shown], [f"redirect to {shown}"]
 
     def _apply(self, rule: Rule) -> str:
         """Apply the rule's regexp to the ARK. Raises _Skipped, BudgetSpent and ResultTooLongError."""

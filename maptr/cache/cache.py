@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from maptr import places
 from maptr.ark import Ark, Profile
@@ -336,9 +336,16 @@ class Cache:
         return found
 
 
-def cache_with(dependencies: Dependencies) -> type[Cache]:
+def cache_with(dependencies: Dependencies) -> Callable[..., Cache]:
     """``Cache`` with other clocks or another DNS client, for tests and for programs that must not ask DNS."""
-    return type("Cache", (Cache,), {"_dependencies": dependencies})
+
+    def make(*arguments: Any, **options: Any) -> Cache:
+        made = Cache.__new__(Cache)
+        made._dependencies = dependencies
+        Cache.__init__(made, *arguments, **options)
+        return made
+
+    return make
 
 
 def _text(ark: Ark | str | bytes) -> str | None:

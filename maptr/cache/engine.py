@@ -68,7 +68,7 @@ class Engine:
 
         A policy with ``takes_dns`` does not wait until the table is read if a fresh answer is kept.
         """
-        if getattr(policy, "takes_dns", False):
+        if policy.takes_dns:
             kept = self.store.fresh(lookup)
             if kept.found and kept.refresh_at > self._clock():
                 choice = policy.choose(Dns.ANSWERS, Natab.MISSING)
@@ -91,7 +91,7 @@ class Engine:
 
     def judge(self, lookup: ArkLookup, policy: Policy, table: TableSource, result: Discovery) -> Discovery:
         """Return the discovery that the policy chooses, given one that was just made without the cache."""
-        if getattr(policy, "takes_dns", False) and result.candidates and result.security != "bogus":
+        if policy.takes_dns and result.candidates and result.security != "bogus":
             choice = policy.choose(Dns.ANSWERS, Natab.MISSING)
             return self._make(lookup, choice, result.replace(fetched=self._wall()), None)
         natab, from_table = self._read_table(lookup, table)

@@ -64,11 +64,12 @@ class Choice(NamedTuple):
 class Policy(Protocol):
     """Chooses the source that answers.
 
-    A policy that takes an answer of DNS whatever the table says may set ``takes_dns = True``; the table is then not
-    read while a fresh answer is kept.
+    ``takes_dns`` is True if it takes an answer of DNS whatever the table says: the table is then not read while a fresh
+    answer is kept.
     """
 
     name: ClassVar[str]
+    takes_dns: ClassVar[bool] = False
 
     def asks(self, natab: Natab) -> bool:
         """Return whether DNS must be asked, given what the table says."""
@@ -124,6 +125,7 @@ class NatabOnly:
     """The table, and never DNS."""
 
     name: ClassVar[str] = NATAB_ONLY
+    takes_dns: ClassVar[bool] = False
 
     def asks(self, natab: Natab) -> bool:
         return False

@@ -433,7 +433,7 @@ class Rows:
     ) -> None:
         self.counts: Counter[str] = Counter()  # rows by status, and rows from the table
         self.advice = ""  # printed once: what to do if the origin does not exist
-        self.uses_table = cache is not None and not getattr(cache.policy, "takes_dns", False)
+        self.uses_table = cache is not None and not cache.policy.takes_dns
         self._write = write
         self._ordered = ordered
         self._cache = cache

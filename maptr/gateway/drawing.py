@@ -34,7 +34,6 @@ WIDTH = 360  # units of the drawing, about one CSS pixel on a phone
 ROW, INDENT, LEFT, TOP = 46, 20, 14, 18
 MAX_ROWS = 20  # of a drawing; a hostile zone has room for 2,048 records
 TEXT_WIDTH, REMARK_WIDTH = 7.9, 6.7  # units of one character: 13 units of a monospaced font, 12 of another one
-STEP_REDIRECT = "redirect to "  # how the walk begins the reason of a record that leads to another name
 
 
 class Node(NamedTuple):
@@ -146,13 +145,10 @@ def _targets(reading: Reading, chosen: str) -> Iterator[tuple[str, str, str]]:
     if not reading.counted:
         yield "skipped", "does not count", ""
         return
-    if reading.kind is Kind.REDIRECT:
-        made = reading.reasons[-1].removeprefix(STEP_REDIRECT).partition(", asked")[0]
-        yield "redirect", made, made
-        return
-    for reason in reading.reasons:
-        if reason.startswith("candidate "):
-            place = reason.removeprefix("candidate ")
+    for place in reading.leads_to:
+        if reading.kind is Kind.REDIRECT:
+            yield "redirect", place, place
+        else:
             yield "chosen" if place == chosen else "found", place, ""
 
 

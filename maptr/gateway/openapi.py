@@ -60,7 +60,7 @@ SCHEMAS: dict[str, Schema] = {
         ttl=INTEGER,
         status=_INTEGER_OR_NULL,
     ),
-    "Reading": closed("record kind", counted=BOOLEAN, reasons=array(STRING)),
+    "Reading": closed("record kind", counted=BOOLEAN, reasons=array(STRING), leads_to=array(STRING)),
     "Link": closed("name type note server", security=_SECURITY, elapsed=_NUMBER_OR_NULL),
     "Step": closed(
         "name type outcome note server",
