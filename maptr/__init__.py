@@ -42,11 +42,6 @@ if TYPE_CHECKING:
     from maptr.ark import Ark, find_arks
     from maptr.cache.cache import Cache
     from maptr.choose import at_random, sticky, weighted
-    from maptr.client.aio import discover_async, discover_at_async
-    from maptr.client.bulk import discover_many, discover_many_async
-    from maptr.client.stub import Stub
-    from maptr.client.sync import discover, discover_at
-    from maptr.client.validation.validator import Validator
     from maptr.discovery import (
         Candidate,
         Discovery,
@@ -58,6 +53,11 @@ if TYPE_CHECKING:
     from maptr.errors import ArkSyntaxError, ConfigError, MaptrError, TableError, UnsafePlan, ZoneError
     from maptr.nma.reachable import Own, Reachable
     from maptr.registry.table import Entry, Nma, Table
+    from maptr.resolver.aio import discover_async, discover_at_async
+    from maptr.resolver.bulk import discover_many, discover_many_async
+    from maptr.resolver.stub import Stub
+    from maptr.resolver.sync import discover, discover_at
+    from maptr.resolver.validation.validator import Validator
     from maptr.walk import Settings
 
 __version__ = "0.1.0"
@@ -66,11 +66,11 @@ _HOMES = {
     "maptr.ark": "Ark find_arks",
     "maptr.cache.cache": "Cache",
     "maptr.choose": "at_random sticky weighted",
-    "maptr.client.aio": "discover_async discover_at_async",
-    "maptr.client.bulk": "discover_many discover_many_async",
-    "maptr.client.stub": "Stub",
-    "maptr.client.sync": "discover discover_at",
-    "maptr.client.validation.validator": "Validator",
+    "maptr.resolver.aio": "discover_async discover_at_async",
+    "maptr.resolver.bulk": "discover_many discover_many_async",
+    "maptr.resolver.stub": "Stub",
+    "maptr.resolver.sync": "discover discover_at",
+    "maptr.resolver.validation.validator": "Validator",
     "maptr.discovery": "Candidate Discovery DiscoveryError DiscoveryFailed DiscoveryTimeout NoMappingAuthority",
     "maptr.errors": "ArkSyntaxError ConfigError MaptrError TableError UnsafePlan ZoneError",
     "maptr.nma.reachable": "Own Reachable",

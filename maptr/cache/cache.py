@@ -19,12 +19,12 @@ from maptr.cache.lookups import Dependencies, ThreadDriver
 from maptr.cache.options import NO_OPTIONS, ArkLookup, CallOptions, DnsClient, TrustSettings
 from maptr.cache.policy import Policy
 from maptr.cache.store import MAX_NAMES, LruDict, Store
-from maptr.client import call
-from maptr.client.call import StepHook
 from maptr.discovery import Discovery, DiscoveryError
 from maptr.protocol.names import fold
 from maptr.registry.followed_file import TableSource, WatchedTable, table_source
 from maptr.registry.table import Table
+from maptr.resolver import call
+from maptr.resolver.call import StepHook
 from maptr.walk import Settings
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from maptr.cache.disk import Disk
     from maptr.cache.drift import Drift, PastVerdict
     from maptr.choose import Chooser
-    from maptr.client.stub import Stub
-    from maptr.client.validation.validator import TrustAnchors
+    from maptr.resolver.stub import Stub
+    from maptr.resolver.validation.validator import TrustAnchors
 
 MAX_RECENT = 10_000  # discoveries that are handed out unchanged for a second
 
@@ -176,7 +176,7 @@ class Cache:
         found = self._finish(text, lookup, found, until)
         if chooser is None:
             return found
-        from maptr.client.aio import prefer_async
+        from maptr.resolver.aio import prefer_async
 
         return await prefer_async(found, chooser)
 

@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from maptr.ark import Ark, Profile
-from maptr.client import call, sync
-from maptr.client.call import StepHook, with_origin
-from maptr.client.multiplexer import MAX_CONNECTIONS
-from maptr.client.stub import Stub, make_validator
 from maptr.discovery import Discovery, DiscoveryError, NoServer
 from maptr.protocol.names import Labels, fold
+from maptr.resolver import call, sync
+from maptr.resolver.call import StepHook, with_origin
+from maptr.resolver.multiplexer import MAX_CONNECTIONS
+from maptr.resolver.stub import Stub, make_validator
 from maptr.walk import Settings
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import dns.resolver
 
     from maptr.choose import Chooser
-    from maptr.client.validation.validator import TrustAnchors, Validator
+    from maptr.resolver.validation.validator import TrustAnchors, Validator
 
 THREADS = MAX_CONNECTIONS  # queries at a time over TLS and HTTPS, each on a connection of its own
 
@@ -158,7 +158,7 @@ class DnsClient:
     async def discover_async(self, ark: Ark, **options: Any) -> Discovery:
         import asyncio  # late, as in ``Cache``
 
-        from maptr.client.aio import discover_async
+        from maptr.resolver.aio import discover_async
 
         if self._resolver is None and self.nameservers:  # a server that is given by name is looked up, which blocks
             await asyncio.to_thread(self._with_resolver, options)
@@ -171,7 +171,7 @@ class DnsClient:
             with ThreadPoolExecutor(THREADS) as pool:
                 yield from pool.map(self._discover_one, arks)
             return
-        from maptr.client.bulk import discover_many  # a command that looks up one ARK starts without it
+        from maptr.resolver.bulk import discover_many  # a command that looks up one ARK starts without it
 
         yield from discover_many(
             arks,
@@ -189,7 +189,7 @@ class DnsClient:
         import dns.exception  # late: dns.resolver doubles the start time of a command
         import dns.name
 
-        from maptr.client.resolver import default_resolver, make_resolver
+        from maptr.resolver.dnspython import default_resolver, make_resolver
 
         try:
             servers = self.nameservers
@@ -224,7 +224,7 @@ class DnsClient:
         if self._resolver is None:
             lifetime = options.get("lifetime")
             if call.has_https(servers):
-                from maptr.client.resolver import make_resolver  # dns.resolver doubles the start time of a command
+                from maptr.resolver.dnspython import make_resolver  # dns.resolver doubles the start time of a command
 
                 self._resolver = make_resolver(servers, lifetime=lifetime)
             else:

@@ -26,15 +26,15 @@ from maptr.cli import lookup, options, output
 from maptr.cli.group import command
 from maptr.cli.lookup import LookupOptions
 from maptr.cli.options import output_option, refuse_input
-from maptr.client.call import HTTPS, as_ark, prefer
 from maptr.discovery import Discovery, DiscoveryError, NoMappingAuthority
 from maptr.errors import ArkSyntaxError, cell, printable
+from maptr.resolver.call import HTTPS, as_ark, prefer
 
 if TYPE_CHECKING:
     from maptr.cache.cache import Cache
     from maptr.choose import Chooser
-    from maptr.client.bulk import Bulk
     from maptr.config import Config
+    from maptr.resolver.bulk import Bulk
 
 COLUMNS = ("line", "status", "ark", "url", "note")
 FOUND, NONE, UNKNOWN, BAD = STATUSES = "found", "none", "unknown", "bad"
@@ -208,7 +208,7 @@ def _engine(
     servers: list[str], given: LookupOptions, config: Config | None, cache: Cache | None, **limits: Any
 ) -> Bulk | None:
     """Make the engine of DNS queries; None without a server if a table may answer. Raises the errors of ``Bulk``."""
-    from maptr.client.bulk import Bulk
+    from maptr.resolver.bulk import Bulk
 
     named, servers = servers, lookup.servers_of(servers, config, given)
     lookup.refuse_schemes(servers, named, config, "maptr bulk asks servers", (HTTPS,))

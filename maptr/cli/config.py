@@ -12,10 +12,10 @@ import click
 from maptr.cli import lookup, options, output
 from maptr.cli.group import command
 from maptr.cli.options import parse_name, read_text
-from maptr.client.servers import Server, is_address, read_server
 from maptr.config import Config
 from maptr.protocol import names
 from maptr.protocol.numbers import PORT
+from maptr.resolver.servers import Server, is_address, read_server
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*\Z")  # no character is special in a configuration
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -140,7 +140,7 @@ def _anchors(file: str, origin: str) -> list[str]:
     import dns.name  # late: only for signed zones
     import dns.rdatatype
 
-    from maptr.client.validation.validator import read_anchors
+    from maptr.resolver.validation.validator import read_anchors
 
     found = [
         f"{zone} IN {dns.rdatatype.to_text(rdata.rdtype)} {rdata}"

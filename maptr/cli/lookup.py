@@ -16,13 +16,13 @@ from maptr import places
 from maptr.ark import Ark, Profile
 from maptr.cli import output
 from maptr.cli.output import Painted
-from maptr.client import call
-from maptr.client.servers import TCP, TLS, check_server, find_servers, is_address, system_servers
-from maptr.client.stub import Stub, make_validator
-from maptr.client.sync import discover
 from maptr.discovery import Discovery, DiscoveryError, NoMappingAuthority, NoServer, Step
 from maptr.errors import ArkSyntaxError, ConfigError, MaptrError, NmaError
 from maptr.protocol.numbers import PORT
+from maptr.resolver import call
+from maptr.resolver.servers import TCP, TLS, check_server, find_servers, is_address, system_servers
+from maptr.resolver.stub import Stub, make_validator
+from maptr.resolver.sync import discover
 from maptr.walk import Settings
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _dns(servers: list[str], options: LookupOptions, config: Config | None) -> C
     given = {**walk_options(options, config), "require": options.require, "chooser": chooser_of(options, config)}
     call.with_origin(None, given["origin"])
     if call.has_https(servers):
-        from maptr.client.resolver import make_resolver  # late: it imports dns.resolver
+        from maptr.resolver.dnspython import make_resolver  # late: it imports dns.resolver
 
         given |= {"trust_ad": options.trust_ad, "trust_anchors": make_validator(options.trust_anchor, options.trust_ad)}
         return partial(discover, resolver=make_resolver(servers), **given)

@@ -433,7 +433,7 @@ def _check_gateway(gateway: model.GatewayConfig) -> Mistakes:
 def _check_servers(path: lines.KeyPath, servers: Sequence[str]) -> Mistakes:
     if not servers:
         return
-    from maptr.client.servers import check_server  # late: sockets and TLS delay the start of a command
+    from maptr.resolver.servers import check_server  # late: sockets and TLS delay the start of a command
 
     for index, text in enumerate(servers):
         try:

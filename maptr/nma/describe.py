@@ -27,12 +27,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from maptr.ark import INFLECTIONS, Ark, Profile
 from maptr.choose import Chooser
-from maptr.client.call import Call, StepHook, as_ark, checked
-from maptr.client.sync import discover_with
 from maptr.discovery import Candidate, Discovery
 from maptr.errors import ConfigError, NmaError
 from maptr.nma.reachable import Reachable
 from maptr.registry import anvl
+from maptr.resolver.call import Call, StepHook, as_ark, checked
+from maptr.resolver.sync import discover_with
 from maptr.web import http
 from maptr.web.http import Page
 
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     import dns.name
     import dns.resolver
 
-    from maptr.client.stub import Stub
-    from maptr.client.validation.validator import TrustAnchors
+    from maptr.resolver.stub import Stub
+    from maptr.resolver.validation.validator import TrustAnchors
     from maptr.walk import Settings
 
 SECONDS = 10.0  # for the requests to all authorities, redirects included

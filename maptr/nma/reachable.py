@@ -23,10 +23,10 @@ from typing import ClassVar
 from maptr import url
 from maptr.cache.probe_log import Probe, ProbeResult
 from maptr.choose import Chooser, at_random, first
-from maptr.client.call import checked
 from maptr.discovery import Candidate, Discovery
 from maptr.errors import ConfigError, NmaError
 from maptr.naptr.regexp import Prefix, Substitution
+from maptr.resolver.call import checked
 from maptr.web import http
 
 SECONDS = 2.0  # for one probe of a chooser

@@ -24,7 +24,6 @@ from dnslib import DNSError, DNSHeader, DNSQuestion
 from dnslib.label import DNSLabel
 
 from maptr.answer.message import Message, MessageBuffer
-from maptr.client.servers import socket_address
 from maptr.config import Config, ZoneConfig
 from maptr.config.model import CatalogConfig, SecondariesConfig
 from maptr.errors import JournalError
@@ -43,6 +42,7 @@ from maptr.protocol.numbers import (
     TC,
 )
 from maptr.protocol.serial import is_newer
+from maptr.resolver.servers import socket_address
 from maptr.server.alarm import Alarm, AlarmKind
 from maptr.server.responder import ServerState
 from maptr.server.state import Clock

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from maptr.client.servers import socket_address
 from maptr.config.model import TcpConfig
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address, client_of
+from maptr.resolver.servers import socket_address
 from maptr.server.request_server import MAX_CONNECTIONS as MAX_REQUESTS
 
 log = logging.getLogger("maptr.serve")

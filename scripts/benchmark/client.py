@@ -25,8 +25,8 @@ import dns.resolver
 
 from maptr import Stub, discover, discover_async, discover_many, discover_many_async
 from maptr.ark import Ark
-from maptr.client.bulk import Bulk
 from maptr.discovery import Discovery, DiscoveryFailed
+from maptr.resolver.bulk import Bulk
 from maptr.walk import MAX_RECORDS
 from scripts.benchmark import results
 from tests.support.hostile import NAPTR, TC, hostile, naptr, record, reply

@@ -14,11 +14,11 @@ import pytest
 from maptr.ark import Ark
 from maptr.cache.cache import Cache
 from maptr.cache.disk import Disk
-from maptr.client.stub import Stub
-from maptr.client.validation.validator import Validator
 from maptr.discovery import DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority
 from maptr.errors import ArkSyntaxError, ConfigError
-from tests.client.validation.test_chain import PARENT, PARENT_KEYS
+from maptr.resolver.stub import Stub
+from maptr.resolver.validation.validator import Validator
+from tests.resolver.validation.test_chain import PARENT, PARENT_KEYS
 from tests.support.caching import ARK, HOME, ONE_HOST, SILENT, Rig, dns_answer, host, table
 from tests.support.peers import Maptr
 from tests.support.scripted import serving

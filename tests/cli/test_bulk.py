@@ -265,8 +265,8 @@ def test_without_a_resolver_only_the_table_answers(monkeypatch: pytest.MonkeyPat
     def none(*arguments: object) -> None:
         raise NoServer("no resolver")
 
-    monkeypatch.setattr("maptr.client.servers.system_servers", none)  # of the command line
-    monkeypatch.setattr("maptr.client.stub.system_servers", none)
+    monkeypatch.setattr("maptr.resolver.servers.system_servers", none)  # of the command line
+    monkeypatch.setattr("maptr.resolver.stub.system_servers", none)
     assert run(text=f"{ARK}\n").exit_code == 9
     code, rows, said = bulk(f"{ARK}\nark:54321/x\n", "--table", str(ZONES / "sample.natab"))
     assert (code, [row["status"] for row in rows]) == (9, ["found", "unknown"])

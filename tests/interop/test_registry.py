@@ -19,8 +19,8 @@ import dns.zone
 import pytest
 
 from maptr import Ark, registry
-from maptr.client.bulk import discover_many
 from maptr.registry.table import Table
+from maptr.resolver.bulk import discover_many
 from maptr.zone.build import build
 from maptr.zone.check import examine
 from maptr.zone.finding import Severity

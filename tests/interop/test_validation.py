@@ -29,12 +29,12 @@ import pytest
 from dns.rdatatype import DNSKEY, DS, NAPTR, NSEC, NSEC3, RRSIG
 
 from maptr import Discovery, Stub
-from maptr.client.call import Call
-from maptr.client.multiplexer import SelectorWaiter
-from maptr.client.sync import StubLookups
-from maptr.client.validation.validator import Validator
 from maptr.discovery import Outcome
 from maptr.protocol import names
+from maptr.resolver.call import Call
+from maptr.resolver.multiplexer import SelectorWaiter
+from maptr.resolver.sync import StubLookups
+from maptr.resolver.validation.validator import Validator
 from maptr.walk import Question
 from tests.support.drivers import RESOLVER_DRIVERS, STUB_DRIVERS, at, by_discover
 from tests.support.peers import Bind, Nsd, Peer, Unbound

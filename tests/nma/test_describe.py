@@ -15,11 +15,11 @@ import pytest
 from click.testing import CliRunner
 
 from maptr.cli.group import main
-from maptr.client.sync import discover
 from maptr.discovery import Discovery, NoMappingAuthority
 from maptr.errors import ConfigError, NmaError
 from maptr.nma.describe import Description, describe, normal_date, read, segments
 from maptr.nma.reachable import Reachable
+from maptr.resolver.sync import discover
 from maptr.web import http
 from maptr.web.http import Page
 from tests.support.authority import ARK, ERC, TEXT, discovery_at, erc

@@ -120,7 +120,7 @@ def test_lookup_commands() -> None:
 
 @pytest.mark.parametrize("command", ["discover", "url", "info"])
 def test_fields_without_a_name_server(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maptr.client.servers.system_servers", list)
+    monkeypatch.setattr("maptr.resolver.servers.system_servers", list)
     [document] = run(command, "ark:12345/x1", "--json")
     marked = {path for path, mark in SECTIONS[command].items() if mark} or documented(command)
     assert marked <= document.keys()

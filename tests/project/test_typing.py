@@ -24,8 +24,8 @@ from maptr import (
     discover_many_async,
 )
 from maptr.cache.options import CallOptions
-from maptr.client.bulk import Bulk
-from maptr.client.call import Call
+from maptr.resolver.bulk import Bulk
+from maptr.resolver.call import Call
 from tests.project.test_readme import PAGES, commands
 
 REPOSITORY = Path(__file__).resolve().parents[2]

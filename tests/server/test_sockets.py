@@ -91,7 +91,7 @@ for ask in [dns.query.udp] * 20 + [dns.query.tcp] * 2:
 CLIENTS = """
 import asyncio, socket, sys, time
 import maptr
-from maptr.client.resolver import make_resolver
+from maptr.resolver.dnspython import make_resolver
 from maptr.protocol.names import ARK_ARPA
 from maptr.server.primary import _exchange, make_request, read_serial
 from maptr.transfer.acl import NotifyTarget

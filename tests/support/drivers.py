@@ -14,9 +14,9 @@ import dns.asyncresolver
 import dns.resolver
 
 from maptr import Ark, Cache, Discovery, DiscoveryError, discover, discover_async, discover_many, discover_many_async
-from maptr.client.bulk import Bulk
-from maptr.client.call import Call, Clock
-from maptr.client.sync import discover_with
+from maptr.resolver.bulk import Bulk
+from maptr.resolver.call import Call, Clock
+from maptr.resolver.sync import discover_with
 from tests.support.hostile import Hostile
 from tests.support.peers import Peer
 

@@ -27,10 +27,13 @@ import dns.rdatatype
 import dns.resolver
 
 from maptr import url
-from maptr.client.call import Call, Origins
-from maptr.client.exchange import MAX_CLOSED, NOTE_LENGTH
-from maptr.client.message import EDE_BOGUS, SentQuery, read_response
-from maptr.client.servers import (
+from maptr.discovery import NoServer, Outcome
+from maptr.errors import ConfigError, MissingExtra
+from maptr.protocol.numbers import UDP_PAYLOAD
+from maptr.resolver.call import Call, Origins
+from maptr.resolver.exchange import MAX_CLOSED, NOTE_LENGTH
+from maptr.resolver.message import EDE_BOGUS, SentQuery, read_response
+from maptr.resolver.servers import (
     LOCALHOST,
     TCP,
     ResolverOptions,
@@ -40,15 +43,12 @@ from maptr.client.servers import (
     options_for,
     system_servers,
 )
-from maptr.client.stub import make_validator
-from maptr.discovery import NoServer, Outcome
-from maptr.errors import ConfigError, MissingExtra
-from maptr.protocol.numbers import UDP_PAYLOAD
+from maptr.resolver.stub import make_validator
 from maptr.walk import Answer, Question
 
 if TYPE_CHECKING:
-    from maptr.client.validation.chain import Resolved
-    from maptr.client.validation.validator import Validator
+    from maptr.resolver.validation.chain import Resolved
+    from maptr.resolver.validation.validator import Validator
 
 TRUNCATED = "the response is truncated over TCP"  # dnspython reads it as if it were complete
 
@@ -333,7 +333,7 @@ def _with_bits(resolver: Resolving, trust_ad: bool, *, validate: bool) -> Resolv
 
 def _resolved(found: dns.resolver.Answer | Exception, elapsed: float) -> Resolved:
     """Return a resolver's answer or exception for validation. Raises an exception again that is not about DNS."""
-    from maptr.client.validation.chain import Resolved  # needs the optional package cryptography
+    from maptr.resolver.validation.chain import Resolved  # needs the optional package cryptography
 
     if isinstance(found, Exception):
         answer = read_error(found, elapsed)

@@ -11,12 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from maptr.ark import Ark, Profile
-from maptr.client.call import Call, StepHook, at_port, check_resolver, has_https, listed, prefer
-from maptr.client.multiplexer import Multiplexer, SelectorWaiter
-from maptr.client.stub import Stub
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
 from maptr.protocol.names import Labels
+from maptr.resolver.call import Call, StepHook, at_port, check_resolver, has_https, listed, prefer
+from maptr.resolver.multiplexer import Multiplexer, SelectorWaiter
+from maptr.resolver.stub import Stub
 from maptr.walk import Answer, Question, Settings
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import dns.resolver
 
     from maptr.choose import Chooser
-    from maptr.client.resolver import DnspythonLookups
-    from maptr.client.validation.validator import TrustAnchors
+    from maptr.resolver.dnspython import DnspythonLookups
+    from maptr.resolver.validation.validator import TrustAnchors
 
 Resolving = TypeVar("Resolving", bound="dns.resolver.BaseResolver")
 
@@ -110,7 +110,7 @@ def discover_with(
     if isinstance(given, Stub):
         with closing(SelectorWaiter()) as waiter, closing(StubLookups(given, run, waiter)) as lookups:
             return _walk(run, lookups)
-    from maptr.client.resolver import DnspythonLookups  # dnspython takes 70 ms to import
+    from maptr.resolver.dnspython import DnspythonLookups  # dnspython takes 70 ms to import
 
     with run.named():
         return _walk(run, DnspythonLookups(given, run))
@@ -146,7 +146,7 @@ def resolver_for(
         return resolver.trusting(run.trust_anchors, trust_ad=run.trust_ad) if isinstance(resolver, Stub) else resolver
     nameservers = listed(nameservers)
     if has_https(nameservers):
-        from maptr.client.resolver import make_resolver  # dnspython takes 70 ms to import
+        from maptr.resolver.dnspython import make_resolver  # dnspython takes 70 ms to import
 
         return make_resolver(nameservers, lifetime=run.left)
     return make_stub(nameservers, trust_ad=run.trust_ad, trust_anchors=run.trust_anchors, lifetime=max(0.0, run.left))

@@ -9,12 +9,12 @@ import pytest
 
 from maptr import Discovery, discover_many
 from maptr.ark import Ark
-from maptr.client.bulk import Bulk
-from maptr.client.message import Response, SentQuery, read_response
-from maptr.client.scheduler import Scheduler, SharedQuestion
 from maptr.discovery import DiscoveryTimeout, Outcome
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
+from maptr.resolver.bulk import Bulk
+from maptr.resolver.message import Response, SentQuery, read_response
+from maptr.resolver.scheduler import Scheduler, SharedQuestion
 from maptr.walk import TIME_OVER, Answer, Settings
 from tests.support.drivers import (
     CLOCKED_DRIVERS,
@@ -210,7 +210,7 @@ def test_large_responses_after_the_deadline_are_not_read(monkeypatch: pytest.Mon
         now, read = (now + 2.0, read + 1) if len(packet) > 1232 else (now, read)
         return read_response(query, packet)
 
-    monkeypatch.setattr("maptr.client.exchange.read_response", slow)
+    monkeypatch.setattr("maptr.resolver.exchange.read_response", slow)
     honest = hosts({"1.ark.arpa.": [naptr(f"r{i}.example.", flags=b"") for i in range(9)]})
     large = [record(None, NAPTR, naptr(f"h{i}.example.")) for i in range(80)]
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from maptr.ark import Ark
-from maptr.client.exchange import Exchange
-from maptr.client.servers import Server
 from maptr.discovery import Outcome
 from maptr.protocol.names import ARK_ARPA
+from maptr.resolver.exchange import Exchange
+from maptr.resolver.servers import Server
 from maptr.walk import Question, Walk
-from tests.client.test_exchange import take
-from tests.client.test_hostile import ARK
+from tests.resolver.test_exchange import take
+from tests.resolver.test_hostile import ARK
 from tests.support.hostile import AA, NAPTR, TC, naptr, record, reply
 
 VECTORS: list[dict[str, Any]] = tomllib.loads(

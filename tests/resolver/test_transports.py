@@ -18,9 +18,9 @@ from click.testing import CliRunner
 
 from maptr import Discovery, Stub, discover, discover_async, discover_many, discover_many_async
 from maptr.cli.group import main
-from maptr.client.resolver import make_resolver
 from maptr.discovery import DiscoveryFailed, NoMappingAuthority, Outcome
 from maptr.errors import ConfigError
+from maptr.resolver.dnspython import make_resolver
 from tests.support.certificates import write_certificate
 from tests.support.drivers import collect
 from tests.support.peers import HOST, Bind, Maptr, TlsMaptr, free_port, require

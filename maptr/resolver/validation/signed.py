@@ -27,10 +27,10 @@ import dns.rrset
 from dns.rdataclass import IN
 from dns.rdatatype import CNAME, DNAME, DNSKEY, DS, NAPTR, NONE, NSEC, NSEC3, OPT, RRSIG, SOA, RdataType
 
-from maptr.client.message import Record, read_sections
 from maptr.protocol.names import Labels, fold, read_name
 from maptr.protocol.numbers import DNSSEC_PROTOCOL, HEADER_SIZE, RCODE_BITS, REVOKED, ZONE_KEY
 from maptr.protocol.serial import is_newer
+from maptr.resolver.message import Record, read_sections
 
 MAX_RRSETS = 256  # of one response; sixteen aliases by DNAME and wildcard, signed and proven, have about ninety
 MAX_NAME_COST = 1_000_000  # sum of squares of the numbers of labels, dnspython's cost: 2048 names of 22 labels

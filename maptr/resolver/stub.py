@@ -8,17 +8,17 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
-from maptr.client.call import Origins, checked, listed
-from maptr.client.exchange import Exchange
-from maptr.client.servers import CaseBlind, Server, find_servers, options_for, system_servers
 from maptr.errors import ConfigError
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import NAPTR, PORT
+from maptr.resolver.call import Origins, checked, listed
+from maptr.resolver.exchange import Exchange
+from maptr.resolver.servers import CaseBlind, Server, find_servers, options_for, system_servers
 
 if TYPE_CHECKING:
     import ssl
 
-    from maptr.client.validation.validator import TrustAnchors, ValidatedExchange, Validator
+    from maptr.resolver.validation.validator import TrustAnchors, ValidatedExchange, Validator
 
 AnyExchange: TypeAlias = "Exchange | ValidatedExchange"
 
@@ -133,7 +133,7 @@ def make_validator(trust_anchors: TrustAnchors | None, trust_ad: bool) -> Valida
     ``trust_ad``."""
     if trust_anchors is None:
         return None
-    from maptr.client.validation.validator import Validator  # needs the optional package cryptography
+    from maptr.resolver.validation.validator import Validator  # needs the optional package cryptography
 
     if trust_ad:
         raise ConfigError("give trust_ad or trust_anchors, not both")

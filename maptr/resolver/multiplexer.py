@@ -20,11 +20,11 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Protocol
 
-from maptr.client.exchange import Attempt
-from maptr.client.servers import Server
-from maptr.client.stub import AnyExchange, Stub
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import MAX_MESSAGE, NAPTR, UDP_PAYLOAD
+from maptr.resolver.exchange import Attempt
+from maptr.resolver.servers import Server
+from maptr.resolver.stub import AnyExchange, Stub
 from maptr.walk import Answer
 
 if TYPE_CHECKING:

@@ -13,16 +13,16 @@ import dns.rdatatype
 import dns.rrset
 import pytest
 
-from maptr.client import message as wire
-from maptr.client.validation import signed
 from maptr.discovery import Outcome
 from maptr.protocol import names
 from maptr.protocol.numbers import HEADER_SIZE, MAX_MESSAGE
+from maptr.resolver import message as wire
+from maptr.resolver.validation import signed
 from tests.support.hostile import CNAME, NAPTR, NS, SOA, naptr, record, reply
 
 pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
-from maptr.client.validation.chain import Lookup, Resolved
-from tests.client.validation.test_chain import NOW, honest, packet, settle
+from maptr.resolver.validation.chain import Lookup, Resolved
+from tests.resolver.validation.test_chain import NOW, honest, packet, settle
 
 QUERY = wire.make_query(names.parse("12345.ark.arpa."), bytes, mix=False)
 BEHIND_QUESTION = HEADER_SIZE + len(QUERY.question)

@@ -18,8 +18,8 @@ import dns.rrset
 from dns.rdataclass import IN
 from dns.rdatatype import CNAME, DNAME, DS, NS, NSEC, NSEC3, SOA, RdataType
 
-from maptr.client.validation.signed import Bogus, Rdata, VerifiedRRset, WorkBudget, Zone, signatures, signers, verify
 from maptr.protocol.names import to_wire
+from maptr.resolver.validation.signed import Bogus, Rdata, VerifiedRRset, WorkBudget, Zone, signatures, signers, verify
 from maptr.zone.denial import SHA1, nsec3_hash
 
 INSECURE_ITERATIONS = 150  # more make a zone insecure (RFC 9276 3.2), as in BIND, Unbound and Knot Resolver

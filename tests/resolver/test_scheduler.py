@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.ark import Ark
-from maptr.client.scheduler import Scheduler
 from maptr.discovery import Outcome
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.protocol.names import Labels
+from maptr.resolver.scheduler import Scheduler
 from maptr.walk import DEFAULTS, Answer, Walk
 
 NAME = (b"12345", b"ark", b"arpa")

@@ -31,14 +31,14 @@ from hypothesis import strategies as st
 from maptr.answer.context import Transport
 from maptr.answer.respond import respond
 from maptr.cli.group import main
-from maptr.client.servers import Server
-from maptr.client.validation import chain, signed
-from maptr.client.validation.answer import AnswerValidator
-from maptr.client.validation.chain import Lookup, Resolved, Trust
-from maptr.client.validation.signed import MAX_CHECKS_RRSET, Bogus, VerifiedRRset, WorkBudget, Zone, parse, verify
-from maptr.client.validation.validator import Validator, read_anchors, usable_anchors
 from maptr.discovery import Outcome
 from maptr.errors import ConfigError
+from maptr.resolver.servers import Server
+from maptr.resolver.validation import chain, signed
+from maptr.resolver.validation.answer import AnswerValidator
+from maptr.resolver.validation.chain import Lookup, Resolved, Trust
+from maptr.resolver.validation.signed import MAX_CHECKS_RRSET, Bogus, VerifiedRRset, WorkBudget, Zone, parse, verify
+from maptr.resolver.validation.validator import Validator, read_anchors, usable_anchors
 from maptr.walk import Answer
 from maptr.zone.snapshot import Snapshot
 

@@ -9,12 +9,12 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Literal
 
 from maptr.ark import Ark, Profile
-from maptr.client.call import Call, StepHook, at_port, listed, need_asyncio, prefer
-from maptr.client.multiplexer import Ready
-from maptr.client.servers import is_address
-from maptr.client.stub import Stub
-from maptr.client.sync import StubLookups, resolver_for
 from maptr.discovery import Discovery
+from maptr.resolver.call import Call, StepHook, at_port, listed, need_asyncio, prefer
+from maptr.resolver.multiplexer import Ready
+from maptr.resolver.servers import is_address
+from maptr.resolver.stub import Stub
+from maptr.resolver.sync import StubLookups, resolver_for
 from maptr.walk import Settings
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import dns.resolver
 
     from maptr.choose import Chooser
-    from maptr.client.resolver import DnspythonLookups
-    from maptr.client.validation.validator import TrustAnchors
+    from maptr.resolver.dnspython import DnspythonLookups
+    from maptr.resolver.validation.validator import TrustAnchors
 
 
 async def discover_async(
@@ -99,7 +99,7 @@ async def discover_with_async(
     if isinstance(given, Stub):
         with closing(StubLookups(given, run, LoopWaiter())) as lookups:
             return await _walk(run, lookups)
-    from maptr.client.resolver import DnspythonLookups  # dnspython takes 70 ms to import
+    from maptr.resolver.dnspython import DnspythonLookups  # dnspython takes 70 ms to import
 
     with run.named():
         return await _walk(run, DnspythonLookups(given, run, awaited=True))

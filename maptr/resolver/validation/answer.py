@@ -22,16 +22,16 @@ from dns.rcode import NOERROR, NXDOMAIN, YXDOMAIN
 from dns.rdataclass import IN
 from dns.rdatatype import CNAME, DNAME, NAPTR, SOA, RdataType
 
-from maptr.client.message import MAX_CHAIN
-from maptr.client.validation import signed as reading
-from maptr.client.validation.chain import Chain, Lookup, Lookups, Resolved, Trust, Unknown
-from maptr.client.validation.denial import INSECURE, SECURE, denials, proofs
-from maptr.client.validation.signed import Bogus, WorkBudget, Zone, signers, verify
 from maptr.discovery import SECURITY, Outcome
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import MAX_TTL
+from maptr.resolver.message import MAX_CHAIN
+from maptr.resolver.validation import signed as reading
+from maptr.resolver.validation.chain import Chain, Lookup, Lookups, Resolved, Trust, Unknown
+from maptr.resolver.validation.denial import INSECURE, SECURE, denials, proofs
+from maptr.resolver.validation.signed import Bogus, WorkBudget, Zone, signers, verify
 from maptr.walk import Answer
 
 INDETERMINATE, BOGUS = "indeterminate", "bogus"

@@ -22,10 +22,10 @@ import dns.rrset
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr.client import message as wire
-from maptr.client.message import SentQuery, read_response
 from maptr.discovery import Outcome
 from maptr.protocol.numbers import HEADER_SIZE
+from maptr.resolver import message as wire
+from maptr.resolver.message import SentQuery, read_response
 from tests.support.hostile import CNAME, reply
 
 NAME = (b"12345", b"ark", b"arpa")

@@ -11,19 +11,19 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 from maptr.ark import Ark, Profile
-from maptr.client.servers import TLS, check_server
 from maptr.discovery import Discovery, NoServer, Step
 from maptr.errors import ArkSyntaxError, ConfigError, NoEventLoop
 from maptr.protocol import names
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import SOA
+from maptr.resolver.servers import TLS, check_server
 from maptr.walk import DEFAULTS, Answer, Question, Settings, Walk
 
 if TYPE_CHECKING:
     import dns.name
 
     from maptr.choose import Chooser
-    from maptr.client.validation.validator import TrustAnchors
+    from maptr.resolver.validation.validator import TrustAnchors
 
 HTTPS = "https://"
 LIFETIME = 5.0  # seconds for a whole walk; dnspython's default for one resolution

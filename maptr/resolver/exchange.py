@@ -18,7 +18,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from maptr import url
-from maptr.client.message import (
+from maptr.discovery import Outcome
+from maptr.protocol import names
+from maptr.protocol.names import Labels
+from maptr.protocol.numbers import AAAA, BADVERS, FORMERR, MAX_TTL, NAPTR, NOTIMP, REFUSED, SERVFAIL, YXDOMAIN, A
+from maptr.resolver.message import (
     Referral,
     Response,
     SentQuery,
@@ -28,11 +32,7 @@ from maptr.client.message import (
     read_response,
     spelled_name,
 )
-from maptr.client.servers import CaseBlind, ResolverOptions, Server
-from maptr.discovery import Outcome
-from maptr.protocol import names
-from maptr.protocol.names import Labels
-from maptr.protocol.numbers import AAAA, BADVERS, FORMERR, MAX_TTL, NAPTR, NOTIMP, REFUSED, SERVFAIL, YXDOMAIN, A
+from maptr.resolver.servers import CaseBlind, ResolverOptions, Server
 from maptr.walk import TIME_OVER, Answer
 
 NO_OPTIONS = ResolverOptions()

@@ -22,15 +22,15 @@ import dns.rdatatype
 import dns.zonefile
 from dns.rdatatype import DNSKEY, DS
 
-from maptr.client.exchange import NO_OPTIONS, Attempt, Exchange
-from maptr.client.servers import CaseBlind, ResolverOptions, Server
-from maptr.client.validation.answer import AnswerValidator
-from maptr.client.validation.chain import Resolved, Trust
-from maptr.client.validation.signed import Rdata, is_usable, parse
 from maptr.discovery import Outcome
 from maptr.errors import ConfigError, MissingExtra
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import NAPTR
+from maptr.resolver.exchange import NO_OPTIONS, Attempt, Exchange
+from maptr.resolver.servers import CaseBlind, ResolverOptions, Server
+from maptr.resolver.validation.answer import AnswerValidator
+from maptr.resolver.validation.chain import Resolved, Trust
+from maptr.resolver.validation.signed import Rdata, is_usable, parse
 from maptr.walk import Answer
 
 # By dns.name.Name or str: the keys of a Mapping are invariant, so that a dict[str, ...] would match neither.

@@ -135,7 +135,7 @@ def test_keys_are_looked_up_once_in_a_run(tree: Tree) -> None:
 
 
 def test_every_lookup_of_keys_avoids_a_server_that_did_not_respond(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maptr.client.exchange.FIRST_SECONDS", 0.3)
+    monkeypatch.setattr("maptr.resolver.exchange.FIRST_SECONDS", 0.3)
     with hostile(lambda query, transport: []) as silent:
         servers = [silent.name, tree.server.name]
         assert discover("ark:1/x", nameservers=servers, trust_anchors=tree.anchors).security == "secure"

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from maptr import Stub
-from maptr.client.exchange import (
+from maptr.discovery import Outcome
+from maptr.protocol import names
+from maptr.protocol.numbers import AAAA, DS, EDE, NSEC, NSEC3, OPT
+from maptr.resolver.exchange import (
     FIRST_SECONDS,
     MAX_ADDRESS_LOOKUPS,
     MAX_LOOKUP_DEPTH,
@@ -21,11 +24,8 @@ from maptr.client.exchange import (
     Exchange,
     address_questions,
 )
-from maptr.client.message import Referral
-from maptr.client.servers import CASE_BLIND_SECONDS, MAX_CASE_BLIND, CaseBlind, Server
-from maptr.discovery import Outcome
-from maptr.protocol import names
-from maptr.protocol.numbers import AAAA, DS, EDE, NSEC, NSEC3, OPT
+from maptr.resolver.message import Referral
+from maptr.resolver.servers import CASE_BLIND_SECONDS, MAX_CASE_BLIND, CaseBlind, Server
 from maptr.walk import Answer
 from tests.support.hostile import AA, CNAME, NAPTR, NS, SOA, TC, A, naptr, record, reply
 

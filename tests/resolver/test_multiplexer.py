@@ -8,11 +8,11 @@ from contextlib import closing
 
 import pytest
 
-from maptr.client import multiplexer
-from maptr.client.multiplexer import SOCKETS, Multiplexer, Pending, Ready, SelectorWaiter, SocketPool, TcpExchange
-from maptr.client.servers import Server
-from maptr.client.stub import Stub
 from maptr.discovery import Outcome
+from maptr.resolver import multiplexer
+from maptr.resolver.multiplexer import SOCKETS, Multiplexer, Pending, Ready, SelectorWaiter, SocketPool, TcpExchange
+from maptr.resolver.servers import Server
+from maptr.resolver.stub import Stub
 from maptr.walk import Answer
 
 SECONDS = 10.0  # after which a test gives up

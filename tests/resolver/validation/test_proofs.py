@@ -12,8 +12,8 @@ import dns.rrset
 import dns.zone
 import pytest
 
-from maptr.client.validation.denial import BOGUS_ITERATIONS, INSECURE_ITERATIONS, Nsec3Proofs, NsecProofs
-from maptr.client.validation.signed import MAX_HASHES, Bogus, VerifiedRRset, WorkBudget
+from maptr.resolver.validation.denial import BOGUS_ITERATIONS, INSECURE_ITERATIONS, Nsec3Proofs, NsecProofs
+from maptr.resolver.validation.signed import MAX_HASHES, Bogus, VerifiedRRset, WorkBudget
 
 FOLDER = Path(__file__).resolve().parents[2] / "vectors"
 VECTORS = tomllib.loads((FOLDER / "validation.toml").read_text("utf-8"))

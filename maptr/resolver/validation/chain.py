@@ -23,10 +23,10 @@ import dns.rcode
 import dns.rdatatype
 from dns.rdatatype import CNAME, DNAME, DNSKEY, DS, RdataType
 
-from maptr.client.validation import signed as reading
-from maptr.client.validation.denial import INSECURE, SECURE, proofs
-from maptr.client.validation.signed import SHA1, Bogus, Rdata, WorkBudget, Zone, is_usable, may_sign, verify
 from maptr.discovery import Link, Outcome
+from maptr.resolver.validation import signed as reading
+from maptr.resolver.validation.denial import INSECURE, SECURE, proofs
+from maptr.resolver.validation.signed import SHA1, Bogus, Rdata, WorkBudget, Zone, is_usable, may_sign, verify
 
 T = TypeVar("T")
 

@@ -22,16 +22,16 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from maptr.ark import MAX_NAAN, Ark, Profile
-from maptr.client import call
-from maptr.client.aio import LoopWaiter, discover_with_async
-from maptr.client.call import Call, Clock
-from maptr.client.multiplexer import CONCURRENCY, MAX_CONNECTIONS, Multiplexer, SelectorWaiter, Waiter
-from maptr.client.scheduler import Scheduler
-from maptr.client.stub import Stub, make_validator
-from maptr.client.sync import discover_with, make_stub
 from maptr.discovery import Discovery, DiscoveryFailed, NoServer
 from maptr.errors import ConfigError
 from maptr.protocol import names
+from maptr.resolver import call
+from maptr.resolver.aio import LoopWaiter, discover_with_async
+from maptr.resolver.call import Call, Clock
+from maptr.resolver.multiplexer import CONCURRENCY, MAX_CONNECTIONS, Multiplexer, SelectorWaiter, Waiter
+from maptr.resolver.scheduler import Scheduler
+from maptr.resolver.stub import Stub, make_validator
+from maptr.resolver.sync import discover_with, make_stub
 from maptr.walk import Settings
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import dns.name
     import dns.resolver
 
-    from maptr.client.validation.validator import TrustAnchors
+    from maptr.resolver.validation.validator import TrustAnchors
 
 WINDOW = 4  # ARKs begun, or held back for order, for each question that may be outstanding
 INTAKE = 64  # ARKs taken from the stream before the sockets are read
@@ -174,7 +174,7 @@ async def _discover_many_async(
                 yield discovery
         return
     make_call = _calls(resolver, servers, options)
-    from maptr.client.resolver import as_async  # imported already, with the resolver
+    from maptr.resolver.dnspython import as_async  # imported already, with the resolver
 
     asked = as_async(asked)
     async for _, ark in arks:
@@ -215,7 +215,7 @@ def _dnspython_resolver(nameservers: Iterable[str] | None) -> dns.resolver.Resol
         return None
     import dns.resolver  # only for HTTPS: it takes 70 ms to import
 
-    from maptr.client.resolver import make_resolver
+    from maptr.resolver.dnspython import make_resolver
 
     made = make_resolver(nameservers or ())
     made.cache = dns.resolver.LRUCache()

@@ -11,11 +11,11 @@ import dns.resolver
 import pytest
 
 from maptr import Stub, discover, discover_many
-from maptr.client.resolver import default_resolver
-from maptr.client.servers import ResolverOptions, Server, find_servers, is_address, system_servers
-from maptr.client.validation.validator import Validator
 from maptr.discovery import DiscoveryFailed
 from maptr.errors import ConfigError
+from maptr.resolver.dnspython import default_resolver
+from maptr.resolver.servers import ResolverOptions, Server, find_servers, is_address, system_servers
+from maptr.resolver.validation.validator import Validator
 
 KEY = dns.rdata.from_text("IN", "DNSKEY", f"257 3 13 {'A' * 86}==")
 NOT_SERVERS = ("", "#53", "a#", "a#0", "a#65536", "a#x", "a#99999999", "192.0.2.1:53", "[::1]", "[::1]:53", "a/b")
@@ -67,7 +67,7 @@ def test_servers_are_read_from_text_and_from_resolv_conf(tmp_path: Path) -> None
 def resolv_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
     """Write the file of the system."""
     conf = tmp_path / "resolv.conf"
-    monkeypatch.setattr("maptr.client.servers.RESOLV_CONF", str(conf))
+    monkeypatch.setattr("maptr.resolver.servers.RESOLV_CONF", str(conf))
     monkeypatch.delenv("RES_OPTIONS", raising=False)
 
     def write(text: str) -> Path:

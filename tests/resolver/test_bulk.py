@@ -16,9 +16,9 @@ import pytest
 
 from maptr import Stub, discover, discover_async, discover_many, discover_many_async
 from maptr.ark import Ark
-from maptr.client.exchange import MAX_CLOSED
-from maptr.client.resolver import as_async, make_resolver
 from maptr.errors import ArkSyntaxError, ConfigError
+from maptr.resolver.dnspython import as_async, make_resolver
+from maptr.resolver.exchange import MAX_CLOSED
 from tests.support.bulk import server as server
 from tests.support.drivers import RESOLVER_DRIVERS, by_async, by_discover, collect, resolver_of
 from tests.support.hostile import Hostile, hostile, hosts, naptr, question
