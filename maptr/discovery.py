@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, Protocol, overload
 
 import dns.exception
 
@@ -16,7 +16,6 @@ from maptr.ark import Ark
 from maptr.errors import ArkSyntaxError, MaptrError, printable
 from maptr.naptr.automaton import Budget, BudgetSpent
 from maptr.naptr.record import Kind, Naptr
-from maptr.naptr.regexp import Substitution
 from maptr.protocol import names
 from maptr.protocol.names import Labels
 
@@ -102,8 +101,23 @@ class Link(NamedTuple):
         return {"type" if name == "rdtype" else name: value for name, value in self._asdict().items()}
 
 
+class TableRecord(NamedTuple):
+    """One record of a table on the trace: its key, such as ``12345/x6``, and the URLs of its candidates."""
+
+    key: str
+    leads_to: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"key": self.key, "leads_to": list(self.leads_to)}
+
+
+TABLE = "table"  # the type of a step that a table answers
+
+
 class Step(NamedTuple):
     """One query on the trace, sent or not. A query of type SOA tests whether the origin exists.
+
+    A step of type TABLE is a look-up in a table; ``table_records`` are those that serve the ARK.
 
     ``elapsed`` is in seconds. ``security`` is the state of the answer. ``links`` are those of the chain of trust that
     were followed for it, if maptr validates itself; links known from earlier queries are not followed again.
@@ -121,10 +135,13 @@ class Step(NamedTuple):
     security: str = "indeterminate"
     links: tuple[Link, ...] = ()
     rdtype: str = "NAPTR"
+    table_records: tuple[TableRecord, ...] = ()
 
     @property
     def ended(self) -> str:
         """The query and how it ended, in words."""
+        if self.rdtype == TABLE:
+            return f"the table: {', '.join(f'record {record.key}' for record in self.table_records)}"
         outcome = f"no {self.rdtype} records" if self.outcome is Outcome.NODATA else self.outcome.value
         return f"{names.to_text(self.name)} {self.rdtype}: {outcome}"
 
@@ -137,10 +154,11 @@ class Step(NamedTuple):
         """One printable line: the query, how it ended, the server, and the time."""
         count = f", {len(self.readings)} records" if self.readings else ""
         security = f", {self.security}" if self.security != "indeterminate" else ""
-        return printable(f"{self.ended}{count}{security}{_where(self)}{self.remark}")
+        where = _where(self) if self.rdtype != TABLE else ""
+        return printable(f"{self.ended}{count}{security}{where}{self.remark}")
 
     def _compared(self) -> tuple[object, ...]:
-        return *self[:5], self.security, self.rdtype
+        return *self[:5], self.security, self.rdtype, self.table_records
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Step) and self._compared() == other._compared()
@@ -162,6 +180,7 @@ class Step(NamedTuple):
             "server": self.server,
             "elapsed": self.elapsed,
             "records": [reading.to_dict() for reading in self.readings],
+            "table_records": [record.to_dict() for record in self.table_records],
             "security": self.security,
             "chain": [link.to_dict() for link in self.links],
         }
@@ -173,8 +192,21 @@ def _where(asked: Step | Link) -> str:
     return (f" from {asked.server}" if asked.server else "") + took
 
 
+class Maker(Protocol):
+    """Makes the URLs of ARKs: the regexp of a NAPTR record, or a target of a table."""
+
+    @property
+    def replacement(self) -> tuple[bytes | int, ...]:
+        """The literal parts of a URL, and the numbers of the groups between them. Equal ones make equal URLs."""
+        ...
+
+    def apply(self, text: bytes, budget: Budget) -> bytes | None:
+        """Return the URL for an ARK in resolution form; None for an ARK that it is not for. Raises BudgetSpent."""
+        ...
+
+
 class Candidate(NamedTuple):
-    """One mapping authority found: what a NAPTR record (RFC 3403 section 4) says of it.
+    """One mapping authority found: what a NAPTR record (RFC 3403 section 4) or a record of a table says of it.
 
     ``url`` makes URLs, and raises DiscoveryError for an ARK that the rule of the record is not for.
 
@@ -200,7 +232,7 @@ class Candidate(NamedTuple):
     target: str = ""
     path: tuple[tuple[int, int], ...] = ()
     made_for: str = ""
-    substitution: Substitution | None = None
+    substitution: Maker | None = None
     scheme: str = ""
     status: int | None = None
 
@@ -251,7 +283,9 @@ class Candidate(NamedTuple):
             return self.target + ark.tail if self.substitution else self.target
         rule = f"the rule of {self.host} at {self.owner}"
         try:
-            made = self.substitution and self.substitution.apply(ark.in_url.encode(), Budget(REGEXP_STEPS))
+            made = None
+            if self.substitution is not None:
+                made = self.substitution.apply(ark.in_url.encode(), Budget(REGEXP_STEPS))
             if made is None:
                 raise DiscoveryError(f"{rule} is not for {ark}", Discovery(ark, complete=False))
             text = made.decode("ascii")

@@ -122,7 +122,7 @@ class Walk:
 
     NXDOMAIN for the root name means that there is no mapping authority only if the origin exists. If the response
     does not show that, and the caller does not know it (``origin_known``), the SOA of the origin is one more question.
-    ``root`` is the result of ``root_name``, if the caller has it already. ``source`` is that of the candidates.
+    ``root`` is the result of ``root_name``, if the caller has it already.
     Raises ValueError if NAAN and origin do not make a valid domain name.
     """
 
@@ -141,7 +141,6 @@ class Walk:
         origin_known: bool = False,
         budget: Budget | None = None,
         root: Labels | None = None,
-        source: str = "dns",
     ) -> None:
         self.settings = settings = settings or DEFAULTS
         self.ark = ark = ark.sent(settings.hyphens)
@@ -156,7 +155,6 @@ class Walk:
         self._budget = budget or Budget(settings.regexp_steps)
         self._records_left = settings.max_records
         self._origin_known = origin_known
-        self._source = source
         self._too_long: list[RulePath] = []  # of records whose URL is too long
 
     def next(self) -> list[Question]:
@@ -311,7 +309,7 @@ class Walk:
     def _add(self, here: Question, rule: Rule, nth: int, host: str, port: int | None, target: str = "") -> None:
         """Add the candidate of a rule; ``nth`` is the number of its host in the record."""
         rank = rule.naptr[:2]
-        place = host, port, *rank, names.to_text(here.name), here.ttl, self._source, target
+        place = host, port, *rank, names.to_text(here.name), here.ttl, "dns", target
         made_for = self.ark.in_url if target else ""
         candidate = Candidate(*place, (*here.path, rank), made_for, rule.substitution)
         self._found.append(_Found(candidate, rule.naptr, nth))

@@ -8,26 +8,20 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from collections.abc import Callable, Generator
+from typing import Any
 
 import dns.exception
 
-from maptr.ark import Ark
 from maptr.cache.lookups import CircuitBreakers, PendingLookup, PendingLookups, Steps, Wait
 from maptr.cache.options import ArkLookup, Key
 from maptr.cache.policy import Choice, Dns, Natab, Policy, Take
-from maptr.cache.store import LruDict, Store
+from maptr.cache.store import Store
+from maptr.cache.table import TableReader
 from maptr.discovery import CLOCK_SLACK, Discovery, DiscoveryError, NoServer, Outcome, Step
-from maptr.errors import printable
-from maptr.naptr.record import Naptr, RRset
 from maptr.protocol.names import fold
-from maptr.registry.followed_file import TableSource, TableState
-from maptr.registry.table import Entry, Table
-from maptr.registry.target import unusable
-from maptr.walk import Answer, Reader, Settings, Walk
-from maptr.zone.rules import records
+from maptr.registry.followed_file import TableSource
+from maptr.walk import root_name
 
 log = logging.getLogger("maptr.cache")
 
@@ -35,10 +29,6 @@ GRACE = 0.5  # seconds past its lifetime in which a lookup may report that its t
 ROUNDS = 3  # lookups that one caller waits for: the redirects of one ARK need not be those of another
 OVERHEAD = 0.004  # seconds of the patience that are left for waking up and for answering from the table
 REUSE_SECONDS = 1.0  # for which a discovery is handed out unchanged: its TTL counts whole seconds
-
-TABLE_TTL = 300  # seconds; a zone built from the table gives a NAAN this TTL too
-MAX_RULES = 100_000  # NAANs whose rules are kept
-MAX_REASON = 300  # characters of the reason why a record is unusable, which may quote a target of any length
 
 
 class Engine:
@@ -61,7 +51,7 @@ class Engine:
         self._servers = CircuitBreakers(rng, clock)
         self._names = CircuitBreakers(rng, clock, threshold=1)
         self._pending = PendingLookups(clock)
-        self._table_reader = TableReader(store.rule)
+        self._table_reader = TableReader()
 
     def discover(self, lookup: ArkLookup, policy: Policy, table: TableSource) -> Steps:
         """Return the discovery, and the time of the monotonic clock until which it may be handed out again.
@@ -214,6 +204,7 @@ class Engine:
         changes: dict[str, Any] = {}
         if choice.take in (Take.NATAB, Take.NATAB_STALE) and from_table is not None:
             made, changes = from_table, {"stale": choice.take is Take.NATAB_STALE}
+            reason = f"{reason}: {from_table.reason}"
             if from_dns is not None:
                 changes["trace"] = (*from_dns.trace, *from_table.trace)
         elif choice.take in (Take.DNS, Take.KEPT, Take.NONE) and from_dns is not None:
@@ -242,103 +233,5 @@ def _failure(discovery: Discovery) -> tuple[Outcome, str]:
 
 def not_asked(lookup: ArkLookup, why: str) -> Discovery:
     """Return the discovery of a lookup that sent no query."""
-    root = Walk(lookup.ark, lookup.settings).next()[0]
-    step = Step(root.name, 0, Outcome.UNREACHABLE, note=why)
+    step = Step(root_name(lookup.ark, lookup.settings.origin), 0, Outcome.UNREACHABLE, note=why)
     return Discovery(lookup.ark, (), (step,), complete=False)
-
-
-class NaanRules(NamedTuple):
-    """The records of a NAAN, longest shoulder first, each with its fault or ""; and the rules that a zone has for them,
-    in canonical order, each with its shoulder."""
-
-    records: list[tuple[Entry, str]]
-    rules: list[tuple[str, Naptr]]
-
-
-class TableReader:
-    """Discoveries from a table: the walk over the rules that a zone built from it has, except that a rule may be longer
-    than DNS can carry, and that rules of other shoulders are left out.
-
-    A record without a usable mapping authority gives no candidates, and no shorter shoulder of the same NAAN answers in
-    its place, because where its ARKs lead is not known.
-    """
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-        # One tuple, which is replaced as a whole: another thread may read another table at the same time.
-        self._kept: tuple[Table | None, LruDict[tuple[str, Settings], NaanRules]] = None, LruDict(MAX_RULES)
-
-    def read(self, ark: Ark, settings: Settings, state: TableState, *, too_old: bool) -> tuple[Natab, Discovery | None]:
-        """Return the state of the table, and its discovery if it has the ARK.
-
-        If the record is unusable, the discovery has no candidate, is incomplete, and gives the reason.
-        """
-        if state.table is None:
-            return Natab.MISSING, None
-        ark = ark.sent(settings.hyphens)
-        name = ark.without_hyphens.partition("/")[2]
-        held, rules = self._rules(ark.naan, settings, state.table)
-        serving = [one for one in held if name.startswith(one[0].shoulder)]  # the first one answers
-        if state.trouble:
-            natab = Natab.BROKEN_HAS if serving else Natab.BROKEN_HAS_NOT
-        elif too_old:
-            natab = Natab.STALE_HAS if serving else Natab.STALE_HAS_NOT
-        else:
-            natab = Natab.HAS if serving else Natab.HAS_NOT
-        if not serving:
-            return natab, None
-        entry, fault = serving[0]
-        if not fault:
-            rrset = RRset([naptr for shoulder, naptr in rules if name.startswith(shoulder)])
-            walk = Walk(ark, settings, reader=self._reader, origin_known=True, source="natab")
-            walk.tell(walk.next()[0], Answer(Outcome.ANSWER, rrset, TABLE_TTL, server="natab"))
-            if found := walk.result(source="natab", fetched=state.fetched):
-                return natab, _with_statuses(found, [entry for entry, _ in serving])
-        fault = printable(fault or "none of its targets makes a URL of this ARK")
-        reason = f"record {entry.key}: {fault if len(fault) <= MAX_REASON else fault[:MAX_REASON] + '...'}"
-        return Natab.UNUSABLE, Discovery(ark, (), (), complete=False, source="natab", reason=reason)
-
-    def _rules(self, naan: str, settings: Settings, table: Table) -> NaanRules:
-        """Return the rules of a NAAN. They are kept as long as the table: there may be hundreds of shoulders."""
-        of, kept = self._kept
-        if table is not of:
-            kept = LruDict(MAX_RULES)
-            self._kept = table, kept
-        rules = kept.get((naan, settings))
-        if rules is None:
-            rules = _rules_of(naan, settings, table)
-            kept.put((naan, settings), rules)
-        return rules
-
-
-def _rules_of(naan: str, settings: Settings, table: Table) -> NaanRules:
-    whole = table.get(naan)
-    entries = [*table.shoulders(naan), *([whole] if whole is not None else ())]
-    judged = [_judge(entry, settings.allow_private) for entry in entries]
-    unread = (record.partition("/") for record in table.unread)
-    judged += [(Entry(naan, shoulder), "the record cannot be read") for n, _, shoulder in unread if n == naan]
-    judged.sort(key=lambda one: -len(one[0].shoulder))
-    usable = {entry.shoulder: entry for entry, fault in judged if not fault}
-    rules = records(usable.pop("", Entry(naan)), tuple(usable.values()))
-    return NaanRules(judged, sorted(rules, key=lambda rule: rule[1].canonical()))
-
-
-def _with_statuses(found: Discovery, entries: Sequence[Entry]) -> Discovery:
-    """Return the discovery with the HTTP status of each candidate, which no NAPTR record has: that of the mapping
-    authority in the table that makes the same URL."""
-    statuses: dict[str, int] = {}
-    for entry in entries:
-        for nma in entry.nmas:
-            statuses.setdefault(nma.url(found.ark, entry.shoulder), nma.status)
-    candidates = (one._replace(status=statuses.get(one.target + found.ark.tail)) for one in found)
-    return found.replace(candidates=tuple(candidates))
-
-
-def _judge(entry: Entry, allow_private: bool) -> tuple[Entry, str]:
-    """Return the entry reduced to its usable mapping authorities and ""; the entry and the reason if it has none."""
-    faults = {nma: unusable(nma.target, allow_private=allow_private) for nma in entry.nmas}
-    usable = tuple(nma for nma, fault in faults.items() if fault is None)
-    if usable:
-        return replace(entry, nmas=usable), ""
-    reasons = dict.fromkeys(fault[1] for fault in faults.values() if fault)
-    return entry, "; ".join(reasons) or "the record names no mapping authority"

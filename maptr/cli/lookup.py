@@ -466,5 +466,9 @@ def show_step(step: Step) -> None:
         output.inform(f"{indent}  ", sign, f" {reading.naptr.to_text()}")
         for reason in reading.reasons:
             output.inform(f"{indent}      {reason}")
+    for record in step.table_records:
+        output.inform(f"{indent}  ", Painted("+", output.GOOD), f" record {record.key}")
+        for place in record.leads_to:
+            output.inform(f"{indent}      {place}")
     for link in step.links:
         output.inform(f"{indent}  = {link}")

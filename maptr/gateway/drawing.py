@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from maptr.ark import Ark
 from maptr.cache.drift import Drift, Verdict
-from maptr.discovery import Discovery, Outcome, Reading, Step
+from maptr.discovery import TABLE, Discovery, Outcome, Reading, Step
 from maptr.naptr.record import Kind
 from maptr.protocol import names
 
@@ -106,10 +106,9 @@ def _rows(
 ) -> Iterator[_Row]:
     """Yield the rows of a query and of what it leads to. ``number`` is that of the first one, ``by`` the rank of the
     record that led to the query."""
-    is_table = step.server == "natab"
     kind = "query" if step.outcome.answered else "failed"
-    text = "table of NAANs" if is_table else f"{names.to_text(step.name)} {step.rdtype}"
-    yield _Row(kind, depth, above, text, _remark(step, by, is_table=is_table))
+    text = "table of NAANs" if step.rdtype == TABLE else f"{names.to_text(step.name)} {step.rdtype}"
+    yield _Row(kind, depth, above, text, _remark(step, by))
     here = number
     for reading in step.readings:
         for kind, text, onward in _targets(reading, chosen):
@@ -119,17 +118,17 @@ def _rows(
                 below = [*_rows(steps[onward], depth + 1, here, number + 1, steps, chosen, seen, _rank(reading))]
             yield from below
             number += len(below)
+    for record in step.table_records:
+        for place in record.leads_to:
+            yield _Row("chosen" if place == chosen else "found", depth + 1, here, place, f"record {record.key}")
 
 
-def _remark(step: Step, by: str, *, is_table: bool) -> str:
-    count = len(step.readings)
-    said = f"{count} record{'s' * (count != 1)}" if step.outcome is Outcome.ANSWER else step.outcome.value
-    parts = [said]
-    if not is_table:
-        parts += [f"{step.elapsed * 1000:.1f} ms"] if step.elapsed is not None else []
-        parts += [step.security] if step.security != "indeterminate" else []
-        parts += [by] if by else []
-    return " · ".join(parts)
+def _remark(step: Step, by: str) -> str:
+    count = len(step.readings) + len(step.table_records)
+    parts = [f"{count} record{'s' * (count != 1)}" if step.outcome is Outcome.ANSWER else step.outcome.value]
+    parts += [f"{step.elapsed * 1000:.1f} ms"] if step.elapsed is not None else []
+    parts += [step.security] if step.security != "indeterminate" else []
+    return " · ".join([*parts, by] if by else parts)
 
 
 def _rank(reading: Reading) -> str:

@@ -61,6 +61,7 @@ SCHEMAS: dict[str, Schema] = {
         status=_INTEGER_OR_NULL,
     ),
     "Reading": closed("record kind", counted=BOOLEAN, reasons=array(STRING), leads_to=array(STRING)),
+    "TableRecord": closed("key", leads_to=array(STRING)),
     "Link": closed("name type note server", security=_SECURITY, elapsed=_NUMBER_OR_NULL),
     "Step": closed(
         "name type outcome note server",
@@ -68,6 +69,7 @@ SCHEMAS: dict[str, Schema] = {
         ttl=_INTEGER_OR_NULL,
         elapsed=_NUMBER_OR_NULL,
         records=array(ref("Reading")),
+        table_records=array(ref("TableRecord")),
         security=_SECURITY,
         chain=array(ref("Link")),
     ),

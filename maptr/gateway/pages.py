@@ -456,6 +456,8 @@ def _walk(ark: Ark | None, found: Discovery | None, target: str = "") -> dict[st
         lines.append(Line(str(step), is_query=True))
         for reading in step.readings:
             lines.append(Line(reading.naptr.to_text(), False, reading.counted, "; ".join(reading.reasons)))
+        for record in step.table_records:
+            lines.append(Line(f"record {record.key}", why="; ".join(record.leads_to)))
     shown = _part(lines, lambda line: _weight(80, line.text, line.why), room=STEPS_ROOM).items
     graph = drawing.walk(ark, found, target) if ark is not None and found is not None and found.trace else None
     return {"found": found, "graph": graph, "steps": shown, "left": len(lines) - len(shown)}

@@ -13,7 +13,7 @@ from typing import Any
 
 from maptr import url
 from maptr.ark import Ark
-from maptr.discovery import Candidate, Discovery, DiscoveryError, Outcome, Step
+from maptr.discovery import TABLE, Candidate, Discovery, DiscoveryError, Outcome, Step
 from maptr.errors import printable
 from maptr.gateway import describe, pages
 from maptr.gateway.message import (
@@ -41,7 +41,6 @@ NONE_AGE = 300  # seconds for which a client may keep that there is none
 RETRY_AFTER = 30  # seconds until a client should ask again where DNS did not answer
 MAX_ARK = MAX_URL - 512  # bytes, which leave room for the rest of its URL at a mapping authority
 
-NATAB = "natab"  # the server of a step that the table answers
 SINGLE = "redirects"  # the source of a discovery that the redirect of a single ARK makes
 
 _LABELLED = re.compile("(?i)/ark(?::|%3A)")  # the path of a request for an ARK, and nothing else
@@ -78,7 +77,7 @@ def look_up(ark: Ark, site: Site, now: float, respond: Callable[[Discovery], Res
 
 def _for_public(step: Step) -> Step:
     """Return a step without the DNS servers of the gateway: their addresses, and the notes that name those."""
-    if step.server == NATAB:
+    if step.rdtype == TABLE:
         return step
     names_servers = step.outcome.passes or step.outcome in (Outcome.REFUSED, Outcome.MALFORMED)
     links = tuple(link._replace(server="") for link in step.links)

@@ -75,11 +75,21 @@ class Nma:
 
     def url(self, ark: Ark, shoulder: str = "") -> str:
         """Expand the target for an ARK in its resolution form, and append an inflection or query string."""
-        pid = ark.in_url
+        return self.expanded(ark, shoulder) + ark.tail
+
+    def expanded(self, ark: Ark, shoulder: str = "") -> str:
+        """``url`` without the inflection or query string. A kept hyphen in the shoulder removes those of the suffix."""
+        pid, naan = ark.in_url, ark.naan
         name = pid.partition("/")[2]
-        values = {"content": f"{ark.naan}/{name}", "value": name, "pid": pid}
-        values |= {"prefix": ark.naan, "suffix": name[len(shoulder) :]}
-        return expand(self.target, values) + ark.tail
+        after = name if name.startswith(shoulder) else ark.without_hyphens.partition("/")[2].replace("#", "%23")
+        values = {
+            "content": f"{naan}/{name}",
+            "value": name,
+            "pid": pid,
+            "prefix": naan,
+            "suffix": after[len(shoulder) :],
+        }
+        return expand(self.target, values)
 
 
 @dataclass(frozen=True, slots=True)

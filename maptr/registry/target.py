@@ -70,6 +70,35 @@ def template_parts(target: str) -> list[tuple[str, str]]:
     return list(zip(pieces[::2], [*pieces[1::2], ""], strict=True))
 
 
+def replacement_parts(target: str, naan: str, *, short: bool = False) -> tuple[list[str], list[str | int]]:
+    """Return the variables that a regexp matches as groups, and the parts of its replacement: literal texts, and
+    numbers of groups from 1.
+
+    The groups nest, because each variable is the rest of the ARK from one part on. ``short``: the regexp need not match
+    the NAAN, so ``${content}`` is a group. Raises ValueError for a variable that no ARK has.
+
+    >>> replacement_parts("https://h.example/ark:/${content}", "12345")
+    (['value'], ['https://h.example/ark:/', '12345/', 1])
+    """
+    pieces = template_parts(target)
+    used = {variable for _, variable in pieces}
+    if "content" in used and not short:
+        used = used - {"content"} | {"value"}
+    groups: list[str] = [name for name in ("pid", "content", "value", "suffix") if name in used]
+    parts: list[str | int] = []
+    for literal, variable in pieces:
+        parts.append(literal)
+        if variable in groups:
+            parts.append(groups.index(variable) + 1)
+        elif variable == "content":
+            parts += [f"{naan}/", groups.index("value") + 1]
+        elif variable == "prefix":
+            parts.append(naan)
+        elif variable:
+            raise ValueError(f"the target has the variable ${{{variable}}}, which no ARK has")
+    return groups, [part for part in parts if part != ""]
+
+
 def authority(text: str) -> str:
     """Return the host and port in a text that may be an invalid URL; empty if it has none."""
     match = _AUTHORITY.match(text)

@@ -20,7 +20,7 @@ from maptr.naptr.regexp import escape
 from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA, Labels
 from maptr.registry.table import Entry, Nma
-from maptr.registry.target import example_url, template_parts
+from maptr.registry.target import example_url, replacement_parts
 
 ORDER_NAAN = 10  # of the u rules of a NAAN; the rules of shoulders precede them, longest shoulder first
 ORDER_HOST = 100  # of h records, the fallback
@@ -28,18 +28,6 @@ PREFERENCE_STEP = 10  # between the NMAs of one entry, in the order of the regis
 
 _DELIMITERS = "!#~,;@%&=<"  # no pattern or URL has the last one
 _LABEL = re.compile(r"[a-z0-9]+\Z")
-
-
-def records(entry: Entry, shoulders: Sequence[Entry] = ()) -> list[tuple[str, Naptr]]:
-    """Return all NAPTR records of a NAAN at one name, each with the shoulder that its ARKs have ("" for any).
-
-    They are the rules of the shoulders that need one, then the NAAN's own rules and its hosts. This is for look-ups in
-    a table, without DNS, so a regexp may be longer than DNS allows; ``records_by_name`` has the records of a zone.
-    Raises ZoneError, with the record, for a target of which no rule can be made.
-    """
-    ordered, host_order = _orders(entry, shoulders)
-    rules = [(one.shoulder, naptr) for one, order in ordered for naptr in _url_rules(one, order)]
-    return [*rules, *(("", naptr) for naptr in _host_rules(entry, host_order))]
 
 
 def records_by_name(entry: Entry, shoulders: Sequence[Entry], origin: Labels) -> Iterator[tuple[Labels, Naptr]]:
@@ -126,13 +114,11 @@ def regexp(entry: Entry, nma: Nma, *, short: bool = False) -> bytes:
     ``short`` is for a name at which only ARKs of the entry are looked up, so that the regexp need not match the start
     of the ARK. Raises ZoneError for a target with a variable that no ARK has.
     """
-    parts = template_parts(nma.target)
-    used = {variable for _, variable in parts if variable}
-    if "content" in used and not short:  # the NAAN and the name
-        used = used - {"content"} | {"value"}
-    # Each variable is the rest of the resolution form from one part on, so groups nest.
+    try:
+        groups, parts = replacement_parts(nma.target, entry.naan, short=short)
+    except ValueError as error:
+        raise ZoneError(f"record {entry.key}: {error}") from None
     levels = (("pid", "ark:/?"), ("content", f"{entry.naan}/"), ("value", escape(entry.shoulder)), ("suffix", ""))
-    groups = [name for name, _ in levels if name in used]
     pattern, opened = "", 0
     for name, text in levels:
         if name in groups:
@@ -140,17 +126,7 @@ def regexp(entry: Entry, nma: Nma, *, short: bool = False) -> bytes:
         if short and opened == len(groups):
             break
         pattern += text
-    replacement = ""
-    for literal, variable in parts:
-        replacement += _literal(literal)
-        if variable in groups:
-            replacement += f"\\{groups.index(variable) + 1}"
-        elif variable == "content":
-            replacement += f"{entry.naan}/\\{groups.index('value') + 1}"
-        elif variable == "prefix":
-            replacement += entry.naan
-        elif variable:
-            raise ZoneError(f"record {entry.key}: the target has the variable ${{{variable}}}, which no ARK has")
+    replacement = "".join(f"\\{part}" if isinstance(part, int) else _literal(part) for part in parts)
     return _field(f"^{pattern}.*{')' * len(groups)}$", replacement, entry)
 
 

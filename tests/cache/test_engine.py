@@ -9,9 +9,8 @@ import dns.resolver
 import pytest
 
 from maptr.ark import Ark
-from maptr.cache.engine import TableReader
+from maptr.cache.table import TableReader
 from maptr.discovery import DiscoveryFailed, Outcome
-from maptr.naptr.record import RuleCache
 from maptr.registry.followed_file import TableState, WatchedTable
 from maptr.registry.table import Entry, Table
 from maptr.walk import DEFAULTS, Answer
@@ -97,7 +96,7 @@ def test_an_error_of_the_dns_client_means_that_dns_did_not_say_and_any_other_is_
 
 
 def test_a_thread_that_reads_the_old_table_does_not_affect_the_new_one() -> None:
-    reader = TableReader(RuleCache())
+    reader = TableReader()
     ark = Ark.parse(ARK)
 
     def where(table: Table) -> str:

@@ -57,7 +57,7 @@ def test_a_pulled_table_answers_where_dns_does_not(home: Path, monkeypatch: pyte
     result = run("url", ARK)
     assert (result.exit_code, result.stdout.strip()) == (0, url_of(ZONES / "sample.json"))
     assert f"maptr: {ARK}: from the table, " in result.stderr
-    assert " old (DNS: silent; the table has it)" in result.stderr
+    assert " old (DNS: silent; the table has it: record 12025)" in result.stderr
     document = json.loads(run("url", "--json", ARK).stdout)
     assert (document["source"], document["stale"], document["url"]) == ("natab", False, result.stdout.strip())
     assert 0 <= document["age"] < 60

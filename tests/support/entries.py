@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from maptr.ark import BETANUMERIC
 from maptr.naptr.record import Naptr
+from maptr.protocol.names import ARK_ARPA
 from maptr.registry.table import Entry, NaanPolicy, Nma, Table, Who
 from maptr.zone import rules
 
@@ -25,8 +26,8 @@ def entry(key: str, *targets: str) -> Entry:
 
 
 def records(entry: Entry, shoulders: Sequence[Entry] = ()) -> list[Naptr]:
-    """All NAPTR records of a NAAN, as a look-up in a table reads them."""
-    return [naptr for _, naptr in rules.records(entry, shoulders)]
+    """All NAPTR records of a NAAN in a zone."""
+    return [naptr for _, naptr in rules.records_by_name(entry, shoulders, ARK_ARPA)]
 
 
 def tables(*more: Entry) -> Table:
