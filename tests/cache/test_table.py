@@ -64,7 +64,10 @@ def arks_of(record: Entry) -> Iterator[Ark]:
 
 
 def differences(table: Table, keys: Iterator[str] | list[str]) -> Iterator[str]:
-    """Yield the ARKs whose candidates differ, except those of records that are not published."""
+    """Yield the ARKs whose candidates differ, except those of records that are not published.
+
+    A kept hyphen inside a shoulder is in the URLs of a table, and not in those of the rule of the shoulder.
+    """
     read, from_zone = TableReader().read, zone_reader(table)
     published, _ = publishable(table)
     too_long = any(len(regexp(one, nma)) > MAX_STRING for one in published.values() for nma in one.nmas)
@@ -78,7 +81,9 @@ def differences(table: Table, keys: Iterator[str] | list[str]) -> Iterator[str]:
             ]
             if any(published.get(one.key) != one for one in serving):
                 continue
-            for settings in (DEFAULTS, HYPHENS) if ark.hyphenated else (DEFAULTS,):
+            kept = ark.hyphenated.partition("/")[2]
+            after_shoulders = all(kept.startswith(one.shoulder) for one in serving)
+            for settings in (DEFAULTS, HYPHENS) if after_shoulders else (DEFAULTS,):
                 natab, made = read(ark, settings, TableState(table), too_old=False)
                 zone = from_zone(ark, settings)
                 urls = made.urls() if made is not None else []

@@ -105,11 +105,14 @@ def test_lookup_commands() -> None:
         at = f"@127.0.0.1#{port}"
         discovered = run("discover", "ark:12345/x1", "ark:00000/x1", at, "--json")
         discovered[0]["trace"][0]["chain"] = chain
+        from_table = run(
+            "discover", "ark:12345/x1", "--table", str(ZONES / "sample.json"), "--policy", "natab-only", "--json"
+        )
         urls = run("url", "ark:12345/x1", "ark:00000/x1", at, "--json")
         bulk = run("bulk", "-", at, "--json", text="ark:12345/x1\nnonsense\n")
         none = run("info", "ark:00000/x1", at, "--json")
         arks = run("ark", "ark:12345/x1", "nonsense", "--json")
-    assert printed("discover", *discovered) == documented("discover")
+    assert printed("discover", *discovered, *from_table) == documented("discover")
     assert printed("ark", *arks) == documented("ark")
     assert all(printed("url", document) == documented("url") for document in urls)
     assert all(printed("bulk", document) == documented("bulk --json") for document in bulk)
