@@ -16,6 +16,8 @@ MAX_TEXT = 1000  # characters of a FetchError
 
 def printable(text: str, *, keep: str = "") -> str:
     """Return the text with ``?`` in place of every character that is not printable and not in ``keep``."""
+    if text.isprintable():
+        return text
     return "".join(character if character.isprintable() or character in keep else "?" for character in text)
 
 

@@ -7,6 +7,7 @@ bogus, missing or too old to deny is "not known". An answer that is not fresh is
 from __future__ import annotations
 
 import enum
+from functools import cache
 from typing import ClassVar, NamedTuple, Protocol
 
 from maptr.cache import DNS_FIRST, DNS_ONLY, NATAB_FIRST, NATAB_ONLY, POLICIES
@@ -136,6 +137,7 @@ class NatabOnly:
         return _from_neither(Dns.UNASKED, natab, table_may_deny=True)
 
 
+@cache
 def _from_table(dns: Dns, natab: Natab) -> Choice:
     said = "" if dns is Dns.UNASKED else f"DNS: {dns.value}; "
     if natab is Natab.HAS:
@@ -144,6 +146,7 @@ def _from_table(dns: Dns, natab: Natab) -> Choice:
     return Choice(Take.NATAB_STALE, f"{said}the table has it, but is {why}")
 
 
+@cache
 def _from_neither(dns: Dns, natab: Natab, *, table_may_deny: bool) -> Choice:
     """Return None if DNS, or a fresh table that may deny, said so; else not known."""
     denied = dns is Dns.NONE or (table_may_deny and natab is Natab.HAS_NOT)

@@ -66,9 +66,9 @@ class Request(NamedTuple):
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     @property
-    def accepted(self) -> list[tuple[str, float]]:
+    def accepted(self) -> Sequence[tuple[str, float]]:
         """The media ranges of the Accept header, each with its quality (RFC 9110 12.5.1); without one, any type."""
-        return [_media_range(text) for text in (self.headers.get("accept") or "*/*").split(",")[:_MAX_RANGES]]
+        return _media_ranges(self.headers.get("accept") or "*/*")
 
     def names(self, kind: str) -> bool:
         """Return whether the client asks for a media type by its name, not only with a wildcard."""
@@ -119,6 +119,11 @@ class Lines(NamedTuple):
 
 
 Answer = Response | Lookup | Lines
+
+
+@lru_cache(maxsize=1024)
+def _media_ranges(text: str) -> Sequence[tuple[str, float]]:
+    return tuple(_media_range(part) for part in text.split(",")[:_MAX_RANGES])
 
 
 def _media_range(text: str) -> tuple[str, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from functools import cache
 from http import HTTPStatus
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -43,6 +44,7 @@ class Metrics:
         self._seconds = Histogram(
             "maptr_http_request_seconds", "Time to the response.", ["kind"], buckets=_BUCKETS, registry=registry
         )
+        self._request, self._second = cache(self._requests.labels), cache(self._seconds.labels)
         self.connections = Gauge("maptr_http_connections", "Open connections.", registry=registry)
         self.refused = Counter("maptr_http_connections_refused", "Connections over the limit.", registry=registry)
         self.shed = Counter(
@@ -58,8 +60,8 @@ class Metrics:
 
     def count(self, kind: str, status: int, seconds: float) -> None:
         """Count a request."""
-        self._requests.labels(kind, str(int(status))).inc()
-        self._seconds.labels(kind).observe(seconds)
+        self._request(kind, str(int(status))).inc()
+        self._second(kind).observe(seconds)
 
     def traffic(self) -> Traffic:
         """Return the redirects so far and their latency, from the buckets."""

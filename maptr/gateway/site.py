@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, TypeVar, cast
 
 from maptr import url
@@ -121,9 +121,10 @@ class Site:
     def is_own(self, where: str, host: str) -> bool:
         """Return True for a URL of the gateway itself: below ``public_url`` or, without one, an ARK at ``host``, to
         which the client sent its request."""
-        if self.public_url:
-            return _is_below(where, self.public_url)
-        return _place(where).startswith(f"{_place(f'http://{host}')}ark:")
+        own = _place(self.public_url or f"http://{host}")
+        if own.partition("/")[0].partition(":")[0] not in where.lower():
+            return False  # most URLs, which then need not be parsed
+        return _is_below(where, self.public_url) if self.public_url else _place(where).startswith(f"{own}ark:")
 
     @cached_property
     def naan_count(self) -> int:
@@ -162,6 +163,7 @@ def _is_below(where: str, base: str) -> bool:
     return f"{_place(where)}/".startswith(_place(f"{base}/"))
 
 
+@lru_cache(maxsize=64)
 def _place(text: str) -> str:
     """Host, port and path of a URL in the form that compares with its beginning. http and https are one place, because
     a server may be reached by both. Other text is returned unchanged."""
