@@ -190,11 +190,12 @@ class Ark(_Parts):
         pasted = _pasted(received)
         blanks = re.findall(r"\s+", pasted)
         if blanks and not (wrapped and len(blanks) == 1 and not re.search(_LAYOUT, blanks[0])):
-            is_labelled = re.search(_LABEL_AND_NAAN, pasted)
-            raise _not_one(received, f"{'white space inside' if is_labelled else 'no ark: label in'} {_shown(pasted)}")
+            is_labelled = re.search(_LABEL_AND_NAAN, pasted) is not None
+            problem = "white space inside" if is_labelled else "no ark: label in"
+            raise _not_one(received, f"{problem} {_shown(pasted)}", labelled=is_labelled)
         nma, text = _split_nma(re.sub(r"\s", "", pasted))
         if not re.match(f"(?ai){_LABEL}", text):
-            raise _not_one(received, f"no ark: label in {_shown(text)}", text)
+            raise _not_one(received, f"no ark: label in {_shown(text)}", text, labelled=False)
         try:
             return cls._read(nma, _within_url(nma, text), rules, bare=bare)
         except _SecondLabel:
@@ -396,7 +397,7 @@ class _SecondLabel(Exception):
     """There is a second label in the name."""
 
 
-def _not_one(received: str, problem: str, text: str = "") -> ArkSyntaxError:
+def _not_one(received: str, problem: str, text: str = "", *, labelled: bool = True) -> ArkSyntaxError:
     """Return the error for a text that is not one ARK, with the ARKs in it. ``text`` may lack a label only."""
     found = list(map(str, find_arks(received)))
     if len(found) > 1:
@@ -404,8 +405,8 @@ def _not_one(received: str, problem: str, text: str = "") -> ArkSyntaxError:
     if not found and (place := re.search(_UNLABELLED, text)):
         found = [f"ark:{text[place.end() :]}"]
     if not found:
-        return ArkSyntaxError(problem)
-    return ArkSyntaxError(f"{problem}: is it {_short(found[0])}?", suggestion=found[0])
+        return ArkSyntaxError(problem, labelled=labelled)
+    return ArkSyntaxError(f"{problem}: is it {_short(found[0])}?", suggestion=found[0], labelled=labelled)
 
 
 def _check_naan(naan: str) -> str:

@@ -31,16 +31,16 @@ SECURITY = ("secure", "insecure", "indeterminate", "bogus")
 
 
 class Outcome(enum.Enum):
-    """How a query ended. The first three are answers of DNS (``said``); any other makes the walk incomplete."""
+    """How a query ended. Any that is not ``answered`` makes the walk incomplete. The value is for people."""
 
-    ANSWER = "answer"
-    NODATA = "no NAPTR records"
-    NXDOMAIN = "no such name"
-    SERVFAIL = "server failure"
+    ANSWER = "answer", "answered"
+    NODATA = "no NAPTR records", "answered"
+    NXDOMAIN = "no such name", "answered"
+    SERVFAIL = "server failure", "passes"
     REFUSED = "refused"
     REFERRAL = "referred to other servers"
-    TIMEOUT = "no answer in time"
-    UNREACHABLE = "server unreachable"
+    TIMEOUT = "no answer in time", "passes"
+    UNREACHABLE = "server unreachable", "passes"
     MALFORMED = "answer cannot be read"
     BOGUS = "answer fails DNSSEC validation"
     LIMIT = "a limit was reached"
@@ -49,9 +49,23 @@ class Outcome(enum.Enum):
     answered: bool  # whether the response says what there is, if only that there is nothing
     passes: bool  # whether the same query may well be answered a little later
 
-    def __init__(self, text: str) -> None:
-        self.answered = text in ("answer", "no NAPTR records", "no such name")
-        self.passes = text in ("server failure", "no answer in time", "server unreachable")
+    def __new__(cls, text: str, trait: str = "") -> Outcome:
+        outcome = object.__new__(cls)
+        outcome._value_ = text
+        outcome.answered = trait == "answered"
+        outcome.passes = trait == "passes"
+        return outcome
+
+
+class Limit(enum.Enum):
+    """A limit of the walk, by the name of its setting in ``Settings``; URL_LENGTH is that of ``url.MAX_URL``."""
+
+    DEPTH = "max_depth"
+    QUESTIONS = "max_questions"
+    CANDIDATES = "max_candidates"
+    RECORDS = "max_records"
+    REGEXP_STEPS = "regexp_steps"
+    URL_LENGTH = "url_length"
 
 
 class Reading(NamedTuple):
@@ -121,6 +135,7 @@ class Step(NamedTuple):
 
     ``elapsed`` is in seconds. ``security`` is the state of the answer. ``links`` are those of the chain of trust that
     were followed for it, if maptr validates itself; links known from earlier queries are not followed again.
+    ``limit`` is the limit for which the query was not sent, or not all of its records were read.
     ``ttl``, ``server``, ``elapsed`` and ``links`` are not compared.
     """
 
@@ -136,6 +151,12 @@ class Step(NamedTuple):
     links: tuple[Link, ...] = ()
     rdtype: str = "NAPTR"
     table_records: tuple[TableRecord, ...] = ()
+    limit: Limit | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the query was answered, and the answer read to its end."""
+        return self.outcome.answered and self.limit is None
 
     @property
     def ended(self) -> str:
@@ -147,8 +168,9 @@ class Step(NamedTuple):
 
     @property
     def remark(self) -> str:
-        """The note in brackets, if there is one."""
-        return f" ({self.note})" if self.note else ""
+        """The note in brackets, or the limit, if there is one."""
+        note = self.note or (f"limit reached: {self.limit.value}" if self.limit else "")
+        return f" ({note})" if note else ""
 
     def __str__(self) -> str:
         """One printable line: the query, how it ended, the server, and the time."""
@@ -158,7 +180,7 @@ class Step(NamedTuple):
         return printable(f"{self.ended}{count}{security}{where}{self.remark}")
 
     def _compared(self) -> tuple[object, ...]:
-        return *self[:5], self.security, self.rdtype, self.table_records
+        return *self[:5], self.security, self.rdtype, self.table_records, self.limit
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Step) and self._compared() == other._compared()
@@ -175,6 +197,7 @@ class Step(NamedTuple):
             "type": self.rdtype,
             "depth": self.depth,
             "outcome": self.outcome.name.lower(),
+            "limit": self.limit and self.limit.value,
             "note": self.note,
             "ttl": self.ttl,
             "server": self.server,
@@ -465,14 +488,14 @@ class Discovery(Sequence[Candidate]):
         raise (DiscoveryTimeout if timeout else DiscoveryFailed)(message, self)
 
     def incomplete_reason(self) -> str:
-        """Return the reason why it is incomplete: the first query without an answer. Empty if it is complete."""
+        """Return the reason why it is incomplete: the first query that is. Empty if it is complete."""
         if self.complete:
             return ""
         if self.error is not None:
             return str(self.error)
-        steps = [step for step in self.trace if not step.outcome.answered]
+        steps = [step for step in self.trace if not step.complete]
         if not steps:
-            return "a limit of the walk was reached"
+            return self.reason
         more = f", and {len(steps) - 1} more" if len(steps) > 1 else ""
         return steps[0].ended + steps[0].remark + more
 

@@ -104,12 +104,13 @@ class ArkSyntaxError(MaptrError, ValueError):
     ...     print(error)
     no ark: label in '12345/x1': is it ark:12345/x1?
 
-    ``suggestion`` is the only ARK that the text may mean, or "".
+    ``suggestion`` is the only ARK that the text may mean, or "". ``labelled`` is False if it has no ``ark:`` label.
     """
 
-    def __init__(self, message: str = "", *, suggestion: str = "") -> None:
+    def __init__(self, message: str = "", *, suggestion: str = "", labelled: bool = True) -> None:
         super().__init__(message)
         self.suggestion = suggestion
+        self.labelled = labelled
 
 
 class NmaError(MaptrError):

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from maptr import url
 from maptr.ark import Ark, Hyphens
-from maptr.discovery import REGEXP_STEPS, SECURITY, Candidate, Discovery, Link, Outcome, Reading, Step
+from maptr.discovery import REGEXP_STEPS, SECURITY, Candidate, Discovery, Limit, Link, Outcome, Reading, Step
 from maptr.naptr.automaton import Budget, BudgetSpent
 from maptr.naptr.record import Kind, Naptr, RRset, Rule, read
 from maptr.naptr.regexp import ResultTooLongError
@@ -128,7 +128,7 @@ class Walk:
 
     ark_read = False  # a regexp has read the ARK, so that other ARKs of its NAAN may have other candidates
     _given = False  # True if ``next`` has returned the open questions
-    _complete = True
+    _limit: Limit | None = None  # the one that the answer being read has reached
     _ttl: int | None = None
     _security = ""
 
@@ -190,11 +190,10 @@ class Walk:
         ranked = _rank(self._found, self.ark, self.settings.scheme, self._too_long)
         most = self.settings.max_candidates
         trace = tuple(self.steps)
-        complete = self._complete
         if len(ranked) > most:
-            complete = False
             note = f"{len(ranked)} candidates found, the best {most} kept"
-            trace += (Step(trace[0].name, 0, Outcome.LIMIT, note=note),)
+            trace += (Step(trace[0].name, 0, Outcome.LIMIT, note=note, limit=Limit.CANDIDATES),)
+        complete = all(step.complete for step in trace)
         ttl = self._ttl if complete else None
         until = None if ttl is None or now is None else now + ttl
         scheme = self.settings.scheme
@@ -232,9 +231,7 @@ class Walk:
         elif outcome is Outcome.ANSWER and not records:
             outcome = Outcome.NODATA
         sane = None if ttl is None else ttl if ttl <= MAX_TTL else 0
-        if not outcome.answered:
-            self._complete = False
-        elif sane is not None and (self._ttl is None or sane < self._ttl):
+        if outcome.answered and sane is not None and (self._ttl is None or sane < self._ttl):
             self._ttl = sane
         here = question
         if sane is not None and sane < question.ttl:
@@ -242,8 +239,9 @@ class Walk:
         if not isinstance(records, RRset):
             records = RRset.of(records)
         self._records_left -= len(records)
+        self._limit = None
         if self._records_left < 0:
-            self._complete = False
+            self._limit = Limit.RECORDS
             left = len(records) + self._records_left
             over = f"{left} of {len(records)} records read: {self.settings.max_records} in one walk at most"
             note = f"{note}; {over}" if note else over
@@ -251,7 +249,7 @@ class Walk:
         readings = tuple([self._read_record(here, naptr, onward) for naptr in records])
         rdtype = "NAPTR" if question.rdtype == NAPTR else "SOA"
         asked = question.name, len(question.path)
-        return Step(*asked, outcome, readings, note, ttl, server, took, security, links, rdtype)
+        return Step(*asked, outcome, readings, note, ttl, server, took, security, links, rdtype, limit=self._limit)
 
     def _read_record(self, here: Question, naptr: Naptr, onward: dict[Labels, Question]) -> Reading:
         rule: Rule | None = None
@@ -267,7 +265,7 @@ class Walk:
             else:
                 leads_to, reasons = self._redirect(here, rule, onward)
         except BudgetSpent:
-            self._complete = False
+            self._limit = Limit.REGEXP_STEPS
             spent = f"not read: the {self.settings.regexp_steps} regexp steps of this walk are spent"
             return Reading(naptr, rule.kind if rule else Kind.OTHER, False, (*(rule.notes if rule else ()), spent))
         except _Skipped as skipped:
@@ -298,7 +296,7 @@ class Walk:
             where = url.parse_allowed(made, allow_private=self.settings.allow_private)
         except (url.TooLongError, ResultTooLongError) as error:
             # The record is for this ARK, but its URL is unknown: no record of a worse rank may replace it.
-            self._complete = False
+            self._limit = Limit.URL_LENGTH
             self._too_long.append((*here.path, rule.naptr[:2]))
             raise _Skipped(f"{error}; records of a worse rank are left out") from None
         except ValueError as error:
@@ -353,17 +351,16 @@ class Walk:
         admitted: list[Question] = []
         for question in sorted(onward.values(), key=question_rank):
             if len(question.path) > self.settings.max_depth:
-                self._refuse(question, f"deeper than {self.settings.max_depth} redirects")
+                self._refuse(question, Limit.DEPTH, f"deeper than {self.settings.max_depth} redirects")
             elif len(self._asked) >= self.settings.max_questions:
-                self._refuse(question, f"more than {self.settings.max_questions} questions")
+                self._refuse(question, Limit.QUESTIONS, f"more than {self.settings.max_questions} questions")
             else:
                 self._asked.add(names.fold(question.name))
                 admitted.append(question)
         return admitted
 
-    def _refuse(self, question: Question, why: str) -> None:
-        self._complete = False
-        self.steps.append(Step(question.name, len(question.path), Outcome.LIMIT, note=why))
+    def _refuse(self, question: Question, limit: Limit, why: str) -> None:
+        self.steps.append(Step(question.name, len(question.path), Outcome.LIMIT, note=why, limit=limit))
 
 
 class _Skipped(Exception):

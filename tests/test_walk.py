@@ -14,7 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.ark import Ark
-from maptr.discovery import Discovery, DiscoveryError, DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority, Outcome
+from maptr.discovery import (
+    Discovery,
+    DiscoveryError,
+    DiscoveryFailed,
+    DiscoveryTimeout,
+    Limit,
+    NoMappingAuthority,
+    Outcome,
+)
 from maptr.naptr.record import Kind, Naptr
 from maptr.protocol import names
 from maptr.protocol.names import Labels
@@ -154,6 +162,7 @@ def test_a_spent_regexp_budget_makes_the_walk_incomplete() -> None:
     unread = [reading for reading in discovery.trace[0].readings if "regexp steps" in str(reading)]
     assert unread
     assert not any(reading.counted for reading in unread)
+    assert discovery.trace[0].limit is Limit.REGEXP_STEPS
 
 
 def test_records_are_read_to_the_limit_in_canonical_order() -> None:
@@ -161,7 +170,10 @@ def test_records_are_read_to_the_limit_in_canonical_order() -> None:
     discovery = walk_with(ARK, *records[::-1], settings=Settings(max_records=30)).result()
     assert [candidate.order for candidate in discovery] == list(range(30))
     assert not discovery.complete
-    assert discovery.trace[0].note == "30 of 40 records read: 30 in one walk at most"
+    assert discovery.trace[0].limit is Limit.RECORDS
+    assert discovery.incomplete_reason() == (
+        "12345.ark.arpa. NAPTR: answer (30 of 40 records read: 30 in one walk at most)"
+    )
     assert walk_with(ARK, *records, settings=Settings(max_records=40)).result().complete
     walk = Walk(ARK, Settings(max_records=30))
     walk.tell(walk.next()[0], Answer(Outcome.ANSWER, records, note="cut short"))
@@ -173,7 +185,7 @@ def test_the_best_candidates_are_kept_to_the_limit() -> None:
     discovery = walk_with(ARK, *records, settings=Settings(max_candidates=4)).result()
     assert [candidate.order for candidate in discovery] == [0, 1, 2, 3]
     assert (discovery.complete, discovery.ttl) == (False, None)
-    assert discovery.trace[-1].note == "5 candidates found, the best 4 kept"
+    assert discovery.trace[-1].limit is Limit.CANDIDATES
     assert walk_with(ARK, *records, settings=Settings(max_candidates=5)).result().complete
 
 
@@ -342,6 +354,9 @@ def test_limits_hold_and_are_on_the_trace(dns: Dns, questions: int, depth: int, 
     assert all(step.depth <= depth for step in asked)
     assert discovery.candidates == run(ARK, dns, settings._replace(max_candidates=64)).candidates[:candidates]
     assert discovery.complete == all(step.outcome.answered for step in discovery.trace)
+    for step in discovery.trace:
+        assert (step.limit is not None) is (step.outcome is Outcome.LIMIT)
+        assert step.limit is not Limit.DEPTH or step.depth > depth
     assert run(ARK, dns, settings, order=lambda level: level.reverse()) == discovery
 
 
@@ -355,8 +370,8 @@ def test_a_url_that_is_too_long_is_not_replaced_by_a_record_of_a_worse_rank(rege
     ark = Ark.parse("ark:12345/" + "x" * 2040)
     long = naptr(f'10 10 "u" "ark" "{regexp}" .')
     found = walk_with(ark, long, host(10, 20, "lesser.example"), host(100, 10, "least.example")).result()
-    assert (len(found), found.complete) == (0, False)
-    with pytest.raises(DiscoveryFailed):
+    assert (len(found), found.complete, found.trace[0].limit) == (0, False, Limit.URL_LENGTH)
+    with pytest.raises(DiscoveryFailed, match="url_length"):
         found.url()
     others = [host(5, 50, "better.example"), host(10, 10, "equal.example"), host(10, 11, "l.example")]
     found = walk_with(ark, long, *others).result()

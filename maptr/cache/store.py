@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from maptr.ark import Ark
 from maptr.cache.options import ArkLookup, Key
-from maptr.discovery import CLOCK_SLACK, Discovery, Outcome
+from maptr.discovery import CLOCK_SLACK, Discovery, Limit, Outcome
 from maptr.files import ForkLock
 from maptr.naptr.automaton import Budget
 from maptr.naptr.record import Naptr, RRset, Rule, RuleCache
@@ -211,7 +211,8 @@ def answers_of(discovery: Discovery) -> Iterator[tuple[Labels, Answer]]:
     """
     origin_unknown = any(step.rdtype == "SOA" and not step.outcome.answered for step in discovery.trace)
     for step in discovery.trace:
-        if step.outcome is Outcome.LIMIT or step.rdtype != "NAPTR" or (origin_unknown and step is discovery.trace[0]):
+        is_whole = step.outcome is not Outcome.LIMIT and step.limit is not Limit.RECORDS
+        if not is_whole or step.rdtype != "NAPTR" or (origin_unknown and step is discovery.trace[0]):
             continue
         records = RRset.of([reading.naptr for reading in step.readings])
         answer = Answer(step.outcome, records, step.ttl, step.note, step.server, security=step.security)

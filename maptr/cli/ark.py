@@ -45,17 +45,20 @@ def ark(texts: tuple[str, ...], find: bool, profile: Profile, as_json: bool) -> 
             code = output.EXIT_USAGE
             output.error(str(error))
             if as_json:
-                output.json_data({"ark": None, "received": None if find else received, "error": str(error)})
+                document: dict[str, Any] = {"ark": None, "received": None if find else received, "error": str(error)}
+                document["suggestion"] = error.suggestion or None
+                output.json_data(document)
             continue
         for parsed in arks:
             if as_json:
-                output.json_data({**_document(parsed), "received": None if find else received, "error": None})
+                output.json_data(
+                    {**_document(parsed), "received": None if find else received, "error": None, "suggestion": None}
+                )
             else:
-                normal, *parts = _lines(parsed)
-                output.data(Painted(normal, output.STRONG))
-                for part in parts:
-                    label, colon, value = part.partition(":")
-                    output.data(Painted(f"{label}{colon}", output.MINOR), value)
+                output.data(Painted(str(parsed), output.STRONG))
+                for label, value in _rows(parsed).items():
+                    if value:
+                        output.data(Painted(f"  {label}:", output.MINOR), " " * (16 - len(label)), value)
     sys.exit(code)
 
 
@@ -80,14 +83,14 @@ def _document(parsed: Ark) -> dict[str, Any]:
     }
 
 
-def _lines(parsed: Ark) -> list[str]:
-    """Yield the normal form, then each part that is present."""
+def _rows(parsed: Ark) -> dict[str, str]:
+    """Return the parts of an ARK by their labels; "" for one that is not present."""
     parts = _document(parsed)
     expected, check = parts["check_character"], ""
     if expected is not None:
         wrong = f"none, or wrong: after {parsed.name[:-1]} it is {expected}"
         check = f"{expected}, correct" if parts["check"] else wrong
-    rows = {
+    return {
         "resolution form": parts["resolution"] if parts["resolution"] != parts["ark"] else "",
         "NMA": parts["nma"],
         "NAAN": f"{parsed.naan} ({parts['shared']})" if parts["shared"] else parsed.naan,
@@ -100,4 +103,3 @@ def _lines(parsed: Ark) -> list[str]:
         "check character": check,
         "note": "; ".join(parsed.notes),
     }
-    return [str(parsed), *(f"  {label + ':':<17}{value}" for label, value in rows.items() if value)]

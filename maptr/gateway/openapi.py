@@ -65,6 +65,7 @@ SCHEMAS: dict[str, Schema] = {
     "Link": closed("name type note server", security=_SECURITY, elapsed=_NUMBER_OR_NULL),
     "Step": closed(
         "name type outcome note server",
+        limit=nullable(STRING),
         depth=INTEGER,
         ttl=_INTEGER_OR_NULL,
         elapsed=_NUMBER_OR_NULL,

@@ -236,9 +236,9 @@ def home(
     that led to it if one was made; or the ``error``."""
     if ark is not None and answer is not None:
         return _page("search.html", request, **_result(request, site, ark, answer, found))
-    problem = "" if error is None else str(error)
-    if problem.startswith("no ark: label"):
-        problem = "There is no ARK in this text."
+    problem = ""
+    if error is not None:
+        problem = str(error) if error.labelled else "There is no ARK in this text."
     return _page(
         "home.html",
         request,

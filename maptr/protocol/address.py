@@ -69,10 +69,12 @@ def client_of(address: str) -> str:
 def read_network(text: str) -> Network:
     """Read an address or a prefix (``192.0.2.0/24``). Raises ValueError, also for a prefix with host bits."""
     try:
-        return ipaddress.ip_network(text)
-    except ValueError as error:
-        reason = str(error) if "host bits" in str(error) else f"{text!r} is neither an address nor a prefix"
-        raise ValueError(reason) from None
+        network = ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        raise ValueError(f"{text!r} is neither an address nor a prefix") from None
+    if ipaddress.ip_interface(text).ip != network.network_address:
+        raise ValueError(f"{text} has host bits set")
+    return network
 
 
 def read_target(text: str) -> Address:

@@ -59,21 +59,24 @@ class Plan:
             share = f"{touched} of {self.size} records ({touched / self.size:.0%}, the limit is {limit:.0%})"
             raise UnsafePlan(f"the plan removes, retargets or cannot read {share}")
 
+    def _rows(self) -> list[tuple[str, str, str]]:
+        """Return key, sign and text of each record, sorted."""
+        rows = [(entry.key, "+", _targets(entry)) for entry in self.added]
+        rows += [(entry.key, "-", _targets(entry)) for entry in self.removed]
+        rows += [(old.key, "~", "; ".join(differences(old, new))) for old, new in self.changed]
+        rows += [(key, "!", f"kept as it was: {reason}") for key, reason in self.kept]
+        return sorted(rows)
+
     def to_text(self) -> str:
         """Write a line for each record, sorted by key: ``+`` added, ``~`` changed, ``-`` removed, ``!`` kept."""
-        lines = [(entry.key, f"+ {entry.key} {_targets(entry)}") for entry in self.added]
-        lines += [(entry.key, f"- {entry.key} {_targets(entry)}") for entry in self.removed]
-        lines += [(old.key, f"~ {old.key} {'; '.join(differences(old, new))}") for old, new in self.changed]
-        lines += [(key, f"! {key} kept as it was: {reason}") for key, reason in self.kept]
-        return "".join(f"{line.rstrip()}\n" for _, line in sorted(lines))
+        return "".join(f"{f'{sign} {key} {what}'.rstrip()}\n" for key, sign, what in self._rows())
 
     def to_markdown(self) -> str:
         """Write a Markdown table, for a ticket or a pull request."""
         signs = {"+": "added", "~": "changed", "-": "removed", "!": "kept"}
         counts = f"{len(self.added)} added, {len(self.changed)} changed, {len(self.removed)} removed"
         lines = [f"{counts} of {self.size}", "", "| | record | what |", "|---|---|---|"]
-        for line in self.to_text().splitlines():
-            sign, record, what = (*line.split(" ", 2), "")[:3]
+        for record, sign, what in self._rows():
             shown = "".join(f"\\{mark}" if mark in "|`<\\" else mark for mark in what)
             lines.append(f"| {signs[sign]} | `{record}` | {shown} |")
         return "\n".join(lines) + "\n"

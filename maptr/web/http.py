@@ -247,7 +247,9 @@ def connect(host: str, port: int, seconds: float, *, allow_private: bool) -> soc
         try:  # each address has its share of the time
             sock = socket.create_connection((address, port), timeout=left / (len(tried) - number))
         except OSError as error:
-            failures.append(f"{address}: {error.strerror or error}".removeprefix(f"{host}: "))
+            failures.append(
+                f"{error.strerror or error}" if address == host else f"{address}: {error.strerror or error}"
+            )
         else:
             sock.settimeout(max(0.001, deadline - time.monotonic()))
             return sock

@@ -7,7 +7,7 @@ import pytest
 from maptr.cache import STALE_LIMIT
 from maptr.cache.store import MAX_KEEP, MAX_NEGATIVE, STALE_TTL
 from maptr.discovery import DiscoveryFailed, NoMappingAuthority, Outcome
-from maptr.walk import Answer
+from maptr.walk import MAX_RECORDS, Answer
 from tests.support.caching import ARK, HOME, ONE_HOST, SILENT, ZONE, Rig, dns_answer, host, redirect, shoulder_redirect
 
 
@@ -118,3 +118,9 @@ def test_a_bogus_answer_is_not_kept() -> None:
     found = rig.cache.discover(ARK)
     assert (found[0].host, found.security) == ("h.example", "secure")
     assert rig.cache.discover("ark:12345/x2").security == "secure"
+
+
+def test_an_answer_of_which_not_all_records_were_read_is_not_kept() -> None:
+    rig = Rig({HOME: dns_answer(*(host(f"h{number}.example.") for number in range(MAX_RECORDS + 1)))})
+    assert [rig.cache.discover(ARK).complete for _ in range(2)] == [False, False]
+    assert rig.dns.questions == [HOME, HOME]
