@@ -8,6 +8,7 @@ from __future__ import annotations
 import binascii
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import chain
 
 import dns.exception
 import dns.name
@@ -75,7 +76,7 @@ def _fields_text(rdata: bytes) -> str:
 
 
 def _names(rdata: dns.rdata.Rdata) -> Iterator[dns.name.Name]:
-    for slot in rdata._get_all_slots():  # type: ignore[no-untyped-call]
-        value = getattr(rdata, slot, None)
+    for field in chain.from_iterable(getattr(kind, "__slots__", ()) for kind in type(rdata).__mro__):
+        value = getattr(rdata, field, None)
         if isinstance(value, dns.name.Name):
             yield value
