@@ -8,7 +8,7 @@ from typing import NamedTuple
 from maptr import url
 from maptr.ark import Ark
 from maptr.cache.policy import Natab
-from maptr.discovery import TABLE, Candidate, Discovery, Outcome, Step, TableRecord
+from maptr.discovery import TABLE, Candidate, Discovery, Limit, Outcome, Step, TableRecord
 from maptr.errors import printable
 from maptr.naptr.automaton import Budget
 from maptr.registry.followed_file import TableState
@@ -126,10 +126,10 @@ def _discovery(ark: Ark, settings: Settings, serving: list[Record], fetched: flo
     """Return the discovery from the records that serve an ARK, the longest shoulder first."""
     entry, fault = serving[0].entry, serving[0].fault
     found: tuple[Candidate, ...] = ()
-    note = ""
+    limit: Limit | None = None
     if not fault:
-        found, note = _candidates(ark, settings, serving)
-        fault = "" if found else note
+        found, limit = _candidates(ark, settings, serving)
+        fault = "" if found else f"makes a URL of more than {url.MAX_URL} bytes"
     if fault:
         fault = printable(fault)
         reason = f"record {entry.key}: {fault if len(fault) <= MAX_REASON else fault[:MAX_REASON] + '...'}"
@@ -139,35 +139,35 @@ def _discovery(ark: Ark, settings: Settings, serving: list[Record], fetched: flo
         urls.setdefault(candidate.owner, []).append(candidate.target)
     rows = tuple([TableRecord(key, tuple(made)) for key, made in urls.items()])
     name = (ark.naan.encode(), *settings.origin)
-    trace = (Step(name, 0, Outcome.ANSWER, (), note, TABLE_TTL, rdtype=TABLE, table_records=rows),)
+    trace = (Step(name, 0, Outcome.ANSWER, ttl=TABLE_TTL, rdtype=TABLE, table_records=rows, limit=limit),)
     return Discovery(
         ark,
         found,
         trace,
-        complete=not note,
+        complete=limit is None,
         source="natab",
-        ttl=None if note else TABLE_TTL,
+        ttl=TABLE_TTL if limit is None else None,
         scheme=settings.scheme,
         reason=f"record {entry.key}",
         fetched=fetched,
     )
 
 
-def _candidates(ark: Ark, settings: Settings, serving: list[Record]) -> tuple[tuple[Candidate, ...], str]:
-    """Return the candidates, best first, and a note if the table has more of them: their number has a limit, and a
-    record is for this ARK even if its URL is too long, so that no later one replaces it."""
+def _candidates(ark: Ark, settings: Settings, serving: list[Record]) -> tuple[tuple[Candidate, ...], Limit | None]:
+    """Return the candidates, best first, and the limit because of which there are no more. A target is for this ARK
+    even if its URL is too long, so that no later one replaces it."""
     found: dict[str, Candidate] = {}
     for target, order, preference in _ranked(serving):
         made = target.expand(ark)
         if len(made) > url.MAX_URL:
-            return tuple(found.values()), f"its URL is longer than {url.MAX_URL} bytes; later ones are left out"
+            return tuple(found.values()), Limit.URL_LENGTH
         if len(found) == settings.max_candidates:
-            return tuple(found.values()), f"more than {settings.max_candidates} candidates"
+            return tuple(found.values()), Limit.CANDIDATES
         place = target.host, target.port, order, preference, target.entry.key, TABLE_TTL, "natab", made
         path = ((order, preference),)
         candidate = Candidate(*place, path, ark.in_url, target, status=target.nma.status)
         found.setdefault(url.same_place(made) if len(serving) > 1 or found else made, candidate)
-    return tuple(found.values()), ""
+    return tuple(found.values()), None
 
 
 def _ranked(serving: list[Record]) -> Iterator[tuple[Target, int, int]]:

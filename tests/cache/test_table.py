@@ -18,7 +18,7 @@ from maptr.cache.policy import Natab
 from maptr.cache.store import replay
 from maptr.cache.table import TableReader
 from maptr.choose import sticky
-from maptr.discovery import Discovery, Outcome
+from maptr.discovery import Discovery, Limit, Outcome
 from maptr.errors import ArkSyntaxError
 from maptr.naptr.record import MAX_STRING, Naptr, RuleCache
 from maptr.protocol import names
@@ -29,7 +29,7 @@ from maptr.registry.target import VARIABLES
 from maptr.walk import DEFAULTS, Answer, Settings
 from maptr.zone.lint import publishable
 from maptr.zone.rules import records_by_name, regexp
-from tests.support.entries import LONG, MAIN, REDIRECTED, hostile_tables
+from tests.support.entries import LONG, MAIN, REDIRECTED, entry, hostile_tables
 
 HYPHENS = DEFAULTS._replace(hyphens="keep")
 
@@ -123,3 +123,23 @@ def test_the_candidates_of_any_table_are_those_of_its_zone(table: Table) -> None
 def test_nested_shoulders(targets: dict[str, list[str]]) -> None:
     table = Table(Entry("12345", shoulder, tuple(map(Nma, found))) for shoulder, found in targets.items())
     assert list(differences(table, iter(table))) == []
+
+
+def test_a_limit_makes_the_discovery_incomplete() -> None:
+    """No later target replaces one whose URL is too long: it is for this ARK too."""
+    long = "https://long.example/" + "x" * 4000 + "/${content}"
+    short, many = "https://short.example/${content}", [f"https://h{n}.example/${{content}}" for n in range(65)]
+    cases: list[tuple[list[str], str, int, Limit]] = [
+        ([short, long, MAIN], "a" * 100, 1, Limit.URL_LENGTH),
+        (many, "a", DEFAULTS.max_candidates, Limit.CANDIDATES),
+    ]
+    for targets, name, count, limit in cases:
+        state = TableState(Table([entry("12345", *targets)]))
+        _, found = TableReader().read(Ark.parse(f"ark:12345/{name}"), DEFAULTS, state, too_old=False)
+        assert found is not None
+        assert (len(found), found.complete, found.ttl, found.trace[0].limit) == (count, False, None, limit)
+    state = TableState(Table([entry("12345", long)]))
+    natab, found = TableReader().read(Ark.parse("ark:12345/" + "a" * 100), DEFAULTS, state, too_old=False)
+    assert natab is Natab.UNUSABLE
+    assert found is not None
+    assert (len(found), found.complete, found.reason[:13]) == (0, False, "record 12345:")
