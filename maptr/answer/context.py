@@ -1,4 +1,4 @@
-"""The settings that responses depend on: identity, cookies, clock, timeouts and sizes.
+"""A received query, and the settings that responses depend on: identity, cookies, clock, timeouts and sizes.
 
 The default ``Context`` turns optional features off: cookies, NSID and keepalive.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from maptr.protocol.cookies import CookieSettings
 from maptr.protocol.numbers import UDP_PAYLOAD
@@ -24,6 +25,14 @@ class Transport(enum.Enum):
     UDP = "udp"
     TCP = "tcp"
     TLS = "tls"
+
+
+class ReceivedQuery(NamedTuple):
+    """The bytes of a query, its transport, and the IP address of the client, to which cookies are bound."""
+
+    wire: bytes
+    transport: Transport = Transport.UDP
+    client: str = ""
 
 
 @dataclass(frozen=True, slots=True)

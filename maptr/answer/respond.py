@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dnslib import DNSError
 
-from maptr.answer.context import MIN_PAYLOAD, PLAIN, Context, Transport
+from maptr.answer.context import MIN_PAYLOAD, PLAIN, Context, ReceivedQuery, Transport
 from maptr.answer.lookup import LookupResult, find_zone, is_broken, look_up, look_up_chaos
 from maptr.answer.message import MAX_QUERY_RECORDS, Message, Query, Reply, first_options, lay_out
 from maptr.protocol import numbers
@@ -41,34 +41,34 @@ def respond(
 
     ``client`` is the client's IP address, to which cookies are bound.
     """
-    reply = make_reply(query, snapshot, transport=transport, client=client, context=context)
+    reply = make_reply(ReceivedQuery(query, transport, client), snapshot, context)
     return None if reply is None else reply.wire
 
 
 def make_reply(
-    query: bytes,
+    query: ReceivedQuery,
     snapshot: Snapshot,
-    *,
-    transport: Transport,
-    client: str = "",
     context: Context = PLAIN,
+    *,
     reserve: int = 0,
     rcode: int | None = None,
 ) -> Reply | None:
     """Return the response as ``respond`` does, with the information that the rate limit and the shortcut need.
 
     ``reserve`` bytes of the limit are left free for a signature. ``rcode``, if not None, is the response to a
-    well-formed query: an error, or NOERROR with AA for the start of a zone transfer.
+    well-formed query: an error, or NOERROR with AA for the start of a zone transfer. With either, the response is for
+    one client.
     """
-    if len(query) < numbers.HEADER_SIZE or query[2] & 0x80:
+    if len(query.wire) < numbers.HEADER_SIZE or query.wire[2] & 0x80:
         return None  # a response to a response could start a loop
-    asked = Query(Message.parse_header(query), transport, context, reserve=reserve)
-    return (
+    asked = Query(Message.parse_header(query.wire), query.transport, context, reserve=reserve)
+    reply = (
         _check_question(asked, rcode)
-        or _check_edns(asked, rcode, client)
+        or _check_edns(asked, rcode, query.client)
         or _answer_without_lookup(asked, rcode)
         or _answer(asked, snapshot)
     )
+    return reply if not reserve and rcode is None else reply._replace(for_one=True)
 
 
 def _check_question(asked: Query, rcode: int | None) -> Reply | None:

@@ -11,7 +11,7 @@ import dns.rdataclass
 import dns.rdatatype
 from dnslib import DNSError
 
-from maptr.answer.context import Transport
+from maptr.answer.context import ReceivedQuery
 from maptr.answer.message import Message
 from maptr.protocol.names import to_text
 from maptr.server.counters import rcode_text
@@ -65,10 +65,10 @@ class QueryLog:
         self._seen += count
         return range(first, count, self._every)
 
-    def write(self, query: bytes, transport: Transport, client: str, code: int) -> None:
+    def write(self, query: ReceivedQuery, code: int) -> None:
         """Log a query whose response is counted under ``code``, if its question can be read."""
         try:
-            message = Message.parse_header(query)
+            message = Message.parse_header(query.wire)
             message.parse_question()
         except DNSError:
             return
@@ -80,6 +80,6 @@ class QueryLog:
             to_text(question.qname.label),
             dns.rdataclass.to_text(dns.rdataclass.RdataClass.make(question.qclass)),
             dns.rdatatype.to_text(dns.rdatatype.RdataType.make(question.qtype)),
-            *(client, transport.value, rcode, suffix),
+            *(query.client, query.transport.value, rcode, suffix),
             extra={"rcode": rcode},
         )

@@ -6,21 +6,20 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from maptr.answer.context import Context, Transport
+from maptr.answer.context import Context, ReceivedQuery, Transport
 from maptr.answer.message import Reply
 from maptr.answer.rate_limit import Action, RateLimiter
 from maptr.answer.ready import ID, Ready, kind_number, kind_of, truncated
-from maptr.answer.respond import make_reply
 from maptr.config.model import IDLE_TIMEOUT, RrlConfig
 from maptr.errors import ZoneError
 from maptr.protocol.cookies import KEY_SIZE, CookieSettings, answer_cookie, packed_address, timestamp
 from maptr.server.counters import Counters
 from maptr.server.query_log import LogLimit, QueryLog
-from maptr.transfer.session import Access, exchange
-from maptr.transfer.tsig import CheckedQuery
+from maptr.transfer.session import Access, Answered, answer
+from maptr.transfer.tsig import CheckedQuery, check_query
 from maptr.zone.snapshot import Snapshot
 
 log = logging.getLogger("maptr.serve")
@@ -83,33 +82,55 @@ class Responder:
         self.context = state.context
         self._ready = {transport: state.ready(transport) for transport in Transport}
 
-    def answer(self, query: bytes, transport: Transport, client: str, counters: Counters) -> bytes | None:
+    def answer(self, query: ReceivedQuery, counters: Counters) -> bytes | None:
         """Return the first message of the response, or None for no response. Raises ZoneError, as ``answers`` does."""
-        return next(self.answers(query, transport, client, counters), None)
+        return next(self.answers(query, counters), None)
 
-    def answers(self, query: bytes, transport: Transport, client: str, counters: Counters) -> Iterator[bytes]:
+    def answers(self, query: ReceivedQuery, counters: Counters) -> Iterator[bytes]:
         """Yield the messages of one response: none, one, or many for a transfer.
 
         Logs and raises a ZoneError if a transfer cannot continue. An internal error is logged and drops the query.
         """
-        state, ready = self.state, self._ready[transport]
+        ready = self._ready[query.transport]
         ready.tidy()
-        found = self._find(ready, query, transport, client, counters)
+        found = self._find(ready, query, counters)
         if found is None:
-            messages = self._exchange(state, query, transport, client, counters, ready.learn)
+            messages = self.general(query, counters, ready.learn)
         else:
             messages = iter((found,) if found else ())
         first = next(messages, None)
-        code = counters.count(transport, first)
+        code = counters.count(query.transport, first)
         if self.query_log is not None and self.query_log.pick(1):
-            self.query_log.write(query, transport, client, code)
+            self.query_log.write(query, code)
         if first is not None:
             yield first
             yield from messages
 
-    def general(self, query: bytes, client: str, counters: Counters, learn: Learn) -> bytes | None:
-        """Return the response of the general path to a UDP query. The caller counts it."""
-        return next(self._exchange(self.state, query, Transport.UDP, client, counters, learn), None)
+    def general(self, query: ReceivedQuery, counters: Counters, learn: Learn) -> Iterator[bytes]:
+        """Verify, answer, limit and sign: yield the messages of the general path, or of a transfer.
+
+        The caller counts and sends them. ``learn`` receives the response of the general path. Raises as ``answers``.
+        """
+        state, begun = self.state, False
+        try:
+            checked = check_query(query, state.access.keys, int(state.context.clock()))
+            answered = answer(checked, state.snapshot, state.access, state.context)
+            self._log_answered(checked, answered)
+            if (reply := answered.reply) is None:
+                return
+            if reply.cookie:
+                counters.count_cookie(verified=reply.verified)
+            learn(checked.query.wire, reply)
+            for message in self._limit(checked, reply, answered.messages):
+                yield checked.sign(message)
+                begun = True
+        except ZoneError as error:
+            log.error("a transfer to %s ends early: %s", query.client, error)
+            raise
+        except Exception:
+            log.exception("internal error, query dropped: %s", query.wire.hex())
+            if begun:
+                raise ZoneError("a transfer cut off") from None
 
     def report(self, client: str) -> None:
         """Log that the rate limit was reached, itself at a limited rate."""
@@ -119,9 +140,9 @@ class Responder:
                 *(client, self.limiter.tally.dropped, self.limiter.tally.truncated),
             )
 
-    def _find(self, ready: Ready, query: bytes, transport: Transport, client: str, counters: Counters) -> bytes | None:
+    def _find(self, ready: Ready, query: ReceivedQuery, counters: Counters) -> bytes | None:
         """Return the ready response, empty if the rate limit drops it; None if there is none."""
-        key = query[ID:]
+        key = query.wire[ID:]
         known = ready.known.get(key)
         found = ready.find(key) if known is None else (known, b"")
         if found is None:
@@ -130,63 +151,26 @@ class Responder:
         option, verified = b"", False
         if cookie:
             stamp = timestamp(self.context.clock())
-            checked = self.state.answer_cookie(cookie, packed_address(client), stamp, counters)
+            checked = self.state.answer_cookie(cookie, packed_address(query.client), stamp, counters)
             if checked is None:
                 return None
             option, verified = checked
-        if transport is Transport.UDP and not verified:
-            action = self._judge(client, kind_of(record))
+        if query.transport is Transport.UDP and not verified:
+            action = self._judge(query.client, kind_of(record))
             if action is Action.DROP:
                 return b""
             if action is Action.TRUNCATE:
                 record = truncated(record)
-        return ready.response(query, record, option)
+        return ready.response(query.wire, record, option)
 
-    def _exchange(
-        self, state: ServerState, query: bytes, transport: Transport, client: str, counters: Counters, learn: Learn
-    ) -> Iterator[bytes]:
-        """Yield the messages of a transfer, or the response of the general path, which is also passed to ``learn``."""
-
-        def reply(checked: CheckedQuery, snapshot: Snapshot, rcode: int | None) -> bytes | None:
-            query, context, reserve = checked.query, state.context, checked.size
-            made = make_reply(
-                query, snapshot, transport=transport, client=client, context=context, reserve=reserve, rcode=rcode
-            )
-            if made is None:
-                return None
-            if made.cookie:
-                counters.count_cookie(verified=made.verified)
-            if not reserve and rcode is None:
-                learn(query, made)
-            if transport is not Transport.UDP or made.verified or checked.key is not None:
-                return made.wire
-            action = self._judge(client, kind_number(made.kind))
-            if action is Action.SEND:
-                return made.wire
-            return made.truncated() if action is Action.TRUNCATE else None
-
-        begun = False
-        try:
-            for message in exchange(
-                query,
-                state.snapshot,
-                state.access,
-                transport=transport,
-                client=client,
-                now=int(state.context.clock()),
-                reply=reply,
-                note=log.info,
-                note_refused=self._note_refused,
-            ):
-                begun = True
-                yield message
-        except ZoneError as error:
-            log.error("a transfer to %s ends early: %s", client, error)
-            raise
-        except Exception:
-            log.exception("internal error, query dropped: %s", query.hex())
-            if begun:
-                raise ZoneError("a transfer cut off") from None
+    def _limit(self, checked: CheckedQuery, reply: Reply, messages: Iterable[bytes]) -> Iterable[bytes]:
+        """Return the messages that the rate limit lets through: all of them, the truncated response, or none."""
+        if checked.query.transport is not Transport.UDP or reply.verified or checked.key is not None:
+            return messages
+        action = self._judge(checked.query.client, kind_number(reply.kind))
+        if action is Action.SEND:
+            return messages
+        return (reply.truncated(),) if action is Action.TRUNCATE else ()
 
     def _judge(self, client: str, kind: int) -> Action:
         action = self.limiter.judge(client, kind)
@@ -194,6 +178,13 @@ class Responder:
             self.report(client)
         return action
 
-    def _note_refused(self, line: Callable[[], str]) -> None:
-        if (suffix := self._refusals.suffix()) is not None:
-            log.info("%s%s", line(), suffix)
+    def _log_answered(self, checked: CheckedQuery, answered: Answered) -> None:
+        """Log a transfer and, at a limited rate because any client can cause it, an error of a signature or client."""
+        event = answered.event
+        if event is not None and not event.refused:
+            log.info("%s of zone %s to %s: %s", *event.texts(), event.result)
+        elif event is not None and (suffix := self._refusals.suffix()) is not None:
+            reason = f": {event.result}" if event.result else ""
+            log.info("%s of zone %s to %s refused%s%s", *event.texts(), reason, suffix)
+        elif checked.error and (suffix := self._refusals.suffix()) is not None:
+            log.info("query from %s with an invalid signature: %s%s", checked.query.client, checked.fault, suffix)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import cast
 
-from maptr.answer.context import Transport
+from maptr.answer.context import ReceivedQuery, Transport
 from maptr.config.model import TcpConfig
 from maptr.errors import ConfigError, ZoneError
 from maptr.files import secret_fault
@@ -28,7 +28,7 @@ from maptr.server.sockets import ClientCounts
 
 log = logging.getLogger("maptr.serve")
 
-Answers = Callable[[bytes, Transport, str], Iterable[bytes]]  # the messages of one response to a query of a client
+Answers = Callable[[ReceivedQuery], Iterable[bytes]]  # the messages of one response
 
 WRITE_TIMEOUT = 10.0  # seconds for a client to read once the send buffer is full
 HANDSHAKE_TIMEOUT = 10.0  # seconds for a TLS handshake, the same as for a query
@@ -429,7 +429,7 @@ class TcpListener:
     def _admit(self, sock: socket.socket, client: str) -> None:
         sock.setblocking(False)
         stream = Stream(
-            lambda query: self._answer(query, self._transport, client),
+            lambda query: self._answer(ReceivedQuery(query, self._transport, client)),
             self._connections,
             sock=sock,
             secure=self._certificate is not None,

@@ -22,7 +22,7 @@ import threading
 from collections.abc import Sequence
 from typing import cast
 
-from maptr.answer.context import MAX_PAYLOAD, Transport
+from maptr.answer.context import MAX_PAYLOAD, ReceivedQuery, Transport
 from maptr.answer.rate_limit import Action
 from maptr.answer.ready import (
     HEADER,
@@ -152,10 +152,10 @@ class Slots:
     def client(self, i: int) -> str:
         return socket.inet_ntop(self.family, self.memory[self.addresses[i]])
 
-    def query(self, i: int, key: bytes) -> bytes:
-        """Return the query in a slot, with its ID; ``key`` is the query without it."""
+    def received(self, i: int, key: bytes) -> ReceivedQuery:
+        """Return the query in a slot; ``key`` is the query without its ID."""
         base = self.queries[i][1]
-        return self.memory[base : base + ID] + key
+        return ReceivedQuery(self.memory[base : base + ID] + key, Transport.UDP, self.client(i))
 
     def lay_out(self, records: Sequence[bytes]) -> bytes:
         """Lay out the responses for ``send``. Returns the joined records."""
@@ -270,7 +270,7 @@ class BatchListener:
         query_log = self._responder.query_log
         if query_log is not None:
             for i in query_log.pick(count):
-                query_log.write(slots.query(i, keys[i]), Transport.UDP, slots.client(i), codes[i])
+                query_log.write(slots.received(i, keys[i]), codes[i])
         first = 0
         if SILENCE in codes:
             counters.silent += codes.count(SILENCE)
@@ -313,8 +313,7 @@ class BatchListener:
             return NO_RESPONSE
         self._general_left -= 1
         self._counters.general += 1
-        query, client = self._slots.query(i, key), self._slots.client(i)
-        reply = self._responder.general(query, client, self._counters, ready.learn)
+        reply = next(self._responder.general(self._slots.received(i, key), self._counters, ready.learn), None)
         return NO_RESPONSE if reply is None else self._slots.store_reply(i, reply)
 
     def _limit(self, records: list[bytes], networks: Sequence[str | None], settled: set[int]) -> None:
@@ -356,7 +355,7 @@ class UdpListener:
                 query, control, _flags, client = self._sock.recvmsg(MAX_MESSAGE, CONTROL)
             except OSError:  # no more queries, or an ICMP error for an earlier response
                 return
-            reply = self._responder.answer(query, Transport.UDP, client[0], self._counters)
+            reply = self._responder.answer(ReceivedQuery(query, Transport.UDP, client[0]), self._counters)
             if reply is not None:
                 with contextlib.suppress(OSError):
                     self._sock.sendmsg([reply], reply_source(control), 0, client)

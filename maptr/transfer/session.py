@@ -1,28 +1,31 @@
-"""The response to one query: TSIG and zone transfers (RFC 5936, RFC 1995), and the general path for other queries.
+"""The response to one query: zone transfers (RFC 5936, RFC 1995), and the general path for other queries.
 
+The second step of the way of a query: verify (``tsig.check_query``), answer, limit, sign (``CheckedQuery.sign``), send.
 Pure: no socket, thread, clock, log or file. Over UDP a response is one message. Over TCP and TLS a transfer has many
 messages, made one at a time on demand, so a slow secondary keeps one message in memory, not the zone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
+from typing import NamedTuple
 
-from dnslib import DNSError, DNSQuestion
+from dnslib import DNSQuestion
 from dnslib.dns import RR
 
-from maptr.answer.context import Transport
-from maptr.answer.message import MAX_POINTER, Message, MessageBuffer
+from maptr.answer.context import PLAIN, Context, Transport
+from maptr.answer.message import MAX_POINTER, Message, MessageBuffer, Reply
+from maptr.answer.respond import make_reply
 from maptr.errors import ZoneError
 from maptr.protocol import numbers
 from maptr.protocol.names import Labels, fold, read_name, to_text
 from maptr.protocol.serial import is_newer
 from maptr.transfer.acl import Secondaries, TsigKey
 from maptr.transfer.journal import Journal
-from maptr.transfer.tsig import CheckedQuery, check_query
+from maptr.transfer.tsig import CheckedQuery
 from maptr.zone.diff import SERIAL, ZoneRecord, records, soa_of
 from maptr.zone.snapshot import Snapshot, ZoneView
 
@@ -30,10 +33,6 @@ from maptr.zone.snapshot import Snapshot, ZoneView
 # wait while it is made.
 MESSAGE_SIZE = MAX_POINTER
 MIN_SOA = 22  # bytes of SOA rdata: two root names and five numbers (RFC 1035 3.3.13)
-
-
-Respond = Callable[[CheckedQuery, Snapshot, int | None], bytes | None]
-"""The general path (``make_reply``) for one client and transport, with the rcode if it is decided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,127 +58,125 @@ class Access:
         return self.secondaries.get(origin, Secondaries())
 
 
-def exchange(
-    query: bytes,
-    snapshot: Snapshot,
-    access: Access,
-    *,
-    transport: Transport,
-    client: str,
-    now: int,
-    reply: Respond,
-    note: Callable[[str], None],
-    note_refused: Callable[[Callable[[], str]], None],
-) -> Iterator[bytes]:
-    """Yield the messages of the response to a query; none if the server sends no response.
+class TransferEvent(NamedTuple):
+    """A zone transfer that begins, or is refused, for the log. ``result`` has its serials, or the reason, or is ""."""
 
-    ``now`` is the Unix time. ``reply`` is the general path. ``note`` gets a log line for each transfer.
-    ``note_refused`` gets a function that returns a log line for each refused transfer and each invalid signature; any
-    client can cause these, so the caller limits their rate. Raises only ZoneError, in the middle of a transfer, for a
-    record that is too large for a message.
+    rdtype: int
+    origin: Labels
+    client: str
+    key: Labels | None
+    result: str
+    refused: bool
+
+    def texts(self) -> tuple[str, str, str]:
+        """Return the type, the zone, and the client with its key."""
+        kind = "AXFR" if self.rdtype == numbers.AXFR else "IXFR"
+        key = "" if self.key is None else f" key {to_text(self.key)}"
+        return kind, to_text(self.origin), f"{self.client}{key}"
+
+
+class Answered(NamedTuple):
+    """The response to a query, before it is limited and signed.
+
+    ``reply`` is that of the general path, None if the server sends no response. ``messages`` are those to send: that of
+    ``reply``, or those of a transfer, which have its header and question. ``event`` is for the log.
     """
-    if len(query) < numbers.HEADER_SIZE or query[2] & 0x80:
-        return
-    checked = check_query(query, access.keys, now)
-    if checked.error:
-        note_refused(lambda: f"query from {client} with an invalid signature: {checked.fault}")
-    question_type, name = _peek(checked.query)
+
+    reply: Reply | None
+    messages: Iterable[bytes] = ()
+    event: TransferEvent | None = None
+
+
+def answer(checked: CheckedQuery, snapshot: Snapshot, access: Access, context: Context = PLAIN) -> Answered:
+    """Return the response to a query whose signature is checked.
+
+    Raises nothing; the messages of a transfer raise ZoneError for a record that is too large for a message.
+    """
+    wire, client = checked.query.wire, checked.query.client
+    question = _read_question(wire)
     if access.catalog is not None and access.catalog.secondaries.allows(client, checked.key):
         origin = access.catalog.view.origin
-        if name[-len(origin) :] == origin:
+        if question.name[-len(origin) :] == origin:
             snapshot = Snapshot.of((access.catalog.view,))
+    make = partial(make_reply, checked.query, snapshot, context, reserve=checked.size)
+    if checked.rcode is not None or question.rdtype not in (numbers.AXFR, numbers.IXFR):
+        return _one_message(make(rcode=checked.rcode))
+    event = partial(TransferEvent, question.rdtype, question.name, client, checked.key)
+    refusal = _refuse(question, checked, snapshot, access)
+    if refusal is not None:
+        rcode, reason = refusal
+        return _one_message(make(rcode=rcode), None if reason is None else event(reason, refused=True))
+    reply = make(rcode=numbers.NOERROR)
+    if reply is None or not int.from_bytes(reply.wire[2:4], "big") & numbers.AA:  # an error
+        return _one_message(reply)
+    query = Message.parse(wire)
+    content = _content(query, checked.query.transport, snapshot.zones[question.name], access)
+    if content is None:
+        return _one_message(make(rcode=numbers.FORMERR))
+    records, result = content
+    sent = messages(reply.wire, query.questions[0], records, reserve=checked.size)
+    return Answered(reply, sent, event(result, refused=False) if result else None)
 
-    if checked.rcode is None and question_type in (numbers.AXFR, numbers.IXFR) and query[2] >> 3 & 15 == numbers.QUERY:
-        yield from _Transfer(checked, snapshot, access, transport, client, note, note_refused).messages(
-            partial(reply, checked, snapshot)
-        )
-        return
-    message = reply(checked, snapshot, checked.rcode)
-    if message is not None:
-        yield checked.sign(message)
+
+def _one_message(reply: Reply | None, event: TransferEvent | None = None) -> Answered:
+    return Answered(reply, () if reply is None else (reply.wire,), event)
 
 
-def _peek(query: bytes) -> tuple[int, Labels]:
-    """Return the type of the question and its folded name, or 0 and the root if the name is malformed."""
+class _Question(NamedTuple):
+    """The question of a query, with a folded name; type 0 if it is malformed, a response, or of another opcode."""
+
+    rdtype: int
+    rdclass: int
+    name: Labels
+
+
+def _read_question(query: bytes) -> _Question:
+    """Read the question without the objects of the general path, which most queries need only once."""
     try:
-        name, offset = read_name(query, numbers.HEADER_SIZE)
+        name, end = read_name(query, numbers.HEADER_SIZE)
     except ValueError:
-        return 0, ()
-    return int.from_bytes(query[offset : offset + 2], "big"), fold(name)
+        return _Question(0, 0, ())
+    rdtype, rdclass = query[end : end + 2], query[end + 2 : end + 4]
+    if query[2] >> 3 != numbers.QUERY or query[4:6] != b"\0\1" or len(rdclass) < 2:
+        rdtype = b""
+    return _Question(int.from_bytes(rdtype, "big"), int.from_bytes(rdclass, "big"), fold(name))
 
 
-@dataclass(frozen=True, slots=True)
-class _Transfer:
-    checked: CheckedQuery
-    snapshot: Snapshot
-    access: Access
-    transport: Transport
-    client: str
-    note: Callable[[str], None]
-    note_refused: Callable[[Callable[[], str]], None]
+def _refuse(
+    question: _Question, checked: CheckedQuery, snapshot: Snapshot, access: Access
+) -> tuple[int, str | None] | None:
+    """Return the rcode of a refusal and the reason for the log, None for no line; or None for an allowed transfer.
 
-    def messages(self, ask: Callable[[int | None], bytes | None]) -> Iterator[bytes]:
-        rcode = self._refuse()
-        message = ask(numbers.NOERROR if rcode is None else rcode)
-        if message is not None and int.from_bytes(message[2:4], "big") & numbers.AA:  # otherwise an error
-            query = Message.parse(self.checked.query)
-            question = query.questions[0]
-            serials = (int.from_bytes(soa.rdata.data[SERIAL], "big") for soa in query.auth if _is_soa(soa, question))
-            content = self._content(question, next(serials, None))
-            if content is not None:
-                yield from map(self.checked.sign, messages(message, question, content, reserve=self.checked.size))
-                return
-            message = ask(numbers.FORMERR)
-        if message is not None:
-            yield self.checked.sign(message)
+    NOTAUTH for a zone that is not served (RFC 5936 2.2.1), SERVFAIL for a zone that could not be loaded, REFUSED
+    for a client that may not transfer it, and for AXFR over UDP, which is not defined (RFC 5936 4.2).
+    """
+    rdtype, rdclass, origin = question
+    if rdclass != numbers.IN or (rdtype == numbers.AXFR and checked.query.transport is Transport.UDP):
+        return numbers.REFUSED, None
+    if origin not in snapshot.zones:
+        is_broken = origin in snapshot.broken
+        return (numbers.SERVFAIL, "not loaded") if is_broken else (numbers.NOTAUTH, "not served here")
+    if not access.secondaries_of(origin).allows(checked.query.client, checked.key):
+        return numbers.REFUSED, ""
+    return None
 
-    def _refuse(self) -> int | None:
-        """Return the rcode of a refusal; None for an allowed transfer, and for a malformed query.
 
-        NOTAUTH for a zone that is not served (RFC 5936 2.2.1), SERVFAIL for a zone that could not be loaded, REFUSED
-        for a client that may not transfer it, and for AXFR over UDP, which is not defined (RFC 5936 4.2).
-        """
-        query = Message.parse_header(self.checked.query)
-        try:
-            query.parse_question()
-        except DNSError:
-            return None
-        if not query.questions:
-            return None
-        question = query.questions[0]
-        if question.qclass != numbers.IN or (question.qtype == numbers.AXFR and self.transport is Transport.UDP):
-            return numbers.REFUSED
-        origin = fold(question.qname.label)
-        if origin not in self.snapshot.zones:
-            if origin in self.snapshot.broken:
-                self.note_refused(lambda: f"{self._what(question)} refused: not loaded")
-                return numbers.SERVFAIL
-            self.note_refused(lambda: f"{self._what(question)} refused: not served here")
-            return numbers.NOTAUTH
-        if not self.access.secondaries_of(origin).allows(self.client, self.checked.key):
-            self.note_refused(lambda: f"{self._what(question)} refused")
-            return numbers.REFUSED
+def _content(
+    query: Message, transport: Transport, view: ZoneView, access: Access
+) -> tuple[Iterable[ZoneRecord], str] | None:
+    """Return the records to send and the serials for the log, "" for no line; None for an IXFR query without serial."""
+    question = query.questions[0]
+    if question.qtype == numbers.AXFR:
+        return axfr(view), f"serial {view.serial}"
+    serials = (int.from_bytes(soa.rdata.data[SERIAL], "big") for soa in query.auth if _is_soa(soa, question))
+    serial = next(serials, None)
+    if serial is None:
         return None
-
-    def _what(self, question: DNSQuestion) -> str:
-        kind = "AXFR" if question.qtype == numbers.AXFR else "IXFR"
-        key = "" if self.checked.key is None else f" key {to_text(self.checked.key)}"
-        return f"{kind} of zone {to_text(fold(question.qname.label))} to {self.client}{key}"
-
-    def _content(self, question: DNSQuestion, serial: int | None) -> Iterator[ZoneRecord] | None:
-        """Return the records to send; None for an IXFR query without a serial."""
-        view = self.snapshot.zones[fold(question.qname.label)]
-        what = self._what(question)
-        if question.qtype == numbers.AXFR:
-            self.note(f"{what}: serial {view.serial}")
-            return axfr(view)
-        if serial is None:
-            return None
-        if self.transport is Transport.UDP:
-            # To avoid amplification, send only the SOA record, so that the secondary retries over TCP (RFC 1995 2).
-            return iter((soa_of(view),))
-        self.note(f"{what}: from serial {serial} to {view.serial}")
-        return ixfr(view, self.access.journals.get(view.origin), serial)
+    if transport is Transport.UDP:
+        # To avoid amplification, send only the SOA record, so that the secondary retries over TCP (RFC 1995 2).
+        return (soa_of(view),), ""
+    records = ixfr(view, access.journals.get(view.origin), serial)
+    return records, f"from serial {serial} to {view.serial}"
 
 
 def _is_soa(record: RR, question: DNSQuestion) -> bool:

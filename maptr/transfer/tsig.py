@@ -19,6 +19,7 @@ import dns.rdataclass
 import dns.rdatatype
 import dns.tsig
 
+from maptr.answer.context import ReceivedQuery
 from maptr.protocol.names import Labels, fold, read_name, to_text, to_wire
 from maptr.protocol.numbers import ANY_CLASS, FORMERR, HEADER_SIZE, NOTAUTH, RCODE_BITS, TSIG
 from maptr.transfer.acl import DIGESTS, MIN_MAC, TsigKey
@@ -81,13 +82,13 @@ class Signer:
 
 @dataclass(frozen=True, slots=True)
 class CheckedQuery:
-    """A query without its TSIG record, and the result of the checks.
+    """A query without its TSIG record, and the result of the checks of this record.
 
     ``rcode`` is the rcode of the response, None if the checks succeeded. ``signer`` signs the response. ``unsigned`` is
     the TSIG record of a response with an error that cannot be signed (RFC 8945 5.3.2).
     """
 
-    query: bytes
+    query: ReceivedQuery
     signer: Signer | None = None
     rcode: int | None = None
     unsigned: TsigRecord | None = field(default=None, repr=False)
@@ -121,40 +122,43 @@ class CheckedQuery:
         return reply if self.unsigned is None else attach(reply, self.unsigned, b"")
 
 
-def check_query(query: bytes, keys: Mapping[Labels, TsigKey], now: int) -> CheckedQuery:
+def check_query(received: ReceivedQuery, keys: Mapping[Labels, TsigKey], now: int) -> CheckedQuery:
     """Check a query's TSIG: form, key, MAC, time and truncation, in the order of RFC 8945 5.2.
 
     A malformed query gets rcode FORMERR. ``now`` is the Unix time. The latest time signed by a key is not stored,
-    because queries over UDP may arrive out of order.
+    because queries over UDP may arrive out of order. A response is not checked.
     """
-    if query.find(_TYPE, HEADER_SIZE) < 0 or not any(query[6:HEADER_SIZE]):  # a quick test for queries without TSIG
-        return CheckedQuery(query)
+    wire = received.wire
+    # A quick test for queries without TSIG: the type does not occur, or there are no records.
+    if wire.find(_TYPE, HEADER_SIZE) < 0 or not any(wire[6:HEADER_SIZE]) or wire[2] & 0x80:
+        return CheckedQuery(received)
     try:
-        record = find(query)
+        record = find(wire)
     except ValueError:
-        return CheckedQuery(query, rcode=FORMERR)  # RFC 8945 5.2
+        return CheckedQuery(received, rcode=FORMERR)  # RFC 8945 5.2
     if record is None:
-        return CheckedQuery(query)
-    stripped = _strip(query, record)
+        return CheckedQuery(received)
+    stripped = _strip(wire, record)
+    query = received._replace(wire=stripped)
     key = keys.get(record.key)
     if key is None or not _suits(key, record.algorithm):
-        return _not_signed(stripped, record, BADKEY)
+        return _not_signed(query, record, BADKEY)
     full = DIGESTS[key.digest]
     length = len(record.mac)
     if length > full or length < max(MIN_MAC, full // 2):
         # A missing MAC is invalid, a MAC of an impossible length is malformed (RFC 8945 5.2.2.1).
-        return CheckedQuery(stripped, rcode=FORMERR) if length else _not_signed(stripped, record, BADSIG)
+        return CheckedQuery(query, rcode=FORMERR) if length else _not_signed(query, record, BADSIG)
     if not _is_signed(stripped, record, key):
-        return _not_signed(stripped, record, BADSIG)
+        return _not_signed(query, record, BADSIG)
     signer = Signer(key, record.algorithm, length, now, record.fudge, previous=record.mac)
     if abs(now - record.time) > record.fudge:
         # The response has the client's time, and the server's time in the other data (RFC 8945 5.2.3).
         signer.time, signer.error, signer.other = record.time, BADTIME, now.to_bytes(6, "big")
-        return CheckedQuery(stripped, signer, NOTAUTH)
+        return CheckedQuery(query, signer, NOTAUTH)
     if length < key.mac_size:
         signer.error, signer.mac_size = BADTRUNC, key.mac_size
-        return CheckedQuery(stripped, signer, NOTAUTH)
-    return CheckedQuery(stripped, signer)
+        return CheckedQuery(query, signer, NOTAUTH)
+    return CheckedQuery(query, signer)
 
 
 def find(message: bytes) -> TsigRecord | None:
@@ -212,8 +216,8 @@ def _suits(key: TsigKey, algorithm: Labels) -> bool:
     return name == f"hmac-{key.digest}" or (name == key.algorithm and name in _TRUNCATED)
 
 
-def _not_signed(stripped: bytes, record: TsigRecord, error: int) -> CheckedQuery:
-    return CheckedQuery(stripped, rcode=NOTAUTH, unsigned=replace(record, error=error, other=b""))
+def _not_signed(query: ReceivedQuery, record: TsigRecord, error: int) -> CheckedQuery:
+    return CheckedQuery(query, rcode=NOTAUTH, unsigned=replace(record, error=error, other=b""))
 
 
 def _is_signed(stripped: bytes, record: TsigRecord, key: TsigKey, *, after: bytes = b"") -> bool:

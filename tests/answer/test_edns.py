@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr.answer.context import MAX_IDENTITY, Context, Identity, Transport
+from maptr.answer.context import MAX_IDENTITY, Context, Identity, ReceivedQuery, Transport
 from maptr.answer.message import PADDING_BLOCK, Reply, padding_to_block
 from maptr.answer.respond import make_reply, respond
 from maptr.protocol.cookies import CookieSettings
@@ -101,7 +101,7 @@ def test_identity_texts_have_a_maximum_length() -> None:
 
 def reply_to(name: str, rdtype: str = "A", **options: Any) -> Reply:
     query = dns.message.make_query(name, rdtype, **{"use_edns": 0, "payload": 1232, **options})
-    reply = make_reply(query.to_wire(), SNAPSHOT, transport=Transport.UDP, client=CLIENT, context=make_context({}))
+    reply = make_reply(ReceivedQuery(query.to_wire(), client=CLIENT), SNAPSHOT, make_context({}))
     assert reply is not None
     return reply
 

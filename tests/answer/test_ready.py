@@ -12,7 +12,7 @@ import dns.name
 import pytest
 
 from maptr.answer import ready as shortcut
-from maptr.answer.context import Context, Identity, Transport
+from maptr.answer.context import Context, Identity, ReceivedQuery, Transport
 from maptr.answer.ready import Ready, kind_number, kind_of, truncated
 from maptr.answer.respond import make_reply
 from maptr.protocol.cookies import CookieSettings, answer_cookie, packed_address, sign, timestamp
@@ -57,7 +57,7 @@ class Server:
     def _ask(self, query: bytes, transport: Transport) -> bool:
         ready = self.ready[transport]
         ready.tidy()
-        general = make_reply(query, self.snapshot, transport=transport, client=CLIENT, context=CONTEXT)
+        general = make_reply(ReceivedQuery(query, transport, CLIENT), self.snapshot, CONTEXT)
         key = query[2:]
         known = ready.known.get(key)
         found = ready.find(key) if known is None else (known, b"")
@@ -198,7 +198,7 @@ def test_names_of_other_zones_take_the_general_path() -> None:
     for name in ("x.catalog.", "catalog.", "a.sub.example.") * 3:
         query = dns.message.make_query(name, "SOA").to_wire()
         for ready in server.ready.values():
-            general = make_reply(query, SNAPSHOT, transport=Transport.UDP, client=CLIENT, context=CONTEXT)
+            general = make_reply(ReceivedQuery(query, client=CLIENT), SNAPSHOT, CONTEXT)
             assert general is not None
             ready.learn(query, general)
             assert ready.find(query[2:]) is None

@@ -18,7 +18,7 @@ import dns.zone
 import pytest
 
 from maptr import registry
-from maptr.answer.context import Transport
+from maptr.answer.context import ReceivedQuery
 from maptr.cache.cache import cache_with
 from maptr.cache.drift import Verdict
 from maptr.cache.lookups import Dependencies
@@ -52,9 +52,9 @@ class Recording(Responder):
         super().__init__(rrl=RrlConfig(responses_per_second=0))
         self.queries: list[bytes] = []
 
-    def answers(self, query: bytes, transport: Transport, client: str, counters: Counters) -> Iterator[bytes]:
-        self.queries.append(query)
-        return super().answers(query, transport, client, counters)
+    def answers(self, query: ReceivedQuery, counters: Counters) -> Iterator[bytes]:
+        self.queries.append(query.wire)
+        return super().answers(query, counters)
 
     def follow(self, snapshot: Snapshot) -> None:
         """Use another snapshot, and forget the queries."""

@@ -17,7 +17,7 @@ import dns.zone
 from dns.rcode import NOERROR, NXDOMAIN
 from dns.rdatatype import ANY, CNAME, DNAME, NSEC, NSEC3, RRSIG, SOA
 
-from maptr.answer.context import PLAIN, Context, Identity, Transport
+from maptr.answer.context import PLAIN, Context, Identity, ReceivedQuery, Transport
 from maptr.answer.message import Message
 from maptr.answer.respond import make_reply
 from maptr.config.model import TcpConfig
@@ -56,7 +56,7 @@ def check_respond(
     packet: bytes, transport: Transport, context: Context = PLAIN, snapshot: Snapshot = SNAPSHOT
 ) -> bytes | None:
     """Check the response to a packet, and its truncated form; returns the response."""
-    reply = make_reply(packet, snapshot, transport=transport, client="192.0.2.1", context=context)
+    reply = make_reply(ReceivedQuery(packet, transport, "192.0.2.1"), snapshot, context)
     if reply is None:
         assert len(packet) < 12 or packet[2] & 0x80
         return None
@@ -174,7 +174,7 @@ def fuzz_stream(data: bytes) -> None:
     pieces = [data[start : start + size] for start in range(1, len(data), size)]
 
     def answer(query: bytes) -> bytes | None:
-        reply = make_reply(query, SNAPSHOT, transport=Transport.TLS, client="192.0.2.1", context=CONTEXTS[1])
+        reply = make_reply(ReceivedQuery(query, Transport.TLS, "192.0.2.1"), SNAPSHOT, CONTEXTS[1])
         return None if reply is None else reply.wire
 
     replies = converse_over(pieces, answer)

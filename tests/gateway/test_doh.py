@@ -20,6 +20,8 @@ from maptr.gateway.doh import DNS_MESSAGE, PATH, freshness
 from maptr.gateway.message import Response
 from maptr.gateway.route import MAX_BODY, route
 from maptr.gateway.site import Site
+from maptr.transfer.acl import TsigKey
+from maptr.transfer.tsig import BADKEY, find, sign_query
 from tests.support.answers import PACKETS, SNAPSHOT, snapshot_of
 
 SITE = Site(zones=SNAPSHOT)
@@ -172,6 +174,14 @@ def test_errors_are_not_cached(message: bytes) -> None:
     response = get(message, Site(zones=TTLS))
     assert (response.status, response.header("cache-control")) == (HTTPStatus.OK, "no-store")
     assert not dns.message.from_wire(response.body).answer
+
+
+def test_rfc8945_5_2_1_a_signed_query_gets_badkey_because_there_are_no_keys() -> None:
+    signed, _ = sign_query(query("www.example.", "A"), TsigKey((b"key",), "hmac-sha256", bytes(32)), 0)
+    reply = get(signed, Site(zones=TTLS)).body
+    record = find(reply)
+    assert record is not None
+    assert (dns.message.from_wire(reply, keyring=False).rcode(), record.error) == (dns.rcode.NOTAUTH, BADKEY)
 
 
 def test_a_zone_that_could_not_be_read_is_a_server_failure() -> None:

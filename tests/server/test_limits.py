@@ -12,7 +12,7 @@ import dns.rcode
 import dns.tsig
 import pytest
 
-from maptr.answer.context import Transport
+from maptr.answer.context import ReceivedQuery, Transport
 from maptr.config.model import RrlConfig
 from maptr.protocol.cookies import CookieSettings, packed_address, sign, timestamp
 from maptr.server.counters import Counters, total
@@ -35,7 +35,7 @@ def answers(
     responder: Responder, count: int, name: str = "ns.example.", transport: Transport = Transport.UDP
 ) -> list[bytes | None]:
     wires = [dns.message.make_query(name.replace("#", str(number)), "A").to_wire() for number in range(count)]
-    return [responder.answer(wire, transport, CLIENT, Counters()) for wire in wires]
+    return [responder.answer(ReceivedQuery(wire, transport, CLIENT), Counters()) for wire in wires]
 
 
 @pytest.mark.parametrize("name", ["ns.example.", "#.example.", "#.w.example.", "#.other."])
@@ -50,18 +50,18 @@ def test_a_flood_is_limited_for_names_of_every_kind(name: str, caplog: pytest.Lo
 def test_tcp_is_not_limited() -> None:
     responder = limited()
     assert None not in answers(responder, 50, transport=Transport.TCP)
-    assert responder.answer(b"", Transport.UDP, CLIENT, Counters()) is None
+    assert responder.answer(ReceivedQuery(b"", Transport.UDP, CLIENT), Counters()) is None
     assert responder.limiter.tally.dropped == 0
 
 
 def test_a_client_with_a_valid_cookie_is_not_limited() -> None:
     responder = limited(cookies=CookieSettings((bytes(16),)))
     query = dns.message.make_query("ns.example.", "A", options=[dns.edns.CookieOption(bytes(8), b"")])
-    reply = responder.answer(query.to_wire(), Transport.UDP, CLIENT, Counters())
+    reply = responder.answer(ReceivedQuery(query.to_wire(), Transport.UDP, CLIENT), Counters())
     assert reply is not None
     query.use_edns(options=list(dns.message.from_wire(reply).options))
     wire = query.to_wire()
-    assert all(responder.answer(wire, Transport.UDP, CLIENT, Counters()) for _ in range(50))
+    assert all(responder.answer(ReceivedQuery(wire, Transport.UDP, CLIENT), Counters()) for _ in range(50))
 
 
 def test_a_client_with_a_valid_tsig_is_not_limited() -> None:
@@ -71,9 +71,11 @@ def test_a_client_with_a_valid_tsig_is_not_limited() -> None:
     for _ in range(50):
         query = dns.message.make_query("ns.example.", "A")
         query.use_tsig({dns.name.from_text("k."): dns.tsig.Key("k.", bytes(32), "hmac-sha256.")})
-        assert responder.answer(query.to_wire(), Transport.UDP, CLIENT, Counters())
+        assert responder.answer(ReceivedQuery(query.to_wire(), Transport.UDP, CLIENT), Counters())
     assert responder.limiter.tally.dropped == 0
-    assert None in [responder.answer(query.to_wire()[:-1], Transport.UDP, CLIENT, Counters()) for _ in range(3)]
+    assert None in [
+        responder.answer(ReceivedQuery(query.to_wire()[:-1], Transport.UDP, CLIENT), Counters()) for _ in range(3)
+    ]
 
 
 def test_limits_and_cookies_are_on_by_default() -> None:
@@ -92,7 +94,9 @@ def test_rfc7873_5_2_cookie_of_general_and_ready_responses(required: bool) -> No
         cookie = dns.edns.GenericOption(dns.edns.OptionType.COOKIE, option)
         for _ in range(3):
             counters = Counters()
-            wire = responder.answer(query("ns.example.", "A", options=[cookie]), Transport.UDP, CLIENT, counters)
+            wire = responder.answer(
+                ReceivedQuery(query("ns.example.", "A", options=[cookie]), Transport.UDP, CLIENT), counters
+            )
             assert wire is not None
             reply = dns.message.from_wire(wire)
             assert reply.rcode() == (dns.rcode.BADCOOKIE if required and not verified else dns.rcode.NOERROR)
@@ -126,7 +130,7 @@ def test_a_response_is_counted_under_its_full_rcode(asked: bytes, result: str) -
     responder = responding(context={"cookies": CookieSettings((b"0123456789abcdef",), required=True)})
     counters = Counters()
     for count in (1, 2):  # the second time it may be ready
-        reply = responder.answer(asked, Transport.UDP, "192.0.2.1", counters)
+        reply = responder.answer(ReceivedQuery(asked, Transport.UDP, "192.0.2.1"), counters)
         assert counters.to_dict() == {"udp": {result: count}}
     if reply is not None:
         assert dns.rcode.to_text(dns.message.from_wire(reply, ignore_trailing=True).rcode()).startswith(result[:7])

@@ -15,7 +15,7 @@ import dns.rdatatype
 import pytest
 from dnslib.server import DNSLogger, DNSServer
 
-from maptr.answer.context import Transport
+from maptr.answer.context import ReceivedQuery, Transport
 from maptr.answer.respond import respond
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
@@ -95,11 +95,11 @@ def test_an_internal_error_drops_only_its_query_on_every_transport(
 ) -> None:
     responder = streams.responding()
     with monkeypatch.context() as patch:
-        patch.setattr("maptr.server.responder.make_reply", lambda *_args, **_kwargs: 1 // 0)
+        patch.setattr("maptr.server.responder.answer", lambda *_args, **_kwargs: 1 // 0)
         for transport in Transport:
-            assert responder.answer(streams.WIRE, transport, "127.0.0.1", Counters()) is None
+            assert responder.answer(ReceivedQuery(streams.WIRE, transport, "127.0.0.1"), Counters()) is None
     assert streams.WIRE.hex() in caplog.text
-    assert responder.answer(streams.WIRE, Transport.UDP, "127.0.0.1", Counters())
+    assert responder.answer(ReceivedQuery(streams.WIRE, Transport.UDP, "127.0.0.1"), Counters())
 
 
 @pytest.mark.parametrize("over_tcp", [False, True])

@@ -83,13 +83,7 @@ def messages() -> list[tuple[str, str]]:
                     continue  # the format is in another place, where it is found
                 case ast.Call(func=ast.Attribute(value=ast.Name(id="log")), args=[ast.Constant(value=str(text)), *_]):
                     pass
-                case (
-                    ast.Call(
-                        func=ast.Attribute(attr="note" | "note_refused") | ast.Name(id="note_refused"),
-                        args=[ast.JoinedStr(values=parts) | ast.Lambda(body=ast.JoinedStr(values=parts))],
-                    )
-                    | ast.Assign(targets=[ast.Name(id="log_line")], value=ast.JoinedStr(values=parts))
-                ):
+                case ast.Assign(targets=[ast.Name(id="log_line")], value=ast.JoinedStr(values=parts)):
                     text = "".join(str(part.value) if isinstance(part, ast.Constant) else "%s" for part in parts)
                 case ast.Call(func=ast.Attribute(value=ast.Name(id="log"))):
                     text = "\0 a message that is not a literal"

@@ -18,7 +18,7 @@ import dns.rdatatype
 import dns.rrset
 import pytest
 
-from maptr.answer.context import PLAIN
+from maptr.answer.context import PLAIN, ReceivedQuery
 from maptr.config import Config, ServeConfig, ZoneConfig
 from maptr.config.model import CatalogConfig, SecondariesConfig
 from maptr.protocol.address import Address
@@ -172,11 +172,11 @@ def test_a_newer_serial_replaces_a_pending_one() -> None:
 
 def test_rfc8945_notify_is_signed_if_the_target_has_a_key() -> None:
     def signed(request: bytes) -> list[bytes]:
-        checked = tsig.check_query(request, keyring([KEY]), NOW)
+        checked = tsig.check_query(ReceivedQuery(request), keyring([KEY]), NOW)
         assert checked.key == KEY.name
-        good = checked.sign(answer(checked.query))
+        good = checked.sign(answer(checked.query.wire))
         bad = good[:-20] + bytes((good[-20] ^ 1,)) + good[-19:]
-        return [answer(checked.query), bad, good]
+        return [answer(checked.query.wire), bad, good]
 
     assert len(requests_for(signed, key=KEY)) == 1
     assert len(requests_for(lambda request: signed(request)[:1], key=KEY, timeouts=(0.05, 0.05))) == 2, (
@@ -314,8 +314,8 @@ def test_read_serial_returns_the_serial_or_the_error(reply: bytes, said: int | s
 @pytest.mark.parametrize("key", [None, KEY])
 def test_the_state_has_the_serial_and_the_time(key: TsigKey | None) -> None:
     def signed(query: bytes) -> list[bytes]:
-        checked = tsig.check_query(query, keyring([KEY]), int(NOW))
-        return [checked.sign(soa(checked.query))] if checked.key == (key and key.name) else []
+        checked = tsig.check_query(ReceivedQuery(query), keyring([KEY]), int(NOW))
+        return [checked.sign(soa(checked.query.wire))] if checked.key == (key and key.name) else []
 
     secondary = Secondary(signed)
     assert observed_state(secondary, key=key) == primary.SecondaryState(serial=7, at=NOW)
@@ -483,8 +483,8 @@ def test_rfc8945_5_3_2_an_unsigned_refusal_of_the_key_is_said_and_is_no_answer(n
     assert [alarm.text.endswith(said) for alarm in alarms] == [True]
 
     def then_signed(query: bytes) -> list[bytes]:
-        checked = tsig.check_query(query, keyring([KEY]), NOW + 300)
-        good = answer(checked.query) if query[2] & 0x78 else soa(checked.query)
+        checked = tsig.check_query(ReceivedQuery(query), keyring([KEY]), NOW + 300)
+        good = answer(checked.query.wire) if query[2] & 0x78 else soa(checked.query.wire)
         return [refuse(query), checked.sign(good)]
 
     state, alarms = asyncio.run(reasons(then_signed))

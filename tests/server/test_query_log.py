@@ -12,7 +12,7 @@ import dns.message
 import dns.query
 import pytest
 
-from maptr.answer.context import Transport
+from maptr.answer.context import ReceivedQuery, Transport
 from maptr.server.counters import SILENCE, Counters
 from maptr.server.query_log import INTERVAL, MAX_LINES, QueryLog
 from maptr.zone.snapshot import Snapshot
@@ -31,9 +31,9 @@ def test_forged_queries_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -
     query = dns.message.make_query("ark.arpa.", "IXFR").to_wire()
     with caplog.at_level(logging.INFO, "maptr.serve"):
         for _ in range(10 * MAX_LINES):
-            assert responder.answer(query, Transport.UDP, "127.0.0.1", counters) is not None
+            assert responder.answer(ReceivedQuery(query, Transport.UDP, "127.0.0.1"), counters) is not None
         clock.now += INTERVAL
-        responder.answer(query, Transport.UDP, "127.0.0.1", counters)
+        responder.answer(ReceivedQuery(query, Transport.UDP, "127.0.0.1"), counters)
     line = "IXFR of zone ark.arpa. to 127.0.0.1 refused: not served here"
     said = [record.getMessage() for record in caplog.records]
     assert said == [line] * MAX_LINES + [f"{line}, and {9 * MAX_LINES} more before"]
@@ -48,11 +48,11 @@ def test_every_nth_query_is_logged() -> None:
 def test_a_line_has_the_question_and_the_client(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     noted = QueryLog(1, 100, Clock())
-    noted.write(wire("12345.ark.arpa.", "NAPTR"), Transport.UDP, "192.0.2.1", 0)
-    noted.write(wire("a\\010b.example.", "TYPE65400"), Transport.TLS, "2001:db8::1", SILENCE)
-    noted.write(wire("a."), Transport.UDP, "192.0.2.1", 11)
-    noted.write(b"", Transport.UDP, "192.0.2.1", SILENCE)
-    noted.write(bytes(12), Transport.UDP, "192.0.2.1", 1)
+    noted.write(ReceivedQuery(wire("12345.ark.arpa.", "NAPTR"), Transport.UDP, "192.0.2.1"), 0)
+    noted.write(ReceivedQuery(wire("a\\010b.example.", "TYPE65400"), Transport.TLS, "2001:db8::1"), SILENCE)
+    noted.write(ReceivedQuery(wire("a."), Transport.UDP, "192.0.2.1"), 11)
+    noted.write(ReceivedQuery(b"", Transport.UDP, "192.0.2.1"), SILENCE)
+    noted.write(ReceivedQuery(bytes(12), Transport.UDP, "192.0.2.1"), 1)
     assert caplog.messages == [
         "query 12345.ark.arpa. IN NAPTR from 192.0.2.1 by udp: NOERROR",
         "query a\\010b.example. IN TYPE65400 from 2001:db8::1 by tls: -",
@@ -65,9 +65,9 @@ def test_the_rate_of_lines_is_limited(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     noted = QueryLog(1, 2, clock)
     for _ in range(10):
-        noted.write(wire("a."), Transport.UDP, "192.0.2.1", SILENCE)
+        noted.write(ReceivedQuery(wire("a."), Transport.UDP, "192.0.2.1"), SILENCE)
     clock.now += 1.0
-    noted.write(wire("a."), Transport.UDP, "192.0.2.1", SILENCE)
+    noted.write(ReceivedQuery(wire("a."), Transport.UDP, "192.0.2.1"), SILENCE)
     assert len(caplog.messages) == 3
     assert caplog.messages[-1].endswith("by udp: -, and 8 more before")
 

@@ -23,7 +23,7 @@ import dns.zone
 import pytest
 
 from maptr.answer import ready as shortcut
-from maptr.answer.context import Transport
+from maptr.answer.context import ReceivedQuery
 from maptr.answer.respond import make_reply, respond
 from maptr.config.model import RrlConfig
 from maptr.protocol.address import read_network
@@ -205,7 +205,7 @@ def test_the_rate_limit_applies_to_the_shortcut_and_the_general_path() -> None:
         responder = make_responder(rrl=LIMIT, clock=lambda: 1000.0)
         with listening(responder) as (counters, address):
             replies = ask(address, numbered([query] * 300))
-        reply = make_reply(query, SNAPSHOT, transport=Transport.UDP)
+        reply = make_reply(ReceivedQuery(query), SNAPSHOT)
         assert reply is not None
         whole = [one for one in replies.values() if one[2:] == reply.wire[2:]]
         cut = [one for one in replies.values() if one[2:] == reply.truncated()[2:]]

@@ -1,8 +1,9 @@
-"""AXFR and IXFR: dnspython's secondary (``dns.xfr``) reads the messages of ``exchange``."""
+"""AXFR and IXFR: dnspython's secondary (``dns.xfr``) reads the messages of ``answer``."""
 
 from __future__ import annotations
 
 import itertools
+import logging
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -19,9 +20,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maptr.answer.context import Transport
+from maptr.answer.context import PLAIN, ReceivedQuery, Transport
 from maptr.errors import ZoneError
 from maptr.protocol.names import fold, parse
+from maptr.server.counters import Counters
+from maptr.server.responder import Responder, ServerState
 from maptr.transfer import tsig
 from maptr.transfer.acl import Secondaries, TsigKey, keyring
 from maptr.transfer.catalog import catalog_zone, member_label
@@ -261,27 +264,33 @@ def test_names_are_compressed_with_no_pointer_beyond_16383() -> None:
     assert len(transferred(messages).nodes) == 2002
 
 
-def logged(query: dns.message.Message, snapshot: Snapshot, access: Access) -> tuple[list[str], list[str]]:
-    """Return the log lines about transfers, and those about refusals."""
-    notes: list[str] = []
-    refused: list[str] = []
-    noted: dict[str, Any] = {"note": notes.append, "note_refused": lambda line: refused.append(line())}
-    list(answered(query.to_wire(), snapshot, access, now=NOW, **noted))
-    return notes, refused
-
-
 @pytest.mark.parametrize(
     ("query", "kind", "note"),
     [(TRANSFER, "AXFR", "serial 2"), (ixfr_query(1), "IXFR", "from serial 1 to 2")],
     ids=["AXFR", "IXFR"],
 )
-def test_transfers_and_refusals_are_logged(query: dns.message.Message, kind: str, note: str) -> None:
+def test_transfers_and_refusals_are_logged(
+    query: dns.message.Message, kind: str, note: str, caplog: pytest.LogCaptureFixture
+) -> None:
     one, two = view_of(1), view_of(2)
-    what = f"{kind} of zone example. to 127.0.0.1"
-    for secondaries, lines in ((OPEN, ([f"{what}: {note}"], [])), (Secondaries(), ([], [f"{what} refused"]))):
-        assert logged(query, Snapshot.of([two]), access_of(journal_of(one, two), secondaries)) == lines
+    what, responder = f"{kind} of zone example. to 127.0.0.1", Responder()
+    for secondaries, line in ((OPEN, f"{what}: {note}"), (Secondaries(), f"{what} refused")):
+        access = access_of(journal_of(one, two), secondaries)
+        assert logged(query, ServerState(Snapshot.of([two]), access, PLAIN), responder, caplog) == [line]
     for snapshot, why in ((Snapshot.of([]), "not served here"), (Snapshot.of([], broken=[EXAMPLE]), "not loaded")):
-        assert logged(query, snapshot, access_of(None, OPEN)) == ([], [f"{what} refused: {why}"])
+        state = ServerState(snapshot, access_of(None, OPEN), PLAIN)
+        assert logged(query, state, responder, caplog) == [f"{what} refused: {why}"]
+
+
+def logged(
+    query: dns.message.Message, state: ServerState, responder: Responder, caplog: pytest.LogCaptureFixture
+) -> list[str]:
+    """Return the log lines of a server that answers from a state."""
+    caplog.set_level(logging.INFO)
+    caplog.clear()
+    responder.swap(state)
+    assert responder.answer(ReceivedQuery(query.to_wire(), Transport.TCP, HERE), Counters())
+    return caplog.messages
 
 
 def catalog_access(who: str = HERE) -> Access:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from unittest import mock
 
 import dns.message
@@ -17,13 +19,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr.answer.context import Transport
+from maptr.answer.context import ReceivedQuery, Transport
 from maptr.protocol.names import Labels
+from maptr.server.counters import Counters
+from maptr.server.responder import Responder, ServerState
 from maptr.transfer import tsig
 from maptr.transfer.acl import TsigKey, keyring
 from maptr.transfer.session import Access
 from maptr.zone.snapshot import Snapshot
-from tests.support.transfers import answered
+from tests.support.transfers import HERE, answered
 
 SECRET = b"a secret of thirty-two octets..."
 NOW = 1_800_000_000
@@ -62,10 +66,9 @@ def ask(
     keys: list[TsigKey],
     transport: Transport = Transport.TCP,
     now: int = NOW,
-    note_refused: Callable[[Callable[[], str]], None] = lambda line: None,
 ) -> list[bytes]:
     access = Access(keys=keyring(keys))
-    return list(answered(query, SNAPSHOT, access, transport=transport, now=now, note_refused=note_refused))
+    return list(answered(query, SNAPSHOT, access, transport=transport, now=now))
 
 
 def error_of(reply: bytes) -> tuple[int, int, bytes, bytes]:
@@ -155,8 +158,11 @@ def test_rfc8945_5_2_2_a_change_of_any_bit_is_detected() -> None:
                 assert hidden or not int.from_bytes(reply[6:8], "big"), f"octet {place} bit {bit}"
 
 
-def test_invalid_signatures_are_logged() -> None:
-    notes: list[str] = []
+def test_invalid_signatures_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    responder = Responder(clock=lambda: 0.0)
+    context = replace(responder.context, clock=lambda: float(NOW))
+    responder.swap(ServerState(SNAPSHOT, Access(keys=keyring([key()])), context))
     good, _ = signed(dnspython_key())
     for query in (
         signed(dnspython_key(name="other\n."))[0],
@@ -167,9 +173,14 @@ def test_invalid_signatures_are_logged() -> None:
         good,
         SOA_QUERY,
     ):
-        ask(query, [key()], note_refused=lambda line: notes.append(line()))
+        assert responder.answer(ReceivedQuery(query, Transport.TCP, HERE), Counters())
     by = "query from 127.0.0.1 with an invalid signature: key"
-    assert notes == [rf"{by} other\010. BADKEY", f"{by} xfr. BADSIG", f"{by} xfr. BADTIME", f"{by} xfr. BADTRUNC"]
+    assert caplog.messages == [
+        rf"{by} other\010. BADKEY",
+        f"{by} xfr. BADSIG",
+        f"{by} xfr. BADTIME",
+        f"{by} xfr. BADTRUNC",
+    ]
 
 
 @pytest.mark.parametrize("skew", [-1000, 1000, -301, 301, -300, 300])
