@@ -26,6 +26,7 @@ from maptr.cache import DNS_FIRST, PATIENCE, POLICIES, STALE_LIMIT
 from maptr.choose import CHOOSERS
 from maptr.dnssec.policy import INCEPTION_OFFSET, LIFETIME, REFRESH, Children, SigningPolicy
 from maptr.errors import ConfigError
+from maptr.files import name_for
 from maptr.protocol import names
 from maptr.protocol.address import Address, Network, read_network
 from maptr.protocol.cookies import KEY_SIZE, MAX_SECRETS
@@ -417,6 +418,11 @@ class SigningConfig:
         return SigningPolicy(self.lifetime, self.inception, self.refresh, self.zonemd, cds, self.dnskey_ttl)
 
 
+def signed_path(folder: Path, origin: Labels) -> Path:
+    """Return the path of a zone's signed version in a state folder."""
+    return folder / f"{name_for(origin)}.signed"
+
+
 @dataclass(frozen=True)
 class ZoneConfig:
     """``[[zone]]``: a zone, its file, its secondaries, and the publication of a new file."""
@@ -437,6 +443,13 @@ class ZoneConfig:
     include: tuple[Path, ...] = setting(list_of(FILE), ())
     state: Path | None = field(default=None, compare=False)  # serve.state
     scheme: str = field(default="https", compare=False)  # client.scheme
+
+    @property
+    def published(self) -> Path:
+        """The file with the zone as the server publishes it: a signed zone is in the state folder."""
+        if self.keys is None or self.state is None:
+            return self.file
+        return signed_path(self.state, self.name)
 
     @classmethod
     def from_text(cls, text: str) -> ZoneConfig:

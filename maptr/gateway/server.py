@@ -31,6 +31,7 @@ from maptr.ark import Ark
 from maptr.cache.cache import Cache
 from maptr.choose import Chooser
 from maptr.config.model import GatewayConfig, TcpConfig
+from maptr.daemon.sockets import ClientCounts, limits_within_descriptors
 from maptr.discovery import Discovery, DiscoveryError
 from maptr.errors import printable
 from maptr.gateway.limits import FREE_WORK, NAAN_WORK, Buckets, Clients
@@ -39,7 +40,6 @@ from maptr.gateway.metrics import MALFORMED, Metrics, kind_of
 from maptr.gateway.proxies import Proxies, read_proxy_header
 from maptr.gateway.route import MAX_BODY, route
 from maptr.gateway.site import Site
-from maptr.server.sockets import ClientCounts, limits_within_descriptors
 
 log = logging.getLogger("maptr.gateway")
 access_log = logging.getLogger("maptr.gateway.access")

@@ -23,7 +23,8 @@ from maptr.cache.cache import Cache, cache_with
 from maptr.cache.lookups import Dependencies
 from maptr.discovery import DiscoveryFailed, NoMappingAuthority
 from maptr.errors import ConfigError
-from maptr.registry.followed_file import LOOK_EVERY, WatchedTable
+from maptr.files import LOOK_EVERY
+from maptr.registry.followed_file import WatchedTable
 from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, table
 from tests.support.ports import free_port
 from tests.support.scripted import Script, Scripted, zone

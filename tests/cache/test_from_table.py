@@ -101,7 +101,7 @@ def test_a_record_that_became_unreadable_keeps_its_last_content(tmp_path: Path) 
         assert cache.discover("ark:12345/x7a").url() == "https://x7.nlm.nih.gov/12345/x7a"
         write(5)
         assert isinstance(cache.table, WatchedTable)
-        cache.table.reload()
+        cache.table.refresh()
         assert cache.discover("ark:12345/x7b").url() == "https://x7.nlm.nih.gov/12345/x7b"
 
 
